@@ -1,0 +1,40 @@
+"""The lake: multi-agent path finding on frozen lakes, exact and in pure JAX."""
+
+from jaxlake.distances import UNREACHABLE, distances
+from jaxlake.dynamics import ACTION_DELTAS, Action, Step, step
+from jaxlake.generator import Generated, Request, generate, hole_count, infeasibility
+from jaxlake.instance import Instance, stack_instances
+from jaxlake.solver import DEFAULT_HORIZON, Solution, Status, solve
+from jaxlake.statistics import Statistics, rows, tabulate, wilson_interval
+from jaxlake.text import GridError, format_grid, parse_grid
+from jaxlake.verify import Failure, Outcome, verify
+
+__all__ = [
+    "ACTION_DELTAS",
+    "DEFAULT_HORIZON",
+    "UNREACHABLE",
+    "Action",
+    "Failure",
+    "Generated",
+    "GridError",
+    "Instance",
+    "Outcome",
+    "Request",
+    "Solution",
+    "Statistics",
+    "Status",
+    "Step",
+    "distances",
+    "format_grid",
+    "generate",
+    "hole_count",
+    "infeasibility",
+    "parse_grid",
+    "rows",
+    "solve",
+    "stack_instances",
+    "step",
+    "tabulate",
+    "verify",
+    "wilson_interval",
+]

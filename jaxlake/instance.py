@@ -1,0 +1,35 @@
+"""Instance: one frozen lake with its agents, padded to static shapes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Instance:
+    """One MAPF-FrozenLake board. N is the largest board, K the largest number of agents.
+
+    Leaves may be NumPy or JAX arrays. A batch of instances is the same struct with leading axes.
+    Starts and goals of all agents in `agent_mask` are distinct free cells on the board; agents
+    outside the mask have position (0, 0) and take part in nothing.
+    """
+
+    holes: jax.Array  # bool (N, N), True on holes and on every cell outside the board
+    size: jax.Array  # int32 (), the board is the top-left size x size square
+    starts: jax.Array  # int8 (K, 2), (row, column)
+    goals: jax.Array  # int8 (K, 2), (row, column)
+    agent_mask: jax.Array  # bool (K,)
+
+
+def stack_instances(instances: Sequence[Instance]) -> Instance:
+    """Stack instances of equal N and K into one batch with a leading axis (host side, NumPy).
+
+    Raises:
+        ValueError: no instances were given, or their shapes differ.
+    """
+    if not instances:
+        raise ValueError("instances: got an empty sequence, at least one is needed")
+    return jax.tree.map(lambda *leaves: np.stack([np.asarray(x) for x in leaves]), *instances)

@@ -1,0 +1,109 @@
+"""The rules of one simultaneous step."""
+
+import itertools
+import random
+
+import jax
+import numpy as np
+import pytest
+
+import jaxlake
+from jaxlake import Action
+from tests import oracles
+
+
+def _step(grid, actions, *, max_size=5, max_agents=5):
+    instance = jaxlake.parse_grid(grid, max_size=max_size, max_agents=max_agents)
+    padded = np.zeros(max_agents, np.int8)
+    padded[: len(actions)] = actions
+    return jax.tree.map(np.asarray, jax.jit(jaxlake.step)(instance, instance.starts, padded))
+
+
+def _flags(moved):
+    names = ("off_board", "hole", "vertex_conflict", "swapping_conflict")
+    return {name: np.flatnonzero(getattr(moved, name)).tolist() for name in names}
+
+
+NO_FLAGS = {"off_board": [], "hole": [], "vertex_conflict": [], "swapping_conflict": []}
+
+
+@pytest.mark.parametrize(
+    ("action", "where"),
+    [
+        (Action.WAIT, [1, 1]),
+        (Action.UP, [0, 1]),
+        (Action.DOWN, [2, 1]),
+        (Action.LEFT, [1, 0]),
+        (Action.RIGHT, [1, 2]),
+    ],
+)
+def test_an_action_moves_one_cell_in_its_direction(action, where):
+    moved = _step(["F F F", "F S F", "F F G"], [action])
+    assert moved.positions[0].tolist() == where
+    assert _flags(moved) == NO_FLAGS
+
+
+@pytest.mark.parametrize("max_size", [2, 5])
+@pytest.mark.parametrize("action", [Action.RIGHT, Action.UP, -1, 5, 127, -128])
+def test_leaving_the_board_or_an_unknown_action_is_off_board_with_or_without_padding(
+    action, max_size
+):
+    moved = _step(["G S", "F F"], [action], max_size=max_size)
+    assert _flags(moved) == NO_FLAGS | {"off_board": [0]}
+    assert moved.positions[0].tolist() == [0, 1]
+
+
+def test_a_hole_is_a_hole_and_not_off_board():
+    moved = _step(["S H", "G F"], [Action.RIGHT])
+    assert _flags(moved) == NO_FLAGS | {"hole": [0]}
+    assert moved.positions[0].tolist() == [0, 1]
+
+
+def test_entering_one_cell_together_or_a_cell_whose_agent_waits_is_a_vertex_conflict():
+    grid = ["S F s", "G F g", "F F F"]
+    assert _flags(_step(grid, [Action.RIGHT, Action.LEFT]))["vertex_conflict"] == [0, 1]
+    waiting = _flags(_step(["S s", "G g"], [Action.RIGHT, Action.WAIT]))
+    assert waiting == NO_FLAGS | {"vertex_conflict": [0, 1]}
+
+
+def test_changing_places_is_a_swapping_conflict_only():
+    assert _flags(_step(["S s", "G g"], [4, 3])) == NO_FLAGS | {"swapping_conflict": [0, 1]}
+
+
+def test_following_and_cycles_of_three_and_more_are_allowed():
+    assert _flags(_step(["S s F", "G g F", "F F F"], [4, 4])) == NO_FLAGS
+    square = ["S s F F", "B A F F", "G g a b", "F F F F"]
+    assert _flags(_step(square, [4, 2, 3, 1])) == NO_FLAGS
+
+
+def test_agents_outside_the_mask_break_no_rule():
+    instance = jaxlake.parse_grid(["S G", "F F"], max_size=3, max_agents=4)
+    moved = jaxlake.step(instance, instance.starts, np.array([0, 1, 4, 2], np.int8))
+    assert _flags(jax.tree.map(np.asarray, moved)) == NO_FLAGS
+
+
+def test_states_keep_shapes_and_dtypes():
+    moved = _step(["S s", "G g"], [0, 0], max_agents=2)
+    assert (moved.positions.shape, moved.positions.dtype) == ((2, 2), np.int8)
+    assert (moved.off_board.shape, moved.off_board.dtype) == ((2,), np.bool_)
+
+
+def test_every_joint_action_agrees_with_a_plain_walk():
+    rng = random.Random(3)
+    every = np.array(list(itertools.product(range(5), repeat=3)), np.int8)
+    steps = jax.jit(jax.vmap(jaxlake.step, (None, None, 0)))
+    seen = set()
+    for _ in range(40):
+        grid = oracles.random_grid(rng, rng.randint(3, 4), rng.uniform(0, 0.4), agents=3)
+        instance = jaxlake.parse_grid(grid, max_size=5, max_agents=3)
+        moved = jax.tree.map(np.asarray, steps(instance, instance.starts, every))
+        for i, actions in enumerate(every.tolist()):
+            flags = _flags(jax.tree.map(lambda leaf, i=i: leaf[i], moved))
+            broken = [(name, agents[0]) for name, agents in flags.items() if agents]
+            verdict = oracles.check(grid, [actions])
+            if verdict.failure in (None, "goal_not_reached"):
+                assert broken == [], (grid, actions)
+            else:
+                assert broken[0] == (verdict.failure, verdict.agent), (grid, actions)
+                seen.add(verdict.failure)
+    assert seen == set(NO_FLAGS)

@@ -1,0 +1,61 @@
+"""What importing the lake costs and what it offers."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+
+import jaxlake
+
+PROBE = """
+import json, sys
+import jaxlake
+from jax._src import xla_bridge
+print(json.dumps({
+    "modules": sorted({name.partition(".")[0] for name in sys.modules}),
+    "backends": sorted(xla_bridge._backends),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def imported():
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE], capture_output=True, text=True, check=True, timeout=120
+    )
+    return json.loads(done.stdout)
+
+
+def test_importing_the_lake_loads_no_heavy_package_and_nothing_above_it(imported):
+    assert {"jaxlake", "jax", "numpy"} <= set(imported["modules"])
+    unwanted = {
+        "flax",
+        "optax",
+        "torch",
+        "transformers",
+        "vllm",
+        "pydantic",
+        "engineer",
+        "training",
+    }
+    assert unwanted.isdisjoint(imported["modules"])
+
+
+def test_importing_the_lake_touches_no_device(imported):
+    assert imported["backends"] == []
+
+
+def test_everything_offered_exists_and_is_described():
+    for name in jaxlake.__all__:
+        thing = getattr(jaxlake, name)
+        if callable(thing):
+            assert thing.__doc__, name
+            assert not (dataclasses.is_dataclass(thing) and thing.__doc__.startswith(name)), name
+
+
+def test_structs_are_frozen():
+    board = jaxlake.parse_grid(["S G", "s g"])
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        board.size = 3
