@@ -1,0 +1,1 @@
+"""The trainee: prompts, model, rollouts, GRPO, checkpoints, the stage loop and the command line."""

@@ -1,0 +1,44 @@
+"""`jaxlake check`: plans and models' answers, verified."""
+
+import argparse
+
+from training.commands import Subparsers
+from training.commands.lines import LINES_HELP, answer_file
+
+_DESCRIPTION = f"""\
+Verify plans on boards of one to five agents: JSON lines in, JSON lines out.
+
+in   {{"id": ..., "grid": ["S F G", "s H F", "g F F"], "plan": [["RIGHT", "WAIT"], ["UP"]]}}
+     or, instead of plan, "text": a model's whole answer. Starts are S s A B C, goals G g a b c.
+     A plan is a list of WAIT, UP, DOWN, LEFT, RIGHT for each agent, 4,096 steps at most; one that
+     is shorter than the others waits.
+out  {{"id", "parsed", "valid", "optimal_sum_of_costs", "optimal_makespan", "failure", "agent",
+     "time", "sum_of_costs", "makespan"}}
+     failure is null or the first in time; within one step the first of parse_error, off_board,
+     hole, vertex_conflict, swapping_conflict, goal_not_reached. time is its 0-based step (for
+     goal_not_reached the number of steps of the plan), agent the lowest number involved; both are
+     null for parse_error. The costs are the given plan's own, null unless valid. The optimal_*
+     are null where the optimum isn't known: for other than two agents.
+
+{LINES_HELP}
+"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command to those of `jaxlake`."""
+    parser = subparsers.add_parser(
+        "check",
+        help="verify plans or models' answers on boards (JSON lines)",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", metavar="FILE", help="JSON lines; - reads the standard input")
+    parser.add_argument("--output", metavar="FILE", help="write here, not to the standard output")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry the command out."""
+    from training.boards import check_lines
+
+    return answer_file(args.file, args.output, check_lines)

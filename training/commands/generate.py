@@ -1,0 +1,164 @@
+"""`jaxlake generate`: boards of a kind, each with an optimal plan."""
+
+import argparse
+import itertools
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from training.commands import Subparsers
+from training.commands.lines import open_output, report_progress
+from training.errors import UserError
+
+_DESCRIPTION = """\
+Draw distinct, solvable boards of one kind: JSON lines out, the same for the same arguments.
+
+out  {"id", "grid", "sum_of_costs", "makespan", "needs_wait", "plan", "hole_ratio"}
+     the two optima; plan attains the sum of costs
+
+Holes are floor(hole_ratio * size * size) cells. wait_ratio is the share of the boards for which
+every plan of optimal sum of costs has an agent wait. Boards are drawn at random until there are
+enough of either sort, or --max-candidates have been drawn; what is missing then is said on stderr.
+
+exit status: 0 all boards were made, 1 some are missing, 2 there can be no such board
+"""
+
+_MAX_SIZE = 10
+_MAX_COUNT = 1_000_000
+_CHUNK = 2048
+_MAX_CANDIDATES = 1 << 18
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command to those of `jaxlake`."""
+    parser = subparsers.add_parser(
+        "generate",
+        help="draw boards with optimal plans (JSON lines)",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--size", metavar="N", type=int, required=True, help="side of the board, 2 to 10"
+    )
+    parser.add_argument(
+        "--hole-ratio", metavar="H", type=float, required=True, help="share of all cells, 0 to 1"
+    )
+    parser.add_argument(
+        "--wait-ratio",
+        metavar="W",
+        type=float,
+        required=True,
+        help="share of the boards that need a wait, 0 to 1",
+    )
+    parser.add_argument(
+        "--count", metavar="C", type=int, required=True, help="number of boards, at least 1"
+    )
+    parser.add_argument(
+        "--seed", metavar="S", type=int, required=True, help="0 to 2**32 - 1; it decides the boards"
+    )
+    parser.add_argument(
+        "--agents", metavar="K", type=int, default=2, help="agents on each board (default: 2)"
+    )
+    parser.add_argument(
+        "--max-candidates",
+        metavar="M",
+        type=int,
+        default=_MAX_CANDIDATES,
+        help=f"boards to draw for every {_CHUNK:,} before giving up (default: {_MAX_CANDIDATES:,})",
+    )
+    parser.add_argument("--output", metavar="FILE", help="write here, not to the standard output")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry the command out."""
+    for name, value, least, most in (
+        ("--size", args.size, 2, _MAX_SIZE),
+        ("--hole-ratio", args.hole_ratio, 0, 1),
+        ("--wait-ratio", args.wait_ratio, 0, 1),
+        ("--count", args.count, 1, _MAX_COUNT),
+        ("--seed", args.seed, 0, 2**32 - 1),
+        ("--agents", args.agents, 1, 5),
+        ("--max-candidates", args.max_candidates, 1, 1 << 30),
+    ):
+        if not least <= value <= most:
+            raise UserError(f"{name}: got {value}, {least} to {most} are allowed")
+
+    from jaxlake import infeasibility
+    from training.boards import SOLVABLE_AGENTS
+
+    reason = infeasibility(args.size, args.hole_ratio, args.agents)
+    if reason is not None:
+        raise UserError(reason)
+    if args.agents != SOLVABLE_AGENTS:
+        raise UserError(
+            f"--agents: got {args.agents}, exact generation is for {SOLVABLE_AGENTS} agents today"
+        )
+
+    wanted = Counter({True: round(args.wait_ratio * args.count)})
+    wanted[False] = args.count - wanted[True]
+    made: Counter[bool] = Counter()
+    with open_output(args.output) as out:
+        for _, record in report_progress(enumerate(_records(args, wanted))):
+            out.write(json.dumps(record) + "\n")
+            made[record["needs_wait"]] += 1
+    missing = wanted - made
+    if not missing:
+        return 0
+    print(
+        f"jaxlake: made {made.total()} of {args.count} boards ({args.size}x{args.size}, hole_ratio "
+        f"{args.hole_ratio:g}, wait_ratio {args.wait_ratio:g}): {missing[True]} that need a wait "
+        f"and {missing[False]} that need none are missing after --max-candidates "
+        f"{args.max_candidates}",
+        file=sys.stderr,
+    )
+    return 1
+
+
+def _records(args: argparse.Namespace, wanted: Counter[bool]) -> Iterator[dict[str, Any]]:
+    """Boards in chunks, so that many of them needn't be held; a sort that ran out is given up."""
+    import jax
+
+    from training.boards import solution_fields
+    from training.instances import Cell, draw
+
+    left = Counter(wanted)
+    seen: set[tuple[str, ...]] = set()
+    for chunk in itertools.count():
+        count = min(_CHUNK, left.total())
+        if not count:
+            return
+        waits = round(count * left[True] / left.total())
+        cell = Cell(args.size, args.hole_ratio, waits / count, count)
+        try:
+            boards, shortfalls = draw(
+                jax.random.fold_in(jax.random.key(args.seed), chunk),
+                [cell],
+                max_size=_MAX_SIZE,
+                max_candidates=args.max_candidates,
+                exclude=seen,
+            )
+        except UserError:
+            # Not one board of either sort: the shortfall says it.
+            return
+        for row, grid in enumerate(boards.grids):
+            solution = jax.tree.map(lambda leaf, row=row: leaf[row], boards.solutions)
+            record = {
+                "id": (
+                    f"{args.size}x{args.size}_hr{args.hole_ratio:g}_wr{args.wait_ratio:g}"
+                    f"_s{args.seed}_{len(seen):06d}"
+                ),
+                "grid": list(grid),
+                **solution_fields(solution),
+                "hole_ratio": args.hole_ratio,
+            }
+            seen.add(grid)
+            left[record["needs_wait"]] -= 1
+            yield record
+        for shortfall in shortfalls:
+            if shortfall.missing_wait:
+                left[True] = 0
+            if shortfall.missing_no_wait:
+                left[False] = 0

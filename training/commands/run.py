@@ -1,0 +1,60 @@
+"""`jaxlake run`: the whole loop, Train -> Validate -> Design."""
+
+import argparse
+import os
+from pathlib import Path
+
+from training.commands import Subparsers
+
+_DESCRIPTION = """\
+Run all rounds of a configuration, or go on where the same command was stopped.
+
+--set replaces single values: --set grpo.learning_rate=3e-4 stages.rounds=2. --dry-run checks the
+configuration, prints what would be done and what it would take, and stops.
+
+exit status: 0 the run is finished, 2 something has to be mended first
+"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command to those of `jaxlake`."""
+    parser = subparsers.add_parser(
+        "run",
+        help="run Train -> Validate -> Design on a configuration",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("config", metavar="CONFIG", type=Path, help="a YAML file")
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="replace values of the configuration, by dotted keys",
+    )
+    parser.add_argument(
+        "--run-dir", metavar="DIR", type=Path, help="where its files go (default: runs/NAME)"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="check the configuration, print the plan and stop"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry the command out."""
+    # Beside vLLM on one accelerator, JAX must not take the whole memory at once.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    from training.config import load
+
+    config = load(args.config, args.set)
+    if args.dry_run:
+        from training.plan import print_plan
+
+        print_plan(config)
+        return 0
+    from training import loop
+
+    loop.run(config, args.run_dir or Path("runs") / config.name)
+    return 0
