@@ -1,0 +1,111 @@
+"""Values that several tests of the engineer start from."""
+
+import pytest
+
+from engineer import (
+    Bounds,
+    FailedCase,
+    LakeConfiguration,
+    SizeEvidence,
+    SizeKnobs,
+    StageEvidence,
+    StageHistory,
+    Tally,
+    TrainingEvidence,
+)
+
+
+@pytest.fixture
+def bounds() -> Bounds:
+    return Bounds(sizes=(3, 4, 5))
+
+
+@pytest.fixture
+def current() -> LakeConfiguration:
+    return LakeConfiguration(
+        sizes={
+            3: SizeKnobs(data_ratio=0.5, hole_ratio=0.2, wait_ratio=0.25),
+            4: SizeKnobs(data_ratio=0.3, hole_ratio=0.1, wait_ratio=0.5),
+            5: SizeKnobs(data_ratio=0.2, hole_ratio=0.0, wait_ratio=1.0),
+        }
+    )
+
+
+@pytest.fixture
+def evidence() -> StageEvidence:
+    return StageEvidence(
+        stage=3,
+        validation={
+            3: SizeEvidence(
+                count=50,
+                valid=41,
+                optimal_sum_of_costs=30,
+                optimal_makespan=33,
+                failures={"hole": 5, "swapping_conflict": 4},
+                by_hole_tenth={
+                    1: Tally(
+                        count=20,
+                        valid=19,
+                        optimal_sum_of_costs=15,
+                        optimal_makespan=16,
+                        failures={"hole": 1},
+                    )
+                },
+                needs_wait=Tally(
+                    count=7,
+                    valid=3,
+                    optimal_sum_of_costs=2,
+                    optimal_makespan=3,
+                    failures={"swapping_conflict": 4},
+                ),
+            ),
+            4: SizeEvidence(
+                count=50,
+                valid=25,
+                optimal_sum_of_costs=11,
+                optimal_makespan=12,
+                failures={"parse_error": 1, "goal_not_reached": 24},
+            ),
+            5: SizeEvidence(
+                count=50,
+                valid=4,
+                optimal_sum_of_costs=1,
+                optimal_makespan=1,
+                failures={"off_board": 6, "vertex_conflict": 40},
+            ),
+        },
+        training=TrainingEvidence(
+            updates=40,
+            instances=1280,
+            reward_first=0.31,
+            reward_last=0.48,
+            groups_without_variance=0.35,
+            clip_share=0.02,
+            entropy=0.44,
+            completion_length=21.3,
+            learnability={3: 0.11, 4: 0.23, 5: 0.02},
+        ),
+        failed_cases=(
+            FailedCase(
+                size=3,
+                failure="hole",
+                time=2,
+                grid=("S F G", "s H F", "g F F"),
+                completion="RIGHT DOWN",
+            ),
+        ),
+    )
+
+
+@pytest.fixture
+def history(current: LakeConfiguration) -> list[StageHistory]:
+    return [
+        StageHistory(
+            stage=stage,
+            configuration=current,
+            decision=decision,
+            valid_before={3: 0.6, 4: 0.3, 5: 0.0},
+            valid_after={3: 0.7, 4: 0.4, 5: 0.04},
+        )
+        for stage, decision in ((1, "initial"), (2, "accepted"))
+    ]

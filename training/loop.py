@@ -1,0 +1,100 @@
+"""Train -> Validate -> Design, again and again.
+
+Each phase either finds its result on disk, whole, or makes it from what stands there; so a run that
+is killed at any point goes on with the same command, and ends as if it had not been.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from training.config import RunConfig
+from training.learning.learner import LearnerState, start
+from training.model import huggingface
+from training.phases import design, train, validate, warm_start
+from training.phases.context import Run
+from training.policy import Policy, load, make
+from training.report import build_report
+from training.run.checkpoints import Checkpoints
+from training.run.directory import RunDirectory, write_json
+from training.run.progress import console
+from training.run.summary import print_summary, summarise
+from training.sampling.vllm_sampler import VllmSampler
+
+
+def run(config: RunConfig, path: Path) -> None:
+    """Run all rounds of `config` in the directory `path`, or go on where it was.
+
+    Raises:
+      UserError: anything outside is not as it must be; the message says what.
+    """
+    directory = RunDirectory(path)
+    known = directory.claim(config)
+    if directory.summary.exists():
+        console.print(f"{path} holds this run, finished; remove it to start anew.")
+    else:
+        console.print(f"{'Going on with' if known else 'Starting'} {config.name} in {path}.")
+        _rounds(config, directory)
+        write_json(directory.summary, summarise(directory, config))
+    report = build_report(directory.path)
+    print_summary(directory, config)
+    console.print(f"\nReport: {report}")
+
+
+def _rounds(config: RunConfig, directory: RunDirectory) -> None:
+    validation = validate.boards_for(config)
+    console.print(f"Validation set: {len(validation)} boards, the same after every round.")
+    checkpoints = Checkpoints(directory.checkpoints)
+    policy, params = _policy(config, directory)
+    run = Run(config, directory, checkpoints, policy, validation)
+    state, stage, done = _restore(run, params)
+    sampler = _engine(run, state)
+    validate.validate(run, sampler, 0)
+    while stage <= config.stages.rounds:
+        configuration = design.configuration_for(run, stage)
+        boards = train.boards_for(run, stage, configuration)
+        state = train.train(run, state, sampler, stage, boards, configuration, done=done)
+        validate.validate(run, sampler, stage)
+        design.design(run, sampler, stage, configuration)
+        policy.export(state.params, directory.stage(stage) / "policy")
+        stage, done = stage + 1, 0
+    sampler.close()
+    checkpoints.close()
+
+
+def _policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, Any]:
+    """The policy that the run begins with: pretrained, or made once in the run's directory."""
+    if config.model.pretrained is not None:
+        folder = huggingface.resolve(config.model.pretrained)
+    else:
+        folder = directory.path / "initial"
+        if not folder.exists():
+            texts = warm_start.texts_for_tokenizer(config)
+            make(
+                folder, config.model, texts, max_len=config.sampling.max_model_len, seed=config.seed
+            )
+    return load(folder, config.model, config.prompt, length_bucket=config.grpo.length_bucket)
+
+
+def _restore(run: Run, params: Any) -> tuple[LearnerState, int, int]:
+    """The learner as the newest checkpoint has it, its round, and the updates done there."""
+    progress = run.checkpoints.progress()
+    if run.config.warm_start is not None and (progress is None or progress.phase == "warm_start"):
+        params = warm_start.warm_start(run, params)
+    state = start(params, train.optimizer(run.config.grpo))
+    if progress is None or progress.phase == "warm_start":
+        run.directory.rewind(run.step(1, 0))
+        return state, 1, 0
+    run.directory.rewind(progress.step)
+    return run.checkpoints.restore(state), progress.stage, progress.update
+
+
+def _engine(run: Run, state: LearnerState) -> VllmSampler:
+    """vLLM on a copy of the weights; the copy has a head of its own (see `vllm_sampler`)."""
+    folder = run.directory.path / "engine"
+    with console.status("starting vLLM"):
+        run.policy.export(state.params, folder, untied=True)
+        sampler = VllmSampler(folder, run.config.sampling, seed=run.config.seed)
+        train.check_engine(run, state.params, sampler)
+    return sampler

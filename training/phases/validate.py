@@ -1,0 +1,145 @@
+"""Validate: the trainee answers the fixed validation set, and every answer is verified."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxlake import Failure, Statistics, statistics, tabulate
+from training.config import RunConfig
+from training.instances import InstanceSet, draw, grid_cells
+from training.judge import Verdict, judge
+from training.language.prompts import render
+from training.phases.context import Run
+from training.policy import Policy
+from training.run.directory import read_json, write_json, write_json_lines
+from training.run.progress import console, track
+from training.sampling.vllm_sampler import VllmSampler
+
+CHUNK = 512  # prompts given to vLLM at a time, so that there is progress to show
+
+_tabulate = jax.jit(tabulate)
+
+
+def boards_for(config: RunConfig) -> InstanceSet:
+    """The fixed validation set: it depends on `validation` and the number of agents alone."""
+    wanted = config.validation
+    boards, shortfalls = draw(
+        jax.random.key(wanted.seed),
+        grid_cells(wanted.sizes, wanted.hole_ratios, wanted.wait_ratios, wanted.per_cell),
+        max_size=max((*wanted.sizes, *config.environment.bounds.sizes)),
+        max_candidates=config.environment.max_candidates,
+    )
+    for shortfall in shortfalls:
+        console.print(f"validation set: {shortfall}", style="yellow")
+    return boards
+
+
+def validate(run: Run, sampler: VllmSampler, stage: int) -> dict[str, Any]:
+    """Answer, verify, tabulate and write `validation.json`; a result that is there is read back.
+
+    Returns: {"stage", "rows", "total", "by_holes", "by_waits"}, as `summarise` makes them.
+    """
+    folder = run.directory.stage(stage)
+    if (folder / "validation.json").exists():
+        return read_json(folder / "validation.json")
+    seconds: dict[str, float] = {}
+    with run.clock(seconds, "validate"):
+        title = f"round {stage}: validate"
+        texts = answer(run.config, run.policy, sampler, run.validation, title=title)
+        verdict = judge(run.validation, texts, run.config.prompt)
+        table = tally(run.validation, verdict)
+    result = {"stage": stage, **summarise(table)}
+    write_episodes(folder, run.validation, texts, verdict)
+    write_json(folder / "validation.json", result)
+    run.directory.timings.append(
+        {
+            "phase": "validate",
+            "stage": stage,
+            "step": run.step(stage, run.config.updates_per_round),
+            "seconds": seconds,
+        }
+    )
+    return result
+
+
+def answer(
+    config: RunConfig, policy: Policy, sampler: VllmSampler, boards: InstanceSet, *, title: str
+) -> list[str]:
+    """One answer a board, at the validation temperature."""
+    prompts = [policy.encode_prompt(render(grid, config.prompt.style)) for grid in boards.grids]
+    texts: list[str] = []
+    with track(title, len(prompts)) as advance:
+        for first in range(0, len(prompts), CHUNK):
+            groups = sampler.sample(
+                prompts[first : first + CHUNK],
+                n=1,
+                temperature=config.validation.temperature,
+                max_tokens=config.prompt.max_tokens,
+                stop_token_ids=policy.stop_ids,
+                seed=config.validation.seed + first,
+            )
+            texts += [policy.decode(completion.token_ids) for (completion,) in groups]
+            advance(len(texts))
+    return texts
+
+
+def tally(boards: InstanceSet, verdict: Verdict) -> Statistics:
+    """Failure statistics by size, holes, waits and kind, reduced on the device."""
+    return jax.device_get(
+        _tabulate(
+            jax.tree.map(jnp.asarray, boards.instances),
+            jnp.asarray(boards.solutions.needs_wait),
+            jax.tree.map(jnp.asarray, verdict.outcomes),
+        )
+    )
+
+
+def summarise(table: Statistics) -> dict[str, Any]:
+    """The rows of `validation.json`: in all, by size, and for each size by holes and by waits."""
+    return {
+        "rows": [_row(row) for row in statistics.rows(table, by=("size",))],
+        "total": _row(statistics.rows(table, by=())[0]),
+        "by_holes": [_row(row) for row in statistics.rows(table, by=("size", "hole_tenth"))],
+        "by_waits": [_row(row) for row in statistics.rows(table, by=("size", "needs_wait"))],
+    }
+
+
+def write_episodes(folder: Path, boards: InstanceSet, texts: list[str], verdict: Verdict) -> None:
+    """Write `episodes.jsonl`, an answer a line, and `failures.jsonl`, those that failed."""
+    outcomes = verdict.outcomes
+    episodes = [
+        {
+            "id": row,
+            "size": int(boards.instances.size[row]),
+            "grid": list(boards.grids[row]),
+            "needs_wait": bool(boards.solutions.needs_wait[row]),
+            "optimum": int(boards.solutions.sum_of_costs[row]),
+            "text": texts[row],
+            "plan": verdict.plan_names(row),
+            "valid": bool(outcomes.valid[row]),
+            "optimal_sum_of_costs": bool(outcomes.optimal_sum_of_costs[row]),
+            "optimal_makespan": bool(outcomes.optimal_makespan[row]),
+            "failure": None if outcomes.valid[row] else Failure(int(outcomes.failure[row])).label,
+            "agent": _or_none(outcomes.agent[row]),
+            "time": _or_none(outcomes.time[row]),
+            "sum_of_costs": _or_none(outcomes.sum_of_costs[row]),
+            "reason": verdict.answers[row].reason,
+        }
+        for row in range(len(boards))
+    ]
+    write_json_lines(folder / "episodes.jsonl", episodes)
+    write_json_lines(folder / "failures.jsonl", [one for one in episodes if not one["valid"]])
+
+
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    labels = [kind.label for kind in Failure if kind is not Failure.NONE]
+    kept = {name: value for name, value in row.items() if name not in labels and name != "total"}
+    return kept | {"count": row["total"], "failures": {label: row[label] for label in labels}}
+
+
+def _or_none(value: Any) -> int | None:
+    return None if value < 0 else int(value)

@@ -1,0 +1,159 @@
+"""A run's directory: plain files anyone can read, each written whole.
+
+```
+config.yaml              the resolved configuration
+metrics.jsonl            a line for each logged warm-start step and each GRPO update
+timings.jsonl            seconds spent, apart, so that metrics of equal runs are equal files
+checkpoints/             Orbax: weights, optimizer state, progress
+stages/0/                after the warm start: validation.json, episodes.jsonl, failures.jsonl
+stages/S/                round S: configuration.json and .yaml (trained on), validation as above,
+                         context.txt, answers.jsonl, decision.json, policy/ (Hugging Face folder)
+summary.json             the end result
+report.html
+```
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from training.config import RunConfig, dump
+from training.errors import UserError
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole: a reader, and a restart after a kill, sees all of it or the old one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError(f"{path}: can't be written: {error.strerror}") from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON, whole."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def write_json_lines(path: Path, values: Iterable[Any]) -> None:
+    """Write one JSON value a line, whole."""
+    write_text(path, "".join(json.dumps(value, allow_nan=False) + "\n" for value in values))
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+      UserError: it is missing or not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: is missing") from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: can't be read as JSON: {error}") from error
+
+
+def read_json_lines(path: Path) -> list[Any]:
+    """Read a file of JSON lines; a last line that a kill cut short is passed over."""
+    if not path.exists():
+        return []
+    records = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            records.append(json.loads(line))
+        except ValueError:
+            continue
+    return records
+
+
+class JsonLog:
+    """A file of JSON lines that grows; a line cut by a kill is dropped when it is opened again."""
+
+    def __init__(self, path: Path) -> None:
+        """Open `path`, which need not exist."""
+        self._path = path
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Add one line."""
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def read(self) -> list[Any]:
+        """All whole records."""
+        return read_json_lines(self._path)
+
+    def rewind(self, step: int) -> None:
+        """Forget records whose `step` is beyond `step`: a resumed run writes them again."""
+        if self._path.exists():
+            kept = [record for record in self.read() if record["step"] <= step]
+            write_json_lines(self._path, kept)
+
+
+class RunDirectory:
+    """The paths of one run, and the claim that it belongs to one configuration."""
+
+    def __init__(self, path: Path) -> None:
+        """Name the directory at `path`; nothing is read or written yet."""
+        self.path = path
+        self.config_file = path / "config.yaml"
+        self.checkpoints = path / "checkpoints"
+        self.metrics = JsonLog(path / "metrics.jsonl")
+        self.timings = JsonLog(path / "timings.jsonl")
+        self.summary = path / "summary.json"
+        self.report = path / "report.html"
+
+    def stage(self, number: int) -> Path:
+        """The folder of a round; 0 is what stood before the first."""
+        return self.path / "stages" / str(number)
+
+    def rewind(self, step: int) -> None:
+        """Forget what is logged beyond `step`."""
+        self.metrics.rewind(step)
+        self.timings.rewind(step)
+
+    def claim(self, config: RunConfig) -> bool:
+        """Make the directory this configuration's, and say whether it already was.
+
+        Raises:
+          UserError: it belongs to another configuration (the message names the keys that differ),
+            or holds files that are no run's.
+        """
+        if self.config_file.exists():
+            theirs = yaml.safe_load(self.config_file.read_text(encoding="utf-8"))
+            ours = yaml.safe_load(dump(config))
+            if theirs != ours:
+                raise UserError(
+                    f"{self.path}: holds a run of another configuration, which differs in "
+                    f"{', '.join(_differences(theirs, ours))}; choose another --run-dir, "
+                    "or remove it"
+                )
+            return True
+        if self.path.exists() and any(self.path.iterdir()):
+            raise UserError(f"{self.path}: is not empty and holds no run; choose another --run-dir")
+        write_text(self.config_file, dump(config))
+        return False
+
+
+def _differences(theirs: Any, ours: Any, key: str = "") -> list[str]:
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        return [
+            difference
+            for name in dict.fromkeys([*theirs, *ours])
+            for difference in _differences(
+                theirs.get(name), ours.get(name), f"{key}.{name}" if key else str(name)
+            )
+        ]
+    return [] if theirs == ours else [f"{key} ({theirs!r} there, {ours!r} here)"]

@@ -1,0 +1,65 @@
+"""Progress that reads well on a terminal (a bar) and in a log (a line now and then)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+SECONDS_BETWEEN_LINES = 10.0
+
+console = Console(highlight=False)
+
+
+class Tracker(Protocol):
+    """What a phase calls as it advances."""
+
+    def __call__(self, done: int, note: str = "") -> None:
+        """Say that `done` of the total is done, and how it goes."""
+
+
+@contextmanager
+def track(title: str, total: int, *, start: int = 0) -> Iterator[Tracker]:
+    """Show how far a phase of `total` steps is, from `start` on."""
+    if console.is_terminal:
+        columns = (
+            TextColumn("{task.description:<24}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        with Progress(*columns, console=console) as bar:
+            task = bar.add_task(title, total=total, completed=start, note="")
+            yield lambda done, note="": bar.update(task, completed=done, note=note)
+        return
+
+    began = last = time.monotonic()
+    newest = (start, "")
+
+    def line() -> None:
+        done, note = newest
+        seconds = time.monotonic() - began
+        console.print(f"{title:<24} {done:>5}/{total}  {seconds:5.0f} s  {note}", soft_wrap=True)
+
+    def advance(done: int, note: str = "") -> None:
+        nonlocal last, newest
+        newest = (done, note)
+        if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+            line()
+            last = time.monotonic()
+
+    yield advance
+    line()

@@ -1,0 +1,1 @@
+"""Generation by vLLM, and the weights it generates with."""
