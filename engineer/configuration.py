@@ -182,14 +182,21 @@ def number_text(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def answer_text(configuration: LakeConfiguration) -> str:
-    """The canonical answer: minified JSON, sizes ascending, at most two decimals.
+def ratio_text(value: float) -> str:
+    """A ratio with two decimals: 0.00, 0.05, 0.50, 1.00."""
+    return f"{value:.2f}"
 
-    `review` reads it back without repairs for every configuration on the grid.
+
+def answer_text(configuration: LakeConfiguration) -> str:
+    """The canonical answer: minified JSON, sizes ascending, every ratio with two decimals.
+
+    All answers about the same sizes have the same length, so that what a small model reads stands
+    at a fixed distance from where it writes. `review` reads it back without repairs for every
+    configuration on the grid.
     """
     sizes = ",".join(
         f'"{size}":{{'
-        + ",".join(f'"{knob}":{number_text(getattr(knobs, knob))}' for knob in KNOBS)
+        + ",".join(f'"{knob}":{ratio_text(getattr(knobs, knob))}' for knob in KNOBS)
         + "}"
         for size, knobs in configuration.sizes.items()
     )
@@ -199,7 +206,7 @@ def answer_text(configuration: LakeConfiguration) -> str:
 def format_configuration(configuration: LakeConfiguration) -> str:
     """One row a size, whole per cents: size, data, holes, waits. What the compact context shows."""
     return "\n".join(
-        f"{size} " + " ".join(str(percent(getattr(knobs, knob))) for knob in KNOBS)
+        f"{size} " + " ".join(f"{percent(getattr(knobs, knob)):02d}" for knob in KNOBS)
         for size, knobs in configuration.sizes.items()
     )
 
@@ -246,5 +253,5 @@ def answer_pattern(bounds: Bounds) -> str:
 def _alternatives(bounds: Bounds, knob: str) -> str:
     low, high = (bounds.to_units(limit) for limit in bounds.limits(knob))
     return "|".join(
-        re.escape(number_text(bounds.from_units(steps))) for steps in range(low, high + 1)
+        re.escape(ratio_text(bounds.from_units(steps))) for steps in range(low, high + 1)
     )

@@ -90,22 +90,23 @@ def build_context(
         raise ValueError(f"unknown context style {style!r}, known are {list(_RENDERERS)}")
     view = _View(evidence, current, history, bounds, refusal)
     opening, renderers, closing = _RENDERERS[style]
-    parts = [render(view) for name, render in renderers.items() if name in blocks]
-    parts += [render(view) for render in closing]
+    chosen = [render for name, render in renderers.items() if name in blocks]
+    parts = [render(view) for render in (*opening, *chosen, *closing)]
     separator = "\n\n" if style == "full" else "\n"
-    return separator.join(part for part in (opening, *parts) if part)
+    return separator.join(part for part in parts if part)
 
 
 def _compact_failures(view: _View) -> str:
-    lines = ["# failures"]
+    counts = dict.fromkeys(tally.count for tally in view.evidence.validation.values())
+    lines = [f"# failures of {' '.join(map(str, counts))}"]
     for size, tally in view.evidence.validation.items():
         kinds = (
-            f"{word} {tally.percent(tally.failures.get(kind, 0))}"
+            f"{word} {tally.percent(tally.failures.get(kind, 0)):02d}"
             for word, kind in zip(_COMPACT_KINDS, FAILURE_KINDS, strict=True)
         )
         lines.append(
-            f"{size} valid {tally.percent(tally.valid)}"
-            f" opt {tally.percent(tally.optimal_sum_of_costs)} of {tally.count} " + " ".join(kinds)
+            f"{size} valid {tally.percent(tally.valid):02d}"
+            f" opt {tally.percent(tally.optimal_sum_of_costs):02d} " + " ".join(kinds)
         )
     return "\n".join(lines)
 
@@ -146,10 +147,7 @@ def _percent_of(past: StageHistory, size: int) -> str:
 
 
 def _compact_guideline(view: _View) -> str:
-    return (
-        "# guideline\nmost data where valid 30 to 70, least under 10 or over 90"
-        "\nharder over 70, easier under 20"
-    )
+    return "# guideline\ndouble data where valid 20 to 79, harder from 60, easier under 20"
 
 
 def _compact_current(view: _View) -> str:
@@ -161,12 +159,7 @@ def _compact_refusal(view: _View) -> str:
 
 
 def _compact_question(view: _View) -> str:
-    bounds = view.bounds
-    return (
-        f"# answer\njson sizes {' '.join(map(str, bounds.sizes))} step {number_text(bounds.step)}"
-        f" data {_range(bounds, 'data_ratio')} sum 1 holes {_range(bounds, 'hole_ratio')}"
-        f" waits {_range(bounds, 'wait_ratio')}\n"
-    )
+    return "# answer\n"
 
 
 def _range(bounds: Bounds, knob: str) -> str:
@@ -183,6 +176,10 @@ _OPENING = (
     " of all cells) and wait_ratio (share of the instances that no optimal plan solves without a"
     " wait)."
 )
+
+
+def _full_opening(view: _View) -> str:
+    return _OPENING
 
 
 def _full_failures(view: _View) -> str:
@@ -272,9 +269,9 @@ def _full_guideline(view: _View) -> str:
     return (
         "## Guideline\n"
         "- Learning comes from instances that are sometimes solved and sometimes not. Give most"
-        " data to map sizes with a valid rate between 30% and 70%, little to those near 0% or"
+        " data to map sizes with a valid rate between 20% and 80%, little to those near 0% or"
         " 100%, but keep some of each so that nothing is forgotten.\n"
-        "- Raise hole_ratio and wait_ratio where the valid rate is above 70%, lower them where it"
+        "- Raise hole_ratio and wait_ratio where the valid rate is above 60%, lower them where it"
         " is below 20%, and by small steps: making everything harder at once ends the learning"
         " signal.\n"
         "- Let the kinds of failure guide you: falls into holes and moves off the board point to"
@@ -309,19 +306,22 @@ def _full_question(view: _View) -> str:
 
 
 _Renderer = Callable[[_View], str]
-_RENDERERS: dict[str, tuple[str, dict[BlockName, _Renderer], tuple[_Renderer, ...]]] = {
+_Style = tuple[tuple[_Renderer, ...], dict[BlockName, _Renderer], tuple[_Renderer, ...]]
+_RENDERERS: dict[str, _Style] = {
+    # What varies in length stands first: the failures and the current configuration, which the
+    # answer turns on, are then always the same distance from it.
     "compact": (
-        "",
+        (_compact_refusal,),
         {
-            "failure_breakdown": _compact_failures,
             "training_details": _compact_training,
             "history": _compact_history,
             "guideline": _compact_guideline,
+            "failure_breakdown": _compact_failures,
         },
-        (_compact_current, _compact_refusal, _compact_question),
+        (_compact_current, _compact_question),
     ),
     "full": (
-        _OPENING,
+        (_full_opening,),
         {
             "failure_breakdown": _full_failures,
             "training_details": _full_training,

@@ -12,22 +12,20 @@ from engineer.evidence import SizeEvidence, StageEvidence
 
 Feasibility = Callable[[int, float, int], str | None]
 
-EASY = 70  # per cent valid above which a size gets harder
-HARD = 20  # per cent valid below which a size gets easier
+# Per cents valid. All of them are tens, so that the leading digit of what is displayed decides.
+LEARNABLE = range(20, 80)  # p(1-p) is at least 0.16 here, of 0.25 at most
+EASY = 60  # from here on a size gets harder
+HARD = 20  # below, it gets easier
 
 
 def share_weight(valid_percent: int) -> int:
-    """p(1-p) in three levels: 3 from 30% to 70%, 2 from 10% to 90%, else 1 (nothing is dropped)."""
-    if 30 <= valid_percent <= 70:
-        return 3
-    if 10 <= valid_percent <= 90:
-        return 2
-    return 1
+    """p(1-p) in two levels: learnable sizes count double, and none is dropped."""
+    return 2 if valid_percent in LEARNABLE else 1
 
 
 def difficulty_step(valid_percent: int) -> int:
     """Steps of the grid by which holes and waits move: up when easy, down when hard, else none."""
-    return int(valid_percent > EASY) - int(valid_percent < HARD)
+    return int(valid_percent >= EASY) - int(valid_percent < HARD)
 
 
 def largest_feasible(
@@ -52,7 +50,7 @@ def next_configuration(
     num_agents: int,
     feasibility: Feasibility,
 ) -> LakeConfiguration:
-    """Apply the rule. A size without validation answers keeps its knobs and gets a middle share.
+    """Apply the rule. A size without validation answers keeps its knobs and counts as learnable.
 
     data_ratio: in proportion to `share_weight`, on the grid, at least one step each where they fit.
     hole_ratio, wait_ratio: moved by `difficulty_step` from the current value, within the bounds,

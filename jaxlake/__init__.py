@@ -6,6 +6,7 @@ from jaxlake.generator import Generated, Request, generate, hole_count, infeasib
 from jaxlake.instance import Instance, stack_instances
 from jaxlake.solver import DEFAULT_HORIZON, Solution, Status, solve
 from jaxlake.statistics import Statistics, rows, tabulate, wilson_interval
+from jaxlake.svg import episode_svg
 from jaxlake.text import GridError, format_grid, parse_grid
 from jaxlake.verify import Failure, Outcome, verify
 
@@ -25,6 +26,7 @@ __all__ = [
     "Status",
     "Step",
     "distances",
+    "episode_svg",
     "format_grid",
     "generate",
     "hole_count",

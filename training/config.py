@@ -107,7 +107,9 @@ class WarmStart(Section):
     learning_rate: Annotated[float, Field(gt=0.0)] = 2e-3
     warmup_steps: Annotated[int, Field(ge=0)] = 50
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.01
-    checkpoint_every: Positive = 100
+    checkpoint_every: Annotated[int, Field(gt=0, multiple_of=10)] = Field(
+        100, description="steps between checkpoints; metrics are written every 10 steps"
+    )
 
 
 class Grpo(Section):

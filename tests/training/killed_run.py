@@ -35,7 +35,7 @@ def main(config: str, run_dir: str, point: str) -> None:
 
     target, name, call = {
         # between two checkpoints, after optimizer steps that are not saved
-        "warm_start": (warm_start, "_pack", 15),
+        "warm_start": (warm_start, "pack", 15),
         # completions are drawn, nothing is learned from them yet; once in the second update
         "rollout": (train, "judge", 2),
         # weights are updated and handed to vLLM, the metrics not written

@@ -53,10 +53,9 @@ def test_a_bad_value_is_named_with_what_is_allowed(
 
 
 def test_an_infeasible_request_says_why(capsys: pytest.CaptureFixture[str]):
-    status = main(
-        ["run", str(ROOT / "configs/miniature.yaml"), "--dry-run", "--set"]
-        + ["environment.num_agents=3", "environment.initial.sizes.3.hole_ratio=0.5"]
-    )
+    overrides = ["environment.num_agents=3", "environment.initial.sizes.3.hole_ratio=0.5"]
+    path = str(ROOT / "configs/miniature.yaml")
+    status = main(["run", path, "--dry-run", "--set", *overrides])
     error = capsys.readouterr().err
     assert status == 2
     assert "3x3 board with hole_ratio 0.5" in error

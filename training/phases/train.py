@@ -310,9 +310,7 @@ def _rollout_metrics(
                 "valid": int(outcomes.valid[sizes == size].sum()),
                 "optimal": int(outcomes.optimal_sum_of_costs[sizes == size].sum()),
                 "reward": round(float(rewards.reshape(-1)[sizes == size].mean()), 6),
-                "learnability": _learnability(
-                    np.asarray(outcomes.valid), sizes == size, rewards.shape
-                ),
+                "learnability": _learnability(valid, sizes == size, rewards.shape),
             }
             for size in np.unique(sizes).tolist()
         },

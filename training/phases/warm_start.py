@@ -7,6 +7,7 @@ without the second, a policy of a million parameters could not do the engineer's
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,8 +28,7 @@ from training.run.progress import console, track
 
 LOG_EVERY = 10
 REHEARSALS = 4096
-
-Example = tuple[list[int], list[int]]  # token ids of a prompt and of its answer
+LENGTH_STEP = 64  # batches are padded to multiples; each is one compilation
 
 
 def optimizer(settings: WarmStart) -> Any:
@@ -62,32 +62,20 @@ def warm_start(run: Run, params: Any) -> Any:
     done = progress.step if progress is not None else 0
     run.directory.rewind(done)
 
-    plans = [
-        (run.policy.encode_prompt(prompt), run.policy.encode_answer(answer))
-        for prompt, answer in _plans(run.config, boards)
-    ]
-    engineering = (
-        [
-            (run.policy.encode_prompt(context), run.policy.encode_answer(answer))
-            for context, answer in _rehearsals(run.config, REHEARSALS)
-        ]
-        if settings.engineer_batch_size
-        else []
+    plans = _Pool(run.policy, _plans(run.config, boards))
+    engineering = _Pool(
+        run.policy, _rehearsals(run.config, REHEARSALS) if settings.engineer_batch_size else ()
     )
     update = _compile(run.policy, tx)
-    plan_length, engineer_length = (_longest(run, examples) for examples in (plans, engineering))
     recent: dict[str, list[Metrics]] = {"loss": [], "engineer_loss": []}
+    began = time.perf_counter()
     with track("warm start", settings.steps, start=done) as advance:
         for number in range(done + 1, settings.steps + 1):
             rng = np.random.default_rng(run.entropy("warm_start", 1, number))
-            if engineering and number % settings.engineer_every == 0:
-                rows = rng.integers(len(engineering), size=settings.engineer_batch_size)
-                batch = _pack(run, engineering, rows, engineer_length)
-                name = "engineer_loss"
+            if settings.engineer_batch_size and number % settings.engineer_every == 0:
+                name, batch = "engineer_loss", engineering.draw(rng, settings.engineer_batch_size)
             else:
-                rows = rng.integers(len(plans), size=settings.batch_size)
-                batch = _pack(run, plans, rows, plan_length)
-                name = "loss"
+                name, batch = "loss", plans.draw(rng, settings.batch_size)
             state, metrics = update(state, batch)
             recent[name].append(metrics)
             if number % LOG_EVERY == 0:
@@ -98,6 +86,15 @@ def warm_start(run: Run, params: Any) -> Any:
                 }
                 recent = {name: [] for name in recent}
                 run.directory.metrics.append({"phase": "warm_start", "step": number, **means})
+                run.directory.timings.append(
+                    {
+                        "phase": "warm_start",
+                        "stage": 0,
+                        "step": number,
+                        "seconds": {"warm_start": round(time.perf_counter() - began, 4)},
+                    }
+                )
+                began = time.perf_counter()
                 advance(number, "  ".join(f"{name} {value:.3f}" for name, value in means.items()))
             if number % settings.checkpoint_every == 0 or number == settings.steps:
                 _save(run, state, number)
@@ -139,20 +136,34 @@ def _rehearsals(config: RunConfig, count: int) -> Sequence[tuple[str, str]]:
             num_agents=config.environment.num_agents,
             blocks=config.engineer.blocks,
             style=config.engineer.style,
-            max_history=config.stages.rounds,
+            max_history=config.stages.rounds - 1,
         )
         for _ in range(count)
     ]
 
 
-def _longest(run: Run, examples: Sequence[Example]) -> int:
-    longest = max((len(prompt) + len(answer) for prompt, answer in examples), default=0)
-    return -(-longest // 16) * 16
+class _Pool:
+    """Examples in groups of about equal length, so that a batch holds little padding."""
 
+    def __init__(self, policy: Policy, examples: Sequence[tuple[str, str]]) -> None:
+        self._pad_id = policy.pad_id
+        self._examples = [
+            (policy.encode_prompt(prompt), policy.encode_answer(answer))
+            for prompt, answer in examples
+        ]
+        self._groups: dict[int, list[int]] = {}
+        for row, (prompt, answer) in enumerate(self._examples):
+            length = -(-(len(prompt) + len(answer)) // LENGTH_STEP) * LENGTH_STEP
+            self._groups.setdefault(length, []).append(row)
 
-def _pack(run: Run, examples: Sequence[Example], rows: np.ndarray, length: int) -> Sequences:
-    prompts, answers = zip(*(examples[row] for row in rows), strict=True)
-    return pack(prompts, answers, bucket=16, pad_id=run.policy.pad_id, length=length)
+    def draw(self, rng: np.random.Generator, count: int) -> Sequences:
+        """A batch from one group; each example is as likely as any other."""
+        lengths = sorted(self._groups)
+        shares = np.array([len(self._groups[length]) for length in lengths]) / len(self._examples)
+        length = lengths[rng.choice(len(lengths), p=shares)]
+        rows = rng.choice(self._groups[length], size=count)
+        prompts, answers = zip(*(self._examples[row] for row in rows), strict=True)
+        return pack(prompts, answers, bucket=1, pad_id=self._pad_id, length=length)
 
 
 def _compile(policy: Policy, tx: Any) -> Any:
