@@ -147,7 +147,7 @@ def _percent_of(past: StageHistory, size: int) -> str:
 
 
 def _compact_guideline(view: _View) -> str:
-    return "# guideline\ndouble data where valid 20 to 79, harder from 60, easier under 20"
+    return "# guideline\nmove data to where valid is nearest 50, harder from 60, easier under 20"
 
 
 def _compact_current(view: _View) -> str:

@@ -5,22 +5,21 @@ p(1-p) of that: most at one half, nothing at 0 and 1. The rule reads only what t
 displays (whole per cents and the current knobs), so that a small model can learn it from contexts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from engineer.configuration import Bounds, LakeConfiguration, SizeKnobs, apportion
 from engineer.evidence import SizeEvidence, StageEvidence
 
 Feasibility = Callable[[int, float, int], str | None]
 
-# Per cents valid. All of them are tens, so that the leading digit of what is displayed decides.
-LEARNABLE = range(20, 80)  # p(1-p) is at least 0.16 here, of 0.25 at most
+# Per cents valid. Both are tens, so that the leading digit of what is displayed decides.
 EASY = 60  # from here on a size gets harder
 HARD = 20  # below, it gets easier
 
 
-def share_weight(valid_percent: int) -> int:
-    """p(1-p) in two levels: learnable sizes count double, and none is dropped."""
-    return 2 if valid_percent in LEARNABLE else 1
+def learnability(valid_percent: int) -> int:
+    """p(1-p) in units of 1e-4, p the valid rate: 2500 at one half, 0 at the ends."""
+    return valid_percent * (100 - valid_percent)
 
 
 def difficulty_step(valid_percent: int) -> int:
@@ -50,17 +49,20 @@ def next_configuration(
     num_agents: int,
     feasibility: Feasibility,
 ) -> LakeConfiguration:
-    """Apply the rule. A size without validation answers keeps its knobs and counts as learnable.
+    """Apply the rule. A size without validation answers keeps its knobs.
 
-    data_ratio: in proportion to `share_weight`, on the grid, at least one step each where they fit.
+    data_ratio: one step of the grid moves from the least learnable size that can spare it to the
+    most learnable one; with shares off the grid, or below the bounds, after rounding them.
     hole_ratio, wait_ratio: moved by `difficulty_step` from the current value, within the bounds,
     and hole_ratio no higher than boards can be made with.
     """
     rates = {size: _valid_percent(evidence.validation.get(size)) for size in bounds.sizes}
-    weights = [2 if rate is None else share_weight(rate) for rate in rates.values()]
-    floor = int(len(bounds.sizes) <= bounds.units)
-    shares = apportion(weights, bounds.units, max(floor, bounds.to_units(bounds.min_share)))
     nothing = SizeKnobs(data_ratio=0.0, hole_ratio=0.0, wait_ratio=0.0)
+    shares = _shift(
+        [current.sizes.get(size, nothing).data_ratio for size in bounds.sizes],
+        [None if rate is None else learnability(rate) for rate in rates.values()],
+        bounds,
+    )
     sizes = {}
     for (size, rate), share in zip(rates.items(), shares, strict=True):
         knobs = current.sizes.get(size, nothing)
@@ -75,6 +77,19 @@ def next_configuration(
             wait_ratio=_move(knobs.wait_ratio, step, bounds.max_wait_ratio, bounds),
         )
     return LakeConfiguration(sizes=sizes)
+
+
+def _shift(ratios: Sequence[float], values: Sequence[int | None], bounds: Bounds) -> list[int]:
+    """Shares in steps of the grid, one of them moved to where most can be learned."""
+    one = int(len(ratios) <= bounds.units)  # no size is dropped while there are steps for all
+    floor = max(one, bounds.to_units(bounds.min_share))
+    shares = apportion(ratios, bounds.units, floor)
+    known = [(value, -place) for place, value in enumerate(values) if value is not None]
+    spare = [(value, place) for value, place in known if shares[-place] > floor]
+    if known and spare and max(known)[0] > min(spare)[0]:
+        shares[-max(known)[1]] += 1
+        shares[-min(spare)[1]] -= 1
+    return shares
 
 
 def _valid_percent(tally: SizeEvidence | None) -> int | None:

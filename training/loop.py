@@ -14,6 +14,7 @@ from training.learning.learner import LearnerState, start
 from training.model import huggingface
 from training.phases import design, train, validate, warm_start
 from training.phases.context import Run
+from training.phases.sync import check_engine
 from training.policy import Policy, load, make
 from training.report import build_report
 from training.run.checkpoints import Checkpoints
@@ -96,5 +97,5 @@ def _engine(run: Run, state: LearnerState) -> VllmSampler:
     with console.status("starting vLLM"):
         run.policy.export(state.params, folder, untied=True)
         sampler = VllmSampler(folder, run.config.sampling, seed=run.config.seed)
-        train.check_engine(run, state.params, sampler)
+        check_engine(run, state.params, sampler)
     return sampler

@@ -9,6 +9,7 @@ from engineer.configuration import answer_text
 from engineer.context import BLOCKS, COMPLETION_LIMIT, build_context
 from engineer.evidence import FailedCase
 from engineer.quoting import quote
+from engineer.rule import difficulty_step, learnability
 
 HEADINGS = {
     "compact": {
@@ -90,12 +91,51 @@ def test_long_completions_are_cut(evidence, current, bounds):
 def test_the_compact_context_is_short_and_says_all_numbers(evidence, current, history, bounds):
     text = build_context(evidence, current, history, bounds=bounds, style="compact")
     assert len(text) < 900
-    assert "3 valid 82 opt 60 of 50 parse 0 board 0 hole 10 vertex 0 swap 8 goal 0" in text
-    assert "5 valid 8 opt 2 of 50 parse 0 board 12 hole 0 vertex 80 swap 0 goal 0" in text
+    assert (
+        "# failures of 50\n"
+        "3 valid 82 opt 60 parse 00 board 00 hole 10 vertex 00 swap 08 goal 00\n"
+        "4 valid 50 opt 22 parse 02 board 00 hole 00 vertex 00 swap 00 goal 48\n"
+        "5 valid 08 opt 02 parse 00 board 12 hole 00 vertex 80 swap 00 goal 00\n"
+    ) in text
     assert "reward 31 to 48 flat 35 clip 2 entropy 44 length 21" in text
     assert "learn 3 11 4 23 5 2" in text
-    assert "stage 2 accepted\n3 50 20 25 60 to 70\n4 30 10 50 30 to 40\n5 20 0 100 0 to 4" in text
-    assert text.endswith("data 0 to 1 sum 1 holes 0 to 0.5 waits 0 to 1\n")
+    assert "stage 2 accepted\n3 50 20 25 60 to 70\n4 30 10 50 30 to 40\n5 20 00 100 0 to 4" in text
+    assert text.endswith(f"\n# current\n{answer_text(current)}\n# answer\n")
+
+
+def test_the_compact_context_ends_with_what_the_answer_turns_on(evidence, current, history, bounds):
+    text = build_context(
+        evidence,
+        current,
+        history,
+        bounds=bounds,
+        blocks=BLOCKS[::-1],
+        style="compact",
+        refusal="3.hole_ratio is missing",
+    )
+    assert re.findall(r"^# (\w+)", text, re.MULTILINE) == [
+        "refused",
+        "training",
+        "history",
+        "guideline",
+        "failures",
+        "current",
+        "answer",
+    ]
+    first = build_context(evidence, current, history, bounds=bounds, style="compact")
+    assert text == f"# refused\n3.hole_ratio is missing\n{first}"
+
+
+def test_the_compact_guideline_is_the_rule(evidence, current, bounds):
+    text = build_context(evidence, current, [], bounds=bounds, style="compact")
+    found = re.search(r"valid is nearest (\d+), harder from (\d+), easier under (\d+)\n", text)
+    assert found is not None
+    best, easy, hard = map(int, found.groups())
+    for valid in range(101):
+        assert difficulty_step(valid) == (1 if valid >= easy else -1 if valid < hard else 0)
+        for other in range(101):
+            nearer = abs(valid - best) < abs(other - best)
+            assert nearer == (learnability(valid) > learnability(other))
 
 
 def test_the_full_context_says_all_numbers(evidence, current, history, bounds):

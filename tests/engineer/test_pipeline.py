@@ -342,4 +342,5 @@ def test_normalising_keeps_the_order_of_shares(shares):
     for a, b in zip(shares, new, strict=True):
         assert abs(a / sum(shares) - b) < BOUNDS.step
         for c, d in zip(shares, new, strict=True):
-            assert not (a > c and b < d)
+            # Shares that differ by float error alone are ties, which go to the earlier size.
+            assert not (a - c > 1e-9 * sum(shares) and b < d)

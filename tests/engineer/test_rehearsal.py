@@ -1,6 +1,9 @@
+import bisect
 import itertools
+import json
 import re
 import time
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -15,30 +18,44 @@ from jaxlake import infeasibility
 BOUNDS = Bounds(sizes=(3, 4, 5))
 
 
+def at_least_one_step(shares: dict[int, int]) -> dict[int, int]:
+    """Lift empty shares of 20 to 1 and scale the others down, in exact fractions."""
+    exact = {s: Fraction(x) for s, x in shares.items()}
+    while any(x < 1 for x in exact.values()):
+        large = {s: x for s, x in exact.items() if x > 1}
+        left = 20 - (len(exact) - len(large))
+        exact = {
+            s: large[s] * left / sum(large.values()) if s in large else Fraction(1) for s in exact
+        }
+    whole = {s: int(x) for s, x in exact.items()}
+    for s in sorted(exact, key=lambda s: (whole[s] - exact[s], s))[: 20 - sum(whole.values())]:
+        whole[s] += 1
+    return whole
+
+
 def answer_from_text(context: str) -> str:
     """The rule, read off the context's words alone by other means than the package's."""
     rates = {int(s): int(v) for s, v in re.findall(r"^(\d+) valid (\d+)", context, re.MULTILINE)}
     line = re.search(r"# current\n(.*)", context)
     assert line is not None
     current = {
-        int(s): (round(float(h) * 100), round(float(w) * 100))
-        for s, h, w in re.findall(
-            r'"(\d+)":\{"data_ratio":[\d.]+,"hole_ratio":([\d.]+),"wait_ratio":([\d.]+)', line[1]
+        int(s): tuple(round(float(x) * 100) for x in knobs)
+        for s, *knobs in re.findall(
+            r'"(\d+)":\{"data_ratio":([\d.]+),"hole_ratio":([\d.]+),"wait_ratio":([\d.]+)', line[1]
         )
     }
-    level = {s: 3 if 30 <= p <= 70 else 2 if 10 <= p <= 90 else 1 for s, p in rates.items()}
-    exact = {s: 20 * w / sum(level.values()) for s, w in level.items()}
-    shares = {s: int(x + 1e-9) for s, x in exact.items()}
-    for s in sorted(exact, key=lambda s: (-round(exact[s] - shares[s], 6), s))[
-        : 20 - sum(shares.values())
-    ]:
-        shares[s] += 1
+    shares = at_least_one_step({s: knobs[0] // 5 for s, knobs in current.items()})
+    # Nearest to one half first, the smaller size first where two are equally near.
+    by_distance = sorted(rates, key=lambda s: (abs(rates[s] - 50), s))
+    takes, gives = by_distance[0], [s for s in by_distance if shares[s] > 1][-1]
+    if abs(rates[gives] - 50) > abs(rates[takes] - 50):
+        shares[takes], shares[gives] = shares[takes] + 1, shares[gives] - 1
     parts = []
     for s, p in rates.items():
-        move = 5 if p > 70 else -5 if p < 20 else 0
-        holes, waits = current[s]
+        move = -5 if p < 20 else 0 if p < 60 else 5
+        _, holes, waits = current[s]
         holes, waits = min(max(holes + move, 0), 50), min(max(waits + move, 0), 100)
-        numbers = (f"{x / 100:g}" for x in (5 * shares[s], holes, waits))
+        numbers = (f"{x // 100}.{x % 100:02d}" for x in (5 * shares[s], holes, waits))
         knobs = zip(("data_ratio", "hole_ratio", "wait_ratio"), numbers, strict=True)
         parts.append(f'"{s}":{{' + ",".join(f'"{knob}":{x}' for knob, x in knobs) + "}")
     return "{" + ",".join(parts) + "}"
@@ -53,21 +70,69 @@ def test_a_rehearsed_answer_is_a_function_of_the_text():
 
 def test_rehearsals_are_accepted_and_cover_what_happens(current):
     rng = np.random.default_rng(1)
-    drawn = [rehearse(rng, bounds=BOUNDS) for _ in range(400)]
+    drawn = [rehearse(rng, bounds=BOUNDS) for _ in range(1000)]
     for rehearsal in drawn:
         decision = review(
             rehearsal.answer, current, bounds=BOUNDS, num_agents=2, feasibility=infeasibility
         )
         assert (decision.kind, decision.repairs) == ("accepted", ())
     assert {context.count("\nstage ") for context, _ in drawn} == {0, 1, 2, 3}
-    assert 10 < sum("# refused" in context for context, _ in drawn) < 90
-    assert len({answer for _, answer in drawn}) > 300
-    levels = [
-        tuple(3 if 30 <= p <= 70 else 2 if 10 <= p <= 90 else 1 for p in map(int, rates))
-        for context, _ in drawn
-        if (rates := re.findall(r"^\d+ valid (\d+)", context, re.MULTILINE))
-    ]
-    assert set(levels) == set(itertools.product((1, 2, 3), repeat=3))
+    assert 50 < sum(context.startswith("# refused") for context, _ in drawn) < 150
+    assert len({answer for _, answer in drawn}) > 990
+    moves, transfers = set(), set()
+    for context, answer in drawn:
+        rates = re.findall(r"^\d+ valid (\d+)", context, re.MULTILINE)
+        moves.add(tuple(bisect.bisect((20, 60), int(rate)) for rate in rates))
+        before, after = (
+            [float(x) for x in re.findall(r'"data_ratio":([\d.]+)', text)]
+            for text in (context, answer)
+        )
+        if min(before) > 0:
+            transfers.add(tuple(round(20 * (b - a)) for a, b in zip(before, after, strict=True)))
+    assert moves == set(itertools.product(range(3), repeat=3))
+    assert transfers - {(0, 0, 0)} == set(itertools.permutations((1, 0, -1)))
+
+
+def test_a_context_with_two_earlier_stages_is_short():
+    rng = np.random.default_rng(6)
+    contexts = [rehearse(rng, bounds=BOUNDS, max_history=2).context for _ in range(400)]
+    assert {context.count("\nstage ") for context in contexts} == {0, 1, 2}
+    assert max(map(len, contexts)) < 1000
+
+
+@pytest.mark.parametrize("sizes", [(3,), (3, 4, 5), (4, 9, 10)])
+@pytest.mark.parametrize("past", [0, 2])
+@pytest.mark.parametrize("counts", [(10, 99), (100, 999)])
+def test_what_the_answer_turns_on_stands_at_the_same_distance_from_it(sizes, past, counts):
+    bounds = Bounds(sizes=sizes)
+    rng = np.random.default_rng(7)
+    layouts, answers, hundreds = set(), set(), 0
+    for _ in range(300):
+        context, answer = rehearse(rng, bounds=bounds, max_history=past, counts=counts)
+        tail = context[context.index("# failures") :]
+        failures, rest = tail.split("\n# current\n")
+        heading, rows = failures.split("\n", 1)
+        # Every digit is a place that is always a digit; a per cent of 100 alone takes one more.
+        wider = len(re.findall(r"[a-z] 100\b", rows))
+        assert len(tail) == _tail_length(sizes, len(str(counts[0]))) + wider
+        hundreds += wider
+        narrow = re.sub(r"([a-z]) 100\b", r"\1 99", rows)
+        layouts.add(re.sub(r"\d", "9", f"{heading}\n{narrow}"))
+        answers |= {re.sub(r"\d", "9", text) for text in (rest.split("\n")[0], answer)}
+    digits = "9" * len(str(counts[0]))
+    assert {layout.split("\n")[0] for layout in layouts} == {f"# failures of {digits}"}
+    assert len(layouts) == 1
+    assert len(answers) == 1
+    assert hundreds > 0
+
+
+def _tail_length(sizes: tuple[int, ...], digits: int) -> int:
+    """Characters from the failures to the end, written out anew, all per cents below 100."""
+    row = "S valid 00 opt 00 parse 00 board 00 hole 00 vertex 00 swap 00 goal 00\n"
+    knobs = '"S":{"data_ratio":0.00,"hole_ratio":0.00,"wait_ratio":0.00},'
+    each = sum(len(row) + len(knobs) + 2 * (len(str(size)) - 1) for size in sizes)
+    # The braces around the JSON stand for its last comma and one character more.
+    return len("# failures of \n# current\n\n# answer\n") + digits + each + 1
 
 
 def test_a_history_ends_where_the_next_stage_begins():
@@ -90,7 +155,10 @@ def test_rehearsals_fit_any_experiment(sizes):
             rng, bounds=bounds, blocks=("failure_breakdown", "history"), max_history=1
         )
         assert "# guideline" not in context
-        assert f"json sizes {' '.join(map(str, sizes))} " in context
+        rows = re.findall(r"^(\d+) valid", context, re.MULTILINE)
+        asked = json.loads(context.split("# current\n")[1].split("\n")[0])
+        names = [str(size) for size in sizes]
+        assert rows == list(asked) == list(json.loads(answer)) == names
         current = LakeConfiguration(
             sizes={
                 s: SizeKnobs(data_ratio=float(s == 3), hole_ratio=0.0, wait_ratio=0.0)

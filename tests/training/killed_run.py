@@ -31,13 +31,13 @@ def _die_at_call(number: int, function: Callable[..., Any]) -> Callable[..., Any
 def main(config: str, run_dir: str, point: str) -> None:
     from training import loop
     from training.config import load
-    from training.phases import train, validate, warm_start
+    from training.phases import rollout, train, validate, warm_start
 
     target, name, call = {
         # between two checkpoints, after optimizer steps that are not saved
         "warm_start": (warm_start, "pack", 15),
         # completions are drawn, nothing is learned from them yet; once in the second update
-        "rollout": (train, "judge", 2),
+        "rollout": (rollout, "judge", 2),
         # weights are updated and handed to vLLM, the metrics not written
         "update": (train, "sync", 3),
         # answers are verified, nothing is written

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from training.commands import Subparsers
+from training.environment import prepare
 
 _DESCRIPTION = """\
 Let a policy answer the validation set of a configuration, and print its valid and optimal rates.
@@ -43,6 +44,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Carry the command out."""
+    prepare()
     from training.config import load
     from training.errors import UserError
     from training.evaluation import evaluate, policy_folder

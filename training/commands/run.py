@@ -1,10 +1,10 @@
 """`jaxlake run`: the whole loop, Train -> Validate -> Design."""
 
 import argparse
-import os
 from pathlib import Path
 
 from training.commands import Subparsers
+from training.environment import prepare
 
 _DESCRIPTION = """\
 Run all rounds of a configuration, or go on where the same command was stopped.
@@ -44,8 +44,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Carry the command out."""
-    # Beside vLLM on one accelerator, JAX must not take the whole memory at once.
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    prepare()
     from training.config import load
 
     config = load(args.config, args.set)

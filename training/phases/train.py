@@ -15,22 +15,20 @@ from flax import nnx
 from engineer.configuration import LakeConfiguration
 from training.config import Grpo
 from training.instances import InstanceSet, cells_of, draw
-from training.judge import Verdict, judge
-from training.language.prompts import render
 from training.learning import grpo
 from training.learning.grpo import GrpoBatch
 from training.learning.learner import LearnerState, Metrics, adamw, split, step
 from training.learning.packing import pack, place
-from training.learning.rewards import reward
 from training.phases.context import Run, as_floats
 from training.phases.design import history_before
+from training.phases.rollout import Rollout, metrics_of, roll_out
+from training.phases.sync import sync
 from training.run.checkpoints import Progress
 from training.run.directory import write_json
 from training.run.progress import console, track
-from training.sampling.vllm_sampler import Completion, VllmSampler
+from training.sampling.vllm_sampler import VllmSampler
 
-_NO_VARIANCE = 1e-6  # standard deviation of rewards below which a group teaches nothing
-_NO_STEP = {
+_NO_STEP = {  # what is said of an update in which no group teaches
     "loss": 0.0,
     "grad_norm": 0.0,
     "clip_share": 0.0,
@@ -97,29 +95,10 @@ def train(
             seconds: dict[str, float] = {}
             last = number * settings.prompts_per_update
             chosen = boards.take(range(last - settings.prompts_per_update, last))
-            with run.clock(seconds, "rollout"):
-                prompts = [
-                    run.policy.encode_prompt(render(grid, run.config.prompt.style))
-                    for grid in chosen.grids
-                ]
-                groups = sampler.sample(
-                    prompts,
-                    n=settings.completions,
-                    temperature=temperature,
-                    max_tokens=run.config.prompt.max_tokens,
-                    stop_token_ids=run.policy.stop_ids,
-                    seed=run.entropy("sample", stage, number),
-                )
-            with run.clock(seconds, "verify"):
-                completions = [completion for group in groups for completion in group]
-                texts = [run.policy.decode(completion.token_ids) for completion in completions]
-                repeated = chosen.take(np.repeat(np.arange(len(chosen)), settings.completions))
-                verdict = judge(repeated, texts, run.config.prompt)
-                rewards = np.asarray(reward(verdict.outcomes, run.config.reward)).reshape(
-                    len(chosen), settings.completions
-                )
+            seed = run.entropy("sample", stage, number)
+            rollout = roll_out(run, sampler, chosen, seed=seed, seconds=seconds)
             with run.clock(seconds, "update"):
-                batch = _batch(run, prompts, groups, rewards)
+                batch = _batch(run, rollout)
                 if settings.minibatches > 1:
                     batch = _with_old_logprobs(batch, score, state.params, settings)
                 steps = [_NO_STEP]
@@ -129,13 +108,13 @@ def train(
                         steps.append(as_floats(metrics))
                 learned = _means(steps[1:] or steps)
             with run.clock(seconds, "sync"):
-                worst = sync(run, state.params, sampler, prompts, completions)
+                worst = sync(run, state.params, sampler, rollout)
             record = {
                 "phase": "train",
                 "stage": stage,
                 "update": number,
                 "step": run.step(stage, number),
-                **_rollout_metrics(verdict, rewards, completions, repeated),
+                **metrics_of(rollout),
                 **learned,
                 "sync_max_abs_diff": float(f"{worst:.3g}"),
             }
@@ -167,61 +146,19 @@ def train(
     return state
 
 
-def sync(
-    run: Run,
-    params: Any,
-    sampler: VllmSampler,
-    prompts: Sequence[Sequence[int]],
-    completions: Sequence[Completion],
-) -> float:
-    """Hand the weights to vLLM, then compare a few of the newest sequences under both.
-
-    Returns: the largest difference in log-probability, nats.
-    Raises:
-      SyncError: it is above `sampling.sync_tolerance`.
-    """
-    sampler.sync(run.policy.tensors(params))
-    each = len(completions) // len(prompts)
-    rows = np.linspace(0, len(completions) - 1, run.config.sampling.sync_sequences).astype(int)
-    return _compare(
-        run, params, sampler, [[*prompts[row // each], *completions[row].token_ids] for row in rows]
-    )
-
-
-def check_engine(run: Run, params: Any, sampler: VllmSampler) -> float:
-    """Compare a fresh engine with the trainer on validation prompts, as `sync` does."""
-    grids = run.validation.grids[: run.config.sampling.sync_sequences]
-    style = run.config.prompt.style
-    return _compare(
-        run, params, sampler, [run.policy.encode_prompt(render(grid, style)) for grid in grids]
-    )
-
-
-def _compare(
-    run: Run, params: Any, sampler: VllmSampler, sequences: Sequence[Sequence[int]]
-) -> float:
-    expected = run.policy.logprobs(params, sequences)
-    return sampler.check_sync(sequences, expected, run.config.sampling.sync_tolerance)
-
-
-def _batch(
-    run: Run,
-    prompts: Sequence[Sequence[int]],
-    groups: Sequence[Sequence[Completion]],
-    rewards: np.ndarray,
-) -> GrpoBatch:
+def _batch(run: Run, rollout: Rollout) -> GrpoBatch:
+    """The rollout as arrays; rows that teach stand first, the others have no targets."""
     settings = run.config.grpo
-    completions = [completion for group in groups for completion in group]
+    completions = rollout.completions
     sequences = pack(
-        [prompt for prompt in prompts for _ in range(settings.completions)],
+        [prompt for prompt in rollout.prompts for _ in range(settings.completions)],
         [completion.token_ids for completion in completions],
         bucket=settings.length_bucket,
         pad_id=run.policy.pad_id,
     )
     sampled = place([completion.logprobs for completion in completions], sequences)
-    advantages = grpo.group_advantages(rewards, divide_by_std=settings.divide_by_std)
-    advantages = advantages.reshape(-1).astype(np.float32)
-    teaches = np.repeat(rewards.std(axis=1) > _NO_VARIANCE, settings.completions)
+    advantages = grpo.group_advantages(rollout.rewards, divide_by_std=settings.divide_by_std)
+    teaches = np.repeat(rollout.teaches, settings.completions)
     if settings.mask_truncated:
         teaches &= [not completion.truncated for completion in completions]
     sequences.targets[~teaches] = False
@@ -229,7 +166,7 @@ def _batch(
         sequences=sequences,
         sampler_logprobs=sampled,
         old_logprobs=np.full(sampled.shape, np.nan, np.float32),
-        advantages=advantages,
+        advantages=advantages.reshape(-1).astype(np.float32),
     )
     order = np.argsort(~teaches, kind="stable")
     return jax.tree.map(lambda leaf: leaf[order], batch)
@@ -279,45 +216,3 @@ def _compile_scoring(graphdef: nnx.GraphDef, temperature: float) -> Any:
         )
 
     return score
-
-
-def _rollout_metrics(
-    verdict: Verdict,
-    rewards: np.ndarray,
-    completions: Sequence[Completion],
-    boards: InstanceSet,
-) -> dict[str, Any]:
-    outcomes = verdict.outcomes
-    valid = np.asarray(outcomes.valid)
-    sizes = np.asarray(boards.instances.size)
-    return {
-        "reward_mean": round(float(rewards.mean()), 6),
-        "valid_rate": round(float(outcomes.valid.mean()), 6),
-        "optimal_rate": round(float(outcomes.optimal_sum_of_costs.mean()), 6),
-        "parsed_rate": round(float(outcomes.parsed.mean()), 6),
-        "zero_variance_share": round(float((rewards.std(axis=1) <= _NO_VARIANCE).mean()), 6),
-        "completion_length": round(
-            float(np.mean([len(completion.token_ids) for completion in completions])), 6
-        ),
-        # What sampled tokens cost in nats, on average, estimates the entropy without bias.
-        "entropy": round(
-            -float(np.mean(np.concatenate([completion.logprobs for completion in completions]))), 6
-        ),
-        "truncated_share": round(float(np.mean([one.truncated for one in completions])), 6),
-        "by_size": {
-            str(size): {
-                "count": int((sizes == size).sum()),
-                "valid": int(outcomes.valid[sizes == size].sum()),
-                "optimal": int(outcomes.optimal_sum_of_costs[sizes == size].sum()),
-                "reward": round(float(rewards.reshape(-1)[sizes == size].mean()), 6),
-                "learnability": _learnability(valid, sizes == size, rewards.shape),
-            }
-            for size in np.unique(sizes).tolist()
-        },
-    }
-
-
-def _learnability(valid: np.ndarray, chosen: np.ndarray, shape: tuple[int, ...]) -> float:
-    """Mean over groups of p (1 - p), p the group's valid rate: how much a group can teach."""
-    rates = valid.reshape(shape).mean(axis=1)[chosen.reshape(shape)[:, 0]]
-    return round(float(np.mean(rates * (1 - rates))), 6)

@@ -62,11 +62,7 @@ def print_summary(directory: RunDirectory, config: RunConfig) -> None:
 def rate(row: dict[str, Any], name: str) -> str:
     """A rate with its Wilson interval, in per cent."""
     low, high = wilson_interval(row[name], row["count"])
-    return f"{_percent(row[name] / row['count'])} [{_percent(low)}, {_percent(high)}]"
-
-
-def _percent(share: Any) -> str:
-    return f"{100 * float(share):.1f}"
+    return f"{100 * row[name] / row['count']:.1f} [{100 * low:.0f}, {100 * high:.0f}]"
 
 
 def _knobs(knobs: dict[str, float]) -> str:

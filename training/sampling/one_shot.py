@@ -13,6 +13,7 @@ from typing import Any
 
 from engineer import EngineerError
 from training.config import EngineerChoice, Sampling
+from training.environment import prepare
 
 
 def generate_elsewhere(
@@ -86,6 +87,7 @@ def _answer(request: dict[str, Any]) -> str:
 
 def main() -> int:
     """Answer the request on standard input."""
+    prepare()
     from training.errors import UserError
 
     try:

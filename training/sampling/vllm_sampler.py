@@ -8,7 +8,6 @@ when weights are reloaded, and nothing but the log-probabilities tells.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,6 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from training.config import Sampling
+from training.environment import prepare
 from training.errors import UserError
 
 Tokens: TypeAlias = Sequence[int]
@@ -82,6 +82,7 @@ class VllmSampler:
                 enable_prefix_caching=True,
                 async_scheduling=False,
                 disable_log_stats=True,
+                use_tqdm_on_load=False,
                 structured_outputs_config={
                     "backend": "xgrammar",
                     "disable_any_whitespace": True,
@@ -222,18 +223,11 @@ class VllmSampler:
 
 
 def _prepare_environment(settings: Sampling) -> None:
-    """What vLLM reads from the environment while it is imported; the user's own values win."""
-    defaults = {
-        "VLLM_CPU_KVCACHE_SPACE": str(settings.cpu_kv_cache_gib),
-        "VLLM_LOGGING_LEVEL": "ERROR",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_USE_V2_MODEL_RUNNER": "0",
-    }
+    """What vLLM reads from the environment, as these settings want it."""
+    prepare()
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(settings.cpu_kv_cache_gib))
     if settings.tensor_parallel_size == 1:
-        defaults["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    for name, value in defaults.items():
-        os.environ.setdefault(name, value)
-    logging.getLogger("vllm").setLevel(os.environ["VLLM_LOGGING_LEVEL"])
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 
 
 def _inputs(sequences: Sequence[Tokens]) -> Any:
