@@ -73,10 +73,9 @@ def build_context(
         evidence: what the stage that just ended showed.
         current: the configuration it was trained on.
         history: the stages before it, oldest first; the latest `MAX_HISTORY` are shown.
-        bounds: allowed values, named at the end.
+        bounds: allowed values, named at the end of the full style.
         blocks: which blocks to show; their order is fixed. The current configuration and the
-            question
-            always stand at the end.
+            question always stand at the end.
         style: `full` or `compact`.
         refusal: why the previous answer to this question was refused, on a second attempt.
 

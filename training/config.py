@@ -243,6 +243,15 @@ class RunConfig(Section):
                 f"{self.grpo.minibatches} minibatches of micro-batches of "
                 f"{self.grpo.micro_batch_size}"
             )
+        for name, rows in (
+            ("grpo.micro_batch_size", self.grpo.micro_batch_size),
+            ("sampling.sync_sequences", self.sampling.sync_sequences),
+        ):
+            if rows % self.model.mesh.fsdp:
+                raise ValueError(
+                    f"{name}: got {rows}, allowed are multiples of model.mesh.fsdp = "
+                    f"{self.model.mesh.fsdp}, whose devices share the rows"
+                )
         if self.stages.instances < self.grpo.prompts_per_update:
             raise ValueError(
                 f"stages.instances: got {self.stages.instances}, allowed is at least "

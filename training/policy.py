@@ -13,14 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.sharding import Mesh
 
 from training.config import Model, Prompt
 from training.errors import UserError
 from training.language.prompts import chat_messages
 from training.learning.packing import pack
 from training.model import huggingface
-from training.model.qwen3 import Qwen3, Qwen3Config, token_logprobs
+from training.model.qwen3 import Qwen3, Qwen3Config, make_mesh, token_logprobs
 
 
 @dataclass(frozen=True)
@@ -123,14 +122,7 @@ def load(
             f"model.mesh: {settings.mesh.fsdp} x {settings.mesh.tensor} devices asked for, "
             f"{jax.device_count()} are there"
         )
-    mesh = (
-        Mesh(
-            np.array(jax.devices()[:devices]).reshape(settings.mesh.fsdp, settings.mesh.tensor),
-            ("fsdp", "tensor"),
-        )
-        if devices > 1
-        else None
-    )
+    mesh = make_mesh(settings.mesh.fsdp, settings.mesh.tensor) if devices > 1 else None
     try:
         model = huggingface.load(
             folder,

@@ -1,6 +1,6 @@
 """Run a configuration in a process that kills itself (SIGKILL) in the middle of a phase.
 
-`python -m tests.training.killed_run CONFIG RUN_DIR POINT`, POINT one of `POINTS` or `none`.
+`python tests/training/killed_run.py CONFIG RUN_DIR POINT`, POINT one of `POINTS` or `none`.
 """
 
 import os

@@ -1,6 +1,5 @@
 """A run that is killed in the middle of any phase ends as if it had not been."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -17,9 +16,8 @@ TINY = HERE / "tiny.yaml"
 
 def _run(run_dir: Path, point: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tests.training.killed_run", str(TINY), str(run_dir), point],
+        [sys.executable, str(HERE / "killed_run.py"), str(TINY), str(run_dir), point],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=400,
