@@ -3,9 +3,9 @@
     parse -> schema -> clamp -> normalise -> minimum share -> round -> feasibility -> diff
 
 Structure is never guessed and numbers are mended: what is missing, unknown, given twice or no
-finite number rejects the answer, what is out of range is repaired. `normalise` and `round` keep
-what the answer asked for as long as they move no more than rounding to the grid does, so they alone
-leave it `accepted`.
+finite number rejects the answer, what is out of range is repaired. An answer stays `accepted` as
+long as all that happened to it is `round`, or `normalise` by no more than one step of the grid a
+share: shares say proportions, and those it keeps.
 """
 
 import json
@@ -46,7 +46,7 @@ class Change(Frozen):
 class Decision(Frozen):
     """What became of one answer.
 
-    accepted: used as written, or after `round` and a `normalise` that only undoes rounding.
+    accepted: used as written, or after `round` and a `normalise` of at most a step a share.
     repaired: used after other repairs as well.
     rejected: not used; `configuration` is None and `reason` says why.
     """
@@ -99,7 +99,6 @@ def review(
     repairs: list[Repair] = []
     try:
         knobs = _clamp(_schema(_parse(text), bounds), bounds, repairs)
-        total = math.fsum(knobs[size]["data_ratio"] for size in bounds.sizes)
         _share(knobs, bounds, repairs)
         _round(knobs, bounds, repairs)
         _make_feasible(knobs, bounds, num_agents, feasibility, repairs)
@@ -112,16 +111,20 @@ def review(
             diff=(),
         )
     configuration = LakeConfiguration(sizes={s: SizeKnobs(**knobs[s]) for s in bounds.sizes})
-    undoes_rounding = abs(total - 1.0) <= len(bounds.sizes) * bounds.step / 2 + _SAME
-    expected = {"round", "normalise"} if undoes_rounding else {"round"}
     names = list(dict.fromkeys(repair.name for repair in repairs))
     return Decision(
-        kind="accepted" if expected.issuperset(names) else "repaired",
+        kind="accepted" if all(_is_small(one, bounds) for one in repairs) else "repaired",
         configuration=configuration,
         repairs=tuple(repairs),
         reason=f"used after {', '.join(names)}" if names else "used as written",
         diff=_diff(current, configuration),
     )
+
+
+def _is_small(repair: Repair, bounds: Bounds) -> bool:
+    if repair.name == "round":
+        return True
+    return repair.name == "normalise" and abs(repair.old - repair.new) <= bounds.step + _SAME
 
 
 def _parse(text: str) -> _Members:

@@ -344,3 +344,31 @@ def test_normalising_keeps_the_order_of_shares(shares):
         for c, d in zip(shares, new, strict=True):
             # Shares that differ by float error alone are ties, which go to the earlier size.
             assert not (a - c > 1e-9 * sum(shares) and b < d)
+
+
+@pytest.mark.parametrize(
+    ("shares", "kind"),
+    [
+        ((0.35, 0.35, 0.3), "accepted"),  # as written
+        ((0.4, 0.35, 0.35), "accepted"),  # 1.1: no share moves by more than a step
+        ((0.25, 0.25, 0.25), "repaired"),  # 0.75: a share moves by two steps
+        ((0.9, 0.9, 0.9), "repaired"),
+    ],
+)
+def test_normalising_by_more_than_a_step_a_share_is_a_repair(shares, kind):
+    bounds = Bounds(sizes=(3, 4, 5))
+    knobs = {
+        str(size): {"data_ratio": share, "hole_ratio": 0.1, "wait_ratio": 0.1}
+        for size, share in zip(bounds.sizes, shares, strict=True)
+    }
+    current = LakeConfiguration(
+        sizes={
+            size: SizeKnobs(data_ratio=share, hole_ratio=0.1, wait_ratio=0.1)
+            for size, share in zip(bounds.sizes, (0.35, 0.35, 0.3), strict=True)
+        }
+    )
+    decision = review(
+        json.dumps(knobs), current, bounds=bounds, num_agents=2, feasibility=infeasibility
+    )
+    assert decision.kind == kind
+    assert decision.configuration is not None

@@ -15,11 +15,9 @@ from engineer import (
     RuleEngineer,
     StageEvidence,
     StageHistory,
-    Tally,
     TrainingEvidence,
     configuration_yaml,
 )
-from engineer.evidence import SizeEvidence
 from training.phases.context import Run
 from training.run.directory import (
     read_json,
@@ -103,29 +101,24 @@ def design(run: Run, sampler: VllmSampler, stage: int, current: LakeConfiguratio
 def evidence_of(run: Run, stage: int) -> StageEvidence:
     """What a round showed: its validation, its training, and some of the failed cases."""
     folder = run.directory.stage(stage)
-    validation = read_json(folder / "validation.json")
+    evidence = StageEvidence.model_validate(read_json(folder / "evidence.json"))
     failures = read_json_lines(folder / "failures.jsonl")
-    sizes = {row["size"] for row in validation["rows"]}
-    cases = [
-        case
-        for rank in range(FAILED_CASES)
-        for size in sorted(sizes)
-        for case in [case for case in failures if case["size"] == size][rank : rank + 1]
-    ]
-    return StageEvidence(
-        stage=stage,
-        validation={row["size"]: _size_evidence(row, validation) for row in validation["rows"]},
-        training=_training_evidence(run, stage),
-        failed_cases=tuple(
-            FailedCase(
-                size=case["size"],
-                failure=case["failure"],
-                time=case["time"],
-                grid=tuple(case["grid"]),
-                completion=case["text"],
-            )
-            for case in cases[:FAILED_CASES]
-        ),
+    by_size = [[case for case in failures if case["size"] == size] for size in evidence.validation]
+    cases = [case for rank in range(FAILED_CASES) for group in by_size for case in group[rank:][:1]]
+    return evidence.model_copy(
+        update={
+            "training": _training_evidence(run, stage),
+            "failed_cases": tuple(
+                FailedCase(
+                    size=case["size"],
+                    failure=case["failure"],
+                    time=case["time"],
+                    grid=tuple(case["grid"]),
+                    completion=case["text"],
+                )
+                for case in cases[:FAILED_CASES]
+            ),
+        }
     )
 
 
@@ -152,23 +145,6 @@ def history_before(run: Run, stage: int) -> list[StageHistory]:
             )
         )
     return past
-
-
-def _size_evidence(row: dict[str, Any], validation: dict[str, Any]) -> SizeEvidence:
-    def tally(rows: list[dict[str, Any]], name: str) -> dict[Any, Tally]:
-        return {one[name]: Tally(**_counts(one)) for one in rows if one["size"] == row["size"]}
-
-    waits = tally(validation["by_waits"], "needs_wait")
-    return SizeEvidence(
-        **_counts(row),
-        by_hole_tenth=tally(validation["by_holes"], "hole_tenth"),
-        needs_wait=waits.get(True),
-        no_wait=waits.get(False),
-    )
-
-
-def _counts(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: row[name] for name in Tally.model_fields}
 
 
 def _training_evidence(run: Run, stage: int) -> TrainingEvidence | None:

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from engineer import StageEvidence
 from jaxlake import Failure, Statistics, statistics, tabulate
 from training.config import RunConfig
 from training.instances import InstanceSet, draw, grid_cells
@@ -41,7 +42,7 @@ def boards_for(config: RunConfig) -> InstanceSet:
 def validate(run: Run, sampler: VllmSampler, stage: int) -> dict[str, Any]:
     """Answer, verify, tabulate and write `validation.json`; a result that is there is read back.
 
-    Returns: {"stage", "rows", "total", "by_holes", "by_waits"}, as `summarise` makes them.
+    Returns: {"stage", "rows", "total"}, as `summarise` makes them.
     """
     folder = run.directory.stage(stage)
     if (folder / "validation.json").exists():
@@ -54,6 +55,8 @@ def validate(run: Run, sampler: VllmSampler, stage: int) -> dict[str, Any]:
         table = tally(run.validation, verdict)
     result = {"stage": stage, **summarise(table)}
     write_episodes(folder, run.validation, texts, verdict)
+    evidence = StageEvidence.from_statistics(stage, table)
+    write_json(folder / "evidence.json", evidence.model_dump(mode="json"))
     write_json(folder / "validation.json", result)
     run.directory.timings.append(
         {
@@ -99,12 +102,10 @@ def tally(boards: InstanceSet, verdict: Verdict) -> Statistics:
 
 
 def summarise(table: Statistics) -> dict[str, Any]:
-    """The rows of `validation.json`: in all, by size, and for each size by holes and by waits."""
+    """The rows of `validation.json`: by size, and in all."""
     return {
         "rows": [_row(row) for row in statistics.rows(table, by=("size",))],
         "total": _row(statistics.rows(table, by=())[0]),
-        "by_holes": [_row(row) for row in statistics.rows(table, by=("size", "hole_tenth"))],
-        "by_waits": [_row(row) for row in statistics.rows(table, by=("size", "needs_wait"))],
     }
 
 

@@ -5,7 +5,8 @@ config.yaml              the resolved configuration
 metrics.jsonl            a line for each logged warm-start step and each GRPO update
 timings.jsonl            seconds spent, apart, so that metrics of equal runs are equal files
 checkpoints/             Orbax: weights, optimizer state, progress
-stages/0/                after the warm start: validation.json, episodes.jsonl, failures.jsonl
+stages/0/                after the warm start: validation.json, evidence.json (the same by holes and
+                         waits), episodes.jsonl, failures.jsonl
 stages/S/                round S: configuration.json and .yaml (trained on), validation as above,
                          context.txt, answers.jsonl, decision.json, policy/ (Hugging Face folder)
 summary.json             the end result
