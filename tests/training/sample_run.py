@@ -110,8 +110,7 @@ def write_sample_run(path: Path) -> Path:
         texts = _answers(rng, boards, SKILL[stage])
         verdict = judge(boards, texts, config.prompt)
         validate.write_episodes(folder, boards, texts, verdict)
-        table = validate.summarise(validate.tally(boards, verdict))
-        write_json(folder / "validation.json", {"stage": stage, **table})
+        validate.write_tables(folder, stage, validate.tally(boards, verdict))
         if stage > 0:
             write_json(folder / "configuration.json", configuration.model_dump(mode="json"))
             configuration = _design(directory, config, stage, configuration)

@@ -53,11 +53,8 @@ def validate(run: Run, sampler: VllmSampler, stage: int) -> dict[str, Any]:
         texts = answer(run.config, run.policy, sampler, run.validation, title=title)
         verdict = judge(run.validation, texts, run.config.prompt)
         table = tally(run.validation, verdict)
-    result = {"stage": stage, **summarise(table)}
     write_episodes(folder, run.validation, texts, verdict)
-    evidence = StageEvidence.from_statistics(stage, table)
-    write_json(folder / "evidence.json", evidence.model_dump(mode="json"))
-    write_json(folder / "validation.json", result)
+    result = write_tables(folder, stage, table)
     run.directory.timings.append(
         {
             "phase": "validate",
@@ -107,6 +104,15 @@ def summarise(table: Statistics) -> dict[str, Any]:
         "rows": [_row(row) for row in statistics.rows(table, by=("size",))],
         "total": _row(statistics.rows(table, by=())[0]),
     }
+
+
+def write_tables(folder: Path, stage: int, table: Statistics) -> dict[str, Any]:
+    """Write `evidence.json`, for the engineer, and then `validation.json`, which is returned."""
+    evidence = StageEvidence.from_statistics(stage, table)
+    write_json(folder / "evidence.json", evidence.model_dump(mode="json"))
+    result = {"stage": stage, **summarise(table)}
+    write_json(folder / "validation.json", result)
+    return result
 
 
 def write_episodes(folder: Path, boards: InstanceSet, texts: list[str], verdict: Verdict) -> None:
