@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from training.commands import Subparsers
+from training.commands import Subparsers, add_configuration
 from training.environment import prepare
 
 _DESCRIPTION = """\
@@ -21,15 +21,7 @@ def add_parser(subparsers: Subparsers) -> None:
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("config", metavar="CONFIG", type=Path, help="a YAML file")
-    parser.add_argument(
-        "--set",
-        metavar="KEY=VALUE",
-        nargs="+",
-        action="extend",
-        default=[],
-        help="replace values of the configuration, by dotted keys",
-    )
+    add_configuration(parser)
     policy = parser.add_mutually_exclusive_group(required=True)
     policy.add_argument("--run-dir", metavar="DIR", type=Path, help="a run's policy")
     policy.add_argument(

@@ -18,7 +18,7 @@ from training.run.directory import RunDirectory
 
 # Where random numbers are used. A stream and a place in the run name each draw, so that a resumed
 # run draws what an uninterrupted one does, and no draw depends on an earlier one.
-STREAMS = {"validation": 0, "warm_start": 1, "train": 2, "sample": 3, "design": 4, "init": 5}
+STREAMS = {"warm_start": 1, "train": 2, "sample": 3, "design": 4}
 
 
 @dataclass(frozen=True)
