@@ -17,8 +17,6 @@ one vector instruction serves several of them.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import IntEnum
 from functools import cache, reduce
 from typing import NamedTuple
 
@@ -29,31 +27,9 @@ import numpy as np
 from jaxlake.distances import UNREACHABLE, flood
 from jaxlake.dynamics import ACTION_DELTAS
 from jaxlake.instance import Instance
-
-DEFAULT_HORIZON = 64
-"""Longest plan, in steps, that `solve` looks for unless told otherwise."""
+from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
 
 _FAR = 1 << 14
-
-
-class Status(IntEnum):
-    """What `solve` can say about an instance."""
-
-    OPTIMAL = 0
-    UNSOLVABLE = 1
-    UNKNOWN = 2
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Solution:
-    """The optimum of one instance. The two optima may belong to different plans."""
-
-    status: jax.Array  # int8 (), a Status
-    sum_of_costs: jax.Array  # int16 (), least sum of costs, -1 unless OPTIMAL
-    makespan: jax.Array  # int16 (), least makespan, -1 unless OPTIMAL
-    needs_wait: jax.Array  # bool (), False unless OPTIMAL
-    plan: jax.Array  # int8 (horizon, K), attains sum_of_costs, then WAIT; -1 unless OPTIMAL
 
 
 def solve(instance: Instance, *, horizon: int = DEFAULT_HORIZON) -> Solution:
@@ -210,6 +186,8 @@ def _solve_batch(batch: Instance, horizon: int) -> Solution:
         makespan=jnp.where(optimal, answer.makespan.astype(jnp.int16), none),
         needs_wait=answer.needs_wait,
         plan=jnp.where(optimal[:, None, None], plan, jnp.int8(-1)),
+        makespan_plan=jnp.where(optimal[:, None, None], plan, jnp.int8(-1)),
+        expansions=jnp.zeros(B, jnp.int32),
     )
 
 
