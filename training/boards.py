@@ -1,7 +1,9 @@
 """Boards as JSON lines: solve them, check plans on them.
 
 A record is one JSON object a line. Records are read, answered and forgotten in batches of one
-fixed size, so that memory doesn't grow with the file and nothing recompiles on the way.
+fixed size, so that memory doesn't grow with the file. Boards are padded to one of a few sizes and
+numbers of agent slots: a program is compiled for each that comes up, and small boards don't pay for
+large ones.
 """
 
 import json
@@ -29,21 +31,32 @@ from jaxlake import (
 from training.language.answers import Plan, parse_answer
 from training.language.prompts import MAX_AGENTS, action_names
 
-MAX_SIZE = 10
+MAX_SIZE = 32
 """Largest side of a board."""
+
+MIN_AGENTS = 2
+"""Fewest agents of a board to solve."""
 
 MAX_STEPS = 4096
 """Longest plan that is checked: the costs of five agents still add up within int16."""
 
-SOLVABLE_AGENTS = 2
-"""Agents of a board for which optima are known."""
-
 Record = dict[str, Any]
 
+
+@dataclass(frozen=True)
+class _Effort:
+    """How boards of one padded size are solved at first."""
+
+    horizon: int  # longest plan that is looked for
+    most: int  # boards of a batch, at most: what a board takes grows with the sixth power of N
+
+
+_EFFORTS = {10: _Effort(64, 512), 16: _Effort(96, 128), MAX_SIZE: _Effort(160, 16)}
+_PADDED_AGENTS = (MIN_AGENTS, MAX_AGENTS)
 _BATCH_SIZES = (32, 512)
-_HORIZON = 64
 _SHORTEST_PLAN = 32
-# Boards that outlast the horizon are rare; each takes about 2 MB at this one.
+# Two-agent boards that outlast the horizon are rare; each takes about 2 MB at this one, of size 10.
+# With more agents it is nearly always the budget that is spent, and a longer horizon is no help.
 _LONG_HORIZON = 1024
 _LONG_BATCH_SIZE = 16
 
@@ -64,7 +77,7 @@ class _Task:
     """One record to answer. `plan` is None where there is no plan or it can't be read."""
 
     id: Any
-    instance: Instance  # K = MAX_AGENTS
+    instance: Instance  # N one of _EFFORTS, K = MAX_AGENTS
     num_agents: int
     plan: Plan | None = None
 
@@ -74,16 +87,17 @@ class _Task:
 
 
 def solve_lines(lines: Iterable[str]) -> Iterator[tuple[int, Record]]:
-    """Solve two-agent boards: `{"id", "grid"}` in, their optima and a plan out.
+    """Solve boards of two to five agents: `{"id", "grid"}` in, their optima and plans out.
 
     Args:
         lines: JSON, one record each; blank lines are skipped.
 
     Yields:
         For each record, in order, the number of its line from 1, and: `id`, `status` (the name of
-        a `Status`), `sum_of_costs`, `makespan`, `needs_wait` and `plan` (a list of action names an
-        agent, up to its last arrival, attaining the sum of costs), all null unless OPTIMAL. For a
-        line that is no such record `id` and `error`.
+        a `Status`), `sum_of_costs`, `makespan`, `needs_wait`, `plan` and `makespan_plan` (each a
+        list of action names an agent, up to its last arrival; one attains the sum of costs, the
+        other the makespan), all null unless OPTIMAL, and `expansions` (an int, of the search). For
+        a line that is no such record `id` and `error`.
     """
     return _answer_lines(lines, _read_board, _solve_batch)
 
@@ -99,8 +113,8 @@ def check_lines(lines: Iterable[str]) -> Iterator[tuple[int, Record]]:
 
     Yields:
         For each record, in order, the number of its line from 1, and: `id`, `parsed`, `valid`,
-        `optimal_sum_of_costs`, `optimal_makespan` (both null where the optimum isn't known: for
-        other than two agents), `failure` (the label of a `Failure` or null), `agent`, `time` (both
+        `optimal_sum_of_costs`, `optimal_makespan` (both null where the optimum isn't known),
+        `failure` (the label of a `Failure` or null), `agent`, `time` (both
         null unless there is a failure on the board), `sum_of_costs` and `makespan` (of this plan,
         null unless valid). For a line that is no such record `id` and `error`.
     """
@@ -138,10 +152,9 @@ def _try(read: Callable[[str], _Task], line: str) -> _Task | RecordError:
 
 def _read_board(line: str) -> _Task:
     task = _task(_load(line))
-    if task.num_agents != SOLVABLE_AGENTS:
+    if task.num_agents < MIN_AGENTS:
         raise RecordError(
-            f"grid: got {task.num_agents} agents, the exact solver is for {SOLVABLE_AGENTS} today",
-            task.id,
+            f"grid: got {task.num_agents} agents, {MIN_AGENTS} to {MAX_AGENTS} are allowed", task.id
         )
     return task
 
@@ -195,7 +208,8 @@ def _task(record: Record) -> _Task:
     if not 2 <= len(grid) <= MAX_SIZE:
         raise RecordError(f"grid: got {len(grid)} rows, 2 to {MAX_SIZE} are allowed", record["id"])
     try:
-        instance = parse_grid(grid, max_size=MAX_SIZE, max_agents=MAX_AGENTS)
+        size = _padded(len(grid), _EFFORTS)
+        instance = parse_grid(grid, max_size=size, max_agents=MAX_AGENTS)
     except GridError as error:
         raise RecordError(f"grid: {error}", record["id"]) from None
     return _Task(record["id"], instance, int(np.sum(instance.agent_mask)))
@@ -220,36 +234,56 @@ def _action(name: Any) -> int | None:
     return None if action is None else int(action)
 
 
+def _padded(value: int, allowed: Iterable[int]) -> int:
+    """The least allowed value that is not below `value`."""
+    return min(limit for limit in allowed if limit >= value)
+
+
 def _solve_batch(tasks: Sequence[_Task], batch_size: int) -> list[Record]:
-    solutions = _solve([task.instance for task in tasks], batch_size)
+    solutions = _solve(tasks, batch_size)
     return [
-        _solution_record(task.id, solution) for task, solution in zip(tasks, solutions, strict=True)
+        _solution_record(task, solution) for task, solution in zip(tasks, solutions, strict=True)
     ]
 
 
-def _solution_record(id: Any, solution: Solution) -> Record:
+def _solution_record(task: _Task, solution: Solution) -> Record:
     status = Status(int(solution.status))
     optima: Record = dict.fromkeys(("sum_of_costs", "makespan", "needs_wait", "plan"))
+    makespan_plan = None
     if status == Status.OPTIMAL:
-        optima = solution_fields(solution)
-    return {"id": id, "status": status.name, **optima}
+        optima = solution_fields(solution, task.num_agents)
+        makespan_plan = action_names(np.asarray(solution.makespan_plan)[:, : task.num_agents])
+    return {
+        "id": task.id,
+        "status": status.name,
+        **optima,
+        "makespan_plan": makespan_plan,
+        "expansions": int(solution.expansions),
+    }
 
 
-def solution_fields(solution: Solution) -> Record:
-    """An OPTIMAL solution of a two-agent board as JSON has it; the plan by names, trimmed."""
+def solution_fields(solution: Solution, num_agents: int | None = None) -> Record:
+    """The optima of an OPTIMAL solution as JSON has them; the plan by names, trimmed.
+
+    Args:
+        solution: of one board, agents in the slots from 0 on.
+        num_agents: agents of the board; None for as many as there are slots.
+    """
     return {
         "sum_of_costs": int(solution.sum_of_costs),
         "makespan": int(solution.makespan),
         "needs_wait": bool(solution.needs_wait),
-        "plan": action_names(np.asarray(solution.plan)[:, :SOLVABLE_AGENTS]),
+        "plan": action_names(np.asarray(solution.plan)[:, :num_agents]),
     }
 
 
 def _check_batch(tasks: Sequence[_Task], batch_size: int) -> list[Record]:
-    solutions = _solve([task.instance for task in tasks], batch_size)
+    solutions = _solve(tasks, batch_size)
     records: list[Record] = [{}] * len(tasks)
-    for steps in sorted({_plan_bucket(task.length) for task in tasks}):
-        rows = [i for i, task in enumerate(tasks) if _plan_bucket(task.length) == steps]
+    shapes = [(_size(task), _plan_bucket(task.length)) for task in tasks]
+    for shape in sorted(set(shapes)):
+        rows = [i for i, other in enumerate(shapes) if other == shape]
+        _, steps = shape
         outcomes = _verify(
             [tasks[i] for i in rows], [solutions[i] for i in rows], steps, batch_size
         )
@@ -257,6 +291,10 @@ def _check_batch(tasks: Sequence[_Task], batch_size: int) -> list[Record]:
             known = solutions[i].status != Status.UNKNOWN
             records[i] = _outcome_record(tasks[i].id, outcome, optimum_known=bool(known))
     return records
+
+
+def _size(task: _Task) -> int:
+    return int(np.shape(task.instance.holes)[-1])
 
 
 def _plan_bucket(length: int) -> int:
@@ -284,20 +322,44 @@ def _unless_negative(value: Any) -> int | None:
     return int(value) if value >= 0 else None
 
 
-def _solve(instances: Sequence[Instance], batch_size: int) -> list[Solution]:
-    """Solutions with NumPy leaves. UNKNOWN at the usual horizon are tried again at a long one."""
-    solutions = _in_batches(_solver(_HORIZON), instances, batch_size)
+def _solve(tasks: Sequence[_Task], batch_size: int) -> list[Solution]:
+    """Solutions with NumPy leaves. Two agents' UNKNOWN are tried again at a long horizon."""
+    solutions: dict[int, Solution] = {}
+
+    def solve_rows(rows: Sequence[int], most: int, horizon: int = 0) -> None:
+        shapes = {i: (_size(tasks[i]), _padded(tasks[i].num_agents, _PADDED_AGENTS)) for i in rows}
+        for size, slots in sorted(set(shapes.values())):
+            alike = [i for i in rows if shapes[i] == (size, slots)]
+            boards = [_with_slots(tasks[i].instance, slots) for i in alike]
+            effort = _EFFORTS[size]
+            solver = _solver(max(horizon, effort.horizon))
+            found = _in_batches(solver, boards, min(most, effort.most), _nobody(boards[0]))
+            solutions.update(zip(alike, found, strict=True))
+
+    everyone = range(len(tasks))
+    solve_rows(everyone, batch_size)
     unknown = [
         i
-        for i, solution in enumerate(solutions)
-        if solution.status == Status.UNKNOWN and np.sum(instances[i].agent_mask) == SOLVABLE_AGENTS
+        for i in everyone
+        if solutions[i].status == Status.UNKNOWN and tasks[i].num_agents == MIN_AGENTS
     ]
-    again = [instances[i] for i in unknown]
-    for i, solution in zip(
-        unknown, _in_batches(_solver(_LONG_HORIZON), again, _LONG_BATCH_SIZE), strict=True
-    ):
-        solutions[i] = solution
-    return solutions
+    solve_rows(unknown, _LONG_BATCH_SIZE, _LONG_HORIZON)
+    return [solutions[i] for i in everyone]
+
+
+def _with_slots(instance: Instance, slots: int) -> Instance:
+    return replace(
+        instance,
+        starts=instance.starts[:slots],
+        goals=instance.goals[:slots],
+        agent_mask=instance.agent_mask[:slots],
+    )
+
+
+def _nobody(instance: Instance) -> Instance:
+    """A board without agents: it fills up a batch and takes no time."""
+    nobody: Any = np.zeros_like(instance.agent_mask)
+    return replace(instance, agent_mask=nobody)
 
 
 def _verify(
@@ -308,10 +370,11 @@ def _verify(
         plan = np.full((steps, MAX_AGENTS), Action.WAIT, np.int8)
         for agent, actions in enumerate(task.plan or ()):
             plan[: len(actions), agent] = actions
-        # Verification reads the optima only, and plans of different horizons can't be stacked.
-        optimum = replace(solution, plan=solution.plan[:0])
+        # Verification reads the optima only, and plans of different shapes can't be stacked.
+        no_plan: Any = np.zeros((0, MAX_AGENTS), np.int8)
+        optimum = replace(solution, plan=no_plan, makespan_plan=no_plan)
         rows.append((task.instance, plan, np.int32(task.length), task.plan is not None, optimum))
-    return _in_batches(_verifier(), rows, batch_size)
+    return _in_batches(_verifier(), rows, batch_size, rows[-1])
 
 
 @cache
@@ -324,13 +387,15 @@ def _verifier() -> Callable[[Any], Outcome]:
     return jax.jit(jax.vmap(lambda row: verify(*row)))
 
 
-def _in_batches(function: Callable[[Any], Any], rows: Sequence[Any], batch_size: int) -> list[Any]:
-    """Apply a batched function to equal pytrees, `batch_size` at a time; the last one is padded."""
+def _in_batches(
+    function: Callable[[Any], Any], rows: Sequence[Any], batch_size: int, filler: Any
+) -> list[Any]:
+    """Apply a batched function to equal pytrees, `batch_size` at a time; the last is filled up."""
     results: list[Any] = []
     for start in range(0, len(rows), batch_size):
         chunk = list(rows[start : start + batch_size])
-        padded = chunk + chunk[-1:] * (batch_size - len(chunk))
-        batch = jax.tree.map(lambda *leaves: np.stack(leaves), *padded)
+        filled = chunk + [filler] * (batch_size - len(chunk))
+        batch = jax.tree.map(lambda *leaves: np.stack(leaves), *filled)
         done = jax.device_get(function(batch))
         results.extend(jax.tree.map(lambda leaf, i=i: leaf[i], done) for i in range(len(chunk)))
     return results

@@ -1,6 +1,6 @@
 """Exact solving: optimal sum of costs, optimal makespan, a plan for each, needs_wait."""
 
 from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
-from jaxlake.solver.two_agents import solve
+from jaxlake.solver.tiers import DEFAULT_MAX_EXPANSIONS, solve
 
-__all__ = ["DEFAULT_HORIZON", "Solution", "Status", "solve"]
+__all__ = ["DEFAULT_HORIZON", "DEFAULT_MAX_EXPANSIONS", "Solution", "Status", "solve"]

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import random
 
 import numpy as np
 import pytest
@@ -13,7 +14,10 @@ CHECK_KEYS = [
     *["id", "parsed", "valid", "optimal_sum_of_costs", "optimal_makespan"],
     *["failure", "agent", "time", "sum_of_costs", "makespan"],
 ]
-SOLVE_KEYS = ["id", "status", "sum_of_costs", "makespan", "needs_wait", "plan"]
+SOLVE_KEYS = [
+    *["id", "status", "sum_of_costs", "makespan", "needs_wait", "plan"],
+    *["makespan_plan", "expansions"],
+]
 
 ISSUE_GRID = ["S F G", "s H F", "g F F"]
 OPEN_GRID = ["S F F G", "s F F g", "F F H F", "F F F F"]
@@ -25,14 +29,6 @@ CORRIDOR = [
     *["F F F F F F F F F F", "H H H H H H H H H F", "F F F F F F F F F F", "F H H H H H H H H H"],
     *["F F F F F F F F F F", "H H H H H F H H H H"],
 ]
-
-
-def random_grid(rng):
-    size = int(rng.integers(2, 11))
-    cells = np.full(size * size, "F")
-    cells[: int(rng.uniform(0, 0.5) * size * size)] = "H"
-    cells[-4:] = list("SsGg")
-    return [" ".join(row) for row in rng.permutation(cells).reshape(size, size)]
 
 
 def answer(function, records):
@@ -55,10 +51,17 @@ def failure(**fields):
     return record["failure"], record["agent"], record["time"]
 
 
+# Size, hole ratio, agents: all mixed, more than a batch.
+KINDS = [(2 + i % 9, 0.05 * (i % 10), 2) for i in range(400)]
+KINDS += [(4 + i % 7, 0.05 * (i % 10), 2 + i % 4) for i in range(200)]
+
+
 @pytest.fixture(scope="module")
 def solved():
-    rng = np.random.default_rng(0)
-    boards = [{"id": f"b{i}", "grid": random_grid(rng)} for i in range(700)]
+    rng = random.Random(0)
+    boards = [
+        {"id": f"b{i}", "grid": oracles.random_grid(rng, *kind)} for i, kind in enumerate(KINDS)
+    ]
     return boards, answer(solve_lines, boards)
 
 
@@ -73,8 +76,9 @@ def test_a_board_is_solved_or_everything_about_its_optimum_is_null(solved):
     statuses = {solution["status"] for solution in solutions}
     assert statuses == {"OPTIMAL", "UNSOLVABLE"}
     for solution in solutions:
-        nulls = [solution[key] is None for key in SOLVE_KEYS[2:]]
-        assert nulls == [solution["status"] != "OPTIMAL"] * 4
+        nulls = [solution[key] is None for key in SOLVE_KEYS[2:-1]]
+        assert nulls == [solution["status"] != "OPTIMAL"] * 5
+        assert solution["expansions"] >= 0
 
 
 def test_every_plan_of_the_solver_checks_as_valid_and_of_optimal_sum_of_costs(solved):
@@ -94,13 +98,42 @@ def test_every_plan_of_the_solver_checks_as_valid_and_of_optimal_sum_of_costs(so
         assert outcome["makespan"] >= solution["makespan"]
         assert outcome["optimal_makespan"] == (outcome["makespan"] == solution["makespan"])
         assert sum(map(len, solution["plan"])) == solution["sum_of_costs"]
-        assert all(names[-1] != "WAIT" for names in solution["plan"])
+        assert max(map(len, solution["makespan_plan"])) == solution["makespan"]
+        for names in (*solution["plan"], *solution["makespan_plan"]):
+            assert names[-1] != "WAIT"
         assert outcome["failure"] is outcome["agent"] is outcome["time"] is None
+
+
+def test_every_makespan_plan_checks_as_valid_and_of_optimal_makespan(solved):
+    boards, solutions = solved
+    pairs = [p for p in zip(boards, solutions, strict=True) if p[1]["plan"] is not None]
+    outcomes = answer(check_lines, [board | {"plan": s["makespan_plan"]} for board, s in pairs])
+    both = 0
+    for (_, solution), outcome in zip(pairs, outcomes, strict=True):
+        assert outcome["valid"]
+        assert outcome["optimal_makespan"]
+        assert outcome["makespan"] == solution["makespan"]
+        assert outcome["sum_of_costs"] >= solution["sum_of_costs"]
+        both += outcome["optimal_sum_of_costs"]
+    assert 0 < both < len(pairs)
+
+
+def test_the_number_of_agents_and_the_size_of_other_boards_in_the_file_change_nothing(solved):
+    boards, solutions = solved
+    order = np.random.default_rng(1).permutation(len(boards))
+    again = answer(solve_lines, [boards[i] for i in order])
+    fields = ("id", "status", "sum_of_costs", "makespan", "needs_wait")
+    for i, solution in zip(order, again, strict=True):
+        assert [solution[name] for name in fields] == [solutions[i][name] for name in fields]
 
 
 def test_a_plan_without_its_last_moves_leaves_that_agent_away_from_its_goal(solved):
     boards, solutions = solved
-    pairs = [p for p in zip(boards, solutions, strict=True) if p[1]["plan"] is not None][:100]
+    pairs = [
+        (board, solution)
+        for board, solution in zip(boards, solutions, strict=True)
+        if solution["plan"] is not None and len(solution["plan"]) == 2
+    ][:100]
     records = [
         board | {"plan": [solution["plan"][0], solution["plan"][1][:-1]]}
         for board, solution in pairs
@@ -202,20 +235,41 @@ def test_following_and_cycles_are_allowed():
     )
 
 
-@pytest.mark.parametrize("num_agents", [1, 3, 4, 5])
-def test_the_rules_are_checked_for_any_agents_and_optimality_is_null_unless_they_are_two(
-    num_agents,
-):
+@pytest.mark.parametrize("num_agents", [2, 3, 4, 5])
+def test_optimality_is_told_for_any_number_of_agents(num_agents):
     starts = " ".join("SsABC"[:num_agents] + "F" * (5 - num_agents))
     goals = " ".join("Ggabc"[:num_agents] + "F" * (5 - num_agents))
     grid = [starts, *["F F F F F"] * 3, goals]
     outcome = check(grid=grid, plan=[["DOWN"] * 4] * num_agents)
     assert outcome["valid"]
     assert (outcome["sum_of_costs"], outcome["makespan"]) == (4 * num_agents, 4)
-    assert outcome["optimal_sum_of_costs"] is outcome["optimal_makespan"] is None
-    (unsolved,) = answer(solve_lines, [{"id": 1, "grid": grid}])
-    assert unsolved["id"] == 1
-    assert f"got {num_agents} agents" in unsolved["error"]
+    assert (outcome["optimal_sum_of_costs"], outcome["optimal_makespan"]) == (True, True)
+    late = check(grid=grid, plan=[["WAIT"] + ["DOWN"] * 4] + [["DOWN"] * 4] * (num_agents - 1))
+    assert (late["optimal_sum_of_costs"], late["optimal_makespan"]) == (False, False)
+    (solution,) = answer(solve_lines, [{"id": 1, "grid": grid}])
+    assert (solution["sum_of_costs"], solution["makespan"]) == (4 * num_agents, 4)
+    assert solution["plan"] == solution["makespan_plan"] == [["DOWN"] * 4] * num_agents
+
+
+def test_one_agent_is_checked_and_not_solved():
+    outcome = check(grid=["S F", "F G"], plan=[["DOWN", "RIGHT"]])
+    assert outcome["valid"]
+    assert (outcome["sum_of_costs"], outcome["makespan"]) == (2, 2)
+    (unsolved,) = answer(solve_lines, [{"id": 1, "grid": ["S F", "F G"]}])
+    assert unsolved == {"id": 1, "error": "grid: got 1 agents, 2 to 5 are allowed"}
+
+
+def test_boards_up_to_the_largest_size_are_solved_and_checked():
+    rng = random.Random(2)
+    boards = [
+        {"id": size, "grid": oracles.random_grid(rng, size, 0.1, 2, together=True)}
+        for size in (10, 17, 32)
+    ]
+    solutions = answer(solve_lines, boards)
+    for board, solution in zip(boards, solutions, strict=True):
+        assert solution["sum_of_costs"] == oracles.sat_sum_of_costs(board["grid"]).value
+        outcome = check(grid=board["grid"], plan=solution["plan"])
+        assert outcome["optimal_sum_of_costs"]
 
 
 @pytest.mark.parametrize(
@@ -265,8 +319,8 @@ def test_plans_of_any_length_up_to_the_limit_are_checked_and_longer_ones_are_err
         ('{"id": 3}', 3, "grid: missing"),
         ('{"id": 3, "grid": "S G"}', 3, 'grid: got "S G", a list of strings is needed'),
         ('{"id": 3, "grid": [["S", "G"]]}', 3, "a list of strings is needed"),
-        ('{"id": 3, "grid": ["S"]}', 3, "grid: got 1 rows, 2 to 10 are allowed"),
-        (json.dumps({"id": 3, "grid": ["F"] * 11}), 3, "grid: got 11 rows, 2 to 10 are allowed"),
+        ('{"id": 3, "grid": ["S"]}', 3, "grid: got 1 rows, 2 to 32 are allowed"),
+        (json.dumps({"id": 3, "grid": ["F"] * 33}), 3, "grid: got 33 rows, 2 to 32 are allowed"),
         ('{"id": 3, "grid": ["S G", "s"]}', 3, "row 1: got 1 cells"),
         ('{"id": 3, "grid": ["S G", "s x"]}', 3, "row 1, column 1: got 'x'"),
         ('{"id": 3, "grid": ["S G", "s F"]}', 3, "'s' without its partner 'g'"),

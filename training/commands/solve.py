@@ -6,16 +6,19 @@ from training.commands import Subparsers
 from training.commands.lines import LINES_HELP, answer_file
 
 _DESCRIPTION = f"""\
-Solve two-agent boards exactly: JSON lines in, JSON lines out.
+Solve boards of two to five agents exactly: JSON lines in, JSON lines out.
 
 in   {{"id": ..., "grid": ["S F G", "s H F", "g F F"]}}
-     letters separated by blanks, sizes 2 to 10; F frozen, H hole, agents 0 and 1 start at S and s
-     and have their goals at G and g
-out  {{"id", "status", "sum_of_costs", "makespan", "needs_wait", "plan": [["RIGHT", ...], ...]}}
-     status is OPTIMAL, UNSOLVABLE (proved) or UNKNOWN (the optimum takes more than 1,024 steps);
-     the rest is null unless OPTIMAL. The two optima may belong to different plans; the plan
-     attains the sum of costs and ends for each agent with its last arrival. needs_wait: every
-     plan of this sum of costs has an agent wait before its last arrival.
+     letters separated by blanks, sizes 2 to 32; F frozen, H hole, agents start at S s A B C and
+     have their goals at G g a b c
+out  {{"id", "status", "sum_of_costs", "makespan", "needs_wait", "plan": [["RIGHT", ...], ...],
+     "makespan_plan": [["RIGHT", ...], ...], "expansions"}}
+     status is OPTIMAL, UNSOLVABLE (proved) or UNKNOWN: the search spent its budget, or the
+     optimum takes more than 1,024 steps (three to five agents: 64 up to size 10, 96 up to 16,
+     160 beyond). The optima and plans are null unless OPTIMAL. plan attains the sum of costs,
+     makespan_plan the makespan; both end for each agent with its last arrival.
+     needs_wait: every plan of this sum of costs has an agent wait before its last arrival.
+     expansions: nodes that the search expanded.
 
 {LINES_HELP}
 """
@@ -25,7 +28,7 @@ def add_parser(subparsers: Subparsers) -> None:
     """Add the command to those of `jaxlake`."""
     parser = subparsers.add_parser(
         "solve",
-        help="solve two-agent boards exactly (JSON lines)",
+        help="solve boards of two to five agents exactly (JSON lines)",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,0 +1,381 @@
+"""From cheap certificates to exact search, each tier for what the one before left open.
+
+1. Distances. An agent that can't reach its goal alone proves the board unsolvable.
+2. Prioritised planning in two orders. A plan whose costs are the distances is optimal in both
+   objectives and needs no wait. Other plans give upper bounds.
+3. All pairs of agents, exactly. A pair without a plan proves the board unsolvable; the optima of
+   the pairs give lower bounds, and where they meet the upper bounds the board is done.
+4. Where no plan is known, the proof of `crowd` that there is none.
+5. Conflict-based search between the bounds: for the sum of costs, the makespan, and a plan of
+   optimal sum of costs without waits where parity leaves that open.
+
+Boards on which at most two agents play go straight to the joint search of `two_agents`.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxlake.instance import Instance
+from jaxlake.solver.bitboard import dilate, holds, number, pack, single
+from jaxlake.solver.constraint_tree import Answers, Queries, matching_bound, pairs_of, search
+from jaxlake.solver.crowd import proved_unsolvable
+from jaxlake.solver.pairs import pair_optima
+from jaxlake.solver.prioritised import MOVES, Plans, plan_in_order
+from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
+from jaxlake.solver.space_time import NEVER, NOBODY, plan_of
+from jaxlake.solver.two_agents import solve_two
+
+DEFAULT_MAX_EXPANSIONS = 4096
+"""Agents that one search of the constraint tree replans before it gives up."""
+
+MAX_AGENTS = 5
+MAX_SIZE = 32
+_MAX_HORIZON = 4096
+_CHUNK = 256
+_LANES = 128
+
+
+def solve(
+    instance: Instance,
+    *,
+    horizon: int = DEFAULT_HORIZON,
+    max_expansions: int = DEFAULT_MAX_EXPANSIONS,
+) -> Solution:
+    """Solve one instance of up to five agents exactly; `jax.vmap` solves a batch at full speed.
+
+    An instance needs a wait if no plan of optimal sum of costs exists in which no agent waits
+    before its last arrival at its goal.
+
+    Args:
+        instance: holes bool (N, N) with N at most 32, 2 to 5 slots for agents.
+        horizon: longest plan to look for, in steps (static, 1 to 4096).
+        max_expansions: agents that one search of the constraint tree may replan; three or more
+            agents only, and there are up to three such searches.
+
+    Returns:
+        A `Solution`. OPTIMAL and UNSOLVABLE are proved; UNKNOWN means that the budget was spent or
+        that the shortest plans are longer than `horizon`. `expansions` counts layers of the joint
+        search where two slots exist, else agents replanned in constraint trees.
+
+    Raises:
+        ValueError: `horizon`, N or the number of slots is out of range.
+    """
+    if not 1 <= horizon <= _MAX_HORIZON:
+        raise ValueError(f"horizon: got {horizon}, 1 to {_MAX_HORIZON} are allowed")
+    slots, size = np.shape(instance.agent_mask)[-1], np.shape(instance.holes)[-1]
+    if not 2 <= slots <= MAX_AGENTS:
+        raise ValueError(
+            f"agent_mask: got shape {np.shape(instance.agent_mask)}, 2 to {MAX_AGENTS} slots are "
+            "allowed"
+        )
+    if size > MAX_SIZE:
+        raise ValueError(f"holes: got a board of {size} rows, at most {MAX_SIZE} are allowed")
+    batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], instance)
+    budget = jnp.asarray(max_expansions, jnp.int32)
+    return jax.tree.map(lambda leaf: leaf[0], _batch_solver(horizon)(batch, budget))
+
+
+@cache
+def _batch_solver(horizon: int) -> Callable[[Instance, jax.Array], Solution]:
+    """The solver of a whole batch, with a vmap rule that merges further batch axes into one.
+
+    Under plain vmap a while loop selects between old and new state for every lane in every
+    iteration, and no lane could take the next board.
+    """
+
+    @jax.custom_batching.custom_vmap
+    def solver(batch: Instance, budget: jax.Array) -> Solution:
+        if batch.agent_mask.shape[-1] == 2:
+            return solve_two(batch, horizon)
+        return _solve_batch(batch, horizon, jnp.max(budget))
+
+    @solver.def_vmap
+    def merge_axes(
+        axis_size: int, in_batched: list[Instance], batch: Instance, budget: jax.Array
+    ) -> tuple[Solution, Solution]:
+        wide = jax.tree.map(
+            lambda leaf, batched: (
+                leaf if batched else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
+            ),
+            batch,
+            in_batched[0],
+        )
+        merged = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), wide)
+        solutions = solver(merged, jnp.max(budget))
+        split = jax.tree.map(lambda leaf: leaf.reshape(axis_size, -1, *leaf.shape[1:]), solutions)
+        return split, jax.tree.map(lambda _: True, split)
+
+    return solver
+
+
+class _Boards(NamedTuple):
+    """A batch in the form that the tiers work on, boards last."""
+
+    free: jax.Array  # words (R, B)
+    starts: jax.Array  # int16 (K, B), cells, NOBODY where no agent plays
+    goals: jax.Array  # int16 (K, B), likewise
+    alone: (
+        jax.Array
+    )  # int16 (K, B), distances; 0 where no agent plays, NEVER where there is no path
+
+
+class _Best(NamedTuple):
+    """The best plans known."""
+
+    sum_of_costs: jax.Array  # int16 (B,), NEVER if there is none
+    makespan: jax.Array  # int16 (B,)
+    paths: jax.Array  # int16 (K, T + 1, B), cells, of that sum of costs
+    makespan_paths: jax.Array  # int16 (K, T + 1, B), of that makespan
+
+
+def _solve_batch(batch: Instance, horizon: int, budget: jax.Array) -> Solution:
+    B, K = batch.agent_mask.shape
+    boards = _prepare(batch)
+    connected = jnp.all(boards.alone < NEVER, axis=0)
+    floor = jnp.sum(jnp.where(connected, boards.alone, 0), axis=0, dtype=jnp.int16)
+    longest = jnp.max(jnp.where(connected, boards.alone, 0), axis=0)
+
+    best = _prioritise(boards, horizon)
+    open_boards = connected & (best.sum_of_costs > floor)
+    pair_costs, pair_makespan, waitless, blocked = _pairs(batch, boards, open_boards, horizon)
+    lower = matching_bound(jnp.where(connected, boards.alone, 0), pair_costs)
+    least_makespan = jnp.maximum(longest, pair_makespan)
+    puzzling = open_boards & ~blocked & (best.sum_of_costs == NEVER)
+    blocked |= proved_unsolvable(
+        ~batch.holes, batch.starts, batch.goals, batch.agent_mask, puzzling
+    )
+    unsolvable = ~connected | blocked
+    open_boards &= ~blocked
+
+    def ask(
+        total: bool, waits: bool, first: jax.Array, last: jax.Array, wanted: jax.Array
+    ) -> Queries:
+        costs = pair_costs if waits else _without_waits(pair_costs, boards.alone, waitless)
+        return Queries(
+            free=boards.free,
+            starts=boards.starts,
+            goals=boards.goals,
+            pair_costs=costs,
+            total=jnp.full(B, total),
+            waits=jnp.full(B, waits),
+            first=first.astype(jnp.int16),
+            last=last.astype(jnp.int16),
+            wanted=wanted,
+        )
+
+    limit = jnp.int16(K * horizon)
+    cost_last = jnp.where(best.sum_of_costs < NEVER, best.sum_of_costs - 1, limit)
+    span_last = jnp.where(best.makespan < NEVER, best.makespan - 1, jnp.int16(horizon))
+    objectives = _join(
+        ask(True, True, lower, cost_last, open_boards & (lower <= cost_last)),
+        ask(False, True, least_makespan, span_last, open_boards & (least_makespan <= span_last)),
+    )
+    bound_without = matching_bound(
+        jnp.where(connected, boards.alone, 0), _without_waits(pair_costs, boards.alone, waitless)
+    )
+
+    def settled(costs: Answers, spans: Answers) -> tuple[jax.Array, jax.Array, jax.Array]:
+        cost = jnp.where(costs.found, costs.bound, best.sum_of_costs)
+        span = jnp.where(spans.found, spans.bound, best.makespan)
+        known = connected & ~blocked & (cost < NEVER) & (span < NEVER)
+        return cost, span, known & ~costs.gave_up & ~spans.gave_up
+
+    def ask_on(costs: Answers, spans: Answers) -> Queries:
+        # On a bipartite grid an odd excess can only come from waiting, and none needs no wait.
+        cost, _, known = settled(costs, spans)
+        even = known & (cost > floor) & ((cost - floor) % 2 == 0)
+        asked = ask(True, False, cost, cost, even & (bound_without <= cost))
+        return _join(asked, asked._replace(wanted=jnp.zeros(B, bool)))
+
+    def one_round(before: Answers, second: jax.Array) -> tuple[Answers, Answers]:
+        queries = jax.tree.map(
+            lambda x, y: jnp.where(second, x, y), ask_on(*_halves(before)), objectives
+        )
+        answers = search(queries, horizon=horizon, max_expansions=budget, lanes=min(B, _LANES))
+        return answers, answers
+
+    # One loop for both rounds, so that the search is compiled once.
+    nothing = Answers(
+        found=jnp.zeros(2 * B, bool),
+        gave_up=jnp.zeros(2 * B, bool),
+        bound=jnp.zeros(2 * B, jnp.int16),
+        expansions=jnp.zeros(2 * B, jnp.int32),
+        paths=jnp.zeros((K, horizon + 1, 2 * B), jnp.int16),
+    )
+    _, rounds = jax.lax.scan(one_round, nothing, jnp.array([False, True]))
+    costs, spans = _halves(jax.tree.map(lambda leaf: leaf[0], rounds))
+    without, _ = _halves(jax.tree.map(lambda leaf: leaf[1], rounds))
+    cost, span, known = settled(costs, spans)
+    # Cheaper plans were refuted only as far as every agent arrives within the horizon.
+    known &= ~without.gave_up & ((cost == lower) | (cost <= horizon + 1 + floor - longest))
+    needs_wait = known & (cost > floor) & ~without.found
+
+    paths = jnp.where(costs.found, costs.paths, best.paths)
+    span_paths = jnp.where(spans.found, spans.paths, best.makespan_paths)
+    status = jnp.where(
+        known, Status.OPTIMAL, jnp.where(unsolvable, Status.UNSOLVABLE, Status.UNKNOWN)
+    )
+
+    def plan(paths: jax.Array) -> jax.Array:
+        return jnp.where(known[:, None, None], plan_of(paths).transpose(2, 1, 0), jnp.int8(-1))
+
+    none = jnp.int16(-1)
+    return Solution(
+        status=status.astype(jnp.int8),
+        sum_of_costs=jnp.where(known, cost, none),
+        makespan=jnp.where(known, span, none),
+        needs_wait=needs_wait,
+        plan=plan(paths),
+        makespan_plan=plan(span_paths),
+        expansions=costs.expansions + spans.expansions + without.expansions,
+    )
+
+
+def _halves(answers: Answers) -> tuple[Answers, Answers]:
+    B = answers.found.shape[0] // 2
+    return (
+        jax.tree.map(lambda leaf: leaf[..., :B], answers),
+        jax.tree.map(lambda leaf: leaf[..., B:], answers),
+    )
+
+
+def _join(left: Queries, right: Queries) -> Queries:
+    return jax.tree.map(lambda x, y: jnp.concatenate([x, y], axis=-1), left, right)
+
+
+def _prepare(batch: Instance) -> _Boards:
+    free = pack(~batch.holes)
+    nobody = jnp.int16(NOBODY)
+    starts = jnp.where(batch.agent_mask, number(batch.starts), nobody).T
+    goals = jnp.where(batch.agent_mask, number(batch.goals), nobody).T
+    return _Boards(free, starts, goals, _distances(free, starts, goals))
+
+
+def _distances(free: jax.Array, starts: jax.Array, goals: jax.Array) -> jax.Array:
+    """int16 (K, B): steps of each agent alone."""
+    K, R = starts.shape[0], free.shape[0]
+    absent = starts == NOBODY
+
+    def spread(
+        state: tuple[jax.Array, jax.Array, jax.Array, jax.Array],
+    ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+        t, board, steps, _ = state
+        there = jnp.stack([holds(board[k], goals[k]) for k in range(K)])
+        steps = jnp.where(there, jnp.minimum(steps, t), steps)
+        wider = board | (dilate(board) & free)
+        return t + 1, wider, steps, jnp.any(wider != board) & jnp.any(steps == NEVER)
+
+    board = jnp.stack([single(starts[k], R) for k in range(K)])
+    steps = jnp.where(absent, jnp.int16(0), jnp.int16(NEVER))
+    state = (jnp.int16(0), board, steps, jnp.bool_(True))
+    _, board, steps, _ = jax.lax.while_loop(lambda state: state[3], spread, state)
+    return steps
+
+
+def _prioritise(boards: _Boards, horizon: int) -> _Best:
+    """Plans in two orders of the agents; boards of like length share a loop."""
+    B = boards.starts.shape[-1]
+    width = min(B, _CHUNK)
+    chunks = -(-B // width)
+    longest = jnp.max(boards.alone, axis=0)
+    order = jnp.argsort(jnp.where(longest < NEVER, longest, -1))
+    order = jnp.pad(order, (0, chunks * width - B), mode="edge")
+    chunked = jax.tree.map(
+        lambda leaf: jnp.moveaxis(leaf[..., order].reshape(*leaf.shape[:-1], chunks, width), -2, 0),
+        boards,
+    )
+    layers = jnp.zeros((horizon + 1, *boards.free.shape[:1], width), boards.free.dtype)
+
+    def plan(layers: jax.Array, chunk: _Boards) -> tuple[jax.Array, _Best]:
+        connected = jnp.all(chunk.alone < NEVER, axis=0)
+        # Generous, but no chunk should wait for one agent that is shut in.
+        slack = jnp.max(jnp.where(connected, chunk.alone, 0), axis=0) + 16
+        latest = jnp.where(connected, jnp.minimum(slack, horizon), -1).astype(jnp.int16)
+        latest = jnp.broadcast_to(latest, chunk.starts.shape)
+        forward, layers = plan_in_order(
+            chunk.free, chunk.starts, chunk.goals, latest, layers, order=MOVES
+        )
+        flipped, layers = plan_in_order(
+            chunk.free, chunk.starts[::-1], chunk.goals[::-1], latest, layers, order=MOVES[::-1]
+        )
+        backward = Plans(flipped.arrival[::-1], flipped.paths[::-1])
+        return layers, _better(_best(forward), _best(backward))
+
+    _, found = jax.lax.scan(plan, layers, chunked)
+    place = jnp.argsort(order[:B])
+    return jax.tree.map(
+        lambda leaf: jnp.moveaxis(leaf, 0, -2).reshape(*leaf.shape[1:-1], -1)[..., place], found
+    )
+
+
+def _best(plans: Plans) -> _Best:
+    complete = jnp.all(plans.arrival < NEVER, axis=0)
+    never = jnp.int16(NEVER)
+    arrival = jnp.where(complete, plans.arrival, 0)
+    return _Best(
+        sum_of_costs=jnp.where(complete, jnp.sum(arrival, axis=0, dtype=jnp.int16), never),
+        makespan=jnp.where(complete, jnp.max(arrival, axis=0), never),
+        paths=plans.paths,
+        makespan_paths=plans.paths,
+    )
+
+
+def _better(one: _Best, other: _Best) -> _Best:
+    cheaper = one.sum_of_costs <= other.sum_of_costs
+    shorter = one.makespan <= other.makespan
+    return _Best(
+        sum_of_costs=jnp.minimum(one.sum_of_costs, other.sum_of_costs),
+        makespan=jnp.minimum(one.makespan, other.makespan),
+        paths=jnp.where(cheaper, one.paths, other.paths),
+        makespan_paths=jnp.where(shorter, one.makespan_paths, other.makespan_paths),
+    )
+
+
+def _pairs(
+    batch: Instance, boards: _Boards, wanted: jax.Array, horizon: int
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """What the pairs of agents prove.
+
+    Returns:
+        int16 (P, B) least costs of both (0 where unknown), int16 (B,) the largest least makespan,
+        bool (P, B) whether a plan of that cost without waits exists or may exist, and bool (B,)
+        whether some pair has no plan at all.
+    """
+    B, K = batch.agent_mask.shape
+    i, j = (np.array(side) for side in zip(*pairs_of(K), strict=True))
+    P = len(i)
+
+    def of_pairs(leaf: jax.Array) -> jax.Array:
+        both = jnp.stack([leaf[:, i], leaf[:, j]], axis=2)
+        return both.swapaxes(0, 1).reshape(P * B, *both.shape[2:])
+
+    exist = (batch.agent_mask[:, i] & batch.agent_mask[:, j] & wanted[:, None]).T
+    optima = pair_optima(
+        jnp.tile(~batch.holes, (P, 1, 1)),
+        of_pairs(batch.starts),
+        of_pairs(batch.goals),
+        exist.reshape(-1),
+        horizon,
+    )
+    optima = jax.tree.map(lambda leaf: leaf.reshape(P, B), optima)
+    known = exist & optima.known & optima.solvable
+    return (
+        jnp.where(known, optima.sum_of_costs, 0).astype(jnp.int16),
+        jnp.max(jnp.where(known, optima.makespan, 0), axis=0).astype(jnp.int16),
+        optima.waitless | ~known,
+        jnp.any(exist & ~optima.solvable, axis=0),
+    )
+
+
+def _without_waits(pair_costs: jax.Array, alone: jax.Array, waitless: jax.Array) -> jax.Array:
+    """Lower bounds on the cost of pairs that do not wait: their excess is even."""
+    i, j = (np.array(side) for side in zip(*pairs_of(alone.shape[0]), strict=True))
+    excess = pair_costs - (alone[i] + alone[j])
+    odd = excess % 2 == 1
+    more = jnp.where(odd, 1, jnp.where(waitless | (excess == 0), 0, 2)).astype(jnp.int16)
+    return jnp.where(pair_costs > 0, pair_costs + more, 0).astype(jnp.int16)

@@ -1,0 +1,142 @@
+"""The oracles against one another: five methods that share no search must say the same."""
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from tests import oracles
+
+
+def _small_grids(seed: int, count: int, states: int) -> list[list[str]]:
+    """Random boards of 2 to 5 agents whose joint cells can be searched in plain Python."""
+    rng = random.Random(seed)
+    grids = []
+    while len(grids) < count:
+        agents, size = rng.randint(2, 5), rng.randint(2, 6)
+        if 2 * agents > size * size:
+            continue
+        grid = oracles.random_grid(rng, size, rng.uniform(0, 0.5), agents, rng.random() < 0.7)
+        if math.perm(len(oracles.read(grid).free), agents) <= states:
+            grids.append(grid)
+    return grids
+
+
+def test_solvability_by_permutations_agrees_with_searching_all_joint_cells():
+    blocked = set()
+    for grid in _small_grids(0, 300, states=1_500):
+        expected = oracles.least_makespan(grid) is not None
+        assert oracles.solvable(grid) == expected, grid
+        if not expected and oracles.sum_of_distances(grid) is not None:
+            blocked.add(len(oracles.read(grid).starts))
+    assert blocked >= {2, 3}
+
+
+@pytest.mark.parametrize(
+    ("grid", "solvable"),
+    [
+        (["S g", "s G"], True),
+        (["S H G", "F H F", "s F g"], False),
+        (["S g s G", "H H H H", "H H H H", "H H H H"], False),
+        (["S s G g", "H H H H", "H H H H", "H H H H"], True),
+        (["s S G g", "F H H H", "H H H H", "H H H H"], False),
+        (["s S F G", "g F H H", "H H H H", "H H H H"], True),
+        (["S s A", "B H a", "b g G"], False),
+        # Only a turn of the full square lets another agent than s lead.
+        (["S s b g G a", "B A H H H H", *["H H H H H H"] * 4], True),
+        (["S s A", "B F a", "b g G"], True),
+    ],
+)
+def test_solvability_of_boards_one_can_see_through(grid, solvable):
+    assert oracles.solvable(grid) == solvable
+    assert (oracles.least_makespan(grid) is not None) == solvable
+
+
+def test_both_optima_by_sat_agree_with_joint_searches_and_their_plans_attain_them():
+    seen = set()
+    for grid in _small_grids(1, 120, states=4_000):
+        makespan = oracles.least_makespan(grid)
+        if makespan is None:
+            continue
+        shortest, cheapest = oracles.sat_makespan(grid), oracles.sat_sum_of_costs(grid)
+        assert shortest.value == makespan, grid
+        assert oracles.check(grid, shortest.plan).makespan == makespan, grid
+        cost, needs_wait = oracles.least_sum_of_costs(grid)
+        assert (cheapest.value, cheapest.needs_wait) == (cost, needs_wait), grid
+        assert oracles.check(grid, cheapest.plan).sum_of_costs == cost, grid
+        assert (oracles.waits_before_arrival(grid, cheapest.plan) > 0) == needs_wait, grid
+        excess = cost - oracles.sum_of_distances(grid)
+        seen.add((needs_wait, min(excess, 2)))
+        # A walk without waits has the parity of the distance, so an odd excess needs one.
+        assert needs_wait or excess % 2 == 0
+    assert seen == {(False, 0), (True, 1), (True, 2), (False, 2)}
+
+
+def test_cbs_and_sat_agree_on_full_size_boards_of_many_agents():
+    rng = random.Random(2)
+    excess = []
+    for n in range(60):
+        grid = oracles.random_grid(rng, 10, 0.35, agents=2 + n % 4, together=True)
+        if not oracles.solvable(grid):
+            continue
+        cost = oracles.cbs_sum_of_costs(grid, seconds=2.0)
+        if cost is not None:
+            assert oracles.sat_sum_of_costs(grid).value == cost, grid
+            excess.append(cost - oracles.sum_of_distances(grid))
+    assert len(excess) > 50
+    assert max(excess) > 4
+
+
+def test_a_search_that_spent_its_budget_or_met_its_limit_guesses_nothing():
+    grid = oracles.random_grid(random.Random(17), 4, 0.3, agents=5, together=True)
+    assert oracles.solvable(grid)
+    makespan, cost = oracles.sat_makespan(grid).value, oracles.sat_sum_of_costs(grid).value
+    assert oracles.sat_makespan(grid, limit=makespan).value == makespan
+    assert oracles.sat_makespan(grid, limit=makespan - 1) is None
+    assert oracles.sat_sum_of_costs(grid, limit=cost).value == cost
+    assert oracles.sat_sum_of_costs(grid, limit=cost - 1) is None
+    with pytest.raises(oracles.GaveUpError, match="more than 1 conflicts"):
+        oracles.sat_sum_of_costs(grid, conflicts=1)
+
+
+def _right_answer(grid: list[str]) -> oracles.Answer:
+    shortest, cheapest = oracles.sat_makespan(grid), oracles.sat_sum_of_costs(grid)
+    return oracles.Answer(
+        status="OPTIMAL",
+        sum_of_costs=cheapest.value,
+        makespan=shortest.value,
+        needs_wait=cheapest.needs_wait,
+        plan=cheapest.plan,
+        makespan_plan=shortest.plan,
+    )
+
+
+def test_every_false_word_of_an_answer_is_told():
+    grid = ["S F F F", "H H H F", "G F F F", "s g A a"]
+    truth, right = oracles.judge(grid), _right_answer(grid)
+    assert oracles.mistakes(grid, truth, right) == []
+    stays = [[0, 0, 0]] * len(right.plan)
+    for change, told in [
+        ({"sum_of_costs": right.sum_of_costs - 1}, "sum_of_costs"),
+        ({"makespan": right.makespan + 1}, "makespan"),
+        ({"needs_wait": not right.needs_wait}, "needs_wait"),
+        ({"plan": stays}, "plan: goal_not_reached"),
+        ({"makespan_plan": stays}, "makespan_plan: goal_not_reached"),
+        ({"plan": [[0, 0, 0], *right.plan]}, "plan: sum_of_costs"),
+        ({"makespan_plan": [[0, 0, 0], *right.makespan_plan]}, "makespan_plan: makespan"),
+        ({"status": "UNSOLVABLE"}, "status: UNSOLVABLE"),
+    ]:
+        found = oracles.mistakes(grid, truth, replace(right, **change))
+        assert found, change
+        assert found[0].startswith(told)
+    assert oracles.mistakes(grid, truth, replace(right, status="UNKNOWN")) == []
+    blocked = ["S g s G", "H H H H", "H H H H", "H H H H"]
+    assert oracles.mistakes(blocked, oracles.judge(blocked), right) == [
+        "status: OPTIMAL, there is no plan"
+    ]
+
+
+def test_judging_in_other_processes_says_the_same_in_the_same_order():
+    grids = _small_grids(4, 40, states=1_000)
+    assert list(oracles.judge_all(grids)) == [oracles.judge(grid) for grid in grids]
