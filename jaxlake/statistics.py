@@ -1,41 +1,75 @@
-"""Failure statistics by map size, holes, waits and kind, as device reductions."""
+"""Counts and sums of outcomes by size, agents, holes, waits and kind, as device reductions.
+
+Tables of parts of the data merge exactly: by `+`, by `sum`, by `merge` along an axis, and over
+devices inside `jax.shard_map`, for B a multiple of the number of devices (mask what is padded):
+
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("devices",))
+
+    @jax.jit
+    @partial(jax.shard_map, mesh=mesh, in_specs=P("devices"), out_specs=P(), check_vma=False)
+    def table(instances, plans, lengths, mask):
+        solutions = jax.vmap(solve)(instances)
+        outcomes = jax.vmap(verify)(instances, plans, lengths, mask, solutions)
+        return tabulate(instances, solutions.needs_wait, outcomes, mask, axis_name="devices")
+
+Under `jax.jit` with inputs that carry a `NamedSharding` nothing needs to be said.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Any
+from typing import Any, Union
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.instance import Instance
+from jaxlake.solver import Solution, Status
 from jaxlake.verify import Failure, Outcome
 
 HOLE_TENTHS = 11
 TIME_BINS = 65
 """Times of the first failure that are told apart: 0 to 63, and 64 or later."""
 
-AXES = ("size", "hole_tenth", "needs_wait")
+AXES = ("size", "num_agents", "hole_tenth", "needs_wait")
 """The axes by which `rows` can group, in the order of the arrays of `Statistics`."""
+
+_COUNTS = ("optimal_sum_of_costs", "optimal_makespan", "compared")
+_SUMS = ("agents_at_goal", "sum_of_costs", "makespan", "excess_sum_of_costs", "excess_makespan")
+_WORD_BITS = 16
+_WORD = 1 << _WORD_BITS
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Statistics:
-    """Counts of outcomes; the sum of two is the statistics of both batches together.
+    """Counts of plans and sums over them; `a + b` is the table of both batches together.
 
-    Axes: S = N + 1 board sizes; H = 11 hole tenths, floor(10 * holes / cells) of the board itself;
-    2, whether the board needs a wait; F = 7 failures, with Failure.NONE counting the valid plans.
+    Axes: S = N + 1 board sizes; A = K + 1 numbers of agents; H = 11 hole tenths, floor(10 * holes /
+    cells) of the board itself; 2, whether the board needs a wait; F = 7 failures, with Failure.NONE
+    counting the valid plans. Sums are exact: their last axis holds a high word and a low one of 16
+    bits (`total` joins them), so that they hold every sum of int16 over as many plans as the int32
+    counts can tell, which is 2**31 - 1 in one cell.
     """
 
-    failures: jax.Array  # int32 (S, H, 2, F)
-    optimal_sum_of_costs: jax.Array  # int32 (S, H, 2)
-    optimal_makespan: jax.Array  # int32 (S, H, 2)
+    failures: jax.Array  # int32 (S, A, H, 2, F), plans
+    optimal_sum_of_costs: jax.Array  # int32 (S, A, H, 2), plans
+    optimal_makespan: jax.Array  # int32 (S, A, H, 2), plans
+    compared: jax.Array  # int32 (S, A, H, 2), valid plans of boards whose optimum was given
+    agents_at_goal: jax.Array  # int32 (S, A, H, 2, 2), sum of agents at their goal at the end
+    sum_of_costs: jax.Array  # int32 (S, A, H, 2, 2), sum over valid plans
+    makespan: jax.Array  # int32 (S, A, H, 2, 2), sum over valid plans
+    excess_sum_of_costs: jax.Array  # int32 (S, A, H, 2, 2), sum of cost - optimum over `compared`
+    excess_makespan: jax.Array  # int32 (S, A, H, 2, 2), sum of makespan - optimum over `compared`
     first_failure_time: jax.Array  # int32 (F, 65), steps; the last bin holds 64 and later
 
     def __add__(self, other: "Statistics") -> "Statistics":
-        return jax.tree.map(jnp.add, self, other)
+        return _carried(jax.tree.map(jnp.add, self, other))
+
+    def __radd__(self, other: Union["Statistics", int]) -> "Statistics":
+        """Let the built-in `sum` begin with its 0."""
+        return self if isinstance(other, int) and other == 0 else NotImplemented
 
 
 def tabulate(
@@ -43,41 +77,107 @@ def tabulate(
     needs_wait: jax.Array,
     outcomes: Outcome,
     mask: jax.Array | None = None,
+    solutions: Solution | None = None,
+    *,
+    axis_name: str | Sequence[str] | None = None,
 ) -> Statistics:
     """Count the outcomes of a batch.
 
     Args:
-        instances: leaves (B, ...).
+        instances: leaves (B, ...), B at most 2**23.
         needs_wait: bool (B,), `Solution.needs_wait` of each board.
-        outcomes: leaves (B,).
+        outcomes: leaves (B, ...).
         mask: bool (B,), which rows count; all if None.
+        solutions: leaves (B, ...), the optima; without them nothing is `compared`.
+        axis_name: the mapped axes (of `jax.shard_map` or `jax.vmap`) over which to add up, by
+            `jax.lax.psum`: each place gets the table of all of them. Up to 32,767 places.
 
     Returns:
         The `Statistics` of the rows that count. Failures without a time (parse errors) are left out
         of `first_failure_time`.
     """
     N = instances.holes.shape[-1]
+    B, K = instances.agent_mask.shape
     size = jnp.clip(instances.size, 0, N)
     cells = jnp.maximum(size * size, 1)
     holes = jnp.sum(instances.holes, axis=(-1, -2), dtype=jnp.int32) - (N * N - cells)
     tenth = jnp.clip(10 * holes // cells, 0, HOLE_TENTHS - 1)
-    wait = needs_wait.astype(jnp.int32)
+    agents = jnp.sum(instances.agent_mask, axis=-1, dtype=jnp.int32)
+    wait = jnp.asarray(needs_wait).astype(jnp.int32)
     kind = outcomes.failure.astype(jnp.int32)
-    weight = jnp.ones(size.shape, jnp.int32) if mask is None else mask.astype(jnp.int32)
+    counted = jnp.ones(B, bool) if mask is None else jnp.asarray(mask, bool)
     time = jnp.clip(outcomes.time.astype(jnp.int32), 0, TIME_BINS - 1)
-    timed = weight * (outcomes.time >= 0)
-    board_kinds = (N + 1, HOLE_TENTHS, 2)
 
-    def count(shape: tuple[int, ...], where: tuple[jax.Array, ...], amount: jax.Array) -> jax.Array:
-        return jnp.zeros(shape, jnp.int32).at[where].add(amount)
+    valid = jnp.asarray(outcomes.valid, bool)
+    if solutions is None:
+        compared = jnp.zeros(B, bool)
+        excess_sum_of_costs = excess_makespan = jnp.zeros(B, jnp.int32)
+    else:
+        compared = valid & (solutions.status == Status.OPTIMAL)
+        excess_sum_of_costs = _minus(outcomes.sum_of_costs, solutions.sum_of_costs)
+        excess_makespan = _minus(outcomes.makespan, solutions.makespan)
+    kinds = kind[:, None] == jnp.arange(len(Failure))
+    counts = [outcomes.optimal_sum_of_costs, outcomes.optimal_makespan, compared]
+    sums = [
+        jnp.sum(outcomes.at_goal, axis=-1, dtype=jnp.int32),
+        jnp.where(valid, outcomes.sum_of_costs, 0),
+        jnp.where(valid, outcomes.makespan, 0),
+        jnp.where(compared, excess_sum_of_costs, 0),
+        jnp.where(compared, excess_makespan, 0),
+    ]
 
-    board = (size, tenth, wait)
-    return Statistics(
-        failures=count((*board_kinds, len(Failure)), (*board, kind), weight),
-        optimal_sum_of_costs=count(board_kinds, board, weight * outcomes.optimal_sum_of_costs),
-        optimal_makespan=count(board_kinds, board, weight * outcomes.optimal_makespan),
-        first_failure_time=count((len(Failure), TIME_BINS), (kind, time), timed),
+    # All columns of a row go to the same cell: one scatter does them together. Sums go byte by
+    # byte, so that no column overflows in one batch.
+    values = jnp.stack(sums, axis=-1).astype(jnp.int32)
+    columns = jnp.concatenate(
+        [kinds, jnp.stack(counts, axis=-1).astype(bool), values >> 8, values & 255], axis=-1
+    ).astype(jnp.int32)
+    shape = (N + 1, K + 1, HOLE_TENTHS, 2)
+    table = jnp.zeros((*shape, columns.shape[-1]), jnp.int32)
+    table = table.at[size, agents, tenth, wait].add(jnp.where(counted[:, None], columns, 0))
+    ends = list(np.cumsum([len(Failure), len(counts), len(sums)]))
+    failures, plans, high, low = jnp.split(table, ends, axis=-1)
+    words = jnp.stack([high >> 8, ((high & 255) << 8) + low], axis=-1)
+    statistics = Statistics(
+        failures=failures,
+        first_failure_time=jnp.zeros((len(Failure), TIME_BINS), jnp.int32)
+        .at[kind, time]
+        .add(counted & (outcomes.time >= 0)),
+        **{name: plans[..., i] for i, name in enumerate(_COUNTS)},
+        **{name: words[..., i, :] for i, name in enumerate(_SUMS)},
     )
+    statistics = _carried(statistics)
+    if axis_name is None:
+        return statistics
+    return _carried(jax.lax.psum(statistics, axis_name))
+
+
+def merge(statistics: Statistics) -> Statistics:
+    """Add up tables along the leading axis of all leaves, as `jax.vmap` of `tabulate` makes them.
+
+    Exact for up to 32,767 tables.
+    """
+    return _carried(jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0, dtype=jnp.int32), statistics))
+
+
+def total(words: Any) -> np.ndarray:
+    """A sum of `Statistics` as int64 without its last axis (host side)."""
+    pair = np.asarray(words).astype(np.int64)
+    return pair[..., 0] * _WORD + pair[..., 1]
+
+
+def _minus(left: jax.Array, right: jax.Array) -> jax.Array:
+    return left.astype(jnp.int32) - right.astype(jnp.int32)
+
+
+def _carried(statistics: Statistics) -> Statistics:
+    """Carry what the low words of the sums have beyond 16 bits into the high ones."""
+
+    def carry(words: jax.Array) -> jax.Array:
+        high, low = words[..., 0], words[..., 1]
+        return jnp.stack([high + (low >> _WORD_BITS), low & (_WORD - 1)], axis=-1)
+
+    return replace(statistics, **{name: carry(getattr(statistics, name)) for name in _SUMS})
 
 
 def rows(statistics: Statistics, by: Sequence[str] = ("size",)) -> list[dict[str, Any]]:
@@ -88,8 +188,17 @@ def rows(statistics: Statistics, by: Sequence[str] = ("size",)) -> list[dict[str
         by: what to group by, any of `AXES`; the empty sequence gives one row of totals.
 
     Returns:
-        Dictionaries with the values of `by` (needs_wait as bool), then `total`, `valid`,
-        `optimal_sum_of_costs`, `optimal_makespan` and the count of each failure by its label.
+        Dictionaries with the values of `by` (needs_wait as bool), then
+
+        - counts of plans: `total`, `valid`, `optimal_sum_of_costs`, `optimal_makespan`, `compared`
+          (valid, on a board whose optimum was given), and of each failure by its label;
+        - `csr`, the cooperative success rate: the share of plans that keep every rule and bring
+          every agent to its goal;
+        - `isr`, the individual success rate: the mean over plans of the share of agents that are at
+          their goal at the end (POGEMA's CSR and ISR, `pogema/wrappers/metrics.py`; there no move
+          can fail, here a plan ends before the step that breaks a rule);
+        - `mean_sum_of_costs` and `mean_makespan` of the valid plans; `mean_excess_sum_of_costs`
+          and `mean_excess_makespan`, over the optimum, of those `compared`; None without any.
 
     Raises:
         ValueError: `by` names something else, or one thing twice.
@@ -97,27 +206,43 @@ def rows(statistics: Statistics, by: Sequence[str] = ("size",)) -> list[dict[str
     if len(set(by)) != len(by) or not set(by) <= set(AXES):
         raise ValueError(f"by: got {tuple(by)}, allowed are distinct names of {AXES}")
     away = tuple(i for i, name in enumerate(AXES) if name not in by)
-    failures = np.asarray(statistics.failures).sum(axis=away)
-    optimal = {
-        name: np.asarray(getattr(statistics, name)).sum(axis=away)
-        for name in ("optimal_sum_of_costs", "optimal_makespan")
+    failures = np.asarray(statistics.failures).astype(np.int64).sum(axis=away)
+    counts = {
+        name: np.asarray(getattr(statistics, name)).astype(np.int64).sum(axis=away)
+        for name in _COUNTS
     }
+    sums = {name: total(getattr(statistics, name)).sum(axis=away) for name in _SUMS}
+    shares = _agent_shares(statistics).sum(axis=away)
     kept = [name for name in AXES if name in by]
     table = []
     for group in np.ndindex(failures.shape[:-1]):
-        counts = failures[group]
-        if counts.sum() == 0:
+        kinds = failures[group]
+        plans, valid = int(kinds.sum()), int(kinds[Failure.NONE])
+        if plans == 0:
             continue
         values = dict(zip(kept, group, strict=True))
         row: dict[str, Any] = {
             name: bool(values[name]) if name == "needs_wait" else int(values[name]) for name in by
         }
-        row["total"] = int(counts.sum())
-        row["valid"] = int(counts[Failure.NONE])
-        row |= {name: int(array[group]) for name, array in optimal.items()}
-        row |= {kind.label: int(counts[kind]) for kind in Failure if kind != Failure.NONE}
+        row |= {"total": plans, "valid": valid}
+        row |= {name: int(counts[name][group]) for name in _COUNTS}
+        row |= {kind.label: int(kinds[kind]) for kind in Failure if kind != Failure.NONE}
+        row |= {"csr": valid / plans, "isr": float(shares[group]) / plans}
+        for name, among in (
+            ("sum_of_costs", valid),
+            ("makespan", valid),
+            ("excess_sum_of_costs", row["compared"]),
+            ("excess_makespan", row["compared"]),
+        ):
+            row[f"mean_{name}"] = int(sums[name][group]) / among if among else None
         table.append(row)
     return table
+
+
+def _agent_shares(statistics: Statistics) -> np.ndarray:
+    """Sum over plans of the share of agents at their goal, float64 (S, A, H, 2)."""
+    agents = np.maximum(np.arange(statistics.failures.shape[1]), 1)
+    return total(statistics.agents_at_goal) / agents[:, None, None]
 
 
 def wilson_interval(

@@ -1,14 +1,29 @@
-"""Verification of a plan against the rules and the optimum."""
+"""Verification of a plan against the rules and the optimum.
+
+As long as no rule is broken an agent stands at its start plus the sum of its moves. So `step` needs
+no turn after turn: all steps of a block are put to it at once, each from that sum, and only what it
+says up to the first failure counts. Blocks follow one another until the longest plan has ended.
+"""
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jaxlake.dynamics import Step, step
+from jaxlake.dynamics import ACTION_DELTAS, Action, step
 from jaxlake.instance import Instance
 from jaxlake.solver import Solution, Status
+
+_BLOCK = 8
+"""Steps judged at once: enough for wide operations, few enough to stop soon after the last plan."""
+
+_KINDS = 4
+"""Kinds of failure that `step` can tell."""
+
+_NO_FAILURE = np.iinfo(np.int32).max
 
 
 class Failure(IntEnum):
@@ -31,7 +46,7 @@ class Failure(IntEnum):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one plan."""
+    """What became of one plan. K is the number of agent slots."""
 
     parsed: jax.Array  # bool ()
     valid: jax.Array  # bool (), every rule kept and every agent at its goal at the end
@@ -42,6 +57,9 @@ class Outcome:
     time: jax.Array  # int16 (), 0-based step of the first failure, -1 if there is none
     sum_of_costs: jax.Array  # int16 (), of this plan, -1 unless valid
     makespan: jax.Array  # int16 (), of this plan, -1 unless valid
+    at_goal: (
+        jax.Array
+    )  # bool (K,), at its goal at the end, which is before a step that breaks a rule
 
 
 def verify(
@@ -51,10 +69,11 @@ def verify(
     parsed: jax.Array,
     solution: Solution,
 ) -> Outcome:
-    """Run a plan through `dynamics.step` and name its first failure or its costs.
+    """Put a plan to `dynamics.step` and name its first failure or its costs.
 
     The first failure in time counts, within one step in the order of `Failure`. The cost of an
     agent is the time of its last arrival at its goal: waiting there counts only if it leaves again.
+    `jax.vmap` verifies a batch in one loop that ends with its longest plan.
 
     Args:
         instance: the board.
@@ -66,75 +85,147 @@ def verify(
 
     Returns:
         The `Outcome`. GOAL_NOT_REACHED has the time `length` and the lowest agent that is not at
-        its goal when the plan has ended.
+        its goal when the plan has ended. A plan that breaks a rule ends before the step that breaks
+        it: `at_goal` says who stood at its goal then. Without a plan, and outside the agent mask,
+        `at_goal` is False.
+
+    Raises:
+        ValueError: T * K is above 32,767, the largest sum of costs that int16 holds.
     """
-    T = plan.shape[0]
-    mask = instance.agent_mask
+    T, K = np.shape(plan)
+    if np.iinfo(np.int16).max < T * K:
+        raise ValueError(f"plan: got {T} steps of {K} agents, {T} * {K} must be at most 32767")
+    plan = jnp.asarray(plan, jnp.int8)
     length = jnp.clip(jnp.asarray(length, jnp.int32), 0, T)
-    goals = instance.goals
+    walk = jax.tree.map(lambda leaf: leaf[0], _walk_batch(*_with_axis((instance, plan, length))))
 
-    def advance(
-        carry: tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array],
-        row: tuple[jax.Array, jax.Array],
-    ) -> tuple[tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array], None]:
-        positions, cost, failure, agent, time = carry
-        t, actions = row
-        live = (t < length) & (failure == Failure.NONE)
-        moved = step(instance, positions, actions)
-        kind, who = _first_failure(moved)
-        failed = live & (kind != Failure.NONE)
-        arrived = jnp.all(moved.positions == goals, axis=-1) & jnp.any(positions != goals, axis=-1)
-        return (
-            jnp.where(live, moved.positions, positions),
-            jnp.where(live & arrived, t.astype(jnp.int16) + jnp.int16(1), cost),
-            jnp.where(failed, kind, failure),
-            jnp.where(failed, who, agent),
-            jnp.where(failed, t.astype(jnp.int16), time),
-        ), None
-
-    start = (
-        jnp.asarray(instance.starts, jnp.int8),
-        jnp.zeros(mask.shape, jnp.int16),
-        jnp.int8(Failure.NONE),
-        jnp.int8(-1),
-        jnp.int16(-1),
-    )
-    times = jnp.arange(T, dtype=jnp.int32)
-    (positions, cost, failure, agent, time), _ = jax.lax.scan(
-        advance, start, (times, jnp.asarray(plan, jnp.int8))
-    )
-
-    away = mask & jnp.any(positions != goals, axis=-1)
-    unreached = (failure == Failure.NONE) & jnp.any(away)
-    failure = jnp.where(unreached, jnp.int8(Failure.GOAL_NOT_REACHED), failure)
-    agent = jnp.where(unreached, jnp.argmax(away).astype(jnp.int8), agent)
-    time = jnp.where(unreached, length.astype(jnp.int16), time)
+    mask = jnp.asarray(instance.agent_mask)
+    broken = walk.first_failure < _NO_FAILURE
+    unreached = ~broken & jnp.any(mask & ~walk.at_goal)
+    time, kind, agent = _decode(walk.first_failure, K)
+    failure = jnp.where(broken, kind + Failure.OFF_BOARD, Failure.NONE)
+    failure = jnp.where(unreached, Failure.GOAL_NOT_REACHED, failure)
+    agent = jnp.where(unreached, jnp.argmax(mask & ~walk.at_goal), agent)
+    time = jnp.where(unreached, length, time)
 
     parsed = jnp.asarray(parsed, bool)
-    failure = jnp.where(parsed, failure, jnp.int8(Failure.PARSE_ERROR))
+    failure = jnp.where(parsed, failure, Failure.PARSE_ERROR)
     valid = failure == Failure.NONE
-    none = jnp.int16(-1)
-    cost = jnp.where(mask, cost, jnp.int16(0))
-    sum_of_costs = jnp.where(valid, jnp.sum(cost, dtype=jnp.int16), none)
-    makespan = jnp.where(valid, jnp.max(cost), none)
+    named = parsed & ~valid
+    costs = jnp.where(mask, walk.last_arrival, 0)
+    sum_of_costs = jnp.where(valid, jnp.sum(costs), -1).astype(jnp.int16)
+    makespan = jnp.where(valid, jnp.max(costs), -1).astype(jnp.int16)
     comparable = valid & (solution.status == Status.OPTIMAL)
     return Outcome(
         parsed=parsed,
         valid=valid,
         optimal_sum_of_costs=comparable & (sum_of_costs == solution.sum_of_costs),
         optimal_makespan=comparable & (makespan == solution.makespan),
-        failure=failure,
-        agent=jnp.where(parsed, agent, jnp.int8(-1)),
-        time=jnp.where(parsed, time, none),
+        failure=failure.astype(jnp.int8),
+        agent=jnp.where(named, agent, -1).astype(jnp.int8),
+        time=jnp.where(named, time, -1).astype(jnp.int16),
         sum_of_costs=sum_of_costs,
         makespan=makespan,
+        at_goal=walk.at_goal & mask & parsed,
     )
 
 
-def _first_failure(moved: Step) -> tuple[jax.Array, jax.Array]:
-    """The kind that comes first in the order of `Failure` and the lowest agent it involves."""
-    flags = jnp.stack([moved.off_board, moved.hole, moved.vertex_conflict, moved.swapping_conflict])
-    present = jnp.any(flags, axis=-1)
-    first = jnp.argmax(present)
-    kind = jnp.where(jnp.any(present), first + Failure.OFF_BOARD, Failure.NONE)
-    return kind.astype(jnp.int8), jnp.argmax(flags[first]).astype(jnp.int8)
+class _Walk(NamedTuple):
+    """What the steps of a plan add up to, for plans (B,)."""
+
+    first_failure: jax.Array  # int32 (B,), see `_decode`; _NO_FAILURE if no rule is broken
+    last_arrival: jax.Array  # int32 (B, K), time of the last arrival at the goal, if it is there
+    at_goal: jax.Array  # bool (B, K), at the end of the plan or before its first failure
+
+
+def _decode(key: jax.Array, K: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Time, kind and agent: keys are ordered first by time, then by kind, then by agent."""
+    return key // (_KINDS * K), key // K % _KINDS, key % K
+
+
+def _with_axis(
+    tree: tuple[Instance, jax.Array, jax.Array],
+) -> tuple[Instance, jax.Array, jax.Array]:
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], tree)
+
+
+# A loop under vmap goes on for all while it goes on for one, and copies the state of the others at
+# each turn. Merged into one batch, the plans share one bound and nothing is copied.
+@jax.custom_batching.custom_vmap
+def _walk_batch(instances: Instance, plans: jax.Array, lengths: jax.Array) -> _Walk:
+    """Walk plans int8 (B, T, K) of lengths int32 (B,) on instances with leaves (B, ...)."""
+    B, T, K = plans.shape
+    plans = jnp.pad(plans, ((0, 0), (0, -T % _BLOCK), (0, 0)), constant_values=Action.WAIT)
+    starts = jnp.asarray(instances.starts, jnp.int8)
+    goals = jnp.asarray(instances.goals, jnp.int8)[:, None]
+    last = jnp.max(lengths, initial=0)
+    State = tuple[jax.Array, jax.Array, _Walk]
+
+    def unfinished(state: State) -> jax.Array:
+        return state[0] < last
+
+    def advance(state: State) -> State:
+        t0, positions, walk = state
+        actions = jax.lax.dynamic_slice_in_dim(plans, t0, _BLOCK, axis=1)
+        moves = _moves(actions)
+        cells = [positions]
+        for t in range(_BLOCK):
+            cells.append(cells[-1] + moves[:, t])
+        moments = jnp.stack(cells, axis=1)  # (B, _BLOCK + 1, K, 2)
+        at_goal = jnp.all(moments == goals, axis=-1)
+
+        moved = jax.vmap(jax.vmap(step, (None, 0, 0)))(instances, moments[:, :-1], actions)
+        flags = [moved.off_board, moved.hole, moved.vertex_conflict, moved.swapping_conflict]
+        times = t0 + jnp.arange(_BLOCK, dtype=jnp.int32)
+        live = times < lengths[:, None]
+        keys = times[:, None, None] * (_KINDS * K) + np.arange(_KINDS * K).reshape(_KINDS, K)
+        counted = jnp.stack(flags, axis=2) & live[:, :, None, None]
+        first = jnp.min(jnp.where(counted, keys, _NO_FAILURE), axis=(1, 2, 3))
+        first = jnp.minimum(first, walk.first_failure)
+
+        away = ~at_goal[:, :-1] & live[:, :, None]
+        arrival = jnp.max(jnp.where(away, times[:, None] + 1, 0), axis=1)
+        end = jnp.minimum(_decode(first, K)[0], lengths)[:, None]
+        is_end = jnp.append(times, t0 + _BLOCK) == end
+        return (
+            t0 + _BLOCK,
+            moments[:, -1],
+            _Walk(
+                first_failure=first,
+                last_arrival=jnp.maximum(arrival, walk.last_arrival),
+                at_goal=jnp.where(
+                    jnp.any(is_end, axis=1, keepdims=True),
+                    jnp.any(is_end[:, :, None] & at_goal, axis=1),
+                    walk.at_goal,
+                ),
+            ),
+        )
+
+    nothing = _Walk(
+        first_failure=jnp.full(B, _NO_FAILURE, jnp.int32),
+        last_arrival=jnp.zeros((B, K), jnp.int32),
+        at_goal=jnp.all(starts[:, None] == goals, axis=-1)[:, 0],
+    )
+    return jax.lax.while_loop(unfinished, advance, (jnp.int32(0), starts, nothing))[2]
+
+
+@_walk_batch.def_vmap
+def _merge_axes(axis_size: int, in_batched: list[Any], *arguments: Any) -> tuple[_Walk, _Walk]:
+    wide = jax.tree.map(
+        lambda leaf, batched: leaf if batched else jnp.broadcast_to(leaf, (axis_size, *leaf.shape)),
+        arguments,
+        tuple(in_batched),
+    )
+    merged = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), wide)
+    walks = _walk_batch(*merged)
+    split = jax.tree.map(lambda leaf: leaf.reshape(axis_size, -1, *leaf.shape[1:]), walks)
+    return split, jax.tree.map(lambda _: True, split)
+
+
+def _moves(actions: jax.Array) -> jax.Array:
+    """int8 (..., 2): what each action adds. Unknown actions add nothing: `step` objects to them."""
+    changes = [
+        sum((actions == a) * delta for a, delta in enumerate(column) if delta)
+        for column in ACTION_DELTAS.T
+    ]
+    return jnp.stack(changes, axis=-1).astype(jnp.int8)

@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -35,6 +36,7 @@ def _tabulated(rng: np.random.Generator, batch: int) -> tuple[dict[str, np.ndarr
         time=nothing,
         sum_of_costs=nothing,
         makespan=nothing,
+        at_goal=jnp.zeros((batch, 2), bool),
     )
     share = 10 * (holes & board).sum((1, 2)) // size**2
     rows = {"size": size, "failure": failure, "optimal": optimal, "wait": wait, "tenth": share}
@@ -70,12 +72,7 @@ def test_failure_kinds_are_the_lakes_own_in_its_order():
 
 def test_empty_statistics_are_refused():
     _, statistics = _tabulated(np.random.default_rng(0), 1)
-    empty = Statistics(
-        failures=jnp.zeros_like(statistics.failures),
-        optimal_sum_of_costs=jnp.zeros_like(statistics.optimal_sum_of_costs),
-        optimal_makespan=jnp.zeros_like(statistics.optimal_makespan),
-        first_failure_time=jnp.zeros_like(statistics.first_failure_time),
-    )
+    empty = jax.tree.map(jnp.zeros_like, statistics)
     with pytest.raises(ValueError, match="stage 4 hold no validation answers"):
         StageEvidence.from_statistics(4, empty)
 

@@ -1,7 +1,13 @@
-"""Counts of outcomes and intervals of rates."""
+"""Counts and sums of outcomes, and intervals of rates."""
 
+import json
+import os
 import random
+import subprocess
+import sys
 from collections import Counter
+from fractions import Fraction
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -9,104 +15,306 @@ import numpy as np
 import pytest
 
 import jaxlake
-from jaxlake import Failure, Outcome
+from jaxlake import Failure, Outcome, Solution, Status
+from jaxlake.statistics import AXES, merge, total
 from tests import oracles
 
-B = 240
+B, K = 240, 4
 
 
 @pytest.fixture(scope="module")
 def batch():
     rng = random.Random(2)
     draw = np.random.default_rng(2)
-    grids = [oracles.random_grid(rng, rng.randint(2, 7), rng.uniform(0, 0.5)) for _ in range(B)]
-    instances = jaxlake.stack_instances([jaxlake.parse_grid(grid, max_size=7) for grid in grids])
+    sizes = [rng.randint(2, 7) for _ in range(B)]
+    agents = np.array([rng.randint(2, 2 if size == 2 else K) for size in sizes])
+    grids = [
+        oracles.random_grid(rng, size, rng.uniform(0, 0.5), int(k))
+        for size, k in zip(sizes, agents, strict=True)
+    ]
+    instances = jaxlake.stack_instances(
+        [jaxlake.parse_grid(grid, max_size=7, max_agents=K) for grid in grids]
+    )
     failure = draw.integers(0, len(Failure), B).astype(np.int8)
     valid = failure == Failure.NONE
-    timed = ~valid & (failure != Failure.PARSE_ERROR)
+    parsed = failure != Failure.PARSE_ERROR
+    timed = ~valid & parsed
+    present = np.arange(K) < agents[:, None]
     outcomes = Outcome(
-        parsed=failure != Failure.PARSE_ERROR,
+        parsed=parsed,
         valid=valid,
         optimal_sum_of_costs=valid & (draw.random(B) < 0.5),
         optimal_makespan=valid & (draw.random(B) < 0.5),
         failure=failure,
         agent=np.where(timed, draw.integers(0, 2, B), -1).astype(np.int8),
         time=np.where(timed, draw.integers(0, 90, B), -1).astype(np.int16),
-        sum_of_costs=np.where(valid, 9, -1).astype(np.int16),
-        makespan=np.where(valid, 5, -1).astype(np.int16),
+        sum_of_costs=np.where(valid, draw.integers(0, 32768, B), -1).astype(np.int16),
+        makespan=np.where(valid, draw.integers(20, 90, B), -1).astype(np.int16),
+        at_goal=present & parsed[:, None] & (valid[:, None] | (draw.random((B, K)) < 0.5)),
     )
-    return grids, instances, draw.random(B) < 0.3, outcomes, draw.random(B) < 0.8
+    solutions = Solution(
+        status=draw.choice([Status.OPTIMAL, Status.OPTIMAL, Status.UNKNOWN], B).astype(np.int8),
+        sum_of_costs=np.maximum(outcomes.sum_of_costs - draw.integers(0, 9, B), 0).astype(np.int16),
+        makespan=np.maximum(outcomes.makespan - draw.integers(0, 9, B), 0).astype(np.int16),
+        needs_wait=draw.random(B) < 0.3,
+        plan=np.zeros((B, 0, K), np.int8),
+        makespan_plan=np.zeros((B, 0, K), np.int8),
+        expansions=np.zeros(B, np.int32),
+    )
+    return grids, instances, outcomes, solutions, draw.random(B) < 0.8
 
 
-def test_counts_agree_with_counting_by_hand(batch):
-    grids, instances, waits, outcomes, mask = batch
-    statistics = jax.jit(jaxlake.tabulate)(instances, waits, outcomes, mask)
-    expected, times = Counter(), Counter()
+def _by_hand(batch) -> dict[tuple, dict]:
+    """Rows by all axes, counted one plan at a time in exact arithmetic."""
+    grids, _, outcomes, solutions, mask = batch
+    groups: dict[tuple, list[int]] = {}
     for i in np.flatnonzero(mask):
         cells = [letter for row in grids[i] for letter in row.split(" ")]
-        group = (len(grids[i]), 10 * cells.count("H") // len(cells), bool(waits[i]))
-        kind = Failure(outcomes.failure[i])
-        expected[group, "total"] += 1
-        expected[group, "valid" if kind == Failure.NONE else kind.label] += 1
+        agents = sum(letter in "SsABC" for letter in cells)
+        tenth = 10 * cells.count("H") // len(cells)
+        group = (len(grids[i]), agents, tenth, bool(solutions.needs_wait[i]))
+        groups.setdefault(group, []).append(int(i))
+    table = {}
+    for group, members in groups.items():
+        valid = [i for i in members if outcomes.failure[i] == Failure.NONE]
+        compared = [i for i in valid if solutions.status[i] == Status.OPTIMAL]
+        row = {"total": len(members), "valid": len(valid), "compared": len(compared)}
+        row["csr"] = Fraction(len(valid), len(members))
+        at_goal = sum(int(outcomes.at_goal[i].sum()) for i in members)
+        row["isr"] = Fraction(at_goal, group[1] * len(members))
         for name in ("optimal_sum_of_costs", "optimal_makespan"):
-            expected[group, name] += int(getattr(outcomes, name)[i])
-        if outcomes.time[i] >= 0:
-            times[int(kind), min(int(outcomes.time[i]), 64)] += 1
-    table = jaxlake.rows(statistics, by=("size", "hole_tenth", "needs_wait"))
-    got = Counter()
+            row[name] = sum(bool(getattr(outcomes, name)[i]) for i in members)
+        for kind in Failure:
+            if kind != Failure.NONE:
+                row[kind.label] = sum(outcomes.failure[i] == kind for i in members)
+        for name in ("sum_of_costs", "makespan"):
+            costs = [int(getattr(outcomes, name)[i]) for i in valid]
+            excess = [
+                int(getattr(outcomes, name)[i]) - int(getattr(solutions, name)[i]) for i in compared
+            ]
+            row[f"mean_{name}"] = Fraction(sum(costs), len(costs)) if costs else None
+            row[f"mean_excess_{name}"] = Fraction(sum(excess), len(excess)) if excess else None
+        table[group] = row
+    return table
+
+
+def _tabulate(batch, mask=None):
+    _, instances, outcomes, solutions, _ = batch
+    return _jitted(instances, solutions.needs_wait, outcomes, mask, solutions)
+
+
+_jitted = jax.jit(jaxlake.tabulate)
+
+
+def _assert_same(left, right):
+    for x, y in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
+        assert x.dtype == y.dtype == jnp.int32
+        assert (np.asarray(x) == np.asarray(y)).all()
+
+
+def test_every_number_agrees_with_counting_by_hand(batch):
+    _, _, outcomes, _, mask = batch
+    statistics = _tabulate(batch, mask)
+    expected = _by_hand(batch)
+    table = jaxlake.rows(statistics, by=AXES)
+    assert len(table) == len(expected)
     for row in table:
-        group = (row.pop("size"), row.pop("hole_tenth"), row.pop("needs_wait"))
-        got.update({(group, name): value for name, value in row.items()})
-    assert +got == +expected
+        by_hand = expected[tuple(row.pop(name) for name in AXES)]
+        assert row.keys() == by_hand.keys()
+        for name, value in row.items():
+            wanted = by_hand[name]
+            assert value == (float(wanted) if isinstance(wanted, Fraction) else wanted), name
+
+    times = Counter(
+        (int(outcomes.failure[i]), min(int(outcomes.time[i]), 64))
+        for i in np.flatnonzero(mask)
+        if outcomes.time[i] >= 0
+    )
     histogram = np.asarray(statistics.first_failure_time)
     assert {index: histogram[index] for index in zip(*histogram.nonzero(), strict=True)} == times
     assert histogram[:, 64].sum() > 0
 
 
-def test_parts_add_up_to_the_whole_and_no_mask_means_all(batch):
-    _, instances, waits, outcomes, mask = batch
-    whole = jaxlake.tabulate(instances, waits, outcomes)
-    parts = jaxlake.tabulate(instances, waits, outcomes, mask) + jaxlake.tabulate(
-        instances, waits, outcomes, ~mask
+def test_individual_success_is_a_mean_over_plans_not_over_agents(batch):
+    _, _, outcomes, _, _ = batch
+    (row,) = jaxlake.rows(_tabulate(batch), by=())
+    agents = batch[1].agent_mask.sum(axis=1)
+    assert row["isr"] == pytest.approx(np.mean(outcomes.at_goal.sum(axis=1) / agents))
+    assert row["isr"] != pytest.approx(outcomes.at_goal.sum() / agents.sum(), rel=1e-4)
+    assert row["isr"] > row["csr"] > 0
+
+
+def test_parts_add_up_to_the_whole(batch):
+    mask = batch[-1]
+    whole = _tabulate(batch, np.ones(B, bool))
+    parts = [_tabulate(batch, mask), _tabulate(batch, ~mask)]
+    _assert_same(parts[0] + parts[1], whole)
+    _assert_same(sum(parts), whole)
+    _assert_same(merge(jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)), whole)
+    _assert_same(_tabulate(batch), whole)
+
+
+def test_vmap_over_batches_gives_a_table_each_and_over_a_named_axis_the_same_for_all(batch):
+    _, instances, outcomes, solutions, mask = batch
+    arguments = (instances, solutions.needs_wait, outcomes, mask, solutions)
+    folded = jax.tree.map(lambda leaf: leaf.reshape(4, B // 4, *leaf.shape[1:]), arguments)
+    whole = _tabulate(batch, mask)
+    _assert_same(merge(jax.vmap(jaxlake.tabulate)(*folded)), whole)
+    everywhere = jax.vmap(
+        lambda *part: jaxlake.tabulate(*part, axis_name="batches"), axis_name="batches"
+    )(*folded)
+    for place in range(4):
+        _assert_same(jax.tree.map(lambda leaf: leaf[place], everywhere), whole)  # noqa: B023
+
+
+def test_sums_stay_exact_far_beyond_32_bits(batch):
+    """Doubling a table 24 times multiplies its sums, of about a million, by 2**24."""
+    once = _tabulate(batch)
+    often = once
+    for _ in range(24):
+        often = often + often
+    words = np.asarray(often.sum_of_costs)
+    assert words.min() >= 0
+    assert words[..., 1].max() < 2**16
+    assert (total(words) == total(once.sum_of_costs) * 2**24).all()
+    assert total(words).sum() == int(batch[2].sum_of_costs[batch[2].valid].sum(dtype=int)) * 2**24
+    assert total(words).max() > 2**36
+    means = [[row["mean_sum_of_costs"] for row in jaxlake.rows(table)] for table in (once, often)]
+    assert means[0] == means[1]
+
+
+def test_sums_of_one_large_batch_do_not_overflow():
+    """70,000 plans of the largest cost that an outcome can hold, 2.3e9 in all."""
+    many = 70_000
+    one = jaxlake.parse_grid(["S G", "s g"], max_size=2)
+    wide = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (many, *np.shape(leaf))), one)
+    yes, most = np.ones(many, bool), np.full(many, 32767, np.int16)
+    nothing = np.full(many, -1, np.int16)
+    outcomes = Outcome(
+        parsed=yes,
+        valid=yes,
+        optimal_sum_of_costs=~yes,
+        optimal_makespan=~yes,
+        failure=np.zeros(many, np.int8),
+        agent=nothing.astype(np.int8),
+        time=nothing,
+        sum_of_costs=most,
+        makespan=most,
+        at_goal=np.ones((many, 2), bool),
     )
-    for x, y in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
-        assert x.dtype == jnp.int32
-        assert (x == y).all()
-    (total,) = jaxlake.rows(whole, by=())
-    assert total["total"] == B
-    assert sum(total[kind.label] for kind in Failure if kind != Failure.NONE) == B - total["valid"]
+    (row,) = jaxlake.rows(jaxlake.tabulate(wide, ~yes, outcomes))
+    assert (row["total"], row["mean_sum_of_costs"], row["mean_makespan"]) == (many, 32767, 32767)
+    assert (row["isr"], row["compared"], row["mean_excess_makespan"]) == (1.0, 0, None)
 
 
 def test_rows_can_be_grouped_in_any_order_and_add_up(batch):
-    _, instances, waits, outcomes, _ = batch
-    statistics = jaxlake.tabulate(instances, waits, outcomes)
+    statistics = _tabulate(batch)
     by_size = jaxlake.rows(statistics)
     by_both = jaxlake.rows(statistics, by=("needs_wait", "size"))
+    counts = {"total", "valid", "compared", "optimal_sum_of_costs", "optimal_makespan"}
+    counts |= {kind.label for kind in Failure if kind != Failure.NONE}
     assert [row["size"] for row in by_size] == [2, 3, 4, 5, 6, 7]
     for row in by_size:
         parts = [other for other in by_both if other["size"] == row["size"]]
-        for name in set(row) - {"size"}:
+        for name in counts:
             assert sum(part[name] for part in parts) == row[name]
     assert list(by_both[0])[:2] == ["needs_wait", "size"]
 
 
 @pytest.mark.parametrize("by", [("colour",), ("size", "size")])
 def test_unknown_groups_are_refused(batch, by):
-    _, instances, waits, outcomes, _ = batch
     with pytest.raises(ValueError, match="by: got"):
-        jaxlake.rows(jaxlake.tabulate(instances, waits, outcomes), by=by)
+        jaxlake.rows(_tabulate(batch), by=by)
 
 
-def test_statistics_can_be_vmapped_over_batches(batch):
-    _, instances, waits, outcomes, mask = batch
-    folded = jax.tree.map(
-        lambda leaf: jnp.asarray(leaf).reshape(4, B // 4, *leaf.shape[1:]),
-        (instances, waits, outcomes, mask),
+DEVICES = """
+import json
+import random
+import sys
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import jaxlake
+from jaxlake.statistics import AXES
+from tests import oracles
+
+boards, devices = 44, jax.devices()
+rng = random.Random(3)
+grids = [oracles.random_grid(rng, rng.randint(2, 4), rng.uniform(0, 0.4)) for _ in range(boards)]
+instances = jaxlake.stack_instances([jaxlake.parse_grid(grid, max_size=4) for grid in grids])
+changed = np.random.default_rng(3).random((boards, 16, 2)) < 0.04
+
+
+def table(instances, changed, mask, axis_name=None):
+    solutions = jax.vmap(partial(jaxlake.solve, horizon=16))(instances)
+    plans = jnp.where(changed, (solutions.plan + 1) % 6, solutions.plan)
+    lengths = jnp.maximum(solutions.makespan, 0).astype(jnp.int32)
+    outcomes = jax.vmap(jaxlake.verify)(instances, plans, lengths, lengths > 1, solutions)
+    return jaxlake.tabulate(
+        instances, solutions.needs_wait, outcomes, mask, solutions, axis_name=axis_name
     )
-    parts = jax.vmap(jaxlake.tabulate)(*folded)
-    whole = jaxlake.tabulate(instances, waits, outcomes, mask)
-    for x, y in zip(jax.tree.leaves(parts), jax.tree.leaves(whole), strict=True):
-        assert (x.sum(axis=0) == y).all()
+
+
+padded = jax.tree.map(
+    lambda leaf: np.concatenate([leaf, leaf[: -boards % 8]]), (instances, changed)
+)
+arguments = (*padded, np.arange(len(padded[1])) < boards)
+mesh = Mesh(np.array(devices), ("devices",))
+one = jax.jit(table)(instances, changed, np.ones(boards, bool))
+mapped = jax.jit(
+    jax.shard_map(
+        partial(table, axis_name="devices"),
+        mesh=mesh,
+        in_specs=P("devices"),
+        out_specs=P(),
+        check_vma=False,
+    )
+)(*arguments)
+spread = jax.device_put(arguments, NamedSharding(mesh, P("devices")))
+sharded = jax.jit(table)(*spread)
+places = len(spread[1].sharding.device_set)
+json.dump(
+    {
+        "devices": len(devices),
+        "places": places,
+        "rows": [jaxlake.rows(got, by=AXES) for got in (one, mapped, sharded)],
+        "leaves": [
+            [np.asarray(leaf).ravel().nonzero()[0].tolist() for leaf in jax.tree.leaves(got)]
+            for got in (one, mapped, sharded)
+        ],
+    },
+    sys.stdout,
+)
+"""
+
+
+@pytest.mark.slow
+def test_eight_devices_give_the_table_of_one():
+    """44 boards on 8 devices, so that some rows are padding, solved, verified and tabulated."""
+    flags = "--xla_force_host_platform_device_count=8"
+    done = subprocess.run(
+        [sys.executable, "-c", DEVICES],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    answer = json.loads(done.stdout)
+    assert (answer["devices"], answer["places"]) == (8, 8)
+    one, mapped, sharded = answer["rows"]
+    assert mapped == one
+    assert sharded == one
+    assert answer["leaves"][0] == answer["leaves"][1] == answer["leaves"][2]
+    assert sum(row["total"] for row in one) == 44
+    assert 0 < sum(row["valid"] for row in one) < 44
 
 
 def test_wilson_bounds_solve_the_score_equation():

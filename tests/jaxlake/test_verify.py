@@ -1,13 +1,14 @@
 """Outcomes of plans against a plain-Python walk."""
 
 import random
+from functools import partial
 
 import jax
 import numpy as np
 import pytest
 
 import jaxlake
-from jaxlake import Failure, Status
+from jaxlake import Failure, Solution, Status
 from tests import oracles
 
 STEPS = 40
@@ -100,25 +101,182 @@ def test_a_text_that_was_not_parsed_is_a_parse_error_whatever_the_plan(boards, v
     assert (np.asarray(outcomes.failure) == Failure.PARSE_ERROR).all()
     for name in ("agent", "time", "sum_of_costs", "makespan"):
         assert (np.asarray(getattr(outcomes, name)) == -1).all()
-    for name in ("parsed", "valid", "optimal_sum_of_costs", "optimal_makespan"):
+    for name in ("parsed", "valid", "optimal_sum_of_costs", "optimal_makespan", "at_goal"):
         assert not np.asarray(getattr(outcomes, name)).any()
 
 
-def _outcome(grid, plan, *, max_agents=2):
-    instance = jaxlake.parse_grid(grid, max_size=6, max_agents=max_agents)
-    solution = jax.jit(jaxlake.solve)(instance)
-    padded = np.full((8, max_agents), 99, np.int8)
+AGENTS, UNKNOWN = 4, (-3, 5, 99)
+"""Slots of the boards below, and numbers that name no action."""
+
+
+def _walked(rng: random.Random, size: int, agents: int) -> tuple[list[str], list[list[int]]]:
+    """A board whose goals are where a random walk that keeps the rules leads, and that walk."""
+    while True:
+        free = [(r, c) for r in range(size) for c in range(size) if rng.random() < 0.8]
+        if len(free) < 2 * agents:
+            continue
+        here = starts = rng.sample(free, agents)
+        plan = []
+        for _ in range(rng.choice([1, 4, 7, 8, 9, 12, 16, 17, 20])):
+            actions = [rng.randrange(5) for _ in range(agents)]
+            moves = [oracles.MOVES[action] for action in actions]
+            there = [(r + dr, c + dc) for (r, c), (dr, dc) in zip(here, moves, strict=True)]
+            swaps = any(
+                there[i] == here[j] and there[j] == here[i] for i in range(agents) for j in range(i)
+            )
+            if not set(there) <= set(free) or len(set(there)) < agents or swaps:
+                actions, there = [0] * agents, here
+            plan.append(actions)
+            here = there
+        if not set(here) & set(starts):
+            letters = dict(zip(starts, "SsABC", strict=False)) | dict(
+                zip(here, "Ggabc", strict=False)
+            )
+            grid = [
+                " ".join(letters.get((r, c), "F" if (r, c) in free else "H") for c in range(size))
+                for r in range(size)
+            ]
+            return grid, plan
+
+
+def _spoiled(rng: random.Random, plan: list[list[int]]) -> list[list[int]]:
+    """The plan as it is, cut, or with some actions changed, a few of them to unknown ones."""
+    plan = [list(actions) for actions in plan]
+    for _ in range(rng.choice([0, 0, 1, 2, 4])):
+        actions = rng.choice(plan)
+        known = rng.random() < 0.8
+        actions[rng.randrange(len(actions))] = rng.randrange(5) if known else rng.choice(UNKNOWN)
+    return plan[: rng.choice([len(plan)] * 3 + [rng.randrange(len(plan) + 1)])]
+
+
+def _at_goal(grid: list[str], plan: list[list[int]], end: int) -> list[bool]:
+    board = oracles.read(grid)
+    standing = []
+    for i, (r, c) in enumerate(board.starts):
+        for actions in plan[:end]:
+            dr, dc = oracles.MOVES[actions[i]]
+            r, c = r + dr, c + dc
+        standing.append((r, c) == board.goals[i])
+    return standing + [False] * (AGENTS - len(standing))
+
+
+def _made_up_optima(rng: np.random.Generator, batch: int) -> Solution:
+    """Optima to compare with: some are those of the plans by chance, some are not known."""
+    return Solution(
+        status=rng.choice([Status.OPTIMAL, Status.UNKNOWN], batch).astype(np.int8),
+        sum_of_costs=rng.integers(2, 40, batch).astype(np.int16),
+        makespan=rng.integers(1, 21, batch).astype(np.int16),
+        needs_wait=np.zeros(batch, bool),
+        plan=np.zeros((batch, 0, AGENTS), np.int8),
+        makespan_plan=np.zeros((batch, 0, AGENTS), np.int8),
+        expansions=np.zeros(batch, np.int32),
+    )
+
+
+@pytest.fixture(scope="module")
+def spoiled():
+    """Boards of 2 to 4 agents with plans of which about half are valid, and the arguments."""
+    rng = random.Random(17)
+    grids, plans = [], []
+    for _ in range(1500):
+        agents = rng.randint(2, AGENTS)
+        grid, plan = _walked(rng, rng.randint(agents + 1, 7), agents)
+        grids.append(grid)
+        plans.append(_spoiled(rng, plan))
+    instances = jaxlake.stack_instances(
+        [jaxlake.parse_grid(grid, max_size=7, max_agents=AGENTS) for grid in grids]
+    )
+    padded = np.full((len(plans), 21, AGENTS), 4, np.int8)
+    for row, plan in zip(padded, plans, strict=True):
+        if plan:
+            row[: len(plan), : len(plan[0])] = plan
+    lengths = np.array([len(plan) for plan in plans], np.int32)
+    parsed = np.ones(len(plans), bool)
+    optima = _made_up_optima(np.random.default_rng(17), len(plans))
+    return grids, plans, (instances, padded, lengths, parsed, optima)
+
+
+def test_unknown_actions_more_agents_and_ends_within_a_block_agree_with_a_plain_walk(
+    spoiled, verify_all, monkeypatch
+):
+    for action in UNKNOWN:
+        monkeypatch.setitem(oracles.MOVES, action, (100, 100))
+    grids, plans, arguments = spoiled
+    outcomes = jax.tree.map(np.asarray, verify_all(*arguments))
+    optima, seen = arguments[-1], set()
+    for i, (grid, plan) in enumerate(zip(grids, plans, strict=True)):
+        verdict = oracles.check(grid, plan)
+        assert Failure(outcomes.failure[i]).label == (verdict.failure or "none"), (grid, plan)
+        wanted = [verdict.agent, verdict.time, verdict.sum_of_costs, verdict.makespan]
+        got = [getattr(outcomes, name)[i] for name in ("agent", "time", "sum_of_costs", "makespan")]
+        assert got == [-1 if value is None else value for value in wanted], (grid, plan)
+        known = verdict.failure is None and optima.status[i] == Status.OPTIMAL
+        assert outcomes.optimal_sum_of_costs[i] == (known and got[2] == optima.sum_of_costs[i])
+        assert outcomes.optimal_makespan[i] == (known and got[3] == optima.makespan[i])
+        end = len(plan) if verdict.time is None else verdict.time
+        assert outcomes.at_goal[i].tolist() == _at_goal(grid, plan, end), (grid, plan)
+        seen.add((Failure(outcomes.failure[i]), len(plan[0]) if plan else 0))
+    kinds = [kind for kind in Failure if kind != Failure.PARSE_ERROR]
+    assert seen >= {(kind, agents) for kind in kinds for agents in (2, 3, 4)}
+
+
+def test_nested_batches_and_shared_boards_give_what_one_plan_at_a_time_gives(spoiled, verify_all):
+    _, _, arguments = spoiled
+    few = jax.tree.map(lambda leaf: leaf[:12], arguments)
+    flat = jax.tree.map(np.asarray, verify_all(*few))
+    nested = jax.jit(jax.vmap(jax.vmap(jaxlake.verify)))(
+        *jax.tree.map(lambda leaf: leaf.reshape(3, 4, *leaf.shape[1:]), few)
+    )
+    instances, plans, lengths, parsed, optima = few
+    one = jax.tree.map(lambda leaf: leaf[5], (instances, lengths, parsed, optima))
+    shared = jax.jit(jax.vmap(partial(jaxlake.verify, one[0]), in_axes=(0, None, None, None)))(
+        plans, *one[1:]
+    )
+    alone = jax.jit(jaxlake.verify)(one[0], plans[5], *one[1:])
+    trees = (flat, nested, shared, alone)
+    for a, b, c, d in zip(*map(jax.tree.leaves, trees), strict=True):
+        assert (a == np.asarray(b).reshape(a.shape)).all()
+        assert (a[5] == np.asarray(c)[5]).all()
+        assert (a[5] == np.asarray(d)).all()
+        assert a.dtype == b.dtype == c.dtype == d.dtype
+
+
+def test_plans_whose_costs_do_not_fit_are_refused(spoiled):
+    _, _, (instances, _, lengths, parsed, optima) = spoiled
+    one = jax.tree.map(lambda leaf: leaf[0], (instances, lengths, parsed, optima))
+    with pytest.raises(ValueError, match="plan: got 8192 steps of 4 agents"):
+        jaxlake.verify(one[0], np.zeros((8192, AGENTS), np.int8), *one[1:])
+
+
+def _outcome(grid, plan, *, optimum=None):
+    """The outcome of a plan of up to 8 steps; `optimum` is (sum of costs, makespan) if known."""
+    instance = jaxlake.parse_grid(grid, max_size=7, max_agents=AGENTS)
+    padded = np.full((8, AGENTS), 99, np.int8)
     for t, actions in enumerate(plan):
         padded[t, : len(actions)] = actions
-    verify = jax.jit(jaxlake.verify)
-    return verify(instance, padded, np.int32(len(plan)), np.bool_(True), solution)
+    cost, makespan = (0, 0) if optimum is None else optimum
+    solution = Solution(
+        status=np.int8(Status.UNKNOWN if optimum is None else Status.OPTIMAL),
+        sum_of_costs=np.int16(cost),
+        makespan=np.int16(makespan),
+        needs_wait=np.bool_(False),
+        plan=np.zeros((0, AGENTS), np.int8),
+        makespan_plan=np.zeros((0, AGENTS), np.int8),
+        expansions=np.int32(0),
+    )
+    return _verify(instance, padded, np.int32(len(plan)), np.bool_(True), solution)
+
+
+_verify = jax.jit(jaxlake.verify)
 
 
 def test_waiting_at_the_goal_counts_only_if_the_agent_leaves_again():
     grid = ["S G F", "s g F", "F F F"]
-    stays = _outcome(grid, [[4, 4], [0, 0], [0, 0]])
+    stays = _outcome(grid, [[4, 4], [0, 0], [0, 0]], optimum=(2, 1))
+    assert bool(stays.optimal_sum_of_costs)
+    assert bool(stays.optimal_makespan)
     assert (int(stays.sum_of_costs), int(stays.makespan)) == (2, 1)
-    leaves = _outcome(grid, [[4, 4], [0, 0], [4, 0], [3, 0], [0, 0]])
+    leaves = _outcome(grid, [[4, 4], [0, 0], [4, 0], [3, 0], [0, 0]], optimum=(2, 1))
     assert (int(leaves.sum_of_costs), int(leaves.makespan)) == (5, 4)
     assert bool(leaves.valid)
     assert not bool(leaves.optimal_sum_of_costs)
@@ -144,13 +302,24 @@ def test_an_empty_plan_fails_at_time_zero_with_the_lowest_agent():
     assert (int(outcome.agent), int(outcome.time)) == (0, 0)
 
 
-def test_three_agents_are_verified_but_never_called_optimal_without_an_optimum():
-    grid = ["S G F", "s g F", "A a F"]
-    outcome = _outcome(grid, [[4, 4, 4]], max_agents=3)
-    assert bool(outcome.valid)
-    assert (int(outcome.sum_of_costs), int(outcome.makespan)) == (3, 1)
-    assert not bool(outcome.optimal_sum_of_costs)
-    assert not bool(outcome.optimal_makespan)
+def test_a_plan_is_never_called_optimal_without_an_optimum():
+    grid, plan = ["S G F", "s g F", "A a F"], [[4, 4, 4]]
+    unknown, known = _outcome(grid, plan), _outcome(grid, plan, optimum=(3, 1))
+    for outcome in (unknown, known):
+        assert bool(outcome.valid)
+        assert (int(outcome.sum_of_costs), int(outcome.makespan)) == (3, 1)
+    assert not bool(unknown.optimal_sum_of_costs)
+    assert not bool(unknown.optimal_makespan)
+    assert bool(known.optimal_sum_of_costs)
+    assert bool(known.optimal_makespan)
+
+
+def test_who_stands_at_its_goal_is_told_before_the_step_that_breaks_a_rule():
+    grid = ["S G F", "s F g", "A F a"]
+    plan = [[4, 4, 4], [0, 4, 2]]
+    outcome = _outcome(grid, plan)
+    assert Failure(int(outcome.failure)) is Failure.OFF_BOARD
+    assert outcome.at_goal.tolist() == [True, False, False, False]
 
 
 def test_labels_are_the_published_kinds_in_order():

@@ -94,6 +94,7 @@ def tally(boards: InstanceSet, verdict: Verdict) -> Statistics:
             jax.tree.map(jnp.asarray, boards.instances),
             jnp.asarray(boards.solutions.needs_wait),
             jax.tree.map(jnp.asarray, verdict.outcomes),
+            solutions=jax.tree.map(jnp.asarray, boards.solutions),
         )
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from jaxlake.svg import FAILURES, episode_svg
+from jaxlake.render import FAILURES, episode_svg
 from training.report.reading import Record
 
 FAILED_SHOWN = 6

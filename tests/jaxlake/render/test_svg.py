@@ -5,26 +5,49 @@ import re
 import xml.etree.ElementTree as ElementTree
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxlake import Action, Failure, GridError, parse_grid, solve, verify
-from jaxlake.svg import FAILURES, episode_svg
+from jaxlake import Action, Failure, GridError, Solution, Status, parse_grid, verify
+from jaxlake.render import FAILURES, episode_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 CELL = 40.0
 OPEN = ["S F s", "F F F", "G F g"]
+HOLES = ["S H s", "F F H", "G F g"]
 FAILED = [
-    ([["RIGHT"], ["LEFT"]], "vertex_conflict"),
-    ([["RIGHT", "RIGHT"], ["WAIT", "LEFT"]], "swapping_conflict"),
-    ([["DOWN", "DOWN"], ["UP"]], "off_board"),
-    ([["DOWN"], ["DOWN", "DOWN"]], "goal_not_reached"),
-    ([[], []], "goal_not_reached"),
+    (OPEN, [["RIGHT"], ["LEFT"]], "vertex_conflict", "agents 0 and 1 at (0, 1)"),
+    (
+        OPEN,
+        [["RIGHT", "RIGHT"], ["WAIT", "LEFT"]],
+        "swapping_conflict",
+        "agents 0 and 1 between (0, 1) and (0, 2)",
+    ),
+    (OPEN, [["DOWN", "DOWN"], ["UP"]], "off_board", "agent 1 at (0, 2)"),
+    (
+        OPEN,
+        [["DOWN", "LEFT"], ["DOWN", "RIGHT"]],
+        "off_board",
+        "agents 0 and 1 at (1, 0) and (1, 2)",
+    ),
+    (HOLES, [["DOWN"], ["DOWN"]], "hole", "agent 1 at (1, 2)"),
+    (HOLES, [["RIGHT"], ["DOWN"]], "hole", "agents 0 and 1 at (0, 1) and (1, 2)"),
+    (OPEN, [["DOWN"], ["DOWN", "DOWN"]], "goal_not_reached", "agent 0 at (1, 0)"),
+    (OPEN, [[], []], "goal_not_reached", "agents 0 and 1 at (0, 0) and (0, 2)"),
 ]
 _verify = jax.jit(verify)
-_solve = jax.jit(solve)
+NO_OPTIMUM = Solution(
+    status=jnp.int8(Status.UNKNOWN),
+    sum_of_costs=jnp.int16(-1),
+    makespan=jnp.int16(-1),
+    needs_wait=jnp.bool_(False),
+    plan=jnp.zeros((0, 2), jnp.int8),
+    makespan_plan=jnp.zeros((0, 2), jnp.int8),
+    expansions=jnp.int32(0),
+)
 
 
 def verdict(grid: list[str], plan: list[list[str]]) -> tuple[str | None, int, int]:
@@ -33,9 +56,7 @@ def verdict(grid: list[str], plan: list[list[str]]) -> tuple[str | None, int, in
     actions = np.zeros((8, 2), np.int8)
     for agent, moves in enumerate(plan):
         actions[: len(moves), agent] = [Action[move] for move in moves]
-    outcome = _verify(
-        instance, actions, np.int32(max(map(len, plan))), np.bool_(True), _solve(instance)
-    )
+    outcome = _verify(instance, actions, np.int32(max(map(len, plan))), np.bool_(True), NO_OPTIMUM)
     failure = Failure(int(outcome.failure))
     label = None if failure is Failure.NONE else failure.label
     return label, int(outcome.agent), int(outcome.time)
@@ -75,19 +96,26 @@ def test_a_still_board_has_every_disc_on_its_start_and_does_not_move() -> None:
     assert "@keyframes" not in svg
 
 
-@pytest.mark.parametrize(("plan", "kind"), FAILED)
+@pytest.mark.parametrize(("grid", "plan", "kind", "where"), FAILED)
 def test_the_failure_the_verifier_names_is_marked_and_captioned(
-    plan: list[list[str]], kind: str
+    grid: list[str], plan: list[list[str]], kind: str, where: str
 ) -> None:
-    failure, agent, time = verdict(OPEN, plan)
+    failure, agent, time = verdict(grid, plan)
     assert failure == kind
-    svg = episode_svg(OPEN, plan, failure=failure, failure_agent=agent, failure_time=time)
+    after = kind == "goal_not_reached"
+    svg = episode_svg(grid, plan, failure=failure, failure_agent=agent, failure_time=time)
     root = ElementTree.fromstring(svg)
     assert any(group.get("class") == "mark" for group in root.iter(f"{SVG}g"))
     captions = [text.text or "" for text in root.iter(f"{SVG}text")]
-    assert any(kind.replace("_", " ") in words for words in captions)
-    where = f"agent {agent}" if kind == "goal_not_reached" else f"step {time}"
-    assert any(where in words for words in captions)
+    assert captions.count(kind.replace("_", " ") + ("" if after else f" · step {time}")) == 1
+    assert sum(words == where for words in captions) == 1
+    frames = [
+        one
+        for group in root.iter(f"{SVG}g")
+        if group.get("class") == "mark"
+        for one in group.iter(f"{SVG}rect")
+    ]
+    assert len(frames) == 2 * where.count("(")
 
 
 def test_nothing_is_played_after_the_failure() -> None:

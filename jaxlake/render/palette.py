@@ -1,0 +1,27 @@
+"""The colours of pictures, from Okabe and Ito, Color Universal Design (2008).
+
+They stay apart for colour-blind readers. Agents are told apart by number too, holes by shape.
+"""
+
+from typing import Final
+
+AGENT_COLOURS: Final = (
+    ("#0072B2", "#ffffff"),
+    ("#D55E00", "#10151a"),
+    ("#009E73", "#10151a"),
+    ("#CC79A7", "#10151a"),
+    ("#E69F00", "#10151a"),
+)
+"""(disc, number on the disc) of agents 0..4: each pair has a contrast of at least 4.5."""
+
+MARK: Final = "#F0E442"
+"""What marks a failure: the one colour that no agent has."""
+
+INK: Final = "#10151a"
+QUIET: Final = "#6a7885"
+PAPER: Final = "#ffffff"
+GROUND: Final = "#c3d6e4"
+ICE: Final = "#eef5fa"
+HOLE: Final = "#16222d"
+PIT: Final = "#45596a"
+SEGMENT: Final = "#c8d3dc"

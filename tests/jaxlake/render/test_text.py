@@ -1,0 +1,60 @@
+"""Boards and episodes in letters."""
+
+import pytest
+
+from jaxlake import format_grid, parse_grid
+from jaxlake.render import board_text, show
+
+BOARD = parse_grid(["S s F", "F H A", "G g a"], max_size=4, max_agents=4)
+
+
+def test_a_board_at_the_start_is_its_grid() -> None:
+    assert board_text(BOARD).splitlines() == format_grid(BOARD)
+    assert format_grid(parse_grid(board_text(BOARD).splitlines(), max_agents=3)) == format_grid(
+        BOARD
+    )
+
+
+def test_agents_are_written_where_they_stand_and_goals_where_no_agent_does() -> None:
+    text = board_text(BOARD, [[2, 0], [0, 0], [0, 2], [0, 0]])
+    assert text.splitlines() == ["s F A", "F H F", "S g a"]
+
+
+@pytest.mark.parametrize("positions", [[[0, 0], [0, 1]], [[0, 0], [0, 1], [3, 0]]])
+def test_positions_off_the_board_are_refused(positions: list[list[int]]) -> None:
+    with pytest.raises(ValueError, match="positions: got"):
+        board_text(BOARD, positions)
+
+
+def test_every_moment_of_a_plan_is_a_frame_with_the_actions_that_led_there() -> None:
+    board = parse_grid(["S s F", "F F A", "G g a"], max_size=4, max_agents=3)
+    assert str(show(board, [[2, 2, 2], [2, 2, 0], [0, 0, 0]])).splitlines() == [
+        "t = 0   t = 1         t = 2",
+        "        S:D s:D A:D   S:D s:D A:W",
+        "S s F   F F F         F F F",
+        "F F A   S s F         F F F",
+        "G g a   G g A         S s A",
+        "",
+        "2 steps",
+    ]
+
+
+def test_a_failure_is_crossed_out_where_it_happens() -> None:
+    text = str(show(BOARD, [[2, 0, 2], [2, 2, 0], [0, 0, 0]]))
+    assert text.splitlines() == [
+        "t = 0   t = 1         t = 2",
+        "        S:D s:W A:D   S:D s:D A:W",
+        "S s F   F s F         F s F",
+        "F H A   S H F         S X F",
+        "G g a   G g A         G g A",
+        "",
+        "hole · step 1, agent 1 at (1, 1)",
+    ]
+
+
+def test_frames_that_do_not_fit_go_below() -> None:
+    text = str(show(BOARD, [[2, 0, 0], [1, 0, 0]] * 8))
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert sum(line.startswith("t = ") for line in lines) > 1
+    assert sum(line.count("t = ") for line in lines) == 17
