@@ -10,9 +10,10 @@ from engineer.configuration import Bounds, Frozen, LakeConfiguration, answer_sch
 from engineer.context import BLOCKS, BlockName, Style, build_context
 from engineer.engineers import Engineer, EngineerError
 from engineer.evidence import StageEvidence, StageHistory
-from engineer.pipeline import Change, Repair, review
+from engineer.pipeline import MIN_ACCEPTANCE, Acceptance, Change, Repair, review
 from engineer.rule import Feasibility
 from jaxlake import infeasibility
+from jaxlake.generator import acceptance as shipped_acceptance
 
 
 class DesignSettings(Frozen):
@@ -69,6 +70,8 @@ def design(
     settings: DesignSettings,
     num_agents: int,
     feasibility: Feasibility = infeasibility,
+    acceptance: Acceptance | None = shipped_acceptance,
+    min_acceptance: float = MIN_ACCEPTANCE,
 ) -> DesignRecord:
     """Let an engineer write the next configuration, in at most `settings.attempts` answers.
 
@@ -81,6 +84,8 @@ def design(
         settings: bounds, attempts and the make-up of the context.
         num_agents: agents on the boards to be generated.
         feasibility: see `engineer.pipeline.review`.
+        acceptance: likewise.
+        min_acceptance: likewise.
 
     Raises:
         ValueError: if `current` lies outside of the bounds, so that it could not be kept.
@@ -126,6 +131,8 @@ def design(
             bounds=settings.bounds,
             num_agents=num_agents,
             feasibility=feasibility,
+            acceptance=acceptance,
+            min_acceptance=min_acceptance,
         )
         attempts.append(
             Attempt(

@@ -8,10 +8,11 @@ long as all that happened to it is `round`, or `normalise` by no more than one s
 share: shares say proportions, and those it keeps.
 """
 
+import functools
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from engineer.configuration import KNOBS, Bounds, Frozen, LakeConfiguration, SizeKnobs, apportion
@@ -19,6 +20,13 @@ from engineer.quoting import quote
 from engineer.rule import Feasibility, largest_feasible
 
 RepairName = Literal["clamp", "normalise", "minimum_share", "round", "feasibility"]
+
+# (size, hole_ratio, wait_ratio, num_agents) to the share of random boards that such a set can use,
+# None where that isn't known.
+Acceptance = Callable[[int, float, float, int], float | None]
+
+MIN_ACCEPTANCE = 1e-3
+"""Share of random boards that a configuration must be able to use, unless told otherwise."""
 
 # A configuration is two objects deep. Taller ones are not read; a little more gives better reasons.
 _MAX_HEIGHT = 4
@@ -73,6 +81,8 @@ def review(
     bounds: Bounds,
     num_agents: int,
     feasibility: Feasibility,
+    acceptance: Acceptance | None = None,
+    min_acceptance: float = MIN_ACCEPTANCE,
 ) -> Decision:
     """Turn an engineer's answer into a decision. Never raises for any text; linear in its length.
 
@@ -85,7 +95,8 @@ def review(
         minimum_share: data ratios below `bounds.min_share` lifted to it.
         round: other numbers to the nearest point of the grid.
         feasibility: where boards of a size with a share can't be made, the largest hole_ratio that
-            can.
+            can; then, where too few random boards fit, the wait_ratio nearest to what was asked for
+            for which enough do, and with none of them the next lower hole_ratio.
         diff: against `current`.
 
     Args:
@@ -95,6 +106,10 @@ def review(
         num_agents: agents on the boards to be generated.
         feasibility: (size, hole_ratio, num_agents) to a sentence that says why no board exists, or
             None; `jaxlake.infeasibility`.
+        acceptance: (size, hole_ratio, wait_ratio, num_agents) to the share of random boards that
+            such a set can use, or None where that isn't known; `jaxlake.generator.acceptance`.
+            Without it only `feasibility` is asked.
+        min_acceptance: least share that will do.
     """
     repairs: list[Repair] = []
     try:
@@ -102,6 +117,9 @@ def review(
         _share(knobs, bounds, repairs)
         _round(knobs, bounds, repairs)
         _make_feasible(knobs, bounds, num_agents, feasibility, repairs)
+        if acceptance is not None:
+            enough = functools.partial(_enough, acceptance, min_acceptance, num_agents)
+            _make_likely(knobs, bounds, enough, repairs)
     except _RefusedError as refusal:
         return Decision(
             kind="rejected",
@@ -309,6 +327,43 @@ def _make_feasible(
             )
         _note(repairs, "feasibility", size, "hole_ratio", old, new)
         knobs[size]["hole_ratio"] = new
+
+
+def _enough(
+    acceptance: Acceptance,
+    least: float,
+    num_agents: int,
+    size: int,
+    hole_ratio: float,
+    wait_ratio: float,
+) -> bool:
+    rate = acceptance(size, hole_ratio, wait_ratio, num_agents)
+    return rate is None or rate >= least
+
+
+def _make_likely(
+    knobs: dict[int, dict[str, float]],
+    bounds: Bounds,
+    enough: Callable[[int, float, float], bool],
+    repairs: list[Repair],
+) -> None:
+    most_waits = bounds.to_units(bounds.max_wait_ratio)
+    for size in bounds.sizes:
+        if knobs[size]["data_ratio"] == 0.0:
+            continue
+        holes, waits = (bounds.to_units(knobs[size][knob]) for knob in ("hole_ratio", "wait_ratio"))
+        near = [n for _, n in sorted((abs(n - waits), n) for n in range(most_waits + 1))]
+        choices = (
+            (bounds.from_units(fewer), bounds.from_units(other))
+            for fewer in range(holes, -1, -1)
+            for other in near
+        )
+        found = next((choice for choice in choices if enough(size, *choice)), None)
+        if found is None:
+            raise _RefusedError(f"map size {size}: next to no board can be made of any kind")
+        for knob, new in zip(("hole_ratio", "wait_ratio"), found, strict=True):
+            _note(repairs, "feasibility", size, knob, knobs[size][knob], new)
+            knobs[size][knob] = new
 
 
 def _note(

@@ -2,11 +2,18 @@
 
 from jaxlake.distances import UNREACHABLE, distances
 from jaxlake.dynamics import ACTION_DELTAS, Action, Step, step
-from jaxlake.generator import Generated, Request, generate, hole_count, infeasibility
+from jaxlake.generator import (
+    Generated,
+    LakeParams,
+    generate,
+    hole_count,
+    infeasibility,
+    lake_params,
+)
 from jaxlake.instance import Instance, stack_instances
+from jaxlake.render import episode_svg
 from jaxlake.solver import DEFAULT_HORIZON, Solution, Status, solve
 from jaxlake.statistics import Statistics, rows, tabulate, wilson_interval
-from jaxlake.svg import episode_svg
 from jaxlake.text import GridError, format_grid, parse_grid
 from jaxlake.verify import Failure, Outcome, verify
 
@@ -19,8 +26,8 @@ __all__ = [
     "Generated",
     "GridError",
     "Instance",
+    "LakeParams",
     "Outcome",
-    "Request",
     "Solution",
     "Statistics",
     "Status",
@@ -31,6 +38,7 @@ __all__ = [
     "generate",
     "hole_count",
     "infeasibility",
+    "lake_params",
     "parse_grid",
     "rows",
     "solve",

@@ -13,7 +13,7 @@ import numpy as np
 
 import jaxlake
 from engineer.configuration import LakeConfiguration
-from jaxlake import Generated, Instance, Request, Solution, format_grid
+from jaxlake import Generated, Instance, LakeParams, Solution, format_grid
 from training.errors import UserError
 
 # One capacity, and so one compilation of the generator, whatever a request asks for.
@@ -30,6 +30,7 @@ class Cell:
     hole_ratio: float
     wait_ratio: float
     count: int
+    num_agents: int = 2
 
 
 @dataclass(frozen=True)
@@ -161,15 +162,12 @@ def _fill(
     candidates = attempt = 0
     while any(missing.values()) and candidates < limit:
         ask = min(sum(missing.values()), CAPACITY)
-        request = Request(
-            size=jnp.int32(cell.size),
-            hole_ratio=jnp.float32(cell.hole_ratio),
-            wait_ratio=jnp.float32(missing[True] / sum(missing.values())),
-            count=jnp.int32(ask),
+        params = _asking(ask, cell, missing[True] / sum(missing.values()))
+        made = jax.device_get(
+            _generate(jax.random.fold_in(key, attempt), params, max_size, cell.num_agents, limit)
         )
-        made = jax.device_get(_generate(jax.random.fold_in(key, attempt), request, max_size, limit))
         attempt += 1
-        candidates += int(made.candidates)
+        candidates += int(made.candidates[0])
         rows, grids = [], []
         for row in np.flatnonzero(made.filled):
             grid = tuple(format_grid(_row(made.instances, row)))
@@ -185,13 +183,30 @@ def _fill(
     return parts, missing, candidates
 
 
-@functools.partial(jax.jit, static_argnames=("max_size", "limit"))
-def _generate(key: jax.Array, request: Request, max_size: int, limit: int) -> Generated:
+def _asking(count: int, cell: Cell, wait_ratio: float) -> LakeParams:
+    """`count` boards of a cell; the other places go to boards that can't be made and cost nothing.
+
+    So one compilation serves any count.
+    """
+    return LakeParams(
+        size=jnp.array([cell.size, 0], jnp.int32),
+        data_ratio=jnp.array([count, CAPACITY - count], jnp.float32),
+        hole_ratio=jnp.array([cell.hole_ratio, 0], jnp.float32),
+        wait_ratio=jnp.array([wait_ratio, 0], jnp.float32),
+        num_agents=jnp.array([cell.num_agents, 0], jnp.int32),
+    )
+
+
+@functools.partial(jax.jit, static_argnames=("max_size", "max_agents", "limit"))
+def _generate(
+    key: jax.Array, params: LakeParams, max_size: int, max_agents: int, limit: int
+) -> Generated:
     return jaxlake.generate(
         key,
-        request,
-        capacity=CAPACITY,
+        params,
+        CAPACITY,
         max_size=max_size,
+        max_agents=max_agents,
         horizon=HORIZON,
         batch_size=BATCH_SIZE,
         max_candidates=limit,

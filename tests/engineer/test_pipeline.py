@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from engineer.configuration import KNOBS, Bounds, LakeConfiguration, SizeKnobs, answer_text
 from engineer.pipeline import Decision, review
 from jaxlake import infeasibility
+from jaxlake.generator import acceptance
 
 BOUNDS = Bounds(sizes=(3, 4, 5))
 CURRENT = LakeConfiguration(
@@ -215,6 +216,68 @@ def test_a_size_that_cannot_hold_the_agents_is_rejected_with_the_lakes_sentence(
     decision = ask(GOOD, num_agents=5)
     assert decision.kind == "rejected"
     assert decision.reason == infeasibility(3, 0.0, 5)
+
+
+def _rates(rates):
+    """An acceptance that is a table by (hole_ratio, wait_ratio); what it lacks is plentiful."""
+    return lambda size, holes, waits, agents: rates.get((size, holes, waits), 1.0)
+
+
+def ask_for(acceptance, **changes):
+    return review(
+        answer(**changes),
+        CURRENT,
+        bounds=BOUNDS,
+        num_agents=2,
+        feasibility=infeasibility,
+        acceptance=acceptance,
+        min_acceptance=0.01,
+    )
+
+
+def test_waits_that_hardly_any_board_needs_move_to_the_nearest_share_that_can_be_made():
+    scarce = {(3, 0.2, waits / 20): 0.009 for waits in range(1, 21)}
+    decision = ask_for(_rates(scarce | {(3, 0.2, 0.1): 0.01}))
+    assert decision.kind == "repaired"
+    assert names(decision) == ["feasibility 3.wait_ratio"]
+    assert (decision.repairs[0].old, decision.repairs[0].new) == (0.25, 0.1)
+    up = ask_for(_rates({(3, 0.2, waits / 20): 0.0 for waits in range(8)}))
+    assert up.repairs[0].new == 0.4
+
+
+def test_holes_with_which_no_share_of_waits_can_be_made_are_lowered():
+    scarce = {(3, holes, n / 20): 0.0 for holes in (0.2, 0.15) for n in range(21)}
+    decision = ask_for(_rates(scarce | {(3, 0.1, 0.25): 0.0}))
+    assert names(decision) == ["feasibility 3.hole_ratio", "feasibility 3.wait_ratio"]
+    assert [repair.new for repair in decision.repairs] == [0.1, 0.2]
+
+
+def test_a_size_of_which_nothing_can_be_made_is_rejected_unless_it_has_no_share():
+    nothing = _rates({(3, h / 20, w / 20): 0.0 for h in range(21) for w in range(21)})
+    decision = ask_for(nothing)
+    assert decision.kind == "rejected"
+    assert decision.reason == "map size 3: next to no board can be made of any kind"
+    assert ask_for(nothing, s3_data_ratio=0, s4_data_ratio=0.8).kind == "accepted"
+
+
+def test_what_the_lake_knows_nothing_about_stays():
+    assert ask_for(lambda *kind: None).kind == "accepted"
+
+
+def test_the_lakes_own_counts_keep_waits_from_boards_that_never_need_one():
+    bounds = Bounds(sizes=(2, 4))
+    text = '{"2":{"data_ratio":0.5,"hole_ratio":0,"wait_ratio":0.5},'
+    text += '"4":{"data_ratio":0.5,"hole_ratio":0.2,"wait_ratio":1}}'
+    decision = review(
+        text,
+        CURRENT,
+        bounds=bounds,
+        num_agents=2,
+        feasibility=infeasibility,
+        acceptance=acceptance,
+    )
+    assert names(decision) == ["feasibility 2.wait_ratio"]
+    assert decision.repairs[0].new == 0.0
 
 
 def test_the_diff_names_what_changed():

@@ -59,7 +59,11 @@ def add_parser(subparsers: Subparsers) -> None:
         "--seed", metavar="S", type=int, required=True, help="0 to 2**32 - 1; it decides the boards"
     )
     parser.add_argument(
-        "--agents", metavar="K", type=int, default=2, help="agents on each board (default: 2)"
+        "--agents",
+        metavar="K",
+        type=int,
+        default=2,
+        help="agents on each board, 2 to 5 (default: 2)",
     )
     parser.add_argument(
         "--max-candidates",
@@ -80,22 +84,17 @@ def run(args: argparse.Namespace) -> int:
         ("--wait-ratio", args.wait_ratio, 0, 1),
         ("--count", args.count, 1, _MAX_COUNT),
         ("--seed", args.seed, 0, 2**32 - 1),
-        ("--agents", args.agents, 1, 5),
+        ("--agents", args.agents, 2, 5),
         ("--max-candidates", args.max_candidates, 1, 1 << 30),
     ):
         if not least <= value <= most:
             raise UserError(f"{name}: got {value}, {least} to {most} are allowed")
 
     from jaxlake import infeasibility
-    from training.boards import SOLVABLE_AGENTS
 
     reason = infeasibility(args.size, args.hole_ratio, args.agents)
     if reason is not None:
         raise UserError(reason)
-    if args.agents != SOLVABLE_AGENTS:
-        raise UserError(
-            f"--agents: got {args.agents}, exact generation is for {SOLVABLE_AGENTS} agents today"
-        )
 
     wanted = Counter({True: round(args.wait_ratio * args.count)})
     wanted[False] = args.count - wanted[True]
@@ -108,10 +107,10 @@ def run(args: argparse.Namespace) -> int:
     if not missing:
         return 0
     print(
-        f"jaxlake: made {made.total()} of {args.count} boards ({args.size}x{args.size}, hole_ratio "
-        f"{args.hole_ratio:g}, wait_ratio {args.wait_ratio:g}): {missing[True]} that need a wait "
-        f"and {missing[False]} that need none are missing after --max-candidates "
-        f"{args.max_candidates}",
+        f"jaxlake: made {made.total()} of {args.count} boards ({args.size}x{args.size}, "
+        f"{args.agents} agents, hole_ratio {args.hole_ratio:g}, wait_ratio {args.wait_ratio:g}): "
+        f"{missing[True]} that need a wait and {missing[False]} that need none are missing after "
+        f"--max-candidates {args.max_candidates}",
         file=sys.stderr,
     )
     return 1
@@ -124,6 +123,7 @@ def _records(args: argparse.Namespace, wanted: Counter[bool]) -> Iterator[dict[s
     from training.boards import solution_fields
     from training.instances import Cell, draw
 
+    agents = "" if args.agents == 2 else f"_k{args.agents}"
     left = Counter(wanted)
     seen: set[tuple[str, ...]] = set()
     for chunk in itertools.count():
@@ -131,7 +131,7 @@ def _records(args: argparse.Namespace, wanted: Counter[bool]) -> Iterator[dict[s
         if not count:
             return
         waits = round(count * left[True] / left.total())
-        cell = Cell(args.size, args.hole_ratio, waits / count, count)
+        cell = Cell(args.size, args.hole_ratio, waits / count, count, args.agents)
         try:
             boards, shortfalls = draw(
                 jax.random.fold_in(jax.random.key(args.seed), chunk),
@@ -147,7 +147,7 @@ def _records(args: argparse.Namespace, wanted: Counter[bool]) -> Iterator[dict[s
             solution = jax.tree.map(lambda leaf, row=row: leaf[row], boards.solutions)
             record = {
                 "id": (
-                    f"{args.size}x{args.size}_hr{args.hole_ratio:g}_wr{args.wait_ratio:g}"
+                    f"{args.size}x{args.size}{agents}_hr{args.hole_ratio:g}_wr{args.wait_ratio:g}"
                     f"_s{args.seed}_{len(seen):06d}"
                 ),
                 "grid": list(grid),

@@ -1,0 +1,174 @@
+"""One candidate board from a key and a number, for a whole batch at once.
+
+Holes are a uniform random set of exactly as many cells, by Floyd's algorithm (Bentley and Floyd,
+"Programming pearls: a sample of brilliance", CACM 30(9), 1987): one random word a hole, no sort and
+no rejection. Starts and goals are then drawn one after the other from the cells still free.
+
+Boards are kept as bits, and lie last in memory, so that one vector instruction serves several of
+them. A board's code (its words) is also what tells two boards apart.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxlake.instance import Instance
+
+# Random words come from fold_in(candidate's key, j): agents count j from 0, steps of holes from:
+_HOLES = 1 << 10
+_WORDS_PER_STEP = 4
+
+
+def code_words(max_size: int, max_agents: int) -> int:
+    """V, the length of a code: one bit a cell, then one word an agent."""
+    return -(-(max_size**2) // 32) + max_agents
+
+
+def draw_codes(
+    keys: jax.Array,
+    numbers: jax.Array,
+    size: jax.Array,
+    holes: jax.Array,
+    num_agents: jax.Array,
+    *,
+    max_size: int,
+    max_agents: int,
+) -> jax.Array:
+    """Draw candidates. Each depends on its own key, number, size, holes and agents only.
+
+    The set of holes is uniform over all sets of `holes` cells, and starts and goals are uniform
+    over distinct free cells, both to within 1e-6 (random words of 32 bits are scaled to a range).
+
+    Args:
+        keys: typed PRNG keys (B,).
+        numbers: int32 (B,), of the candidate among those of its key.
+        size: int32 (B,), 2 to max_size.
+        holes: int32 (B,), 0 to size * size - 2 * num_agents.
+        num_agents: int32 (B,), 1 to max_agents.
+        max_size: N, at most 32 (static).
+        max_agents: K (static).
+
+    Returns:
+        uint32 (B, V), codes; V is `code_words`. Arguments out of range give a code of no board.
+    """
+    candidates = jax.vmap(jax.random.fold_in)(keys, numbers)
+    hole_words = _draw_holes(candidates, size, holes, max_size)
+    free = _on_board(size, max_size) & ~hole_words
+    corners = _draw_corners(candidates, free, num_agents, max_size, max_agents)
+    return jnp.concatenate([hole_words, corners]).T
+
+
+def decode(
+    codes: jax.Array, size: jax.Array, num_agents: jax.Array, *, max_size: int, max_agents: int
+) -> Instance:
+    """The boards of uint32 (B, V) codes, with int32 (B,) sizes and numbers of agents."""
+    N, K = max_size, max_agents
+    words = codes.shape[-1] - K
+    bits = (codes[:, :words, None] >> np.arange(32, dtype=np.uint32)) & 1
+    holes = bits.reshape(-1, words * 32)[:, : N * N].reshape(-1, N, N) != 0
+    on_board = np.arange(N) < size[:, None]
+    corners = (codes[:, words:, None] >> np.arange(0, 32, 8, dtype=np.uint32)) & 0xFF
+    corners = corners.astype(jnp.int8)
+    return Instance(
+        holes=holes | ~(on_board[:, :, None] & on_board[:, None, :]),
+        size=size,
+        starts=corners[..., :2],
+        goals=corners[..., 2:],
+        agent_mask=jnp.arange(K) < num_agents[:, None],
+    )
+
+
+def _draw_holes(keys: jax.Array, size: jax.Array, holes: jax.Array, N: int) -> jax.Array:
+    """uint32 (W, B): bit row * N + column of each board is set on a hole."""
+    cells = size * size
+    # Of more than half of the cells the complement is drawn, which takes fewer words.
+    drawn = jnp.minimum(holes, cells - holes)
+    inverse = jnp.float32(1) / size.astype(jnp.float32)
+
+    def bit(index: jax.Array) -> jax.Array:
+        row = ((index.astype(jnp.float32) + 0.5) * inverse).astype(jnp.int32)
+        return _one_bit(index + row * (N - size), words)
+
+    def step(number: jax.Array, chosen: jax.Array) -> jax.Array:
+        draws = _random_words(keys, _HOLES + number, _WORDS_PER_STEP)
+        for place in range(_WORDS_PER_STEP):
+            taken = number * _WORDS_PER_STEP + place
+            last = cells - drawn + taken
+            pick = bit(_scale(draws[place], last + 1))
+            already = jnp.any((chosen & pick) != 0, axis=0)
+            chosen |= jnp.where(taken < drawn, jnp.where(already, bit(last), pick), 0)
+        return chosen
+
+    words = -(-N * N // 32)
+    steps = -(-jnp.max(drawn, initial=0) // _WORDS_PER_STEP)
+    chosen = jax.lax.fori_loop(0, steps, step, jnp.zeros((words, size.shape[0]), jnp.uint32))
+    return jnp.where(drawn < holes, _on_board(size, N) & ~chosen, chosen)
+
+
+def _draw_corners(
+    keys: jax.Array, free: jax.Array, num_agents: jax.Array, N: int, K: int
+) -> jax.Array:
+    """uint32 (K, B): start row, start column, goal row, goal column of each agent, a byte each."""
+    words = jax.vmap(lambda agent: _random_words(keys, agent, 2))(jnp.arange(K, dtype=jnp.int32))
+
+    def pick(free: jax.Array, word: jax.Array) -> tuple[jax.Array, jax.Array]:
+        cell = _random_cell(free, word)
+        return free & ~_one_bit(cell, free.shape[0]), cell
+
+    # Agents that do not play come last, so what they take is missed by nobody.
+    _, cells = jax.lax.scan(pick, free, words.reshape(2 * K, -1))
+    bytes_ = (cells // N | (cells % N) << 8).reshape(K, 2, -1)
+    corners = (bytes_[:, 0] | bytes_[:, 1] << 16).astype(jnp.uint32)
+    return jnp.where(np.arange(K)[:, None] < num_agents, corners, 0)
+
+
+def _random_cell(free: jax.Array, draw: jax.Array) -> jax.Array:
+    """int32 (B,): one of the bits that are set in uint32 (W, B), by a random word each."""
+    counts = jax.lax.population_count(free).astype(jnp.int32)
+    upto = jnp.cumsum(counts, axis=0)
+    rank = _scale(draw, upto[-1])
+    word = jnp.sum(upto <= rank, axis=0, dtype=jnp.int32)
+    here = np.arange(free.shape[0])[:, None] == word
+    bits = jnp.sum(jnp.where(here, free, 0), axis=0, dtype=jnp.uint32)
+    rank -= jnp.sum(jnp.where(here, upto - counts, 0), axis=0, dtype=jnp.int32)
+    # The bit of that rank in its word, by halving.
+    place = jnp.zeros_like(rank)
+    for width in (16, 8, 4, 2, 1):
+        low = bits & jnp.uint32((1 << width) - 1)
+        below = jax.lax.population_count(low).astype(jnp.int32)
+        upper = rank >= below
+        rank -= jnp.where(upper, below, 0)
+        place += jnp.where(upper, width, 0)
+        bits = jnp.where(upper, bits >> width, low)
+    return word * 32 + place
+
+
+def _random_words(keys: jax.Array, number: jax.Array | int, count: int) -> jax.Array:
+    """uint32 (count, B)."""
+    return jax.vmap(
+        lambda key: jax.random.bits(jax.random.fold_in(key, number), (count,), jnp.uint32),
+        out_axes=1,
+    )(keys)
+
+
+def _scale(word: jax.Array, count: jax.Array) -> jax.Array:
+    """floor(word * count / 2**32), int32, for 0 <= count < 2**16."""
+    count = count.astype(jnp.uint32)
+    low = (word & 0xFFFF) * count >> 16
+    return (((word >> 16) * count + low) >> 16).astype(jnp.int32)
+
+
+def _one_bit(index: jax.Array, words: int) -> jax.Array:
+    """uint32 (words, B) with only bit `index`, int32 (B,), set."""
+    bit = jnp.uint32(1) << (index & 31).astype(jnp.uint32)
+    return jnp.where(np.arange(words)[:, None] == index >> 5, bit, 0)
+
+
+def _on_board(size: jax.Array, N: int) -> jax.Array:
+    """uint32 (W, B): the cells of each board."""
+    rows, columns = np.divmod(np.arange(N * N), N)
+    inside = np.maximum(rows, columns) < np.arange(N + 1)[:, None]
+    spare = -(N * N) % 32
+    bits = np.pad(inside, [(0, 0), (0, spare)]).reshape(N + 1, -1, 32)
+    masks = (bits * (np.uint32(1) << np.arange(32, dtype=np.uint32))).sum(axis=2, dtype=np.uint32)
+    return jnp.asarray(masks)[jnp.clip(size, 0, N)].T

@@ -1,0 +1,169 @@
+"""What boards to make: LakeParams, and how many of each kind that asks for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+MIN_SIZE, MAX_SIZE = 2, 32
+"""Sides of a board."""
+
+MIN_AGENTS, MAX_AGENTS = 2, 5
+"""Agents of a generated board: what `jaxlake.solve` is exact for."""
+
+_ROUNDING = np.float32(1e-4)
+_ULP = np.float32(1.2e-7)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class LakeParams:
+    """A mixture of S cells, each one kind of boards. Every leaf is traced: nothing recompiles.
+
+    A leading axis on every leaf is an axis of environment configurations, for `jax.vmap`. Use
+    `lake_params` to make one that is checked.
+    """
+
+    size: jax.Array  # int32 (S,), side of the board
+    data_ratio: jax.Array  # float32 (S,), share of the boards, normalised where it is used
+    hole_ratio: jax.Array  # float32 (S,), share of all size * size cells, 0 to 1
+    wait_ratio: jax.Array  # float32 (S,), share of the cell's boards that need a wait, 0 to 1
+    num_agents: jax.Array  # int32 (S,), 2 to 5
+
+
+def lake_params(
+    size: int | Sequence[int],
+    hole_ratio: float | Sequence[float] = 0.2,
+    wait_ratio: float | Sequence[float] = 0.0,
+    num_agents: int | Sequence[int] = 2,
+    data_ratio: float | Sequence[float] = 1.0,
+) -> LakeParams:
+    """Make a checked mixture (host side). Scalars stand for all S cells.
+
+    Cells may be infeasible (see `infeasibility`): `generate` reports their boards as missing.
+
+    Args:
+        size: side of the boards, 2 to 32.
+        hole_ratio: share of all size * size cells, 0 to 1.
+        wait_ratio: share of the boards that need a wait, 0 to 1.
+        num_agents: 2 to 5.
+        data_ratio: weight of the cell, 0 to 1e6, not all of them 0.
+
+    Raises:
+        ValueError: a value is out of range, or the lengths differ; the message names the field.
+    """
+    fields = {
+        "size": _numbers("size", size, MIN_SIZE, MAX_SIZE, whole=True),
+        "data_ratio": _numbers("data_ratio", data_ratio, 0, 1e6),
+        "hole_ratio": _numbers("hole_ratio", hole_ratio, 0, 1),
+        "wait_ratio": _numbers("wait_ratio", wait_ratio, 0, 1),
+        "num_agents": _numbers("num_agents", num_agents, MIN_AGENTS, MAX_AGENTS, whole=True),
+    }
+    S = max(len(values) for values in fields.values())
+    for name, values in fields.items():
+        if len(values) not in (1, S):
+            raise ValueError(f"{name}: got {len(values)} values, 1 or {S} are allowed")
+    if not fields["data_ratio"].any():
+        raise ValueError("data_ratio: got 0 for every cell, some cell needs a share")
+    return LakeParams(
+        **{name: jnp.asarray(np.broadcast_to(values, S)) for name, values in fields.items()}
+    )
+
+
+def _numbers(
+    name: str, given: object, least: float, most: float, *, whole: bool = False
+) -> np.ndarray:
+    values = np.atleast_1d(np.asarray(given))
+    if values.ndim != 1 or not values.size or values.dtype.kind not in ("iu" if whole else "iuf"):
+        wanted = "an integer" if whole else "a number"
+        raise ValueError(f"{name}: got {given!r}, {wanted} or a sequence of them is needed")
+    for value in values.tolist():
+        if not least <= value <= most:
+            raise ValueError(f"{name}: got {value}, {least:g} to {most:g} are allowed")
+    return values.astype(np.int32 if whole else np.float32)
+
+
+def hole_count(size: jax.Array | int, hole_ratio: jax.Array | float) -> jax.Array:
+    """Holes on a board: floor(hole_ratio * size * size), guarded so that 0.3 of 100 is 30.
+
+    Ratios are read as float32; a product within 1e-4 below an integer counts as that integer.
+
+    Returns:
+        int32, of the shape that the arguments broadcast to.
+    """
+    cells = jnp.asarray(size, jnp.int32) ** 2
+    share = jnp.asarray(hole_ratio, jnp.float32) * cells.astype(jnp.float32)
+    return jnp.floor(share + _ROUNDING).astype(jnp.int32)
+
+
+def holes_on_board(size: int, hole_ratio: float) -> int:
+    """`hole_count` of one board on the host, without a device."""
+    return int(np.floor(np.float32(hole_ratio) * np.float32(size * size) + _ROUNDING))
+
+
+def infeasibility(size: int, hole_ratio: float, num_agents: int) -> str | None:
+    """Say why no board of this kind exists, or None if the agents fit (host side, no device).
+
+    Fitting means only that starts and goals are distinct free cells: boards that fit may all be
+    unsolvable, or none of them may need a wait. `generate` reports such shortfalls.
+    """
+    if size < MIN_SIZE:
+        return f"size: got {size}, at least {MIN_SIZE} is needed"
+    if not 0.0 <= hole_ratio <= 1.0:
+        return f"hole_ratio: got {hole_ratio}, 0 to 1 are allowed"
+    if num_agents < 1:
+        return f"num_agents: got {num_agents}, at least 1 is needed"
+    holes = holes_on_board(size, hole_ratio)
+    free = size * size - holes
+    if 2 * num_agents <= free:
+        return None
+    return (
+        f"a {size}x{size} board with hole_ratio {hole_ratio:g} has {holes} holes and {free} free "
+        f"cells, but {num_agents} agents need {2 * num_agents} for their starts and goals"
+    )
+
+
+def board_counts(params: LakeParams, n: int) -> jax.Array:
+    """Boards of each cell, in proportion to data_ratio: whole numbers by largest remainder.
+
+    A ratio that is negative or no number counts as 0; if none is left, all cells get equal shares.
+
+    Args:
+        params: leaves (S,).
+        n: boards in all.
+
+    Returns:
+        int32 (S,), sums to n. Of equal remainders the earlier cell's is rounded up first.
+    """
+    ratio = jnp.asarray(params.data_ratio, jnp.float32)
+    ratio = jnp.where(jnp.isfinite(ratio) & (ratio > 0), ratio, 0)
+    # Scaled first: the sum of large weights must not overflow.
+    ratio = ratio / jnp.maximum(jnp.max(ratio), jnp.finfo(jnp.float32).tiny)
+    ratio = jnp.where(jnp.any(ratio > 0), ratio, 1)
+    exact = ratio / jnp.sum(ratio) * jnp.float32(n)
+    whole = jnp.floor(exact + _guard(exact))
+    remainder = exact - whole
+    counts = whole.astype(jnp.int32)
+    # The guard may have given one too many away, so the difference can have either sign.
+    missing = n - jnp.sum(counts)
+    rank = jnp.argsort(jnp.argsort(-remainder, stable=True), stable=True)
+    S = ratio.shape[0]
+    even, left = jnp.abs(missing) // S, jnp.abs(missing) % S
+    up = even + (rank < left)
+    down = even + (rank >= S - left)
+    return counts + jnp.where(missing >= 0, up, -down).astype(jnp.int32)
+
+
+def wait_counts(params: LakeParams, counts: jax.Array) -> jax.Array:
+    """Boards of each cell that need a wait: wait_ratio * counts, rounded, halves up; int32 (S,)."""
+    ratio = jnp.clip(jnp.asarray(params.wait_ratio, jnp.float32), 0, 1)
+    exact = jnp.where(jnp.isnan(ratio), 0, ratio) * counts.astype(jnp.float32)
+    waits = jnp.floor(exact + jnp.float32(0.5) + _guard(exact)).astype(jnp.int32)
+    return jnp.clip(waits, 0, counts)
+
+
+def _guard(product: jax.Array) -> jax.Array:
+    """By how much a product of a float32 ratio may fall short of what its decimals say."""
+    return _ROUNDING + product * _ULP

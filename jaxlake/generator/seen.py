@@ -1,0 +1,88 @@
+"""A set of codes on the device: a hash table with open addressing, compared word by word.
+
+The table holds row numbers of an array of codes that the caller keeps. All lanes probe at once;
+where several want one empty place, the lowest row number gets it. Lanes with equal codes probe the
+same places in the same order, so the lowest of them is found by the others.
+"""
+
+import jax
+import jax.numpy as jnp
+
+_EMPTY = jnp.iinfo(jnp.int32).max
+
+_Search = tuple[jax.Array, jax.Array, jax.Array]
+_Insertion = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
+
+
+def empty_table(rows: int) -> jax.Array:
+    """int32 (T,): a table for up to `rows` codes, at most half full."""
+    return jnp.full(1 << (2 * max(rows, 1) - 1).bit_length(), _EMPTY, jnp.int32)
+
+
+def contains(table: jax.Array, stored: jax.Array, codes: jax.Array, active: jax.Array) -> jax.Array:
+    """Which codes are in the table.
+
+    Args:
+        table: int32 (T,), of rows of `stored`.
+        stored: uint32 (C, V).
+        codes: uint32 (B, V).
+        active: bool (B,), whether to look at all.
+
+    Returns:
+        bool (B,), False where not active.
+    """
+
+    def probe(state: _Search) -> _Search:
+        place, searching, found = state
+        row = table[place]
+        equal = searching & (row != _EMPTY) & _equal(stored, row, codes)
+        searching &= (row != _EMPTY) & ~equal
+        return (place + 1) & (table.size - 1), searching, found | equal
+
+    state = (_hash(codes) & (table.size - 1), active, jnp.zeros_like(active))
+    return jax.lax.while_loop(lambda state: jnp.any(state[1]), probe, state)[2]
+
+
+def insert(
+    table: jax.Array, stored: jax.Array, codes: jax.Array, rows: jax.Array, active: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Put rows into the table, of equal codes only the lowest.
+
+    Args:
+        table: int32 (T,), of rows of `stored`; not more than half full afterwards.
+        stored: uint32 (C, V), which holds the codes at their rows already.
+        codes: uint32 (B, V).
+        rows: int32 (B,), distinct where active.
+        active: bool (B,), whether to insert.
+
+    Returns:
+        The table, and int32 (B,): the row that holds each code; the lane's own where not active.
+    """
+
+    def probe(state: _Insertion) -> _Insertion:
+        table, place, searching, owner = state
+        claims = searching & (table[place] == _EMPTY)
+        table = table.at[jnp.where(claims, place, table.size)].min(rows, mode="drop")
+        row = table[place]
+        equal = searching & _equal(stored, row, codes)
+        owner = jnp.where(equal, row, owner)
+        return table, (place + 1) & (table.size - 1), searching & ~equal, owner
+
+    state = (table, _hash(codes) & (table.size - 1), active, rows)
+    table, _, _, owner = jax.lax.while_loop(lambda state: jnp.any(state[2]), probe, state)
+    return table, owner
+
+
+def _equal(stored: jax.Array, rows: jax.Array, codes: jax.Array) -> jax.Array:
+    return jnp.all(stored.at[rows].get(mode="clip") == codes, axis=1)
+
+
+def _hash(codes: jax.Array) -> jax.Array:
+    """int32 (B,), at least 0."""
+    state = jnp.zeros(codes.shape[0], jnp.uint32)
+    for v in range(codes.shape[1]):
+        state = (state ^ codes[:, v]) * jnp.uint32(0x9E3779B1)
+        state ^= state >> 15
+        state *= jnp.uint32(0x85EBCA77)
+        state ^= state >> 13
+    return (state >> 1).astype(jnp.int32)

@@ -1,0 +1,172 @@
+"""The feasibility map: its counts, what it promises a generator, its table and its picture."""
+
+import json
+import math
+import re
+from importlib import resources
+from xml.etree import ElementTree
+
+import jax
+import numpy as np
+import pytest
+
+import jaxlake
+from jaxlake.generator import (
+    Stratum,
+    acceptance,
+    feasibility_map,
+    feasibility_svg,
+)
+from jaxlake.generator.feasibility import as_json
+from jaxlake.generator.feasibility_table import TABLE_HOLE_RATIOS, TABLE_SIZES, table_strata
+from tests import oracles
+
+CANDIDATES = 512
+GRID = {"sizes": (2, 3), "hole_ratios": (0.0, 0.3, 0.5), "wait_ratios": (0.0, 0.5)}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return feasibility_map(jax.random.key(0), **GRID, candidates=CANDIDATES, horizon=32)
+
+
+def test_every_combination_has_a_row_in_order(rows):
+    kinds = [(row.num_agents, row.size, row.hole_ratio, row.wait_ratio) for row in rows]
+    assert kinds == [
+        (2, size, holes, waits)
+        for size in GRID["sizes"]
+        for holes in GRID["hole_ratios"]
+        for waits in GRID["wait_ratios"]
+    ]
+    for row in rows:
+        assert row.optimal + row.unsolvable + row.unknown == row.candidates
+        assert row.wait_share_low <= row.wait_share <= row.wait_share_high
+        assert row.acceptance_low <= row.acceptance <= row.acceptance_high
+
+
+def test_what_cannot_be_made_says_why(rows):
+    problems = {(row.size, row.hole_ratio, row.wait_ratio): row.problem for row in rows}
+    assert problems[2, 0.3, 0.0] == jaxlake.infeasibility(2, 0.3, 2)
+    assert problems[2, 0.0, 0.5] == f"of {CANDIDATES} candidates none needed a wait"
+    assert problems[2, 0.0, 0.0] is problems[3, 0.5, 0.5] is None
+    assert {row.candidates for row in rows if row.size == 2 and row.hole_ratio} == {0}
+
+
+def test_shares_are_those_of_all_boards_of_a_kind(rows):
+    """All 15,120 two-agent boards with two holes on 3x3 have an exact share of each outcome."""
+    row = next(r for r in rows if (r.size, r.hole_ratio, r.wait_ratio) == (3, 0.3, 0.0))
+    assert row.holes == 2
+    assert row.boards == math.comb(9, 2) * 7 * 6 * 5 * 4
+    rng = np.random.default_rng(0)
+    outcomes = []
+    for _ in range(400):
+        cells = np.array(list("HHSsGgFFF"))
+        outcomes.append(
+            oracles.least_sum_of_costs(
+                [" ".join(line) for line in rng.permutation(cells).reshape(3, 3)]
+            )
+        )
+    solvable = np.mean([outcome is not None for outcome in outcomes])
+    waits = np.mean([outcome[1] for outcome in outcomes if outcome is not None])
+    # Five standard deviations of the difference of the two samples.
+    for mine, theirs in ((row.optimal / row.candidates, solvable), (row.wait_share, waits)):
+        assert abs(mine - theirs) < 5 * math.sqrt(theirs * (1 - theirs) * (1 / 400 + 1 / 350))
+
+
+@pytest.mark.parametrize(
+    ("wait", "no_wait", "wait_ratio", "rate"),
+    [
+        (10, 60, 0.0, 0.6),
+        (10, 60, 1.0, 0.1),
+        (10, 60, 0.5, 0.2),
+        (10, 60, 1 / 7, 0.7),
+        (0, 60, 0.01, 0.0),
+        (10, 0, 0.5, 0.0),
+        (10, 0, 1.0, 0.1),
+    ],
+)
+def test_the_scarcer_kind_decides_the_acceptance_rate(wait, no_wait, wait_ratio, rate):
+    stratum = Stratum(2, 5, 3, 100, wait, no_wait, 100 - wait - no_wait, 0)
+    assert stratum.acceptance(wait_ratio) == pytest.approx(rate)
+    low, high = stratum.acceptance_interval(wait_ratio)
+    assert 0 <= low <= rate <= high <= 1
+
+
+def test_rows_are_json(rows):
+    text = json.dumps(as_json(rows), allow_nan=False)
+    assert json.loads(text)[0]["problem"] is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"num_agents": (6,)}, "num_agents: got 6, 2 to 5"),
+        ({"sizes": (1,)}, "sizes: got 1, 2 to 32"),
+        ({"hole_ratios": (1.5,)}, "hole_ratios: got 1.5, 0 to 1"),
+        ({"wait_ratios": (-0.5,)}, "wait_ratios: got -0.5, 0 to 1"),
+        ({"wait_ratios": ()}, "wait_ratios: got none"),
+        ({"candidates": 0}, "candidates: got 0"),
+    ],
+)
+def test_what_is_out_of_range_is_named(changes, said):
+    with pytest.raises(ValueError, match=said):
+        feasibility_map(jax.random.key(0), **(GRID | changes))
+
+
+def test_the_shipped_table_is_whole_and_the_lookup_reads_it():
+    content = json.loads(
+        resources.files("jaxlake.generator").joinpath("feasibility_table.json").read_text()
+    )
+    strata = [Stratum(**fields) for fields in content["strata"]]
+    agents = sorted({stratum.num_agents for stratum in strata})
+    assert [(s.num_agents, s.size, s.holes) for s in strata] == table_strata(agents)
+    for s in strata:
+        assert s.wait + s.no_wait + s.unsolvable + s.unknown == s.candidates > 0
+    for size in TABLE_SIZES:
+        for ratio in TABLE_HOLE_RATIOS:
+            rate = acceptance(size, ratio, 0.25, 2)
+            assert rate is not None
+            assert (rate == 0) == (size == 2)
+
+
+def test_the_shipped_table_holds_what_this_solver_finds(rows):
+    for row in rows:
+        if not row.candidates:
+            continue
+        waits = row.optimal * row.wait_share
+        for wait_ratio, found in ((0.0, row.optimal - waits), (1.0, waits)):
+            shipped = acceptance(row.size, row.hole_ratio, wait_ratio, 2)
+            spread = math.sqrt(shipped * (1 - shipped) * (1 / CANDIDATES + 1 / 4096))
+            assert abs(found / CANDIDATES - shipped) <= 5 * spread
+
+
+def test_acceptance_is_interpolated_between_hole_counts_and_unknown_beyond():
+    between = acceptance(10, 0.37, 0.0, 2)
+    above, below = acceptance(10, 0.35, 0.0, 2), acceptance(10, 0.4, 0.0, 2)
+    assert below < between < above
+    assert acceptance(11, 0.2, 0.0, 2) is None
+    assert acceptance(10, 0.6, 0.0, 2) is None
+    assert acceptance(10, 0.99, 0.0, 2) == 0.0
+    with pytest.raises(ValueError, match="wait_ratio: got 2"):
+        acceptance(4, 0.2, 2, 2)
+
+
+def test_the_picture_has_a_cell_for_every_row_and_its_number(rows):
+    picture = ElementTree.fromstring(feasibility_svg(rows))
+    space = {"svg": "http://www.w3.org/2000/svg"}
+    cells = picture.findall("svg:g", space)
+    assert len(cells) == len(rows)
+    told = [cell.find("svg:title", space).text for cell in cells]
+    for row in rows:
+        name = f"{row.num_agents} agents, {row.size}x{row.size}, {row.holes} holes"
+        wanted = row.problem or f"{100 * row.acceptance:.3g}%"
+        assert any(text.startswith(name) and wanted in text for text in told)
+    infeasible = sum(not row.candidates for row in rows)
+    assert sum(cell.find("svg:path", space) is not None for cell in cells) == infeasible
+    width, height = (float(picture.get(side)) for side in ("width", "height"))
+    for element in picture.iter():
+        x, y = element.get("x"), element.get("y")
+        assert x is None or (0 <= float(x) <= width and 0 <= float(y) <= height)
+    assert not re.search(r"<script|href", feasibility_svg(rows))
+    with pytest.raises(ValueError, match="rows: got none"):
+        feasibility_svg([])

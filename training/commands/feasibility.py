@@ -1,0 +1,97 @@
+"""`jaxlake feasibility`: which boards can be made, and how easily."""
+
+import argparse
+import json
+import sys
+
+from training.commands import Subparsers
+from training.commands.lines import open_output
+from training.errors import UserError
+
+_DESCRIPTION = """\
+Draw and solve boards of each kind on a grid, and say what share of them a set can use.
+
+The acceptance rate is the number of boards per candidate in a large set of which wait_ratio need a
+wait. It is 0 where starts and goals don't fit, and where no board of a kind that the set needs was
+among the candidates; a 95% interval says how sure that is.
+"""
+
+_MAX_SEED = 2**32 - 1
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command to those of `jaxlake`."""
+    parser = subparsers.add_parser(
+        "feasibility",
+        help="which boards can be made, and how easily",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for name, kind, default, what in (
+        ("--agents", int, [2], "agents on each board, 2 to 5"),
+        ("--sizes", int, list(range(2, 11)), "sides of the boards, 2 to 32"),
+        ("--hole-ratios", float, [0.0, 0.1, 0.2, 0.3, 0.4, 0.5], "shares of all cells, 0 to 1"),
+        ("--wait-ratios", float, [0.0, 0.25, 0.5, 0.75, 1.0], "shares that need a wait, 0 to 1"),
+    ):
+        shown = " ".join(f"{value:g}" for value in default)
+        parser.add_argument(
+            name, metavar="X", type=kind, nargs="+", default=default, help=f"{what} ({shown})"
+        )
+    parser.add_argument(
+        "--candidates", metavar="M", type=int, default=2048, help="boards of each kind (2048)"
+    )
+    parser.add_argument("--seed", metavar="S", type=int, default=0, help="0 to 2**32 - 1 (0)")
+    parser.add_argument("--json", metavar="FILE", help="write the rows of the map, JSON")
+    parser.add_argument("--svg", metavar="FILE", help="write the map as a picture")
+    parser.add_argument(
+        "--table",
+        metavar="FILE",
+        help="write the counts that jaxlake ships for look-ups, for --agents and its own grid",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry the command out."""
+    if not 0 <= args.seed <= _MAX_SEED:
+        raise UserError(f"--seed: got {args.seed}, 0 to {_MAX_SEED} are allowed")
+    import jax
+
+    from jaxlake.generator.feasibility import as_json, feasibility_map, survey
+    from jaxlake.generator.feasibility_svg import feasibility_svg
+    from jaxlake.generator.feasibility_table import table_strata, table_text
+    from jaxlake.solver import DEFAULT_HORIZON
+
+    key = jax.random.key(args.seed)
+    try:
+        if args.table is not None:
+            strata = survey(key, table_strata(args.agents), candidates=args.candidates)
+            with open_output(args.table) as out:
+                out.write(table_text(strata, seed=args.seed, horizon=DEFAULT_HORIZON))
+            return 0
+        rows = feasibility_map(
+            key,
+            num_agents=args.agents,
+            sizes=args.sizes,
+            hole_ratios=args.hole_ratios,
+            wait_ratios=args.wait_ratios,
+            candidates=args.candidates,
+        )
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    if args.json is not None:
+        with open_output(args.json) as out:
+            json.dump(as_json(rows), out, indent=1)
+            out.write("\n")
+    if args.svg is not None:
+        with open_output(args.svg) as out:
+            out.write(feasibility_svg(rows))
+    print("agents size holes waits  acceptance [95%]            needs a wait")
+    for row in rows:
+        print(
+            f"{row.num_agents:6d} {row.size:4d} {row.hole_ratio:5.2f} {row.wait_ratio:5.2f}  "
+            f"{row.acceptance:10.5f} [{row.acceptance_low:.5f}, {row.acceptance_high:.5f}] "
+            f"{row.wait_share:10.4f}" + (f"  {row.problem}" if row.problem else "")
+        )
+    sys.stdout.flush()
+    return 0
