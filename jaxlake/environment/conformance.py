@@ -1,0 +1,278 @@
+"""check_environment: does an environment keep the contract of `LakeEnvironment`?
+
+For wrappers, observations and rewards of one's own, and for other environments of this interface:
+`reset`, `step`, `step_env`, `observe`, `action_space` and `observation_space`, a state with `time`,
+parameters with `max_steps`.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+ENVIRONMENTS = 8
+STEPS = 12
+TIME_LIMIT = 5
+
+
+class ConformanceError(AssertionError):
+    """A broken promise; `reason` names it in one or two words."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+
+
+def check_environment(environment: Any, params: Any, *, key: jax.Array | None = None) -> None:
+    """Check structure, behaviour, spaces, auto-reset and tracing with random actions.
+
+    Half of the environments take random actions, the others take action 0 all the time. The time
+    limit is lowered to `TIME_LIMIT` steps, so that episodes end. Three programs are compiled.
+
+    Args:
+        environment: what to check.
+        params: its parameters, one set.
+        key: typed PRNG key of the actions; `jax.random.key(0)` if None.
+
+    Raises:
+        ConformanceError: with the first of these reasons that holds.
+            reset-structure, step-structure: not the tuple that is promised, or a leaf that is no
+                array of a definite dtype.
+            state-carry: `step` does not give back the state's tree, shapes and dtypes.
+            observation-structure: nor `reset` and `step` the same of the observation.
+            final-observation-structure: `info["final_observation"]` is missing or differs from it.
+            flags: `terminated` or `truncated` is no bool ().
+            reward-dtype: the reward is no float32.
+            retrace: other values in params or keys lead to another trace.
+            observation-space, action-space: a value lies outside.
+            determinism: the same arguments give other results.
+            truncation: `truncated` is not the time limit alone.
+            termination: `terminated` depends on the time limit.
+            auto-reset: an episode that has ended is not followed by a new one.
+            time: an episode's time does not count its steps from 0.
+            observation: what is returned is no observation of the returned state.
+            final-observation: it is not what the step led to.
+            absorption: a state that has ended moves on, or pays, in `step_env`.
+            vmap: one environment alone takes another course than in a batch.
+    """
+    key = jax.random.key(0) if key is None else key
+    params = _limited(params, TIME_LIMIT)
+    _check_structure(environment, params, key)
+
+    traces = 0
+
+    def play(key: jax.Array, waits: jax.Array, params: Any) -> dict[str, Any]:
+        nonlocal traces
+        traces += 1
+        return _play(environment, key, waits, params)
+
+    def play_all(key: jax.Array, waits: jax.Array, params: Any) -> dict[str, Any]:
+        return jax.vmap(play, (0, 0, None))(jax.random.split(key, ENVIRONMENTS), waits, params)
+
+    # The record is compared in NumPy: every operation on arrays of a device would be compiled.
+    played = _quickly_compiled(play_all)
+    waits = np.arange(ENVIRONMENTS) % 2 == 1
+    course = jax.device_get(played(key, waits, params))
+    again = jax.device_get(played(key, waits, params))
+    played(jax.random.fold_in(key, 1), ~waits, _other(params))
+    _require(traces == 1, "retrace", f"traced {traces} times for arguments of one shape")
+    _require(_equal(course, again), "determinism", "the same keys and params gave another course")
+    _check_course(environment, params, course)
+    _check_alone(environment, params, course)
+
+
+def _check_structure(environment: Any, params: Any, key: jax.Array) -> None:
+    start = jax.eval_shape(environment.reset, key, params)
+    _require(
+        isinstance(start, tuple) and len(start) == 2,
+        "reset-structure",
+        "reset has to return (observation, state)",
+    )
+    observation, state = start
+    for leaf in jax.tree.leaves(start):
+        _require(not leaf.weak_type, "reset-structure", f"{leaf} has a weak dtype")
+    actions = jax.eval_shape(environment.action_space(params).sample, key)
+    result = jax.eval_shape(environment.step, key, state, actions, params)
+    _require(
+        isinstance(result, tuple) and len(result) == 6 and isinstance(result[5], dict),
+        "step-structure",
+        "step has to return (observation, state, reward, terminated, truncated, info)",
+    )
+    seen, following, reward, terminated, truncated, info = result
+    for name, got, expected in (
+        ("state-carry", following, state),
+        ("observation-structure", seen, observation),
+        ("final-observation-structure", info.get("final_observation"), observation),
+    ):
+        _require(_avals(got) == _avals(expected), name, f"got {got}, expected {expected}")
+    for name, flag in (("terminated", terminated), ("truncated", truncated)):
+        definite = flag.dtype == jnp.bool_ and flag.shape == ()
+        _require(definite, "flags", f"{name} is {flag}, bool () is needed")
+    _require(reward.dtype == jnp.float32, "reward-dtype", f"got {reward.dtype}, float32 is needed")
+
+
+def _play(environment: Any, key: jax.Array, waits: jax.Array, params: Any) -> dict[str, Any]:
+    """One environment through several short episodes; leaves (STEPS, ...) but for the start."""
+    actions_in = environment.action_space(params)
+    seen_in = environment.observation_space(params)
+    key, key_reset = jax.random.split(key)
+    observation, start = environment.reset(key_reset, params)
+
+    def advance(state: Any, key: jax.Array) -> tuple[Any, dict[str, Any]]:
+        key_actions, key_step = jax.random.split(key)
+        sampled = actions_in.sample(key_actions)
+        actions = jnp.where(waits, jnp.zeros_like(sampled), sampled)
+        result = environment.step(key_step, state, actions, params)
+        seen, following, reward, terminated, truncated, info = result
+        final = info["final_observation"]
+        return following, {
+            "key": jax.random.key_data(key_step),
+            "before": state,
+            "actions": actions,
+            "actions_inside": actions_in.contains(actions),
+            "seen": seen,
+            "inside": seen_in.contains(seen) & seen_in.contains(final),
+            "after": following,
+            "reward": reward,
+            "terminated": terminated,
+            "truncated": truncated,
+            "final": final,
+        }
+
+    _, steps = jax.lax.scan(advance, start, jax.random.split(key, STEPS))
+    return {
+        "steps": steps,
+        "start": start,
+        "first": observation,
+        "first_inside": seen_in.contains(observation),
+    }
+
+
+def _check_course(environment: Any, params: Any, course: dict[str, Any]) -> None:
+    """Ask for every step what `step_env` makes of it; leaves (ENVIRONMENTS, STEPS, ...)."""
+    steps = course["steps"]
+    limit = params.max_steps
+    unlimited = _limited(params, 1 << 30)
+    key = jax.random.key(0)
+
+    def step_env(state: Any, actions: jax.Array, params: Any) -> tuple[Any, ...]:
+        seen, raw, reward, terminated, _ = environment.step_env(key, state, actions, params)
+        return seen, raw, reward, terminated, environment.observe(state, params)
+
+    over_steps = jax.vmap(jax.vmap(step_env, (0, 0, None)), (0, 0, None))
+    compiled = _quickly_compiled(over_steps)
+
+    def audit(state: Any, params: Any) -> tuple[Any, ...]:
+        return jax.device_get(compiled(state, steps["actions"], params))
+
+    raw_seen, raw, _, _, seen_before = audit(steps["before"], params)
+    free = audit(steps["before"], unlimited)[3]
+    _, stuck, stuck_reward, _, _ = audit(raw, params)
+    seen_after = audit(steps["after"], params)[4]
+
+    _require(
+        bool(course["first_inside"].all() and steps["inside"].all()),
+        "observation-space",
+        "an observation has another structure or lies outside its bounds",
+    )
+    _require(
+        bool(steps["actions_inside"].all()), "action-space", "an action lies outside its space"
+    )
+    terminated, truncated, time = steps["terminated"], steps["truncated"], raw.time
+    done = terminated | truncated
+    _require(
+        np.array_equal(truncated, time >= limit),
+        "truncation",
+        "truncated has to say whether the time limit is reached, and nothing else",
+    )
+    _require(
+        np.array_equal(terminated, free),
+        "termination",
+        "terminated has to be the same without a time limit",
+    )
+    _require(
+        np.array_equal(steps["after"].time, np.where(done, 0, time)),
+        "auto-reset",
+        "state.time has to be 0 after an episode has ended and go on otherwise",
+    )
+    _require(
+        bool((course["start"].time == 0).all() and (time == steps["before"].time + 1).all()),
+        "time",
+        "reset has to set state.time to 0 and every step to add 1",
+    )
+    first_again = jax.tree.map(lambda leaf: leaf[:, 0], seen_before)
+    _require(
+        _equal(steps["seen"], seen_after) and _equal(course["first"], first_again),
+        "observation",
+        "reset and step have to return observe(state, params) of the state they return",
+    )
+    _require(
+        _equal(steps["final"], raw_seen),
+        "final-observation",
+        "info['final_observation'] has to be the observation of step_env",
+    )
+    ended, stayed, paid = jax.tree.map(lambda leaf: leaf[done], (raw, stuck, stuck_reward))
+    _require(
+        _equal(ended, stayed) and not np.any(paid),
+        "absorption",
+        "step_env has to leave a state that has ended as it is, with reward 0",
+    )
+
+
+def _quickly_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    # These programs run a few times on a few boards: compiling is all that they cost.
+    return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
+
+
+def _limited(params: Any, max_steps: int) -> Any:
+    return replace(params, max_steps=np.asarray(max_steps, params.max_steps.dtype))
+
+
+def _check_alone(environment: Any, params: Any, course: dict[str, Any]) -> None:
+    """Play environment 0 again, step by step and outside of a batch."""
+    step = _quickly_compiled(environment.step)
+    steps = jax.tree.map(lambda leaf: leaf[0], course["steps"])
+    for t in range(STEPS):
+        then = jax.tree.map(lambda leaf, t=t: leaf[t], steps)
+        key = jax.random.wrap_key_data(then["key"])
+        alone = step(key, then["before"], then["actions"], params)
+        expected = tuple(
+            then[name] for name in ("seen", "after", "reward", "terminated", "truncated", "final")
+        )
+        _require(
+            _equal((*alone[:5], alone[5]["final_observation"]), expected, close=True),
+            "vmap",
+            f"alone, step {t} of environment 0 gives something else",
+        )
+
+
+def _other(params: Any) -> Any:
+    """Parameters of the same structure with the boards in another order and another limit."""
+    rolled = jax.tree.map(
+        lambda leaf: np.roll(leaf, 1, axis=0) if np.ndim(leaf) else leaf, jax.device_get(params)
+    )
+    return _limited(rolled, TIME_LIMIT + 1)
+
+
+def _avals(tree: Any) -> tuple[Any, list[tuple[Any, Any, bool]]]:
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [(leaf.shape, leaf.dtype, leaf.weak_type) for leaf in leaves]
+
+
+def _equal(left: Any, right: Any, *, close: bool = False) -> bool:
+    same: Callable[[Any, Any], bool] = np.array_equal
+    if close:
+        same = partial(np.allclose, rtol=1e-5, atol=1e-6)
+    structures: list[Any] = [jax.tree.structure(tree) for tree in (left, right)]
+    if structures[0] != structures[1]:
+        return False
+    return all(map(same, jax.tree.leaves(left), jax.tree.leaves(right)))
+
+
+def _require(holds: bool, reason: str, detail: str) -> None:
+    if not holds:
+        raise ConformanceError(reason, detail)

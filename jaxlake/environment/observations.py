@@ -1,0 +1,253 @@
+"""Observations: frozen, callable values that say what they give.
+
+An environment takes any value with these two methods, so that an observation of one's own is a
+class of a page. Only what an observation reads is looked up in the pool.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxlake.dynamics import Action
+from jaxlake.environment.params import EnvParams
+from jaxlake.environment.spaces import Box, Space, Tree
+from jaxlake.environment.state import EnvState, state_action_mask
+
+NUM_ACTIONS = len(Action)
+_MOST_STEPS = 2**31 - 1
+
+
+class Observation(Protocol):
+    """What an environment asks of an observation; it has to be hashable."""
+
+    def __call__(self, state: EnvState, params: EnvParams) -> Any:
+        """One pytree of arrays."""
+
+    def space(self, params: EnvParams) -> Space:
+        """What the pytree looks like."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class CompactView:
+    """The whole state in a few dozen bytes; `unpack_rows` makes the board's plane of its rows."""
+
+    hole_rows: Any  # uint32 (N,), bit c of word r is set on holes and on cells outside the board
+    positions: Any  # int8 (K, 2), (row, column)
+    goals: Any  # int8 (K, 2), (row, column)
+    agent_mask: Any  # bool (K,)
+    action_mask: Any  # bool (K, 5)
+    steps_left: Any  # int32 (), steps until the episode is truncated
+
+
+@dataclass(frozen=True)
+class Compact:
+    """The default: the whole state as a `CompactView`."""
+
+    def __call__(self, state: EnvState, params: EnvParams) -> CompactView:
+        """One `CompactView`."""
+        return CompactView(
+            hole_rows=params.hole_rows[state.index],
+            positions=state.positions,
+            goals=params.instances.goals[state.index],
+            agent_mask=params.instances.agent_mask[state.index],
+            action_mask=state_action_mask(state, params),
+            steps_left=params.max_steps - state.time,
+        )
+
+    def space(self, params: EnvParams) -> Tree:
+        """A `Tree` of the shape of `CompactView`."""
+        N, K = _dimensions(params)
+        return Tree(
+            CompactView(
+                hole_rows=Box(0, 2**N - 1, (N,), jnp.uint32),
+                positions=Box(0, N - 1, (K, 2), jnp.int8),
+                goals=Box(0, N - 1, (K, 2), jnp.int8),
+                agent_mask=Box(0, 1, (K,), bool),
+                action_mask=Box(0, 1, (K, NUM_ACTIONS), bool),
+                steps_left=Box(0, _MOST_STEPS, (), jnp.int32),
+            )
+        )
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class BoardView:
+    """A picture of the whole board, with what a picture can't show."""
+
+    board: Any  # bool (N, N, 1 + 2K) of `Planes`, or uint8 (2, N, N) of `Symbols`
+    action_mask: Any  # bool (K, 5)
+    steps_left: Any  # int32 (), steps until the episode is truncated
+
+
+@dataclass(frozen=True)
+class Planes:
+    """The board as planes: holes (and outside), then agent k's place, then agent k's goal."""
+
+    def __call__(self, state: EnvState, params: EnvParams) -> BoardView:
+        """One `BoardView` with `board` bool (N, N, 1 + 2K)."""
+        N, _ = _dimensions(params)
+        mask = params.instances.agent_mask[state.index]
+        places = jnp.concatenate([state.positions, params.instances.goals[state.index]])
+        in_row = (places[:, 0] == np.arange(N, dtype=np.int8)[:, None]) & jnp.tile(mask, 2)
+        words = jnp.where(in_row, _bit(places[:, 1]), jnp.uint32(0))
+        words = jnp.concatenate([params.hole_rows[state.index][:, None], words], axis=-1)
+        return BoardView(
+            board=_unpack(words[:, None, :], N, axis=1),
+            action_mask=state_action_mask(state, params),
+            steps_left=params.max_steps - state.time,
+        )
+
+    def space(self, params: EnvParams) -> Tree:
+        """A `Tree` of the shape of `BoardView`."""
+        N, K = _dimensions(params)
+        return _board_space(Box(0, 1, (N, N, 1 + 2 * K), bool), K)
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """The board as two layers of small numbers.
+
+    Layer 0 has 0 for frozen cells, 1 for holes and cells outside the board, 2 + k for the goal of
+    agent k. Layer 1 has 1 + k where agent k stands and 0 elsewhere.
+    """
+
+    def __call__(self, state: EnvState, params: EnvParams) -> BoardView:
+        """One `BoardView` with `board` uint8 (2, N, N)."""
+        N, K = _dimensions(params)
+        mask = params.instances.agent_mask[state.index]
+        goals = params.instances.goals[state.index]
+        ground = unpack_rows(params.hole_rows[state.index], N).astype(jnp.uint8)
+        agents = jnp.zeros((N, N), jnp.uint8)
+        for k in range(K):
+            ground = jnp.where(_at(goals[k], N) & mask[k], jnp.uint8(2 + k), ground)
+            agents = jnp.where(_at(state.positions[k], N) & mask[k], jnp.uint8(1 + k), agents)
+        return BoardView(
+            board=jnp.stack([ground, agents]),
+            action_mask=state_action_mask(state, params),
+            steps_left=params.max_steps - state.time,
+        )
+
+    def space(self, params: EnvParams) -> Tree:
+        """A `Tree` of the shape of `BoardView`."""
+        N, K = _dimensions(params)
+        return _board_space(Box(0, 1 + K, (2, N, N), jnp.uint8), K)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class AgentView:
+    """What each agent sees around itself, W = 2 * radius + 1 cells wide, the agent in the middle.
+
+    The planes: blocked cells (holes and all that lies outside the board), other agents, the
+    agent's own goal, other agents' goals. Agents outside the mask see nothing, and blocked cells
+    everywhere.
+    """
+
+    window: Any  # bool (K, W, W, 4)
+    to_goal: Any  # int8 (K, 2), (row, column) from the agent to its goal
+    action_mask: Any  # bool (K, 5)
+    steps_left: Any  # int32 (), steps until the episode is truncated
+
+
+@dataclass(frozen=True)
+class AgentCentred:
+    """A window around each agent, padded where it reaches over the edge of the board."""
+
+    radius: int = 3
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.radius <= 15:
+            raise ValueError(f"radius: got {self.radius}, 1 to 15 are allowed")
+
+    def __call__(self, state: EnvState, params: EnvParams) -> AgentView:
+        """One `AgentView`."""
+        N, K = _dimensions(params)
+        mask = params.instances.agent_mask[state.index]
+        goals = params.instances.goals[state.index]
+        here = state.positions.astype(jnp.int32)
+        W = 2 * self.radius + 1
+        rows = here[:, :1] + np.arange(-self.radius, self.radius + 1, dtype=np.int32)
+        # Outside the board an index would wrap or clamp: look up another row, then overrule it.
+        visible = (rows >= 0) & (rows < N) & mask[:, None]
+        free = ~params.hole_rows[state.index, jnp.clip(rows, 0, N - 1)] & jnp.uint32(2**N - 1)
+        free = jnp.where(visible, free, jnp.uint32(0))
+        past = here[:, 1:] - self.radius
+        free = jnp.where(past >= 0, free >> past.astype(jnp.uint32), free << _shift(-past))
+        own = np.eye(K, dtype=bool)
+
+        def seen(places: jax.Array, shown: jax.Array) -> jax.Array:
+            """Words (K, W): a bit for every place j in agent i's window with shown[i, j]."""
+            in_row = rows[:, :, None] == places[None, None, :, 0]
+            column = places[None, :, 1] - past
+            fits = shown & (column >= 0) & (column < W)
+            words = jnp.where(fits, _bit(_shift(column)), jnp.uint32(0))
+            words = jnp.where(in_row, words[:, None, :], jnp.uint32(0))
+            return jax.lax.reduce(words, np.uint32(0), jax.lax.bitwise_or, (2,))
+
+        both = mask[:, None] & mask
+        words = [~free, seen(here, both & ~own), seen(goals, both & own), seen(goals, both & ~own)]
+        return AgentView(
+            window=_unpack(jnp.stack(words, axis=-1)[:, :, None, :], W, axis=2),
+            to_goal=jnp.where(mask[:, None], goals - state.positions, jnp.int8(0)),
+            action_mask=state_action_mask(state, params),
+            steps_left=params.max_steps - state.time,
+        )
+
+    def space(self, params: EnvParams) -> Tree:
+        """A `Tree` of the shape of `AgentView`."""
+        N, K = _dimensions(params)
+        W = 2 * self.radius + 1
+        return Tree(
+            AgentView(
+                window=Box(0, 1, (K, W, W, 4), bool),
+                to_goal=Box(1 - N, N - 1, (K, 2), jnp.int8),
+                action_mask=Box(0, 1, (K, NUM_ACTIONS), bool),
+                steps_left=Box(0, _MOST_STEPS, (), jnp.int32),
+            )
+        )
+
+
+def unpack_rows(rows: jax.Array, size: int) -> jax.Array:
+    """bool (..., R, size): bit c of every word of uint32 (..., R)."""
+    return _unpack(rows[..., None], size, axis=-1)
+
+
+def _dimensions(params: EnvParams) -> tuple[int, int]:
+    """N and K, also of parameters with leading axes."""
+    return params.instances.holes.shape[-1], params.instances.agent_mask.shape[-1]
+
+
+def _unpack(words: jax.Array, size: int, axis: int) -> jax.Array:
+    """Spread the bits of words along an axis of length 1, the lowest first."""
+    shape = [1] * words.ndim
+    shape[axis] = size
+    return ((words >> np.arange(size, dtype=np.uint32).reshape(shape)) & jnp.uint32(1)) != 0
+
+
+def _bit(place: jax.Array) -> jax.Array:
+    return jnp.uint32(1) << place.astype(jnp.uint32)
+
+
+def _shift(distance: jax.Array) -> jax.Array:
+    """A distance as a number of bits to shift by; what it isn't fit for is overruled elsewhere."""
+    return (distance & 31).astype(jnp.uint32)
+
+
+def _at(place: jax.Array, size: int) -> jax.Array:
+    """bool (size, size): True in one place."""
+    cells = np.arange(size, dtype=np.int8)
+    return (cells[:, None] == place[0]) & (cells == place[1])
+
+
+def _board_space(board: Box, K: int) -> Tree:
+    return Tree(
+        BoardView(
+            board=board,
+            action_mask=Box(0, 1, (K, NUM_ACTIONS), bool),
+            steps_left=Box(0, _MOST_STEPS, (), jnp.int32),
+        )
+    )

@@ -1,0 +1,89 @@
+"""EnvParams: the pool of boards that episodes are drawn from, and the time limit, all traced."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxlake.environment.masks import open_moves
+from jaxlake.instance import Instance
+from jaxlake.solver import DEFAULT_HORIZON
+
+MAX_SIZE = 32
+"""Largest N: a row of a board is one 32-bit word."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class EnvParams:
+    """What an environment plays on; made by `env_params`. Every leaf is traced and may be vmapped.
+
+    P is the number of boards in the pool. `hole_rows` and `open_moves` follow from `instances`:
+    to exchange the boards, call `env_params` again.
+    """
+
+    instances: Instance  # leaves (P, ...)
+    count: jax.Array  # int32 (), episodes are drawn from the first `count` boards
+    max_steps: jax.Array  # int32 (), steps after which an episode is truncated
+    hole_rows: jax.Array  # uint32 (P, N), bit c of word r is set where holes[r, c] is
+    open_moves: jax.Array  # uint8 (P, N, N), bit a is set where a lone agent may take action a
+
+
+def env_params(
+    instances: Instance,
+    *,
+    max_steps: jax.Array | int = DEFAULT_HORIZON,
+    filled: jax.Array | None = None,
+) -> EnvParams:
+    """Make the parameters of an environment from a pool of boards; can be jitted and vmapped.
+
+    Args:
+        instances: leaves (P, ...), such as `Generated.instances`; one board without a leading
+            axis is a pool of one.
+        max_steps: int32 (), at least 1, steps after which an episode is truncated.
+        filled: bool (P,), such as `Generated.filled`: boards to draw from, all if None. Only where
+            none is filled are the others drawn, too.
+
+    Raises:
+        ValueError: the boards are larger than `MAX_SIZE`, the pool is empty, or an array has the
+            wrong number of axes; `max_steps` is a number below 1.
+    """
+    if np.ndim(instances.size) == 0:
+        instances = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], instances)
+    shape = np.shape(instances.holes)
+    if len(shape) != 3 or np.ndim(instances.size) != 1:
+        raise ValueError(f"instances: got holes of shape {shape}, (P, N, N) or (N, N) is needed")
+    P, _, N = shape
+    if P == 0:
+        raise ValueError("instances: got an empty pool, at least one board is needed")
+    if N > MAX_SIZE:
+        raise ValueError(f"instances: got boards of {N}x{N}, at most {MAX_SIZE}x{MAX_SIZE} fit")
+    if isinstance(max_steps, int | np.integer) and max_steps < 1:
+        raise ValueError(f"max_steps: got {max_steps}, at least 1 is allowed")
+    chosen = jnp.ones(P, bool) if filled is None else jnp.asarray(filled)
+    if chosen.shape != (P,):
+        raise ValueError(f"filled: got shape {chosen.shape}, ({P},) is needed")
+    return _with_tables(instances, chosen, max_steps)
+
+
+@jax.jit
+def _with_tables(instances: Instance, filled: jax.Array, max_steps: jax.Array | int) -> EnvParams:
+    P, _, N = instances.holes.shape
+    order = jnp.argsort(~filled.astype(bool), stable=True)
+    some = jnp.sum(filled, dtype=jnp.int32)
+    pool = Instance(
+        holes=instances.holes[order].astype(bool),
+        size=instances.size[order].astype(jnp.int32),
+        starts=instances.starts[order].astype(jnp.int8),
+        goals=instances.goals[order].astype(jnp.int8),
+        agent_mask=instances.agent_mask[order].astype(bool),
+    )
+    columns = jnp.uint32(1) << jnp.arange(N, dtype=jnp.uint32)
+    return EnvParams(
+        instances=pool,
+        count=jnp.where(some > 0, some, jnp.int32(P)),
+        max_steps=jnp.asarray(max_steps, jnp.int32),
+        hole_rows=jnp.sum(jnp.where(pool.holes, columns, jnp.uint32(0)), axis=-1, dtype=jnp.uint32),
+        open_moves=jax.vmap(open_moves)(pool),
+    )

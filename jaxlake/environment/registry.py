@@ -1,0 +1,99 @@
+"""Versioned ids: what `make` makes of "MAPF-FrozenLake-10x10-4ag-v0" never changes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxlake.environment.environment import LakeEnvironment
+from jaxlake.environment.params import EnvParams, env_params
+from jaxlake.generator import generate, lake_params
+from jaxlake.instance import Instance
+from jaxlake.solver import DEFAULT_HORIZON
+
+
+@dataclass(frozen=True)
+class LakeSpec:
+    """What an id stands for: the boards of its pool and the time limit."""
+
+    id: str
+    size: int  # side of the boards, and N
+    num_agents: int  # on every board, and K
+    hole_ratio: float = 0.2  # share of all cells
+    wait_ratio: float = 0.25  # share of the pool that needs a wait
+    max_steps: int = DEFAULT_HORIZON
+
+
+_SPECS: dict[str, LakeSpec] = {}
+
+
+def register(spec: LakeSpec) -> None:
+    """Add an id to those that `make` knows.
+
+    Raises:
+        ValueError: the id is taken, or does not end in its version.
+    """
+    version = spec.id.rpartition("-v")[2]
+    if not version.isdecimal() or version == spec.id:
+        raise ValueError(f"id: got {spec.id!r}, it has to end in a version such as -v0")
+    if spec.id in _SPECS:
+        raise ValueError(f"id: {spec.id!r} is registered already; give a change a new version")
+    _SPECS[spec.id] = spec
+
+
+def registered() -> tuple[str, ...]:
+    """The ids that `make` knows, in the order in which they were registered."""
+    return tuple(_SPECS)
+
+
+def make(
+    id: str,
+    *,
+    instances: Instance | None = None,
+    num_instances: int = 1024,
+    key: jax.Array | None = None,
+    max_steps: jax.Array | int | None = None,
+    **options: Any,
+) -> tuple[LakeEnvironment, EnvParams]:
+    """Make an environment and the parameters it is played with.
+
+    Args:
+        id: one of `registered()`.
+        instances: leaves (P, ...), boards to play on instead of the generated pool, padded to the
+            size and the number of agents of the id.
+        num_instances: boards to generate; those that could not be made are missing in the pool.
+        key: typed PRNG key of the pool; `jax.random.key(0)` if None.
+        max_steps: time limit in steps; the id's own if None.
+        options: `conflict`, `observation`, `reward` of `LakeEnvironment`.
+
+    Raises:
+        KeyError: the id is not registered.
+        ValueError: `instances` have other shapes than the id says, or no board could be made.
+    """
+    if id not in _SPECS:
+        raise KeyError(f"id: got {id!r}, registered are {', '.join(_SPECS)}")
+    spec = _SPECS[id]
+    environment = LakeEnvironment(**options)
+    limit = spec.max_steps if max_steps is None else max_steps
+    if instances is not None:
+        expected = (spec.size, spec.num_agents)
+        got = (jnp.shape(instances.holes)[-1], jnp.shape(instances.agent_mask)[-1])
+        if got != expected:
+            raise ValueError(f"instances: got (N, K) = {got}, {id} is played on {expected}")
+        return environment, env_params(instances, max_steps=limit)
+    pool = generate(
+        jax.random.key(0) if key is None else key,
+        lake_params(spec.size, spec.hole_ratio, spec.wait_ratio, spec.num_agents),
+        num_instances,
+        max_size=spec.size,
+        max_agents=spec.num_agents,
+    )
+    if not bool(jnp.any(pool.filled)):
+        raise ValueError(f"num_instances: none of {num_instances} boards of {id} could be made")
+    return environment, env_params(pool.instances, max_steps=limit, filled=pool.filled)
+
+
+for _agents, _sizes in ((2, (4, 8, 10)), (3, (10,)), (4, (6, 10)), (5, (10,))):
+    for _size in _sizes:
+        register(LakeSpec(f"MAPF-FrozenLake-{_size}x{_size}-{_agents}ag-v0", _size, _agents))

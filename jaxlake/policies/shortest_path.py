@@ -1,0 +1,47 @@
+"""ShortestPathPolicy: every agent goes straight for its goal as if it were alone."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from jaxlake.distances import UNREACHABLE, distances
+from jaxlake.dynamics import Action, step
+from jaxlake.environment.masks import action_mask
+from jaxlake.instance import Instance
+from jaxlake.policies.choice import choose
+
+
+@dataclass(frozen=True)
+class ShortestPathPolicy:
+    """Greedy down the agent's own distance field, with ties broken at random.
+
+    Agents at their goals, and agents whose goals can't be reached, wait.
+    """
+
+    def start(self, key: jax.Array, instance: Instance) -> jax.Array:
+        """Distances of every cell from each agent's goal, int16 (K, N, N)."""
+        return jax.vmap(distances, (None, 0))(instance.holes, instance.goals)
+
+    def act(
+        self,
+        key: jax.Array,
+        instance: Instance,
+        positions: jax.Array,
+        time: jax.Array,
+        memory: jax.Array,
+    ) -> tuple[jax.Array, jax.Array]:
+        """See `Policy.act`."""
+        agents = jnp.arange(positions.shape[0])
+
+        def after(action: jax.Array) -> jax.Array:
+            to = step(instance, positions, jnp.full(agents.shape, action, jnp.int8)).positions
+            return memory[agents, to[:, 0], to[:, 1]]
+
+        fields = jax.vmap(after, out_axes=-1)(jnp.arange(len(Action), dtype=jnp.int8))
+        # WAIT has the distance of the place itself, which a move that is worth it undercuts by 1.
+        nearest = jnp.min(fields, axis=-1, keepdims=True)
+        best = (fields == nearest) & action_mask(instance, positions)
+        lost = nearest[:, 0] >= UNREACHABLE
+        actions = jnp.where(lost, jnp.int8(Action.WAIT), choose(key, best))
+        return actions, memory

@@ -1,0 +1,140 @@
+"""What agents see, against the letters of the grid, on boards smaller than their padding."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxlake.environment import (
+    AgentCentred,
+    Compact,
+    EnvState,
+    LakeEnvironment,
+    Planes,
+    Symbols,
+    env_params,
+    unpack_rows,
+)
+from tests import oracles
+
+N, K = 7, 4
+MOVES = oracles.MOVES
+
+
+@pytest.fixture(scope="module")
+def scene(pool_of):
+    """Boards, and agents anywhere on them, free cells in the corners first."""
+    grids, boards = pool_of(8, 40, [3, 4, 7], [2, 3], N, K)
+    params = env_params(boards, max_steps=9)
+    positions = np.zeros((len(grids), K, 2), np.int8)
+    for i, grid in enumerate(grids):
+        board = oracles.read(grid)
+        cells = sorted(board.free)
+        here = (cells[-1], cells[0], cells[len(cells) // 2])[: len(board.starts)]
+        positions[i, : len(here)] = here
+    states = EnvState(
+        index=jnp.arange(len(grids)),
+        positions=jnp.asarray(positions),
+        time=jnp.full(len(grids), 2, jnp.int32),
+        terminated=jnp.zeros(len(grids), bool),
+        truncated=jnp.zeros(len(grids), bool),
+    )
+    return grids, params, states
+
+
+def _seen(observation, scene):
+    _, params, states = scene
+    space = observation.space(params)
+    seen, inside = jax.jit(
+        jax.vmap(lambda s: (lambda o: (o, space.contains(o)))(observation(s, params)))
+    )(states)
+    assert inside.all()
+    assert (np.asarray(seen.steps_left) == 7).all()
+    return jax.device_get(seen)
+
+
+def _here(scene, i):
+    grid = scene[0][i]
+    board = oracles.read(grid)
+    return board, [tuple(p) for p in np.asarray(scene[2].positions)[i].tolist()][
+        : len(board.starts)
+    ]
+
+
+def _expected_mask(board, here):
+    mask = np.zeros((K, 5), bool)
+    mask[:, 0] = True
+    for k, (r, c) in enumerate(here):
+        for action, (dr, dc) in MOVES.items():
+            mask[k, action] |= (r + dr, c + dc) in board.free
+    return mask
+
+
+def test_compact_holds_the_board_and_the_actions_of_a_lone_agent(scene):
+    seen = _seen(Compact(), scene)
+    rows = np.asarray(unpack_rows(jnp.asarray(seen.hole_rows), N))
+    assert np.array_equal(rows, np.asarray(scene[1].instances.holes))
+    for i in range(len(scene[0])):
+        board, here = _here(scene, i)
+        assert np.array_equal(seen.action_mask[i], _expected_mask(board, here))
+        assert seen.agent_mask[i].sum() == len(here)
+        assert seen.goals[i][: len(here)].tolist() == [list(goal) for goal in board.goals]
+
+
+def test_planes_and_symbols_say_the_same_as_the_letters(scene):
+    planes, symbols = _seen(Planes(), scene), _seen(Symbols(), scene)
+    for i in range(len(scene[0])):
+        board, here = _here(scene, i)
+        expected = np.zeros((N, N, 1 + 2 * K), bool)
+        ground = np.ones((N, N), np.uint8)
+        agents = np.zeros((N, N), np.uint8)
+        expected[..., 0] = True
+        for r, c in board.free:
+            expected[r, c, 0] = False
+            ground[r, c] = 0
+        for k, (place, goal) in enumerate(zip(here, board.goals, strict=True)):
+            expected[(*place, 1 + k)] = True
+            expected[(*goal, 1 + K + k)] = True
+            ground[goal] = 2 + k
+            agents[place] = 1 + k
+        assert np.array_equal(planes.board[i], expected)
+        assert np.array_equal(symbols.board[i], np.stack([ground, agents]))
+        assert np.array_equal(planes.action_mask[i], _expected_mask(board, here))
+
+
+@pytest.mark.parametrize("radius", [1, 3, 9])
+def test_windows_show_what_lies_around_each_agent_and_blocked_cells_beyond_the_edge(scene, radius):
+    seen = _seen(AgentCentred(radius), scene)
+    W = 2 * radius + 1
+    assert seen.window.shape == (len(scene[0]), K, W, W, 4)
+    for i in range(len(scene[0])):
+        board, here = _here(scene, i)
+        expected = np.zeros((K, W, W, 4), bool)
+        expected[..., 0] = True
+        to_goal = np.zeros((K, 2), int)
+        for k, (r, c) in enumerate(here):
+            to_goal[k] = np.subtract(board.goals[k], here[k])
+            for dr in range(-radius, radius + 1):
+                for dc in range(-radius, radius + 1):
+                    cell = (r + dr, c + dc)
+                    expected[k, dr + radius, dc + radius] = [
+                        cell not in board.free,
+                        cell in here and cell != here[k],
+                        cell == board.goals[k],
+                        cell in board.goals and cell != board.goals[k],
+                    ]
+        assert np.array_equal(seen.window[i], expected)
+        assert np.array_equal(seen.to_goal[i], to_goal)
+
+
+def test_the_radius_is_checked():
+    with pytest.raises(ValueError, match="radius: got 16"):
+        AgentCentred(16)
+
+
+def test_masks_are_at_hand_whatever_is_observed(scene):
+    _, params, states = scene
+    environment = LakeEnvironment(observation=Planes())
+    masks = np.asarray(jax.vmap(environment.action_mask, (0, None))(states, params))
+    for i in range(len(scene[0])):
+        assert np.array_equal(masks[i], _expected_mask(*_here(scene, i)))

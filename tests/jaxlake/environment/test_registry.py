@@ -1,0 +1,44 @@
+"""Ids: what make makes of them, and what it refuses."""
+
+import jax
+import numpy as np
+import pytest
+
+import jaxlake
+from jaxlake.environment import ConflictPolicy, LakeSpec, make, register, registered
+from tests import oracles
+
+
+def test_a_generated_pool_holds_distinct_solvable_boards_of_the_ids_kind():
+    environment, params = make(
+        "MAPF-FrozenLake-4x4-2ag-v0", num_instances=16, key=jax.random.key(3), conflict="priority"
+    )
+    assert environment.conflict is ConflictPolicy.PRIORITY
+    boards = params.instances
+    assert boards.holes.shape == (16, 4, 4)
+    assert int(params.count) == 16
+    assert (np.asarray(boards.holes).sum(axis=(1, 2)) == 3).all()
+    boards = jax.device_get(boards)
+    grids = [
+        jaxlake.format_grid(jax.tree.map(lambda leaf, i=i: leaf[i], boards)) for i in range(16)
+    ]
+    assert len({"".join(grid) for grid in grids}) == 16
+    optima = [oracles.least_sum_of_costs(grid) for grid in grids]
+    assert None not in optima
+    assert sum(needs_wait for _, needs_wait in optima) == 4
+
+
+def test_unknown_ids_taken_ids_and_foreign_boards_are_refused():
+    with pytest.raises(KeyError, match="MAPF-FrozenLake-10x10-4ag-v0"):
+        make("MAPF-FrozenLake-10x10-9ag-v0")
+    with pytest.raises(ValueError, match="registered already"):
+        register(LakeSpec(registered()[0], 4, 2))
+    with pytest.raises(ValueError, match="has to end in a version"):
+        register(LakeSpec("Lake", 4, 2))
+    with pytest.raises(ValueError, match=r"got \(N, K\) = \(5, 2\)"):
+        make(
+            "MAPF-FrozenLake-4x4-2ag-v0",
+            instances=jaxlake.parse_grid(["S F", "G F"], max_size=5),
+        )
+    with pytest.raises(ValueError, match="conflict: got 'soft'"):
+        make("MAPF-FrozenLake-4x4-2ag-v0", conflict="soft")

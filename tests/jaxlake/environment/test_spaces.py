@@ -1,0 +1,63 @@
+"""Spaces: draws are uniform, bounds and dtypes are kept."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxlake.environment import Box, Tree
+
+
+@pytest.mark.parametrize("per_key", [True, False])
+def test_joint_actions_are_uniform_and_independent(per_key):
+    space = Box(0, 4, (3,), jnp.int8)
+    if per_key:
+        drawn = jax.vmap(space.sample)(jax.random.split(jax.random.key(0), 25_000))
+    else:
+        drawn = space.sample(jax.random.key(0), (25_000,))
+    assert drawn.dtype == jnp.int8
+    assert drawn.shape == (25_000, 3)
+    joint = np.asarray(drawn, int) @ [25, 5, 1]
+    counts = np.bincount(joint, minlength=125)
+    # Chi-square with 124 degrees of freedom is above 190 once in ten thousand.
+    assert ((counts - 200) ** 2 / 200).sum() < 190
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        Box(-3, 3, (4, 2), jnp.int8),
+        Box(0, 1, (50,), bool),
+        Box(0, 2**10 - 1, (30,), jnp.uint32),
+        Box(0, 2**32 - 1, (30,), jnp.uint32),
+        Box(0, 2**31 - 1, (30,), jnp.int32),
+        Box(-1.0, 2.0, (30,), jnp.float32),
+    ],
+)
+def test_what_is_drawn_is_contained_and_reaches_far(space):
+    drawn = space.sample(jax.random.key(1), (20,))
+    assert drawn.dtype == space.dtype
+    assert all(bool(space.contains(value)) for value in drawn)
+    values = np.asarray(drawn, np.float64)
+    reach = space.high - space.low
+    assert values.min() <= space.low + reach / 20
+    assert values.max() >= space.high - reach / 20
+
+
+def test_other_shapes_dtypes_and_values_are_not_contained():
+    space = Box(0, 4, (2,), jnp.int8)
+    assert space.contains(jnp.array([0, 4], jnp.int8))
+    assert not space.contains(jnp.array([0, 5], jnp.int8))
+    assert not space.contains(jnp.array([-1, 0], jnp.int8))
+    assert not space.contains(jnp.array([0, 4], jnp.int32))
+    assert not space.contains(jnp.array([0, 4, 4], jnp.int8))
+    tree = Tree({"a": space, "b": Box(0, 1, (), bool)})
+    value = tree.sample(jax.random.key(0))
+    assert tree.contains(value)
+    assert not tree.contains({"a": value["a"]})
+    assert not tree.contains(value | {"a": value["a"] + jnp.int8(5)})
+
+
+def test_bounds_the_wrong_way_round_are_refused():
+    with pytest.raises(ValueError, match="low: got 3"):
+        Box(3, 2, (), jnp.int8)
