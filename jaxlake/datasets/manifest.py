@@ -1,0 +1,182 @@
+"""manifest.json: what a set of shards was asked to be, and what it is so far."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxlake.datasets.files import DatasetError, read_text, write_whole
+from jaxlake.datasets.filling import COUNTERS
+
+FILE_NAME = "manifest.json"
+FORMAT = "jaxlake-shards"
+FORMAT_VERSION = 1
+
+_KINDS = ("no_wait", "wait")
+
+
+@dataclass(frozen=True)
+class Request:
+    """All that decides the boards of a set. Values as JSON has them."""
+
+    key_impl: str
+    key_data: list[int]
+    count: int
+    shard_size: int
+    max_size: int
+    max_agents: int
+    horizon: int  # steps; longer plans are not looked for
+    max_candidates: int  # for one cell in one shard
+    params: dict[str, list[float]]  # the leaves of LakeParams, (S,)
+    quotas: list[list[int]]  # (S, 2), boards that need no wait, and that need one
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file of boards and how it came about; lists have one entry a cell (S,)."""
+
+    file: str
+    rows: int
+    sha256: str  # of the file
+    content_sha256: str  # of its arrays: see `columns.content_sha256`
+    asked: list[list[int]]  # (S, 2), the shard's share of the quotas; 0 for a kind given up
+    made: list[list[int]]  # (S, 2)
+    counters: dict[str, list[int]]  # each of `filling.COUNTERS`
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A set: its request and the shards that are on disk."""
+
+    request: Request
+    shards: tuple[Shard, ...]
+    jaxlake: str  # the version that made it
+
+    @property
+    def num_shards(self) -> int:
+        """Shards of the whole set."""
+        return -(-self.request.count // self.request.shard_size)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all shards are there. Boards may be missing all the same: see `cells`."""
+        return len(self.shards) == self.num_shards
+
+    @property
+    def rows(self) -> int:
+        """Boards on disk."""
+        return sum(shard.rows for shard in self.shards)
+
+    @property
+    def made(self) -> np.ndarray:
+        """int64 (S, 2), boards on disk that need no wait, and that need one."""
+        none = np.zeros((len(self.request.quotas), 2), np.int64)
+        return sum((np.array(shard.made) for shard in self.shards), none)
+
+    @property
+    def given_up(self) -> np.ndarray:
+        """bool (S, 2), kinds of which a whole shard's budget of candidates gave no new board."""
+        none = np.zeros((len(self.request.quotas), 2), bool)
+        for shard in self.shards:
+            none |= (np.array(shard.asked) > 0) & (np.array(shard.made) == 0)
+        return none
+
+    def total(self, counter: str) -> np.ndarray:
+        """int64 (S,), one of `filling.COUNTERS` over all shards."""
+        none = np.zeros(len(self.request.quotas), np.int64)
+        return sum((np.array(shard.counters[counter]) for shard in self.shards), none)
+
+    @property
+    def cells(self) -> list[dict[str, Any]]:
+        """One record a cell: its parameters, quotas, boards made and missing, candidates.
+
+        What is missing (`shortfall_*`) is final once the set is complete.
+        """
+        made, quotas = self.made, np.array(self.request.quotas)
+        totals = {counter: self.total(counter) for counter in COUNTERS}
+        return [
+            {name: values[cell] for name, values in self.request.params.items()}
+            | {f"requested_{kind}": int(quotas[cell, i]) for i, kind in enumerate(_KINDS)}
+            | {f"made_{kind}": int(made[cell, i]) for i, kind in enumerate(_KINDS)}
+            | {f"shortfall_{kind}": int((quotas - made)[cell, i]) for i, kind in enumerate(_KINDS)}
+            | {counter: int(totals[counter][cell]) for counter in COUNTERS}
+            for cell in range(len(quotas))
+        ]
+
+
+def jaxlake_version() -> str:
+    """The version of this package."""
+    return version("jaxlake")
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Write a set's manifest.json, whole.
+
+    Besides what `read_manifest` reads back it has the sums that people look for: `complete`,
+    `rows`, and `cells`.
+    """
+    value = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "jaxlake": manifest.jaxlake,
+        "complete": manifest.complete,
+        "rows": manifest.rows,
+        "request": asdict(manifest.request),
+    }
+    fields = [f'"{name}": {json.dumps(field, allow_nan=False)}' for name, field in value.items()]
+    # A line a cell and a line a shard: there may be thousands.
+    for name, records in (
+        ("cells", manifest.cells),
+        ("shards", [asdict(shard) for shard in manifest.shards]),
+    ):
+        lines = ",\n".join(json.dumps(record, allow_nan=False) for record in records)
+        fields.append(f'"{name}": [\n{lines}\n]')
+    text = "{\n" + ",\n".join(fields) + "\n}\n"
+    write_whole(directory / FILE_NAME, text.encode())
+
+
+def read_manifest(directory: str | Path) -> Manifest:
+    """Read a set's manifest.json.
+
+    Raises:
+        DatasetError: it is missing, not JSON, of another format or version, or lacks a field.
+    """
+    path = Path(directory) / FILE_NAME
+    if not path.exists():
+        raise DatasetError(f"{path}: is missing, so the folder is no set of shards")
+    try:
+        value = json.loads(read_text(path))
+    except ValueError as error:
+        raise DatasetError(f"{path}: not JSON: {error}") from None
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise DatasetError(f"{path}: format: {FORMAT!r} is needed")
+    if value.get("format_version") != FORMAT_VERSION:
+        raise DatasetError(
+            f"{path}: format_version: got {value.get('format_version')!r}, "
+            f"{FORMAT_VERSION} is read by jaxlake {jaxlake_version()}"
+        )
+    try:
+        return Manifest(
+            request=Request(**value["request"]),
+            shards=tuple(Shard(**shard) for shard in value["shards"]),
+            jaxlake=value["jaxlake"],
+        )
+    except (KeyError, TypeError) as error:
+        raise DatasetError(f"{path}: a field is missing or unknown: {error}") from None
+
+
+def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
+    """Say in which field two requests differ first, or None."""
+    for name in new:
+        if old.get(name) != new[name]:
+            return f"{name}: it has {_short(old.get(name))}, got {_short(new[name])}"
+    return None
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else text[:200] + "..."

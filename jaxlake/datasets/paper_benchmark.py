@@ -1,0 +1,411 @@
+"""A benchmark of the paper's shape: 3,150 solved boards of 3 to 5 agents.
+
+21 cells (3 agents: 3x3 to 10x10; 4 agents: 4x4 to 10x10; 5 agents: 5x5 to 10x10), in each of them
+hole ratios 0.1 to 0.5 and wait ratios 0.25, 0.5 and 0.75, ten boards of each. The published
+boards are others: these are drawn by `jaxlake.generate`, with optima that are proved.
+
+Every wait ratio is a configuration of its own (`benchmark_wr0.25`, ...), as in the published set,
+and a JSON-lines file. Of ten boards 3, 5 and 8 shall need a wait (2.5 and 7.5 rounded, halves up).
+All boards of one number of agents and one size are different, also across configurations.
+
+What there is not. A board of n x n cells shall have floor(hole_ratio * n * n) holes. Where starts
+and goals of all agents don't fit beside them, it has as many as leave just enough cells: of the 21
+cells this concerns 3 agents on 3x3 at 0.5 (3 holes instead of 4). Where one sort of boards
+(needing a wait or not) runs out, which is after `max_candidates` candidates, boards of the other
+sort take the place of the missing ones; where both run out, boards with one hole less do, and so
+on. Such rows stay in their configuration, and count in its number of boards; each row says what was
+asked for (`requested_*`) and what it is.
+
+Reproducible. Random bits are JAX's threefry, which is specified bit by bit and does not change
+with JAX's version or the device. The hashes cover boards, requests and optima, not the plans, so
+that they don't depend on how a solver breaks ties. A candidate that is UNKNOWN to the solver is
+passed over; how many were is recorded beside the hashes.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxlake.datasets.columns import Boards, concatenate
+from jaxlake.datasets.digests import DigestSet
+from jaxlake.datasets.files import DatasetError, read_text, write_whole
+from jaxlake.datasets.filling import COUNTERS, Filled, Sampler, fill
+from jaxlake.dynamics import Action
+from jaxlake.generator import hole_count, lake_params
+from jaxlake.instance import Instance
+from jaxlake.solver import DEFAULT_HORIZON
+from jaxlake.text import format_grid
+
+Row = dict[str, Any]
+
+_HASHED = (
+    "sample_id",
+    "num_agents",
+    "size",
+    "grid",
+    "requested_hole_ratio",
+    "requested_wait_ratio",
+    "requested_holes",
+    "requested_needs_wait",
+    "holes",
+    "needs_wait",
+    "sum_of_costs",
+    "makespan",
+)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What decides a benchmark; one that is published under a version never changes."""
+
+    version: str
+    seed: int
+    cells: tuple[tuple[int, int], ...]  # (agents, size)
+    hole_ratios: tuple[float, ...]
+    wait_ratios: tuple[float, ...]
+    boards_each: int
+    max_candidates: int
+    max_size: int = 10
+    max_agents: int = 5
+    horizon: int = DEFAULT_HORIZON
+
+    @property
+    def configurations(self) -> tuple[str, ...]:
+        """One name a wait ratio."""
+        return tuple(f"benchmark_wr{ratio:g}" for ratio in self.wait_ratios)
+
+    @property
+    def quota(self) -> np.ndarray:
+        """int64 (W, 2), of one hole ratio: boards that need no wait, and that need one."""
+        waits = [int(np.floor(ratio * self.boards_each + 0.5)) for ratio in self.wait_ratios]
+        return np.array([[self.boards_each - wait, wait] for wait in waits])
+
+
+V1 = Benchmark(
+    version="v1",
+    seed=260617682,  # the paper's number on arXiv
+    cells=tuple((agents, size) for agents in (3, 4, 5) for size in range(agents, 11)),
+    hole_ratios=(0.1, 0.2, 0.3, 0.4, 0.5),
+    wait_ratios=(0.25, 0.5, 0.75),
+    boards_each=10,
+    max_candidates=1 << 17,
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of agents on one size of board."""
+
+    agents: int
+    size: int
+    rows: dict[str, list[Row]]  # by configuration
+    counters: dict[str, int]  # each of `filling.COUNTERS`
+
+    @property
+    def name(self) -> str:
+        """Such as 3ag_3x3."""
+        return cell_name(self.agents, self.size)
+
+
+def cell_name(agents: int, size: int) -> str:
+    """The first part of the ids of a cell's rows."""
+    return f"{agents}ag_{size}x{size}"
+
+
+def board_text(instance: Instance) -> str:
+    """The least text with a board in it that `find_board` reads: rows, then a line an agent."""
+    starts, goals = np.asarray(instance.starts).tolist(), np.asarray(instance.goals).tolist()
+    tasks = [
+        f"Agent {i} needs to go from ({starts[i][0]}, {starts[i][1]}) "
+        f"to ({goals[i][0]}, {goals[i][1]})"
+        for i in np.flatnonzero(np.asarray(instance.agent_mask)).tolist()
+    ]
+    return "\n".join([*format_grid(instance), *tasks]) + "\n"
+
+
+def make_cell(
+    benchmark: Benchmark,
+    agents: int,
+    size: int,
+    *,
+    text: Callable[[Instance], str] = board_text,
+) -> Cell:
+    """Make the rows of one cell. They depend on the benchmark and on this cell only.
+
+    A row has the published fields `sample_id` (`3ag_3x3_hr0.1_000`, counted within the
+    configuration), `num_agents` and `text`; what was asked for: `requested_hole_ratio`,
+    `requested_wait_ratio`, `requested_holes`, `requested_needs_wait`; the board: `size`, `grid`,
+    `holes`; and its optimum: `needs_wait`, `sum_of_costs`, `makespan`, `plan` (names of actions,
+    one list an agent up to its last arrival; it attains the sum of costs).
+
+    Raises:
+        DatasetError: there are not enough boards even without holes.
+    """
+    key = jax.random.key(benchmark.seed, impl="threefry2x32")
+    key = jax.random.fold_in(jax.random.fold_in(key, agents), size)
+    seen = DigestSet()
+    rows: dict[str, list[Row]] = {name: [] for name in benchmark.configurations}
+    counters = dict.fromkeys(COUNTERS, 0)
+    for number, hole_ratio in enumerate(benchmark.hole_ratios):
+        place = jax.random.fold_in(key, number)
+        boards, spent = _boards(benchmark, place, agents, size, hole_ratio, seen)
+        for name in COUNTERS:
+            counters[name] += spent[name]
+        dealt = _deal(boards, benchmark)
+        for config, wait_ratio, places in zip(
+            benchmark.configurations, benchmark.wait_ratios, dealt, strict=True
+        ):
+            for index, (board, requested_needs_wait) in enumerate(places):
+                single = boards.take(np.asarray(board))
+                rows[config].append(
+                    {
+                        "sample_id": f"{cell_name(agents, size)}_hr{hole_ratio:g}_{index:03d}",
+                        "num_agents": agents,
+                        "text": text(single.instances),
+                        "size": size,
+                        "grid": format_grid(single.instances),
+                        "requested_hole_ratio": hole_ratio,
+                        "requested_wait_ratio": wait_ratio,
+                        "requested_holes": int(hole_count(size, hole_ratio)),
+                        "requested_needs_wait": requested_needs_wait,
+                        **_facts(single, agents),
+                    }
+                )
+    return Cell(agents, size, rows, counters)
+
+
+def write_benchmark(
+    directory: str | Path,
+    *,
+    benchmark: Benchmark = V1,
+    text: Callable[[Instance], str] = board_text,
+    progress: Callable[[Cell, int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Make the whole benchmark: a JSON-lines file a configuration, and the record of its hashes.
+
+    Args:
+        directory: a folder, made if need be; files of these names are replaced.
+        benchmark: which one.
+        text: what goes into each row's `text`; it is not part of the hashes.
+        progress: called after each cell with it, the number of cells done and of all.
+
+    Returns:
+        The record, as `record_of` makes it; also in the file `record_name`.
+    """
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    cells = []
+    for agents, size in benchmark.cells:
+        cells.append(make_cell(benchmark, agents, size, text=text))
+        if progress is not None:
+            progress(cells[-1], len(cells), len(benchmark.cells))
+    rows = {
+        config: [row for cell in cells for row in cell.rows[config]]
+        for config in benchmark.configurations
+    }
+    unknown = {cell.name: cell.counters["unknown"] for cell in cells}
+    for config, lines in rows.items():
+        content = "".join(json.dumps(row) + "\n" for row in lines)
+        write_whole(directory / f"{config}.jsonl", content.encode())
+    record = record_of(benchmark, rows, unknown)
+    content = json.dumps(record, indent=1) + "\n"
+    write_whole(directory / record_name(benchmark), content.encode())
+    return record
+
+
+def read_benchmark(
+    directory: str | Path, *, benchmark: Benchmark = V1
+) -> tuple[dict[str, list[Row]], dict[str, Any]]:
+    """The rows by configuration that `write_benchmark` wrote, and the record beside them.
+
+    Raises:
+        DatasetError: a file is missing, not JSON, or a row lacks a field.
+    """
+    directory = Path(directory)
+    rows: dict[str, list[Row]] = {}
+    for config in benchmark.configurations:
+        path = directory / f"{config}.jsonl"
+        rows[config] = []
+        for number, line in enumerate(read_text(path).split("\n"), start=1):
+            if line:
+                rows[config].append(_checked(_json(line, f"{path}:{number}"), f"{path}:{number}"))
+    path = directory / record_name(benchmark)
+    return rows, _json(read_text(path), str(path))
+
+
+def record_of(
+    benchmark: Benchmark, rows: Mapping[str, Sequence[Row]], unknown: Mapping[str, int]
+) -> dict[str, Any]:
+    """Counts and SHA-256 of every cell and of the whole.
+
+    Args:
+        benchmark: which one.
+        rows: by configuration.
+        unknown: for each cell the candidates that the solver could say nothing about.
+
+    Returns:
+        `version`, `rows`, `sha256` (of the lines "CELL SHA256"), and for each cell `rows`,
+        `fewer_holes` and `other_kind` (rows that are not what was asked for), `unknown`, `sha256`.
+    """
+    cells: dict[str, dict[str, Any]] = {}
+    for agents, size in benchmark.cells:
+        name = cell_name(agents, size)
+        here = [
+            (config, row)
+            for config in benchmark.configurations
+            for row in rows[config]
+            if (row["num_agents"], row["size"]) == (agents, size)
+        ]
+        cells[name] = {
+            "rows": len(here),
+            "fewer_holes": sum(row["holes"] != row["requested_holes"] for _, row in here),
+            "other_kind": sum(row["needs_wait"] != row["requested_needs_wait"] for _, row in here),
+            "unknown": unknown.get(name, 0),
+            "sha256": _sha256([config, *(row[field] for field in _HASHED)] for config, row in here),
+        }
+    total = hashlib.sha256("".join(f"{n} {c['sha256']}\n" for n, c in cells.items()).encode())
+    return {
+        "version": benchmark.version,
+        "rows": sum(len(lines) for lines in rows.values()),
+        "sha256": total.hexdigest(),
+        "cells": cells,
+    }
+
+
+def record_name(benchmark: Benchmark = V1) -> str:
+    """The file name of a record, beside the rows and in this package."""
+    return f"paper_benchmark_{benchmark.version}.json"
+
+
+def committed_record(benchmark: Benchmark = V1) -> dict[str, Any]:
+    """The record that this package holds of a published benchmark.
+
+    Raises:
+        DatasetError: there is none of this version.
+    """
+    file = resources.files("jaxlake.datasets") / record_name(benchmark)
+    if not file.is_file():
+        raise DatasetError(f"{record_name(benchmark)}: is not part of this package")
+    record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return record
+
+
+def differences(record: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
+    """Say where a record is not the expected one: a line a cell, none if they agree."""
+    said = []
+    if record.get("version") != expected["version"]:
+        said.append(f"version: got {record.get('version')!r}, expected {expected['version']!r}")
+    got = record.get("cells", {})
+    said += [f"{name}: unexpected" for name in got if name not in expected["cells"]]
+    for name, cell in expected["cells"].items():
+        for field in ("rows", "sha256"):
+            value = got.get(name, {}).get(field)
+            if value != cell[field]:
+                said.append(f"{name}: {field}: got {value}, expected {cell[field]}")
+    if record.get("sha256") != expected["sha256"] and not said:
+        said.append(f"sha256: got {record.get('sha256')}, expected {expected['sha256']}")
+    return said
+
+
+def _boards(
+    benchmark: Benchmark,
+    key: jax.Array,
+    agents: int,
+    size: int,
+    hole_ratio: float,
+    seen: DigestSet,
+) -> tuple[Boards, dict[str, int]]:
+    """As many boards as one hole ratio needs, by the rule for what there is not."""
+    wanted = benchmark.quota.sum(axis=0)
+    sampler = Sampler(
+        capacity=int(wanted.sum()),
+        max_size=benchmark.max_size,
+        max_agents=benchmark.max_agents,
+        horizon=benchmark.horizon,
+        max_candidates=benchmark.max_candidates,
+    )
+    parts: list[Boards] = []
+    spent = dict.fromkeys(COUNTERS, 0)
+    holes = min(int(hole_count(size, hole_ratio)), size * size - 2 * agents)
+    missing = wanted.copy()
+    while missing.any():
+        if holes < 0:
+            raise DatasetError(
+                f"{cell_name(agents, size)}, hole_ratio {hole_ratio:g}: {missing.sum()} of "
+                f"{wanted.sum()} boards are missing, and there are none with fewer holes"
+            )
+        params = lake_params(size, hole_ratio=holes / size**2, num_agents=agents)
+        for turn in range(2):
+            place = jax.random.fold_in(jax.random.fold_in(key, holes), turn)
+            made: Filled = fill(place, params, missing[None], seen, sampler)
+            parts.append(made.boards)
+            missing = missing - made.made[0]
+            for name in COUNTERS:
+                spent[name] += int(made.counters[name][0])
+            # What is missing of one kind is asked for of the other one in the second turn.
+            missing = missing[::-1] if missing.any() else missing
+        holes -= 1
+    return concatenate(parts), spent
+
+
+def _deal(boards: Boards, benchmark: Benchmark) -> list[list[tuple[int, bool]]]:
+    """Which board goes where: for each configuration (index, kind that was asked for).
+
+    Boards fill the places of their kind in the order in which they were found, configuration by
+    configuration. What stands in for a kind that ran out, or has fewer holes, was found last and
+    goes where places are left.
+    """
+    kinds = np.asarray(boards.solutions.needs_wait).astype(int)
+    left = benchmark.quota.copy()
+    dealt: list[list[tuple[int, bool]]] = [[] for _ in benchmark.configurations]
+    for board, kind in enumerate(kinds.tolist()):
+        place = kind if left[:, kind].any() else 1 - kind
+        config = int(np.argmax(left[:, place] > 0))
+        left[config, place] -= 1
+        dealt[config].append((board, bool(place)))
+    return dealt
+
+
+def _facts(board: Boards, agents: int) -> Row:
+    instance, solution = board.instances, board.solutions
+    size = int(instance.size)
+    plan = np.asarray(solution.plan)[:, :agents]
+    names = []
+    for actions in plan.T:
+        moves = np.flatnonzero(actions)
+        names.append([Action(int(a)).name for a in actions[: moves[-1] + 1 if len(moves) else 0]])
+    return {
+        "holes": int(np.sum(np.asarray(instance.holes)[:size, :size])),
+        "needs_wait": bool(solution.needs_wait),
+        "sum_of_costs": int(solution.sum_of_costs),
+        "makespan": int(solution.makespan),
+        "plan": names,
+    }
+
+
+def _sha256(values: Iterable[Any]) -> str:
+    digest = hashlib.sha256()
+    for value in values:
+        digest.update(json.dumps(value, separators=(",", ":")).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def _checked(row: Any, place: str) -> Row:
+    missing = [field for field in _HASHED if not isinstance(row, dict) or field not in row]
+    if missing:
+        raise DatasetError(f"{place}: the fields {', '.join(missing)} are missing")
+    return dict(row)
+
+
+def _json(text: str, place: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise DatasetError(f"{place}: not JSON: {error}") from None

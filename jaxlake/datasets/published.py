@@ -1,0 +1,308 @@
+"""A reader for the rows of the published data set.
+
+Rows of `LARK-Lab/MAPF-FrozenLake-Benchmark` (Hugging Face hub, MIT, configurations
+`benchmark_wr*`) have `sample_id`, `num_agents` and `text`: a prompt of some thousand characters
+with the board inside, in the published symbols. This module finds the board again.
+"""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxlake.datasets.files import DatasetError, read_text
+from jaxlake.instance import Instance
+from jaxlake.text import (
+    FROZEN_SYMBOL,
+    GOAL_SYMBOLS,
+    HOLE_SYMBOL,
+    START_SYMBOLS,
+    GridError,
+    parse_grid,
+)
+
+REPOSITORY = "LARK-Lab/MAPF-FrozenLake-Benchmark"
+MAX_AGENTS = len(START_SYMBOLS)
+SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
+
+_CELLS = frozenset(FROZEN_SYMBOL + HOLE_SYMBOL + START_SYMBOLS + GOAL_SYMBOLS)
+# What may frame a row: brackets and bars, quotes, commas between cells, a row's number before it.
+_FRAME = str.maketrans(dict.fromkeys("|[]\"',", " "))
+_ROW_LABEL = re.compile(r"^\s*(?:row\s*)?\d+\s*[:|)]?\s+", re.IGNORECASE)
+_TASK = re.compile(
+    r"agent\s*(\d+)\b[^\n]*?\(\s*(\d+)\s*,\s*(\d+)\s*\)[^\n]*?\(\s*(\d+)\s*,\s*(\d+)\s*\)",
+    re.IGNORECASE,
+)
+_SAMPLE_ID = re.compile(r"^(\d+)ag_(\d+)x\2_hr[0-9.]+_\d+$")
+_CONFIGURATION = re.compile(r"benchmark_wr\d+(?:\.\d+)?")
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """One published row and its board."""
+
+    sample_id: str
+    num_agents: int
+    instance: Instance  # NumPy leaves, agents in slots 0..num_agents-1
+    text: str  # the prompt; empty where the row has only the board
+    config: str | None  # `benchmark_wr...`, read off the file's path or name; None if not there
+
+
+def read_published(
+    source: str | Path = REPOSITORY,
+    *,
+    config: str | None = None,
+    max_size: int = 10,
+    max_agents: int = MAX_AGENTS,
+) -> list[PublishedRow]:
+    """Read published rows from a local file or folder, or from the hub.
+
+    A row needs `sample_id`, `num_agents`, and either `text` with the board inside (see
+    `find_board`) or `grid`, the board's rows.
+
+    Args:
+        source: a .jsonl, .json (a list of rows), .csv or .parquet file (the last needs pyarrow), a
+            folder of such files, or `owner/name` of a data set on the hub, of which a snapshot is
+            downloaded into the hub's own cache.
+        config: only the files of this configuration (`benchmark_wr...` as a part of their path);
+            None for all.
+        max_size: N of the instances.
+        max_agents: K of the instances.
+
+    Returns:
+        The rows in the order of the files' paths and of the rows in them.
+
+    Raises:
+        DatasetError: a file can't be read, a row lacks a field, or its board can't be found; the
+            message names the file, the row and its sample_id.
+        ModuleNotFoundError: a package is missing; the message names the extra that brings it.
+    """
+    files = _files(source, config)
+    return [
+        _row(record, place, _configuration(path), max_size, max_agents)
+        for path in files
+        for place, record in _records(path)
+    ]
+
+
+def find_board(
+    text: str,
+    *,
+    num_agents: int | None = None,
+    size: int | None = None,
+    max_size: int = 10,
+    max_agents: int = MAX_AGENTS,
+) -> Instance:
+    """Find the board that a prompt is about.
+
+    A board is n consecutive lines of n letters each which `parse_grid` accepts: legends and
+    fragments fail that. Bars, brackets, quotes, commas and row numbers around the letters are
+    passed over. Of several boards the one counts that (1) has `num_agents` agents and side
+    `size`, if these are given; (2) agrees for most agents with what the text says of them
+    ("Agent 0 ... (1, 1) ... (1, 0)", start then goal); and (3) stands last, since worked examples
+    stand before the task.
+
+    Raises:
+        DatasetError: there is no such board.
+    """
+    boards = find_boards(text, max_size=max_size, max_agents=max_agents)
+    suited = [
+        board
+        for board in boards
+        if num_agents in (None, int(np.sum(board.agent_mask))) and size in (None, int(board.size))
+    ]
+    if not suited:
+        seen = ", ".join(
+            f"{int(b.size)}x{int(b.size)} with {int(np.sum(b.agent_mask))} agents" for b in boards
+        )
+        raise DatasetError(
+            f"text: no board{'' if num_agents is None else f' of {num_agents} agents'}"
+            f"{'' if size is None else f' of side {size}'} in it; found {seen or 'none at all'}"
+        )
+    tasks = {tuple(map(int, match)) for match in _TASK.findall(text)}
+    return max(reversed(suited), key=lambda board: len(_tasks(board) & tasks))
+
+
+def find_boards(text: str, *, max_size: int = 10, max_agents: int = MAX_AGENTS) -> list[Instance]:
+    """All boards in a text, in the order of their last lines; see `find_board`."""
+    rows = [_cells(line) for line in text.splitlines()]
+    boards = []
+    for end in range(1, len(rows) + 1):
+        side = len(rows[end - 1])
+        window = rows[max(0, end - side) : end]
+        if not 2 <= side <= max_size or len(window) < side:
+            continue
+        if any(len(row) != side for row in window):
+            continue
+        try:
+            board = [" ".join(row) for row in window]
+            boards.append(parse_grid(board, max_size=max_size, max_agents=max_agents))
+        except GridError:
+            continue
+    return boards
+
+
+def _cells(line: str) -> list[str]:
+    """The letters of a line of a board; none if it is any other line."""
+    cells = _ROW_LABEL.sub("", line.translate(_FRAME)).split()
+    return cells if _CELLS.issuperset(cells) else []
+
+
+def _tasks(board: Instance) -> set[tuple[int, ...]]:
+    """(agent, start row, start column, goal row, goal column) of every agent."""
+    agents = np.flatnonzero(np.asarray(board.agent_mask)).tolist()
+    starts, goals = np.asarray(board.starts), np.asarray(board.goals)
+    return {(i, *starts[i].tolist(), *goals[i].tolist()) for i in agents}
+
+
+def _row(
+    record: Mapping[str, Any], place: str, config: str | None, max_size: int, max_agents: int
+) -> PublishedRow:
+    for field in ("sample_id", "num_agents"):
+        if record.get(field) in (None, ""):
+            raise DatasetError(f"{place}: {field}: missing, got the fields {sorted(record)}")
+    sample_id = str(record["sample_id"])
+    place = f"{place}: {sample_id}"
+    try:
+        num_agents = int(record["num_agents"])
+    except (TypeError, ValueError):
+        num_agents = 0
+    if not 1 <= num_agents <= max_agents:
+        raise DatasetError(
+            f"{place}: num_agents: got {record['num_agents']!r}, 1 to {max_agents} are allowed"
+        )
+    named = _SAMPLE_ID.match(sample_id)
+    if named and int(named[1]) != num_agents:
+        raise DatasetError(f"{place}: num_agents: got {num_agents}, the id says {named[1]}")
+    size = int(named[2]) if named else None
+    text = record.get("text") or ""
+    try:
+        if not isinstance(text, str):
+            raise DatasetError(f"text: got {type(text).__name__}, a string is needed")
+        if text:
+            instance = find_board(
+                text, num_agents=num_agents, size=size, max_size=max_size, max_agents=max_agents
+            )
+        elif record.get("grid"):
+            instance = parse_grid(record["grid"], max_size=max_size, max_agents=max_agents)
+        else:
+            raise DatasetError(f"text: missing, got the fields {sorted(record)}")
+    except (DatasetError, GridError) as error:
+        raise DatasetError(f"{place}: {error}") from None
+    found = int(np.sum(instance.agent_mask))
+    if found != num_agents or size not in (None, int(instance.size)):
+        raise DatasetError(
+            f"{place}: the board has {found} agents and side {int(instance.size)}, the row says "
+            f"{num_agents} agents{'' if size is None else f' and side {size}'}"
+        )
+    return PublishedRow(sample_id, num_agents, instance, text, record.get("config") or config)
+
+
+def _files(source: str | Path, config: str | None) -> list[Path]:
+    path = Path(source)
+    if path.is_file():
+        files = [path]
+    else:
+        folder = path if path.is_dir() else _snapshot(str(source), config)
+        files = sorted(p for p in folder.rglob("*") if p.suffix in SUFFIXES and p.is_file())
+        # Cards and loader settings lie beside the data in some sets.
+        files = [p for p in files if not p.name.startswith((".", "dataset_info"))]
+    if config is not None:
+        files = [p for p in files if _configuration(p) == config]
+    if not files:
+        raise DatasetError(
+            f"{source}: no {', '.join(SUFFIXES)} file"
+            f"{'' if config is None else f' of the configuration {config!r}'}"
+        )
+    return files
+
+
+def _configuration(path: Path) -> str | None:
+    for part in reversed(path.parts):
+        found = _CONFIGURATION.search(part)
+        if found:
+            return found[0]
+    return None
+
+
+def _snapshot(source: str, config: str | None) -> Path:
+    """A local copy of a data set on the hub: its folder in the hub's cache."""
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", source):
+        raise DatasetError(f"{source}: no such file or folder, and not owner/name on the hub")
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "reading from the hub needs huggingface_hub: pip install 'jaxlake[hub]'",
+            name=error.name,
+        ) from None
+    patterns = [f"*{suffix}" for suffix in SUFFIXES]
+    if config is not None:
+        patterns = [f"*{config}{pattern}" for pattern in ("*", "/*")]
+    try:
+        return Path(snapshot_download(source, repo_type="dataset", allow_patterns=patterns))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        raise DatasetError(f"{source}: can't be had from the hub: {error}") from None
+
+
+def _records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(place, row) of every row of a file."""
+    if path.suffix == ".parquet":
+        yield from _parquet(path)
+        return
+    text = read_text(path)
+    if path.suffix == ".csv":
+        for number, record in enumerate(csv.DictReader(io.StringIO(text, newline="")), start=1):
+            yield f"{path}: row {number}", record
+        return
+    if path.suffix == ".jsonl":
+        # Only line feeds part records: JSON strings may hold other separators as they are.
+        for number, line in enumerate(text.split("\n"), start=1):
+            if line.strip():
+                yield (
+                    f"{path}:{number}",
+                    _object(_json(line, f"{path}:{number}"), f"{path}:{number}"),
+                )
+        return
+    if path.suffix != ".json":
+        raise DatasetError(f"{path}: got {path.suffix!r}, allowed are {', '.join(SUFFIXES)}")
+    value = _json(text, str(path))
+    if not isinstance(value, list):
+        raise DatasetError(f"{path}: got {type(value).__name__}, a list of rows is needed")
+    for number, record in enumerate(value, start=1):
+        yield f"{path}: row {number}", _object(record, f"{path}: row {number}")
+
+
+def _parquet(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{path}: reading Parquet needs pyarrow: pip install 'jaxlake[hub]'", name=error.name
+        ) from None
+    try:
+        records = parquet.read_table(path).to_pylist()
+    except (ArrowException, OSError) as error:
+        raise DatasetError(f"{path}: can't be read as Parquet: {error}") from None
+    for number, record in enumerate(records, start=1):
+        yield f"{path}: row {number}", record
+
+
+def _json(text: str, place: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DatasetError(f"{place}: not JSON: {error}") from None
+
+
+def _object(value: Any, place: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise DatasetError(f"{place}: got {type(value).__name__}, an object is needed")
+    return value

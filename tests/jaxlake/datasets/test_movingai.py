@@ -1,0 +1,179 @@
+"""MovingAI files: what goes out comes back, and what is wrong is named with file and line."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from jaxlake import format_grid, parse_grid
+from jaxlake.datasets import (
+    DatasetError,
+    GridMap,
+    Scenario,
+    instance_from,
+    map_of,
+    read_map,
+    read_scen,
+    scenarios_of,
+    write_map,
+    write_scen,
+)
+from tests.oracles import distances_to, random_grid, read
+
+MAP = "type octile\nheight 3\nwidth 4\nmap\n.G@T\nSO.W\n....\n"
+SCEN = (
+    "version 1\n"
+    "0\tmaps/a b.map\t4\t3\t0\t0\t2\t1\t3.41421356\n"
+    "1\tmaps/a b.map\t4\t3\t3\t2\t0\t1\t4.00000000\n"
+)
+
+
+def write(path, text):
+    path.write_bytes(text.encode())
+    return path
+
+
+def test_files_are_the_same_after_reading_and_writing(tmp_path):
+    for name, text, read_file, write_file in (
+        ("a.map", MAP, read_map, write_map),
+        ("a.scen", SCEN, read_scen, write_scen),
+    ):
+        path = write(tmp_path / name, text)
+        value = read_file(path)
+        write_file(path, value)
+        assert path.read_text() == text
+        assert read_file(path) == value
+
+
+def test_values_are_the_same_after_writing_and_reading(tmp_path):
+    rng = random.Random(0)
+    for _ in range(30):
+        height, width = rng.randint(1, 9), rng.randint(1, 9)
+        rows = tuple("".join(rng.choices(".GS@OTW", k=width)) for _ in range(height))
+        write_map(tmp_path / "m.map", GridMap(rows))
+        assert read_map(tmp_path / "m.map") == GridMap(rows)
+        numbers = [rng.randint(0, 300) for _ in range(6)]
+        lengths = [rng.random() * 99, math.sqrt(2), 1 / 3, 5.0, 0.0, 1e-9, math.inf]
+        scenarios = [Scenario(i, "m.map", *numbers, x) for i, x in enumerate(lengths)]
+        write_scen(tmp_path / "m.scen", scenarios)
+        assert read_scen(tmp_path / "m.scen") == scenarios
+
+
+def test_terrain_is_passable_as_the_format_says(tmp_path):
+    grid_map = read_map(write(tmp_path / "a.map", MAP))
+    assert (grid_map.height, grid_map.width) == (3, 4)
+    expected = [[1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 1, 1]]
+    assert np.array_equal(grid_map.passable, np.array(expected, bool))
+
+
+def test_a_board_has_x_as_column_and_holes_where_the_map_ends(tmp_path):
+    grid_map = read_map(write(tmp_path / "a.map", MAP))
+    scenarios = read_scen(write(tmp_path / "a.scen", SCEN))
+    instance = instance_from(grid_map, scenarios, 2, max_size=6, max_agents=3)
+    assert format_grid(instance) == ["S F H H", "g H G H", "F F F s", "H H H H"]
+    assert instance.holes.shape == (6, 6)
+    assert instance.agent_mask.tolist() == [True, True, False]
+    assert format_grid(instance_from(grid_map, scenarios, 1))[0] == "S F H H"
+
+
+def test_boards_come_back_from_their_files(tmp_path):
+    rng = random.Random(1)
+    for _ in range(40):
+        agents = rng.randint(2, 5)
+        grid = random_grid(rng, rng.randint(4, 8), rng.choice([0.0, 0.3]), agents)
+        board = parse_grid(grid, max_agents=5)
+        write_map(tmp_path / "b.map", map_of(board))
+        write_scen(tmp_path / "b.scen", scenarios_of(board, "b.map"))
+        scenarios = read_scen(tmp_path / "b.scen")
+        back = instance_from(read_map(tmp_path / "b.map"), scenarios, agents)
+        assert format_grid(back) == grid
+        known = read(grid)
+        for scenario, start, goal in zip(scenarios, known.starts, known.goals, strict=True):
+            steps = distances_to(known, goal).get(start, math.inf)
+            assert scenario.optimal_length == steps
+
+
+def test_windows_line_ends_and_blank_last_lines_are_read(tmp_path):
+    path = write(tmp_path / "a.map", MAP.replace("\n", "\r\n") + "\r\n")
+    assert read_map(path).rows == (".G@T", "SO.W", "....")
+    path = write(tmp_path / "a.scen", SCEN.replace("version 1", "version 1.0") + "\n")
+    assert len(read_scen(path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("octile", "hex", r"a.map: type: got 'hex', 'octile' is read"),
+        ("height 3", "high 3", r"a.map:2: got 'high 3', a header"),
+        ("height 3", "height x", r"a.map: height: got 'x', a whole number from 1"),
+        ("height 3", "height 4", r"a.map: got 3 rows, height 4 says otherwise"),
+        ("height 3\n", "", r"a.map: the header lacks height"),
+        ("width 4", "type octile", r"a.map:3: got 'type octile'"),
+        ("SO.W", "SO.", r"a.map:6: got 3 cells, width 4 is needed"),
+        ("SO.W", "SO.x", r"a.map:6: column 3: got 'x', allowed are \. G S \(passable\)"),
+    ],
+)
+def test_a_wrong_map_is_named_with_its_line(tmp_path, old, new, said):
+    assert old in MAP
+    with pytest.raises(DatasetError, match=said):
+        read_map(write(tmp_path / "a.map", MAP.replace(old, new, 1)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("version 1", "version 2", r"a.scen:1: got 'version 2', 'version 1' is needed"),
+        ("\t4.00000000", "", r"a.scen:3: got 8 fields, 9 are needed: bucket, map"),
+        ("\t3\t2\t0", "\t-3\t2\t0", r"a.scen:3: start x: got '-3'"),
+        ("3.41421356", "near", r"a.scen:2: optimal length: got 'near'"),
+        ("3.41421356", "nan", r"a.scen:2: optimal length: got 'nan'"),
+    ],
+)
+def test_a_wrong_scenario_is_named_with_its_line_and_field(tmp_path, old, new, said):
+    assert old in SCEN
+    with pytest.raises(DatasetError, match=said):
+        read_scen(write(tmp_path / "a.scen", SCEN.replace(old, new, 1)))
+
+
+def test_a_missing_file_is_one_clear_message(tmp_path):
+    with pytest.raises(DatasetError, match=r"no.map: can't be read: No such file"):
+        read_map(tmp_path / "no.map")
+
+
+@pytest.mark.parametrize(
+    ("rows", "agents", "said"),
+    [
+        ([(0, 0, 2, 1)], 2, "num_agents: got 2, the scenario has 1 rows"),
+        ([(0, 0, 2, 0)], 1, r"row 0: the goal of agent 0, \(0, 2\), is not passable"),
+        ([(0, 0, 0, 3)], 1, r"row 0: the goal of agent 0, \(3, 0\), is not passable"),
+        (
+            [(0, 0, 2, 1), (2, 1, 0, 1)],
+            2,
+            r"row 1: the start of agent 1, \(1, 2\), is also the goal of agent 0",
+        ),
+    ],
+)
+def test_tasks_that_are_no_lake_are_refused(tmp_path, rows, agents, said):
+    grid_map = read_map(write(tmp_path / "a.map", MAP))
+    scenarios = [Scenario(0, "a.map", 4, 3, *row, 0.0) for row in rows]
+    with pytest.raises(DatasetError, match=said):
+        instance_from(grid_map, scenarios, agents)
+
+
+def test_a_scenario_for_a_map_of_another_shape_is_refused(tmp_path):
+    grid_map = read_map(write(tmp_path / "a.map", MAP))
+    with pytest.raises(DatasetError, match="for a map of 3x5 cells, got 3x4"):
+        instance_from(grid_map, [Scenario(0, "a.map", 5, 3, 0, 0, 2, 1, 0.0)], 1)
+    with pytest.raises(DatasetError, match="got 3x4 cells, max_size 3"):
+        instance_from(grid_map, [Scenario(0, "a.map", 4, 3, 0, 0, 2, 1, 0.0)], 1, max_size=3)
+
+
+def test_what_could_not_be_read_back_is_not_written(tmp_path):
+    with pytest.raises(ValueError, match="rows: got"):
+        GridMap((".?",))
+    with pytest.raises(ValueError, match="rows: got the widths"):
+        GridMap((".", ".."))
+    with pytest.raises(ValueError, match="map_name: got"):
+        write_scen(tmp_path / "a.scen", [Scenario(0, "a\tb", 4, 3, 0, 0, 2, 1, 0.0)])
+    assert list(tmp_path.iterdir()) == []

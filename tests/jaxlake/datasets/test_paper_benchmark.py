@@ -1,0 +1,189 @@
+"""The benchmark: its shape, its rule for what there is not, and hashes that boards decide."""
+
+import copy
+import dataclasses
+import json
+
+import pytest
+
+from jaxlake import format_grid
+from jaxlake.datasets import (
+    Benchmark,
+    DatasetError,
+    committed_record,
+    read_benchmark,
+    read_published,
+    write_benchmark,
+)
+from jaxlake.datasets.paper_benchmark import V1, differences, make_cell, record_of
+from tests.oracles import MOVES, check, hole_count, least_makespan, least_sum_of_costs
+
+# On 2x2 there are 24 boards of two agents, all solvable without waits, and no room for holes:
+# exactly as many as two hole ratios of three configurations of four boards need.
+SMALL = Benchmark(
+    version="small",
+    seed=1,
+    cells=((2, 2), (2, 4)),
+    hole_ratios=(0.1, 0.5),
+    wait_ratios=(0.25, 0.5, 0.75),
+    boards_each=4,
+    max_candidates=4096,
+    max_size=4,
+    max_agents=2,
+    horizon=16,
+)
+ACTIONS = {"WAIT": 0, "UP": 1, "DOWN": 2, "LEFT": 3, "RIGHT": 4}
+assert set(ACTIONS.values()) == set(MOVES)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("benchmark")
+    record = write_benchmark(directory, benchmark=SMALL)
+    rows, beside = read_benchmark(directory, benchmark=SMALL)
+    assert beside == record
+    return directory, rows, record
+
+
+def every(made):
+    return [row for rows in made[1].values() for row in rows]
+
+
+def test_version_1_has_the_paper_s_shape():
+    cells = {k: sorted(n for agents, n in V1.cells if agents == k) for k in (3, 4, 5)}
+    assert cells == {3: [*range(3, 11)], 4: [*range(4, 11)], 5: [*range(5, 11)]}
+    boards = len(V1.cells) * len(V1.hole_ratios) * len(V1.wait_ratios) * V1.boards_each
+    assert (len(V1.cells), boards) == (21, 3150)
+    assert V1.configurations == ("benchmark_wr0.25", "benchmark_wr0.5", "benchmark_wr0.75")
+    assert V1.quota.tolist() == [[7, 3], [5, 5], [2, 8]]
+
+
+def test_every_configuration_has_every_id_once(made):
+    expected = [
+        f"2ag_{n}x{n}_hr{holes}_{i:03d}" for n in (2, 4) for holes in (0.1, 0.5) for i in range(4)
+    ]
+    assert sorted(made[1]) == ["benchmark_wr0.25", "benchmark_wr0.5", "benchmark_wr0.75"]
+    for config, rows in made[1].items():
+        assert [row["sample_id"] for row in rows] == expected
+        assert {f"benchmark_wr{row['requested_wait_ratio']}" for row in rows} == {config}
+        for row in rows:
+            assert f"_hr{row['requested_hole_ratio']}_" in row["sample_id"]
+
+
+def test_all_boards_of_a_size_differ_also_across_configurations(made):
+    grids = [tuple(row["grid"]) for row in every(made)]
+    assert len(grids) == len(set(grids)) == 48
+
+
+def test_each_row_says_what_its_board_is(made):
+    for row in every(made):
+        grid = row["grid"]
+        assert (row["num_agents"], row["size"]) == (2, len(grid))
+        assert row["holes"] == sum(line.count("H") for line in grid)
+        cost, needs_wait = least_sum_of_costs(grid)
+        assert (row["sum_of_costs"], row["needs_wait"]) == (cost, needs_wait)
+        assert row["makespan"] == least_makespan(grid)
+        steps = max(map(len, row["plan"]))
+        plan = [[ACTIONS[a] for a in p] + [0] * (steps - len(p)) for p in row["plan"]]
+        assert check(grid, [list(step) for step in zip(*plan, strict=True)]).sum_of_costs == cost
+
+
+def test_where_boards_exist_a_row_is_what_was_asked_for(made):
+    for rows in made[1].values():
+        for ratio in SMALL.hole_ratios:
+            cell = [r for r in rows if r["size"] == 4 and r["requested_hole_ratio"] == ratio]
+            assert len(cell) == 4
+            waits = sum(row["needs_wait"] for row in cell)
+            assert waits == {0.25: 1, 0.5: 2, 0.75: 3}[cell[0]["requested_wait_ratio"]]
+            for row in cell:
+                assert row["holes"] == row["requested_holes"] == hole_count(4, ratio)
+                assert row["needs_wait"] == row["requested_needs_wait"]
+
+
+def test_where_they_don_t_the_row_stays_and_says_so(made):
+    for config, rows in made[1].items():
+        dense = [r for r in rows if r["size"] == 2 and r["requested_hole_ratio"] == 0.5]
+        assert [(row["requested_holes"], row["holes"]) for row in dense] == [(2, 0)] * 4
+        asked = sum(row["requested_needs_wait"] for row in dense)
+        assert asked == {"benchmark_wr0.25": 1, "benchmark_wr0.5": 2, "benchmark_wr0.75": 3}[config]
+        assert not any(row["needs_wait"] for row in dense)
+    cells = made[2]["cells"]
+    assert (cells["2ag_2x2"]["fewer_holes"], cells["2ag_2x2"]["other_kind"]) == (12, 12)
+    assert (cells["2ag_4x4"]["fewer_holes"], cells["2ag_4x4"]["other_kind"]) == (0, 0)
+
+
+def test_more_boards_than_there_are_is_an_error():
+    greedy = dataclasses.replace(SMALL, hole_ratios=(0.1, 0.5, 0.5))
+    with pytest.raises(DatasetError, match=r"2ag_2x2, hole_ratio 0\.5: 12 of 12 boards"):
+        make_cell(greedy, 2, 2)
+
+
+def test_a_cell_made_alone_is_the_same_as_in_the_whole(made):
+    cell = make_cell(SMALL, 2, 4)
+    for config, rows in cell.rows.items():
+        assert rows == [row for row in made[1][config] if row["size"] == 4]
+
+
+def test_files_are_read_as_published_rows(made):
+    rows = read_published(made[0], config="benchmark_wr0.5")
+    assert [row.sample_id for row in rows] == [r["sample_id"] for r in made[1]["benchmark_wr0.5"]]
+    for row, own in zip(rows, made[1]["benchmark_wr0.5"], strict=True):
+        assert format_grid(row.instance) == own["grid"]
+        assert row.text == own["text"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "counts"),
+    [
+        ("grid", ["S s", "g G"], True),
+        ("sum_of_costs", 99, True),
+        ("makespan", 99, True),
+        ("needs_wait", True, True),
+        ("sample_id", "x", True),
+        ("requested_holes", 1, True),
+        ("plan", [[], []], False),
+        ("text", "", False),
+    ],
+)
+def test_hashes_cover_boards_requests_and_optima_and_not_plans_and_words(
+    made, field, value, counts
+):
+    rows, record = copy.deepcopy(made[1]), made[2]
+    rows["benchmark_wr0.5"][0][field] = value
+    changed = record_of(SMALL, rows, {})
+    assert (changed["sha256"] != record["sha256"]) == counts
+    assert (changed["cells"]["2ag_2x2"]["sha256"] != record["cells"]["2ag_2x2"]["sha256"]) == counts
+    assert changed["cells"]["2ag_4x4"]["sha256"] == record["cells"]["2ag_4x4"]["sha256"]
+    assert bool(differences(changed, record)) == counts
+
+
+def test_differences_name_the_cells(made):
+    record = made[2]
+    assert differences(record, record) == []
+    rows = copy.deepcopy(made[1])
+    del rows["benchmark_wr0.25"][-1]
+    said = differences(record_of(SMALL, rows, {}), record)
+    assert said[0] == "2ag_4x4: rows: got 23, expected 24"
+    assert said[1].startswith("2ag_4x4: sha256: got ")
+    assert differences({}, record)[0] == "version: got None, expected 'small'"
+
+
+def test_a_damaged_file_is_named_with_its_line(made, tmp_path):
+    for path in made[0].iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    path = tmp_path / "benchmark_wr0.5.jsonl"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], lines[1][:-5], *lines[2:]]))
+    with pytest.raises(DatasetError, match=r"benchmark_wr0.5.jsonl:2: not JSON"):
+        read_benchmark(tmp_path, benchmark=SMALL)
+    path.write_text("\n".join([json.dumps({"sample_id": "x"}), *lines[1:]]))
+    with pytest.raises(DatasetError, match=r"benchmark_wr0.5.jsonl:1: the fields num_agents, "):
+        read_benchmark(tmp_path, benchmark=SMALL)
+    path.unlink()
+    with pytest.raises(DatasetError, match=r"benchmark_wr0.5.jsonl: can't be read: No such file"):
+        read_benchmark(tmp_path, benchmark=SMALL)
+
+
+def test_a_version_that_is_not_published_has_no_record():
+    with pytest.raises(DatasetError, match=r"paper_benchmark_small\.json: is not part of this"):
+        committed_record(SMALL)

@@ -1,0 +1,262 @@
+"""Published rows: the board that the prompt is about is found, whatever else the prompt shows."""
+
+import csv
+import json
+import random
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from jaxlake import format_grid
+from jaxlake.datasets import DatasetError, find_board, read_published
+from jaxlake.datasets.published import find_boards
+from tests.oracles import random_grid, read
+
+PUBLISHED = Path(__file__).parent / "data" / "published_rows.jsonl"
+
+LEGEND = """\
+You guide {k} agents over a frozen lake. The map is shown row by row.
+Symbols:
+S s A B C
+are the starts of agents 0 to 4 and
+G g a b c
+their goals; F is frozen and H is a hole. A H must never be entered.
+"""
+EXAMPLE = """\
+For example, on the board
+S F F
+s H G
+F F g
+Agent 0 needs to go from (0, 0) to (1, 2)
+Agent 1 needs to go from (1, 0) to (2, 2)
+a plan is: Agent 0: RIGHT RIGHT DOWN
+"""
+RULES = "No two agents may be in one cell, or trade cells, in the same step. " * 12
+FORMAT = "Answer with one line an agent, such as\nAgent 0: RIGHT, DOWN\nAgent 1: WAIT\n"
+
+
+def tasks(grid):
+    board = read(grid)
+    return "".join(
+        f"Agent {i} needs to go from {start} to {goal}\n"
+        for i, (start, goal) in enumerate(zip(board.starts, board.goals, strict=True))
+    )
+
+
+def prompt(grid, *, sentences=True):
+    agents = len(read(grid).starts)
+    said = tasks(grid) if sentences else ""
+    return "\n".join(
+        [LEGEND.format(k=agents), RULES, EXAMPLE, "Now the task:", *grid, said, FORMAT]
+    )
+
+
+def rows_of(grids):
+    return [
+        {
+            "sample_id": f"{len(read(g).starts)}ag_{len(g)}x{len(g)}_hr0.2_{i:03d}",
+            "num_agents": len(read(g).starts),
+            "text": prompt(g),
+        }
+        for i, g in enumerate(grids)
+    ]
+
+
+@pytest.fixture(scope="module")
+def grids():
+    rng = random.Random(5)
+    shapes = [(size, k) for k in (3, 4, 5) for size in range(max(3, k), 11)]
+    return [random_grid(rng, size, 0.1, k) for size, k in shapes]
+
+
+def test_the_four_known_rows_are_read_and_agree_with_their_own_sentence():
+    rows = read_published(PUBLISHED)
+    known = [json.loads(line) for line in PUBLISHED.read_text().splitlines()]
+    assert [row.sample_id for row in rows] == [f"3ag_3x3_hr0.1_{i:03d}" for i in range(4)]
+    for row, record in zip(rows, known, strict=True):
+        assert format_grid(row.instance) == record["grid"]
+        start, goal = (tuple(row.instance.starts[0]), tuple(row.instance.goals[0]))
+        assert record["first_pair"] == (
+            f"Agent 0 needs to go from ({start[0]}, {start[1]}) to ({goal[0]}, {goal[1]})"
+        )
+        assert (row.num_agents, row.text, row.config) == (3, "", None)
+
+
+def test_the_known_boards_are_found_in_prompts_around_them():
+    for line in PUBLISHED.read_text().splitlines():
+        record = json.loads(line)
+        text = prompt(record["grid"], sentences=False) + record["first_pair"]
+        assert format_grid(find_board(text, num_agents=3)) == record["grid"]
+
+
+def test_the_board_is_found_among_legends_and_examples(grids):
+    for grid in grids:
+        for sentences in (True, False):
+            text = prompt(grid, sentences=sentences)
+            assert 1100 < len(text) < 3200
+            agents = len(read(grid).starts)
+            assert format_grid(find_board(text, num_agents=agents, size=len(grid))) == grid
+            if sentences:
+                assert format_grid(find_board(text)) == grid
+
+
+def test_sentences_decide_between_boards_wherever_they_stand():
+    real = ["S s F", "F g A", "a H G"]
+    decoy = ["S F s", "g F A", "G H a"]
+    for boards in ([real, decoy], [decoy, real]):
+        text = "\n\n".join("\n".join(board) for board in boards)
+        assert format_grid(find_board(f"{text}\n{tasks(real)}")) == real
+        assert format_grid(find_board(f"{tasks(decoy)}{text}")) == decoy
+
+
+def test_without_sentences_the_last_board_counts():
+    text = "S F\nF G\n\nF S\nG F\n\nS G\n"
+    assert format_grid(find_board(text)) == ["F S", "G F"]
+
+
+def test_a_legend_right_above_a_board_is_not_a_part_of_it():
+    grid = ["F G a", "g F F", "S s A"]
+    assert format_grid(find_board("\n".join(["S s A", *grid]))) == grid
+    assert format_grid(find_board("\n".join([*grid, "G g a"]))) == grid
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ["  S F G", "  s H F", "  g F F  "],
+        ["| S F G |", "| s H F |", "| g F F |"],
+        ["['S', 'F', 'G'],", "['s', 'H', 'F'],", "['g', 'F', 'F']"],
+        ["0 S F G", "1 s H F", "2 g F F"],
+        ["Row 0: S F G", "Row 1: s H F", "Row 2: g F F"],
+        ["```", "S F G", "s H F", "g F F", "```"],
+    ],
+)
+def test_what_frames_the_rows_is_passed_over(rows):
+    board = find_board("\n".join(["The map:", *rows, "Plan."]))
+    assert format_grid(board) == ["S F G", "s H F", "g F F"]
+
+
+def test_words_that_are_symbols_are_no_board():
+    text = "A\nF\nS G\nA H F\nS s A B C\nG g a b c\n"
+    assert find_boards(text) == []
+    with pytest.raises(DatasetError, match="no board of 2 agents of side 3 in it; found none"):
+        find_board(text, num_agents=2, size=3)
+    with pytest.raises(DatasetError, match="no board of 3 agents in it; found 2x2 with 1 agents"):
+        find_board("S F\nF G", num_agents=3)
+
+
+def test_rows_are_the_same_from_every_kind_of_file(grids, tmp_path):
+    records = rows_of(grids)
+    folder = tmp_path / "set" / "benchmark_wr0.25"
+    folder.mkdir(parents=True)
+    (folder / "test.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    (tmp_path / "rows.json").write_text(json.dumps(records))
+    with (tmp_path / "rows.csv").open("w", newline="") as file:
+        out = csv.DictWriter(file, ["sample_id", "num_agents", "text"])
+        out.writeheader()
+        out.writerows(records)
+    table = pyarrow.Table.from_pylist(records)
+    pyarrow.parquet.write_table(table, tmp_path / "benchmark_wr0.5.parquet")
+    expected = [(r["sample_id"], r["num_agents"], g) for r, g in zip(records, grids, strict=True)]
+    for source, config in (
+        (tmp_path / "set", "benchmark_wr0.25"),
+        (tmp_path / "rows.json", None),
+        (tmp_path / "rows.csv", None),
+        (tmp_path / "benchmark_wr0.5.parquet", "benchmark_wr0.5"),
+    ):
+        rows = read_published(source)
+        assert [(r.sample_id, r.num_agents, format_grid(r.instance)) for r in rows] == expected
+        assert {r.config for r in rows} == {config}
+        assert rows[0].text == records[0]["text"]
+
+
+def test_a_configuration_picks_its_files_from_a_folder(grids, tmp_path):
+    for number, config in enumerate(("benchmark_wr0.25", "benchmark_wr0.5")):
+        records = rows_of(grids[number : number + 1])
+        (tmp_path / f"{config}.json").write_text(json.dumps(records))
+    (tmp_path / "dataset_infos.json").write_text("{}")
+    assert [row.config for row in read_published(tmp_path)] == [
+        "benchmark_wr0.25",
+        "benchmark_wr0.5",
+    ]
+    (row,) = read_published(tmp_path, config="benchmark_wr0.5")
+    assert format_grid(row.instance) == grids[1]
+    with pytest.raises(DatasetError, match=r"file of the configuration 'benchmark_wr0\.7'"):
+        read_published(tmp_path, config="benchmark_wr0.7")
+
+
+ROW = {"sample_id": "2ag_3x3_hr0.1_007", "num_agents": 2, "text": "S F G\ns H F\ng F F"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"sample_id": None}, "rows.jsonl:2: sample_id: missing"),
+        ({"num_agents": "two"}, "2ag_3x3_hr0.1_007: num_agents: got 'two', 1 to 5"),
+        ({"num_agents": 3}, "num_agents: got 3, the id says 2"),
+        ({"text": ""}, "text: missing, got the fields"),
+        ({"text": 5}, "text: got int, a string is needed"),
+        ({"text": "S F\nF G"}, "no board of 2 agents of side 3 in it; found 2x2 with 1 agents"),
+        ({"text": "", "grid": ["S G", "F F"]}, "the board has 1 agents and side 2, the row says 2"),
+        ({"text": "", "grid": ["S x", "F F"]}, "row 0, column 1: got 'x'"),
+    ],
+)
+def test_a_wrong_row_is_named_with_file_line_and_id(tmp_path, changes, said):
+    lines = [json.dumps(ROW), json.dumps(ROW | changes)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
+    with pytest.raises(DatasetError, match=f"rows.jsonl:2: .*{said}" if said[0] != "r" else said):
+        read_published(tmp_path / "rows.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("rows.jsonl", b"{", "rows.jsonl:1: not JSON"),
+        ("rows.json", b"{}", "rows.json: got dict, a list of rows is needed"),
+        ("rows.jsonl", b"[]", "rows.jsonl:1: got list, an object is needed"),
+        ("rows.txt", b"", "rows.txt: got '.txt', allowed are .jsonl, .json, .csv, .parquet"),
+        ("rows.csv", b"\xff", "rows.csv: not UTF-8: byte 0xff at 0"),
+        ("rows.parquet", b"PAR1", "rows.parquet: can't be read as Parquet"),
+    ],
+)
+def test_a_file_that_is_no_set_of_rows_is_one_clear_message(tmp_path, name, content, said):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DatasetError, match=said):
+        read_published(tmp_path / name)
+
+
+@pytest.fixture
+def offline_hub(tmp_path, monkeypatch):
+    """The hub's own cache with one data set in it, and no network."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    folder = tmp_path / "datasets--someone--lakes"
+    snapshot = folder / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("0" * 40)
+    return snapshot
+
+
+def test_rows_are_read_from_the_hub_s_cache(grids, offline_hub):
+    for number, config in enumerate(("benchmark_wr0.25", "benchmark_wr0.5")):
+        (offline_hub / config).mkdir()
+        records = rows_of(grids[number : number + 1])
+        pyarrow.parquet.write_table(
+            pyarrow.Table.from_pylist(records), offline_hub / config / "test-00000-of-00001.parquet"
+        )
+    rows = read_published("someone/lakes")
+    assert [format_grid(row.instance) for row in rows] == grids[:2]
+    assert [row.config for row in rows] == ["benchmark_wr0.25", "benchmark_wr0.5"]
+    (row,) = read_published("someone/lakes", config="benchmark_wr0.5")
+    assert format_grid(row.instance) == grids[1]
+
+
+@pytest.mark.usefixtures("offline_hub")
+def test_a_name_that_is_neither_a_file_nor_on_the_hub_is_said_to_be_so(tmp_path):
+    with pytest.raises(DatasetError, match="no such file or folder, and not owner/name"):
+        read_published(tmp_path / "missing.jsonl")
+    with pytest.raises(DatasetError, match="nobody/nothing: can't be had from the hub"):
+        read_published("nobody/nothing")

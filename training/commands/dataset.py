@@ -1,0 +1,380 @@
+"""`jaxlake dataset`: sets of boards on disk."""
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from training.commands import Subparsers
+from training.commands.lines import open_output
+from training.errors import UserError
+
+if TYPE_CHECKING:
+    from jaxlake import Instance
+    from jaxlake.datasets import Progress
+    from jaxlake.datasets.manifest import Manifest
+    from jaxlake.datasets.paper_benchmark import Cell
+
+_DESCRIPTION = """\
+Sets of boards on disk: make large ones, make or check the benchmark, look at them, convert them.
+
+exit status: 0 done, 1 boards are missing or differ, 2 something has to be mended first
+"""
+
+_MAKE = """\
+Make distinct, solved boards in NPZ shards with a manifest; see the package jaxlake.datasets.
+
+The knobs take one value, or one for each cell of a mixture: --size 4 6 8 --hole-ratio 0.2. Boards
+are shared out by --data-ratio (equally unless given). A shard is written whole, then the manifest;
+the same command goes on where an interrupted one stopped, and ends with the same files.
+
+exit status: 0 all boards were made, 1 some are missing, 2 something has to be mended first
+"""
+
+_BENCHMARK = """\
+Make the benchmark of the paper's shape (3,150 boards of 3 to 5 agents) and compare its hashes with
+those that this package holds. DIR gets benchmark_wr0.25.jsonl, ..._wr0.5, ..._wr0.75, and
+paper_benchmark_v1.json with the hashes.
+
+exit status: 0 the hashes agree, 1 they differ, 2 something has to be mended first
+"""
+
+_INFO = """\
+Show what a set of shards was asked to be, and what it is so far.
+
+exit status: 0 shown, 2 it is no set, or --verify found a damaged one
+"""
+
+_CONVERT = """\
+Convert boards between formats.
+
+SOURCE  a folder of shards; a MovingAI .scen file with --map and --agents; rows in the published
+        format (.jsonl, .json, .csv, .parquet, a folder of these, or owner/name on the hub)
+TARGET  FILE.jsonl: {"id", "grid"} lines for `jaxlake solve`; any other name: a folder, which gets
+        a MovingAI .map and .scen for each board
+
+exit status: 0 written, 2 something has to be mended first
+"""
+
+_SECONDS_ON_TERMINAL = 0.5
+_SECONDS_IN_LOG = 30.0
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command to those of `jaxlake`."""
+    parser = subparsers.add_parser(
+        "dataset",
+        help="make, check, show and convert sets of boards",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def add(
+        name: str, summary: str, description: str, run: Callable[[argparse.Namespace], int]
+    ) -> argparse.ArgumentParser:
+        action = actions.add_parser(
+            name,
+            help=summary,
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        action.set_defaults(run=run)
+        return action
+
+    _add_make(add("make", "make a large set in shards", _MAKE, _make))
+    benchmark = add("benchmark", "make or check the benchmark", _BENCHMARK, _benchmark)
+    benchmark.add_argument("directory", metavar="DIR", type=Path, help="where to")
+    benchmark.add_argument(
+        "--check", action="store_true", help="make nothing: check the files that are in DIR"
+    )
+    info = add("info", "show a set of shards", _INFO, _info)
+    info.add_argument("directory", metavar="DIR", type=Path, help="a set of shards")
+    info.add_argument("--verify", action="store_true", help="read every shard, compare its hashes")
+    convert = add("convert", "convert boards between formats", _CONVERT, _convert)
+    convert.add_argument("source", metavar="SOURCE", help="shards, MovingAI or published rows")
+    convert.add_argument("target", metavar="TARGET", type=Path, help="FILE.jsonl, or a folder")
+    convert.add_argument("--map", metavar="FILE", type=Path, help="the map of a .scen file")
+    convert.add_argument(
+        "--agents", metavar="K", type=int, help="a board for every K rows of a .scen file"
+    )
+    convert.add_argument("--config", metavar="NAME", help="benchmark_wr... of published rows")
+
+
+def _add_make(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", metavar="DIR", type=Path, help="a new folder, or to go on in")
+    for name, kind, help_text in (
+        ("size", int, "sides of the boards, 2 to 32"),
+        ("agents", int, "agents on a board, 2 to 5"),
+        ("hole-ratio", float, "shares of all cells, 0 to 1"),
+        ("wait-ratio", float, "shares of the boards that need a wait, 0 to 1"),
+    ):
+        parser.add_argument(
+            f"--{name}", metavar="X", type=kind, nargs="+", required=True, help=help_text
+        )
+    parser.add_argument(
+        "--data-ratio", metavar="X", type=float, nargs="+", default=[1.0], help="weights of cells"
+    )
+    parser.add_argument("--count", metavar="C", type=int, required=True, help="boards in all")
+    parser.add_argument(
+        "--seed", metavar="S", type=int, required=True, help="0 to 2**32 - 1; it decides the boards"
+    )
+    parser.add_argument(
+        "--shard-size", metavar="B", type=int, default=4096, help="boards a file (default: 4,096)"
+    )
+    parser.add_argument(
+        "--max-candidates",
+        metavar="M",
+        type=int,
+        default=1 << 18,
+        help="boards to draw for one cell in one shard before giving up (default: 262,144)",
+    )
+    parser.add_argument(
+        "--max-size", metavar="N", type=int, help="padding (default: the largest size)"
+    )
+    parser.add_argument(
+        "--max-agents", metavar="K", type=int, help="padding (default: the most agents)"
+    )
+
+
+def _make(args: argparse.Namespace) -> int:
+    if not 0 <= args.seed < 1 << 32:
+        raise UserError(f"--seed: got {args.seed}, 0 to {2**32 - 1} are allowed")
+
+    import jax
+
+    from jaxlake.datasets import DatasetError, write_shards
+    from jaxlake.generator import infeasibility, lake_params
+
+    try:
+        params = lake_params(
+            args.size, args.hole_ratio, args.wait_ratio, args.agents, args.data_ratio
+        )
+        for size, ratio, agents in zip(
+            params.size.tolist(),
+            params.hole_ratio.tolist(),
+            params.num_agents.tolist(),
+            strict=True,
+        ):
+            reason = infeasibility(size, ratio, agents)
+            if reason is not None:
+                raise UserError(reason)
+        manifest = write_shards(
+            args.directory,
+            jax.random.key(args.seed, impl="threefry2x32"),
+            params,
+            args.count,
+            shard_size=args.shard_size,
+            max_size=args.max_size or max(args.size),
+            max_agents=args.max_agents or max(args.agents),
+            max_candidates=args.max_candidates,
+            progress=_progress_line(),
+        )
+    except (DatasetError, ValueError) as error:
+        raise UserError(str(error)) from None
+    print(f"{args.directory}: {manifest.rows:,} boards in {manifest.num_shards} shards")
+    missing = manifest.request.count - manifest.rows
+    for cell in manifest.cells:
+        if cell["shortfall_wait"] or cell["shortfall_no_wait"]:
+            print(f"jaxlake: {_missing(cell)}", file=sys.stderr)
+    return 1 if missing else 0
+
+
+def _missing(cell: dict[str, float]) -> str:
+    size = cell["size"]
+    return (
+        f"{size}x{size}, {cell['num_agents']} agents, hole_ratio {cell['hole_ratio']:g}, "
+        f"wait_ratio {cell['wait_ratio']:g}: {cell['shortfall_wait']} boards that need a wait and "
+        f"{cell['shortfall_no_wait']} that need none are missing after {cell['candidates']} "
+        "candidates"
+    )
+
+
+def _progress_line() -> Callable[["Progress"], None]:
+    """Say on stderr how far the set is: at once on a terminal, rarely in a log."""
+    terminal = sys.stderr.isatty()
+    pause = _SECONDS_ON_TERMINAL if terminal else _SECONDS_IN_LOG
+    start = last = time.monotonic()
+    resumed: int | None = None
+
+    def report(progress: "Progress") -> None:
+        nonlocal last, resumed
+        now = time.monotonic()
+        if resumed is None:
+            resumed = progress.handled
+            if resumed:
+                print(f"jaxlake: going on after {progress.rows:,} boards", file=sys.stderr)
+            return
+        if now - last < pause and progress.shards < progress.num_shards:
+            return
+        last = now
+        rate = (progress.handled - resumed) / max(now - start, 1e-9)
+        left = (progress.count - progress.handled) / rate if rate else 0.0
+        text = (
+            f"{progress.handled:,} of {progress.count:,} boards, shard {progress.shards} of "
+            f"{progress.num_shards}, {rate:,.0f}/s, {_duration(left)} left"
+        )
+        before, after = ("\r\x1b[K", "") if terminal else ("", "\n")
+        if terminal and progress.shards == progress.num_shards:
+            after = "\n"
+        print(before + text, end=after, file=sys.stderr, flush=True)
+
+    return report
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}"
+
+
+def _benchmark(args: argparse.Namespace) -> int:
+    from jaxlake.datasets import DatasetError
+    from jaxlake.datasets.paper_benchmark import (
+        V1,
+        committed_record,
+        differences,
+        read_benchmark,
+        record_of,
+        write_benchmark,
+    )
+    from training.language.prompts import render
+
+    def report(cell: "Cell", done: int, of: int) -> None:
+        spent = f"{cell.counters['candidates']:,} candidates, {cell.counters['unknown']} unknown"
+        print(f"jaxlake: {cell.name} ({done} of {of}): {spent}", file=sys.stderr, flush=True)
+
+    try:
+        if args.check:
+            rows, beside = read_benchmark(args.directory)
+            unknown = {name: cell["unknown"] for name, cell in beside["cells"].items()}
+            record = record_of(V1, rows, unknown)
+        else:
+            record = write_benchmark(
+                args.directory, text=lambda board: render(board, "full"), progress=report
+            )
+        print(f"{args.directory}: {record['rows']:,} boards, SHA-256 {record['sha256']}")
+        differing = differences(record, committed_record())
+    except DatasetError as error:
+        raise UserError(str(error)) from None
+    for line in differing:
+        print(f"jaxlake: {line}", file=sys.stderr)
+    print("they differ from" if differing else "they are", f"the published {record['version']}")
+    return 1 if differing else 0
+
+
+def _info(args: argparse.Namespace) -> int:
+    from jaxlake.datasets import DatasetError, read_manifest, read_shards
+
+    try:
+        manifest = read_manifest(args.directory)
+        _print_manifest(manifest)
+        if args.verify:
+            shards = sum(1 for _ in read_shards(args.directory))
+            print(f"verified {shards} shards")
+    except DatasetError as error:
+        raise UserError(str(error)) from None
+    return 0
+
+
+def _print_manifest(manifest: "Manifest") -> None:
+    request = manifest.request
+    state = "complete" if manifest.complete else "incomplete"
+    print(
+        f"{state}: {manifest.rows:,} of {request.count:,} boards in {len(manifest.shards)} of "
+        f"{manifest.num_shards} shards, padded to {request.max_size}x{request.max_size} and "
+        f"{request.max_agents} agents, made by jaxlake {manifest.jaxlake}"
+    )
+    columns = ("size", "agents", "holes", "waits", "made", "missing", "candidates", "unknown")
+    print("".join(f"{name:>12}" for name in columns))
+    for cell in manifest.cells:
+        made = cell["made_wait"] + cell["made_no_wait"]
+        missing = cell["shortfall_wait"] + cell["shortfall_no_wait"]
+        values = (
+            f"{cell['size']}",
+            f"{cell['num_agents']}",
+            f"{cell['hole_ratio']:g}",
+            f"{cell['made_wait']:,}",
+            f"{made:,}",
+            f"{missing:,}",
+            f"{cell['candidates']:,}",
+            f"{cell['unknown']:,}",
+        )
+        print("".join(f"{value:>12}" for value in values))
+
+
+def _convert(args: argparse.Namespace) -> int:
+    from jaxlake import GridError
+    from jaxlake.datasets import DatasetError
+
+    try:
+        if args.target.suffix == ".jsonl":
+            count = _write_lines(args.target, _boards(args))
+        else:
+            count = _write_movingai(args.target, _boards(args))
+    except (DatasetError, GridError) as error:
+        raise UserError(str(error)) from None
+    except ModuleNotFoundError as error:
+        # The reader's own message names the extra that it needs.
+        if error.name in ("huggingface_hub", "pyarrow"):
+            raise UserError(str(error)) from None
+        raise
+    print(f"{args.target}: {count:,} boards")
+    return 0
+
+
+def _boards(args: argparse.Namespace) -> Iterator[tuple[str, "Instance"]]:
+    """(id, board) of every board of the source."""
+    import jax
+
+    from jaxlake.datasets import instance_from, read_map, read_published, read_scen, read_shards
+    from jaxlake.datasets.manifest import FILE_NAME
+
+    source = Path(args.source)
+    if source.suffix == ".scen":
+        if args.map is None or args.agents is None:
+            raise UserError(f"{source}: --map and --agents are needed for a .scen file")
+        grid_map, scenarios, K = read_map(args.map), read_scen(source), args.agents
+        if not 1 <= K <= len(scenarios):
+            raise UserError(f"--agents: got {K}, {source} has {len(scenarios)} rows")
+        for number in range(len(scenarios) // K):
+            tasks = scenarios[number * K : (number + 1) * K]
+            yield f"{source.stem}-{number:05d}", instance_from(grid_map, tasks, K)
+    elif (source / FILE_NAME).exists():
+        number = 0
+        for instances, _ in read_shards(source):
+            for row in range(len(instances.size)):
+                yield f"{number:08d}", jax.tree.map(lambda leaf, row=row: leaf[row], instances)
+                number += 1
+    else:
+        for published in read_published(args.source, config=args.config):
+            config, name = published.config, published.sample_id
+            yield name if config is None else f"{config}_{name}", published.instance
+
+
+def _write_lines(target: Path, boards: Iterator[tuple[str, "Instance"]]) -> int:
+    from jaxlake import format_grid
+
+    count = 0
+    with open_output(str(target)) as out:
+        for name, board in boards:
+            out.write(json.dumps({"id": name, "grid": format_grid(board)}) + "\n")
+            count += 1
+    return count
+
+
+def _write_movingai(target: Path, boards: Iterator[tuple[str, "Instance"]]) -> int:
+    from jaxlake.datasets import map_of, scenarios_of, write_map, write_scen
+
+    target.mkdir(parents=True, exist_ok=True)
+    count = 0
+    for given, board in boards:
+        name = re.sub(r"[^\w.-]", "_", given)
+        write_map(target / f"{name}.map", map_of(board))
+        write_scen(target / f"{name}.scen", scenarios_of(board, f"{name}.map"))
+        count += 1
+    return count
