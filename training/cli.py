@@ -5,7 +5,17 @@ import os
 import sys
 from collections.abc import Sequence
 
-from training.commands import check, evaluate, generate, report, run, solve
+from training.commands import (
+    bench,
+    check,
+    dataset,
+    evaluate,
+    feasibility,
+    generate,
+    report,
+    run,
+    solve,
+)
 from training.errors import UserError
 
 _DESCRIPTION = """\
@@ -73,7 +83,7 @@ def _abandon_output() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="jaxlake", description=_DESCRIPTION)
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (run, evaluate, report, solve, check, generate):
+    for command in (run, evaluate, report, solve, check, generate, feasibility, dataset, bench):
         command.add_parser(subparsers)
     return parser
 

@@ -11,7 +11,17 @@ import pytest
 from training.boards import check_lines, solve_lines
 from training.cli import main
 
-COMMANDS = ("run", "evaluate", "report", "solve", "check", "generate")
+COMMANDS = (
+    "run",
+    "evaluate",
+    "report",
+    "solve",
+    "check",
+    "generate",
+    "feasibility",
+    "dataset",
+    "bench",
+)
 GRID = ["S F G", "s H F", "g F F"]
 BOARD = {"id": "b", "grid": GRID}
 GENERATE = {"--size": 4, "--hole-ratio": 0.2, "--wait-ratio": 0.5, "--count": 7, "--seed": 3}
@@ -191,8 +201,8 @@ def test_boards_that_could_not_be_made_are_told_with_status_1(capsys):
             {"size": 3, "hole_ratio": 0.5, "agents": 3},
             "a 3x3 board with hole_ratio 0.5 has 4 holes and 5 free cells, but 3 agents need 6",
         ),
-        ({"agents": 3}, "--agents: got 3, exact generation is for 2 agents today"),
-        ({"agents": 6}, "--agents: got 6, 1 to 5 are allowed"),
+        ({"agents": 1}, "--agents: got 1, 2 to 5 are allowed"),
+        ({"agents": 6}, "--agents: got 6, 2 to 5 are allowed"),
         ({"size": 11}, "--size: got 11, 2 to 10 are allowed"),
         ({"hole_ratio": 1.5}, "--hole-ratio: got 1.5, 0 to 1 are allowed"),
         ({"wait_ratio": "nan"}, "--wait-ratio: got nan, 0 to 1 are allowed"),
@@ -206,6 +216,21 @@ def test_a_request_that_cannot_be_met_is_refused_with_its_reason(changes, said, 
     assert captured.out == ""
     assert said in captured.err
     assert len(captured.err.splitlines()) == 1
+
+
+def test_the_feasibility_map_is_printed_and_written(tmp_path, capsys):
+    grid = ["--sizes", "2", "3", "--hole-ratios", "0.3", "--wait-ratios", "0.5"]
+    files = [tmp_path / name for name in ("map.json", "map.svg")]
+    options = ["--candidates", "128", "--json", str(files[0]), "--svg", str(files[1])]
+    assert main(["feasibility", *grid, *options]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    rows = json.loads(files[0].read_text())
+    assert len(printed) == len(rows) + 1 == 3
+    assert rows[0]["problem"] in printed[1]
+    assert rows[1]["acceptance"] > 0
+    assert files[1].read_text().startswith("<svg")
+    assert main(["feasibility", "--sizes", "1"]) == 2
+    assert "sizes: got 1, 2 to 32 are allowed" in capsys.readouterr().err
 
 
 def test_a_pipe_is_answered_without_loading_any_learning_library():

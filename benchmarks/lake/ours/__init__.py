@@ -1,0 +1,1 @@
+"""The lake's side of a comparison, a file each."""

@@ -1,0 +1,82 @@
+"""The lake's environment under `vmap`, with auto-reset."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import jaxlake
+from benchmarks.lake.ours.solving import read_boards
+from benchmarks.lake.protocol import serve
+from benchmarks.lake.stepping import Stepping
+from jaxlake.environment.conflicts import ConflictPolicy
+from jaxlake.environment.environment import LakeEnvironment
+from jaxlake.environment.observations import AgentCentred, Compact, Observation, Symbols
+from jaxlake.environment.params import EnvParams, env_params
+
+# As far as POGEMA's agents see by default.
+_OBSERVATIONS: dict[str, Observation] = {
+    "compact": Compact(),
+    "symbols": Symbols(),
+    "agent_centred": AgentCentred(radius=5),
+}
+
+
+class _Contest:
+    """The compiled environment; episodes start on boards drawn from those of a file."""
+
+    def prepare(
+        self,
+        boards: str,
+        conflict: str,
+        observation: str,
+        environments: int,
+        steps: int,
+        episode_steps: int,
+        devices: int | None,
+    ) -> dict[str, Any]:
+        """Make and compile it."""
+        environment = LakeEnvironment(
+            conflict=ConflictPolicy(conflict), observation=_OBSERVATIONS[observation]
+        )
+        instances = read_boards(boards)
+        params = env_params(instances, max_steps=episode_steps)
+
+        def reset(keys: jax.Array) -> Any:
+            _, states = jax.vmap(environment.reset, (0, None))(keys, params)
+            started = jax.random.randint(jax.random.key(2), keys.shape, 0, episode_steps, jnp.int32)
+            return replace(states, time=started)
+
+        def step(
+            keys: jax.Array, states: Any, actions: jax.Array, params: EnvParams
+        ) -> tuple[Any, Any, jax.Array]:
+            observations, states, *rest = jax.vmap(environment.step, (0, 0, 0, None))(
+                keys, states, actions.astype(jnp.int8), params
+            )
+            return states, (observations, *rest), rest[1] | rest[2]
+
+        self._stepping = Stepping(
+            reset,
+            step,
+            params=params,
+            num_actions=len(jaxlake.Action),
+            action_shape=instances.agent_mask.shape[1:],
+            environments=environments,
+            steps=steps,
+            devices=devices,
+        )
+        return self._stepping.prepared()
+
+    def measure(self, seconds: float) -> dict[str, Any]:
+        """See `Stepping.measure`."""
+        return self._stepping.measure(seconds)
+
+    def finish(self) -> dict[str, Any]:
+        """See `Stepping.finish`."""
+        return self._stepping.finish()
+
+
+if __name__ == "__main__":
+    contest = _Contest()
+    serve({"prepare": contest.prepare, "measure": contest.measure, "finish": contest.finish})

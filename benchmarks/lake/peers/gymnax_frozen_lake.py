@@ -1,0 +1,59 @@
+"""gymnax's FrozenLake (JAX): one agent on a fixed map, auto-reset in every step."""
+
+from importlib.metadata import version
+from typing import Any
+
+import gymnax
+import jax
+
+from benchmarks.lake.protocol import serve
+from benchmarks.lake.stepping import Stepping
+
+
+class _Contest:
+    """The environment under `vmap`; slippery, as it is by default, or not."""
+
+    def prepare(
+        self, slippery: bool, environments: int, steps: int, devices: int | None
+    ) -> dict[str, Any]:
+        """Make and compile it."""
+        environment, params = gymnax.make("FrozenLake-misc", map_name="8x8", is_slippery=slippery)
+
+        def reset(keys: jax.Array) -> Any:
+            _, states = jax.vmap(environment.reset, (0, None))(keys, params)
+            limit = params.max_steps_in_episode
+            started = jax.random.randint(jax.random.key(2), keys.shape, 0, limit, "int32")
+            return states.replace(time=started)
+
+        def step(
+            keys: jax.Array, states: Any, actions: jax.Array, params: Any
+        ) -> tuple[Any, Any, jax.Array]:
+            observations, states, *rest = jax.vmap(environment.step, (0, 0, 0, None))(
+                keys, states, actions, params
+            )
+            return states, (observations, *rest), rest[1] | rest[2]
+
+        self._stepping = Stepping(
+            reset,
+            step,
+            params=params,
+            num_actions=4,
+            action_shape=(),
+            environments=environments,
+            steps=steps,
+            devices=devices,
+        )
+        return {"version": version("gymnax"), **self._stepping.prepared()}
+
+    def measure(self, seconds: float) -> dict[str, Any]:
+        """See `Stepping.measure`."""
+        return self._stepping.measure(seconds)
+
+    def finish(self) -> dict[str, Any]:
+        """See `Stepping.finish`."""
+        return self._stepping.finish()
+
+
+if __name__ == "__main__":
+    contest = _Contest()
+    serve({"prepare": contest.prepare, "measure": contest.measure, "finish": contest.finish})

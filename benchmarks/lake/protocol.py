@@ -1,0 +1,161 @@
+"""Questions and answers, a JSON line each, between the benchmark and its worker processes.
+
+Every contestant runs in a process of its own: it may need other versions of the same libraries, its
+peak memory can be told apart, and while one of them is measured the others wait for input.
+Standard library only: peers' environments run this file too.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+Handlers = Mapping[str, Callable[..., dict[str, Any]]]
+
+
+class WorkerError(RuntimeError):
+    """A worker raised, died, or took too long; the message says which and why."""
+
+
+class Worker:
+    """A worker process; use it as a context manager.
+
+    Args:
+        python: the interpreter of the environment to run in.
+        module: the module to run, which calls `serve`.
+        environment: added to this process's environment.
+    """
+
+    def __init__(self, python: Path, module: str, environment: Mapping[str, str]) -> None:
+        self._name = module
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed in __exit__)
+        # A pipe of its own: what libraries print must not come between the answers.
+        reading, writing = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [str(python), "-m", module, str(writing)],
+                cwd=ROOT,
+                env={**os.environ, **environment},
+                stdin=subprocess.PIPE,
+                stdout=self._log,
+                stderr=self._log,
+                pass_fds=(writing,),
+                text=True,
+            )
+        finally:
+            os.close(writing)
+        self._answers = os.fdopen(reading)
+        assert self._process.stdin is not None
+        self._questions = self._process.stdin
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._questions.close()
+            self._process.wait(timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            self._process.kill()
+            self._process.wait()
+        self._answers.close()
+        self._log.close()
+
+    def ask(self, question: str, timeout: float, **fields: Any) -> dict[str, Any]:
+        """Ask one question and wait for its answer.
+
+        Raises:
+            WorkerError: the worker raised, died, or did not answer within `timeout` seconds.
+        """
+        late = threading.Event()
+
+        def give_up() -> None:
+            late.set()
+            self._process.kill()
+
+        timer = threading.Timer(timeout, give_up)
+        timer.start()
+        try:
+            self._questions.write(json.dumps({"question": question, **fields}) + "\n")
+            self._questions.flush()
+            line = self._answers.readline()
+        except BrokenPipeError:
+            line = ""
+        finally:
+            timer.cancel()
+        if late.is_set():
+            raise WorkerError(f"{self._name}: no answer to {question!r} within {timeout:g} s")
+        if not line:
+            status = self._process.wait()
+            self._log.seek(0)
+            told = " | ".join(self._log.read().strip().splitlines()[-3:])
+            raise WorkerError(f"{self._name}: ended with status {status}: {told}")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise WorkerError(f"{self._name}: {answer['error']}")
+        return answer
+
+
+def serve(handlers: Handlers) -> None:
+    """Answer questions from the standard input until it ends; what a worker's module calls.
+
+    A handler gets the question's fields as keyword arguments. What it raises is answered as
+    `{"error": ...}`. Answers go to the pipe whose number is the process's only argument.
+    """
+    answers = os.fdopen(int(sys.argv[1]), "w")
+    for line in sys.stdin:
+        fields = json.loads(line)
+        try:
+            answer = handlers[fields.pop("question")](**fields)
+        except Exception as error:
+            traceback.print_exc()
+            first = (str(error).strip().splitlines() or [""])[0]
+            answer = {"error": f"{type(error).__name__}: {first}"}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def repeat(call: Callable[[], float], seconds: float) -> dict[str, float]:
+    """Call again and again until `seconds` have passed, at least once.
+
+    Args:
+        call: does work to its end and returns how many units it did.
+
+    Returns:
+        `units` done and the `seconds` that they took, by a monotonic clock.
+    """
+    units = 0.0
+    start = time.perf_counter()
+    while True:
+        units += call()
+        passed = time.perf_counter() - start
+        if passed >= seconds:
+            return {"units": units, "seconds": passed}
+
+
+def peak_memory() -> int:
+    """Largest resident size of this process so far, in bytes."""
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return size if sys.platform == "darwin" else size * 1024
