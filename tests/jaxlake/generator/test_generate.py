@@ -250,6 +250,31 @@ def test_a_set_takes_as_many_candidates_as_its_acceptance_rate_foretells(made):
     assert BOARDS / rate / 2 < int(seen.candidates[0]) < BOARDS / rate * 2
 
 
+@pytest.mark.slow
+def test_cells_may_differ_in_their_agents():
+    params = lake_params([4, 4, 3], [0.2, 0.1, 0.3], [0.5, 0.25, 0.5], [2, 3, 3])
+    made = generate(
+        jax.random.key(0),
+        params,
+        24,
+        max_size=4,
+        max_agents=3,
+        horizon=16,
+        batch_size=64,
+        max_candidates=2000,
+    )
+    assert made.filled.all()
+    for cell, instance, solution in _boards(made):
+        grid = jaxlake.format_grid(instance)
+        assert len(oracles.read(grid).starts) == int(params.num_agents[cell])
+        cost, needs_wait = oracles.least_sum_of_costs(grid)
+        assert (solution.sum_of_costs, solution.needs_wait) == (cost, needs_wait)
+        plan = solution.plan[:, : int(params.num_agents[cell])]
+        assert oracles.check(grid, plan.tolist()).sum_of_costs == cost
+    waits = np.bincount(made.cell[made.solutions.needs_wait], minlength=3)
+    assert (waits == made.requested_wait).all()
+
+
 def test_several_devices_give_the_same_set(made, tmp_path):
     program = """
 import json, sys

@@ -87,7 +87,7 @@ def _square_with_corridor(order: str) -> list[str]:
 
 
 def test_tight_boards_are_proved_unsolvable_exactly_where_no_joint_plan_exists():
-    grids = _tight_grids(0, 200, (2, 3, 3, 4)) + _tight_grids(1, 4, (5,))
+    grids = _tight_grids(0, 200, (2, 3, 3, 4)) + _tight_grids(1, 2, (5,))
     unsolvable = np.array([not _solvable(grid) for grid in grids])
     assert (_proved(grids) == unsolvable).all()
     by_agents = {
