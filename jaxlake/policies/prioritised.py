@@ -11,7 +11,7 @@ from jaxlake.policies.replay import ReplayPolicy
 from jaxlake.solver import DEFAULT_HORIZON
 from jaxlake.solver.bitboard import number, pack
 from jaxlake.solver.prioritised import plan_in_order
-from jaxlake.solver.space_time import NOBODY, plan_of
+from jaxlake.solver.space_time import NOBODY, plan_of, scratch
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ def _planned(horizon: int) -> Any:
 def _plan_batch(instances: Instance, orders: jax.Array, horizon: int) -> jax.Array:
     """Plans int8 (B, horizon, K) of boards (B, ...) whose agents plan in the orders int (B, K)."""
     free = pack(~instances.holes)
+    rows, boards = free.shape
     mask = instances.agent_mask
 
     def ranked(places: jax.Array) -> jax.Array:
@@ -71,8 +72,8 @@ def _plan_batch(instances: Instance, orders: jax.Array, horizon: int) -> jax.Arr
 
     starts, goals = ranked(instances.starts), ranked(instances.goals)
     latest = jnp.full(starts.shape, horizon, jnp.int16)
-    layers = jnp.zeros((horizon + 1, *free.shape), free.dtype)
-    plans, _ = plan_in_order(free, starts, goals, latest, layers)
+    memory = scratch(horizon, rows, boards, levels=1)
+    plans, _ = plan_in_order(free, starts, goals, latest, memory)
     by_rank = jnp.moveaxis(plan_of(plans.paths), -1, 0)
     ranks = jnp.argsort(orders, axis=1)
     return jnp.take_along_axis(by_rank, ranks[:, :, None], axis=1).swapaxes(1, 2)

@@ -5,6 +5,7 @@ instruction serves many of them and a move is a shift or a change of row. A sing
 number, r * 64 + c, so that no move from a board of up to 32 columns wraps.
 """
 
+from functools import reduce
 from typing import NamedTuple
 
 import jax
@@ -47,40 +48,66 @@ def single(cells: jax.Array, rows: int, where: jax.Array | bool = True) -> jax.A
     return jnp.where(np.arange(rows, dtype=np.int16)[:, None] == cells >> 6, bits, word(0))
 
 
-def holds(board: jax.Array, cells: jax.Array) -> jax.Array:
-    """bool (B,): whether cell b, int16 (B,), is in set b, words (R, B); False off the rows."""
-    rows = cells >> 6
-    inside = (cells >= 0) & (rows < board.shape[0])
-    words = board[jnp.where(inside, rows, 0), jnp.arange(cells.shape[0])]
-    return inside & ((words >> (cells & 63).astype(board.dtype)) & 1 != 0)
+def line_and_bit(cells: jax.Array, rows: int) -> tuple[jax.Array, jax.Array]:
+    """int16 (...) cells to words (...): the row, and the bit in it; none for a negative number."""
+    word = word_type(rows)
+    bits = jnp.where(cells >= 0, word(1) << (cells & 63).astype(word), word(0))
+    return (cells >> 6).astype(word), bits
+
+
+def marks(lines: jax.Array, bits: jax.Array, rows: int, where: jax.Array) -> jax.Array:
+    """The cells of K agents, words (K, T, B) each, as sets: words (T, R, B).
+
+    Only of agents for which `where`, bool (K, B), is True.
+    """
+    number = np.arange(rows, dtype=bits.dtype)[:, None]
+    none = jnp.zeros((), bits.dtype)
+    boards = (
+        jnp.where((number == line[:, None]) & mine, bit[:, None], none)
+        for line, bit, mine in zip(lines, bits, where, strict=True)
+    )
+    return reduce(jnp.bitwise_or, boards)
+
+
+def contains(board: jax.Array, axis: int = -2) -> jax.Array:
+    """Words (..., R, B) to bool (..., B): whether there is any cell."""
+    zero = np.zeros((), board.dtype)
+    return jax.lax.reduce(board, zero, jax.lax.bitwise_or, (axis % board.ndim,)) != 0
+
+
+def only_cell(board: jax.Array) -> jax.Array:
+    """Words (..., R, B) with one cell each to its number, int16 (..., B)."""
+    zero = np.zeros((), board.dtype)
+    axis = board.ndim - 2
+    bit = jax.lax.reduce(board, zero, jax.lax.bitwise_or, (axis,))
+    numbers = np.arange(board.shape[-2], dtype=board.dtype)[:, None]
+    row = jnp.max(jnp.where(board != 0, numbers, zero), axis=axis)
+    column = jax.lax.population_count(bit - jnp.ones((), board.dtype))
+    return (row.astype(jnp.int16) << 6) + column.astype(jnp.int16)
 
 
 class Edges(NamedTuple):
-    """Sets of edges of the grid, both directions at once: words (R, B)."""
+    """Sets of moves, words (..., R, B): a move is the bit of the upper or left cell of its two."""
 
-    across: jax.Array  # between (r, c) and (r, c + 1), at (r, c)
-    along: jax.Array  # between (r, c) and (r + 1, c), at (r, c)
-
-
-def edge_between(here: jax.Array, there: jax.Array, rows: int) -> Edges:
-    """The edge between two neighbouring cells, int16 (B,) each; none where they are the same."""
-    lower = jnp.minimum(here, there)
-    apart = jnp.maximum(here, there) - lower
-    return Edges(single(lower, rows, apart == 1), single(lower, rows, apart == PITCH))
+    right: jax.Array  # from (r, c) to (r, c + 1)
+    left: jax.Array  # from (r, c + 1) to (r, c)
+    down: jax.Array  # from (r, c) to (r + 1, c)
+    up: jax.Array  # from (r + 1, c) to (r, c)
 
 
 def dilate(board: jax.Array, closed: Edges | None = None) -> jax.Array:
-    """Where one move leads, WAIT excepted, around closed edges; not masked by holes.
+    """Where one move leads, WAIT excepted, but for closed ones; not masked by holes.
 
     Leading axes of `board`, words (..., R, B), are sets of their own.
     """
-    open_across = board if closed is None else board & ~closed.across
-    open_along = board if closed is None else board & ~closed.along
     edge = jnp.zeros_like(board[..., :1, :])
     above = jnp.concatenate([board[..., 1:, :], edge], axis=-2)
     west = board >> 1
+    rightwards, downwards = board, board
     if closed is not None:
-        above &= ~closed.along
-        west &= ~closed.across
-    below = jnp.concatenate([edge, open_along[..., :-1, :]], axis=-2)
-    return above | below | west | (open_across << 1)
+        above &= ~closed.up
+        west &= ~closed.left
+        rightwards &= ~closed.right
+        downwards &= ~closed.down
+    below = jnp.concatenate([edge, downwards[..., :-1, :]], axis=-2)
+    return above | below | west | (rightwards << 1)

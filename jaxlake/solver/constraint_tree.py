@@ -14,7 +14,6 @@ Every lane holds one query and is at its own node; in each step every lane repla
 that has its answer takes the next query, so that none waits for the slowest.
 """
 
-from collections.abc import Callable
 from itertools import combinations
 from typing import NamedTuple
 
@@ -22,16 +21,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.dynamics import Action
-from jaxlake.solver.bitboard import PITCH, dilate, holds, single, word_type
-from jaxlake.solver.space_time import NEVER, NOBODY, Closed, occupied, reach, swaps, trace
+from jaxlake.solver.bitboard import PITCH, line_and_bit, marks, single, word_type
+from jaxlake.solver.hold import hold
+from jaxlake.solver.space_time import (
+    NEVER,
+    NOBODY,
+    Closed,
+    Scratch,
+    Track,
+    occupied,
+    reach,
+    scratch,
+    trace,
+    track_of,
+)
 
 MAX_DEPTH = 64
 """Constraints on one branch; a query that needs more gives up."""
 
 _NARROW = 1 << 14
 _NONE, _VERTEX, _SWAP, _TARGET = range(4)
-_LIKES = (Action.UP, Action.DOWN, Action.LEFT, Action.RIGHT, Action.WAIT)
 
 
 class Queries(NamedTuple):
@@ -75,34 +84,49 @@ def matching_bound(costs: jax.Array, pair_costs: jax.Array) -> jax.Array:
     """
     pairs = pairs_of(costs.shape[0])
     gains = [jnp.maximum(pair_costs[p] - costs[i] - costs[j], 0) for p, (i, j) in enumerate(pairs)]
-    best = jnp.zeros(costs.shape[1:], jnp.int16)
-    for p, first in enumerate(pairs):
-        best = jnp.maximum(best, gains[p])
-        for q in range(p):
-            if not set(first) & set(pairs[q]):
-                best = jnp.maximum(best, gains[p] + gains[q])
+    both = [
+        gains[p] + gains[q]
+        for p, first in enumerate(pairs)
+        for q in range(p)
+        if not set(first) & set(pairs[q])
+    ]
+    best = jnp.max(jnp.stack([*gains, *both]), axis=0)
     return jnp.sum(costs, axis=0, dtype=jnp.int16) + best
 
 
 class _Conflict(NamedTuple):
-    """Two agents that can't both do what they do: vertex, swapping or target."""
+    """Two agents that can't both do what they do: vertex, swapping or target. int16 (B,) each."""
 
-    agents: jax.Array  # int16 (2, ...), whom the two children constrain and replan
-    kind: jax.Array  # int16 (...), _NONE, _VERTEX, _SWAP or _TARGET
-    time: jax.Array  # int16 (...)
-    here: jax.Array  # int16 (2, ...), cells of both at `time`
-    there: jax.Array  # int16 (2, ...), cells of both at `time` + 1
+    one: jax.Array  # whom the first child constrains and replans
+    other: jax.Array  # whom the second child does; at a target the one at rest
+    kind: jax.Array  # _NONE, _VERTEX, _SWAP or _TARGET
+    time: jax.Array
+    one_here: jax.Array  # cells of both at `time`
+    other_here: jax.Array
+    one_there: jax.Array  # cells of both at `time` + 1
+    other_there: jax.Array
+
+
+class _Level(NamedTuple):
+    """A node of the branch in hand, and the constraint that leads to the next: int16 (B,) each."""
+
+    conflict: _Conflict  # what the node splits on
+    side: jax.Array  # the child in hand or to be tried; 2 when both are done
+    clashes: jax.Array  # conflicts of the node
+    cost: jax.Array  # of the constrained agent before
+    limit: jax.Array  # the arrival limit that the constraint replaced
+    fixed: jax.Array  # what the constraint fixed: 1 at its time, 2 one step later
+
+
+_FIELDS = len(_Conflict._fields) + len(_Level._fields) - 1
+_SIDE = len(_Conflict._fields)
 
 
 class _Branch(NamedTuple):
-    """The branch in hand, a level for each constraint: (B, L, ...)."""
+    """The branch in hand, one level for each constraint."""
 
-    conflict: _Conflict  # the split of the node at this depth; (B, L) leaves, agents etc. (2, B, L)
-    side: jax.Array  # int8 (B, L), the child in hand or to be tried
-    clashes: jax.Array  # int16 (B, L), conflicts of the node
-    path: jax.Array  # int16 (B, L, T + 1), of the constrained agent before; with _NARROW
-    cost: jax.Array  # int16 (B, L), of the constrained agent before
-    limit: jax.Array  # int16 (B, L), the arrival limit that the constraint replaced
+    levels: jax.Array  # int16 (_FIELDS, L, B), the fields of `_Level`
+    paths: jax.Array  # int16 (B, L, T + 1), of the constrained agent before; with _NARROW
 
 
 class _Node(NamedTuple):
@@ -112,16 +136,35 @@ class _Node(NamedTuple):
     costs: jax.Array  # int16 (K, B)
     earliest: jax.Array  # int16 (K, B), arrivals before that are forbidden
     latest: jax.Array  # int16 (K, B), likewise after that; others keep off the goal from then on
-    cells: jax.Array  # words (T + 1, K, R, B), forbidden to one agent
-    across: jax.Array  # words (T + 1, K, R, B)
-    along: jax.Array  # words (T + 1, K, R, B)
+    forbidden: jax.Array  # words (5, K, T + 1, R, B), to one agent: the fields of `Closed`
+    fixed: jax.Array  # words (2, K, T + 1, B), line and bit of where one agent has to be; no bit
+    #   where it does not matter
+    tracks: Track  # words (K, T + 1, B) each, of the paths
+
+
+class _Teams(NamedTuple):
+    """Lanes that search the tree of one query together, each below prefixes of its own.
+
+    A prefix says which child to take at the first `split` splits. A team hands its lanes prefix
+    after prefix; when all of them are done and every lane is through, the bound is refuted. The
+    splits must be the same ones for all: so there is no bypass above `split`, and every prefix
+    begins with the same paths. What a team does depends on its query alone.
+    """
+
+    size: jax.Array  # int32 (), lanes of a team; divides the number of lanes
+    split: jax.Array  # int32 (), at most 14
+    budget: jax.Array  # int32 (), agents that a team may replan for one query
 
 
 class _Lanes(NamedTuple):
-    query: jax.Array  # int32 (B,), index of the query in hand, -1 if idle
+    query: jax.Array  # int32 (B,), index of the query in hand, -1 if there is none
     task: Queries  # leaves (..., B), of the queries in hand
     bound: jax.Array  # int16 (B,)
     cut: jax.Array  # int16 (B,), least cost that was cut at this bound
+    prefix: jax.Array  # int32 (B,), the sides taken at the first splits, a bit each
+    upcoming: jax.Array  # int32 (B,), the prefix that the team hands out next
+    through: jax.Array  # bool (B,), done with its prefix
+    root: tuple[jax.Array, Track]  # the paths and tracks of the root
     planned: jax.Array  # int16 (B,), agents of the root that have their first path
     depth: jax.Array  # int16 (B,)
     expansions: jax.Array  # int32 (B,)
@@ -130,7 +173,9 @@ class _Lanes(NamedTuple):
     gave_up: jax.Array  # bool (B,)
     node: _Node
     branch: _Branch
-    layers: jax.Array  # words (T + 1, 2, R, B), scratch
+    level: _Level  # of the node in hand
+    agent: jax.Array  # int16 (B,), to be planned next
+    scratch: Scratch
 
 
 class _State(NamedTuple):
@@ -140,7 +185,13 @@ class _State(NamedTuple):
 
 
 def search(
-    queries: Queries, *, horizon: int, max_expansions: jax.Array | int, lanes: int
+    queries: Queries,
+    *,
+    horizon: int,
+    max_expansions: jax.Array | int,
+    lanes: int,
+    team: jax.Array | int = 1,
+    split: jax.Array | int = 0,
 ) -> Answers:
     """Answer every wanted query.
 
@@ -148,7 +199,9 @@ def search(
         queries: see there; a bound that starts below the true lower bound costs time, no more.
         horizon: T, the longest plan looked for (static).
         max_expansions: replanned agents after which a query gives up.
-        lanes: B, queries in hand at a time (static).
+        lanes: B, nodes in hand at a time (static).
+        team: lanes that work on one query together; divides `lanes`.
+        split: the tree is shared out at its first splits, as many as that, at most 14.
 
     Returns:
         The `Answers`; of queries that are not wanted nothing is found and nothing given up.
@@ -156,7 +209,7 @@ def search(
     R, Q = queries.free.shape
     K = queries.starts.shape[0]
     word = word_type(R)
-    budget = jnp.asarray(max_expansions, jnp.int32)
+    teams = _Teams(*(jnp.asarray(x, jnp.int32) for x in (team, split, max_expansions)))
     order = jnp.argsort(~queries.wanted, stable=True)
     number_wanted = jnp.sum(queries.wanted, dtype=jnp.int32)
     T, L, B = horizon, MAX_DEPTH, lanes
@@ -164,11 +217,16 @@ def search(
     def zeros(*shape: int, dtype: jax.typing.DTypeLike = jnp.int16) -> jax.Array:
         return jnp.zeros(shape, dtype)
 
+    blank = Track(*(zeros(K, T + 1, B, dtype=word) for _ in Track._fields))
     idle = _Lanes(
         query=jnp.full(B, -1, jnp.int32),
         task=jax.tree.map(lambda leaf: zeros(*leaf.shape[:-1], B, dtype=leaf.dtype), queries),
         bound=zeros(B),
         cut=zeros(B),
+        prefix=zeros(B, dtype=jnp.int32),
+        upcoming=zeros(B, dtype=jnp.int32),
+        through=zeros(B, dtype=bool),
+        root=(zeros(K, T + 1, B), blank),
         planned=zeros(B),
         depth=zeros(B),
         expansions=zeros(B, dtype=jnp.int32),
@@ -180,21 +238,14 @@ def search(
             costs=zeros(K, B),
             earliest=zeros(K, B),
             latest=zeros(K, B),
-            cells=zeros(T + 1, K, R, B, dtype=word),
-            across=zeros(T + 1, K, R, B, dtype=word),
-            along=zeros(T + 1, K, R, B, dtype=word),
+            forbidden=zeros(5, K, T + 1, R, B, dtype=word),
+            fixed=zeros(2, K, T + 1, B, dtype=word),
+            tracks=blank,
         ),
-        branch=_Branch(
-            conflict=_Conflict(
-                zeros(2, B, L), zeros(B, L), zeros(B, L), zeros(2, B, L), zeros(2, B, L)
-            ),
-            side=zeros(B, L, dtype=jnp.int8),
-            clashes=zeros(B, L),
-            path=zeros(B, L, T + 1),
-            cost=zeros(B, L),
-            limit=zeros(B, L),
-        ),
-        layers=zeros(T + 1, 2, R, B, dtype=word),
+        level=_Level(_Conflict(*(zeros(B),) * 8), *(zeros(B),) * 5),
+        agent=zeros(B),
+        branch=_Branch(levels=zeros(_FIELDS, L, B), paths=zeros(B, L, T + 1)),
+        scratch=scratch(T, R, B, levels=2),
     )
     answers = Answers(
         found=zeros(Q, dtype=bool),
@@ -205,38 +256,44 @@ def search(
     )
 
     def refill(state: _State) -> _State:
-        lanes, answers = _hand_in(state.lanes, state.answers)
+        lanes, answers = _hand_in(state.lanes, state.answers, teams)
         empty = lanes.query < 0
-        place = state.served + jnp.cumsum(empty, dtype=jnp.int32) - empty
+        leads = empty & (jnp.arange(B) % teams.size == 0)
+        place = state.served + jnp.cumsum(leads, dtype=jnp.int32) - 1
         taken = empty & (place < number_wanted)
         query = order[jnp.where(taken, place, 0)]
         return _State(
-            _load(lanes, queries, query, taken),
+            _load(lanes, queries, query, taken, teams),
             answers,
-            state.served + jnp.sum(taken, dtype=jnp.int32),
+            state.served + jnp.sum(taken & leads, dtype=jnp.int32),
         )
 
     def step(state: _State) -> _State:
         finished = state.lanes.done | (state.lanes.query < 0)
         waiting = number_wanted - state.served
-        due = jnp.sum(finished) >= jnp.minimum(B, 1 + B // 8)
+        due = jnp.sum(finished) >= jnp.maximum(teams.size, B // 8)
         state = jax.lax.cond(
             (waiting > 0) & due | jnp.all(finished), refill, lambda state: state, state
         )
-        return state._replace(lanes=_replan(state.lanes, budget))
+        return state._replace(lanes=_replan(state.lanes, teams))
 
     def unfinished(state: _State) -> jax.Array:
         busy = jnp.any((state.lanes.query >= 0) & ~state.lanes.done)
         return busy | (state.served < number_wanted)
 
     state = jax.lax.while_loop(unfinished, step, _State(idle, answers, jnp.int32(0)))
-    return _hand_in(state.lanes, state.answers)[1]
+    return _hand_in(state.lanes, state.answers, teams)[1]
 
 
-def _hand_in(lanes: _Lanes, answers: Answers) -> tuple[_Lanes, Answers]:
-    """Write the answers of the lanes that have one, and free these lanes."""
+def _hand_in(lanes: _Lanes, answers: Answers, teams: _Teams) -> tuple[_Lanes, Answers]:
+    """Write the answers of the teams that have one, and free their lanes."""
     Q = answers.found.shape[0]
-    target = jnp.where(lanes.done & (lanes.query >= 0), lanes.query, Q)
+    # The first lane that found a plan speaks for its team, or else the first.
+    mates, before = _mates(lanes.found.shape[0], teams)
+    silent = jnp.any(mates & before & lanes.found, axis=1) | (
+        jnp.any(mates & (lanes.found | before), axis=1) & ~lanes.found
+    )
+    target = jnp.where(lanes.done & (lanes.query >= 0) & ~silent, lanes.query, Q)
 
     def put(old: jax.Array, new: jax.Array) -> jax.Array:
         return old.at[..., target].set(new, mode="drop")
@@ -245,29 +302,49 @@ def _hand_in(lanes: _Lanes, answers: Answers) -> tuple[_Lanes, Answers]:
         found=put(answers.found, lanes.found),
         gave_up=put(answers.gave_up, lanes.gave_up),
         bound=put(answers.bound, lanes.bound),
-        expansions=put(answers.expansions, lanes.expansions),
+        expansions=put(answers.expansions, _sum_of(lanes.expansions, mates)),
         paths=put(answers.paths, lanes.node.paths & (_NARROW - 1)),
     )
     freed = jnp.where(lanes.done, -1, lanes.query)
     return lanes._replace(query=freed, done=jnp.zeros_like(lanes.done)), answers
 
 
-def _load(lanes: _Lanes, queries: Queries, query: jax.Array, taken: jax.Array) -> _Lanes:
+def _mates(lanes: int, teams: _Teams) -> tuple[jax.Array, jax.Array]:
+    """bool (B, B): whether lane j is in the team of lane i, and whether it comes before it."""
+    lane = jnp.arange(lanes)
+    team = lane // teams.size
+    return team[:, None] == team, lane[:, None] > lane
+
+
+def _sum_of(values: jax.Array, mates: jax.Array) -> jax.Array:
+    """int32 (B,): the sum over the lanes that bool (B, B) marks."""
+    return jnp.sum(jnp.where(mates, values.astype(jnp.int32), 0), axis=1)
+
+
+def _load(
+    lanes: _Lanes, queries: Queries, query: jax.Array, taken: jax.Array, teams: _Teams
+) -> _Lanes:
     """Put queries (B,) into the lanes that `taken`, bool (B,), marks."""
+    rank = jnp.arange(query.shape[0]) % teams.size
 
     def choose(new: jax.Array, old: jax.Array) -> jax.Array:
         return jnp.where(taken, new, old)
 
     task = jax.tree.map(lambda old, new: choose(new[..., query], old), lanes.task, queries)
     node = lanes.node
-    blank = lanes.node.cells[0, 0, 0, 0] * 0
+    blank = jnp.zeros((), node.forbidden.dtype)
     return lanes._replace(
         query=choose(query, lanes.query),
         task=task,
         bound=choose(task.first, lanes.bound),
         cut=choose(jnp.int16(NEVER), lanes.cut),
+        prefix=choose(rank, lanes.prefix),
+        upcoming=choose(teams.size, lanes.upcoming),
+        # All plan the root, also those for which there is no prefix.
+        through=lanes.through & ~taken,
         planned=choose(jnp.int16(0), lanes.planned),
         depth=choose(jnp.int16(0), lanes.depth),
+        agent=choose(jnp.int16(0), lanes.agent),
         expansions=choose(jnp.int32(0), lanes.expansions),
         found=lanes.found & ~taken,
         gave_up=lanes.gave_up & ~taken,
@@ -276,9 +353,9 @@ def _load(lanes: _Lanes, queries: Queries, query: jax.Array, taken: jax.Array) -
             costs=choose(jnp.int16(0), node.costs),
             earliest=choose(jnp.int16(0), node.earliest),
             latest=choose(jnp.int16(NEVER), node.latest),
-            cells=choose(blank, node.cells),
-            across=choose(blank, node.across),
-            along=choose(blank, node.along),
+            forbidden=choose(blank, node.forbidden),
+            fixed=choose(blank, node.fixed),
+            tracks=Track(*(choose(blank, words) for words in node.tracks)),
         ),
     )
 
@@ -298,129 +375,159 @@ def _pick(values: jax.Array, agent: jax.Array) -> jax.Array:
 
 def _put(values: jax.Array, agent: jax.Array, new: jax.Array, where: jax.Array) -> jax.Array:
     """(K, ..., B) with the entry of agent (B,) replaced by `new` (..., B) where bool (B,) says."""
-    return jnp.stack(
-        [jnp.where(where & (agent == k), new, values[k]) for k in range(values.shape[0])]
+    K, B = values.shape[0], values.shape[-1]
+    here = where & (agent == np.arange(K, dtype=np.int16)[:, None])
+    return jnp.where(here.reshape(K, *(1,) * (values.ndim - 2), B), new, values)
+
+
+def _with_path(
+    node: _Node, agent: jax.Array, path: jax.Array, where: jax.Array, true: jax.Array
+) -> _Node:
+    """The node with the path, int16 (T + 1, B) with _NARROW, of agent (B,) replaced."""
+    track = hold(track_of(path & (_NARROW - 1), node.forbidden.shape[3]), true)
+    return node._replace(
+        paths=_put(node.paths, agent, path, where),
+        tracks=Track(
+            *(_put(old, agent, new, where) for old, new in zip(node.tracks, track, strict=True))
+        ),
     )
 
 
-def _split(lanes: _Lanes) -> tuple[_Conflict, jax.Array]:
-    """The conflict (B,) on which the node in hand splits, and the side (B,) to be tried."""
-    b = jnp.arange(lanes.depth.shape[0])
-    depth = lanes.depth
-    stored = lanes.branch.conflict
-    conflict = _Conflict(
-        agents=stored.agents[:, b, depth],
-        kind=stored.kind[b, depth],
-        time=stored.time[b, depth],
-        here=stored.here[:, b, depth],
-        there=stored.there[:, b, depth],
-    )
-    return conflict, lanes.branch.side[b, depth]
+def _read(branch: _Branch, depth: jax.Array) -> _Level:
+    """The levels at depth (B,)."""
+    fields = branch.levels[:, depth, jnp.arange(depth.shape[0])]
+    of_conflict = len(_Conflict._fields)
+    return _Level(_Conflict(*fields[:of_conflict]), *fields[of_conflict:])
+
+
+def _write(branch: _Branch, depth: jax.Array, level: _Level) -> _Branch:
+    fields = jnp.stack([field.astype(jnp.int16) for field in jax.tree.leaves(level)])
+    b = jnp.arange(depth.shape[0])
+    return branch._replace(levels=branch.levels.at[:, depth, b].set(fields))
+
+
+def _sort_of_move(here: jax.Array, there: jax.Array) -> jax.Array:
+    """int32 (B,): which field of `Closed` a move between neighbouring cells, int16 (B,), is in."""
+    step = there - here
+    downwards = jnp.where(step > 0, 3, 4)
+    return jnp.where(step == 1, 1, jnp.where(step == -1, 2, downwards))
 
 
 def _toggle(
-    node: _Node, conflict: _Conflict, side: jax.Array, where: jax.Array, limit: jax.Array | None
-) -> tuple[_Node, jax.Array]:
-    """Add the constraint of one child, or take it away again.
+    node: _Node, level: _Level, where: jax.Array, undo: bool = False
+) -> tuple[_Node, tuple[jax.Array, jax.Array]]:
+    """Add the constraint of the child at hand, or take it away again.
 
     A vertex or swapping constraint is one bit, never set twice on a branch, since paths obey what
     is on it; adding and removing are the same exclusive or.
 
     Args:
         node: the node.
-        conflict: leaves (B,).
-        side: int8 (B,), which child.
+        level: the level; to undo it with the `limit` and `fixed` that adding returned.
         where: bool (B,), which lanes.
-        limit: int16 (B,), the arrival limit to restore; None to add the constraint.
+        undo: whether to take it away.
 
     Returns:
-        The node, and int16 (B,) the arrival limit that was replaced.
+        The node, int16 (B,) the arrival limit that was replaced, and int16 (B,) which steps of the
+        first agent were fixed.
     """
-    word = node.cells.dtype
-    R = node.cells.shape[2]
-    first = side == 0
-    agent = jnp.where(first, conflict.agents[0], conflict.agents[1])
-    here = jnp.where(first, conflict.here[0], conflict.here[1])
-    there = jnp.where(first, conflict.there[0], conflict.there[1])
+    conflict = level.conflict
+    word = node.forbidden.dtype.type
+    R = node.forbidden.shape[3]
+    first = level.side == 0
+    agent = jnp.where(first, conflict.one, conflict.other)
+    here = jnp.where(first, conflict.one_here, conflict.other_here)
+    there = jnp.where(first, conflict.one_there, conflict.other_there)
     vertex = where & (conflict.kind == _VERTEX)
     swap = where & (conflict.kind == _SWAP)
     b = jnp.arange(agent.shape[0])
     lower = jnp.where(swap, jnp.minimum(here, there), here)
-    bit = jnp.asarray(1, word) << (lower & (PITCH - 1)).astype(word)
-    sideways = jnp.abs(there - here) == 1
-    none = jnp.zeros_like(bit)
-    at = (conflict.time, agent, jnp.clip(lower >> 6, 0, R - 1), b)
-
-    def flip(board: jax.Array, bits: jax.Array) -> jax.Array:
-        return board.at[at].set(board[at] ^ bits)
-
-    cells = flip(node.cells, jnp.where(vertex, bit, none))
-    across = flip(node.across, jnp.where(swap & sideways, bit, none))
-    along = flip(node.along, jnp.where(swap & ~sideways, bit, none))
+    bit = word(1) << (lower & (PITCH - 1)).astype(word)
+    bit = jnp.where(vertex | swap, bit, jnp.zeros_like(bit))
+    sort = jnp.where(vertex | ~swap, 0, _sort_of_move(here, there))
+    at = (sort, agent, conflict.time, jnp.clip(lower >> 6, 0, R - 1), b)
+    forbidden = node.forbidden.at[at].set(node.forbidden[at] ^ bit)
 
     # A target conflict names the agent at rest second. Side 0: it rests there by then, and nobody
-    # else may enter; side 1: it arrives later. Who is banned from its own goal arrives later too.
+    # else may enter; side 1: it arrives later.
     target = where & (conflict.kind == _TARGET)
-    resting = conflict.agents[1]
-    rests = target & first
-    delayed = (target & ~first) | (vertex & (here == _goal_of(node, agent)))
-    old = jnp.where(rests, _pick(node.latest, resting), _pick(node.earliest, agent))
-    if limit is None:
+    rests, delayed = target & first, target & ~first
+    old = jnp.where(first, _pick(node.latest, conflict.other), _pick(node.earliest, conflict.other))
+    # Disjoint splitting: in the second child the first agent does what the first child forbids.
+    now = (conflict.one, conflict.time, b)
+    then = (conflict.one, jnp.minimum(conflict.time + 1, node.fixed.shape[2] - 1), b)
+    before, after = node.fixed[:, *now], node.fixed[:, *then]
+    if undo:
+        earliest = latest = level.limit
+        fixed = jnp.where(where, level.fixed, jnp.int16(0))
+        before = jnp.where(fixed & 1 != 0, word(0), before)
+        after = jnp.where(fixed & 2 != 0, word(0), after)
+    else:
         earliest = jnp.maximum(old, conflict.time + 1)
         latest = jnp.minimum(old, conflict.time)
-    else:
-        earliest = latest = limit
+        at_first = (vertex | swap) & ~first & (before[1] == 0)
+        at_second = swap & ~first & (after[1] == 0)
+        fixed = at_first + jnp.int16(2) * at_second
+        before = jnp.where(at_first, jnp.stack(line_and_bit(conflict.one_here, R)), before)
+        after = jnp.where(at_second, jnp.stack(line_and_bit(conflict.one_there, R)), after)
+    rested, turned = node.latest[conflict.other, b], node.earliest[conflict.other, b]
     node = node._replace(
-        cells=cells,
-        across=across,
-        along=along,
-        earliest=_put(node.earliest, agent, earliest, delayed),
-        latest=_put(node.latest, resting, latest, rests),
+        forbidden=forbidden,
+        earliest=node.earliest.at[conflict.other, b].set(jnp.where(delayed, earliest, turned)),
+        latest=node.latest.at[conflict.other, b].set(jnp.where(rests, latest, rested)),
+        fixed=node.fixed.at[:, *now].set(before).at[:, *then].set(after),
     )
-    return node, old
+    return node, (old, fixed)
 
 
-def _goal_of(node: _Node, agent: jax.Array) -> jax.Array:
-    """int16 (B,): the goal of an agent, which is where its path ends."""
-    return _pick(node.paths[:, -1], agent) & (_NARROW - 1)
+def _first_side(lanes: _Lanes, depth: jax.Array, teams: _Teams) -> jax.Array:
+    """int16 (B,): the child to begin with at a depth, int16 (B,)."""
+    bit = (lanes.prefix >> jnp.minimum(depth, 14)) & 1
+    return jnp.where(depth < teams.split, bit, 0).astype(jnp.int16)
 
 
-def _replan(lanes: _Lanes, budget: jax.Array) -> _Lanes:
+def _next_side(side: jax.Array, depth: jax.Array, teams: _Teams) -> jax.Array:
+    """int16 (B,): what comes after a child is done: the other one, if it is this lane's."""
+    return jnp.where(depth < teams.split, jnp.int16(2), side + 1)
+
+
+def _replan(lanes: _Lanes, teams: _Teams) -> _Lanes:
     """In every lane try one child of the node in hand, or plan one agent of the root."""
     K, times, B = lanes.node.paths.shape
     T = times - 1
     b = jnp.arange(B)
-    task = lanes.task
-    active = (lanes.query >= 0) & ~lanes.done
+    task, depth = lanes.task, lanes.depth
+    active = (lanes.query >= 0) & ~lanes.done & ~lanes.through
     rooting = active & (lanes.planned < K)
     splitting = active & ~rooting
-    conflict, side = _split(lanes)
-    clashes_here = lanes.branch.clashes[b, lanes.depth]
+    level, agent = lanes.level, lanes.agent
 
-    node, old_limit = _toggle(lanes.node, conflict, side, splitting, None)
-    child = jnp.where(side == 0, conflict.agents[0], conflict.agents[1])
-    agent = jnp.where(rooting, lanes.planned, child)
-    goal = _pick(task.goals, agent)
-    absent = goal == NOBODY
+    node, (limit, fixed) = _toggle(lanes.node, level, splitting)
+    tried = level._replace(limit=limit, fixed=fixed)
+    absent = _pick(task.goals, agent) == NOBODY
     old_cost = _pick(node.costs, agent)
     old_path = _pick(node.paths, agent)
     others = jnp.sum(node.costs, axis=0, dtype=jnp.int16) - old_cost
     ceiling = jnp.where(task.total, lanes.bound - others, lanes.bound)
     latest = jnp.minimum(jnp.minimum(_pick(node.latest, agent), ceiling), T)
-    path, arrival, layers = _best_path(
-        lanes, node, agent, goal, jnp.where(active & ~absent, latest, jnp.int16(-1))
+    path, arrival, memory = _best_path(
+        lanes, node, agent, jnp.where(active & ~absent, latest, jnp.int16(-1))
     )
     arrival = jnp.where(absent, jnp.int16(0), arrival)
     path = jnp.where(absent, old_path, path)
 
+    true = jnp.any(lanes.query >= 0)  # a search without queries ends
+    path, arrival, old_path = hold((path, arrival, old_path), true)
     planned = active & (arrival != NEVER)
     costs = _put(node.costs, agent, arrival, planned)
     estimate = jnp.where(task.total, matching_bound(costs, task.pair_costs), jnp.max(costs, axis=0))
     fits = planned & (estimate <= lanes.bound)
+    fits, estimate = hold((fits, estimate), true)
     paths = _put(node.paths, agent, path, fits)
     next_conflict, clashes = _first_conflict(paths, costs, task.total, lanes.bound)
 
-    bypass = splitting & fits & (arrival == old_cost) & (clashes < clashes_here)
+    bypass = splitting & fits & (arrival == old_cost) & (clashes < level.clashes)
+    bypass &= depth >= teams.split
     commit = splitting & fits & ~bypass
     refused = active & ~fits
     # Where the search met the ceiling, a plan may lie one above the bound.
@@ -428,54 +535,34 @@ def _replan(lanes: _Lanes, budget: jax.Array) -> _Lanes:
     hopeless = ~planned & (ceiling >= jnp.minimum(_pick(node.latest, agent), T))
     cut = jnp.where(refused & ~hopeless, jnp.minimum(lanes.cut, above), lanes.cut)
 
+    bypass, commit, cut, next_conflict = hold((bypass, commit, cut, next_conflict), true)
     # The constraint stays only where its child becomes the node in hand.
-    node, _ = _toggle(node, conflict, side, splitting & ~commit, old_limit)
+    node, _ = _toggle(node, tried, splitting & ~commit, undo=True)
     kept_narrow = (path & (_NARROW - 1)) | (old_path & _NARROW)
-    node = node._replace(
-        paths=_put(paths, agent, kept_narrow, bypass), costs=jnp.where(fits, costs, node.costs)
-    )
-    depth = lanes.depth
-    branch = lanes.branch
-    at = (b, depth)
-
-    def write(old: jax.Array, new: jax.Array, where: jax.Array) -> jax.Array:
-        return old.at[at].set(jnp.where(where, new, old[at]))
-
-    branch = branch._replace(
-        path=branch.path.at[at].set(jnp.where(commit[:, None], old_path.T, branch.path[at])),
-        cost=write(branch.cost, old_cost, commit),
-        limit=write(branch.limit, old_limit, commit),
-        side=write(branch.side, (side + 1).astype(jnp.int8), splitting & refused),
-    )
+    node = _with_path(node, agent, jnp.where(bypass, kept_narrow, path), fits, true)
+    node = node._replace(costs=jnp.where(fits, costs, node.costs))
+    side = jnp.where(splitting & refused, _next_side(level.side, depth, teams), level.side)
+    branch = _write(lanes.branch, depth, tried._replace(side=side, cost=old_cost))
+    saved = jnp.where(commit[:, None], old_path.T, branch.paths[b, depth])
+    branch = branch._replace(paths=branch.paths.at[b, depth].set(saved))
 
     depth = jnp.where(commit, depth + 1, depth)
     too_deep = depth >= MAX_DEPTH
     depth = jnp.minimum(depth, MAX_DEPTH - 1)
     rooted = rooting & fits & (lanes.planned == K - 1)
     arrived = commit | bypass | rooted
-    at = (b, depth)
-    stored = branch.conflict
-    branch = branch._replace(
-        conflict=_Conflict(
-            agents=stored.agents.at[:, b, depth].set(
-                jnp.where(arrived, next_conflict.agents, stored.agents[:, b, depth])
-            ),
-            kind=write(stored.kind, next_conflict.kind, arrived),
-            time=write(stored.time, next_conflict.time, arrived),
-            here=stored.here.at[:, b, depth].set(
-                jnp.where(arrived, next_conflict.here, stored.here[:, b, depth])
-            ),
-            there=stored.there.at[:, b, depth].set(
-                jnp.where(arrived, next_conflict.there, stored.there[:, b, depth])
-            ),
-        ),
-        side=write(branch.side, jnp.int8(0), arrived),
-        clashes=write(branch.clashes, clashes, arrived),
+    nothing = jnp.zeros(B, jnp.int16)
+    first = _first_side(lanes, depth, teams)
+    new = _Level(next_conflict, first, clashes, nothing, nothing, nothing)
+    branch = _write(
+        branch,
+        depth,
+        jax.tree.map(lambda x, y: jnp.where(arrived, x, y), new, _read(branch, depth)),
     )
 
     found = arrived & (next_conflict.kind == _NONE)
     expansions = lanes.expansions + active
-    spent = active & ~found & (too_deep | (expansions >= budget))
+    spent = active & ~found & too_deep
     # A root without a path within the bound is tried again under the next.
     unrooted = rooting & refused
     next_bound = jnp.where(unrooted, cut, lanes.bound)
@@ -491,51 +578,103 @@ def _replan(lanes: _Lanes, budget: jax.Array) -> _Lanes:
         gave_up=lanes.gave_up | spent,
         node=node,
         branch=branch,
-        layers=layers,
+        scratch=memory,
     )
-    return _climb(lanes, splitting & refused & ~spent)
+    lanes = _climb(lanes, splitting & refused & ~spent, teams)
+    lanes = _confer(lanes, rooted, teams)
+    level = _read(lanes.branch, lanes.depth)
+    child = jnp.where(level.side == 0, level.conflict.one, level.conflict.other)
+    return lanes._replace(level=level, agent=jnp.where(lanes.planned < K, lanes.planned, child))
 
 
-def _climb(lanes: _Lanes, moved: jax.Array) -> _Lanes:
+def _confer(lanes: _Lanes, rooted: jax.Array, teams: _Teams) -> _Lanes:
+    """Let the teams hand out prefixes, raise their bounds and end."""
+    B = lanes.query.shape[0]
+    mates, before = _mates(B, teams)
+    prefixes = jnp.int32(1) << teams.split
+
+    def any_of(marked: jax.Array) -> jax.Array:
+        return jnp.any(mates & marked, axis=1)
+
+    busy = lanes.query >= 0
+    over = any_of(busy & (lanes.found | lanes.gave_up | lanes.done))
+    spent = busy & ~over & (_sum_of(lanes.expansions, mates) >= teams.budget)
+    gave_up = (any_of(lanes.gave_up) & ~any_of(lanes.found)) | spent
+    open_teams = busy & ~over & ~spent
+
+    # A lane for which there is no prefix is through as soon as the root is planned.
+    through = lanes.through | (rooted & (lanes.prefix >= prefixes))
+    idle = open_teams & through
+    offered = lanes.upcoming + _sum_of(idle, mates & before)
+    refuted = open_teams & ~any_of(~idle) & (lanes.upcoming >= prefixes)
+    cut = jnp.min(jnp.where(mates, lanes.cut, jnp.int16(NEVER)), axis=1)
+    again = refuted & (cut <= lanes.task.last)
+    offered = jnp.where(again, jnp.arange(B) % teams.size, offered)
+    taken = idle & (offered < prefixes)
+    prefix = jnp.where(taken, offered, lanes.prefix)
+    handed_out = jnp.where(again, teams.size, lanes.upcoming + _sum_of(idle, mates))
+    node = lanes.node
+    root = jax.tree.map(
+        lambda kept, new: jnp.where(rooted, new, kept), lanes.root, (node.paths, node.tracks)
+    )
+    paths, tracks = jax.tree.map(
+        lambda old, kept: jnp.where(taken & (teams.split > 0), kept, old),
+        (node.paths, node.tracks),
+        root,
+    )
+    levels = lanes.branch.levels
+    side = jnp.where(taken & (teams.split > 0), prefix & 1, 0).astype(jnp.int16)
+    at_top = levels[_SIDE, 0]
+    return lanes._replace(
+        prefix=prefix,
+        upcoming=jnp.where(open_teams, jnp.minimum(handed_out, prefixes), lanes.upcoming),
+        through=through & ~taken,
+        root=root,
+        node=node._replace(paths=paths, tracks=tracks),
+        bound=jnp.where(again, cut, lanes.bound),
+        cut=jnp.where(again, jnp.int16(NEVER), lanes.cut),
+        done=lanes.done | over | spent | (refuted & ~again),
+        gave_up=gave_up,
+        branch=lanes.branch._replace(
+            levels=levels.at[_SIDE, 0].set(jnp.where(taken, side, at_top))
+        ),
+    )
+
+
+def _climb(lanes: _Lanes, moved: jax.Array, teams: _Teams) -> _Lanes:
     """Leave nodes whose children are both refuted, up to one that has a child left."""
     b = jnp.arange(lanes.depth.shape[0])
+    true = jnp.any(lanes.query >= 0)  # a search without queries ends
 
     def exhausted(lanes: _Lanes) -> jax.Array:
-        return moved & ~lanes.done & (lanes.branch.side[b, lanes.depth] > 1)
+        tried = lanes.branch.levels[_SIDE, lanes.depth, b] > 1
+        return moved & ~lanes.done & ~lanes.through & tried
 
     def leave(lanes: _Lanes) -> _Lanes:
         stuck = exhausted(lanes)
         top = stuck & (lanes.depth == 0)
-        again = top & (lanes.cut <= lanes.task.last)
         inner = stuck & ~top
         depth = jnp.where(inner, lanes.depth - 1, lanes.depth)
-        lanes = lanes._replace(depth=depth)
-        conflict, side = _split(lanes)
-        at = (b, depth)
-        branch = lanes.branch
-        agent = jnp.where(side == 0, conflict.agents[0], conflict.agents[1])
-        node, _ = _toggle(lanes.node, conflict, side, inner, branch.limit[at])
-        node = node._replace(
-            paths=_put(node.paths, agent, branch.path[at].T, inner),
-            costs=_put(node.costs, agent, branch.cost[at], inner),
-        )
-        turned = jnp.where(top, jnp.int8(0), side + 1).astype(jnp.int8)
+        level = _read(lanes.branch, depth)
+        agent = jnp.where(level.side == 0, level.conflict.one, level.conflict.other)
+        node, _ = _toggle(lanes.node, level, inner, undo=True)
+        path, inner, agent = hold((lanes.branch.paths[b, depth].T, inner, agent), true)
+        node = _with_path(node, agent, path, inner, true)
+        node = node._replace(costs=_put(node.costs, agent, level.cost, inner))
+        turned = jnp.where(inner, _next_side(level.side, depth, teams), level.side)
         return lanes._replace(
-            bound=jnp.where(again, lanes.cut, lanes.bound),
-            cut=jnp.where(again, jnp.int16(NEVER), lanes.cut),
-            done=lanes.done | (top & ~again),
+            through=lanes.through | top,
+            depth=depth,
             node=node,
-            branch=branch._replace(
-                side=branch.side.at[at].set(jnp.where(stuck, turned, branch.side[at]))
-            ),
+            branch=_write(lanes.branch, depth, level._replace(side=turned)),
         )
 
     return jax.lax.while_loop(lambda lanes: jnp.any(exhausted(lanes)), leave, lanes)
 
 
 def _best_path(
-    lanes: _Lanes, node: _Node, agent: jax.Array, goal: jax.Array, latest: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+    lanes: _Lanes, node: _Node, agent: jax.Array, latest: jax.Array
+) -> tuple[jax.Array, jax.Array, Scratch]:
     """An earliest path of one agent (B,) under its constraints, with few conflicts.
 
     Returns:
@@ -543,79 +682,44 @@ def _best_path(
         or NEVER, and the scratch memory.
     """
     task = lanes.task
-    K, times, _ = node.paths.shape
+    K = node.paths.shape[0]
     R = task.free.shape[0]
-    word = task.free.dtype
-    b = jnp.arange(agent.shape[0])
     is_agent = agent == np.arange(K, dtype=np.int16)[:, None]
-    others = jnp.where(is_agent[:, None], jnp.int16(NOBODY), node.paths & (_NARROW - 1))
-    resting = [single(task.goals[k], R, ~is_agent[k]) for k in range(K)]
-
-    def forbidden(t: jax.Array) -> Closed:
-        now = t.astype(jnp.int16)
-        cells = _pick(node.cells[t], agent)
-        for k in range(K):
-            cells |= jnp.where(node.latest[k] <= now, resting[k], jnp.zeros((), word))
-        return Closed(cells, _pick(node.across[t], agent), _pick(node.along[t], agent))
-
-    def closed(t: jax.Array) -> Closed:
-        hard, soft = forbidden(t), occupied(others, t, R)
-        return Closed(*(jnp.stack([x, x | y]) for x, y in zip(hard, soft, strict=True)))
-
+    hard = _forbidden(task, node, agent, is_agent)
+    soft = occupied(node.tracks, R, ~is_agent)
+    closed = (hard, hard | soft)
+    goal = single(_pick(task.goals, agent), R)
     found = reach(
-        _pick(task.starts, agent),
+        single(_pick(task.starts, agent), R),
         goal,
-        task.free,
         closed,
         waits=task.waits,
         earliest=_pick(node.earliest, agent),
         latest=latest,
-        quiet=0,
-        layers=lanes.layers,
+        layers=lanes.scratch.layers,
     )
-
-    def liking(t: jax.Array, here: jax.Array, there: jax.Array) -> jax.Array:
-        lower = jnp.minimum(here, there)
-        row = jnp.clip(lower >> 6, 0, R - 1)
-        bits = jnp.where(
-            jnp.abs(there - here) == 1,
-            node.across[t, agent, row, b],
-            node.along[t, agent, row, b],
-        )
-        shut = (here != there) & ((bits >> (lower & (PITCH - 1)).astype(word)) & 1 != 0)
-        legal = holds(found.layers[t, 0], here) & ~shut & ((here != there) | task.waits)
-        meets = swaps(others, t, here, there) | jnp.any(others[:, t] == here, axis=0)
-        clean = holds(found.layers[t, 1], here)
-        return jnp.where(legal, 1 + (~meets) * (1 + 2 * clean), 0).astype(jnp.int8)
-
-    path = trace(goal, found.arrival, times - 1, liking, _LIKES)
-    narrow = _narrow(found.layers, found.arrival, goal, forbidden, task.waits)
-    return path | narrow, found.arrival, found.layers
+    path, cells = trace(goal, found, closed, waits=task.waits, scratch=lanes.scratch.cells)
+    narrow = jnp.where(path.narrow, jnp.int16(_NARROW), jnp.int16(0))
+    return path.cells | narrow, found.arrival, Scratch(found.layers, cells)
 
 
-def _narrow(
-    layers: jax.Array,
-    arrival: jax.Array,
-    goal: jax.Array,
-    forbidden: Callable[[jax.Array], Closed],
-    waits: jax.Array,
-) -> jax.Array:
-    """int16 (T + 1, B): _NARROW where all earliest paths are in one cell."""
-    times, _, R, B = layers.shape
-    last = jnp.max(jnp.where(arrival == NEVER, 0, arrival)).astype(jnp.int32)
-    at_goal = single(goal, R)
-
-    def back(i: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        board, narrow = state
-        t = last - 1 - i
-        stay = jnp.where(waits, board, jnp.zeros_like(board))
-        earlier = (stay | dilate(board, forbidden(t).edges)) & layers[t, 0]
-        board = jnp.where(t.astype(jnp.int16) < arrival, earlier, at_goal)
-        width = jnp.sum(jax.lax.population_count(board), axis=0, dtype=board.dtype)
-        return board, narrow.at[t].set(jnp.where(width == 1, jnp.int16(_NARROW), jnp.int16(0)))
-
-    narrow = jnp.full((times, B), _NARROW, jnp.int16)
-    return jax.lax.fori_loop(0, last, back, (at_goal, narrow))[1]
+def _forbidden(task: Queries, node: _Node, agent: jax.Array, is_agent: jax.Array) -> Closed:
+    """What holes and constraints close to an agent (B,): words (T + 1, R, B)."""
+    K, times, _ = node.paths.shape
+    R = task.free.shape[0]
+    none = jnp.zeros((), task.free.dtype)
+    number = np.arange(R, dtype=task.free.dtype)[:, None]
+    t = np.arange(times, dtype=np.int16)[:, None, None]
+    cells, *moves = (_pick(words, agent) for words in node.forbidden)
+    cells |= ~task.free
+    for k in range(K):
+        # At its goal at the end of its path; nobody else may enter once it has to be at rest.
+        resting = (number == node.tracks.line[k, -1]) & (node.latest[k] <= t) & ~is_agent[k]
+        cells |= jnp.where(resting, node.tracks.bit[k, -1], none)
+    cells |= marks(node.fixed[0], node.fixed[1], R, ~is_agent)
+    line, bit = _pick(node.fixed[0], agent)[:, None], _pick(node.fixed[1], agent)[:, None]
+    cells |= jnp.where(bit == 0, none, ~jnp.where(number == line, bit, none))
+    return Closed(cells, *moves)
 
 
 def _first_conflict(
@@ -663,14 +767,17 @@ def _first_conflict(
     # First the child that is likely to cost nothing: whoever moves, or has a choice.
     choice = narrow[one, time, b] & ~narrow[other, time, b]
     turned = jnp.where(kind == _TARGET, rests, choice)
-    agents = jnp.stack([jnp.where(turned, other, one), jnp.where(turned, one, other)])
+    one, other = jnp.where(turned, other, one), jnp.where(turned, one, other)
     return (
         _Conflict(
-            agents=agents,
+            one=one,
+            other=other,
             kind=jnp.where(best > 0, kind, _NONE).astype(jnp.int16),
             time=time,
-            here=cells[agents, time, b],
-            there=cells[agents, time + 1, b],
+            one_here=cells[one, time, b],
+            other_here=cells[other, time, b],
+            one_there=cells[one, time + 1, b],
+            other_there=cells[other, time + 1, b],
         ),
         clashes,
     )

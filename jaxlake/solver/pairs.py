@@ -5,11 +5,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxlake.solver.chunks import in_chunks
 from jaxlake.solver.joint import (
     FAR,
     Lanes,
     geometry,
-    in_chunks,
     lanes_at_once,
     prepare,
     search,

@@ -9,11 +9,19 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxlake.dynamics import Action
-from jaxlake.solver.bitboard import holds
-from jaxlake.solver.space_time import NEVER, NOBODY, Closed, occupied, reach, swaps, trace
-
-MOVES = (Action.UP, Action.DOWN, Action.LEFT, Action.RIGHT)
+from jaxlake.solver.bitboard import single
+from jaxlake.solver.hold import hold
+from jaxlake.solver.space_time import (
+    NEVER,
+    NOBODY,
+    Closed,
+    Scratch,
+    Track,
+    occupied,
+    reach,
+    trace,
+    track_of,
+)
 
 
 class Plans(NamedTuple):
@@ -28,11 +36,11 @@ def plan_in_order(
     starts: jax.Array,
     goals: jax.Array,
     latest: jax.Array,
-    layers: jax.Array,
+    memory: Scratch,
     *,
     waits: bool = True,
-    order: tuple[Action, ...] = MOVES,
-) -> tuple[Plans, jax.Array]:
+    upwards: bool = False,
+) -> tuple[Plans, Scratch]:
     """Plan the agents of every board in the order in which they are given.
 
     Args:
@@ -40,52 +48,53 @@ def plan_in_order(
         starts: int16 (K, B), cells; NOBODY for agents that do not exist.
         goals: int16 (K, B), cells; NOBODY likewise.
         latest: int16 (K, B), the latest arrival to look for, at most T.
-        layers: words (T + 1, R, B), scratch.
+        memory: scratch memory for T steps.
         waits: whether agents may wait before their last arrival.
-        order: the moves, those first that a path prefers.
+        upwards: which of the earliest paths to prefer, see `trace`.
 
     Returns:
         The `Plans`, and the scratch memory for the next call. Agents that do not exist arrive at 0.
     """
     K, B = starts.shape
-    rows, T = free.shape[0], layers.shape[0] - 1
-    likes = (*order, Action.WAIT) if waits else order
+    rows, T = free.shape[0], memory.cells.shape[0] - 1
 
     def plan_agent(
-        rank: jax.Array, state: tuple[Plans, jax.Array, jax.Array]
-    ) -> tuple[Plans, jax.Array, jax.Array]:
-        plans, layers, failed = state
-        paths, goal = plans.paths, goals[rank]
-        absent = goal == NOBODY
-
-        def closed(t: jax.Array) -> Closed:
-            return occupied(paths, t, rows)
-
+        rank: jax.Array, state: tuple[Plans, Closed, Scratch, jax.Array]
+    ) -> tuple[Plans, Closed, Scratch, jax.Array]:
+        plans, closed, memory, failed = state
+        start, goal = single(starts[rank], rows), single(goals[rank], rows)
+        absent = goals[rank] == NOBODY
         found = reach(
-            starts[rank],
+            start,
             goal,
-            free,
-            closed,
+            (closed,),
             waits=waits,
             earliest=0,
             latest=jnp.where(failed | absent, jnp.int16(-1), latest[rank]),
-            quiet=jnp.max(plans.arrival, axis=0),
-            layers=layers,
+            layers=memory.layers,
+        )
+        traced, cells = trace(
+            goal, found, (closed,), waits=waits, scratch=memory.cells, upwards=upwards
         )
         arrival = jnp.where(absent, jnp.int16(0), found.arrival)
         failed |= arrival == NEVER
-
-        def liking(t: jax.Array, here: jax.Array, there: jax.Array) -> jax.Array:
-            return (holds(found.layers[t], here) & ~swaps(paths, t, here, there)).astype(jnp.int8)
-
-        path = trace(goal, arrival, T, liking, likes)
-        plans = Plans(arrival=plans.arrival.at[rank].set(arrival), paths=paths.at[rank].set(path))
-        return plans, found.layers, failed
+        path = hold(jnp.where(absent, jnp.int16(NOBODY), traced.cells), rank <= K)
+        track = hold(Track(*(words[None] for words in track_of(path, rows))), rank <= K)
+        plans = Plans(plans.arrival.at[rank].set(arrival), plans.paths.at[rank].set(path))
+        return (
+            plans,
+            closed | occupied(track, rows, jnp.ones((1, B), bool)),
+            Scratch(found.layers, cells),
+            failed,
+        )
 
     nothing = Plans(
         arrival=jnp.zeros((K, B), jnp.int16), paths=jnp.full((K, T + 1, B), NOBODY, jnp.int16)
     )
-    plans, layers, failed = jax.lax.fori_loop(
-        0, K, plan_agent, (nothing, layers, jnp.zeros(B, bool))
+    words = jnp.broadcast_to(free, (T + 1, *free.shape))
+    nothing_shut = jnp.zeros_like(words)
+    empty = Closed(~words, *(nothing_shut,) * 4)
+    plans, _, memory, failed = jax.lax.fori_loop(
+        0, K, plan_agent, (nothing, empty, memory, jnp.zeros(B, bool))
     )
-    return plans._replace(arrival=jnp.where(failed, jnp.int16(NEVER), plans.arrival)), layers
+    return plans._replace(arrival=jnp.where(failed, jnp.int16(NEVER), plans.arrival)), memory

@@ -9,7 +9,7 @@
 5. Conflict-based search between the bounds: for the sum of costs, the makespan, and a plan of
    optimal sum of costs without waits where parity leaves that open.
 
-Boards on which at most two agents play go straight to the joint search of `two_agents`.
+With two slots for agents, the joint search of `two_agents` comes after tier 2.
 """
 
 from collections.abc import Callable
@@ -21,23 +21,26 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.instance import Instance
-from jaxlake.solver.bitboard import dilate, holds, number, pack, single
+from jaxlake.solver.bitboard import contains, dilate, number, pack, single
+from jaxlake.solver.chunks import in_chunks
 from jaxlake.solver.constraint_tree import Answers, Queries, matching_bound, pairs_of, search
 from jaxlake.solver.crowd import proved_unsolvable
 from jaxlake.solver.pairs import pair_optima
-from jaxlake.solver.prioritised import MOVES, Plans, plan_in_order
+from jaxlake.solver.prioritised import Plans, plan_in_order
 from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
-from jaxlake.solver.space_time import NEVER, NOBODY, plan_of
+from jaxlake.solver.space_time import NEVER, NOBODY, Scratch, plan_of, scratch
 from jaxlake.solver.two_agents import solve_two
 
-DEFAULT_MAX_EXPANSIONS = 4096
+DEFAULT_MAX_EXPANSIONS = 16384
 """Agents that one search of the constraint tree replans before it gives up."""
 
 MAX_AGENTS = 5
 MAX_SIZE = 32
 _MAX_HORIZON = 4096
-_CHUNK = 256
+_CHUNK = 512
 _LANES = 128
+_SOON = 64
+_TEAM, _SPLIT = 16, 6
 
 
 def solve(
@@ -91,7 +94,7 @@ def _batch_solver(horizon: int) -> Callable[[Instance, jax.Array], Solution]:
     @jax.custom_batching.custom_vmap
     def solver(batch: Instance, budget: jax.Array) -> Solution:
         if batch.agent_mask.shape[-1] == 2:
-            return solve_two(batch, horizon)
+            return _solve_twos(batch, horizon)
         return _solve_batch(batch, horizon, jnp.max(budget))
 
     @solver.def_vmap
@@ -133,6 +136,30 @@ class _Best(NamedTuple):
     makespan_paths: jax.Array  # int16 (K, T + 1, B), of that makespan
 
 
+def _solve_twos(batch: Instance, horizon: int) -> Solution:
+    """Boards with two slots: the joint search, where prioritised planning does not settle it."""
+    boards = _prepare(batch)
+    connected = jnp.all(boards.alone < NEVER, axis=0)
+    best = _prioritise(boards, connected, horizon)
+    floor = jnp.sum(jnp.where(connected, boards.alone, 0), axis=0, dtype=jnp.int16)
+    sure = connected & (best.sum_of_costs == floor)
+    plan = plan_of(best.paths).transpose(2, 1, 0)
+    longest = jnp.max(boards.alone, axis=0)
+    certain = Solution(
+        status=jnp.full(sure.shape, Status.OPTIMAL, jnp.int8),
+        sum_of_costs=floor,
+        makespan=longest,
+        needs_wait=jnp.zeros_like(sure),
+        plan=plan,
+        makespan_plan=plan,
+        expansions=jnp.zeros(sure.shape, jnp.int32),
+    )
+    searched = solve_two(batch, ~sure, horizon)
+    return jax.tree.map(
+        lambda x, y: jnp.where(sure.reshape(-1, *(1,) * (x.ndim - 1)), x, y), certain, searched
+    )
+
+
 def _solve_batch(batch: Instance, horizon: int, budget: jax.Array) -> Solution:
     B, K = batch.agent_mask.shape
     boards = _prepare(batch)
@@ -140,7 +167,7 @@ def _solve_batch(batch: Instance, horizon: int, budget: jax.Array) -> Solution:
     floor = jnp.sum(jnp.where(connected, boards.alone, 0), axis=0, dtype=jnp.int16)
     longest = jnp.max(jnp.where(connected, boards.alone, 0), axis=0)
 
-    best = _prioritise(boards, horizon)
+    best = _prioritise(boards, connected, horizon)
     open_boards = connected & (best.sum_of_costs > floor)
     pair_costs, pair_makespan, waitless, blocked = _pairs(batch, boards, open_boards, horizon)
     lower = matching_bound(jnp.where(connected, boards.alone, 0), pair_costs)
@@ -196,7 +223,7 @@ def _solve_batch(batch: Instance, horizon: int, budget: jax.Array) -> Solution:
         queries = jax.tree.map(
             lambda x, y: jnp.where(second, x, y), ask_on(*_halves(before)), objectives
         )
-        answers = search(queries, horizon=horizon, max_expansions=budget, lanes=min(B, _LANES))
+        answers = _search_twice(queries, horizon, budget)
         return answers, answers
 
     # One loop for both rounds, so that the search is compiled once.
@@ -236,6 +263,45 @@ def _solve_batch(batch: Instance, horizon: int, budget: jax.Array) -> Solution:
     )
 
 
+def _search_twice(queries: Queries, horizon: int, budget: jax.Array) -> Answers:
+    """Search each tree by one lane, and by a team the few that are not done soon."""
+    K, Q = queries.starts.shape
+    lanes = min(_LANES, max(_TEAM, 1 << (Q // 2 - 1).bit_length()))
+    unknown = Answers(
+        found=jnp.zeros(Q, bool),
+        gave_up=queries.wanted,
+        bound=queries.first,
+        expansions=jnp.zeros(Q, jnp.int32),
+        paths=jnp.zeros((K, horizon + 1, Q), jnp.int16),
+    )
+
+    def go_on(so_far: Answers, effort: tuple[jax.Array, ...]) -> tuple[Answers, None]:
+        team, split, most = effort
+        wanted = so_far.gave_up
+        answers = search(
+            queries._replace(first=so_far.bound, wanted=wanted),
+            horizon=horizon,
+            max_expansions=most,
+            lanes=lanes,
+            team=team,
+            split=split,
+        )
+        return Answers(
+            found=so_far.found | answers.found,
+            gave_up=answers.gave_up,
+            bound=jnp.where(wanted, answers.bound, so_far.bound),
+            expansions=so_far.expansions + answers.expansions,
+            paths=jnp.where(wanted, answers.paths, so_far.paths),
+        ), None
+
+    efforts = (
+        jnp.array([1, _TEAM]),
+        jnp.array([0, _SPLIT]),
+        jnp.stack([jnp.minimum(budget, _SOON), budget]),
+    )
+    return jax.lax.scan(go_on, unknown, efforts)[0]
+
+
 def _halves(answers: Answers) -> tuple[Answers, Answers]:
     B = answers.found.shape[0] // 2
     return (
@@ -258,59 +324,54 @@ def _prepare(batch: Instance) -> _Boards:
 
 def _distances(free: jax.Array, starts: jax.Array, goals: jax.Array) -> jax.Array:
     """int16 (K, B): steps of each agent alone."""
-    K, R = starts.shape[0], free.shape[0]
+    R = free.shape[0]
     absent = starts == NOBODY
 
     def spread(
         state: tuple[jax.Array, jax.Array, jax.Array, jax.Array],
     ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
         t, board, steps, _ = state
-        there = jnp.stack([holds(board[k], goals[k]) for k in range(K)])
+        there = contains(board & ending)
         steps = jnp.where(there, jnp.minimum(steps, t), steps)
         wider = board | (dilate(board) & free)
         return t + 1, wider, steps, jnp.any(wider != board) & jnp.any(steps == NEVER)
 
-    board = jnp.stack([single(starts[k], R) for k in range(K)])
+    board, ending = (jnp.stack([single(cell, R) for cell in ends]) for ends in (starts, goals))
     steps = jnp.where(absent, jnp.int16(0), jnp.int16(NEVER))
     state = (jnp.int16(0), board, steps, jnp.bool_(True))
     _, board, steps, _ = jax.lax.while_loop(lambda state: state[3], spread, state)
     return steps
 
 
-def _prioritise(boards: _Boards, horizon: int) -> _Best:
-    """Plans in two orders of the agents; boards of like length share a loop."""
+def _prioritise(boards: _Boards, wanted: jax.Array, horizon: int) -> _Best:
+    """Plans in two orders of the agents, for connected boards."""
     B = boards.starts.shape[-1]
     width = min(B, _CHUNK)
-    chunks = -(-B // width)
-    longest = jnp.max(boards.alone, axis=0)
-    order = jnp.argsort(jnp.where(longest < NEVER, longest, -1))
-    order = jnp.pad(order, (0, chunks * width - B), mode="edge")
-    chunked = jax.tree.map(
-        lambda leaf: jnp.moveaxis(leaf[..., order].reshape(*leaf.shape[:-1], chunks, width), -2, 0),
-        boards,
-    )
-    layers = jnp.zeros((horizon + 1, *boards.free.shape[:1], width), boards.free.dtype)
 
-    def plan(layers: jax.Array, chunk: _Boards) -> tuple[jax.Array, _Best]:
-        connected = jnp.all(chunk.alone < NEVER, axis=0)
-        # Generous, but no chunk should wait for one agent that is shut in.
-        slack = jnp.max(jnp.where(connected, chunk.alone, 0), axis=0) + 16
-        latest = jnp.where(connected, jnp.minimum(slack, horizon), -1).astype(jnp.int16)
-        latest = jnp.broadcast_to(latest, chunk.starts.shape)
-        forward, layers = plan_in_order(
-            chunk.free, chunk.starts, chunk.goals, latest, layers, order=MOVES
-        )
-        flipped, layers = plan_in_order(
-            chunk.free, chunk.starts[::-1], chunk.goals[::-1], latest, layers, order=MOVES[::-1]
-        )
-        backward = Plans(flipped.arrival[::-1], flipped.paths[::-1])
-        return layers, _better(_best(forward), _best(backward))
+    def plan(chunk: _Boards, memory: Scratch) -> tuple[_Best, Scratch]:
+        forward, memory = _plan_twice(chunk, horizon, memory)
+        return forward, memory
 
-    _, found = jax.lax.scan(plan, layers, chunked)
-    place = jnp.argsort(order[:B])
-    return jax.tree.map(
-        lambda leaf: jnp.moveaxis(leaf, 0, -2).reshape(*leaf.shape[1:-1], -1)[..., place], found
+    never = jnp.full(B, NEVER, jnp.int16)
+    nowhere = jnp.zeros((boards.starts.shape[0], horizon + 1, B), jnp.int16)
+    blank = _Best(never, never, nowhere, nowhere)
+    memory = scratch(horizon, boards.free.shape[0], width, levels=1)
+    length = jnp.max(boards.alone, axis=0)
+    return in_chunks(plan, boards, wanted, length, blank, width, memory)[0]
+
+
+def _plan_twice(chunk: _Boards, horizon: int, memory: Scratch) -> tuple[_Best, Scratch]:
+    connected = jnp.all(chunk.alone < NEVER, axis=0)
+    # Generous, but no chunk should wait for one agent that is shut in.
+    slack = jnp.max(jnp.where(connected, chunk.alone, 0), axis=0) + 16
+    latest = jnp.where(connected, jnp.minimum(slack, horizon), -1).astype(jnp.int16)
+    latest = jnp.broadcast_to(latest, chunk.starts.shape)
+    forward, memory = plan_in_order(chunk.free, chunk.starts, chunk.goals, latest, memory)
+    flipped, memory = plan_in_order(
+        chunk.free, chunk.starts[::-1], chunk.goals[::-1], latest, memory, upwards=True
     )
+    backward = Plans(flipped.arrival[::-1], flipped.paths[::-1])
+    return _better(_best(forward), _best(backward)), memory
 
 
 def _best(plans: Plans) -> _Best:
@@ -349,27 +410,53 @@ def _pairs(
     B, K = batch.agent_mask.shape
     i, j = (np.array(side) for side in zip(*pairs_of(K), strict=True))
     P = len(i)
+    exist = (batch.agent_mask[:, i] & batch.agent_mask[:, j] & wanted[:, None]).T
 
     def of_pairs(leaf: jax.Array) -> jax.Array:
         both = jnp.stack([leaf[:, i], leaf[:, j]], axis=2)
         return both.swapaxes(0, 1).reshape(P * B, *both.shape[2:])
 
-    exist = (batch.agent_mask[:, i] & batch.agent_mask[:, j] & wanted[:, None]).T
+    def of_agents(leaf: jax.Array) -> jax.Array:
+        return jnp.stack([leaf[i], leaf[j]]).reshape(2, P * B)
+
+    pairs = _Boards(
+        jnp.tile(boards.free, P),
+        *(of_agents(leaf) for leaf in (boards.starts, boards.goals, boards.alone)),
+    )
+    sure = _undisturbed(pairs, exist.reshape(-1), horizon).reshape(P, B)
     optima = pair_optima(
         jnp.tile(~batch.holes, (P, 1, 1)),
         of_pairs(batch.starts),
         of_pairs(batch.goals),
-        exist.reshape(-1),
+        (exist & ~sure).reshape(-1),
         horizon,
     )
     optima = jax.tree.map(lambda leaf: leaf.reshape(P, B), optima)
-    known = exist & optima.known & optima.solvable
+    known = exist & ~sure & optima.known & optima.solvable
+    both = pairs.alone.reshape(2, P, B)
+    cost = jnp.where(sure, both[0] + both[1], jnp.where(known, optima.sum_of_costs, 0))
+    makespan = jnp.where(sure, jnp.max(both, axis=0), jnp.where(known, optima.makespan, 0))
     return (
-        jnp.where(known, optima.sum_of_costs, 0).astype(jnp.int16),
-        jnp.max(jnp.where(known, optima.makespan, 0), axis=0).astype(jnp.int16),
+        cost.astype(jnp.int16),
+        jnp.max(makespan, axis=0).astype(jnp.int16),
         optima.waitless | ~known,
-        jnp.any(exist & ~optima.solvable, axis=0),
+        jnp.any(exist & ~sure & ~optima.solvable, axis=0),
     )
+
+
+def _undisturbed(pairs: _Boards, wanted: jax.Array, horizon: int) -> jax.Array:
+    """bool (B,): wanted, and prioritised planning lets both agents go as if they were alone."""
+    B = wanted.shape[0]
+    width = min(B, _CHUNK)
+
+    def plan(chunk: _Boards, memory: Scratch) -> tuple[jax.Array, Scratch]:
+        best, memory = _plan_twice(chunk, horizon, memory)
+        return best.sum_of_costs == jnp.sum(chunk.alone, axis=0, dtype=jnp.int16), memory
+
+    memory = scratch(horizon, pairs.free.shape[0], width, levels=1)
+    length = jnp.max(pairs.alone, axis=0)
+    done, _ = in_chunks(plan, pairs, wanted, length, jnp.zeros(B, bool), width, memory)
+    return wanted & done
 
 
 def _without_waits(pair_costs: jax.Array, alone: jax.Array, waitless: jax.Array) -> jax.Array:

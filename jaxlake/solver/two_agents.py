@@ -1,8 +1,5 @@
 """Two agents: both optima, a plan for each and needs_wait, by the dense joint search."""
 
-from collections.abc import Callable
-from dataclasses import replace
-from functools import cache
 from typing import NamedTuple
 
 import jax
@@ -11,6 +8,7 @@ import numpy as np
 
 from jaxlake.dynamics import ACTION_DELTAS
 from jaxlake.instance import Instance
+from jaxlake.solver.chunks import in_chunks
 from jaxlake.solver.joint import (
     FAR,
     Geometry,
@@ -18,48 +16,21 @@ from jaxlake.solver.joint import (
     Lanes,
     Search,
     geometry,
-    in_chunks,
     lanes_at_once,
     prepare,
     search,
     search_without_waits,
 )
-from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
+from jaxlake.solver.solution import Solution, Status
 
 
-def solve(instance: Instance, *, horizon: int = DEFAULT_HORIZON) -> Solution:
-    """Solve one two-agent instance exactly; `jax.vmap` solves a batch at full speed.
-
-    An instance needs a wait if no plan of optimal sum of costs exists in which neither agent waits
-    before its last arrival at its goal.
-
-    Args:
-        instance: holes bool (N, N), K >= 2 slots of which exactly 0 and 1 hold agents.
-        horizon: longest plan to look for, in steps (static, 1 to 4096).
-
-    Returns:
-        A `Solution`. UNSOLVABLE is proved. UNKNOWN means that the shortest plans are longer than
-        `horizon`, or that the agents are not exactly those of slots 0 and 1.
-
-    Raises:
-        ValueError: `horizon` or the number of agent slots is out of range.
-    """
-    if not 1 <= horizon <= 4096:
-        raise ValueError(f"horizon: got {horizon}, 1 to 4096 are allowed")
-    if np.shape(instance.agent_mask)[-1] < 2:
-        raise ValueError(
-            f"agent_mask: got shape {np.shape(instance.agent_mask)}, 2 slots are needed"
-        )
-    batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], instance)
-    return jax.tree.map(lambda leaf: leaf[0], _batch_solver(horizon)(batch))
-
-
-def solve_two(batch: Instance, horizon: int) -> Solution:
+def solve_two(batch: Instance, wanted: jax.Array, horizon: int) -> Solution:
     """Solve a batch of boards exactly where two agents play, in whichever slots.
 
     Args:
         batch: leaves (B, ...), K >= 2 slots. Boards whose `agent_mask` has another number of True
             than two are UNKNOWN and cost next to nothing.
+        wanted: bool (B,); so are those that are not wanted.
         horizon: longest plan to look for, in steps (static).
 
     Returns:
@@ -75,7 +46,7 @@ def solve_two(batch: Instance, horizon: int) -> Solution:
         ~batch.holes,
         jnp.take_along_axis(batch.starts, slots[..., None], axis=1),
         jnp.take_along_axis(batch.goals, slots[..., None], axis=1),
-        jnp.sum(batch.agent_mask, axis=-1) == 2,
+        wanted & (jnp.sum(batch.agent_mask, axis=-1) == 2),
         horizon,
     )
     optimal = answer.status == Status.OPTIMAL
@@ -96,40 +67,6 @@ def solve_two(batch: Instance, horizon: int) -> Solution:
         makespan_plan=scatter(answer.makespan_plan),
         expansions=answer.expansions,
     )
-
-
-@cache
-def _batch_solver(horizon: int) -> Callable[[Instance], Solution]:
-    """The solver of a whole batch, with a vmap rule that merges further batch axes into one.
-
-    Under plain vmap a while loop selects between old and new state for every lane in every
-    iteration, history included. All lanes share one clock here and extra layers of a finished lane
-    change nothing, so nothing has to be selected.
-    """
-
-    @jax.custom_batching.custom_vmap
-    def solver(batch: Instance) -> Solution:
-        first_two = jnp.arange(batch.agent_mask.shape[-1]) < 2
-        here = jnp.all(batch.agent_mask == first_two, axis=-1, keepdims=True)
-        return solve_two(replace(batch, agent_mask=batch.agent_mask & here), horizon)
-
-    @solver.def_vmap
-    def merge_axes(
-        axis_size: int, in_batched: list[Instance], batch: Instance
-    ) -> tuple[Solution, Solution]:
-        wide = jax.tree.map(
-            lambda leaf, batched: (
-                leaf if batched else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
-            ),
-            batch,
-            in_batched[0],
-        )
-        merged = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), wide)
-        solutions = solver(merged)
-        split = jax.tree.map(lambda leaf: leaf.reshape(axis_size, -1, *leaf.shape[1:]), solutions)
-        return split, jax.tree.map(lambda _: True, split)
-
-    return solver
 
 
 class _Answer(NamedTuple):

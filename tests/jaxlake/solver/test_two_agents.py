@@ -46,7 +46,8 @@ def _in_slots(boards: jaxlake.Instance, slots: np.ndarray) -> jaxlake.Instance:
 
 
 def _solve(boards: jaxlake.Instance, horizon: int = 64) -> jaxlake.Solution:
-    return jax.tree.map(np.asarray, _solver(boards, horizon=horizon))
+    wanted = np.ones(len(boards.size), bool)
+    return jax.tree.map(np.asarray, _solver(boards, wanted, horizon=horizon))
 
 
 _solver = partial(jax.jit, static_argnames="horizon")(solve_two)
