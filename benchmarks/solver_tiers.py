@@ -1,0 +1,92 @@
+"""What each tier of the solver costs and leaves open.
+
+    NPROC=1 python -m benchmarks.solver_tiers --agents 4 --hole-ratio 0.2
+
+Boards are those of `benchmarks.lake.boards`: random, every agent connected to its goal. NPROC=1
+lets XLA use one thread, so that microseconds are those of a core. Times are those of the second of
+two calls; compilation stands apart.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import jaxlake
+from benchmarks.lake.boards import write_boards
+from benchmarks.lake.ours.solving import read_boards
+from jaxlake.solver import tiers
+
+HORIZON = jaxlake.DEFAULT_HORIZON
+
+
+def measure(name: str, boards: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function, print a line, return its result."""
+    begun = time.perf_counter()
+    compiled = jax.jit(function).lower(*arguments).compile()
+    compile_seconds = time.perf_counter() - begun
+    jax.block_until_ready(compiled(*arguments))
+    begun = time.perf_counter()
+    result = jax.block_until_ready(compiled(*arguments))
+    micros = (time.perf_counter() - begun) / boards * 1e6
+    print(f"{name:<28}{micros:>10.1f} us a board   compiled in {compile_seconds:.1f} s", flush=True)
+    return result
+
+
+def main() -> None:
+    """Parse the command line and measure."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--agents", type=int, default=4, choices=range(2, 6))
+    parser.add_argument("--hole-ratio", type=float, default=0.2)
+    parser.add_argument("--boards", type=int, default=1 << 14)
+    parser.add_argument("--size", type=int, default=10)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "boards.npz"
+        write_boards(
+            path,
+            count=given.boards,
+            size=given.size,
+            num_agents=given.agents,
+            hole_ratio=given.hole_ratio,
+            seed=0,
+        )
+        batch = read_boards(str(path))
+    B = given.boards
+    boards = measure("1 distances", B, tiers._prepare, batch)
+    connected = np.asarray(boards.alone).max(axis=0) < tiers.NEVER
+    best = measure(
+        "2 prioritised planning",
+        B,
+        lambda boards, wanted: tiers._prioritise(boards, wanted, HORIZON),
+        boards,
+        connected,
+    )
+    left_open = np.asarray(best.sum_of_costs) > np.asarray(boards.alone).sum(axis=0)
+    print(f"  leaves {left_open.mean():.1%} open")
+    if given.agents > 2:
+        measure(
+            "3 pairs",
+            B,
+            lambda batch, boards, wanted: tiers._pairs(batch, boards, wanted, HORIZON),
+            batch,
+            boards,
+            left_open,
+        )
+    solutions = measure("all tiers", B, jax.vmap(jaxlake.solve), batch)
+    status, expansions = np.asarray(solutions.status), np.asarray(solutions.expansions)
+    print(f"  searched {np.mean(expansions > 0):.1%}, UNKNOWN {np.mean(status == 2):.3%}")
+    shares = (50, 90, 99, 99.9, 100)
+    numbers = ", ".join(f"{p}%: {np.percentile(expansions, p):.0f}" for p in shares)
+    print(f"  expansions, by share of boards: {numbers}")
+
+
+if __name__ == "__main__":
+    main()
