@@ -1,9 +1,10 @@
 # make demo   the main job: an LLM learns, fails, and redesigns its own lake (FRESH=1: from scratch)
-# make test   all tests
+# make test   all tests (WORKERS=2: that many processes)
 # make lint   ruff and mypy
 # Each sets up .venv first, once. ACCELERATOR=cuda sets up for GPUs.
 
 RUN_DIR ?= runs/miniature
+WORKERS ?= 2
 STAMP := .venv/.installed
 
 # Large pages for large arrays: XLA on a CPU steps a sixth faster. It has to be set before a process starts.
@@ -26,7 +27,7 @@ demo: $(STAMP)
 	@.venv/bin/jaxlake run configs/miniature.yaml --run-dir $(RUN_DIR)
 
 test: $(STAMP)
-	@.venv/bin/python -m pytest $(PYTEST_ARGS)
+	@.venv/bin/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	@.venv/bin/ruff check .

@@ -11,9 +11,9 @@ from jaxlake.generator import (
     lake_params,
 )
 from jaxlake.instance import Instance, stack_instances
-from jaxlake.render import episode_svg
+from jaxlake.render import Picture, episode_svg, show
 from jaxlake.solver import DEFAULT_HORIZON, Solution, Status, solve
-from jaxlake.statistics import Statistics, rows, tabulate, wilson_interval
+from jaxlake.statistics import Statistics, merge, rows, tabulate, wilson_interval
 from jaxlake.text import GridError, format_grid, parse_grid
 from jaxlake.verify import Failure, Outcome, verify
 
@@ -28,6 +28,7 @@ __all__ = [
     "Instance",
     "LakeParams",
     "Outcome",
+    "Picture",
     "Solution",
     "Statistics",
     "Status",
@@ -39,8 +40,10 @@ __all__ = [
     "hole_count",
     "infeasibility",
     "lake_params",
+    "merge",
     "parse_grid",
     "rows",
+    "show",
     "solve",
     "stack_instances",
     "step",
