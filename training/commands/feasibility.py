@@ -14,6 +14,8 @@ Draw and solve boards of each kind on a grid, and say what share of them a set c
 The acceptance rate is the number of boards per candidate in a large set of which wait_ratio need a
 wait. It is 0 where starts and goals don't fit, and where no board of a kind that the set needs was
 among the candidates; a 95% interval says how sure that is.
+
+exit status: 0 the map was made, 2 bad input
 """
 
 _MAX_SEED = 2**32 - 1
