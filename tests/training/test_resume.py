@@ -13,6 +13,9 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 TINY = HERE / "tiny.yaml"
 
+# The set-up is eight starts of vLLM one after the other.
+pytestmark = pytest.mark.timeout(3000)
+
 
 def _run(run_dir: Path, point: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -20,7 +23,7 @@ def _run(run_dir: Path, point: str) -> subprocess.CompletedProcess[str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=1200,
         check=False,
     )
 
