@@ -73,7 +73,7 @@ def generate(
     max_agents: int = 2,
     horizon: int = DEFAULT_HORIZON,
     batch_size: int | None = None,
-    max_candidates: int = MAX_CANDIDATES,
+    max_candidates: int | None = None,
 ) -> Generated:
     """Make n distinct boards, each with its optimal solution.
 
@@ -100,7 +100,8 @@ def generate(
         horizon: longest plan, see `solve` (static).
         batch_size: candidates tried at once (static). It does not change the result; by default it
             follows n and the device.
-        max_candidates: candidates of one stream after which to give up (static), at most 2**30.
+        max_candidates: candidates of one stream after which to give up (static), at most 2**30; by
+            default 8 a board, and no fewer than `MAX_CANDIDATES`.
 
     Returns:
         A `Generated`.
@@ -123,7 +124,7 @@ def generate_sharded(
     max_agents: int = 2,
     horizon: int = DEFAULT_HORIZON,
     batch_size: int | None = None,
-    max_candidates: int = MAX_CANDIDATES,
+    max_candidates: int | None = None,
 ) -> Generated:
     """`generate` with each batch of candidates drawn and solved on several devices.
 
@@ -176,8 +177,10 @@ def _options(
     max_agents: int,
     horizon: int,
     batch_size: int | None,
-    max_candidates: int,
+    max_candidates: int | None,
 ) -> _Options:
+    if max_candidates is None:
+        max_candidates = max(MAX_CANDIDATES, 8 * n)
     for name, value, least, most in (
         ("n", n, 1, 1 << 24),
         ("max_size", max_size, MIN_SIZE, MAX_SIZE),
