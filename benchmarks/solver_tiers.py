@@ -21,6 +21,8 @@ import jaxlake
 from benchmarks.lake.boards import write_boards
 from benchmarks.lake.ours.solving import read_boards
 from jaxlake.solver import tiers
+from jaxlake.solver.certificates import prepare, prioritise
+from jaxlake.solver.space_time import NEVER
 
 HORIZON = jaxlake.DEFAULT_HORIZON
 
@@ -60,12 +62,12 @@ def main() -> None:
         )
         batch = read_boards(str(path))
     B = given.boards
-    boards = measure("1 distances", B, tiers._prepare, batch)
-    connected = np.asarray(boards.alone).max(axis=0) < tiers.NEVER
+    boards = measure("1 distances", B, prepare, batch)
+    connected = np.asarray(boards.alone).max(axis=0) < NEVER
     best = measure(
         "2 prioritised planning",
         B,
-        lambda boards, wanted: tiers._prioritise(boards, wanted, HORIZON),
+        lambda boards, wanted: prioritise(boards, wanted, HORIZON),
         boards,
         connected,
     )

@@ -1,5 +1,6 @@
 """The two optima of pairs of agents, without plans: lower bounds for searches with more agents."""
 
+from itertools import combinations
 from typing import NamedTuple
 
 import jax
@@ -89,3 +90,30 @@ def pair_optima(
         makespan=jnp.where(known, makespan, none),
         waitless=known & ((excess == 0) | waitless),
     )
+
+
+def pairs_of(agents: int) -> list[tuple[int, int]]:
+    """The pairs of agents in the order in which arrays list them."""
+    return list(combinations(range(agents), 2))
+
+
+def matching_bound(costs: jax.Array, pair_costs: jax.Array) -> jax.Array:
+    """A lower bound on the sum of costs: the best matching of agents into pairs.
+
+    Args:
+        costs: int16 (K, B), a lower bound for each agent.
+        pair_costs: int16 (P, B), lower bounds for both agents of each pair together.
+
+    Returns:
+        int16 (B,).
+    """
+    pairs = pairs_of(costs.shape[0])
+    gains = [jnp.maximum(pair_costs[p] - costs[i] - costs[j], 0) for p, (i, j) in enumerate(pairs)]
+    both = [
+        gains[p] + gains[q]
+        for p, first in enumerate(pairs)
+        for q in range(p)
+        if not set(first) & set(pairs[q])
+    ]
+    best = jnp.max(jnp.stack([*gains, *both]), axis=0)
+    return jnp.sum(costs, axis=0, dtype=jnp.int16) + best

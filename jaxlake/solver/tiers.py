@@ -14,21 +14,19 @@ With two slots for agents, the joint search of `two_agents` comes after tier 2.
 
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.instance import Instance
-from jaxlake.solver.bitboard import contains, dilate, number, pack, single
-from jaxlake.solver.chunks import in_chunks
-from jaxlake.solver.constraint_tree import Answers, Queries, matching_bound, pairs_of, search
+from jaxlake.solver.certificates import Boards, prepare, prioritise, undisturbed
+from jaxlake.solver.constraint_tree import search
 from jaxlake.solver.crowd import proved_unsolvable
-from jaxlake.solver.pairs import pair_optima
-from jaxlake.solver.prioritised import Plans, plan_in_order
+from jaxlake.solver.pairs import matching_bound, pair_optima, pairs_of
+from jaxlake.solver.queries import Answers, Queries
 from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
-from jaxlake.solver.space_time import NEVER, NOBODY, Scratch, plan_of, scratch
+from jaxlake.solver.space_time import NEVER, plan_of
 from jaxlake.solver.two_agents import solve_two
 
 DEFAULT_MAX_EXPANSIONS = 16384
@@ -37,10 +35,14 @@ DEFAULT_MAX_EXPANSIONS = 16384
 MAX_AGENTS = 5
 MAX_SIZE = 32
 _MAX_HORIZON = 4096
-_CHUNK = 512
 _LANES = 128
+"""Nodes of constraint trees in hand at a time."""
+
 _SOON = 64
+"""Expansions of one lane after which a team takes over."""
+
 _TEAM, _SPLIT = 16, 6
+"""Lanes of a team, and how many splits at the top of a tree are shared out among them."""
 
 
 def solve(
@@ -57,8 +59,9 @@ def solve(
     Args:
         instance: holes bool (N, N) with N at most 32, 2 to 5 slots for agents.
         horizon: longest plan to look for, in steps (static, 1 to 4096).
-        max_expansions: agents that one search of the constraint tree may replan; three or more
-            agents only, and there are up to three such searches.
+        max_expansions: agents that one search of the constraint tree may replan, beyond the few
+            after which it is begun anew by more lanes; with three or more slots only. There are
+            up to three such searches: for either objective, and for a plan without waits.
 
     Returns:
         A `Solution`. OPTIMAL and UNSOLVABLE are proved; UNKNOWN means that the budget was spent or
@@ -116,31 +119,11 @@ def _batch_solver(horizon: int) -> Callable[[Instance, jax.Array], Solution]:
     return solver
 
 
-class _Boards(NamedTuple):
-    """A batch in the form that the tiers work on, boards last."""
-
-    free: jax.Array  # words (R, B)
-    starts: jax.Array  # int16 (K, B), cells, NOBODY where no agent plays
-    goals: jax.Array  # int16 (K, B), likewise
-    alone: (
-        jax.Array
-    )  # int16 (K, B), distances; 0 where no agent plays, NEVER where there is no path
-
-
-class _Best(NamedTuple):
-    """The best plans known."""
-
-    sum_of_costs: jax.Array  # int16 (B,), NEVER if there is none
-    makespan: jax.Array  # int16 (B,)
-    paths: jax.Array  # int16 (K, T + 1, B), cells, of that sum of costs
-    makespan_paths: jax.Array  # int16 (K, T + 1, B), of that makespan
-
-
 def _solve_twos(batch: Instance, horizon: int) -> Solution:
     """Boards with two slots: the joint search, where prioritised planning does not settle it."""
-    boards = _prepare(batch)
+    boards = prepare(batch)
     connected = jnp.all(boards.alone < NEVER, axis=0)
-    best = _prioritise(boards, connected, horizon)
+    best = prioritise(boards, connected, horizon)
     floor = jnp.sum(jnp.where(connected, boards.alone, 0), axis=0, dtype=jnp.int16)
     sure = connected & (best.sum_of_costs == floor)
     plan = plan_of(best.paths).transpose(2, 1, 0)
@@ -162,12 +145,12 @@ def _solve_twos(batch: Instance, horizon: int) -> Solution:
 
 def _solve_batch(batch: Instance, horizon: int, budget: jax.Array) -> Solution:
     B, K = batch.agent_mask.shape
-    boards = _prepare(batch)
+    boards = prepare(batch)
     connected = jnp.all(boards.alone < NEVER, axis=0)
     floor = jnp.sum(jnp.where(connected, boards.alone, 0), axis=0, dtype=jnp.int16)
     longest = jnp.max(jnp.where(connected, boards.alone, 0), axis=0)
 
-    best = _prioritise(boards, connected, horizon)
+    best = prioritise(boards, connected, horizon)
     open_boards = connected & (best.sum_of_costs > floor)
     pair_costs, pair_makespan, waitless, blocked = _pairs(batch, boards, open_boards, horizon)
     lower = matching_bound(jnp.where(connected, boards.alone, 0), pair_costs)
@@ -314,91 +297,8 @@ def _join(left: Queries, right: Queries) -> Queries:
     return jax.tree.map(lambda x, y: jnp.concatenate([x, y], axis=-1), left, right)
 
 
-def _prepare(batch: Instance) -> _Boards:
-    free = pack(~batch.holes)
-    nobody = jnp.int16(NOBODY)
-    starts = jnp.where(batch.agent_mask, number(batch.starts), nobody).T
-    goals = jnp.where(batch.agent_mask, number(batch.goals), nobody).T
-    return _Boards(free, starts, goals, _distances(free, starts, goals))
-
-
-def _distances(free: jax.Array, starts: jax.Array, goals: jax.Array) -> jax.Array:
-    """int16 (K, B): steps of each agent alone."""
-    R = free.shape[0]
-    absent = starts == NOBODY
-
-    def spread(
-        state: tuple[jax.Array, jax.Array, jax.Array, jax.Array],
-    ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-        t, board, steps, _ = state
-        there = contains(board & ending)
-        steps = jnp.where(there, jnp.minimum(steps, t), steps)
-        wider = board | (dilate(board) & free)
-        return t + 1, wider, steps, jnp.any(wider != board) & jnp.any(steps == NEVER)
-
-    board, ending = (jnp.stack([single(cell, R) for cell in ends]) for ends in (starts, goals))
-    steps = jnp.where(absent, jnp.int16(0), jnp.int16(NEVER))
-    state = (jnp.int16(0), board, steps, jnp.bool_(True))
-    _, board, steps, _ = jax.lax.while_loop(lambda state: state[3], spread, state)
-    return steps
-
-
-def _prioritise(boards: _Boards, wanted: jax.Array, horizon: int) -> _Best:
-    """Plans in two orders of the agents, for connected boards."""
-    B = boards.starts.shape[-1]
-    width = min(B, _CHUNK)
-
-    def plan(chunk: _Boards, memory: Scratch) -> tuple[_Best, Scratch]:
-        forward, memory = _plan_twice(chunk, horizon, memory)
-        return forward, memory
-
-    never = jnp.full(B, NEVER, jnp.int16)
-    nowhere = jnp.zeros((boards.starts.shape[0], horizon + 1, B), jnp.int16)
-    blank = _Best(never, never, nowhere, nowhere)
-    memory = scratch(horizon, boards.free.shape[0], width, levels=1)
-    length = jnp.max(boards.alone, axis=0)
-    return in_chunks(plan, boards, wanted, length, blank, width, memory)[0]
-
-
-def _plan_twice(chunk: _Boards, horizon: int, memory: Scratch) -> tuple[_Best, Scratch]:
-    connected = jnp.all(chunk.alone < NEVER, axis=0)
-    # Generous, but no chunk should wait for one agent that is shut in.
-    slack = jnp.max(jnp.where(connected, chunk.alone, 0), axis=0) + 16
-    latest = jnp.where(connected, jnp.minimum(slack, horizon), -1).astype(jnp.int16)
-    latest = jnp.broadcast_to(latest, chunk.starts.shape)
-    forward, memory = plan_in_order(chunk.free, chunk.starts, chunk.goals, latest, memory)
-    flipped, memory = plan_in_order(
-        chunk.free, chunk.starts[::-1], chunk.goals[::-1], latest, memory, upwards=True
-    )
-    backward = Plans(flipped.arrival[::-1], flipped.paths[::-1])
-    return _better(_best(forward), _best(backward)), memory
-
-
-def _best(plans: Plans) -> _Best:
-    complete = jnp.all(plans.arrival < NEVER, axis=0)
-    never = jnp.int16(NEVER)
-    arrival = jnp.where(complete, plans.arrival, 0)
-    return _Best(
-        sum_of_costs=jnp.where(complete, jnp.sum(arrival, axis=0, dtype=jnp.int16), never),
-        makespan=jnp.where(complete, jnp.max(arrival, axis=0), never),
-        paths=plans.paths,
-        makespan_paths=plans.paths,
-    )
-
-
-def _better(one: _Best, other: _Best) -> _Best:
-    cheaper = one.sum_of_costs <= other.sum_of_costs
-    shorter = one.makespan <= other.makespan
-    return _Best(
-        sum_of_costs=jnp.minimum(one.sum_of_costs, other.sum_of_costs),
-        makespan=jnp.minimum(one.makespan, other.makespan),
-        paths=jnp.where(cheaper, one.paths, other.paths),
-        makespan_paths=jnp.where(shorter, one.makespan_paths, other.makespan_paths),
-    )
-
-
 def _pairs(
-    batch: Instance, boards: _Boards, wanted: jax.Array, horizon: int
+    batch: Instance, boards: Boards, wanted: jax.Array, horizon: int
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """What the pairs of agents prove.
 
@@ -419,11 +319,11 @@ def _pairs(
     def of_agents(leaf: jax.Array) -> jax.Array:
         return jnp.stack([leaf[i], leaf[j]]).reshape(2, P * B)
 
-    pairs = _Boards(
+    pairs = Boards(
         jnp.tile(boards.free, P),
         *(of_agents(leaf) for leaf in (boards.starts, boards.goals, boards.alone)),
     )
-    sure = _undisturbed(pairs, exist.reshape(-1), horizon).reshape(P, B)
+    sure = undisturbed(pairs, exist.reshape(-1), horizon).reshape(P, B)
     optima = pair_optima(
         jnp.tile(~batch.holes, (P, 1, 1)),
         of_pairs(batch.starts),
@@ -442,21 +342,6 @@ def _pairs(
         optima.waitless | ~known,
         jnp.any(exist & ~sure & ~optima.solvable, axis=0),
     )
-
-
-def _undisturbed(pairs: _Boards, wanted: jax.Array, horizon: int) -> jax.Array:
-    """bool (B,): wanted, and prioritised planning lets both agents go as if they were alone."""
-    B = wanted.shape[0]
-    width = min(B, _CHUNK)
-
-    def plan(chunk: _Boards, memory: Scratch) -> tuple[jax.Array, Scratch]:
-        best, memory = _plan_twice(chunk, horizon, memory)
-        return best.sum_of_costs == jnp.sum(chunk.alone, axis=0, dtype=jnp.int16), memory
-
-    memory = scratch(horizon, pairs.free.shape[0], width, levels=1)
-    length = jnp.max(pairs.alone, axis=0)
-    done, _ = in_chunks(plan, pairs, wanted, length, jnp.zeros(B, bool), width, memory)
-    return wanted & done
 
 
 def _without_waits(pair_costs: jax.Array, alone: jax.Array, waitless: jax.Array) -> jax.Array:
