@@ -17,11 +17,22 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 ROOT = Path(__file__).resolve().parents[2]
 
-Handlers = Mapping[str, Callable[..., dict[str, Any]]]
+
+class Contest(Protocol):
+    """What a worker serves: one side of a comparison."""
+
+    prepare: Callable[..., dict[str, Any]]
+    """Make everything, compile it and run it once; its fields are those of the case."""
+
+    def measure(self, seconds: float) -> dict[str, Any]:
+        """Work for so long: `units` done and `seconds` taken, as `repeat` gives them."""
+
+    def finish(self) -> dict[str, Any]:
+        """What there is to tell at the end: the memory peak, the results to compare."""
 
 
 class WorkerError(RuntimeError):
@@ -112,17 +123,18 @@ class Worker:
         return answer
 
 
-def serve(handlers: Handlers) -> None:
+def serve(contest: Contest) -> None:
     """Answer questions from the standard input until it ends; what a worker's module calls.
 
-    A handler gets the question's fields as keyword arguments. What it raises is answered as
-    `{"error": ...}`. Answers go to the pipe whose number is the process's only argument.
+    A question is the name of a method and gets its fields as keyword arguments. What it raises is
+    answered as `{"error": ...}`. Answers go to the pipe whose number is the only argument of the
+    process.
     """
     answers = os.fdopen(int(sys.argv[1]), "w")
     for line in sys.stdin:
         fields = json.loads(line)
         try:
-            answer = handlers[fields.pop("question")](**fields)
+            answer = getattr(contest, fields.pop("question"))(**fields)
         except Exception as error:
             traceback.print_exc()
             first = (str(error).strip().splitlines() or [""])[0]

@@ -22,21 +22,10 @@ Step = Callable[[jax.Array, Any, jax.Array, Any], tuple[Any, Any, jax.Array]]
 """
 
 
-class Stepping:
-    """A contestant that steps `environments` environments `steps` times a call.
+class SteppingContest:
+    """A contest that steps environments; `prepare`, which each of them has, calls `build`."""
 
-    Args:
-        reset: keys (B,) to states, somewhere within their episodes.
-        step: see `Step`; environments that have ended are reset by it, if they are at all.
-        params: what the environments share, an argument of the compiled program.
-        num_actions: actions are 0 to num_actions - 1, uniform.
-        action_shape: of one environment's action: () or (agents,).
-        environments: B.
-        steps: of each environment, in one call.
-        devices: number of devices, None for all.
-    """
-
-    def __init__(
+    def build(
         self,
         reset: Callable[[jax.Array], Any],
         step: Step,
@@ -47,7 +36,22 @@ class Stepping:
         environments: int,
         steps: int,
         devices: int | None,
-    ) -> None:
+    ) -> dict[str, Any]:
+        """Compile the program that steps `environments` environments `steps` times a call.
+
+        Args:
+            reset: keys (B,) to states, somewhere within their episodes.
+            step: see `Step`; environments that have ended are reset by it, if they are at all.
+            params: what the environments share, an argument of the compiled program.
+            num_actions: actions are 0 to num_actions - 1, uniform.
+            action_shape: of one environment's action: () or (agents,).
+            environments: B.
+            steps: of each environment, in one call.
+            devices: number of devices, None for all.
+
+        Returns:
+            What was made; episodes a step is 1 / mean length where resets happen.
+        """
         shape = (environments, steps, *action_shape)
         actions = np.random.default_rng(0).integers(0, num_actions, shape, dtype=np.int32)
         keys = jax.random.split(jax.random.key(0), (environments, steps))
@@ -74,16 +78,11 @@ class Stepping:
             run, (states, keys, actions, params), (BATCH, BATCH, BATCH, EVERYWHERE), devices
         )
         one_step = jax.jit(step).lower(keys[:, 0], states, jnp.asarray(actions[:, 0]), params)
-        self._bytes = bytes_moved(one_step.compile()) / environments
-        self._episodes = float(jnp.sum(self._program()[2])) / math.prod(shape[:2])
         self._units = math.prod(shape[:2])
-
-    def prepared(self) -> dict[str, Any]:
-        """Say what was made; episodes a step is 1 / mean length where resets happen."""
         return {
             "compile_seconds": self._program.compile_seconds,
-            "episodes_per_step": self._episodes,
-            "bytes_per_unit": self._bytes,
+            "episodes_per_step": float(jnp.sum(self._program()[2])) / self._units,
+            "bytes_per_unit": bytes_moved(one_step.compile()) / environments,
         }
 
     def measure(self, seconds: float) -> dict[str, Any]:

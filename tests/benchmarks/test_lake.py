@@ -68,13 +68,12 @@ WORKER = """
 import sys, time
 from benchmarks.lake.protocol import repeat, serve
 print("a library's chatter")
-def fail(**fields): raise RuntimeError("three\\nlines\\nof it")
-serve({
-    "echo": lambda **fields: fields,
-    "fail": fail,
-    "sleep": lambda seconds: time.sleep(seconds) or {},
-    "die": lambda: sys.exit("cause of death"),
-})
+class Contest:
+    def echo(self, **fields): return fields
+    def fail(self): raise RuntimeError("three\\nlines\\nof it")
+    def sleep(self, seconds): time.sleep(seconds)
+    def die(self): sys.exit("cause of death")
+serve(Contest())
 """
 
 

@@ -66,5 +66,4 @@ def _negative(values: jax.Array) -> jax.Array:
 
 
 if __name__ == "__main__":
-    contest = _Contest()
-    serve({"prepare": contest.prepare, "measure": contest.measure, "finish": contest.finish})
+    serve(_Contest())

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import jaxlake
 from benchmarks.lake.ours.solving import read_boards
 from benchmarks.lake.protocol import serve
-from benchmarks.lake.stepping import Stepping
+from benchmarks.lake.stepping import SteppingContest
 from jaxlake.environment.conflicts import ConflictPolicy
 from jaxlake.environment.environment import LakeEnvironment
 from jaxlake.environment.observations import AgentCentred, Compact, Observation, Symbols
@@ -23,7 +23,7 @@ _OBSERVATIONS: dict[str, Observation] = {
 }
 
 
-class _Contest:
+class _Contest(SteppingContest):
     """The compiled environment; episodes start on boards drawn from those of a file."""
 
     def prepare(
@@ -56,7 +56,7 @@ class _Contest:
             )
             return states, (observations, *rest), rest[1] | rest[2]
 
-        self._stepping = Stepping(
+        return self.build(
             reset,
             step,
             params=params,
@@ -66,17 +66,7 @@ class _Contest:
             steps=steps,
             devices=devices,
         )
-        return self._stepping.prepared()
-
-    def measure(self, seconds: float) -> dict[str, Any]:
-        """See `Stepping.measure`."""
-        return self._stepping.measure(seconds)
-
-    def finish(self) -> dict[str, Any]:
-        """See `Stepping.finish`."""
-        return self._stepping.finish()
 
 
 if __name__ == "__main__":
-    contest = _Contest()
-    serve({"prepare": contest.prepare, "measure": contest.measure, "finish": contest.finish})
+    serve(_Contest())

@@ -75,5 +75,4 @@ class _Contest:
 
 
 if __name__ == "__main__":
-    contest = _Contest()
-    serve({"prepare": contest.prepare, "measure": contest.measure, "finish": contest.finish})
+    serve(_Contest())

@@ -7,10 +7,10 @@ import gymnax
 import jax
 
 from benchmarks.lake.protocol import serve
-from benchmarks.lake.stepping import Stepping
+from benchmarks.lake.stepping import SteppingContest
 
 
-class _Contest:
+class _Contest(SteppingContest):
     """The environment under `vmap`; slippery, as it is by default, or not."""
 
     def prepare(
@@ -33,7 +33,7 @@ class _Contest:
             )
             return states, (observations, *rest), rest[1] | rest[2]
 
-        self._stepping = Stepping(
+        made = self.build(
             reset,
             step,
             params=params,
@@ -43,17 +43,8 @@ class _Contest:
             steps=steps,
             devices=devices,
         )
-        return {"version": version("gymnax"), **self._stepping.prepared()}
-
-    def measure(self, seconds: float) -> dict[str, Any]:
-        """See `Stepping.measure`."""
-        return self._stepping.measure(seconds)
-
-    def finish(self) -> dict[str, Any]:
-        """See `Stepping.finish`."""
-        return self._stepping.finish()
+        return {"version": version("gymnax"), **made}
 
 
 if __name__ == "__main__":
-    contest = _Contest()
-    serve({"prepare": contest.prepare, "measure": contest.measure, "finish": contest.finish})
+    serve(_Contest())

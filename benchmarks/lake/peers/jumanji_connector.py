@@ -8,10 +8,10 @@ import jumanji
 from jumanji.wrappers import AutoResetWrapper
 
 from benchmarks.lake.protocol import serve
-from benchmarks.lake.stepping import Stepping
+from benchmarks.lake.stepping import SteppingContest
 
 
-class _Contest:
+class _Contest(SteppingContest):
     """The environment under `vmap`, with its own auto-reset wrapper or without any reset."""
 
     def prepare(
@@ -34,7 +34,7 @@ class _Contest:
             states, timestep = jax.vmap(environment.step)(states, actions)
             return states, timestep, timestep.last()
 
-        self._stepping = Stepping(
+        made = self.build(
             reset,
             step,
             params=None,
@@ -44,17 +44,8 @@ class _Contest:
             steps=steps,
             devices=devices,
         )
-        return {"version": version("jumanji"), **self._stepping.prepared()}
-
-    def measure(self, seconds: float) -> dict[str, Any]:
-        """See `Stepping.measure`."""
-        return self._stepping.measure(seconds)
-
-    def finish(self) -> dict[str, Any]:
-        """See `Stepping.finish`."""
-        return self._stepping.finish()
+        return {"version": version("jumanji"), **made}
 
 
 if __name__ == "__main__":
-    contest = _Contest()
-    serve({"prepare": contest.prepare, "measure": contest.measure, "finish": contest.finish})
+    serve(_Contest())
