@@ -100,7 +100,8 @@ class LakeEnvironment:
                 were given, whether that ends the episode or was prevented; NONE if none;
             `agent`: int8 (), the lowest agent involved in it, -1 if there is none;
             `executed`: int8 (K,), the actions as they were carried out;
-            `at_goal`: bool (K,), the agents of the mask that are at their goals;
+            `at_goal`: bool (K,), the agents of the mask that are at their goals after the step,
+                also after one that broke a rule (`jaxlake.verify` counts before such a step);
             `solved`: bool (), all of them are.
         """
         del key
