@@ -230,11 +230,6 @@ class RunConfig(Section):
         for where, size, holes in requests:
             if reason := infeasibility(size, holes, self.environment.num_agents):
                 raise ValueError(f"{where}: {reason}")
-        if self.environment.num_agents != 2:
-            raise ValueError(
-                f"environment.num_agents: got {self.environment.num_agents}; "
-                "exact generation is for 2 agents, allowed is 2"
-            )
         batch = self.grpo.prompts_per_update * self.grpo.completions
         step = self.grpo.minibatches * self.grpo.micro_batch_size
         if batch % step:

@@ -30,7 +30,7 @@ class Cell:
     hole_ratio: float
     wait_ratio: float
     count: int
-    num_agents: int = 2
+    num_agents: int
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def draw(
     return _concatenate(parts), shortfalls
 
 
-def cells_of(configuration: LakeConfiguration, instances: int) -> list[Cell]:
+def cells_of(configuration: LakeConfiguration, instances: int, *, num_agents: int) -> list[Cell]:
     """Split a round's budget over the map sizes by their data ratios.
 
     Whole numbers by largest remainder, so that the counts sum to `instances`.
@@ -123,7 +123,7 @@ def cells_of(configuration: LakeConfiguration, instances: int) -> list[Cell]:
     for index in np.argsort(counts - exact, kind="stable")[: instances - counts.sum()]:
         counts[index] += 1
     return [
-        Cell(size, knobs.hole_ratio, knobs.wait_ratio, int(count))
+        Cell(size, knobs.hole_ratio, knobs.wait_ratio, int(count), num_agents)
         for size, count in zip(sizes, counts, strict=True)
         for knobs in [configuration.sizes[size]]
         if count
@@ -135,10 +135,12 @@ def grid_cells(
     hole_ratios: Sequence[float],
     wait_ratios: Sequence[float],
     per_cell: int,
+    *,
+    num_agents: int,
 ) -> list[Cell]:
     """Every size with every hole ratio and every wait ratio, `per_cell` boards each."""
     return [
-        Cell(size, holes, waits, per_cell)
+        Cell(size, holes, waits, per_cell, num_agents)
         for size in sizes
         for holes in hole_ratios
         for waits in wait_ratios

@@ -87,7 +87,9 @@ def write_sample_run(path: Path) -> Path:
     wanted = config.validation
     boards, _ = draw(
         jax.random.key(wanted.seed),
-        grid_cells(wanted.sizes, wanted.hole_ratios, wanted.wait_ratios, wanted.per_cell),
+        grid_cells(
+            wanted.sizes, wanted.hole_ratios, wanted.wait_ratios, wanted.per_cell, num_agents=2
+        ),
         max_size=max(wanted.sizes),
         max_candidates=20_000,
     )

@@ -32,7 +32,7 @@ def test_a_shipped_configuration_reads_back_from_its_own_dump(path: Path, tmp_pa
         ("engineer.kind=endpoint", ["engineer", "needs a model"]),
         ("engineer.blocks=[gossip]", ["engineer.blocks", "gossip", "history"]),
         ("environment.initial.sizes.3.hole_ratio=0.9", ["hole_ratio", "0.9", "0.5"]),
-        ("environment.num_agents=3", ["num_agents", "got 3"]),
+        ("environment.num_agents=6", ["num_agents", "got 6"]),
         ("grpo.micro_batch_size=60", ["grpo.micro_batch_size", "256", "60"]),
         ("reward.valid=2", ["reward", "optimal > valid > parsed"]),
         ("warm_start=null", ["warm_start", "scratch"]),

@@ -17,7 +17,7 @@ OPTIMAL = "Agent 0: RIGHT\nAgent 1: LEFT"
 def board():
     """A board on which going round costs more than the optimum."""
     boards, shortfalls = draw(
-        jax.random.key(0), [Cell(4, 0.0, 0.0, 20)], max_size=4, max_candidates=2000
+        jax.random.key(0), [Cell(4, 0.0, 0.0, 20, 2)], max_size=4, max_candidates=2000
     )
     assert not shortfalls
     return boards

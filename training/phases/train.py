@@ -52,7 +52,11 @@ def boards_for(run: Run, stage: int, configuration: LakeConfiguration) -> Instan
     """The round's training boards in the order of training; none is a validation board."""
     boards, shortfalls = draw(
         run.key("train", stage),
-        cells_of(configuration, run.config.stages.instances),
+        cells_of(
+            configuration,
+            run.config.stages.instances,
+            num_agents=run.config.environment.num_agents,
+        ),
         max_size=max(run.config.environment.bounds.sizes),
         max_candidates=run.config.environment.max_candidates,
         exclude=run.validation.grids,

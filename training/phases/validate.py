@@ -30,7 +30,13 @@ def boards_for(config: RunConfig) -> InstanceSet:
     wanted = config.validation
     boards, shortfalls = draw(
         jax.random.key(wanted.seed),
-        grid_cells(wanted.sizes, wanted.hole_ratios, wanted.wait_ratios, wanted.per_cell),
+        grid_cells(
+            wanted.sizes,
+            wanted.hole_ratios,
+            wanted.wait_ratios,
+            wanted.per_cell,
+            num_agents=config.environment.num_agents,
+        ),
         max_size=max((*wanted.sizes, *config.environment.bounds.sizes)),
         max_candidates=config.environment.max_candidates,
     )

@@ -109,7 +109,13 @@ def _boards(
     kinds = len(wanted.sizes) * len(wanted.hole_ratios) * len(wanted.wait_ratios)
     boards, shortfalls = draw(
         key,
-        grid_cells(wanted.sizes, wanted.hole_ratios, wanted.wait_ratios, -(-count // kinds)),
+        grid_cells(
+            wanted.sizes,
+            wanted.hole_ratios,
+            wanted.wait_ratios,
+            -(-count // kinds),
+            num_agents=config.environment.num_agents,
+        ),
         max_size=max((*wanted.sizes, *config.environment.bounds.sizes)),
         max_candidates=config.environment.max_candidates,
         exclude=exclude,
