@@ -58,7 +58,6 @@ class _Teams(NamedTuple):
 
     size: jax.Array  # int32 (), lanes of a team; divides the number of lanes
     split: jax.Array  # int32 (), at most 14
-    budget: jax.Array  # int32 (), agents that a team may replan for one query
 
 
 class _Lanes(NamedTuple):
@@ -93,7 +92,6 @@ def search(
     queries: Queries,
     *,
     horizon: int,
-    max_expansions: jax.Array | int,
     lanes: int,
     team: jax.Array | int = 1,
     split: jax.Array | int = 0,
@@ -103,7 +101,6 @@ def search(
     Args:
         queries: see there; a bound that starts below the true lower bound costs time, no more.
         horizon: T, the longest plan looked for (static).
-        max_expansions: replanned agents after which a query gives up.
         lanes: B, nodes in hand at a time (static).
         team: lanes that work on one query together; divides `lanes`.
         split: the tree is shared out at its first splits, as many as that, at most 14.
@@ -114,7 +111,7 @@ def search(
     R, Q = queries.free.shape
     K = queries.starts.shape[0]
     word = word_type(R)
-    teams = _Teams(*(jnp.asarray(x, jnp.int32) for x in (team, split, max_expansions)))
+    teams = _Teams(*(jnp.asarray(x, jnp.int32) for x in (team, split)))
     order = jnp.argsort(~queries.wanted, stable=True)
     number_wanted = jnp.sum(queries.wanted, dtype=jnp.int32)
     T, L, B = horizon, MAX_DEPTH, lanes
@@ -383,7 +380,7 @@ def _confer(lanes: _Lanes, rooted: jax.Array, teams: _Teams) -> _Lanes:
 
     busy = lanes.query >= 0
     over = any_of(busy & (lanes.found | lanes.gave_up | lanes.done))
-    spent = busy & ~over & (_sum_of(lanes.expansions, mates) >= teams.budget)
+    spent = busy & ~over & (_sum_of(lanes.expansions, mates) >= lanes.task.budget)
     gave_up = (any_of(lanes.gave_up) & ~any_of(lanes.found)) | spent
     open_teams = busy & ~over & ~spent
 

@@ -16,6 +16,7 @@ class Queries(NamedTuple):
     waits: jax.Array  # bool (Q,), whether agents may wait before their last arrival
     first: jax.Array  # int16 (Q,), the bound to begin with
     last: jax.Array  # int16 (Q,), the largest bound of interest
+    budget: jax.Array  # int32 (Q,), replanned agents after which it is given up
     wanted: jax.Array  # bool (Q,)
 
 

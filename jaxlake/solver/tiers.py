@@ -29,8 +29,8 @@ from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
 from jaxlake.solver.space_time import NEVER, plan_of
 from jaxlake.solver.two_agents import solve_two
 
-DEFAULT_MAX_EXPANSIONS = 16384
-"""Agents that one search of the constraint tree replans before it gives up."""
+DEFAULT_MAX_EXPANSIONS = {3: 65536, 4: 16384, 5: 16384}
+"""Agents that one search of the constraint tree replans before it gives up, by their number."""
 
 MAX_AGENTS = 5
 MAX_SIZE = 32
@@ -49,7 +49,7 @@ def solve(
     instance: Instance,
     *,
     horizon: int = DEFAULT_HORIZON,
-    max_expansions: int = DEFAULT_MAX_EXPANSIONS,
+    max_expansions: int | None = None,
 ) -> Solution:
     """Solve one instance of up to five agents exactly; `jax.vmap` solves a batch at full speed.
 
@@ -61,7 +61,8 @@ def solve(
         horizon: longest plan to look for, in steps (static, 1 to 4096).
         max_expansions: agents that one search of the constraint tree may replan, beyond the few
             after which it is begun anew by more lanes; with three or more slots only. There are
-            up to three such searches: for either objective, and for a plan without waits.
+            up to three such searches: for either objective, and for a plan without waits. None
+            stands for `DEFAULT_MAX_EXPANSIONS` of the instance's number of agents.
 
     Returns:
         A `Solution`. OPTIMAL and UNSOLVABLE are proved; UNKNOWN means that the budget was spent or
@@ -82,7 +83,11 @@ def solve(
     if size > MAX_SIZE:
         raise ValueError(f"holes: got a board of {size} rows, at most {MAX_SIZE} are allowed")
     batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], instance)
-    budget = jnp.asarray(max_expansions, jnp.int32)
+    if max_expansions is None:
+        agents = jnp.sum(batch.agent_mask, axis=-1)
+        budget = jnp.array(list(DEFAULT_MAX_EXPANSIONS.values()))[jnp.clip(agents, 3, 5) - 3]
+    else:
+        budget = jnp.asarray(max_expansions, jnp.int32)[None]
     return jax.tree.map(lambda leaf: leaf[0], _batch_solver(horizon)(batch, budget))
 
 
@@ -98,7 +103,7 @@ def _batch_solver(horizon: int) -> Callable[[Instance, jax.Array], Solution]:
     def solver(batch: Instance, budget: jax.Array) -> Solution:
         if batch.agent_mask.shape[-1] == 2:
             return _solve_twos(batch, horizon)
-        return _solve_batch(batch, horizon, jnp.max(budget))
+        return _solve_batch(batch, horizon, budget)
 
     @solver.def_vmap
     def merge_axes(
@@ -108,11 +113,11 @@ def _batch_solver(horizon: int) -> Callable[[Instance, jax.Array], Solution]:
             lambda leaf, batched: (
                 leaf if batched else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
             ),
-            batch,
-            in_batched[0],
+            (batch, budget),
+            tuple(in_batched),
         )
         merged = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), wide)
-        solutions = solver(merged, jnp.max(budget))
+        solutions = solver(*merged)
         split = jax.tree.map(lambda leaf: leaf.reshape(axis_size, -1, *leaf.shape[1:]), solutions)
         return split, jax.tree.map(lambda _: True, split)
 
@@ -175,6 +180,7 @@ def _solve_batch(batch: Instance, horizon: int, budget: jax.Array) -> Solution:
             waits=jnp.full(B, waits),
             first=first.astype(jnp.int16),
             last=last.astype(jnp.int16),
+            budget=budget,
             wanted=wanted,
         )
 
@@ -206,7 +212,7 @@ def _solve_batch(batch: Instance, horizon: int, budget: jax.Array) -> Solution:
         queries = jax.tree.map(
             lambda x, y: jnp.where(second, x, y), ask_on(*_halves(before)), objectives
         )
-        answers = _search_twice(queries, horizon, budget)
+        answers = _search_twice(queries, horizon)
         return answers, answers
 
     # One loop for both rounds, so that the search is compiled once.
@@ -246,7 +252,7 @@ def _solve_batch(batch: Instance, horizon: int, budget: jax.Array) -> Solution:
     )
 
 
-def _search_twice(queries: Queries, horizon: int, budget: jax.Array) -> Answers:
+def _search_twice(queries: Queries, horizon: int) -> Answers:
     """Search each tree by one lane, and by a team the few that are not done soon."""
     K, Q = queries.starts.shape
     lanes = min(_LANES, max(_TEAM, 1 << (Q // 2 - 1).bit_length()))
@@ -261,10 +267,10 @@ def _search_twice(queries: Queries, horizon: int, budget: jax.Array) -> Answers:
     def go_on(so_far: Answers, effort: tuple[jax.Array, ...]) -> tuple[Answers, None]:
         team, split, most = effort
         wanted = so_far.gave_up
+        budget = jnp.minimum(queries.budget, most)
         answers = search(
-            queries._replace(first=so_far.bound, wanted=wanted),
+            queries._replace(first=so_far.bound, budget=budget, wanted=wanted),
             horizon=horizon,
-            max_expansions=most,
             lanes=lanes,
             team=team,
             split=split,
@@ -280,7 +286,7 @@ def _search_twice(queries: Queries, horizon: int, budget: jax.Array) -> Answers:
     efforts = (
         jnp.array([1, _TEAM]),
         jnp.array([0, _SPLIT]),
-        jnp.stack([jnp.minimum(budget, _SOON), budget]),
+        jnp.array([_SOON, np.iinfo(np.int32).max]),
     )
     return jax.lax.scan(go_on, unknown, efforts)[0]
 

@@ -57,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
     """Carry the command out."""
     if not 0 <= args.seed <= _MAX_SEED:
         raise UserError(f"--seed: got {args.seed}, 0 to {_MAX_SEED} are allowed")
+    if args.table is not None and (args.json or args.svg):
+        raise UserError("--table: has a grid of its own; make --json and --svg in another call")
     import jax
 
     from jaxlake.generator.feasibility import as_json, feasibility_map, survey
@@ -67,7 +69,15 @@ def run(args: argparse.Namespace) -> int:
     key = jax.random.key(args.seed)
     try:
         if args.table is not None:
-            strata = survey(key, table_strata(args.agents), candidates=args.candidates)
+            strata = []
+            for agents in args.agents:
+                kinds = table_strata([agents])
+                print(
+                    f"{agents} agents: {len(kinds)} kinds of {args.candidates:,} boards",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                strata += survey(key, kinds, candidates=args.candidates)
             with open_output(args.table) as out:
                 out.write(table_text(strata, seed=args.seed, horizon=DEFAULT_HORIZON))
             return 0
