@@ -1,7 +1,13 @@
-"""The rules of classical MAPF on a frozen lake: the one statement that everything else calls."""
+"""The rules of classical MAPF on a frozen lake, in the two forms that everything else calls.
 
+`step` has an axis of agents and suits environments; `moves` has an array an agent and suits long
+batches that lie last in memory, where it is several times as fast. Tests hold them equal.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -78,3 +84,67 @@ def step(instance: Instance, positions: jax.Array, actions: jax.Array) -> Step:
         vertex_conflict=jnp.any(others & same_target, axis=-1),
         swapping_conflict=jnp.any(others & takes_place & takes_place.T, axis=-1),
     )
+
+
+class Moves(NamedTuple):
+    """One simultaneous step of K agents, an array for each: its shape is that of the batch."""
+
+    rows: list[jax.Array]  # int8, where the agents stand afterwards
+    columns: list[jax.Array]  # int8
+    off_board: list[jax.Array]  # bool, as in `Step`
+    hole: list[jax.Array]
+    vertex_conflict: list[jax.Array]
+    swapping_conflict: list[jax.Array]
+
+
+def moves(
+    rows: Sequence[jax.Array],
+    columns: Sequence[jax.Array],
+    actions: Sequence[jax.Array],
+    *,
+    side: jax.Array,
+    mask: Sequence[jax.Array],
+    is_hole: Callable[[jax.Array, jax.Array], jax.Array],
+) -> Moves:
+    """What `step` says, for a batch of any shape.
+
+    Every rule is written with element-wise operations on one array an agent, so that a batch of
+    any shape, in any layout, is one loop of vector instructions.
+
+    Args:
+        rows: int8, K arrays of one shape, where the agents stand.
+        columns: int8, likewise.
+        actions: int8, likewise, values of `Action`; any other counts as off the board.
+        side: int8, the side of the board.
+        mask: bool, K arrays, the agents that exist.
+        is_hole: (row, column) of cells on the board to bool.
+
+    Returns:
+        The `Moves`. Agents are placed as by `step`.
+    """
+    K = len(rows)
+    to_rows, to_columns, off_board, hole = [], [], [], []
+    for row, column, action, real in zip(rows, columns, actions, mask, strict=True):
+        down = (action == Action.DOWN).astype(jnp.int8) - (action == Action.UP).astype(jnp.int8)
+        right = (action == Action.RIGHT).astype(jnp.int8) - (action == Action.LEFT).astype(jnp.int8)
+        to_row, to_column = row + down, column + right
+        known = (action >= 0) & (action < len(ACTION_DELTAS))
+        inside = (to_row >= 0) & (to_row < side) & (to_column >= 0) & (to_column < side) & known
+        to_rows.append(jnp.where(inside, to_row, row))
+        to_columns.append(jnp.where(inside, to_column, column))
+        off_board.append(real & ~inside)
+        hole.append(real & inside & is_hole(to_rows[-1], to_columns[-1]))
+
+    # One number a cell is compared faster than a pair.
+    here = [row.astype(jnp.int16) * 128 + column for row, column in zip(rows, columns, strict=True)]
+    there = [r.astype(jnp.int16) * 128 + c for r, c in zip(to_rows, to_columns, strict=True)]
+    nobody = jnp.zeros_like(off_board[0])
+    vertex, swapping = [nobody] * K, [nobody] * K
+    for i in range(K):
+        for j in range(i + 1, K):
+            both = mask[i] & mask[j]
+            meet = both & (there[i] == there[j])
+            swap = both & (there[i] == here[j]) & (there[j] == here[i])
+            vertex[i], vertex[j] = vertex[i] | meet, vertex[j] | meet
+            swapping[i], swapping[j] = swapping[i] | swap, swapping[j] | swap
+    return Moves(to_rows, to_columns, off_board, hole, vertex, swapping)

@@ -1,10 +1,6 @@
-"""Verification of a plan against the rules and the optimum.
+"""Verification of a plan against the rules and the optimum."""
 
-As long as no rule is broken an agent stands at its start plus the sum of its moves. So `step` needs
-no turn after turn: all steps of a block are put to it at once, each from that sum, and only what it
-says up to the first failure counts. Blocks follow one another until the longest plan has ended.
-"""
-
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -13,12 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.dynamics import ACTION_DELTAS, Action, step
+from jaxlake.dynamics import moves
 from jaxlake.instance import Instance
 from jaxlake.solver import Solution, Status
-
-_BLOCK = 8
-"""Steps judged at once: enough for wide operations, few enough to stop soon after the last plan."""
 
 _KINDS = 4
 """Kinds of failure that `step` can tell."""
@@ -131,7 +124,7 @@ def verify(
 
 
 class _Walk(NamedTuple):
-    """What the steps of a plan add up to, for plans (B,)."""
+    """What the steps of a plan add up to, for plans (B,); inside the loop plans lie last."""
 
     first_failure: jax.Array  # int32 (B,), see `_decode`; _NO_FAILURE if no rule is broken
     last_arrival: jax.Array  # int32 (B, K), time of the last arrival at the goal, if it is there
@@ -150,63 +143,86 @@ def _with_axis(
 
 
 # A loop under vmap goes on for all while it goes on for one, and copies the state of the others at
-# each turn. Merged into one batch, the plans share one bound and nothing is copied.
+# each turn. Merged into one batch, the plans share one bound and nothing is copied. Inside, plans
+# lie last in memory, an array an agent, so that one vector instruction serves many of them.
 @jax.custom_batching.custom_vmap
 def _walk_batch(instances: Instance, plans: jax.Array, lengths: jax.Array) -> _Walk:
     """Walk plans int8 (B, T, K) of lengths int32 (B,) on instances with leaves (B, ...)."""
     B, T, K = plans.shape
-    plans = jnp.pad(plans, ((0, 0), (0, -T % _BLOCK), (0, 0)), constant_values=Action.WAIT)
-    starts = jnp.asarray(instances.starts, jnp.int8)
-    goals = jnp.asarray(instances.goals, jnp.int8)[:, None]
+    agents = range(K)
+    steps = plans.transpose(1, 2, 0) if T else jnp.zeros((1, K, B), jnp.int8)
+    starts, goals = (
+        jnp.asarray(cells, jnp.int8).transpose(2, 1, 0)
+        for cells in (instances.starts, instances.goals)
+    )
+    mask = list(jnp.asarray(instances.agent_mask).T)
+    side = jnp.asarray(instances.size).astype(jnp.int8)
+    is_hole = _hole_lookup(jnp.asarray(instances.holes))
     last = jnp.max(lengths, initial=0)
     State = tuple[jax.Array, jax.Array, _Walk]
+
+    def at_goals(rows: Sequence[jax.Array], columns: Sequence[jax.Array]) -> list[jax.Array]:
+        return [(rows[k] == goals[0, k]) & (columns[k] == goals[1, k]) for k in agents]
 
     def unfinished(state: State) -> jax.Array:
         return state[0] < last
 
     def advance(state: State) -> State:
-        t0, positions, walk = state
-        actions = jax.lax.dynamic_slice_in_dim(plans, t0, _BLOCK, axis=1)
-        moves = _moves(actions)
-        cells = [positions]
-        for t in range(_BLOCK):
-            cells.append(cells[-1] + moves[:, t])
-        moments = jnp.stack(cells, axis=1)  # (B, _BLOCK + 1, K, 2)
-        at_goal = jnp.all(moments == goals, axis=-1)
-
-        moved = jax.vmap(jax.vmap(step, (None, 0, 0)))(instances, moments[:, :-1], actions)
-        flags = [moved.off_board, moved.hole, moved.vertex_conflict, moved.swapping_conflict]
-        times = t0 + jnp.arange(_BLOCK, dtype=jnp.int32)
-        live = times < lengths[:, None]
-        keys = times[:, None, None] * (_KINDS * K) + np.arange(_KINDS * K).reshape(_KINDS, K)
-        counted = jnp.stack(flags, axis=2) & live[:, :, None, None]
-        first = jnp.min(jnp.where(counted, keys, _NO_FAILURE), axis=(1, 2, 3))
-        first = jnp.minimum(first, walk.first_failure)
-
-        away = ~at_goal[:, :-1] & live[:, :, None]
-        arrival = jnp.max(jnp.where(away, times[:, None] + 1, 0), axis=1)
-        end = jnp.minimum(_decode(first, K)[0], lengths)[:, None]
-        is_end = jnp.append(times, t0 + _BLOCK) == end
+        time, positions, walk = state
+        rows, columns = list(positions[0]), list(positions[1])
+        actions = jax.lax.dynamic_index_in_dim(steps, time, keepdims=False)
+        moved = moves(rows, columns, list(actions), side=side, mask=mask, is_hole=is_hole)
+        flags = [*moved.off_board, *moved.hole, *moved.vertex_conflict, *moved.swapping_conflict]
+        found = none = jnp.int16(len(flags))
+        for place in reversed(range(len(flags))):
+            found = jnp.where(flags[place], jnp.int16(place), found)
+        live = time < lengths
+        first = jnp.where(
+            live & (walk.first_failure == _NO_FAILURE) & (found < none),
+            time * len(flags) + found.astype(jnp.int32),
+            walk.first_failure,
+        )
+        # Asked of `first`, which is stored, and not of the flags, which would be found out again.
+        going = live & (first == _NO_FAILURE)
+        before, after = at_goals(rows, columns), at_goals(moved.rows, moved.columns)
         return (
-            t0 + _BLOCK,
-            moments[:, -1],
+            time + 1,
+            jnp.stack([jnp.stack(moved.rows), jnp.stack(moved.columns)]),
             _Walk(
                 first_failure=first,
-                last_arrival=jnp.maximum(arrival, walk.last_arrival),
-                at_goal=jnp.where(
-                    jnp.any(is_end, axis=1, keepdims=True),
-                    jnp.any(is_end[:, :, None] & at_goal, axis=1),
-                    walk.at_goal,
+                last_arrival=jnp.stack(
+                    [jnp.where(live & ~before[k], time + 1, walk.last_arrival[k]) for k in agents]
                 ),
+                at_goal=jnp.stack([jnp.where(going, after[k], walk.at_goal[k]) for k in agents]),
             ),
         )
 
     nothing = _Walk(
         first_failure=jnp.full(B, _NO_FAILURE, jnp.int32),
-        last_arrival=jnp.zeros((B, K), jnp.int32),
-        at_goal=jnp.all(starts[:, None] == goals, axis=-1)[:, 0],
+        last_arrival=jnp.zeros((K, B), jnp.int32),
+        at_goal=jnp.all(starts == goals, axis=0),
     )
-    return jax.lax.while_loop(unfinished, advance, (jnp.int32(0), starts, nothing))[2]
+    walk = jax.lax.while_loop(unfinished, advance, (jnp.int32(0), starts, nothing))[2]
+    return walk._replace(last_arrival=walk.last_arrival.T, at_goal=walk.at_goal.T)
+
+
+def _hole_lookup(holes: jax.Array) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    """A lookup int8 (B,), int8 (B,) -> bool (B,) in boards bool (B, N, N).
+
+    A bit mask a row, chosen by comparing: a gather would take the boards one by one.
+    """
+    N = holes.shape[-1]
+    word = np.uint16 if N <= 16 else np.uint32
+    bits = np.left_shift(word(1), np.arange(N, dtype=word))
+    masks = jnp.sum(jnp.where(holes, bits, word(0)), axis=-1, dtype=word).T
+
+    def is_hole(row: jax.Array, column: jax.Array) -> jax.Array:
+        mask, wide = jnp.zeros_like(masks[0]), row.astype(word)
+        for number in range(N):
+            mask = jnp.where(wide == number, masks[number], mask)
+        return (mask >> column.astype(word)) & 1 != 0
+
+    return is_hole
 
 
 @_walk_batch.def_vmap
@@ -220,12 +236,3 @@ def _merge_axes(axis_size: int, in_batched: list[Any], *arguments: Any) -> tuple
     walks = _walk_batch(*merged)
     split = jax.tree.map(lambda leaf: leaf.reshape(axis_size, -1, *leaf.shape[1:]), walks)
     return split, jax.tree.map(lambda _: True, split)
-
-
-def _moves(actions: jax.Array) -> jax.Array:
-    """int8 (..., 2): what each action adds. Unknown actions add nothing: `step` objects to them."""
-    changes = [
-        sum((actions == a) * delta for a, delta in enumerate(column) if delta)
-        for column in ACTION_DELTAS.T
-    ]
-    return jnp.stack(changes, axis=-1).astype(jnp.int8)

@@ -9,6 +9,7 @@ import pytest
 
 import jaxlake
 from jaxlake import Action
+from jaxlake.dynamics import moves
 from tests import oracles
 
 
@@ -107,3 +108,45 @@ def test_every_joint_action_agrees_with_a_plain_walk():
                 assert broken[0] == (verdict.failure, verdict.agent), (grid, actions)
                 seen.add(verdict.failure)
     assert seen == set(NO_FLAGS)
+
+
+@pytest.mark.parametrize("agents", [1, 2, 4, 5])
+def test_both_forms_of_the_rules_say_the_same(agents):
+    rng = np.random.default_rng(agents)
+    B, N = 3000, 4
+    side = rng.integers(2, N + 1, B).astype(np.int32)
+    inside = (np.arange(N) < side[:, None])[:, :, None] & (np.arange(N) < side[:, None])[:, None]
+    board = jaxlake.Instance(
+        holes=(rng.random((B, N, N)) < 0.2) | ~inside,
+        size=side,
+        starts=np.zeros((B, agents, 2), np.int8),
+        goals=np.zeros((B, agents, 2), np.int8),
+        agent_mask=rng.random((B, agents)) < 0.9,
+    )
+    positions = rng.integers(0, side[:, None, None], (B, agents, 2)).astype(np.int8)
+    actions = rng.integers(-1, 6, (B, agents)).astype(np.int8)
+    stepped = jax.jit(jax.vmap(jaxlake.step))(board, positions, actions)
+
+    def look_up(row, column):
+        return board.holes[np.arange(B), row, column]
+
+    moved = moves(
+        list(positions[:, :, 0].T),
+        list(positions[:, :, 1].T),
+        list(actions.T),
+        side=side.astype(np.int8),
+        mask=list(board.agent_mask.T),
+        is_hole=look_up,
+    )
+    pairs = [
+        (stepped.positions[..., 0], moved.rows),
+        (stepped.positions[..., 1], moved.columns),
+        (stepped.off_board, moved.off_board),
+        (stepped.hole, moved.hole),
+        (stepped.vertex_conflict, moved.vertex_conflict),
+        (stepped.swapping_conflict, moved.swapping_conflict),
+    ]
+    for ours, theirs in pairs:
+        np.testing.assert_array_equal(ours, np.stack(theirs, axis=-1))
+    flags = np.stack([np.asarray(ours).any(axis=-1) for ours, _ in pairs[2:]])
+    assert flags.any(axis=1)[: 2 if agents == 1 else 4].all()
