@@ -1,6 +1,7 @@
 """The counts of `survey` that the package ships, to look acceptance up without a device.
 
-`jaxlake feasibility --agents 2 3 4 5 --table jaxlake/generator/feasibility_table.json` makes it.
+`jaxlake feasibility --agents 2 --table jaxlake/generator/feasibility_table.json` makes the file. Of
+other numbers of agents it says nothing: `survey` counts them on demand.
 """
 
 import functools
