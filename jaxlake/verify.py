@@ -209,9 +209,12 @@ def _walk_batch(instances: Instance, plans: jax.Array, lengths: jax.Array) -> _W
 def _hole_lookup(holes: jax.Array) -> Callable[[jax.Array, jax.Array], jax.Array]:
     """A lookup int8 (B,), int8 (B,) -> bool (B,) in boards bool (B, N, N).
 
-    A bit mask a row, chosen by comparing: a gather would take the boards one by one.
+    A bit mask a row, chosen by comparing, as long as a row fits into a word: a gather takes the
+    boards one by one.
     """
-    N = holes.shape[-1]
+    B, N = holes.shape[:2]
+    if N > 32:
+        return lambda row, column: holes[jnp.arange(B), row, column]
     word = np.uint16 if N <= 16 else np.uint32
     bits = np.left_shift(word(1), np.arange(N, dtype=word))
     masks = jnp.sum(jnp.where(holes, bits, word(0)), axis=-1, dtype=word).T

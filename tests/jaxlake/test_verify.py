@@ -220,6 +220,41 @@ def test_unknown_actions_more_agents_and_ends_within_a_block_agree_with_a_plain_
     assert seen >= {(kind, agents) for kind in kinds for agents in (2, 3, 4)}
 
 
+@pytest.mark.parametrize("size", [15, 16, 17, 31, 32, 33, 64, 100])
+def test_holes_are_seen_wherever_they_are_on_boards_of_any_size(size, verify_all):
+    rng = random.Random(size)
+    batch, steps = 200, 6
+    grids = [oracles.random_grid(rng, size, 0.3, AGENTS) for _ in range(batch)]
+    plans = [[[rng.randrange(5) for _ in range(AGENTS)] for _ in range(steps)] for _ in grids]
+    instances = jaxlake.stack_instances(
+        [jaxlake.parse_grid(grid, max_size=size, max_agents=AGENTS) for grid in grids]
+    )
+    outcomes = verify_all(
+        instances,
+        np.array(plans, np.int8),
+        np.full(batch, steps, np.int32),
+        np.ones(batch, bool),
+        _made_up_optima(np.random.default_rng(size), batch),
+    )
+    verdicts = [oracles.check(grid, plan) for grid, plan in zip(grids, plans, strict=True)]
+    found = [Failure(kind).label for kind in np.asarray(outcomes.failure)]
+    assert found == [verdict.failure or "none" for verdict in verdicts]
+    named = list(zip(outcomes.agent.tolist(), outcomes.time.tolist(), strict=True))
+    assert named == [(verdict.agent, verdict.time) for verdict in verdicts]
+    assert found.count("hole") > batch // 2
+
+
+def test_a_plan_without_room_for_a_step_is_an_empty_plan():
+    grid = ["S G", "s g"]
+    instance = jaxlake.parse_grid(grid, max_size=2, max_agents=2)
+    optimum = jax.tree.map(lambda leaf: leaf[0], _made_up_optima(np.random.default_rng(0), 1))
+    outcome = jaxlake.verify(
+        instance, np.zeros((0, 2), np.int8), np.int32(0), np.bool_(True), optimum
+    )
+    assert Failure(int(outcome.failure)) is Failure.GOAL_NOT_REACHED
+    assert (int(outcome.agent), int(outcome.time)) == (0, 0)
+
+
 def test_nested_batches_and_shared_boards_give_what_one_plan_at_a_time_gives(spoiled, verify_all):
     _, _, arguments = spoiled
     few = jax.tree.map(lambda leaf: leaf[:12], arguments)
