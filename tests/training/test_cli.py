@@ -232,6 +232,9 @@ def test_the_feasibility_map_is_printed_and_written(tmp_path, capsys):
     assert files[1].read_text().startswith("<svg")
     assert main(["feasibility", "--sizes", "1"]) == 2
     assert "sizes: got 1, 2 to 32 are allowed" in capsys.readouterr().err
+    both = ["--table", str(tmp_path / "table.json"), "--json", str(files[0])]
+    assert main(["feasibility", *both]) == 2
+    assert "--table: has a grid of its own" in capsys.readouterr().err
 
 
 def test_a_pipe_is_answered_without_loading_any_learning_library():
