@@ -1,34 +1,44 @@
 """The Design phase: ask the engineer, review, ask again, else keep the last configuration."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, SerializeAsAny
 
-from engineer.configuration import Bounds, Frozen, LakeConfiguration, answer_schema
-from engineer.context import BLOCKS, BlockName, Style, build_context
-from engineer.engineers import Engineer, EngineerError
-from engineer.evidence import StageEvidence, StageHistory
-from engineer.pipeline import MIN_ACCEPTANCE, Acceptance, Change, Repair, review
-from engineer.rule import Feasibility
-from jaxlake import infeasibility
-from jaxlake.generator import acceptance as shipped_acceptance
+from engineer.context.budget import CountTokens, characters_over_three
+from engineer.context.build import BLOCKS, BlockName, Context, Style, build_context
+from engineer.context.view import View
+from engineer.engineers.base import Control, Engineer, EngineerError, Proposal, Task
+from engineer.ledger import Budget, Spent
+from engineer.pipeline import Change, Decision, Guard, Repair, review
+from engineer.space import Configuration, Frozen, answer_schema
+
+Seed = Callable[[int], int]
+"""Attempt to seed."""
 
 
 class DesignSettings(Frozen):
     """How the engineer is asked."""
 
-    bounds: Bounds
     attempts: int = Field(default=3, ge=1, le=20, description="answers asked for before giving up")
     blocks: tuple[BlockName, ...] = BLOCKS
     style: Style = "full"
+    max_context_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="the prompt is cut to fit; None: any length",
+    )
+    guard: Guard = Guard()
+    budget: Budget = Budget()
 
 
 class Attempt(Frozen):
     """One question and what came back, as they were."""
 
-    context: str = Field(description="the prompt, byte for byte")
+    context: str = Field(description="the prompt that was answered, byte for byte")
+    cut: tuple[str, ...] = Field(default=(), description="what was left out to fit the prompt")
     text: str | None = Field(description="the raw answer; None if there was none")
     kind: Literal["accepted", "repaired", "rejected", "failed"] = Field(
         description="failed: the engineer gave no answer"
@@ -44,141 +54,152 @@ class DesignRecord(Frozen):
 
     stage: int = Field(description="the stage whose evidence was read")
     engineer: str
-    kind: Literal["accepted", "repaired", "kept"] = Field(
-        description="kept: no answer was usable, the configuration stays"
+    kind: Literal["accepted", "repaired", "retried", "kept"] = Field(
+        description="retried: a later answer was used, as written or repaired; "
+        "kept: no answer was usable, the configuration stays"
     )
-    configuration: LakeConfiguration = Field(description="of the next stage")
+    configuration: SerializeAsAny[Configuration] = Field(description="of the next stage")
     diff: tuple[Change, ...]
     repairs: tuple[Repair, ...]
     reason: str
     attempts: tuple[Attempt, ...]
-    seconds: float = Field(description="wall-clock time of the phase")
-    tokens: int | None = Field(description="tokens generated, None where unknown")
+    spent: Spent
 
     @property
     def context(self) -> str:
         """The first prompt; retries add the reason of the refusal to it."""
-        return self.attempts[0].context
+        return self.attempts[0].context if self.attempts else ""
 
 
 def design(
     engineer: Engineer,
-    evidence: StageEvidence,
-    current: LakeConfiguration,
-    history: Sequence[StageHistory],
-    *,
+    view: View,
     settings: DesignSettings,
-    num_agents: int,
-    feasibility: Feasibility = infeasibility,
-    acceptance: Acceptance | None = shipped_acceptance,
-    min_acceptance: float = MIN_ACCEPTANCE,
+    *,
+    seed: Seed = lambda attempt: attempt,
+    count_tokens: CountTokens = characters_over_three,
 ) -> DesignRecord:
     """Let an engineer write the next configuration, in at most `settings.attempts` answers.
 
     Args:
         engineer: who answers. An `EngineerError` counts as a failed attempt; other errors are
             passed on.
-        evidence: what the stage that just ended showed.
-        current: the configuration it was trained on, within the bounds.
-        history: the stages before it, oldest first.
-        settings: bounds, attempts and the make-up of the context.
-        num_agents: agents on the boards to be generated.
-        feasibility: see `engineer.pipeline.review`.
-        acceptance: likewise.
-        min_acceptance: likewise.
+        view: what the stage that just ended showed, and the configuration in force.
+        settings: attempts, the make-up of the context, how far a stage may go, the budget.
+        seed: decides what is random about an attempt.
+        count_tokens: of the model that reads the context.
 
     Raises:
-        ValueError: if `current` lies outside of the bounds, so that it could not be kept.
+        ValueError: if `view.current` lies outside of the space, so that it could not be kept.
+        ContextTooLongError: see `build_context`.
     """
-    violation = settings.bounds.violation(current)
+    violation = view.domain.space.violation(view.current)
     if violation:
         raise ValueError(f"the current configuration is out of bounds: {violation}")
     start = time.perf_counter()
-    schema = answer_schema(settings.bounds)
-    attempts: list[Attempt] = []
-    refusal: str | None = None
-    for number in range(settings.attempts):
-        context = build_context(
-            evidence,
-            current,
-            history,
-            bounds=settings.bounds,
+    schema = answer_schema(view.domain.space)
+
+    def context_of(what: View) -> Context:
+        return build_context(
+            what,
             blocks=settings.blocks,
             style=settings.style,
-            refusal=refusal,
+            max_tokens=settings.max_context_tokens,
+            count_tokens=count_tokens,
         )
+
+    attempts: list[Attempt] = []
+    spent = Spent()
+    problem = ""
+    for number in range(settings.attempts):
+        if problem := settings.budget.exhausted(spent) or "":
+            break
+        task = Task(
+            context=context_of(view),
+            view=view,
+            schema=schema,
+            seed=seed(number),
+            attempt=number,
+            rebuild=context_of,
+        )
+        seen = engineer.shown(task).context if isinstance(engineer, Control) else task.context
         asked = time.perf_counter()
         try:
-            proposal = engineer.propose(
-                context, schema=schema, attempt=number, evidence=evidence, current=current
-            )
+            proposal = engineer.propose(task)
         except EngineerError as error:
-            attempts.append(
-                Attempt(
-                    context=context,
-                    text=None,
-                    kind="failed",
-                    repairs=(),
-                    reason=_writable(str(error)),
-                    seconds=time.perf_counter() - asked,
-                    tokens=None,
-                )
-            )
+            attempts.append(_failed(seen, error, time.perf_counter() - asked))
+            spent = spent + error.spent.model_copy(update={"seconds": attempts[-1].seconds})
             continue
-        decision = review(
-            proposal.text,
-            current,
-            bounds=settings.bounds,
-            num_agents=num_agents,
-            feasibility=feasibility,
-            acceptance=acceptance,
-            min_acceptance=min_acceptance,
-        )
-        attempts.append(
-            Attempt(
-                context=context,
-                text=_writable(proposal.text),
-                kind=decision.kind,
-                repairs=decision.repairs,
-                reason=decision.reason,
-                seconds=proposal.seconds,
-                tokens=proposal.tokens,
-            )
-        )
+        decision = review(writable(proposal.text), view.current, view.domain, settings.guard)
+        attempts.append(_answered(seen, proposal, decision))
+        spent = spent + _cost(proposal)
         if decision.kind != "rejected" and decision.configuration is not None:
             return DesignRecord(
-                stage=evidence.stage,
+                stage=view.evidence.stage,
                 engineer=engineer.name,
-                kind=decision.kind,
+                kind="retried" if number else decision.kind,
                 configuration=decision.configuration,
                 diff=decision.diff,
                 repairs=decision.repairs,
                 reason=decision.reason,
                 attempts=tuple(attempts),
-                seconds=time.perf_counter() - start,
-                tokens=_total(attempts),
+                spent=spent.model_copy(update={"seconds": time.perf_counter() - start}),
             )
-        refusal = decision.reason
+        view = replace(view, refusal=decision.reason)
+    why = f"the budget is spent, {problem}" if problem else f"the last: {attempts[-1].reason}"
     return DesignRecord(
-        stage=evidence.stage,
+        stage=view.evidence.stage,
         engineer=engineer.name,
         kind="kept",
-        configuration=current,
+        configuration=view.current,
         diff=(),
         repairs=(),
-        reason=f"kept after {len(attempts)} attempts, the last: {attempts[-1].reason}",
+        reason=f"kept after {len(attempts)} attempts, {why}",
         attempts=tuple(attempts),
-        seconds=time.perf_counter() - start,
-        tokens=_total(attempts),
+        spent=spent.model_copy(update={"seconds": time.perf_counter() - start}),
     )
 
 
-def _writable(text: str) -> str:
-    # A lone surrogate (JSON can carry one) can't be written to any file; it is escaped, all else
-    # kept.
+def _failed(seen: Context, problem: EngineerError, seconds: float) -> Attempt:
+    return Attempt(
+        context=seen.text,
+        cut=seen.cut,
+        text=None,
+        kind="failed",
+        repairs=(),
+        reason=writable(str(problem)),
+        seconds=seconds,
+        tokens=problem.spent.engineer_tokens or None,
+    )
+
+
+def _answered(seen: Context, proposal: Proposal, decision: Decision) -> Attempt:
+    return Attempt(
+        context=seen.text,
+        cut=seen.cut,
+        text=writable(proposal.text),
+        kind=decision.kind,
+        repairs=decision.repairs,
+        reason=writable(decision.reason),
+        seconds=proposal.seconds,
+        tokens=proposal.tokens,
+    )
+
+
+def _cost(proposal: Proposal) -> Spent:
+    return Spent(
+        engineer_tokens=proposal.tokens or 0,
+        probe_instances=proposal.probe_instances,
+        probe_rollouts=proposal.probe_rollouts,
+        seconds=proposal.seconds,
+    )
+
+
+def writable(text: str) -> str:
+    """Any text as one that files take: a lone surrogate (JSON can carry one) is escaped."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _total(attempts: Sequence[Attempt]) -> int | None:
-    known = [attempt.tokens for attempt in attempts if attempt.tokens is not None]
-    return sum(known) if known else None
+def spent_in(records: Sequence[DesignRecord]) -> Spent:
+    """What several design phases cost together."""
+    return sum((record.spent for record in records), Spent())

@@ -1,23 +1,13 @@
-"""What one stage showed, as plain numbers: no arrays, no devices, JSON in and out."""
+"""What one stage showed, as plain numbers: no arrays, no devices, JSON in and out.
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self, get_args
+Groups, failure kinds, scores and slices are named as the environment's `Domain` names them.
+"""
 
-from pydantic import Field, field_validator, model_validator
+from typing import Annotated, Literal, Self
 
-from engineer.configuration import BoardSize, Frozen, LakeConfiguration, Ratio
-from jaxlake import Statistics, rows
+from pydantic import Field, SerializeAsAny, model_validator
 
-FailureKind = Literal[
-    "parse_error",
-    "off_board",
-    "hole",
-    "vertex_conflict",
-    "swapping_conflict",
-    "goal_not_reached",
-]
-# In the order in which the lake names the first failure of a time step.
-FAILURE_KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
+from engineer.space import Configuration, Frozen, Ratio
 
 Count = Annotated[int, Field(ge=0, strict=True)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -28,17 +18,18 @@ class Tally(Frozen):
 
     count: Count
     valid: Count
-    optimal_sum_of_costs: Count
-    optimal_makespan: Count
-    failures: dict[FailureKind, Count] = Field(
+    scores: dict[str, Count] = Field(
+        default_factory=dict, description="valid answers that are more than valid, such as optimal"
+    )
+    failures: dict[str, Count] = Field(
         default_factory=dict, description="answers by the kind of their first failure"
     )
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
-        for field in ("optimal_sum_of_costs", "optimal_makespan"):
-            if getattr(self, field) > self.valid:
-                raise ValueError(f"{field} {getattr(self, field)} exceeds valid {self.valid}")
+        for name, score in self.scores.items():
+            if score > self.valid:
+                raise ValueError(f"{name} {score} exceeds valid {self.valid}")
         failed = sum(self.failures.values())
         if self.valid + failed != self.count:
             raise ValueError(f"valid {self.valid} + failures {failed} must be count {self.count}")
@@ -48,15 +39,26 @@ class Tally(Frozen):
         """`part` of the count in whole per cents, halves rounded up; 0 of an empty tally."""
         return (200 * part + self.count) // (2 * self.count) if self.count else 0
 
+    @property
+    def valid_percent(self) -> int | None:
+        """The valid rate as it is displayed; None of an empty tally."""
+        return self.percent(self.valid) if self.count else None
 
-class SizeEvidence(Tally):
-    """The validation answers of one map size, and the same by holes and by waits where counted."""
 
-    by_hole_tenth: dict[Annotated[int, Field(ge=0, le=10)], Tally] = Field(
-        default_factory=dict, description="tenth t: holes make up t/10..(t+1)/10 of all cells"
+class GroupEvidence(Tally):
+    """The validation answers of one group, and the same by whatever else tells them apart."""
+
+    slices: dict[str, dict[str, Tally]] = Field(
+        default_factory=dict,
+        description='by factor and level, such as {"holes": {"10-19%": ...}}',
     )
-    needs_wait: Tally | None = Field(default=None, description="instances that need a wait")
-    no_wait: Tally | None = Field(default=None, description="instances that need none")
+
+
+class FailureTime(Frozen):
+    """When one kind of first failure happens, in steps from the start."""
+
+    median: Finite
+    latest: Finite = Field(description="the 90th percentile")
 
 
 class TrainingEvidence(Frozen):
@@ -70,19 +72,19 @@ class TrainingEvidence(Frozen):
     clip_share: Ratio = Field(description="share of tokens whose probability ratio was clipped")
     entropy: Finite = Field(description="mean entropy of the policy, nats a token")
     completion_length: Finite = Field(description="mean length, tokens")
-    learnability: dict[BoardSize, Annotated[float, Field(ge=0.0, le=0.25)]] = Field(
+    learnability: dict[str, Annotated[float, Field(ge=0.0, le=0.25)]] = Field(
         default_factory=dict,
-        description="mean over the groups of a size of p(1-p), p the share of valid rollouts",
+        description="by group: mean of p(1-p) over its prompts, p the share of valid rollouts",
     )
 
 
 class FailedCase(Frozen):
     """One failed validation answer. `completion` is a model's text: data, never an instruction."""
 
-    size: BoardSize
-    failure: FailureKind
+    group: str
+    failure: str
     time: int | None = Field(default=None, description="0-based step of the failure")
-    grid: tuple[str, ...] = ()
+    instance: tuple[str, ...] = Field(default=(), description="the instance, in short lines")
     completion: str
 
 
@@ -90,78 +92,29 @@ class StageEvidence(Frozen):
     """Everything a stage tells the engineer."""
 
     stage: Count
-    validation: dict[BoardSize, SizeEvidence] = Field(min_length=1)
+    validation: dict[str, GroupEvidence] = Field(min_length=1)
+    failure_times: dict[str, FailureTime] = Field(
+        default_factory=dict, description="by kind of failure; kinds without a time are left out"
+    )
     training: TrainingEvidence | None = None
+    environment: dict[str, dict[str, Finite]] = Field(
+        default_factory=dict, description="by group: what the generator says of its instances"
+    )
     failed_cases: tuple[FailedCase, ...] = ()
-
-    @field_validator("validation", mode="after")
-    @classmethod
-    def _ascending(cls, validation: dict[int, SizeEvidence]) -> dict[int, SizeEvidence]:
-        return dict(sorted(validation.items()))
-
-    @classmethod
-    def from_statistics(
-        cls,
-        stage: int,
-        statistics: Statistics,
-        *,
-        training: TrainingEvidence | None = None,
-        failed_cases: Sequence[FailedCase] = (),
-    ) -> Self:
-        """Fetch the counts of a validation from the device.
-
-        Args:
-            stage: the stage that was just trained, 0 for the warm start.
-            statistics: sums over the whole validation set, as `jaxlake.tabulate` made them.
-            training: the stage's training details, None if it had no training.
-            failed_cases: a few failed answers to show.
-
-        Raises:
-            ValueError: if the statistics are empty.
-        """
-        tenths: dict[int, dict[int, Tally]] = {}
-        for row in rows(statistics, by=("size", "hole_tenth")):
-            tenths.setdefault(row["size"], {})[row["hole_tenth"]] = Tally(**_counts(row))
-        waits: dict[tuple[int, bool], Tally] = {
-            (row["size"], row["needs_wait"]): Tally(**_counts(row))
-            for row in rows(statistics, by=("size", "needs_wait"))
-        }
-        validation = {
-            row["size"]: SizeEvidence(
-                **_counts(row),
-                by_hole_tenth=tenths[row["size"]],
-                needs_wait=waits.get((row["size"], True)),
-                no_wait=waits.get((row["size"], False)),
-            )
-            for row in rows(statistics, by=("size",))
-        }
-        if not validation:
-            raise ValueError(f"statistics of stage {stage} hold no validation answers")
-        return cls(
-            stage=stage,
-            validation=validation,
-            training=training,
-            failed_cases=tuple(failed_cases),
-        )
-
-
-def _counts(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "count": row["total"],
-        "valid": row["valid"],
-        "optimal_sum_of_costs": row["optimal_sum_of_costs"],
-        "optimal_makespan": row["optimal_makespan"],
-        "failures": {kind: row[kind] for kind in FAILURE_KINDS if row[kind]},
-    }
 
 
 class StageHistory(Frozen):
     """An earlier stage: what it trained on and what came of it."""
 
     stage: Count
-    configuration: LakeConfiguration
-    decision: Literal["initial", "accepted", "repaired", "kept"] = Field(
+    configuration: SerializeAsAny[Configuration]
+    decision: Literal["initial", "accepted", "repaired", "retried", "kept", "rolled_back"] = Field(
         description="how the configuration came about"
     )
-    valid_before: dict[BoardSize, Ratio] = Field(description="valid rate before the stage")
-    valid_after: dict[BoardSize, Ratio] = Field(description="valid rate after the stage")
+    valid_before: dict[str, Ratio] = Field(description="valid rate before the stage")
+    valid_after: dict[str, Ratio] = Field(description="valid rate after the stage")
+    failures_before: dict[str, dict[str, Ratio]] = Field(
+        default_factory=dict,
+        description="by group and kind: share of the answers before the stage, what it answered to",
+    )
+    summary: str = Field(default="", description="what the engineer wrote down after the stage")

@@ -1,6 +1,7 @@
 """From any text to a configuration within bounds: every repair has a name, every refusal a reason.
 
-    parse -> schema -> clamp -> normalise -> minimum share -> round -> feasibility -> diff
+    parse -> schema -> clamp -> normalise -> minimum share -> round -> bounded step -> feasibility
+      -> diff
 
 Structure is never guessed and numbers are mended: what is missing, unknown, given twice or no
 finite number rejects the answer, what is out of range is repaired. An answer stays `accepted` as
@@ -8,25 +9,19 @@ long as all that happened to it is `round`, or `normalise` by no more than one s
 share: shares say proportions, and those it keeps.
 """
 
-import functools
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal
 
-from engineer.configuration import KNOBS, Bounds, Frozen, LakeConfiguration, SizeKnobs, apportion
+from pydantic import Field, SerializeAsAny
+
+from engineer.domain import Domain, InfeasibleError
 from engineer.quoting import quote
-from engineer.rule import Feasibility, largest_feasible
+from engineer.space import Configuration, Frozen, KnobSpace, Ratio, Values, apportion
 
-RepairName = Literal["clamp", "normalise", "minimum_share", "round", "feasibility"]
-
-# (size, hole_ratio, wait_ratio, num_agents) to the share of random boards that such a set can use,
-# None where that isn't known.
-Acceptance = Callable[[int, float, float, int], float | None]
-
-MIN_ACCEPTANCE = 1e-3
-"""Share of random boards that a configuration must be able to use, unless told otherwise."""
+RepairName = Literal["clamp", "normalise", "minimum_share", "round", "bounded_step", "feasibility"]
 
 # A configuration is two objects deep. Taller ones are not read; a little more gives better reasons.
 _MAX_HEIGHT = 4
@@ -60,10 +55,23 @@ class Decision(Frozen):
     """
 
     kind: Literal["accepted", "repaired", "rejected"]
-    configuration: LakeConfiguration | None
+    configuration: SerializeAsAny[Configuration] | None
     repairs: tuple[Repair, ...]
     reason: str
     diff: tuple[Change, ...]
+
+
+class Guard(Frozen):
+    """What one stage may not do to the configuration in force, besides leaving the space."""
+
+    max_step: Ratio | None = Field(
+        default=None,
+        description="largest change of any knob, in whole steps of the grid and at least one of"
+        " them; None: any change",
+    )
+    floors: dict[str, Ratio] = Field(
+        default_factory=dict, description="by protected group: the least share it keeps"
+    )
 
 
 class _RefusedError(Exception):
@@ -75,51 +83,39 @@ class _Members(list[tuple[str, Any]]):
 
 
 def review(
-    text: str,
-    current: LakeConfiguration,
-    *,
-    bounds: Bounds,
-    num_agents: int,
-    feasibility: Feasibility,
-    acceptance: Acceptance | None = None,
-    min_acceptance: float = MIN_ACCEPTANCE,
+    text: str, current: Configuration, domain: Domain, guard: Guard | None = None
 ) -> Decision:
     """Turn an engineer's answer into a decision. Never raises for any text; linear in its length.
 
     Steps, in order:
-        parse: the last complete JSON object with map sizes as keys, anywhere in the text outside of
-            `<think>` blocks.
-        schema: exactly the experiment's sizes, each with exactly three finite numbers.
+        parse: the last complete JSON object with groups as keys, anywhere in the text after its
+            last `</think>`, up to a `<think>` that isn't ended.
+        schema: exactly the experiment's groups, each with exactly its knobs, all finite numbers.
         clamp: every knob into 0..1 or its own maximum. A value above 1 is never read as per cents.
-        normalise: data ratios scaled to sum to 1, on the grid (largest remainder).
-        minimum_share: data ratios below `bounds.min_share` lifted to it.
-        round: other numbers to the nearest point of the grid.
-        feasibility: where boards of a size with a share can't be made, the largest hole_ratio that
-            can; then, where too few random boards fit, the wait_ratio nearest to what was asked for
-            for which enough do, and with none of them the next lower hole_ratio.
+        normalise: shares scaled to sum to 1, on the grid (largest remainder).
+        minimum_share: shares below `min_share`, or below a floor of the guard, lifted to it.
+        round: other knobs to the nearest point of the grid.
+        bounded_step: knobs that move further than the guard allows stop there.
+        feasibility: the nearest knobs of which instances can be made (`Domain.nearest`). This comes
+            last and counts more than the guard: what can't be made can't be trained on.
         diff: against `current`.
 
     Args:
         text: a model's whole answer.
         current: the configuration in force.
-        bounds: what may be asked for.
-        num_agents: agents on the boards to be generated.
-        feasibility: (size, hole_ratio, num_agents) to a sentence that says why no board exists, or
-            None; `jaxlake.infeasibility`.
-        acceptance: (size, hole_ratio, wait_ratio, num_agents) to the share of random boards that
-            such a set can use, or None where that isn't known; `jaxlake.generator.acceptance`.
-            Without it only `feasibility` is asked.
-        min_acceptance: least share that will do.
+        domain: the environment.
+        guard: how far this stage may go; None: anywhere in the space.
     """
+    guard = guard or Guard()
+    space = domain.space
     repairs: list[Repair] = []
     try:
-        knobs = _clamp(_schema(_parse(text), bounds), bounds, repairs)
-        _share(knobs, bounds, repairs)
-        _round(knobs, bounds, repairs)
-        _make_feasible(knobs, bounds, num_agents, feasibility, repairs)
-        if acceptance is not None:
-            enough = functools.partial(_enough, acceptance, min_acceptance, num_agents)
-            _make_likely(knobs, bounds, enough, repairs)
+        values = _clamp(_schema(_parse(text, space), space), space, repairs)
+        _share(values, space, guard, repairs)
+        _round(values, space, repairs)
+        if guard.max_step is not None:
+            _bound_steps(values, current, space, guard, repairs)
+        _make_feasible(values, domain, repairs)
     except _RefusedError as refusal:
         return Decision(
             kind="rejected",
@@ -128,10 +124,10 @@ def review(
             reason=str(refusal),
             diff=(),
         )
-    configuration = LakeConfiguration(sizes={s: SizeKnobs(**knobs[s]) for s in bounds.sizes})
+    configuration = space.make(values)
     names = list(dict.fromkeys(repair.name for repair in repairs))
     return Decision(
-        kind="accepted" if all(_is_small(one, bounds) for one in repairs) else "repaired",
+        kind="accepted" if all(_is_small(one, space) for one in repairs) else "repaired",
         configuration=configuration,
         repairs=tuple(repairs),
         reason=f"used after {', '.join(names)}" if names else "used as written",
@@ -139,25 +135,30 @@ def review(
     )
 
 
-def _is_small(repair: Repair, bounds: Bounds) -> bool:
+def _is_small(repair: Repair, space: KnobSpace) -> bool:
     if repair.name == "round":
         return True
-    return repair.name == "normalise" and abs(repair.old - repair.new) <= bounds.step + _SAME
+    return repair.name == "normalise" and abs(repair.old - repair.new) <= space.step + _SAME
 
 
-def _parse(text: str) -> _Members:
+def _parse(text: str, space: KnobSpace) -> _Members:
     answer = text.rpartition("</think>")[2].partition("<think>")[0]
     found: _Members | None = None
-    problem = "the answer holds no complete JSON object with map sizes as keys"
+    names = "|".join(re.escape(group) for group in space.groups)
+    if all(group.isdecimal() for group in space.groups):
+        names = "[0-9]+"  # an unknown number is named as such
+    key = re.compile(names)
+    quoted_key = re.compile(rf'"(?:{names})"\s*:')
+    problem = f"the answer holds no complete JSON object with {space.group_label}s as keys"
     for candidate in _objects(answer):
         try:
             members = _DECODER.decode(candidate)
         except (ValueError, RecursionError) as error:
-            if _SIZE_KEY.search(candidate):
+            if quoted_key.search(candidate):
                 message = error.msg if isinstance(error, json.JSONDecodeError) else "too deep"
                 problem = f"the answer's JSON can't be read: {message} in {quote(candidate, 80)}"
             continue
-        if any(_NUMBER.fullmatch(key) for key, _ in members):
+        if any(key.fullmatch(name) for name, _ in members):
             found = members
     if found is None:
         raise _RefusedError(problem)
@@ -191,56 +192,56 @@ def _integer(digits: str) -> float:
 
 
 _BRACES = re.compile(r"[{}]")
-_NUMBER = re.compile(r"[0-9]+")
-_SIZE_KEY = re.compile(r'"[0-9]+"\s*:')
 _DECODER = json.JSONDecoder(object_pairs_hook=_Members, parse_int=_integer)
 
 
-def _schema(members: _Members, bounds: Bounds) -> dict[int, dict[str, float]]:
+def _schema(members: _Members, space: KnobSpace) -> Values:
     problems: list[str] = []
-    sizes = {str(size): size for size in bounds.sizes}
-    listed = ", ".join(sizes)
-    given = _unique(members, sizes, f"map size {{}} is not one of {listed}", "map size", problems)
-    knobs: dict[int, dict[str, float]] = {}
-    for name, size in sizes.items():
-        if name not in given:
-            problems.append(f"map size {name} is missing")
+    label = space.group_label
+    given = _unique(members, space.groups, f"{label} ", label, problems)
+    values: Values = {}
+    for group in space.groups:
+        if group not in given:
+            problems.append(f"{label} {group} is missing")
             continue
-        knobs[size] = _size_schema(name, given[name], problems)
+        values[group] = _group_schema(group, given[group], space, problems)
     if problems:
         more = len(problems) - _MAX_PROBLEMS
         tail = f" (and {more} more)" if more > 0 else ""
         raise _RefusedError("; ".join(problems[:_MAX_PROBLEMS]) + tail)
-    return knobs
+    return values
 
 
-def _size_schema(size: str, value: object, problems: list[str]) -> dict[str, float]:
+def _group_schema(
+    group: str, value: object, space: KnobSpace, problems: list[str]
+) -> dict[str, float]:
+    listed = ", ".join(space.knobs)
     if not isinstance(value, _Members):
-        problems.append(f"map size {size} must be an object with {', '.join(KNOBS)}")
+        problems.append(f"{space.group_label} {group} must be an object with {listed}")
         return {}
-    unknown = f"{size}.{{}} is not one of {', '.join(KNOBS)}"
-    given = _unique(value, dict.fromkeys(KNOBS, 0), unknown, f"in map size {size},", problems)
+    what = f"in {space.group_label} {group},"
+    given = _unique(value, space.knobs, f"{group}.", what, problems)
     numbers: dict[str, float] = {}
-    for knob in KNOBS:
+    for knob in space.knobs:
         number = given.get(knob)
         if knob not in given:
-            problems.append(f"{size}.{knob} is missing")
+            problems.append(f"{group}.{knob} is missing")
         elif not isinstance(number, float):
-            problems.append(f"{size}.{knob} must be a number, got {_shown(number)}")
+            problems.append(f"{group}.{knob} must be a number, got {_shown(number)}")
         elif not math.isfinite(number):
-            problems.append(f"{size}.{knob} must be a finite number, got {number}")
+            problems.append(f"{group}.{knob} must be a finite number, got {number}")
         else:
             numbers[knob] = number
     return numbers
 
 
 def _unique(
-    members: _Members, known: dict[str, int], unknown: str, what: str, problems: list[str]
+    members: _Members, known: tuple[str, ...], prefix: str, what: str, problems: list[str]
 ) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for key, value in members:
         if key not in known:
-            problems.append(unknown.format(quote(key, 24)))
+            problems.append(f"{prefix}{quote(key, 24)} is not one of {', '.join(known)}")
         elif key in given:
             problems.append(f"{what} {key} is given more than once")
         else:
@@ -258,128 +259,140 @@ def _shown(value: object) -> str:
     return json.dumps(value)
 
 
-def _clamp(
-    asked: dict[int, dict[str, float]], bounds: Bounds, repairs: list[Repair]
-) -> dict[int, dict[str, float]]:
-    high = {
-        "data_ratio": 1.0,
-        "hole_ratio": bounds.max_hole_ratio,
-        "wait_ratio": bounds.max_wait_ratio,
-    }
-    clamped: dict[int, dict[str, float]] = {}
-    for size, knobs in asked.items():
-        clamped[size] = {}
+def _clamp(asked: Values, space: KnobSpace, repairs: list[Repair]) -> Values:
+    high = {knob: space.maximum(knob) for knob in space.difficulty_knobs} | {space.share: 1.0}
+    clamped: Values = {}
+    for group, knobs in asked.items():
+        clamped[group] = {}
         for knob, value in knobs.items():
             # Adding zero turns a negative zero into zero.
             inside = min(max(value, 0.0), high[knob]) + 0.0
-            _note(repairs, "clamp", size, knob, value, inside)
-            clamped[size][knob] = inside
+            _note(repairs, "clamp", group, knob, value, inside)
+            clamped[group][knob] = inside
     return clamped
 
 
-def _share(knobs: dict[int, dict[str, float]], bounds: Bounds, repairs: list[Repair]) -> None:
-    asked = [knobs[size]["data_ratio"] for size in bounds.sizes]
+def _share(values: Values, space: KnobSpace, guard: Guard, repairs: list[Repair]) -> None:
+    knob = space.share
+    asked = [values[group][knob] for group in space.groups]
     total = math.fsum(asked)
     if total <= 0.0:
-        raise _RefusedError("data_ratio is 0 for every map size, some size needs a share")
-    plain = apportion(asked, bounds.units)
-    lifted = apportion(asked, bounds.units, bounds.to_units(bounds.min_share))
+        raise _RefusedError(
+            f"{knob} is 0 for every {space.group_label}, some {space.group_label} needs a share"
+        )
+    plain = apportion(asked, space.units)
+    lifted = apportion(asked, space.units, _floors(space, guard))
     scaled: RepairName = "round" if abs(total - 1.0) <= _SAME else "normalise"
-    for size, old, middle, new in zip(bounds.sizes, asked, plain, lifted, strict=True):
-        _note(repairs, scaled, size, "data_ratio", old, bounds.from_units(middle))
+    for group, old, middle, new in zip(space.groups, asked, plain, lifted, strict=True):
+        _note(repairs, scaled, group, knob, old, space.from_units(middle))
         _note(
-            repairs,
-            "minimum_share",
-            size,
-            "data_ratio",
-            bounds.from_units(middle),
-            bounds.from_units(new),
+            repairs, "minimum_share", group, knob, space.from_units(middle), space.from_units(new)
         )
-        knobs[size]["data_ratio"] = bounds.from_units(new)
+        values[group][knob] = space.from_units(new)
 
 
-def _round(knobs: dict[int, dict[str, float]], bounds: Bounds, repairs: list[Repair]) -> None:
-    for size in bounds.sizes:
-        for knob in ("hole_ratio", "wait_ratio"):
-            old = knobs[size][knob]
-            new = bounds.from_units(bounds.to_units(old))
-            _note(repairs, "round", size, knob, old, new)
-            knobs[size][knob] = new
+def _floors(space: KnobSpace, guard: Guard) -> list[int]:
+    """The least share of each group in steps; the guard's as far as all fit into the whole."""
+    least = space.to_units(space.min_share)
+    asked = [guard.floors.get(group, 0.0) for group in space.groups]
+    floors = [max(least, math.ceil(floor * space.units - _SAME)) for floor in asked]
+    if sum(floors) <= space.units:
+        return floors
+    spare = space.units - least * len(floors)
+    wanted = [floor - least for floor in floors]
+    return [least + part for part in apportion(wanted, spare)]
 
 
-def _make_feasible(
-    knobs: dict[int, dict[str, float]],
-    bounds: Bounds,
-    num_agents: int,
-    feasibility: Feasibility,
+def _round(values: Values, space: KnobSpace, repairs: list[Repair]) -> None:
+    for group in space.groups:
+        for knob in space.difficulty_knobs:
+            old = values[group][knob]
+            new = space.from_units(space.to_units(old))
+            _note(repairs, "round", group, knob, old, new)
+            values[group][knob] = new
+
+
+def _bound_steps(
+    values: Values,
+    current: Configuration,
+    space: KnobSpace,
+    guard: Guard,
     repairs: list[Repair],
 ) -> None:
-    for size in bounds.sizes:
-        if knobs[size]["data_ratio"] == 0.0:
-            continue
-        old = knobs[size]["hole_ratio"]
-        new = largest_feasible(
-            size, old, bounds=bounds, num_agents=num_agents, feasibility=feasibility
-        )
-        if new is None:
-            raise _RefusedError(
-                feasibility(size, 0.0, num_agents) or f"map size {size} is infeasible"
-            )
-        _note(repairs, "feasibility", size, "hole_ratio", old, new)
-        knobs[size]["hole_ratio"] = new
+    assert guard.max_step is not None
+    most = max(1, math.floor(guard.max_step * space.units + _SAME))
+    before = current.values()
+    for group in space.groups:
+        for knob in space.difficulty_knobs:
+            if group not in before:
+                continue
+            here = space.to_units(before[group][knob])
+            asked = space.to_units(values[group][knob])
+            # Whoever stands above the maximum comes down to it at once.
+            least = min(here - most, space.to_units(space.maximum(knob)))
+            new = space.from_units(min(max(asked, least), here + most))
+            _note(repairs, "bounded_step", group, knob, values[group][knob], new)
+            values[group][knob] = new
+    _bound_shares(values, before, space, guard, most, repairs)
 
 
-def _enough(
-    acceptance: Acceptance,
-    least: float,
-    num_agents: int,
-    size: int,
-    hole_ratio: float,
-    wait_ratio: float,
-) -> bool:
-    rate = acceptance(size, hole_ratio, wait_ratio, num_agents)
-    return rate is None or rate >= least
-
-
-def _make_likely(
-    knobs: dict[int, dict[str, float]],
-    bounds: Bounds,
-    enough: Callable[[int, float, float], bool],
+def _bound_shares(
+    values: Values,
+    before: Values,
+    space: KnobSpace,
+    guard: Guard,
+    most: int,
     repairs: list[Repair],
 ) -> None:
-    most_waits = bounds.to_units(bounds.max_wait_ratio)
-    for size in bounds.sizes:
-        if knobs[size]["data_ratio"] == 0.0:
+    """Shares within `most` steps of those in force, as near as can be to what was asked."""
+    knob, floors = space.share, _floors(space, guard)
+    held = [before.get(group, {}).get(knob, 0.0) for group in space.groups]
+    if not any(held):
+        return  # none of these groups is in force
+    here = apportion(held, space.units, floors)
+    asked = [space.to_units(values[group][knob]) for group in space.groups]
+    low = [max(n - most, floor) for n, floor in zip(here, floors, strict=True)]
+    high = [n + most for n in here]
+    shares = [min(max(n, a), b) for n, a, b in zip(asked, low, high, strict=True)]
+    # The shares in force lie between both limits and make up the whole, so this ends.
+    while (missing := space.units - sum(shares)) != 0:
+        step = 1 if missing > 0 else -1
+        limit = high if step > 0 else low
+        room = [i for i, share in enumerate(shares) if share != limit[i]]
+        place = max(room, key=lambda i: (step * (asked[i] - shares[i]), -i))
+        shares[place] += step
+    for group, share in zip(space.groups, shares, strict=True):
+        new = space.from_units(share)
+        _note(repairs, "bounded_step", group, knob, values[group][knob], new)
+        values[group][knob] = new
+
+
+def _make_feasible(values: Values, domain: Domain, repairs: list[Repair]) -> None:
+    for group, knobs in values.items():
+        if knobs[domain.space.share] == 0.0:
             continue
-        holes, waits = (bounds.to_units(knobs[size][knob]) for knob in ("hole_ratio", "wait_ratio"))
-        near = [n for _, n in sorted((abs(n - waits), n) for n in range(most_waits + 1))]
-        choices = (
-            (bounds.from_units(fewer), bounds.from_units(other))
-            for fewer in range(holes, -1, -1)
-            for other in near
-        )
-        found = next((choice for choice in choices if enough(size, *choice)), None)
-        if found is None:
-            raise _RefusedError(f"map size {size}: next to no board can be made of any kind")
-        for knob, new in zip(("hole_ratio", "wait_ratio"), found, strict=True):
-            _note(repairs, "feasibility", size, knob, knobs[size][knob], new)
-            knobs[size][knob] = new
+        try:
+            nearest = domain.nearest(group, knobs)
+        except InfeasibleError as error:
+            raise _RefusedError(str(error)) from None
+        for knob in domain.space.difficulty_knobs:
+            _note(repairs, "feasibility", group, knob, knobs[knob], nearest[knob])
+            knobs[knob] = nearest[knob]
 
 
 def _note(
-    repairs: list[Repair], name: RepairName, size: int, knob: str, old: float, new: float
+    repairs: list[Repair], name: RepairName, group: str, knob: str, old: float, new: float
 ) -> None:
-    if abs(old - new) > _SAME:
-        repairs.append(Repair(name=name, field=f"{size}.{knob}", old=old, new=new))
+    if old != new:
+        repairs.append(Repair(name=name, field=f"{group}.{knob}", old=old, new=new))
 
 
-def _diff(current: LakeConfiguration, new: LakeConfiguration) -> tuple[Change, ...]:
+def _diff(current: Configuration, new: Configuration) -> tuple[Change, ...]:
     changes = []
-    for size, knobs in new.sizes.items():
-        before = current.sizes.get(size)
-        for knob in KNOBS:
-            old = None if before is None else getattr(before, knob)
-            value = getattr(knobs, knob)
-            if old is None or abs(old - value) > _SAME:
-                changes.append(Change(field=f"{size}.{knob}", old=old, new=value))
+    before = current.values()
+    for group, knobs in new.values().items():
+        for knob, value in knobs.items():
+            old = before.get(group, {}).get(knob)
+            if old != value:
+                changes.append(Change(field=f"{group}.{knob}", old=old, new=value))
     return tuple(changes)

@@ -10,29 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engineer.configuration import (
-    Bounds,
-    LakeConfiguration,
-    SizeKnobs,
-    answer_text,
-    apportion,
-)
-from engineer.context import BLOCKS, BlockName, Style, build_context
-from engineer.evidence import (
-    FAILURE_KINDS,
-    SizeEvidence,
-    StageEvidence,
-    StageHistory,
-    TrainingEvidence,
-)
-from engineer.rule import Feasibility, next_configuration
-from jaxlake import infeasibility
+from engineer.context.build import BLOCKS, BlockName, Style, build_context
+from engineer.context.view import View
+from engineer.domain import Domain
+from engineer.evidence import GroupEvidence, StageEvidence, StageHistory, TrainingEvidence
+from engineer.rule import next_configuration
+from engineer.space import Configuration, KnobSpace, answer_text, apportion
 
 _DECISIONS = ("accepted", "accepted", "repaired", "kept")
-_REFUSALS = (
-    "data_ratio is 0 for every map size, some size needs a share",
-    "the answer holds no complete JSON object with map sizes as keys",
-)
 
 
 class Rehearsal(NamedTuple):
@@ -44,40 +29,37 @@ class Rehearsal(NamedTuple):
 
 def rehearse(
     rng: np.random.Generator,
+    domain: Domain,
     *,
-    bounds: Bounds,
-    num_agents: int = 2,
     blocks: Sequence[BlockName] = BLOCKS,
     style: Style = "compact",
     max_history: int = 3,
     counts: tuple[int, int] = (16, 256),
-    feasibility: Feasibility = infeasibility,
 ) -> Rehearsal:
     """Draw random but consistent evidence and answer it by the rule (`engineer.rule`).
 
-    Valid rates are uniform over 0..1 in half of the draws and fall with the map size in the other,
-    as in real runs; histories are chains in which each stage begins where the one before ended.
+    Valid rates are uniform over 0..1 in half of the draws and fall with the group's place in the
+    other, as in real runs; histories are chains in which each stage begins where the one before
+    ended.
 
     Args:
         rng: source of all randomness.
-        bounds: as in the run that is rehearsed.
-        num_agents: agents on the boards.
+        domain: as in the run that is rehearsed.
         blocks: as in the run.
         style: as in the run.
         max_history: earlier stages shown, drawn from 0 to this.
-        counts: least and largest number of validation answers of a size.
-        feasibility: see `engineer.pipeline.review`.
+        counts: least and largest number of validation answers of a group.
     """
-    sizes = bounds.sizes
+    space = domain.space
     past = int(rng.integers(0, max_history + 1))
-    rates = _rates(rng, len(sizes), past + 2)
+    rates = _rates(rng, len(space.groups), past + 2)
     history = [
         StageHistory(
             stage=stage + 1,
-            configuration=_configuration(rng, bounds),
+            configuration=_configuration(rng, space),
             decision="initial" if stage == 0 else _DECISIONS[int(rng.integers(4))],
-            valid_before=dict(zip(sizes, rates[stage], strict=True)),
-            valid_after=dict(zip(sizes, rates[stage + 1], strict=True)),
+            valid_before=dict(zip(space.groups, rates[stage], strict=True)),
+            valid_after=dict(zip(space.groups, rates[stage + 1], strict=True)),
         )
         for stage in range(past)
     ]
@@ -85,26 +67,26 @@ def rehearse(
     evidence = StageEvidence(
         stage=past + 1,
         validation={
-            size: _size_evidence(rng, count, rate)
-            for size, rate in zip(sizes, rates[-1], strict=True)
+            group: _group_evidence(rng, domain, count, rate)
+            for group, rate in zip(space.groups, rates[-1], strict=True)
         },
-        training=_training(rng, sizes, rates[-1]),
+        training=_training(rng, space.groups, rates[-1]),
     )
-    current = _configuration(rng, bounds)
+    current = _configuration(rng, space)
     refused = rng.random() < 0.1
-    context = build_context(
+    refusals = (
+        f"{space.share} is 0 for every {space.group_label}, some {space.group_label} needs a share",
+        f"the answer holds no complete JSON object with {space.group_label}s as keys",
+    )
+    view = View(
+        domain,
         evidence,
         current,
         history,
-        bounds=bounds,
-        blocks=blocks,
-        style=style,
-        refusal=_REFUSALS[int(rng.integers(len(_REFUSALS)))] if refused else None,
+        refusal=refusals[int(rng.integers(len(refusals)))] if refused else "",
     )
-    target = next_configuration(
-        evidence, current, bounds=bounds, num_agents=num_agents, feasibility=feasibility
-    )
-    return Rehearsal(context, answer_text(target))
+    context = build_context(view, blocks=blocks, style=style)
+    return Rehearsal(context.text, answer_text(next_configuration(evidence, current, domain)))
 
 
 def _rates(rng: np.random.Generator, sizes: int, validations: int) -> list[list[float]]:
@@ -121,42 +103,44 @@ def _rates(rng: np.random.Generator, sizes: int, validations: int) -> list[list[
     return [row.tolist() for row in reversed(rows)]
 
 
-def _configuration(rng: np.random.Generator, bounds: Bounds) -> LakeConfiguration:
-    minimum = bounds.to_units(bounds.min_share)
-    weights = rng.dirichlet([2.0] * len(bounds.sizes)).tolist()
-    shares = apportion(weights, bounds.units, minimum)
-    holes = rng.integers(0, bounds.to_units(bounds.max_hole_ratio) + 1, len(shares)).tolist()
-    waits = rng.integers(0, bounds.to_units(bounds.max_wait_ratio) + 1, len(shares)).tolist()
-    return LakeConfiguration(
-        sizes={
-            size: SizeKnobs(
-                data_ratio=bounds.from_units(share),
-                hole_ratio=bounds.from_units(hole),
-                wait_ratio=bounds.from_units(wait),
-            )
-            for size, share, hole, wait in zip(bounds.sizes, shares, holes, waits, strict=True)
+def _configuration(rng: np.random.Generator, space: KnobSpace) -> Configuration:
+    weights = rng.dirichlet([2.0] * len(space.groups)).tolist()
+    shares = apportion(weights, space.units, space.to_units(space.min_share))
+    columns = {space.share: shares}
+    for knob in space.difficulty_knobs:
+        most = space.to_units(space.maximum(knob))
+        columns[knob] = rng.integers(0, most + 1, len(shares)).tolist()
+    return space.make(
+        {
+            group: {knob: space.from_units(steps[place]) for knob, steps in columns.items()}
+            for place, group in enumerate(space.groups)
         }
     )
 
 
-def _size_evidence(rng: np.random.Generator, count: int, rate: float) -> SizeEvidence:
+def _group_evidence(
+    rng: np.random.Generator, domain: Domain, count: int, rate: float
+) -> GroupEvidence:
     valid = int(rng.binomial(count, rate))
-    kinds = rng.multinomial(count - valid, rng.dirichlet([0.5] * len(FAILURE_KINDS))).tolist()
-    optimal = int(rng.binomial(valid, rng.beta(5.0, 2.0)))
-    return SizeEvidence(
+    kinds = rng.multinomial(count - valid, rng.dirichlet([0.5] * len(domain.failures))).tolist()
+    score = int(rng.binomial(valid, rng.beta(5.0, 2.0)))
+    scores = {}
+    for term in domain.scores:
+        scores[term.key] = score
+        score = int(rng.integers(score, valid + 1))
+    return GroupEvidence(
         count=count,
         valid=valid,
-        optimal_sum_of_costs=optimal,
-        optimal_makespan=int(rng.integers(optimal, valid + 1)),
-        failures=dict(zip(FAILURE_KINDS, kinds, strict=True)),
+        scores=scores,
+        failures={term.key: n for term, n in zip(domain.failures, kinds, strict=True) if n},
     )
 
 
 def _training(
-    rng: np.random.Generator, sizes: Sequence[int], rates: Sequence[float]
+    rng: np.random.Generator, groups: Sequence[str], rates: Sequence[float]
 ) -> TrainingEvidence:
     reward = rng.random(2)
-    blur = rng.uniform(0.4, 1.0, len(sizes)).tolist()
+    blur = rng.uniform(0.4, 1.0, len(groups)).tolist()
     return TrainingEvidence(
         updates=int(rng.integers(4, 200)),
         instances=int(rng.integers(64, 4001)),
@@ -167,7 +151,7 @@ def _training(
         entropy=float(rng.gamma(2.0, 0.2)),
         completion_length=float(rng.uniform(5.0, 60.0)),
         learnability={
-            size: rate * (1 - rate) * share
-            for size, rate, share in zip(sizes, rates, blur, strict=True)
+            group: rate * (1 - rate) * share
+            for group, rate, share in zip(groups, rates, blur, strict=True)
         },
     )

@@ -9,12 +9,14 @@ from training.commands import (
     bench,
     check,
     dataset,
+    engineer,
     evaluate,
     feasibility,
     generate,
     report,
     run,
     solve,
+    verify,
 )
 from training.errors import UserError
 
@@ -83,7 +85,19 @@ def _abandon_output() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="jaxlake", description=_DESCRIPTION)
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (run, evaluate, report, solve, check, generate, feasibility, dataset, bench):
+    for command in (
+        run,
+        engineer,
+        evaluate,
+        report,
+        verify,
+        solve,
+        check,
+        generate,
+        feasibility,
+        dataset,
+        bench,
+    ):
         command.add_parser(subparsers)
     return parser
 

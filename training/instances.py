@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxlake
-from engineer.configuration import LakeConfiguration
+from engineer import LakeConfiguration
 from jaxlake import Generated, Instance, LakeParams, Solution, format_grid
+from jaxlake.distances import distances
 from training.errors import UserError
 
 # One capacity, and so one compilation of the generator, whatever a request asks for.
@@ -34,13 +35,18 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Shortfall:
-    """What could not be made of a `Cell`, and how hard it was tried."""
+class Fill:
+    """How far a `Cell` was filled, and how hard it was tried."""
 
     cell: Cell
     missing_wait: int
     missing_no_wait: int
     candidates: int
+
+    @property
+    def complete(self) -> bool:
+        """Nothing is missing."""
+        return not (self.missing_wait or self.missing_no_wait)
 
     def __str__(self) -> str:
         cell = self.cell
@@ -78,38 +84,70 @@ def draw(
     max_candidates: int,
     exclude: Iterable[tuple[str, ...]] = (),
     substitute: bool = False,
-) -> tuple[InstanceSet, list[Shortfall]]:
+) -> tuple[InstanceSet, list[Fill]]:
     """Fill every cell with distinct boards, none of them in `exclude`.
 
     Args:
       key: a typed key; equal arguments give equal sets.
       max_size: the padding N of the boards.
-      max_candidates: boards drawn for one cell before its shortfall is reported.
+      max_candidates: boards drawn for one cell before it is left as it is.
       exclude: boards in the published symbols, such as the validation set's.
       substitute: make up for boards of one kind (needing a wait, or not) by boards of the other, so
-        that a budget is kept; the shortfall is reported all the same.
-    Returns: the boards, cell by cell in the order of the generator, and what is missing.
+        that a budget is kept; what was missing is reported all the same.
+    Returns: the boards, cell by cell in the order of the generator, and a `Fill` for each cell.
     Raises:
       UserError: no board at all could be made.
     """
     seen = set(exclude)
     parts: list[InstanceSet] = []
-    shortfalls = []
+    fills = []
     for number, cell in enumerate(cells):
         place = jax.random.fold_in(key, number)
         waits = round(cell.wait_ratio * cell.count)
         wanted = {True: waits, False: cell.count - waits}
         made, missing, tried = _fill(place, cell, wanted, seen, max_size, max_candidates)
         parts += made
-        if any(missing.values()):
-            shortfalls.append(Shortfall(cell, missing[True], missing[False], tried))
-            if substitute:
-                other = {kind: missing[not kind] for kind in missing}
-                place = jax.random.fold_in(place, 1 << 20)
-                parts += _fill(place, cell, other, seen, max_size, max_candidates)[0]
+        fills.append(Fill(cell, missing[True], missing[False], tried))
+        if substitute and not fills[-1].complete:
+            other = {kind: missing[not kind] for kind in missing}
+            place = jax.random.fold_in(place, 1 << 20)
+            parts += _fill(place, cell, other, seen, max_size, max_candidates)[0]
     if not parts:
-        raise UserError("no board could be made: " + "; ".join(map(str, shortfalls)))
-    return _concatenate(parts), shortfalls
+        raise UserError("no board could be made: " + "; ".join(map(str, fills)))
+    return _concatenate(parts), fills
+
+
+def environment_of(boards: InstanceSet, fills: Iterable[Fill]) -> dict[str, dict[str, float]]:
+    """By map size, what the engineer's Environment Statistics block says of a round's boards."""
+    solutions = jax.tree.map(np.asarray, boards.solutions)
+    straight = np.asarray(_sum_of_distances(jax.tree.map(jnp.asarray, boards.instances)))
+    statistics = {}
+    for fill in fills:
+        cell = fill.cell
+        rows = np.flatnonzero(boards.instances.size == cell.size)
+        used = cell.count - fill.missing_wait - fill.missing_no_wait
+        values = {
+            "acceptance": used / max(fill.candidates, 1),
+            "missing": fill.missing_wait + fill.missing_no_wait,
+        }
+        if len(rows):
+            costs = solutions.sum_of_costs[rows]
+            values["mean_sum_of_costs"] = float(costs.mean())
+            values["conflict_density"] = float((costs > straight[rows]).mean())
+        statistics[str(cell.size)] = {name: float(f"{value:.6g}") for name, value in values.items()}
+    return statistics
+
+
+@jax.jit
+def _sum_of_distances(boards: Instance) -> jax.Array:
+    """int32 (B,): the steps that the agents of each board would need were they alone."""
+
+    def one(board: Instance) -> jax.Array:
+        fields = jax.vmap(distances, (None, 0))(board.holes, board.goals)
+        steps = fields[jnp.arange(len(board.starts)), board.starts[:, 0], board.starts[:, 1]]
+        return jnp.sum(jnp.where(board.agent_mask, steps, 0), dtype=jnp.int32)
+
+    return jax.vmap(one)(boards)
 
 
 def cells_of(configuration: LakeConfiguration, instances: int, *, num_agents: int) -> list[Cell]:

@@ -10,40 +10,59 @@ from pathlib import Path
 from typing import Any
 
 from training.config import RunConfig
+from training.design.engineers import check_key
+from training.design.gate import gate
+from training.design.phase import design
+from training.design.probe import Prober
 from training.learning.learner import LearnerState, start
 from training.model import huggingface
-from training.phases import design, train, validate, warm_start
+from training.phases import train, validate, warm_start
 from training.phases.context import Run
 from training.phases.sync import check_engine
 from training.policy import Policy, load, make
+from training.provenance import seal
 from training.report import build_report
 from training.run.checkpoints import Checkpoints
 from training.run.directory import RunDirectory, write_json
 from training.run.progress import console
+from training.run.records import configuration_for, write_configuration
 from training.run.summary import print_summary, summarise
 from training.sampling.vllm_sampler import VllmSampler
 
 
-def run(config: RunConfig, path: Path) -> None:
+def run(config: RunConfig, path: Path, *, stop_after: int | None = None) -> None:
     """Run all rounds of `config` in the directory `path`, or go on where it was.
+
+    Args:
+      config: decides the run.
+      path: the run's directory.
+      stop_after: leave off after this round (0: after the warm start and its validation), as if
+        killed there; the same call without it goes on.
 
     Raises:
       UserError: anything outside is not as it must be; the message says what.
     """
     directory = RunDirectory(path)
+    if not directory.summary.exists():
+        check_key(config.engineer)
     known = directory.claim(config)
     if directory.summary.exists():
         console.print(f"{path} holds this run, finished; remove it to start anew.")
     else:
         console.print(f"{'Going on with' if known else 'Starting'} {config.name} in {path}.")
-        _rounds(config, directory)
+        rounds = config.stages.rounds
+        last = rounds if stop_after is None else min(stop_after, rounds)
+        _rounds(config, directory, last)
+        if last < rounds:
+            console.print(f"Left off after round {last} of {rounds}.")
+            return
         write_json(directory.summary, summarise(directory, config))
     report = build_report(directory.path)
     print_summary(directory, config)
     console.print(f"\nReport: {report}")
 
 
-def _rounds(config: RunConfig, directory: RunDirectory) -> None:
+def _rounds(config: RunConfig, directory: RunDirectory, last: int) -> None:
     validation = validate.boards_for(config)
     console.print(f"Validation set: {len(validation)} boards, the same after every round.")
     checkpoints = Checkpoints(directory.checkpoints)
@@ -52,13 +71,22 @@ def _rounds(config: RunConfig, directory: RunDirectory) -> None:
     state, stage, done = _restore(run, params)
     sampler = _engine(run, state)
     validate.validate(run, sampler, 0)
-    while stage <= config.stages.rounds:
-        configuration = design.configuration_for(run, stage)
+    if stage == 1 and done == 0:
+        policy.export(state.params, directory.stage(0) / "policy")
+    seal(config, directory, validation, 0)
+    while stage <= last:
+        configuration = configuration_for(config, directory, stage)
+        write_configuration(directory, stage, configuration)
+        if done == 0 and (origin := train.start_of(run, state, stage)) is not state:
+            state = origin
+            sampler.sync(policy.tensors(state.params))
         boards = train.boards_for(run, stage, configuration)
         state = train.train(run, state, sampler, stage, boards, configuration, done=done)
         validate.validate(run, sampler, stage)
-        design.design(run, sampler, stage, configuration)
+        gate(config, directory, stage)
+        design(run, sampler, stage, Prober(run, sampler, state, stage))
         policy.export(state.params, directory.stage(stage) / "policy")
+        seal(config, directory, validation, stage, boards)
         stage, done = stage + 1, 0
     sampler.close()
     checkpoints.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from training.config import RunConfig
+from training.config import ORACLE, RunConfig
 from training.model.qwen3 import LOGITS_BYTES, Qwen3Config, parameter_shapes
 from training.run.progress import console
 
@@ -124,6 +124,14 @@ def print_plan(config: RunConfig) -> None:
             f"<= {config.engineer.attempts} attempts",
             config.engineer.kind,
         )
+        if config.engineer.kind == ORACLE:
+            oracle = config.engineer.oracle
+            table.add_row(
+                f"round {stage}: probes",
+                f"<= {oracle.max_probes} x {oracle.updates * grpo.prompts_per_update}",
+                f"<= {oracle.max_probes} x {oracle.updates} updates",
+                f"{grpo.prompts_per_update} x {grpo.completions}",
+            )
     console.print(table)
 
     batch = grpo.prompts_per_update * grpo.completions

@@ -58,6 +58,10 @@ class Policy:
         """Token ids of a whole answer, with the token that ends it."""
         return [*self.tokenizer.encode(text, add_special_tokens=False), *self.stop_ids]
 
+    def count_tokens(self, text: str) -> int:
+        """How many tokens a text is, without any template."""
+        return len(self.tokenizer.encode(text, add_special_tokens=False))
+
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of an answer, without special tokens."""
         return self.tokenizer.decode(token_ids, skip_special_tokens=True)

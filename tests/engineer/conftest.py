@@ -4,20 +4,29 @@ import pytest
 
 from engineer import (
     Bounds,
+    Domain,
     FailedCase,
+    FailureTime,
+    GroupEvidence,
     LakeConfiguration,
-    SizeEvidence,
     SizeKnobs,
     StageEvidence,
     StageHistory,
     Tally,
     TrainingEvidence,
+    View,
+    lake_domain,
 )
 
 
 @pytest.fixture
 def bounds() -> Bounds:
     return Bounds(sizes=(3, 4, 5))
+
+
+@pytest.fixture
+def domain(bounds: Bounds) -> Domain:
+    return lake_domain(bounds)
 
 
 @pytest.fixture
@@ -36,43 +45,46 @@ def evidence() -> StageEvidence:
     return StageEvidence(
         stage=3,
         validation={
-            3: SizeEvidence(
+            "3": GroupEvidence(
                 count=50,
                 valid=41,
-                optimal_sum_of_costs=30,
-                optimal_makespan=33,
+                scores={"optimal_sum_of_costs": 30, "optimal_makespan": 33},
                 failures={"hole": 5, "swapping_conflict": 4},
-                by_hole_tenth={
-                    1: Tally(
-                        count=20,
-                        valid=19,
-                        optimal_sum_of_costs=15,
-                        optimal_makespan=16,
-                        failures={"hole": 1},
-                    )
+                slices={
+                    "holes": {
+                        "10-19%": Tally(
+                            count=20,
+                            valid=19,
+                            scores={"optimal_sum_of_costs": 15, "optimal_makespan": 16},
+                            failures={"hole": 1},
+                        )
+                    },
+                    "waits": {
+                        "wait needed": Tally(
+                            count=7,
+                            valid=3,
+                            scores={"optimal_sum_of_costs": 2, "optimal_makespan": 3},
+                            failures={"swapping_conflict": 4},
+                        )
+                    },
                 },
-                needs_wait=Tally(
-                    count=7,
-                    valid=3,
-                    optimal_sum_of_costs=2,
-                    optimal_makespan=3,
-                    failures={"swapping_conflict": 4},
-                ),
             ),
-            4: SizeEvidence(
+            "4": GroupEvidence(
                 count=50,
                 valid=25,
-                optimal_sum_of_costs=11,
-                optimal_makespan=12,
+                scores={"optimal_sum_of_costs": 11, "optimal_makespan": 12},
                 failures={"parse_error": 1, "goal_not_reached": 24},
             ),
-            5: SizeEvidence(
+            "5": GroupEvidence(
                 count=50,
                 valid=4,
-                optimal_sum_of_costs=1,
-                optimal_makespan=1,
+                scores={"optimal_sum_of_costs": 1, "optimal_makespan": 1},
                 failures={"off_board": 6, "vertex_conflict": 40},
             ),
+        },
+        failure_times={
+            "hole": FailureTime(median=2, latest=5),
+            "vertex_conflict": FailureTime(median=3, latest=11),
         },
         training=TrainingEvidence(
             updates=40,
@@ -83,16 +95,26 @@ def evidence() -> StageEvidence:
             clip_share=0.02,
             entropy=0.44,
             completion_length=21.3,
-            learnability={3: 0.11, 4: 0.23, 5: 0.02},
+            learnability={"3": 0.11, "4": 0.23, "5": 0.02},
         ),
+        environment={
+            "3": {
+                "acceptance": 0.41,
+                "mean_sum_of_costs": 5.27,
+                "conflict_density": 0.3,
+                "missing": 0,
+            },
+            "5": {"acceptance": 0.0125, "mean_sum_of_costs": 9.5},
+        },
         failed_cases=(
             FailedCase(
-                size=3,
+                group="3",
                 failure="hole",
                 time=2,
-                grid=("S F G", "s H F", "g F F"),
+                instance=("S F G", "s H F", "g F F"),
                 completion="RIGHT DOWN",
             ),
+            FailedCase(group="4", failure="parse_error", completion="I would rather not"),
         ),
     )
 
@@ -104,8 +126,23 @@ def history(current: LakeConfiguration) -> list[StageHistory]:
             stage=stage,
             configuration=current,
             decision=decision,
-            valid_before={3: 0.6, 4: 0.3, 5: 0.0},
-            valid_after={3: 0.7, 4: 0.4, 5: 0.04},
+            valid_before={"3": 0.6, "4": 0.3, "5": 0.0},
+            valid_after={"3": 0.7, "4": 0.4, "5": 0.04},
+            failures_before={"3": {"hole": 0.25, "off_board": 0.15}, "4": {}, "5": {"hole": 0.0}},
+            summary=summary,
         )
-        for stage, decision in ((1, "initial"), (2, "accepted"))
+        for stage, decision, summary in (
+            (1, "initial", "Old notes."),
+            (2, "accepted", "Waits were too many on small boards."),
+        )
     ]
+
+
+@pytest.fixture
+def view(
+    domain: Domain,
+    evidence: StageEvidence,
+    current: LakeConfiguration,
+    history: list[StageHistory],
+) -> View:
+    return View(domain, evidence, current, history)

@@ -1,16 +1,29 @@
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
-from engineer.configuration import Bounds, answer_schema, answer_text
-from engineer.context import build_context
-from engineer.design import DesignRecord, DesignSettings, design
-from engineer.engineers import EngineerError, GeneratorEngineer, RuleEngineer
+from engineer import (
+    Budget,
+    DesignRecord,
+    DesignSettings,
+    Guard,
+    LakeConfiguration,
+    ShuffledEngineer,
+    Spent,
+    View,
+    build_context,
+    design,
+)
+from engineer.context import ContextTooLongError
+from engineer.design import spent_in
+from engineer.engineers import EngineerError, GeneratorEngineer, Proposal, RuleEngineer, Task
+from engineer.lake import Bounds, lake_domain
+from engineer.space import answer_schema, answer_text
 
-BOUNDS = Bounds(sizes=(3, 4, 5))
-SETTINGS = DesignSettings(bounds=BOUNDS, attempts=3, style="compact")
+SETTINGS = DesignSettings(attempts=3, style="compact")
 
 
 class Script:
@@ -18,103 +31,298 @@ class Script:
 
     def __init__(self, answers: Sequence[str | Exception]) -> None:
         self.answers = answers
-        self.asked: list[tuple[str, dict[str, Any], int]] = []
+        self.asked: list[tuple[str, dict[str, Any] | None, int]] = []
 
-    def __call__(self, context: str, schema: dict[str, Any], attempt: int) -> str:
-        self.asked.append((context, schema, attempt))
+    def __call__(self, context: str, schema: dict[str, Any] | None, seed: int) -> str:
+        self.asked.append((context, schema, seed))
         answer = self.answers[len(self.asked) - 1]
         if isinstance(answer, Exception):
             raise answer
         return answer
 
 
-def run(script: Script, evidence, current, history, **options: Any) -> DesignRecord:
+def run(script: Script, view: View, **options: Any) -> DesignRecord:
     engineer = GeneratorEngineer(script, name="script", count_tokens=len)
-    settings = SETTINGS.model_copy(update=options)
-    return design(engineer, evidence, current, history, settings=settings, num_agents=2)
+    return design(engineer, view, SETTINGS.model_copy(update=options))
 
 
-def test_the_rule_designs_through_the_same_door(evidence, current, history):
-    record = design(
-        RuleEngineer(BOUNDS, 2), evidence, current, history, settings=SETTINGS, num_agents=2
-    )
+def test_the_rule_designs_through_the_same_door(view):
+    record = design(RuleEngineer(), view, SETTINGS)
     assert (record.kind, record.engineer, record.stage) == ("accepted", "rule", 3)
     assert len(record.attempts) == 1
     assert record.attempts[0].text == answer_text(record.configuration)
     assert {change.field for change in record.diff} >= {"3.hole_ratio", "4.data_ratio"}
 
 
-def test_a_good_answer_is_taken_and_all_is_recorded(evidence, current, history):
-    script = Script([f"Keep it. {answer_text(current)}"])
-    record = run(script, evidence, current, history)
-    assert (record.kind, record.configuration, record.diff) == ("accepted", current, ())
-    context = build_context(evidence, current, history, bounds=BOUNDS, style="compact")
-    assert script.asked == [(context, answer_schema(BOUNDS), 0)]
+def test_a_good_answer_is_taken_and_all_is_recorded(view):
+    script = Script([f"Keep it. {answer_text(view.current)}"])
+    record = run(script, view)
+    assert (record.kind, record.configuration, record.diff) == ("accepted", view.current, ())
+    context = build_context(view, style="compact").text
+    assert script.asked == [(context, answer_schema(view.domain.space), 0)]
     assert record.context == record.attempts[0].context == context
     assert record.attempts[0].text == script.answers[0]
-    assert record.tokens == len(script.answers[0])
+    assert record.attempts[0].tokens == record.spent.engineer_tokens == len(str(script.answers[0]))
 
 
-def test_repairs_stand_in_the_record(evidence, current, history):
-    text = answer_text(current).replace('"hole_ratio":0.2', '"hole_ratio":0.9')
-    record = run(Script([text]), evidence, current, history)
+def test_repairs_stand_in_the_record(view):
+    text = answer_text(view.current).replace('"hole_ratio":0.2', '"hole_ratio":0.9')
+    record = run(Script([text]), view)
     assert record.kind == "repaired"
     assert [(r.name, r.field, r.old, r.new) for r in record.repairs] == [
         ("clamp", "3.hole_ratio", 0.9, 0.5)
     ]
+    assert record.repairs == record.attempts[0].repairs
+    assert [change.field for change in record.diff] == ["3.hole_ratio"]
 
 
-def test_a_refused_engineer_is_told_why_and_asked_again(evidence, current, history):
-    missing = answer_text(current).replace(',"wait_ratio":0.25', "")
-    script = Script(["no idea", missing, answer_text(current)])
-    record = run(script, evidence, current, history)
-    assert record.kind == "accepted"
+def test_the_guard_of_the_settings_holds(view):
+    text = answer_text(view.current).replace('"hole_ratio":0.20', '"hole_ratio":0.50')
+    record = run(Script([text]), view, guard=Guard(max_step=0.05))
+    assert record.kind == "repaired"
+    assert isinstance(record.configuration, LakeConfiguration)
+    assert record.configuration.sizes[3].hole_ratio == 0.25
+
+
+def test_a_refused_engineer_is_told_why_and_asked_again(view):
+    missing = answer_text(view.current).replace(',"wait_ratio":0.25', "")
+    script = Script(["no idea", missing, answer_text(view.current)])
+    record = run(script, view)
+    assert record.kind == "retried"
     assert [attempt.kind for attempt in record.attempts] == ["rejected", "rejected", "accepted"]
-    assert [attempt for _, _, attempt in script.asked] == [0, 1, 2]
+    assert "efused" not in script.asked[0][0]
     assert "no complete JSON object" in script.asked[1][0]
     assert "3.wait_ratio is missing" in script.asked[2][0]
     assert "no complete JSON object" not in script.asked[2][0]
     assert [attempt.context for attempt in record.attempts] == [asked[0] for asked in script.asked]
+    assert record.spent.engineer_tokens == sum(len(str(answer)) for answer in script.answers)
 
 
-def test_after_the_last_attempt_the_configuration_is_kept_and_it_is_said(
-    evidence, current, history
-):
-    script = Script(["a", "b", "c", answer_text(current)])
-    record = run(script, evidence, current, history)
+def test_a_later_answer_that_is_repaired_counts_as_retried_and_keeps_its_repairs(view):
+    text = answer_text(view.current).replace('"hole_ratio":0.2', '"hole_ratio":0.9')
+    record = run(Script(["no idea", text]), view)
+    assert record.kind == "retried"
+    assert [attempt.kind for attempt in record.attempts] == ["rejected", "repaired"]
+    assert [repair.name for repair in record.repairs] == ["clamp"]
+
+
+def test_after_the_last_attempt_the_configuration_is_kept_and_it_is_said(view):
+    script = Script(["a", "b", "c", answer_text(view.current)])
+    record = run(script, view)
     assert len(script.asked) == 3
-    assert (record.kind, record.configuration, record.diff) == ("kept", current, ())
+    assert (record.kind, record.configuration, record.diff) == ("kept", view.current, ())
     assert record.reason.startswith("kept after 3 attempts, the last: the answer holds no")
     assert [attempt.text for attempt in record.attempts] == ["a", "b", "c"]
 
 
-def test_an_engineer_that_fails_costs_an_attempt(evidence, current, history):
-    script = Script([EngineerError("model x at y: HTTP 500"), answer_text(current)])
-    record = run(script, evidence, current, history)
-    assert record.kind == "accepted"
+def test_an_engineer_that_fails_costs_an_attempt(view):
+    script = Script([EngineerError("model x at y: HTTP 500"), answer_text(view.current)])
+    record = run(script, view)
+    assert record.kind == "retried"
     failed = record.attempts[0]
     assert (failed.kind, failed.text, failed.reason) == ("failed", None, "model x at y: HTTP 500")
+    assert failed.tokens is None
     assert script.asked[1][0] == script.asked[0][0]
 
-    record = run(Script([EngineerError("down")] * 2), evidence, current, history, attempts=2)
+    record = run(Script([EngineerError("down")] * 2), view, attempts=2)
     assert (record.kind, record.reason) == ("kept", "kept after 2 attempts, the last: down")
 
 
-def test_a_bug_in_the_engineer_is_not_swallowed(evidence, current, history):
+def test_a_failure_does_not_make_an_engineer_forget_why_it_was_refused(view):
+    script = Script(["no idea", EngineerError("down"), answer_text(view.current)])
+    run(script, view)
+    assert "no complete JSON object" in script.asked[1][0]
+    assert script.asked[2][0] == script.asked[1][0]
+
+
+def test_a_bug_in_the_engineer_is_not_swallowed(view):
     with pytest.raises(ZeroDivisionError):
-        run(Script([ZeroDivisionError()]), evidence, current, history)
+        run(Script([ZeroDivisionError()]), view)
+
+
+def test_each_attempt_has_a_seed_of_its_own(view):
+    script = Script(["a", EngineerError("down"), "c"])
+    called: list[int] = []
+
+    def seed(attempt: int) -> int:
+        called.append(attempt)
+        return 1000 + 7 * attempt
+
+    design(GeneratorEngineer(script), view, SETTINGS, seed=seed)
+    assert called == [0, 1, 2]
+    assert [asked[2] for asked in script.asked] == [1000, 1007, 1014]
+
+
+@dataclass
+class Spender:
+    """Answers the same each time, at a cost."""
+
+    proposal: Proposal
+    name: str = "spender"
+    tasks: list[Task] = field(default_factory=list)
+
+    def propose(self, task: Task) -> Proposal:
+        self.tasks.append(task)
+        return self.proposal
+
+
+@pytest.mark.parametrize(
+    ("budget", "asked", "reason"),
+    [
+        (Budget(), 6, "kept after 6 attempts, the last: the answer holds no complete"),
+        (
+            Budget(engineer_tokens=25),
+            3,
+            "kept after 3 attempts, the budget is spent, engineer_tokens: 30 of 25 are spent",
+        ),
+        (Budget(engineer_tokens=20), 2, "kept after 2 attempts, the budget is spent, engineer_t"),
+        (Budget(engineer_tokens=0), 0, "kept after 0 attempts, the budget is spent, engineer_t"),
+        (
+            Budget(probe_rollouts=7),
+            2,
+            "kept after 2 attempts, the budget is spent, probe_rollouts: 8 of 7 are spent",
+        ),
+        (
+            Budget(seconds=100.0),
+            2,
+            "kept after 2 attempts, the budget is spent, seconds: 100.0 of 100.0 are spent",
+        ),
+        (Budget(engineer_tokens=60, probe_rollouts=24, seconds=300.0), 6, "kept after 6 attempts"),
+    ],
+)
+def test_nothing_more_is_asked_once_the_budget_is_spent(view, budget, asked, reason):
+    engineer = Spender(
+        Proposal("no", seconds=50.0, tokens=10, probe_rollouts=4, probe_instances=32)
+    )
+    record = design(engineer, view, DesignSettings(attempts=6, budget=budget))
+    assert len(engineer.tasks) == len(record.attempts) == asked
+    assert (record.kind, record.configuration, record.diff) == ("kept", view.current, ())
+    assert record.reason.startswith(reason)
+    assert record.spent.engineer_tokens == 10 * asked
+    assert record.spent.probe_rollouts == 4 * asked
+    assert record.spent.probe_instances == 32 * asked
+    # What the record says is the time of the phase itself.
+    assert record.spent.seconds < 10.0
+    assert (record.context == "") == (asked == 0)
+
+
+def test_an_answer_within_the_budget_is_used_though_it_spends_the_rest(view):
+    engineer = Spender(Proposal(answer_text(view.current), seconds=1.0, tokens=1_000))
+    record = design(engineer, view, DesignSettings(budget=Budget(engineer_tokens=1)))
+    assert record.kind == "accepted"
+    assert record.spent.engineer_tokens == 1_000
+
+
+def test_unknown_tokens_count_as_none(view):
+    engineer = Spender(Proposal("no", seconds=0.0, tokens=None))
+    record = design(engineer, view, DesignSettings(attempts=2, budget=Budget(engineer_tokens=1)))
+    assert len(record.attempts) == 2
+    assert record.spent.engineer_tokens == 0
+    assert record.attempts[0].tokens is None
+
+
+def test_what_several_phases_cost_is_added_up(view):
+    records = [
+        design(Spender(Proposal("no", 0.0, tokens=n, probe_rollouts=1)), view, SETTINGS)
+        for n in (5, 7)
+    ]
+    total = spent_in(records)
+    assert (total.engineer_tokens, total.probe_rollouts) == (36, 6)
+    assert total.seconds == pytest.approx(sum(record.spent.seconds for record in records))
+
+
+def test_a_task_says_in_values_what_its_prompt_says_in_words(view):
+    engineer = Spender(Proposal("no", seconds=0.0))
+    settings = SETTINGS.model_copy(update={"blocks": ("history",), "max_context_tokens": 250})
+    design(engineer, view, settings, seed=lambda attempt: 40 + attempt)
+    assert [(task.attempt, task.seed) for task in engineer.tasks] == [(0, 40), (1, 41), (2, 42)]
+    for task in engineer.tasks:
+        assert (task.view.evidence, task.view.current) == (view.evidence, view.current)
+        expected = build_context(task.view, blocks=("history",), style="compact", max_tokens=250)
+        assert task.context == expected
+        # An engineer that changes what another one sees asks for the prompt of its own view.
+        assert task.rebuild is not None
+        assert task.rebuild(task.view) == expected
+        assert (
+            "# history data holes waits valid\nnone"
+            in task.rebuild(replace(task.view, history=())).text
+        )
+    assert [bool(task.view.refusal) for task in engineer.tasks] == [False, True, True]
+
+
+def test_what_was_cut_from_a_prompt_stands_in_the_record(view):
+    whole = build_context(view, style="full")
+    options = {"style": "full", "max_context_tokens": whole.tokens - 1}
+    record = run(Script([answer_text(view.current)]), view, **options)
+    assert record.attempts[0].cut == ("failed cases, one at a time",)
+    assert len(record.context) < len(whole.text)
+    exact = design(
+        RuleEngineer(),
+        view,
+        DesignSettings(max_context_tokens=len(whole.text)),
+        count_tokens=len,
+    )
+    assert exact.attempts[0].cut == ()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_record_keeps_what_a_shuffled_engineer_really_saw(view, fails):
+    answer = EngineerError("down") if fails else "no idea"
+    script = Script([answer, "no idea", answer_text(view.current)])
+    # Twice permuted, to see that records keep what the innermost one saw.
+    inner = ShuffledEngineer(GeneratorEngineer(script, name="script"))
+    for engineer in (inner, ShuffledEngineer(inner)):
+        script.asked.clear()
+        record = design(engineer, view, SETTINGS.model_copy(update={"max_context_tokens": 400}))
+        assert [one.context for one in record.attempts] == [asked[0] for asked in script.asked]
+        assert record.context == script.asked[0][0]
+    assert record.context != build_context(view, style="compact", max_tokens=400).text
+
+
+def test_what_an_engineer_spent_in_vain_is_counted(view):
+    error = EngineerError("none was usable", Spent(engineer_tokens=30, probe_rollouts=8))
+    record = run(Script([error, error]), view, budget=Budget(engineer_tokens=50))
+    assert (record.spent.engineer_tokens, record.spent.probe_rollouts) == (60, 16)
+    assert record.attempts[0].tokens == 30
+    assert record.reason.startswith("kept after 2 attempts, the budget is spent, engineer_tokens")
+
+
+def test_a_prompt_that_cannot_be_cut_to_fit_is_an_error_of_the_settings(view):
+    with pytest.raises(ContextTooLongError, match="max_tokens: got 5, "):
+        run(Script([]), view, max_context_tokens=5)
+
+
+def test_no_answer_makes_the_next_prompt_too_long(view):
+    hostile = json.dumps({"3": {"x" * 5_000: 1}, "y" * 5_000: 2})
+    bare = View(view.domain, view.evidence, view.current)
+    tokens = build_context(bare, blocks=(), style="compact").tokens
+    script = Script([hostile, hostile, answer_text(view.current)])
+    record = run(script, bare, blocks=(), max_context_tokens=tokens)
+    assert record.kind == "retried"
+    assert [attempt.cut for attempt in record.attempts] == [
+        (),
+        ("why the last answer was refused",),
+        ("why the last answer was refused",),
+    ]
 
 
 @pytest.mark.parametrize("text", ["\ud800", "\x00" * 10, "x" * 50_000, "[" * 100_000])
-def test_any_raw_text_can_be_written_and_read_back(evidence, current, history, text):
-    record = run(Script([text] * 3), evidence, current, history)
-    written = record.model_dump_json().encode("utf-8")
-    assert DesignRecord.model_validate_json(written) == record
-    raw = json.loads(written)["attempts"][0]["text"]
-    assert raw == text.encode("utf-8", "backslashreplace").decode("utf-8")
+def test_any_raw_text_can_be_written_and_read_back(view, text):
+    record = run(Script([text] * 3), view)
+    read = json.loads(record.model_dump_json().encode("utf-8"))
+    assert LakeConfiguration.model_validate(read["configuration"]) == view.current
+    assert Spent.model_validate(read["spent"]) == record.spent
+    raw = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    assert [attempt["text"] for attempt in read["attempts"]] == [raw] * 3
+    assert read["kind"] == "kept"
 
 
-def test_a_current_configuration_that_could_not_be_kept_is_refused(evidence, current, history):
-    settings = DesignSettings(bounds=Bounds(sizes=(3, 4, 5), max_hole_ratio=0.1))
+def test_the_reason_of_a_failure_can_be_written_too(view):
+    record = run(Script([EngineerError("HTTP 500 \ud800")] * 3), view)
+    assert "HTTP 500 \\ud800" in record.model_dump_json().replace("\\\\", "\\")
+
+
+def test_a_current_configuration_that_could_not_be_kept_is_refused(view):
+    tight = replace(view, domain=lake_domain(Bounds(sizes=(3, 4, 5), max_hole_ratio=0.1)))
     with pytest.raises(ValueError, match=r"3\.hole_ratio must lie in 0\.\.0\.1, got 0\.2"):
-        design(RuleEngineer(BOUNDS, 2), evidence, current, history, settings=settings, num_agents=2)
+        design(RuleEngineer(), tight, SETTINGS)

@@ -1,15 +1,31 @@
+import gzip
 import json
 import socket
+import sys
 import threading
 import time
+import traceback
+import tracemalloc
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
-from engineer.configuration import answer_schema, answer_text
-from engineer.engineers import EndpointEngineer, EngineerError, GeneratorEngineer, Proposal
+from engineer.context import Context
+from engineer.engineers import (
+    EndpointEngineer,
+    EngineerError,
+    GeneratorEngineer,
+    Proposal,
+    RuleEngineer,
+    Task,
+    Writer,
+)
+from engineer.rule import next_configuration
+from engineer.space import answer_schema, answer_text
 
 KEY = "sk-very-secret-0123456789"
 Reply = tuple[int, dict[str, str], bytes]
@@ -78,17 +94,17 @@ def failure(status: int, body: str = "busy", **headers: str) -> Reply:
 
 
 @pytest.fixture
-def ask(evidence, current, bounds) -> Callable[..., Proposal]:
+def task(view) -> Task:
+    context = Context("the context", cut=(), tokens=2)
+    return Task(context, view, answer_schema(view.domain.space), seed=11, attempt=2)
+
+
+@pytest.fixture
+def ask(task) -> Callable[..., Proposal]:
     def propose(server: Server | str, **options: Any) -> Proposal:
         url = server if isinstance(server, str) else server.url
         settings = {"timeout": 5.0, "retries": 2, "backoff": 0.001} | options
-        return EndpointEngineer(url, "some-model", **settings).propose(
-            "the context",
-            schema=answer_schema(bounds),
-            attempt=0,
-            evidence=evidence,
-            current=current,
-        )
+        return EndpointEngineer(url, "some-model", **settings).propose(task)
 
     return propose
 
@@ -105,6 +121,15 @@ def test_an_endpoint_is_asked_as_its_protocol_says(serve, ask, bounds, current, 
     assert payload["messages"] == [{"role": "user", "content": "the context"}]
     assert payload["model"] == "some-model"
     assert payload["response_format"]["json_schema"]["schema"] == answer_schema(bounds)
+
+
+def test_free_text_is_asked_for_without_a_schema(serve):
+    server = serve(completion("some notes", usage={"completion_tokens": 2}))
+    proposal = EndpointEngineer(server.url, "some-model", timeout=5.0).write("sum up", seed=1)
+    assert (proposal.text, proposal.tokens) == ("some notes", 2)
+    [(_, payload)] = server.requests
+    assert payload["messages"] == [{"role": "user", "content": "sum up"}]
+    assert "response_format" not in payload
 
 
 def test_without_a_key_none_is_sent_and_without_structure_no_schema(serve, ask):
@@ -193,6 +218,113 @@ def test_a_server_that_drips_is_left_in_time(serve, ask):
     assert time.monotonic() - start < 3
 
 
+def test_a_server_that_drips_its_headers_is_left_in_time(serve, ask):
+    def drip(handler: Any) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+        while not server.stopped.wait(0.05):
+            handler.wfile.write(b"a")
+            handler.wfile.flush()
+
+    server = serve(drip)
+    start = time.monotonic()
+    with pytest.raises(EngineerError, match=r"gave up after 2 requests: no answer within 0\.3 s"):
+        ask(server, timeout=0.3, retries=1)
+    assert 0.6 <= time.monotonic() - start < 3
+
+
+class Clock:
+    """Time that passes only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.waits: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.now += seconds
+
+
+def test_requests_keep_their_distance_over_calls(serve, task):
+    clock = Clock()
+    server = serve(completion("fine"))
+    engineer = EndpointEngineer(
+        server.url, "m", requests_per_minute=6.0, sleep=clock.sleep, clock=clock
+    )
+    engineer.propose(task)
+    engineer.write("notes", seed=0)
+    clock.now += 4.0
+    engineer.propose(task)
+    clock.now += 12.0
+    engineer.propose(task)
+    assert clock.waits == pytest.approx([10.0, 6.0])
+    assert len(server.requests) == 4
+
+
+def test_retries_keep_their_distance_and_wait_longer_where_the_server_says_so(serve, ask):
+    clock = Clock()
+    server = serve(
+        failure(503), failure(429, **{"Retry-After": "25"}), failure(503), completion("fine")
+    )
+    ask(server, retries=3, backoff=1.0, requests_per_minute=6, sleep=clock.sleep, clock=clock)
+    assert clock.waits == pytest.approx([10.0, 25.0, 10.0])
+
+
+def test_all_waits_of_a_call_together_are_bounded(serve, task):
+    clock = Clock()
+    server = serve(completion("fine"), failure(429, **{"Retry-After": "9999"}))
+    engineer = EndpointEngineer(
+        server.url,
+        "m",
+        retries=4,
+        longest_wait=30.0,
+        requests_per_minute=2.0,
+        sleep=clock.sleep,
+        clock=clock,
+    )
+    engineer.propose(task)
+    assert clock.waits == []
+    with pytest.raises(EngineerError, match="gave up after 5 requests"):
+        engineer.propose(task)
+    assert clock.waits == pytest.approx([30.0] * 5)
+
+
+def test_more_calls_at_once_than_the_rate_allows_fail_instead_of_queueing(serve, task):
+    waits: list[float] = []
+    server = serve(completion("fine"))
+    engineer = EndpointEngineer(
+        server.url,
+        "m",
+        longest_wait=30.0,
+        requests_per_minute=6.0,
+        sleep=waits.append,
+        clock=lambda: 5.0,
+    )
+    for _ in range(4):
+        engineer.propose(task)
+    assert waits == pytest.approx([10.0, 20.0, 30.0])
+    for _ in range(2):
+        with pytest.raises(EngineerError, match="6 requests a minute leave no place within 30 s"):
+            engineer.propose(task)
+    assert len(server.requests) == 4
+
+
+@pytest.mark.parametrize(
+    ("rate", "message"),
+    [
+        (0.0, "requests_per_minute must be above 0, got 0"),
+        (-1.0, "requests_per_minute must be above 0, got -1"),
+        (float("nan"), "requests_per_minute must be above 0, got nan"),
+        (1.5, "got 1.5, which needs waits of 40 s; longest_wait allows 30 s"),
+    ],
+)
+def test_a_rate_that_cannot_be_kept_is_refused(rate, message):
+    with pytest.raises(ValueError, match=message):
+        EndpointEngineer("http://127.0.0.1:1/v1", "m", requests_per_minute=rate)
+
+
 def test_a_connection_that_breaks_is_tried_again(serve, ask):
     def hang_up(handler: Any) -> None:
         handler.connection.shutdown(socket.SHUT_RDWR)
@@ -240,12 +372,175 @@ def test_the_key_is_never_shown_even_if_the_server_says_it(
     assert KEY not in repr(EndpointEngineer(server.url, "m", api_key_env="LAKE_KEY"))
 
 
-def test_a_generator_gets_the_context_the_schema_and_the_attempt(evidence, current):
-    def generate(context: str, schema: dict[str, Any], attempt: int) -> str:
-        return f"{context} {schema['type']} {attempt}"
+def said_raw(answer: str) -> Callable[[Any], None]:
+    """A server that is none: it says a text and hangs up."""
+
+    def say(handler: Any) -> None:
+        handler.wfile.write(answer.encode())
+        handler.wfile.flush()
+        handler.connection.shutdown(socket.SHUT_WR)
+
+    return say
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        said_raw(f"Bearer {KEY}\r\n\r\n"),
+        said_raw(f"HTTP/1.1 200 OK\r\nno header {KEY}\r\n\r\n"),
+        failure(401, json.dumps({"error": f"{KEY} is wrong"}).replace("sk-", r"\u0073k-")),
+    ],
+)
+def test_the_key_is_not_in_an_error_that_spells_it_in_other_ways(serve, ask, monkeypatch, reply):
+    monkeypatch.setenv("LAKE_KEY", KEY)
+    with pytest.raises(EngineerError) as caught:
+        ask(serve(reply), api_key_env="LAKE_KEY")
+    assert KEY[3:] not in str(caught.value)
+    assert "[key]" in str(caught.value)
+
+
+def test_the_key_is_cut_out_of_an_answer_that_spells_it_in_escapes(serve, ask, monkeypatch):
+    monkeypatch.setenv("LAKE_KEY", KEY)
+    status, headers, body = completion(f"I know {KEY}.")
+    server = serve((status, headers, body.replace(b"sk-", rb"\u0073k-")))
+    assert ask(server, api_key_env="LAKE_KEY").text == "I know [key]."
+
+
+@pytest.mark.parametrize("key", ["token", "e"])
+def test_a_key_that_is_part_of_the_protocols_words_breaks_no_answer(serve, ask, monkeypatch, key):
+    monkeypatch.setenv("LAKE_KEY", key)
+    server = serve(completion("3: 0.5", usage={"completion_tokens": 7}))
+    proposal = ask(server, api_key_env="LAKE_KEY")
+    assert (proposal.text, proposal.tokens) == ("3: 0.5", 7)
+
+
+def test_no_frame_of_a_traceback_shows_the_key(serve, ask, monkeypatch):
+    monkeypatch.setenv("LAKE_KEY", KEY)
+    with pytest.raises(EngineerError) as caught:
+        ask(serve(failure(401)), api_key_env="LAKE_KEY")
+    shown = "".join(
+        traceback.TracebackException.from_exception(caught.value, capture_locals=True).format()
+    )
+    assert "HTTP 401" in shown
+    assert KEY not in shown
+
+
+def test_a_redirect_does_not_carry_the_key_to_another_host(serve, ask, monkeypatch):
+    monkeypatch.setenv("LAKE_KEY", KEY)
+    thief = serve(completion("mine"))
+    server = serve(failure(307, "", Location=f"{thief.url}/chat/completions"))
+    with pytest.raises(EngineerError, match="HTTP 307"):
+        ask(server, api_key_env="LAKE_KEY")
+    assert thief.requests == []
+
+
+def test_the_key_itself_in_place_of_its_variables_name_is_refused_unsaid():
+    with pytest.raises(ValueError, match="must be the name of an environment variable") as caught:
+        EndpointEngineer("http://127.0.0.1:1/v1", "m", api_key_env=KEY)
+    assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://user:pa?ssword@127.0.0.1/v1", "http://127.0.0.1:1/v1/s3cret-ssword#ssword"]
+)
+def test_only_the_host_of_an_address_is_said(ask, monkeypatch, url):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with pytest.raises(EngineerError) as caught:
+        ask(url, retries=0)
+    assert "ssword" not in str(caught.value)
+    assert "pa" not in str(caught.value).split(":")[0]
+    assert "ssword" not in repr(EndpointEngineer(url, "m"))
+
+
+def test_a_query_stays_at_the_end_of_the_address(serve, ask):
+    server = serve(completion("fine"))
+    ask(f"{server.url}/?api-version=2")
+    assert server.path == "/v1/chat/completions?api-version=2"
+
+
+def test_a_compressed_body_is_not_blown_up(serve, ask):
+    body = gzip.compress(b" " * 50_000_000)
+    server = serve((200, {"Content-Encoding": "gzip"}, body), completion("fine"))
+    tracemalloc.start()
+    with pytest.raises(EngineerError, match="encoded response, which was not asked for"):
+        ask(server)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000_000
+    [(headers, _)] = server.requests
+    assert headers["Accept-Encoding"] == "identity"
+
+
+def test_a_busy_server_is_asked_again_also_if_its_excuse_is_compressed(serve, ask):
+    busy = (503, {"Content-Encoding": "gzip"}, gzip.compress(b"busy"))
+    assert ask(serve(busy, completion("fine"))).text == "fine"
+
+
+@pytest.mark.parametrize("tokens", [10**4000, -1, 1.5, True, "many", None])
+def test_tokens_that_cannot_be_are_not_known(serve, ask, tokens):
+    assert ask(serve(completion("fine", usage={"completion_tokens": tokens}))).tokens is None
+
+
+def test_a_proxy_that_cannot_be_used_fails_the_attempt(ask, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "")
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    with pytest.raises(EngineerError, match="ImportError"):
+        ask("http://192.0.2.1/v1")
+
+
+def test_the_server_may_name_the_time_at_which_to_come_again(serve, ask):
+    waits: list[float] = []
+    at = format_datetime(datetime.now(UTC) + timedelta(seconds=12), usegmt=True)
+    ask(
+        serve(failure(429, **{"Retry-After": at}), completion("fine")),
+        sleep=waits.append,
+    )
+    [wait] = waits
+    assert 5.0 < wait <= 12.0
+
+
+def test_notes_may_have_a_limit_of_their_own(serve, task):
+    server = serve(completion("fine"))
+    engineer = EndpointEngineer(server.url, "m", max_tokens=300, note_tokens=40)
+    engineer.propose(task)
+    engineer.write("sum up", seed=0)
+    assert [payload["max_tokens"] for _, payload in server.requests] == [300, 40]
+
+
+def test_a_generator_gets_the_context_the_schema_and_the_seed(task):
+    def generate(prompt: str, schema: dict[str, Any] | None, seed: int) -> str:
+        return f"{prompt} {schema['type'] if schema else 'free'} {seed}"
 
     engineer = GeneratorEngineer(generate, count_tokens=lambda text: len(text.split()))
-    proposal = engineer.propose(
-        "hello", schema={"type": "object"}, attempt=2, evidence=evidence, current=current
-    )
-    assert (proposal.text, proposal.tokens) == ("hello object 2", 3)
+    proposal = engineer.propose(task)
+    assert (proposal.text, proposal.tokens) == ("the context object 11", 4)
+    assert engineer.write("notes", seed=5).text == "notes free 5"
+    assert GeneratorEngineer(generate).propose(task).tokens is None
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "stale", "base", "some/model"])
+def test_generators_differ_by_name(name):
+    assert GeneratorEngineer(lambda prompt, schema, seed: "", name=name).name == name
+
+
+def test_what_a_generator_raises_is_passed_on(task):
+    def broken(prompt: str, schema: dict[str, Any] | None, seed: int) -> str:
+        raise EngineerError("out of memory")
+
+    with pytest.raises(EngineerError, match="out of memory"):
+        GeneratorEngineer(broken).propose(task)
+
+
+def test_the_rule_answers_from_the_view(task, view):
+    expected = next_configuration(view.evidence, view.current, view.domain)
+    proposal = RuleEngineer().propose(task)
+    assert (proposal.text, proposal.tokens) == (answer_text(expected), 0)
+
+
+def test_models_write_notes_and_the_rule_does_not():
+    generator = GeneratorEngineer(lambda prompt, schema, seed: "")
+    endpoint = EndpointEngineer("http://127.0.0.1:1/v1", "m")
+    assert isinstance(generator, Writer)
+    assert isinstance(endpoint, Writer)
+    assert not isinstance(RuleEngineer(), Writer)

@@ -1,23 +1,48 @@
-import jax
+from collections import Counter, defaultdict
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from engineer.evidence import FAILURE_KINDS, StageEvidence, Tally
+from engineer import FailedCase, StageEvidence, Tally, TrainingEvidence, lake_evidence
+from engineer.evidence import GroupEvidence, StageHistory
 from jaxlake import Failure, Instance, Outcome, Statistics, tabulate
 
 
-def _tabulated(rng: np.random.Generator, batch: int) -> tuple[dict[str, np.ndarray], Statistics]:
-    """Random outcomes on random boards, and their statistics from the device."""
-    N = 6
+def draw_outcomes(
+    rng: np.random.Generator, counted: int = 400
+) -> tuple[list[dict[str, Any]], Statistics]:
+    """Random outcomes on random boards: as plain rows, and their statistics from the device.
+
+    The first `counted` of 400 count, so that the device has one shape to compile.
+    """
+    N, batch = 6, 400
     size = rng.integers(3, N + 1, batch)
     inside = np.arange(N) < size[:, None]
     board = inside[:, :, None] & inside[:, None, :]
     holes = (rng.random((batch, N, N)) < 0.3) | ~board
     failure = rng.integers(0, len(Failure), batch)
-    optimal = (failure == 0) & (rng.random(batch) < 0.5)
+    valid = failure == Failure.NONE
+    costs_optimal = valid & (rng.random(batch) < 0.5)
+    span_optimal = valid & (rng.random(batch) < 0.8)
     wait = rng.random(batch) < 0.4
+    timeless = valid | (failure == Failure.PARSE_ERROR)
+    time = np.where(timeless, -1, rng.integers(0, 60, batch))
+    nothing = jnp.full(batch, -1, jnp.int16)
+    outcomes = Outcome(
+        parsed=jnp.asarray(failure != Failure.PARSE_ERROR),
+        valid=jnp.asarray(valid),
+        optimal_sum_of_costs=jnp.asarray(costs_optimal),
+        optimal_makespan=jnp.asarray(span_optimal),
+        failure=jnp.asarray(failure, jnp.int8),
+        agent=nothing.astype(jnp.int8),
+        time=jnp.asarray(time, jnp.int16),
+        sum_of_costs=nothing,
+        makespan=nothing,
+        at_goal=jnp.zeros((batch, 2), bool),
+    )
     instances = Instance(
         holes=jnp.asarray(holes),
         size=jnp.asarray(size, jnp.int32),
@@ -25,75 +50,154 @@ def _tabulated(rng: np.random.Generator, batch: int) -> tuple[dict[str, np.ndarr
         goals=jnp.zeros((batch, 2, 2), jnp.int8),
         agent_mask=jnp.ones((batch, 2), bool),
     )
-    nothing = jnp.full(batch, -1, jnp.int16)
-    outcomes = Outcome(
-        parsed=jnp.asarray(failure != Failure.PARSE_ERROR),
-        valid=jnp.asarray(failure == 0),
-        optimal_sum_of_costs=jnp.asarray(optimal),
-        optimal_makespan=jnp.asarray(failure == 0),
-        failure=jnp.asarray(failure, jnp.int8),
-        agent=nothing.astype(jnp.int8),
-        time=nothing,
-        sum_of_costs=nothing,
-        makespan=nothing,
-        at_goal=jnp.zeros((batch, 2), bool),
+    plain = [
+        {
+            "size": str(size[i]),
+            "failure": Failure(failure[i]).label,
+            "optimal_sum_of_costs": bool(costs_optimal[i]),
+            "optimal_makespan": bool(span_optimal[i]),
+            "time": int(time[i]),
+            "holes": _percents(int((holes[i] & board[i]).sum()), int(size[i]) ** 2),
+            "waits": "wait needed" if wait[i] else "no wait needed",
+        }
+        for i in range(counted)
+    ]
+    mask = jnp.arange(batch) < counted
+    return plain, tabulate(instances, jnp.asarray(wait), outcomes, mask)
+
+
+def _percents(holes: int, cells: int) -> str:
+    for low in range(0, 100, 10):
+        if low * cells <= 100 * holes < (low + 10) * cells:
+            return f"{low}-{low + 9}%"
+    raise AssertionError(f"{holes} of {cells}")
+
+
+def tally_of(rows: list[dict[str, Any]]) -> Tally:
+    """The tally of some outcomes, one by one."""
+    kinds = Counter(row["failure"] for row in rows)
+    valid = kinds.pop("none", 0)
+    return Tally(
+        count=len(rows),
+        valid=valid,
+        scores={
+            name: sum(row[name] for row in rows)
+            for name in ("optimal_sum_of_costs", "optimal_makespan")
+        },
+        failures=dict(kinds),
     )
-    share = 10 * (holes & board).sum((1, 2)) // size**2
-    rows = {"size": size, "failure": failure, "optimal": optimal, "wait": wait, "tenth": share}
-    return rows, tabulate(instances, jnp.asarray(wait), outcomes)
 
 
-def test_evidence_counts_what_the_device_counted():
-    rows, statistics = _tabulated(np.random.default_rng(7), 400)
-    evidence = StageEvidence.from_statistics(2, statistics)
-    assert sorted(evidence.validation) == sorted(set(rows["size"].tolist()))
-    for size, tally in evidence.validation.items():
-        of_size = rows["size"] == size
-        _assert_counts(tally, rows, of_size)
-        _assert_counts(tally.needs_wait, rows, of_size & rows["wait"])
-        _assert_counts(tally.no_wait, rows, of_size & ~rows["wait"])
-        assert sum(part.count for part in tally.by_hole_tenth.values()) == tally.count
-        for tenth, part in tally.by_hole_tenth.items():
-            _assert_counts(part, rows, of_size & (rows["tenth"] == tenth))
+def by(key: str, rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        groups[row[key]].append(row)
+    return dict(groups)
 
 
-def _assert_counts(tally: Tally | None, rows: dict[str, np.ndarray], where: np.ndarray) -> None:
-    assert tally is not None
-    assert tally.count == where.sum()
-    assert tally.valid == tally.optimal_makespan == (where & (rows["failure"] == 0)).sum()
-    assert tally.optimal_sum_of_costs == (where & rows["optimal"]).sum()
-    for code, kind in enumerate(FAILURE_KINDS, start=1):
-        assert tally.failures.get(kind, 0) == (where & (rows["failure"] == code)).sum()
+def test_evidence_counts_what_a_plain_count_of_the_same_outcomes_counts():
+    rows, statistics = draw_outcomes(np.random.default_rng(7))
+    evidence = lake_evidence(2, statistics)
+    assert evidence.stage == 2
+    assert list(evidence.validation) == ["3", "4", "5", "6"]
+    for size, of_size in by("size", rows).items():
+        tally = evidence.validation[size]
+        assert Tally(**tally.model_dump(exclude={"slices"})) == tally_of(of_size)
+        assert list(tally.slices) == ["holes", "waits"]
+        for factor, levels in tally.slices.items():
+            expected = {level: tally_of(part) for level, part in by(factor, of_size).items()}
+            assert levels == expected
+        assert list(tally.slices["waits"]) == ["no wait needed", "wait needed"]
+        lows = [int(level.split("-")[0]) for level in tally.slices["holes"]]
+        assert lows == sorted(lows)
 
 
-def test_failure_kinds_are_the_lakes_own_in_its_order():
-    assert tuple(kind.label for kind in Failure if kind != Failure.NONE) == FAILURE_KINDS
+@pytest.mark.parametrize(("seed", "counted"), [(7, 400), (8, 31), (9, 6)])
+def test_times_of_failures_are_those_of_the_sorted_list(seed, counted):
+    rows, statistics = draw_outcomes(np.random.default_rng(seed), counted)
+    expected = {}
+    for kind, failed in by("failure", rows).items():
+        times = sorted(row["time"] for row in failed)
+        if times[0] >= 0:
+            last = len(times) - 1
+            expected[kind] = (times[last // 2], times[9 * last // 10])
+    found = lake_evidence(1, statistics).failure_times
+    assert {kind: (time.median, time.latest) for kind, time in found.items()} == expected
+    assert "none" not in found
+    assert "parse_error" not in found
+
+
+def test_what_else_a_stage_tells_is_passed_on(evidence):
+    _, statistics = draw_outcomes(np.random.default_rng(0))
+    case = FailedCase(group="3", failure="hole", completion="RIGHT")
+    training = evidence.training
+    assert isinstance(training, TrainingEvidence)
+    environment = {"3": {"acceptance": 0.5}}
+    told = lake_evidence(
+        1, statistics, training=training, environment=environment, failed_cases=[case]
+    )
+    assert (told.training, told.environment, told.failed_cases) == (training, environment, (case,))
 
 
 def test_empty_statistics_are_refused():
-    _, statistics = _tabulated(np.random.default_rng(0), 1)
-    empty = jax.tree.map(jnp.zeros_like, statistics)
-    with pytest.raises(ValueError, match="stage 4 hold no validation answers"):
-        StageEvidence.from_statistics(4, empty)
+    _, statistics = draw_outcomes(np.random.default_rng(0), counted=0)
+    with pytest.raises(ValueError, match="statistics of stage 4 hold no validation answers"):
+        lake_evidence(4, statistics)
 
 
 def test_evidence_survives_json(evidence):
     assert StageEvidence.model_validate_json(evidence.model_dump_json()) == evidence
 
 
+def test_evidence_without_any_group_is_refused():
+    with pytest.raises(ValidationError, match=r"validation\n.*at least 1"):
+        StageEvidence(stage=1, validation={})
+
+
+def test_a_history_writes_the_knobs_of_its_configuration(history, current):
+    written = history[0].model_dump(mode="json")
+    assert type(current).model_validate(written["configuration"]) == current
+    with pytest.raises(ValidationError, match="decision"):
+        StageHistory(**dict(history[0]) | {"decision": "guessed"})
+
+
+TALLY = {
+    "count": 10,
+    "valid": 8,
+    "scores": {"optimal_sum_of_costs": 3, "optimal_makespan": 4},
+    "failures": {"hole": 2},
+}
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("change", "message"),
     [
-        {"valid": 9},
-        {"optimal_sum_of_costs": 9},
-        {"count": -1},
-        {"failures": {"hole": 1, "meteor": 1}},
-        {"valid": 7.5},
+        ({"valid": 9}, r"valid 9 \+ failures 2 must be count 10"),
+        ({"failures": {"hole": 1}}, r"valid 8 \+ failures 1 must be count 10"),
+        ({"scores": {"optimal_makespan": 9}}, "optimal_makespan 9 exceeds valid 8"),
+        ({"count": -1}, "count\n.*greater than or equal to 0"),
+        ({"failures": {"hole": 3, "swap": -1}}, "failures.swap\n.*greater than or equal to 0"),
+        ({"valid": 7.5}, "valid\n.*integer"),
+        ({"bonus": 1}, "bonus\n.*Extra inputs"),
     ],
 )
-def test_a_tally_that_does_not_add_up_is_refused(change):
-    tally = {"count": 10, "valid": 8, "optimal_sum_of_costs": 3, "optimal_makespan": 4}
-    tally["failures"] = {"hole": 2}
-    assert Tally(**tally).percent(8) == 80
-    with pytest.raises(ValidationError):
-        Tally(**tally | change)
+@pytest.mark.parametrize("kind", [Tally, GroupEvidence])
+def test_a_tally_that_does_not_add_up_is_refused(kind, change, message):
+    assert kind(**TALLY).percent(8) == 80
+    with pytest.raises(ValidationError, match=message):
+        kind(**TALLY | change)
+
+
+def test_per_cents_are_rounded_half_up_and_an_empty_tally_has_none():
+    tally = Tally(count=200, valid=125, failures={"hole": 75})
+    assert [tally.percent(n) for n in (0, 1, 125, 200)] == [0, 1, 63, 100]
+    assert tally.valid_percent == 63
+    empty = Tally(count=0, valid=0)
+    assert (empty.percent(0), empty.valid_percent) == (0, None)
+
+
+def test_learnability_is_at_most_a_quarter(evidence):
+    told = evidence.training.model_dump()
+    assert TrainingEvidence(**told | {"learnability": {"3": 0.25}}).learnability["3"] == 0.25
+    with pytest.raises(ValidationError, match=r"less than or equal to 0\.25"):
+        TrainingEvidence(**told | {"learnability": {"3": 0.26}})

@@ -1,16 +1,29 @@
 import json
 import math
 import time
+from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engineer.configuration import KNOBS, Bounds, LakeConfiguration, SizeKnobs, answer_text
-from engineer.pipeline import Decision, review
+from engineer import (
+    Bounds,
+    Decision,
+    Domain,
+    Guard,
+    InfeasibleError,
+    LakeConfiguration,
+    SizeKnobs,
+    lake_domain,
+    review,
+)
+from engineer.lake.feasibility import Acceptance
+from engineer.space import answer_text
 from jaxlake import infeasibility
-from jaxlake.generator import acceptance
+from tests.engineer import words
 
+KNOBS = Bounds.knobs
 BOUNDS = Bounds(sizes=(3, 4, 5))
 CURRENT = LakeConfiguration(
     sizes={
@@ -22,8 +35,20 @@ CURRENT = LakeConfiguration(
 GOOD = answer_text(CURRENT)
 
 
-def ask(text: str, *, bounds: Bounds = BOUNDS, num_agents: int = 2) -> Decision:
-    return review(text, CURRENT, bounds=bounds, num_agents=num_agents, feasibility=infeasibility)
+def roomy(bounds: Bounds = BOUNDS, num_agents: int = 2) -> Domain:
+    """The lake where boards are scarce only if the agents don't fit on them."""
+    return lake_domain(bounds, num_agents, acceptance=None)
+
+
+def ask(
+    text: str,
+    *,
+    bounds: Bounds = BOUNDS,
+    num_agents: int = 2,
+    current: LakeConfiguration = CURRENT,
+    guard: Guard | None = None,
+) -> Decision:
+    return review(text, current, roomy(bounds, num_agents), guard)
 
 
 def answer(**changes: object) -> str:
@@ -39,20 +64,9 @@ def names(decision: Decision) -> list[str]:
     return [f"{repair.name} {repair.field}" for repair in decision.repairs]
 
 
-def assert_usable(decision: Decision, bounds: Bounds, num_agents: int) -> None:
-    """What must hold of a configuration however it came about, checked from its plain JSON."""
-    assert decision.configuration is not None
-    plain = json.loads(decision.configuration.model_dump_json())["sizes"]
-    assert list(plain) == [str(size) for size in bounds.sizes]
-    assert math.isclose(sum(k["data_ratio"] for k in plain.values()), 1.0, abs_tol=1e-9)
-    for size, knobs in plain.items():
-        assert bounds.min_share <= knobs["data_ratio"] <= 1
-        assert 0 <= knobs["hole_ratio"] <= bounds.max_hole_ratio
-        assert 0 <= knobs["wait_ratio"] <= bounds.max_wait_ratio
-        for value in knobs.values():
-            assert value == round(round(value / bounds.step) * bounds.step, 2)
-        if knobs["data_ratio"] > 0:
-            assert infeasibility(int(size), knobs["hole_ratio"], num_agents) is None
+def shares_of(decision: Decision) -> list[float]:
+    assert isinstance(decision.configuration, LakeConfiguration)
+    return [knobs.data_ratio for knobs in decision.configuration.sizes.values()]
 
 
 def test_the_canonical_answer_is_accepted_as_written():
@@ -152,39 +166,35 @@ def test_numbers_out_of_range_are_clamped_by_name():
     decision = ask(answer(s3_hole_ratio=0.9, s4_wait_ratio=-3, s5_wait_ratio=1e308))
     assert decision.kind == "repaired"
     assert names(decision) == ["clamp 3.hole_ratio", "clamp 4.wait_ratio", "clamp 5.wait_ratio"]
-    assert (decision.repairs[0].old, decision.repairs[0].new) == (0.9, 0.5)
-    assert_usable(decision, BOUNDS, 2)
+    changes = [(repair.old, repair.new) for repair in decision.repairs]
+    assert changes == [(0.9, 0.5), (-3.0, 0.0), (1e308, 1.0)]
 
 
 def test_a_value_above_one_is_never_read_as_per_cents():
     decision = ask(answer(s3_data_ratio=50, s4_data_ratio=30, s5_data_ratio=20))
     assert decision.kind == "repaired"
-    assert decision.configuration is not None
-    shares = [k.data_ratio for k in decision.configuration.sizes.values()]
-    assert shares == [0.35, 0.35, 0.3]
+    assert shares_of(decision) == [0.35, 0.35, 0.3]
 
 
 def test_a_sum_that_is_off_by_rounding_is_accepted_and_logged():
     decision = ask(answer(s3_data_ratio=0.45))
     assert decision.kind == "accepted"
     assert names(decision) == ["normalise 3.data_ratio"]
-    assert_usable(decision, BOUNDS, 2)
+    assert shares_of(decision) == [0.5, 0.3, 0.2]
 
 
 def test_a_sum_that_is_far_off_counts_as_repaired():
     decision = ask(answer(s3_data_ratio=1, s4_data_ratio=0.5, s5_data_ratio=0.5))
     assert decision.kind == "repaired"
     assert {repair.name for repair in decision.repairs} == {"normalise"}
-    assert decision.configuration is not None
-    shares = [k.data_ratio for k in decision.configuration.sizes.values()]
-    assert shares == [0.5, 0.25, 0.25]
+    assert shares_of(decision) == [0.5, 0.25, 0.25]
 
 
 def test_numbers_off_the_grid_are_rounded_and_accepted():
     decision = ask(answer(s3_hole_ratio=0.333, s3_data_ratio=0.48, s4_data_ratio=0.32))
     assert decision.kind == "accepted"
     assert names(decision) == ["round 3.data_ratio", "round 4.data_ratio", "round 3.hole_ratio"]
-    assert decision.configuration is not None
+    assert isinstance(decision.configuration, LakeConfiguration)
     assert decision.configuration.sizes[3].hole_ratio == 0.35
 
 
@@ -193,9 +203,7 @@ def test_a_size_keeps_its_least_share():
     decision = ask(answer(s3_data_ratio=1, s4_data_ratio=0, s5_data_ratio=0), bounds=bounds)
     assert decision.kind == "repaired"
     assert {repair.name for repair in decision.repairs} == {"minimum_share"}
-    assert decision.configuration is not None
-    shares = [k.data_ratio for k in decision.configuration.sizes.values()]
-    assert shares == [0.8, 0.1, 0.1]
+    assert shares_of(decision) == [0.8, 0.1, 0.1]
 
 
 def test_too_many_holes_are_lowered_to_the_most_that_fit():
@@ -223,16 +231,9 @@ def _rates(rates):
     return lambda size, holes, waits, agents: rates.get((size, holes, waits), 1.0)
 
 
-def ask_for(acceptance, **changes):
-    return review(
-        answer(**changes),
-        CURRENT,
-        bounds=BOUNDS,
-        num_agents=2,
-        feasibility=infeasibility,
-        acceptance=acceptance,
-        min_acceptance=0.01,
-    )
+def ask_for(acceptance: Acceptance, **changes: object) -> Decision:
+    domain = lake_domain(BOUNDS, 2, acceptance=acceptance, min_acceptance=0.01)
+    return review(answer(**changes), CURRENT, domain)
 
 
 def test_waits_that_hardly_any_board_needs_move_to_the_nearest_share_that_can_be_made():
@@ -256,7 +257,7 @@ def test_a_size_of_which_nothing_can_be_made_is_rejected_unless_it_has_no_share(
     nothing = _rates({(3, h / 20, w / 20): 0.0 for h in range(21) for w in range(21)})
     decision = ask_for(nothing)
     assert decision.kind == "rejected"
-    assert decision.reason == "map size 3: next to no board can be made of any kind"
+    assert decision.reason == "map size 3: next to no board can be made"
     assert ask_for(nothing, s3_data_ratio=0, s4_data_ratio=0.8).kind == "accepted"
 
 
@@ -268,14 +269,7 @@ def test_the_lakes_own_counts_keep_waits_from_boards_that_never_need_one():
     bounds = Bounds(sizes=(2, 4))
     text = '{"2":{"data_ratio":0.5,"hole_ratio":0,"wait_ratio":0.5},'
     text += '"4":{"data_ratio":0.5,"hole_ratio":0.2,"wait_ratio":1}}'
-    decision = review(
-        text,
-        CURRENT,
-        bounds=bounds,
-        num_agents=2,
-        feasibility=infeasibility,
-        acceptance=acceptance,
-    )
+    decision = review(text, CURRENT, lake_domain(bounds))
     assert names(decision) == ["feasibility 2.wait_ratio"]
     assert decision.repairs[0].new == 0.0
 
@@ -314,94 +308,12 @@ def test_bombs_are_rejected_quickly_and_do_not_hide_an_answer(bomb):
     assert time.process_time() - start < 2.0
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
-    max_leaves=6,
-)
-numbers = st.one_of(
-    st.floats(0, 1), st.floats(allow_nan=True), st.integers(), st.sampled_from([0, 1, -0.0, 5e-324])
-)
-knob_objects = st.fixed_dictionaries(
-    {}, optional=dict.fromkeys(KNOBS, numbers | json_values)
-) | st.fixed_dictionaries(dict.fromkeys(KNOBS, numbers))
-size_objects = st.fixed_dictionaries({str(s): knob_objects for s in (3, 4, 5)}) | st.dictionaries(
-    st.sampled_from(["3", "4", "5", "6", "03", "x"]), knob_objects | json_values
-)
-boundses = st.builds(
-    Bounds,
-    sizes=st.just((3, 4, 5)),
-    max_hole_ratio=st.sampled_from([0.0, 0.3, 0.5]),
-    max_wait_ratio=st.sampled_from([0.0, 0.5, 1.0]),
-    min_share=st.sampled_from([0.0, 0.1, 0.3]),
-    step=st.sampled_from([0.05, 0.1]),
-)
-
-
-def _check(text: str, bounds: Bounds, num_agents: int) -> Decision:
-    decision = ask(text, bounds=bounds, num_agents=num_agents)
-    assert Decision.model_validate_json(decision.model_dump_json()) == decision
-    if decision.kind == "rejected":
-        assert decision.configuration is None
-        assert decision.reason
-        assert len(decision.reason) < 1000
-    else:
-        assert_usable(decision, bounds, num_agents)
-    return decision
-
-
-@settings(max_examples=300)
-@given(text=st.text(max_size=300), bounds=boundses, num_agents=st.integers(1, 5))
-def test_no_text_makes_review_raise(text, bounds, num_agents):
-    _check(text, bounds, num_agents)
-
-
-@settings(max_examples=600)
-@given(
-    value=size_objects,
-    before=st.sampled_from(["", "{", '"', "<think>", "x</think>", "```json\n"]),
-    after=st.sampled_from(["", "}", '"', "\n```", "<think>"]),
-    bounds=boundses,
-    num_agents=st.integers(1, 4),
-)
-def test_no_object_leaves_the_bounds(value, before, after, bounds, num_agents):
-    _check(before + json.dumps(value) + after, bounds, num_agents)
-
-
-@settings(max_examples=400)
-@given(
-    cut=st.tuples(st.integers(0, len(GOOD)), st.integers(0, 6)),
-    insert=st.text(alphabet='{}[]":,.0123456789eE-+ntNaI\\<>\n\ud800', max_size=6),
-    bounds=boundses,
-)
-def test_no_mutation_of_a_good_answer_leaves_the_bounds(cut, insert, bounds):
-    start, length = cut
-    _check(GOOD[:start] + insert + GOOD[start + length :], bounds, 2)
-
-
-@settings(max_examples=300)
-@given(
-    knobs=st.lists(st.tuples(*[st.floats(-0.5, 2)] * 3), min_size=3, max_size=3), bounds=boundses
-)
-def test_a_reviewed_configuration_reads_back_unchanged(knobs, bounds):
-    assume(sum(max(k[0], 0) for k in knobs) > 0)
-    sizes = {
-        str(s): dict(zip(KNOBS, k, strict=True)) for s, k in zip((3, 4, 5), knobs, strict=True)
-    }
-    first = _check(json.dumps(sizes), bounds, 2)
-    assert first.configuration is not None
-    again = _check(answer_text(first.configuration), bounds, 2)
-    assert (again.kind, again.repairs) == ("accepted", ())
-    assert again.configuration == first.configuration
-
-
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(shares=st.lists(st.floats(0.001, 1), min_size=3, max_size=3))
 def test_normalising_keeps_the_order_of_shares(shares):
     changes = {f"s{s}_data_ratio": v for s, v in zip((3, 4, 5), shares, strict=True)}
     decision = ask(answer(**changes))
-    assert decision.configuration is not None
-    new = [k.data_ratio for k in decision.configuration.sizes.values()]
+    new = shares_of(decision)
     for a, b in zip(shares, new, strict=True):
         assert abs(a / sum(shares) - b) < BOUNDS.step
         for c, d in zip(shares, new, strict=True):
@@ -430,8 +342,93 @@ def test_normalising_by_more_than_a_step_a_share_is_a_repair(shares, kind):
             for size, share in zip(bounds.sizes, (0.35, 0.35, 0.3), strict=True)
         }
     )
-    decision = review(
-        json.dumps(knobs), current, bounds=bounds, num_agents=2, feasibility=infeasibility
-    )
+    decision = ask(json.dumps(knobs), bounds=bounds, current=current)
     assert decision.kind == kind
+
+
+def test_a_rejection_keeps_the_repairs_that_came_before_it():
+    decision = ask(answer(s4_wait_ratio=7), num_agents=5)
+    assert decision.kind == "rejected"
+    assert names(decision) == ["clamp 4.wait_ratio"]
+    assert decision.diff == ()
+
+
+def test_a_group_that_is_new_has_no_old_value():
+    bounds = Bounds(sizes=(4, 5, 6))
+    values = {"data_ratio": 0.5, "hole_ratio": 0.1, "wait_ratio": 0.5}
+    asked = {"4": values, "5": values | {"data_ratio": 0.3}, "6": values | {"data_ratio": 0.2}}
+    decision = ask(json.dumps(asked), bounds=bounds)
+    assert decision.kind == "accepted"
+    assert [(c.field, c.old, c.new) for c in decision.diff if c.field.startswith("6")] == [
+        ("6.data_ratio", None, 0.2),
+        ("6.hole_ratio", None, 0.1),
+        ("6.wait_ratio", None, 0.5),
+    ]
+
+
+def test_a_decision_is_written_as_json_with_all_knobs():
+    decision = ask(answer(s3_hole_ratio=0.9))
+    written = json.loads(decision.model_dump_json())
+    assert LakeConfiguration.model_validate(written["configuration"]) == decision.configuration
+    assert written["repairs"] == [
+        {"name": "clamp", "field": "3.hole_ratio", "old": 0.9, "new": 0.5}
+    ]
+
+
+WORDY = answer_text(words.CURRENT)
+REJECTED_WORDS = {
+    "{}": "no complete JSON object with topics as keys",
+    '{"3":{}}': "no complete JSON object with topics as keys",
+    WORDY.replace("a.b", "aXb").replace("c+", "cc"): "no complete JSON object with topics as keys",
+    WORDY.replace("c+", "d"): r'topic "d" is not one of a\.b, c\+; topic c\+ is missing',
+    WORDY.replace("}}", "},}"): "can't be read",
+    WORDY.replace('"noise":0.00', '"noise":null'): r"c\+\.noise must be a number, got null",
+    WORDY.replace("0.50", "0"): "portion is 0 for every topic, some topic needs a share",
+}
+
+
+@pytest.mark.parametrize("text", REJECTED_WORDS, ids=range(len(REJECTED_WORDS)))
+def test_another_environment_is_refused_in_its_own_words(text):
+    decision = review(text, words.CURRENT, words.DOMAIN)
+    assert decision.kind == "rejected"
+    with pytest.raises(AssertionError, match=REJECTED_WORDS[text]):
+        raise AssertionError(decision.reason)
+
+
+def test_another_environment_is_repaired_by_its_own_bounds():
+    text = WORDY.replace('"noise":0.10', '"noise":0.90').replace('"length":0.80', '"length":0.62')
+    decision = review(f"So be it: {text}", words.CURRENT, words.DOMAIN)
+    assert names(decision) == ["clamp a.b.noise", "round c+.length"]
     assert decision.configuration is not None
+    assert decision.configuration.values()["a.b"] == {"portion": 0.5, "length": 0.2, "noise": 0.4}
+    assert decision.configuration.values()["c+"]["length"] == 0.6
+
+
+def test_an_environment_says_what_can_be_made():
+    def nearest(group, knobs):
+        if group == "c+":
+            raise InfeasibleError("topic c+ is out of print")
+        return {**knobs, "length": 0.0}
+
+    domain = replace(words.DOMAIN, nearest=nearest)
+    decision = review(WORDY, words.CURRENT, domain)
+    assert (decision.kind, decision.reason) == ("rejected", "topic c+ is out of print")
+    alone = {"a.b": {"portion": 1, "length": 0.2, "noise": 0}}
+    alone["c+"] = {"portion": 0, "length": 0.8, "noise": 0}
+    decision = review(json.dumps(alone), words.CURRENT, domain)
+    assert names(decision) == ["feasibility a.b.length"]
+
+
+def test_an_environment_may_call_its_groups_and_knobs_anything():
+    class Braced(words.WordSpace):
+        @property
+        def groups(self):
+            return ("{a}", "{}")
+
+    space = Braced()
+    values = dict.fromkeys(space.knobs, 0.5)
+    text = json.dumps({"{a}": values, "{}": values | {"more": 1}, "b": 1})
+    decision = review(text, words.CURRENT, replace(words.DOMAIN, space=space))
+    assert decision.kind == "rejected"
+    assert '"b" is not one of {a}, {}' in decision.reason
+    assert '{}."more" is not one of portion, length, noise' in decision.reason

@@ -8,14 +8,25 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from engineer.configuration import Bounds, LakeConfiguration, SizeKnobs
-from engineer.context import build_context
-from engineer.engineers import RuleEngineer
-from engineer.pipeline import review
-from engineer.rehearsal import rehearse
-from jaxlake import infeasibility
+from engineer import (
+    BLOCKS,
+    Bounds,
+    LakeConfiguration,
+    RuleEngineer,
+    SizeKnobs,
+    Task,
+    View,
+    build_context,
+    lake_domain,
+    rehearse,
+    review,
+)
+from tests.engineer import words
 
 BOUNDS = Bounds(sizes=(3, 4, 5))
+SCARCE = lake_domain(BOUNDS, min_acceptance=0.1)
+# Where every kind of board can be made, the rule is all there is to an answer.
+ROOMY = lake_domain(BOUNDS, acceptance=None)
 
 
 def at_least_one_step(shares: dict[int, int]) -> dict[int, int]:
@@ -64,17 +75,15 @@ def answer_from_text(context: str) -> str:
 def test_a_rehearsed_answer_is_a_function_of_the_text():
     rng = np.random.default_rng(0)
     for _ in range(400):
-        context, answer = rehearse(rng, bounds=BOUNDS)
+        context, answer = rehearse(rng, ROOMY)
         assert answer == answer_from_text(context)
 
 
 def test_rehearsals_are_accepted_and_cover_what_happens(current):
     rng = np.random.default_rng(1)
-    drawn = [rehearse(rng, bounds=BOUNDS) for _ in range(1000)]
+    drawn = [rehearse(rng, ROOMY) for _ in range(1000)]
     for rehearsal in drawn:
-        decision = review(
-            rehearsal.answer, current, bounds=BOUNDS, num_agents=2, feasibility=infeasibility
-        )
+        decision = review(rehearsal.answer, current, ROOMY)
         assert (decision.kind, decision.repairs) == ("accepted", ())
     assert {context.count("\nstage ") for context, _ in drawn} == {0, 1, 2, 3}
     assert 50 < sum(context.startswith("# refused") for context, _ in drawn) < 150
@@ -95,7 +104,7 @@ def test_rehearsals_are_accepted_and_cover_what_happens(current):
 
 def test_a_context_with_two_earlier_stages_is_short():
     rng = np.random.default_rng(6)
-    contexts = [rehearse(rng, bounds=BOUNDS, max_history=2).context for _ in range(400)]
+    contexts = [rehearse(rng, ROOMY, max_history=2).context for _ in range(400)]
     assert {context.count("\nstage ") for context in contexts} == {0, 1, 2}
     assert max(map(len, contexts)) < 1000
 
@@ -104,11 +113,11 @@ def test_a_context_with_two_earlier_stages_is_short():
 @pytest.mark.parametrize("past", [0, 2])
 @pytest.mark.parametrize("counts", [(10, 99), (100, 999)])
 def test_what_the_answer_turns_on_stands_at_the_same_distance_from_it(sizes, past, counts):
-    bounds = Bounds(sizes=sizes)
+    domain = lake_domain(Bounds(sizes=sizes))
     rng = np.random.default_rng(7)
     layouts, answers, hundreds = set(), set(), 0
     for _ in range(300):
-        context, answer = rehearse(rng, bounds=bounds, max_history=past, counts=counts)
+        context, answer = rehearse(rng, domain, max_history=past, counts=counts)
         tail = context[context.index("# failures") :]
         failures, rest = tail.split("\n# current\n")
         heading, rows = failures.split("\n", 1)
@@ -138,7 +147,7 @@ def _tail_length(sizes: tuple[int, ...], digits: int) -> int:
 def test_a_history_ends_where_the_next_stage_begins():
     rng = np.random.default_rng(2)
     for _ in range(100):
-        context, _ = rehearse(rng, bounds=BOUNDS)
+        context, _ = rehearse(rng, ROOMY)
         rows = re.findall(r"^(\d+) \d+ \d+ \d+ (\d+) to (\d+)$", context, re.MULTILINE)
         for size in ("3", "4", "5"):
             moves = [(before, after) for s, before, after in rows if s == size]
@@ -148,11 +157,11 @@ def test_a_history_ends_where_the_next_stage_begins():
 
 @pytest.mark.parametrize("sizes", [(3, 4), (3, 4, 5, 6, 7, 8, 9, 10)])
 def test_rehearsals_fit_any_experiment(sizes):
-    bounds = Bounds(sizes=sizes, min_share=0.05, max_wait_ratio=0.75)
+    domain = lake_domain(Bounds(sizes=sizes, min_share=0.05, max_wait_ratio=0.75))
     rng = np.random.default_rng(3)
     for _ in range(50):
         context, answer = rehearse(
-            rng, bounds=bounds, blocks=("failure_breakdown", "history"), max_history=1
+            rng, domain, blocks=("failure_breakdown", "history"), max_history=1
         )
         assert "# guideline" not in context
         rows = re.findall(r"^(\d+) valid", context, re.MULTILINE)
@@ -165,13 +174,13 @@ def test_rehearsals_fit_any_experiment(sizes):
                 for s in sizes
             }
         )
-        decision = review(answer, current, bounds=bounds, num_agents=2, feasibility=infeasibility)
+        decision = review(answer, current, domain)
         assert (decision.kind, decision.repairs) == ("accepted", ())
 
 
 def test_a_rehearsal_is_rendered_as_the_real_question_is(evidence, current):
-    real = build_context(evidence, current, [], bounds=BOUNDS, style="compact")
-    rehearsed, _ = rehearse(np.random.default_rng(4), bounds=BOUNDS, max_history=0)
+    real = build_context(View(ROOMY, evidence, current), style="compact").text
+    rehearsed, _ = rehearse(np.random.default_rng(4), ROOMY, max_history=0)
 
     def shape(text: str) -> str:
         return re.sub(r"[\d.]+", "9", text)
@@ -183,8 +192,7 @@ def test_a_rehearsal_is_rendered_as_the_real_question_is(evidence, current):
 
 def test_the_same_seed_rehearses_the_same_and_another_does_not():
     one, same, other = (
-        [rehearse(np.random.default_rng(seed), bounds=BOUNDS) for _ in range(2)]
-        for seed in (5, 5, 6)
+        [rehearse(np.random.default_rng(seed), ROOMY) for _ in range(2)] for seed in (5, 5, 6)
     )
     assert one == same
     assert one != other
@@ -194,13 +202,47 @@ def test_a_thousand_rehearsals_take_seconds_at_most():
     rng = np.random.default_rng(0)
     start = time.process_time()
     for _ in range(1000):
-        rehearse(rng, bounds=BOUNDS)
+        rehearse(rng, ROOMY)
     assert time.process_time() - start < 3.0
 
 
 def test_the_rule_engineer_answers_what_a_real_context_asks(evidence, current, history):
-    proposal = RuleEngineer(BOUNDS, 2).propose(
-        "", schema={}, attempt=0, evidence=evidence, current=current
-    )
-    context = build_context(evidence, current, history, bounds=BOUNDS, style="compact")
-    assert proposal.text == answer_from_text(context)
+    view = View(ROOMY, evidence, current, history)
+    context = build_context(view, style="compact")
+    proposal = RuleEngineer().propose(Task(context, view, {}))
+    assert proposal.text == answer_from_text(context.text)
+
+
+def test_where_boards_are_scarce_an_answer_is_the_nearest_that_can_be_made(current):
+    rng = np.random.default_rng(8)
+    moved = 0
+    for _ in range(300):
+        context, answer = rehearse(rng, SCARCE)
+        by_the_rule = review(answer_from_text(context), current, SCARCE)
+        as_rehearsed = review(answer, current, SCARCE)
+        assert as_rehearsed.configuration == by_the_rule.configuration
+        assert (as_rehearsed.kind, as_rehearsed.repairs) == ("accepted", ())
+        assert {repair.name for repair in by_the_rule.repairs} <= {"feasibility"}
+        moved += bool(by_the_rule.repairs)
+    assert 0 < moved < 300
+
+
+@pytest.mark.parametrize("style", ["compact", "full"])
+def test_any_environment_can_be_rehearsed_in_both_styles(style):
+    rng = np.random.default_rng(9)
+    for _ in range(30):
+        context, answer = rehearse(rng, words.DOMAIN, style=style)
+        decision = review(answer, words.CURRENT, words.DOMAIN)
+        assert (decision.kind, decision.repairs) == ("accepted", ())
+        assert "typo" in context or "misspelt word" in context or "100%" in context
+        assert not re.search(r"\b(lake|map|hole|board)", context)
+
+
+def test_blocks_that_a_run_does_not_show_are_not_rehearsed():
+    rng = np.random.default_rng(10)
+    kept = tuple(block for block in BLOCKS if block not in ("training_details", "guideline"))
+    for _ in range(20):
+        context, _ = rehearse(rng, ROOMY, blocks=kept)
+        assert "# training" not in context
+        assert "# guideline" not in context
+        assert "# history" in context

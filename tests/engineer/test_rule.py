@@ -1,12 +1,28 @@
+import json
+from collections.abc import Sequence
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engineer.configuration import Bounds, LakeConfiguration, SizeKnobs, answer_schema
-from engineer.engineers import RuleEngineer
-from engineer.evidence import SizeEvidence, StageEvidence
-from engineer.pipeline import review
-from engineer.rule import next_configuration
+from engineer import (
+    Bounds,
+    Domain,
+    GroupEvidence,
+    InfeasibleError,
+    LakeConfiguration,
+    SizeKnobs,
+    StageEvidence,
+    View,
+    build_context,
+    lake_domain,
+    review,
+)
+from engineer.engineers import RuleEngineer, Task
+from engineer.rule import knobs_or_zero, moved, next_configuration
+from engineer.space import answer_schema, answer_text
 from jaxlake import infeasibility
+from tests.engineer import words
 
 BOUNDS = Bounds(sizes=(3, 4, 5))
 
@@ -15,13 +31,7 @@ def with_rates(valid: dict[int, int], count: int = 100) -> StageEvidence:
     return StageEvidence(
         stage=1,
         validation={
-            size: SizeEvidence(
-                count=count,
-                valid=v,
-                optimal_sum_of_costs=0,
-                optimal_makespan=0,
-                failures={"hole": count - v},
-            )
+            str(size): GroupEvidence(count=count, valid=v, failures={"hole": count - v})
             for size, v in valid.items()
         },
     )
@@ -37,9 +47,13 @@ def flat(hole_ratio: float, wait_ratio: float) -> LakeConfiguration:
     )
 
 
-def rule(evidence: StageEvidence, current: LakeConfiguration, **options: object):
-    settings = {"bounds": BOUNDS, "num_agents": 2, "feasibility": infeasibility} | options
-    return next_configuration(evidence, current, **settings).sizes
+def rule(
+    evidence: StageEvidence, current: LakeConfiguration, bounds: Bounds = BOUNDS
+) -> dict[int, SizeKnobs]:
+    """The rule on the lake, where every kind of board can be made that has room for two agents."""
+    new = next_configuration(evidence, current, lake_domain(bounds, acceptance=None))
+    assert isinstance(new, LakeConfiguration)
+    return new.sizes
 
 
 def test_what_is_learnable_gets_most_data_and_nothing_is_dropped():
@@ -49,7 +63,7 @@ def test_what_is_learnable_gets_most_data_and_nothing_is_dropped():
 
 
 def shares_after(
-    valid: dict[int, int], before: tuple[float, float, float], **options: object
+    valid: dict[int, int], before: Sequence[float], bounds: Bounds = BOUNDS
 ) -> list[float]:
     knobs = {"hole_ratio": 0.2, "wait_ratio": 0.2}
     current = LakeConfiguration(
@@ -58,7 +72,7 @@ def shares_after(
             for size, share in zip((3, 4, 5), before, strict=True)
         }
     )
-    return [knobs.data_ratio for knobs in rule(with_rates(valid), current, **options).values()]
+    return [knobs.data_ratio for knobs in rule(with_rates(valid), current, bounds).values()]
 
 
 def test_one_step_of_data_moves_from_the_least_to_the_most_learnable_size():
@@ -85,6 +99,7 @@ def test_a_size_at_its_least_share_gives_nothing():
     assert shares_after(valid, (0.4, 0.3, 0.3), bounds=tight) == [0.4, 0.3, 0.3]
 
 
+@settings(deadline=None)
 @given(
     valid=st.tuples(*[st.integers(0, 100)] * 3),
     cuts=st.lists(st.integers(1, 19), min_size=2, max_size=2, unique=True).map(sorted),
@@ -94,10 +109,10 @@ def test_applied_again_and_again_the_rule_gathers_data_where_most_is_learned(val
     steps = (cuts[0], cuts[1] - cuts[0], 20 - cuts[1])
     before = tuple(5 * share / 100 for share in steps)
     after = shares_after(rates, before)
-    moved = sorted(round(20 * (new - old)) for new, old in zip(after, before, strict=True))
-    assert moved in ([-1, 0, 1], [0, 0, 0])
+    shifts = sorted(round(20 * (new - old)) for new, old in zip(after, before, strict=True))
+    assert shifts in ([-1, 0, 1], [0, 0, 0])
     for _ in range(20):
-        after = shares_after(rates, tuple(after))
+        after = shares_after(rates, after)
     assert round(20 * sum(after)) == 20
     values = [p * (100 - p) for p in valid]
     for value, share in zip(values, after, strict=True):
@@ -126,17 +141,77 @@ def test_a_size_that_was_not_validated_keeps_its_knobs():
     assert [new[s].data_ratio for s in (3, 4, 5)] == [0.3, 0.4, 0.3]
 
 
-@settings(max_examples=300)
+def test_the_rule_takes_the_nearest_knobs_of_which_boards_can_be_made():
+    domain = lake_domain(
+        BOUNDS,
+        feasibility=lambda size, holes, agents: "too full" if holes > 0.2 else None,
+        acceptance=lambda size, holes, waits, agents: 0.0 if (size, waits) == (4, 0.25) else 1.0,
+    )
+    new = next_configuration(with_rates({3: 70, 4: 70, 5: 0}), flat(0.2, 0.2), domain).values()
+    assert [knobs["hole_ratio"] for knobs in new.values()] == [0.2, 0.2, 0.15]
+    assert [knobs["wait_ratio"] for knobs in new.values()] == [0.25, 0.2, 0.15]
+
+
+def test_where_nothing_can_be_made_the_rule_leaves_that_to_be_refused():
+    domain = lake_domain(BOUNDS, acceptance=lambda *kind: 0.0)
+    new = next_configuration(with_rates({3: 50, 4: 50, 5: 50}), flat(0.2, 0.2), domain)
+    assert {knobs["hole_ratio"] for knobs in new.values().values()} == {0.2}
+    assert review(answer_text(new), flat(0.2, 0.2), domain).kind == "rejected"
+
+
+def test_a_group_that_is_new_starts_from_zero():
+    bounds = Bounds(sizes=(4, 5, 6))
+    zeros = {"data_ratio": 0.0, "hole_ratio": 0.0, "wait_ratio": 0.0}
+    current = flat(0.2, 0.4)
+    known = knobs_or_zero(current, bounds)
+    assert list(known) == ["4", "5", "6"]
+    assert known["4"] == current.values()["4"]
+    assert known["6"] == zeros
+    new = rule(with_rates({4: 50, 5: 10, 6: 90}), current, bounds)
+    assert (new[6].hole_ratio, new[6].wait_ratio) == (0.05, 0.05)
+    assert new[6].data_ratio > 0
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "steps", "expected"),
+    [
+        ("noise", 0.1, 1, 0.15),
+        ("noise", 0.4, 1, 0.4),
+        ("noise", 0.0, -1, 0.0),
+        ("noise", 0.12, 0, 0.1),
+        ("length", 0.75, 9, 0.8),
+        ("portion", 0.5, -20, 0.0),
+    ],
+)
+def test_a_knob_moves_on_the_grid_within_its_limits(knob, value, steps, expected):
+    assert moved(words.SPACE, knob, value, steps) == expected
+
+
+def test_the_rule_works_for_any_environment():
+    easy = GroupEvidence(count=10, valid=9, failures={"typo": 1})
+    half = GroupEvidence(count=10, valid=5, failures={"typo": 5})
+    evidence = StageEvidence(stage=1, validation={"a.b": easy, "c+": half})
+    assert next_configuration(evidence, words.CURRENT, words.DOMAIN).values() == {
+        "a.b": {"portion": 0.45, "length": 0.25, "noise": 0.15},
+        "c+": {"portion": 0.55, "length": 0.8, "noise": 0.0},
+    }
+
+
+@settings(max_examples=300, deadline=None)
 @given(
     data=st.data(),
     sizes=st.lists(st.integers(3, 10), min_size=1, max_size=8, unique=True),
     step=st.sampled_from([0.01, 0.05, 0.1]),
-    num_agents=st.integers(1, 4),
+    num_agents=st.integers(2, 5),
+    shipped=st.booleans(),
 )
-def test_the_rules_proposals_are_always_accepted_as_written(data, sizes, step, num_agents):
+def test_the_rules_proposals_are_always_accepted_as_written(data, sizes, step, num_agents, shipped):
     bounds = Bounds(
         sizes=tuple(sizes), step=step, max_hole_ratio=data.draw(st.sampled_from([0.2, 0.5]))
     )
+    domain = lake_domain(bounds, num_agents)
+    if not shipped:
+        domain = lake_domain(bounds, num_agents, acceptance=None)
     ratio = st.floats(0, 1)
     current = LakeConfiguration(
         sizes={
@@ -149,12 +224,25 @@ def test_the_rules_proposals_are_always_accepted_as_written(data, sizes, step, n
         }
     )
     evidence = with_rates({size: data.draw(st.integers(0, 60)) for size in sizes}, count=60)
-    proposal = RuleEngineer(bounds, num_agents).propose(
-        "", schema=answer_schema(bounds), attempt=0, evidence=evidence, current=current
-    )
-    decision = review(
-        proposal.text, current, bounds=bounds, num_agents=num_agents, feasibility=infeasibility
-    )
-    fits = all(infeasibility(size, 0.0, num_agents) is None for size in sizes)
-    assert decision.kind == ("accepted" if fits else "rejected")
+    view = View(domain, evidence, current)
+    context = build_context(view, blocks=())
+    proposal = RuleEngineer().propose(Task(context, view, answer_schema(bounds)))
+    decision = review(proposal.text, current, domain)
     assert decision.repairs == ()
+    if shipped:
+        fits = all(can_be_made(domain, *group) for group in json.loads(proposal.text).items())
+    else:
+        fits = all(infeasibility(size, 0.0, num_agents) is None for size in sizes)
+    assert decision.kind == ("accepted" if fits else "rejected")
+
+
+def can_be_made(domain: Domain, group: str, knobs: dict[str, float]) -> bool:
+    try:
+        return domain.nearest(group, knobs) == knobs
+    except InfeasibleError:
+        return False
+
+
+def test_the_rule_engineer_generates_no_tokens_and_draws_no_answers(view):
+    proposal = RuleEngineer().propose(Task(build_context(view), view, {}))
+    assert (proposal.tokens, proposal.probe_rollouts, proposal.probe_instances) == (0, 0, 0)

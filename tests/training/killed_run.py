@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-POINTS = ("warm_start", "rollout", "update", "validation", "design")
+POINTS = ("warm_start", "rollout", "update", "validation", "design", "seal")
 
 
 def _die_at_call(number: int, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -31,6 +31,7 @@ def _die_at_call(number: int, function: Callable[..., Any]) -> Callable[..., Any
 def main(config: str, run_dir: str, point: str) -> None:
     from training import loop
     from training.config import load
+    from training.design import phase
     from training.phases import rollout, train, validate, warm_start
 
     target, name, call = {
@@ -43,7 +44,9 @@ def main(config: str, run_dir: str, point: str) -> None:
         # answers are verified, nothing is written
         "validation": (validate, "judge", 1),
         # the answer is reviewed, nothing is written
-        "design": (loop.design.engineer, "design", 1),
+        "design": (phase.engineer, "design", 1),
+        # everything of the round is written but its link in the chain
+        "seal": (loop, "seal", 1),
         "none": (train, "sync", 10**9),
     }[point]
     with mock.patch.object(target, name, _die_at_call(call, getattr(target, name))):

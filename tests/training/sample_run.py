@@ -2,28 +2,44 @@
 
 Boards are generated and solved by the lake, answers are its optimal plans or damaged ones, every
 verdict is the verifier's, and contexts and decisions come out of the engineer's own pipeline, asked
-with scripted answers. Only the numbers of the optimizer (loss, entropy and the like) are made up.
+with scripted answers. Only the weights and the optimizer's numbers (loss, entropy and the like) are
+made up.
 """
 
 import math
-import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
+from safetensors.numpy import save_file
+from transformers import PreTrainedTokenizerFast
 
 import engineer
-from engineer import DesignSettings, GeneratorEngineer, LakeConfiguration
+from engineer import Engineer, GeneratorEngineer, ShuffledEngineer, Writer
+from engineer.context.budget import CountTokens, characters_over_three
+from engineer.design import writable
+from engineer.engineers.catalogue import SHUFFLED
 from jaxlake import Action
 from training.config import RunConfig
-from training.instances import InstanceSet, draw, grid_cells
+from training.design.gate import gate
+from training.design.phase import write_record
+from training.instances import InstanceSet
 from training.judge import Verdict, judge
 from training.language.prompts import target
 from training.phases import validate
-from training.phases.design import evidence_of, history_before
+from training.phases.boards import draw_boards, write_boards
+from training.phases.context import entropy_for
+from training.provenance import seal
 from training.run.directory import RunDirectory, write_json, write_json_lines, write_text
+from training.run.records import (
+    charged,
+    configuration_for,
+    settings_of,
+    view_of,
+    write_configuration,
+)
+from training.run.summary import summarise
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp; \u202e \ud800"
 """What a model may write and no page may run; the last character is half of a surrogate pair."""
@@ -45,6 +61,7 @@ CONFIG = {
             "max_wait_ratio": 0.5,
             "min_share": 0.1,
         },
+        "max_candidates": 20_000,
     },
     "warm_start": {"steps": 200},
     "stages": {"rounds": 3, "instances": 320},
@@ -55,6 +72,7 @@ CONFIG = {
         "wait_ratios": [0.3],
         "per_cell": 20,
     },
+    "engineer": {"style": "full"},
 }
 UPDATES = 40
 COMPLETIONS = 16
@@ -77,22 +95,37 @@ DESIGNS = (
 )
 """What the engineer answers after each round: refused then accepted, repaired, never usable."""
 
+NOTES = ("More holes next.", f"Size 5 again.\n{HOSTILE[:-1]}", "")
+"""What it writes down for the next round where there is a Summary block; nothing in the last."""
 
-def write_sample_run(path: Path) -> Path:
-    """Write a finished run of three rounds, all but checkpoints and policies, and return `path`."""
-    config = RunConfig.model_validate(CONFIG)
+
+def write_sample_run(
+    path: Path,
+    config: RunConfig | None = None,
+    *,
+    skill: Sequence[float] = SKILL,
+    count_tokens: CountTokens | None = None,
+    design_seconds: float | None = None,
+    tokenizer: PreTrainedTokenizerFast | None = None,
+) -> Path:
+    """Write a finished run of three rounds, all but checkpoints, and return `path`.
+
+    Args:
+        path: the run's directory.
+        config: like `CONFIG`, of three rounds; None: `CONFIG`.
+        skill: see `SKILL`.
+        count_tokens: of the engineer's answers; None: tokens are unknown.
+        design_seconds: logged for each Design phase; None: none is logged.
+        tokenizer: of the policy, counts tokens then; None: leave out the policies, what is known of
+            the training boards, and the chain.
+    """
+    config = config or RunConfig.model_validate(CONFIG)
     directory = RunDirectory(path)
     directory.claim(config)
     rng = np.random.default_rng(config.seed)
-    wanted = config.validation
-    boards, _ = draw(
-        jax.random.key(wanted.seed),
-        grid_cells(
-            wanted.sizes, wanted.hole_ratios, wanted.wait_ratios, wanted.per_cell, num_agents=2
-        ),
-        max_size=max(wanted.sizes),
-        max_candidates=20_000,
-    )
+    boards = validate.boards_for(config)
+    if tokenizer is not None:
+        count_tokens = _counter(tokenizer)
     warm = [
         {
             "phase": "warm_start",
@@ -102,22 +135,45 @@ def write_sample_run(path: Path) -> Path:
         }
         for step in range(10, 201, 10)
     ]
-    updates = list(_updates(rng, boards, config))
+    updates = list(_updates(rng, boards, config, skill))
     write_json_lines(path / "metrics.jsonl", [*warm, *updates])
-    write_json_lines(path / "timings.jsonl", _timings(rng, updates))
+    write_json_lines(path / "timings.jsonl", _timings(rng, updates, design_seconds))
 
-    configuration = config.environment.initial
     for stage in range(config.stages.rounds + 1):
         folder = directory.stage(stage)
-        texts = _answers(rng, boards, SKILL[stage])
+        trained_on = None
+        if stage > 0:
+            write_configuration(directory, stage, configuration_for(config, directory, stage))
+            if tokenizer is not None:
+                trained_on = _draw(directory, config, stage, boards)
+        texts = _answers(rng, boards, skill[stage])
         verdict = judge(boards, texts, config.prompt)
         validate.write_episodes(folder, boards, texts, verdict)
         validate.write_tables(folder, stage, validate.tally(boards, verdict))
         if stage > 0:
-            write_json(folder / "configuration.json", configuration.model_dump(mode="json"))
-            configuration = _design(directory, config, stage, configuration)
-    write_json(directory.summary, {"finished": True, "name": config.name, "seed": config.seed})
+            _design(directory, config, stage, count_tokens)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(folder / "policy")
+            weights = {"weight": np.full((2, 3), stage, np.float32)}
+            save_file(weights, folder / "policy" / "model.safetensors")
+            seal(config, directory, boards, stage, trained_on)
+    write_json(directory.summary, summarise(directory, config))
     return path
+
+
+def _counter(tokenizer: PreTrainedTokenizerFast) -> CountTokens:
+    """How many tokens any text is, half surrogate pairs too, which no tokenizer takes."""
+    return lambda text: len(tokenizer.encode(writable(text), add_special_tokens=False))
+
+
+def _draw(
+    directory: RunDirectory, config: RunConfig, stage: int, validation: InstanceSet
+) -> InstanceSet:
+    """Draw what a round trains on, and write what the loop writes of it."""
+    configuration = configuration_for(config, directory, stage)
+    drawn = draw_boards(config, stage, configuration, validation)
+    write_boards(directory.stage(stage), drawn)
+    return drawn.boards
 
 
 def _answers(rng: np.random.Generator, boards: InstanceSet, skill: float) -> list[str]:
@@ -149,7 +205,7 @@ def _damaged(rng: np.random.Generator, plan: np.ndarray, size: int) -> str:
 
 
 def _updates(
-    rng: np.random.Generator, boards: InstanceSet, config: RunConfig
+    rng: np.random.Generator, boards: InstanceSet, config: RunConfig, skill: Sequence[float]
 ) -> Iterator[dict[str, Any]]:
     """Rollouts of a policy that gets better, verified together; optimizer numbers are invented."""
     count = UPDATES * config.stages.rounds
@@ -158,7 +214,7 @@ def _updates(
     texts = []
     for number in range(count):
         part = boards.take(rows[number * COMPLETIONS : (number + 1) * COMPLETIONS])
-        texts += _answers(rng, part, float(np.interp(number, [0, count - 1], SKILL[::3])))
+        texts += _answers(rng, part, float(np.interp(number, [0, count - 1], skill[::3])))
     verdict = judge(chosen, texts, config.prompt)
     sizes = np.asarray(chosen.instances.size)
     for number in range(count):
@@ -204,7 +260,9 @@ def _learnability(rate: float) -> float:
     return float(rate * (1 - rate))
 
 
-def _timings(rng: np.random.Generator, updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _timings(
+    rng: np.random.Generator, updates: list[dict[str, Any]], design_seconds: float | None
+) -> list[dict[str, Any]]:
     train = [
         {
             **{name: record[name] for name in ("phase", "stage", "update", "step")},
@@ -221,37 +279,35 @@ def _timings(rng: np.random.Generator, updates: list[dict[str, Any]]) -> list[di
         {"phase": "validate", "stage": stage, "step": 200, "seconds": {"validate": 9.5}}
         for stage in range(4)
     ]
-    return [*train, *validations]
+    designs = [
+        {"phase": "design", "stage": stage, "step": 200, "seconds": {"design": design_seconds}}
+        for stage in range(1, 4)
+        if design_seconds is not None
+    ]
+    return [*train, *validations, *designs]
 
 
 def _design(
-    directory: RunDirectory, config: RunConfig, stage: int, current: LakeConfiguration
-) -> LakeConfiguration:
+    directory: RunDirectory, config: RunConfig, stage: int, count_tokens: CountTokens | None
+) -> None:
     """Ask for the next configuration with scripted answers, and write what the loop writes."""
-    answers = DESIGNS[stage - 1]
-    # Evidence is read from the directory: of a run only that and its configuration are needed.
-    run: Any = types.SimpleNamespace(directory=directory, config=config)
+    answers = iter(DESIGNS[stage - 1])
+    gate(config, directory, stage)
+    view = view_of(config, directory, stage)
+    asked: Engineer = GeneratorEngineer(
+        lambda prompt, schema, seed: next(answers), count_tokens=count_tokens
+    )
+    if config.engineer.kind.startswith(SHUFFLED):
+        asked = ShuffledEngineer(asked)
     record = engineer.design(
-        GeneratorEngineer(lambda context, schema, attempt: answers[min(attempt, len(answers) - 1)]),
-        evidence_of(run, stage),
-        current,
-        history_before(run, stage),
-        settings=DesignSettings(
-            bounds=config.environment.bounds,
-            attempts=len(answers),
-            blocks=("failure_breakdown", "training_details", "history"),
-        ),
-        num_agents=config.environment.num_agents,
+        asked,
+        view,
+        settings_of(config, view),
+        seed=lambda attempt: entropy_for(config.seed, "design", stage, attempt),
+        count_tokens=count_tokens or characters_over_three,
     )
-    folder = directory.stage(stage)
-    write_text(folder / "context.txt", record.context)
-    write_json_lines(
-        folder / "answers.jsonl",
-        [
-            {"attempt": number, **attempt.model_dump(mode="json")}
-            for number, attempt in enumerate(record.attempts)
-        ],
-    )
-    decision = record.model_dump(mode="json", exclude={"attempts", "seconds"})
-    write_json(folder / "decision.json", decision)
-    return record.configuration
+    note, tokens = NOTES[stage - 1], 0
+    if "summary" in config.engineer.blocks and note and isinstance(asked, Writer):
+        write_text(directory.stage(stage) / "summary.txt", note)
+        tokens = count_tokens(note) if count_tokens else 0
+    write_record(directory.stage(stage), charged(record, view, tokens))

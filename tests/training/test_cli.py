@@ -22,6 +22,8 @@ COMMANDS = (
     "feasibility",
     "dataset",
     "bench",
+    "engineer",
+    "verify",
 )
 GRID = ["S F G", "s H F", "g F F"]
 BOARD = {"id": "b", "grid": GRID}

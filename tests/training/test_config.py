@@ -6,10 +6,13 @@ import pytest
 
 from training.cli import main
 from training.config import dump, load
+from training.design.engineers import engineer_for
 from training.errors import UserError
+from training.run.directory import RunDirectory
+from training.sampling.elsewhere import OtherModels
 
 ROOT = Path(__file__).parents[2]
-CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+CONFIGS = sorted(set((ROOT / "configs").glob("*.yaml")) - set((ROOT / "configs").glob("study_*")))
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
@@ -27,9 +30,17 @@ def test_a_shipped_configuration_reads_back_from_its_own_dump(path: Path, tmp_pa
         ("grpo.learning_rate=fast", ["grpo.learning_rate", "'fast'"]),
         ("grpo.completions=1", ["grpo.completions", "got 1", "greater than or equal to 2"]),
         ("stages.rounds=0", ["stages.rounds", "got 0"]),
+        ("seed=2001-99-99", ["--set", "not YAML"]),
         ("colour=blue", ["colour", "unknown key", "validation"]),
-        ("engineer.kind=oracle", ["engineer.kind", "'oracle'", "'checkpoint'"]),
+        ("engineer.kind=prophet", ["engineer.kind", "'prophet'", "learnability", "oracle"]),
+        ("engineer.kind=shuffled:oracle", ["engineer.kind", "'shuffled:oracle'", "shuffled:NAME"]),
+        ("engineer.oracle.candidates=[oracle]", ["engineer.oracle.candidates", "'oracle'"]),
+        ("engineer.oracle.candidates=[]", ["engineer.oracle.candidates", "at least 1"]),
         ("engineer.kind=endpoint", ["engineer", "needs a model"]),
+        ("engineer.requests_per_minute=1.9", ["engineer.requests_per_minute", "got 1.9", "2"]),
+        ("engineer.base_url=localhost/v1", ["engineer.base_url", "no http or https URL"]),
+        ("engineer.base_url=https://me:secret@host/v1", ["engineer.base_url", "a password"]),
+        ("engineer.api_key_env=sk-secret", ["engineer.api_key_env", "name of an environment"]),
         ("engineer.blocks=[gossip]", ["engineer.blocks", "gossip", "history"]),
         ("environment.initial.sizes.3.hole_ratio=0.9", ["hole_ratio", "0.9", "0.5"]),
         ("environment.num_agents=6", ["num_agents", "got 6"]),
@@ -50,6 +61,24 @@ def test_a_bad_value_is_named_with_what_is_allowed(
     for word in words:
         assert word in error
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    "override", ["api_key_env=sk-s3cret", "base_url=https://me:s3cret@host/v1"]
+)
+def test_a_secret_in_the_wrong_place_is_not_said(override: str, capsys: pytest.CaptureFixture[str]):
+    path = str(ROOT / "configs/miniature.yaml")
+    assert main(["run", path, "--dry-run", "--set", f"engineer.{override}"]) == 2
+    assert "s3cret" not in "".join(capsys.readouterr())
+
+
+def test_an_endpoint_without_a_key_and_at_the_lowest_rate_can_be_configured():
+    overrides = ["kind=endpoint", "model=m", "base_url=http://localhost:8000/v1"]
+    overrides += ["api_key_env=null", "requests_per_minute=2"]
+    config = load(ROOT / "configs/miniature.yaml", [f"engineer.{one}" for one in overrides])
+    with OtherModels(config.sampling, config.engineer) as models:
+        engineer = engineer_for(config, RunDirectory(Path("nowhere")), 1, models)
+    assert (engineer.name, config.engineer.api_key_env) == ("m", None)
 
 
 def test_an_infeasible_request_says_why(capsys: pytest.CaptureFixture[str]):

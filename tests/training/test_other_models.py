@@ -3,15 +3,17 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import pytest
+from transformers import AutoTokenizer
 
 from engineer import Bounds, EngineerError, answer_schema
 from training.config import EngineerChoice, load
 from training.policy import make
-from training.sampling.one_shot import generate_elsewhere
+from training.sampling.elsewhere import OtherModels, Question
 
 TINY = Path(__file__).parent / "tiny.yaml"
 
@@ -38,31 +40,43 @@ def _jaxlake(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.vllm
 @pytest.mark.slow
-def test_another_model_answers_the_engineers_context_in_a_process_of_its_own(folder: Path):
+def test_another_model_answers_in_one_process_of_its_own_as_the_policy_would(folder: Path):
     schema = answer_schema(Bounds(sizes=(3,)))
-    choice = EngineerChoice(kind="model", model=str(folder), max_tokens=200, timeout_seconds=200)
-    text = generate_elsewhere(
-        str(folder),
-        "# answer\n",
-        settings=load(TINY).sampling,
-        choice=choice,
-        seed=1,
-        json_schema=schema,
-    )
-    jsonschema.validate(json.loads(text), schema)
+    choice = EngineerChoice(kind="model", model=str(folder), max_tokens=200, summary_tokens=7)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert tokenizer.chat_template
+    plain = Question("# answer\n", chat=False, seed=1, json_schema=schema)
+    with OtherModels(load(TINY).sampling, choice) as models:
+        first = models.ask(str(folder), plain)
+        jsonschema.validate(json.loads(first), schema)
+        loaded = models._process
+        assert models.ask(str(folder), plain) == first
+        templated = models.ask(str(folder), replace(plain, chat=True))
+        assert templated != first
+        assert models.ask(str(folder), replace(plain, chat=None)) == templated
+        note = models.ask(str(folder), replace(plain, json_schema=None))
+        assert 0 < len(note) < len(first)
+        assert models._process is loaded is not None
+    assert loaded._process.poll() == 0
+
+
+@pytest.mark.slow
+def test_a_model_that_does_not_answer_in_time_fails_the_attempt_and_is_let_go(folder: Path):
+    choice = EngineerChoice(kind="model", model=str(folder), load_seconds=0.1)
+    with OtherModels(load(TINY).sampling, choice) as models:
+        with pytest.raises(EngineerError, match=r"not loaded within engineer.load_seconds = 0.1"):
+            models.ask(str(folder), Question(""))
+        assert models._process is None
 
 
 @pytest.mark.slow
 def test_a_model_that_is_not_there_fails_the_attempt_with_its_name(tmp_path: Path):
-    with pytest.raises(EngineerError, match="nowhere"):
-        generate_elsewhere(
-            str(tmp_path / "nowhere"),
-            "# answer\n",
-            settings=load(TINY).sampling,
-            choice=EngineerChoice(kind="model", model="x"),
-            seed=1,
-            json_schema={},
-        )
+    choice = EngineerChoice(kind="model", model="x")
+    with (
+        OtherModels(load(TINY).sampling, choice) as models,
+        pytest.raises(EngineerError, match="nowhere"),
+    ):
+        models.ask(str(tmp_path / "nowhere"), Question("# answer\n"))
 
 
 @pytest.mark.vllm

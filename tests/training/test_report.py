@@ -158,6 +158,24 @@ def test_every_decision_shows_its_kind_its_raw_answers_and_its_context(finished:
             assert shown in "".join(page.words)
 
 
+def test_every_decision_shows_what_it_cost_and_what_was_taken_back_before_it(run: Path) -> None:
+    gate = json.loads((run / "stages/2/gate.json").read_text())
+    notice = "The valid rate fell by 3.0 points, <b>more</b> than its noise."
+    (run / "stages/2/gate.json").write_text(json.dumps(gate | {"notice": notice}))
+    page = page_of(run)
+    assert page.text.count("Rolled back") == 1
+    assert f"Rolled back : {notice}" in page.text
+    decision = json.loads((run / "stages/2/decision.json").read_text())
+    trained = decision["spent"]["training_instances"]
+    assert trained > 0
+    assert f"{trained:,} training instances in the round" in page.text
+    assert "drawn in probes" not in page.text
+    spent = {"training_instances": 0, "engineer_tokens": 1234, "probe_rollouts": 5678}
+    (run / "stages/2/decision.json").write_text(json.dumps(decision | {"spent": spent}))
+    cost = "1,234 tokens written by the engineer, 5,678 answers drawn in probes"
+    assert cost in page_of(run).text
+
+
 def test_the_headline_says_the_first_and_the_last_valid_rate(finished: Path) -> None:
     text = page_of(finished).text
     totals = {stage: row for stage, name, row in tallies(finished) if name == "All sizes"}

@@ -1,5 +1,6 @@
 """A run that is killed in the middle of any phase ends as if it had not been."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 TINY = HERE / "tiny.yaml"
 
-# The set-up is eight starts of vLLM one after the other.
+# The set-up is nine starts of vLLM one after the other.
 pytestmark = pytest.mark.timeout(3000)
 
 
@@ -58,6 +59,8 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *(f"stages/{stage}/episodes.jsonl" for stage in (0, 1, 2)),
         *(f"stages/{stage}/decision.json" for stage in (1, 2)),
         *(f"stages/{stage}/context.txt" for stage in (1, 2)),
+        *(f"stages/{stage}/gate.json" for stage in (1, 2)),
+        "chain.jsonl",
         "stages/2/policy/model.safetensors",
     ],
 )
@@ -65,6 +68,30 @@ def test_a_run_killed_in_every_phase_leaves_the_same_file(
     name: str, uninterrupted: Path, killed: Path
 ) -> None:
     assert (killed / name).read_bytes() == (uninterrupted / name).read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+def test_a_replayed_checkpoint_answers_as_it_did_in_the_run(
+    uninterrupted: Path, tmp_path: Path
+) -> None:
+    scores = tmp_path / "scores.json"
+    command = ["engineer", "replay", str(uninterrupted), "--stage", "1"]
+    options = ["--engineers", "checkpoint", "--json", str(scores)]
+    process = subprocess.run(
+        [sys.executable, "-m", "training.cli", *command, *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr[-3000:]
+    (row,) = json.loads(scores.read_text())
+    decision = json.loads((uninterrupted / "stages/1/decision.json").read_text())
+    assert row["configuration"] == decision["configuration"]
+    assert row["kind"] == decision["kind"]
+    assert row["tokens"] == decision["spent"]["engineer_tokens"]
 
 
 @pytest.mark.slow

@@ -133,7 +133,7 @@ def _records(args: argparse.Namespace, wanted: Counter[bool]) -> Iterator[dict[s
         waits = round(count * left[True] / left.total())
         cell = Cell(args.size, args.hole_ratio, waits / count, count, args.agents)
         try:
-            boards, shortfalls = draw(
+            boards, fills = draw(
                 jax.random.fold_in(jax.random.key(args.seed), chunk),
                 [cell],
                 max_size=_MAX_SIZE,
@@ -157,8 +157,8 @@ def _records(args: argparse.Namespace, wanted: Counter[bool]) -> Iterator[dict[s
             seen.add(grid)
             left[record["needs_wait"]] -= 1
             yield record
-        for shortfall in shortfalls:
-            if shortfall.missing_wait:
+        for fill in fills:
+            if fill.missing_wait:
                 left[True] = 0
-            if shortfall.missing_no_wait:
+            if fill.missing_no_wait:
                 left[False] = 0

@@ -25,13 +25,22 @@ _SECONDS_ON_TERMINAL = 0.5
 _SECONDS_IN_LOG = 30.0
 
 
-def answer_file(file: str, output: str | None, answer: Callable[[Iterable[str]], Records]) -> int:
+def answer_file(
+    file: str,
+    output: str | None,
+    answer: Callable[[Iterable[str]], Records],
+    *,
+    what: str = "boards",
+    errors: str = "strict",
+) -> int:
     """Answer every line of a file and write the answers as JSON lines.
 
     Args:
         file: a path, or `-` for the standard input.
         output: a path, written whole once all is done; None for the standard output.
         answer: from lines to (line number, record) pairs; a record with `error` is a bad line.
+        what: what a record is about, for the progress on stderr.
+        errors: how bytes that are no UTF-8 are decoded, as `bytes.decode` names it.
 
     Returns:
         1 if some lines were in error, else 0.
@@ -40,17 +49,17 @@ def answer_file(file: str, output: str | None, answer: Callable[[Iterable[str]],
         UserError: the file can't be read or isn't UTF-8, or the output can't be written.
     """
     name = "<stdin>" if file == PIPE else file
-    errors = 0
+    bad = 0
     with open_output(output) as out:
-        for number, record in report_progress(answer(read_lines(file))):
+        for number, record in report_progress(answer(read_lines(file, errors)), what):
             out.write(json.dumps(record) + "\n")
             if "error" in record:
-                errors += 1
+                bad += 1
                 print(f"jaxlake: {name}:{number}: {record['error']}", file=sys.stderr)
-    return 1 if errors else 0
+    return 1 if bad else 0
 
 
-def read_lines(file: str) -> Iterator[str]:
+def read_lines(file: str, errors: str = "strict") -> Iterator[str]:
     """The lines of a UTF-8 file (`-`: the standard input), as they come.
 
     Raises:
@@ -60,7 +69,7 @@ def read_lines(file: str) -> Iterator[str]:
     try:
         with open(0 if file == PIPE else file, "rb", closefd=file != PIPE) as stream:
             for number, line in enumerate(stream, start=1):
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8", errors)
     except UnicodeDecodeError as error:
         raise UserError(
             f"{name}:{number}: not UTF-8: byte 0x{error.object[error.start]:02x} "
@@ -94,7 +103,7 @@ def open_output(path: str | None) -> Iterator[TextIO]:
         temporary.unlink(missing_ok=True)
 
 
-def report_progress(records: Records) -> Records:
+def report_progress(records: Records, what: str = "boards") -> Records:
     """Say on stderr how many records are done: often on a terminal, rarely in a log."""
     terminal = sys.stderr.isatty()
     pause = _SECONDS_ON_TERMINAL if terminal else _SECONDS_IN_LOG
@@ -104,7 +113,7 @@ def report_progress(records: Records) -> Records:
         if now - last >= pause:
             last = now
             before, after = ("\r\x1b[K", "") if terminal else ("", "\n")
-            text = f"{before}{count:,} boards, {count / (now - start):,.0f}/s"
+            text = f"{before}{count:,} {what}, {count / (now - start):,.0f}/s"
             print(text, end=after, file=sys.stderr, flush=True)
         yield record
     if terminal:

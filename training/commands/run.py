@@ -5,6 +5,7 @@ from pathlib import Path
 
 from training.commands import Subparsers, add_configuration
 from training.environment import prepare
+from training.errors import UserError
 
 _DESCRIPTION = """\
 Run all rounds of a configuration, or go on where the same command was stopped.
@@ -31,6 +32,12 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="check the configuration, print the plan and stop"
     )
+    parser.add_argument(
+        "--stop-after",
+        metavar="S",
+        type=int,
+        help="leave off after this round (0: the warm start); the same command without it goes on",
+    )
     parser.set_defaults(run=run)
 
 
@@ -39,6 +46,8 @@ def run(args: argparse.Namespace) -> int:
     prepare()
     from training.config import load
 
+    if args.stop_after is not None and args.stop_after < 0:
+        raise UserError(f"--stop-after: got {args.stop_after}, at least 0 is allowed")
     config = load(args.config, args.set)
     if args.dry_run:
         from training.plan import print_plan
@@ -47,5 +56,5 @@ def run(args: argparse.Namespace) -> int:
         return 0
     from training import loop
 
-    loop.run(config, args.run_dir or Path("runs") / config.name)
+    loop.run(config, args.run_dir or Path("runs") / config.name, stop_after=args.stop_after)
     return 0

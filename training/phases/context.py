@@ -18,7 +18,21 @@ from training.run.directory import RunDirectory
 
 # Where random numbers are used. A stream and a place in the run name each draw, so that a resumed
 # run draws what an uninterrupted one does, and no draw depends on an earlier one.
-STREAMS = {"warm_start": 1, "train": 2, "sample": 3, "design": 4}
+STREAMS = {"warm_start": 1, "train": 2, "sample": 3, "design": 4, "summary": 5, "probe": 6}
+
+
+def key_for(seed: int, stream: str, *place: int) -> jax.Array:
+    """A typed JAX key for a stream of a run at a place such as (stage, update)."""
+    key = jax.random.fold_in(jax.random.key(seed), STREAMS[stream])
+    for number in place:
+        key = jax.random.fold_in(key, number)
+    return key
+
+
+def entropy_for(seed: int, stream: str, *place: int) -> int:
+    """A seed below 2**63 for NumPy and vLLM at the same kind of place."""
+    high, low = jax.random.key_data(key_for(seed, stream, *place)).tolist()[-2:]
+    return ((high << 32) | low) >> 1
 
 
 @dataclass(frozen=True)
@@ -32,16 +46,12 @@ class Run:
     validation: InstanceSet
 
     def key(self, stream: str, *place: int) -> jax.Array:
-        """A typed JAX key for a stream at a place such as (stage, update)."""
-        key = jax.random.fold_in(jax.random.key(self.config.seed), STREAMS[stream])
-        for number in place:
-            key = jax.random.fold_in(key, number)
-        return key
+        """This run's `key_for`."""
+        return key_for(self.config.seed, stream, *place)
 
     def entropy(self, stream: str, *place: int) -> int:
-        """A seed below 2**63 for NumPy and vLLM at the same kind of place."""
-        high, low = jax.random.key_data(self.key(stream, *place)).tolist()[-2:]
-        return ((high << 32) | low) >> 1
+        """This run's `entropy_for`."""
+        return entropy_for(self.config.seed, stream, *place)
 
     def step(self, stage: int, update: int) -> int:
         """All steps of the warm start and updates up to one, as metrics and checkpoints count."""

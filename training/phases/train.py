@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -12,20 +12,21 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from engineer.configuration import LakeConfiguration
+from engineer import LakeConfiguration
 from training.config import Grpo
-from training.instances import InstanceSet, cells_of, draw
+from training.instances import InstanceSet
 from training.learning import grpo
 from training.learning.grpo import GrpoBatch
-from training.learning.learner import LearnerState, Metrics, adamw, split, step
+from training.learning.learner import LearnerState, Metrics, adamw, split, start, step
 from training.learning.packing import pack, place
+from training.phases.boards import draw_boards, write_boards
 from training.phases.context import Run, as_floats
-from training.phases.design import history_before
 from training.phases.rollout import Rollout, metrics_of, roll_out
 from training.phases.sync import sync
+from training.policy import load
 from training.run.checkpoints import Progress
-from training.run.directory import write_json
 from training.run.progress import console, track
+from training.run.records import history_before, reference_of
 from training.sampling.vllm_sampler import VllmSampler
 
 _NO_STEP = {  # what is said of an update in which no group teaches
@@ -35,6 +36,23 @@ _NO_STEP = {  # what is said of an update in which no group teaches
     "importance_ratio_mean": 1.0,
     "sampler_gap": 0.0,
 }
+
+
+@dataclass(frozen=True)
+class Update:
+    """One update: the learner after it, and what was seen on the way.
+
+    Attributes:
+      state: the learner; vLLM holds its weights.
+      rollout: what was learned from.
+      learned: means over its optimizer steps, as `metrics.jsonl` names them.
+      sync_difference: between vLLM and trainer after it, nats.
+    """
+
+    state: LearnerState
+    rollout: Rollout
+    learned: dict[str, float]
+    sync_difference: float
 
 
 def optimizer(settings: Grpo) -> Any:
@@ -49,27 +67,35 @@ def optimizer(settings: Grpo) -> Any:
 
 
 def boards_for(run: Run, stage: int, configuration: LakeConfiguration) -> InstanceSet:
-    """The round's training boards in the order of training; none is a validation board."""
-    boards, shortfalls = draw(
-        run.key("train", stage),
-        cells_of(
-            configuration,
-            run.config.stages.instances,
-            num_agents=run.config.environment.num_agents,
-        ),
-        max_size=max(run.config.environment.bounds.sizes),
-        max_candidates=run.config.environment.max_candidates,
-        exclude=run.validation.grids,
-        substitute=True,
-    )
-    for shortfall in shortfalls:
-        console.print(f"round {stage}: {shortfall}", style="yellow")
-    write_json(
-        run.directory.stage(stage) / "shortfalls.json",
-        [dataclasses.asdict(shortfall) for shortfall in shortfalls],
-    )
-    order = np.random.default_rng(run.entropy("train", stage)).permutation(len(boards))
-    return boards.take(order)
+    """The round's training boards, as `draw_boards` makes them; what they are like is written."""
+    drawn = draw_boards(run.config, stage, configuration, run.validation)
+    for fill in drawn.fills:
+        if not fill.complete:
+            console.print(f"round {stage}: {fill}", style="yellow")
+    write_boards(run.directory.stage(stage), drawn)
+    return drawn.boards
+
+
+def start_of(run: Run, state: LearnerState, stage: int) -> LearnerState:
+    """The learner that a stage starts with: as the one before left it, unless that was taken back.
+
+    Then it has the weights that the last stage that counts ended with, and a new optimizer.
+
+    Args:
+      run: the run.
+      state: as the stage before left it.
+      stage: at least 1.
+    """
+    origin = reference_of(run.directory, stage)
+    if origin == stage - 1:
+        return state
+    params = load(
+        run.directory.stage(origin) / "policy",
+        run.config.model,
+        run.config.prompt,
+        length_bucket=run.config.grpo.length_bucket,
+    )[1]
+    return start(params, optimizer(run.config.grpo))
 
 
 def train(
@@ -90,37 +116,23 @@ def train(
       SyncError: after an update vLLM's log-probabilities are not the trainer's.
     """
     settings = run.config.grpo
-    temperature = run.config.sampling.temperature
     updates = len(boards) // settings.prompts_per_update
-    update = _compile(run.policy.graphdef, settings, temperature)
-    score = _compile_scoring(run.policy.graphdef, temperature)
     with track(f"round {stage}: train", updates, start=done) as advance:
         for number in range(done + 1, updates + 1):
             seconds: dict[str, float] = {}
             last = number * settings.prompts_per_update
             chosen = boards.take(range(last - settings.prompts_per_update, last))
             seed = run.entropy("sample", stage, number)
-            rollout = roll_out(run, sampler, chosen, seed=seed, seconds=seconds)
-            with run.clock(seconds, "update"):
-                batch = _batch(run, rollout)
-                if settings.minibatches > 1:
-                    batch = _with_old_logprobs(batch, score, state.params, settings)
-                steps = [_NO_STEP]
-                for minibatch in _minibatches(batch, settings):
-                    if minibatch.sequences.targets.any():
-                        state, metrics = update(state, minibatch)
-                        steps.append(as_floats(metrics))
-                learned = _means(steps[1:] or steps)
-            with run.clock(seconds, "sync"):
-                worst = sync(run, state.params, sampler, rollout)
+            update = take_update(run, state, sampler, chosen, seed=seed, seconds=seconds)
+            state = update.state
             record = {
                 "phase": "train",
                 "stage": stage,
                 "update": number,
                 "step": run.step(stage, number),
-                **metrics_of(rollout),
-                **learned,
-                "sync_max_abs_diff": float(f"{worst:.3g}"),
+                **metrics_of(update.rollout),
+                **update.learned,
+                "sync_max_abs_diff": float(f"{update.sync_difference:.3g}"),
             }
             run.directory.metrics.append(record)
             run.directory.timings.append(
@@ -143,11 +155,50 @@ def train(
                         seed=run.config.seed,
                         configuration=configuration.model_dump(mode="json"),
                         history=[
-                            past.model_dump(mode="json") for past in history_before(run, stage)
+                            past.model_dump(mode="json")
+                            for past in history_before(run.config, run.directory, stage)
                         ],
                     ),
                 )
     return state
+
+
+def take_update(
+    run: Run,
+    state: LearnerState,
+    sampler: VllmSampler,
+    boards: InstanceSet,
+    *,
+    seed: int,
+    seconds: dict[str, float],
+) -> Update:
+    """Roll out, learn, and hand the new weights to vLLM; the buffers of `state` are used up.
+
+    Args:
+      boards: `grpo.prompts_per_update` boards.
+      seed: of the completions.
+      seconds: what rollout, verification, update and sync took is added here.
+    Raises:
+      SyncError: vLLM's log-probabilities are not the trainer's.
+    """
+    settings, graphdef = run.config.grpo, run.policy.graphdef
+    temperature = run.config.sampling.temperature
+    learn = _compile(graphdef, settings, temperature)
+    rollout = roll_out(run, sampler, boards, seed=seed, seconds=seconds)
+    with run.clock(seconds, "update"):
+        batch = _batch(run, rollout)
+        if settings.minibatches > 1:
+            score = _compile_scoring(graphdef, temperature)
+            batch = _with_old_logprobs(batch, score, state.params, settings)
+        steps = []
+        for minibatch in _minibatches(batch, settings):
+            if minibatch.sequences.targets.any():
+                state, metrics = learn(state, minibatch)
+                steps.append(as_floats(metrics))
+        learned = _means(steps or [_NO_STEP])
+    with run.clock(seconds, "sync"):
+        difference = sync(run, state.params, sampler, rollout)
+    return Update(state, rollout, learned, difference)
 
 
 def _batch(run: Run, rollout: Rollout) -> GrpoBatch:
@@ -179,7 +230,7 @@ def _batch(run: Run, rollout: Rollout) -> GrpoBatch:
 def _with_old_logprobs(batch: GrpoBatch, score: Any, params: Any, settings: Grpo) -> GrpoBatch:
     parts = split(batch.sequences, len(batch.advantages) // settings.micro_batch_size)
     old = np.asarray(score(params, parts)).reshape(batch.sampler_logprobs.shape)
-    return dataclasses.replace(batch, old_logprobs=old)
+    return replace(batch, old_logprobs=old)
 
 
 def _minibatches(batch: GrpoBatch, settings: Grpo) -> list[GrpoBatch]:
@@ -195,6 +246,7 @@ def _means(steps: Sequence[dict[str, float]]) -> dict[str, float]:
     return {name: float(f"{np.mean([one[name] for one in steps]):.6g}") for name in steps[0]}
 
 
+@functools.cache
 def _compile(graphdef: nnx.GraphDef, settings: Grpo, temperature: float) -> Any:
     loss = functools.partial(
         grpo.summed_loss, graphdef=graphdef, settings=settings, temperature=temperature

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from engineer import StageEvidence
+from engineer import lake_evidence
 from jaxlake import Failure, Statistics, statistics, tabulate
 from training.config import RunConfig
 from training.instances import InstanceSet, draw, grid_cells
@@ -28,7 +29,7 @@ _tabulate = jax.jit(tabulate)
 def boards_for(config: RunConfig) -> InstanceSet:
     """The fixed validation set: it depends on `validation` and the number of agents alone."""
     wanted = config.validation
-    boards, shortfalls = draw(
+    boards, fills = draw(
         jax.random.key(wanted.seed),
         grid_cells(
             wanted.sizes,
@@ -40,8 +41,9 @@ def boards_for(config: RunConfig) -> InstanceSet:
         max_size=max((*wanted.sizes, *config.environment.bounds.sizes)),
         max_candidates=config.environment.max_candidates,
     )
-    for shortfall in shortfalls:
-        console.print(f"validation set: {shortfall}", style="yellow")
+    for fill in fills:
+        if not fill.complete:
+            console.print(f"validation set: {fill}", style="yellow")
     return boards
 
 
@@ -115,7 +117,7 @@ def summarise(table: Statistics) -> dict[str, Any]:
 
 def write_tables(folder: Path, stage: int, table: Statistics) -> dict[str, Any]:
     """Write `evidence.json`, for the engineer, and then `validation.json`, which is returned."""
-    evidence = StageEvidence.from_statistics(stage, table)
+    evidence = lake_evidence(stage, table)
     write_json(folder / "evidence.json", evidence.model_dump(mode="json"))
     result = {"stage": stage, **summarise(table)}
     write_json(folder / "validation.json", result)
@@ -124,8 +126,17 @@ def write_tables(folder: Path, stage: int, table: Statistics) -> dict[str, Any]:
 
 def write_episodes(folder: Path, boards: InstanceSet, texts: list[str], verdict: Verdict) -> None:
     """Write `episodes.jsonl`, an answer a line, and `failures.jsonl`, those that failed."""
+    episodes = episodes_of(boards, texts, verdict)
+    write_json_lines(folder / "episodes.jsonl", episodes)
+    write_json_lines(folder / "failures.jsonl", failures_of(episodes))
+
+
+def episodes_of(
+    boards: InstanceSet, texts: Sequence[str], verdict: Verdict
+) -> list[dict[str, Any]]:
+    """The records of `episodes.jsonl`: every board, the answer to it and what became of that."""
     outcomes = verdict.outcomes
-    episodes = [
+    return [
         {
             "id": row,
             "size": int(boards.instances.size[row]),
@@ -145,8 +156,11 @@ def write_episodes(folder: Path, boards: InstanceSet, texts: list[str], verdict:
         }
         for row in range(len(boards))
     ]
-    write_json_lines(folder / "episodes.jsonl", episodes)
-    write_json_lines(folder / "failures.jsonl", [one for one in episodes if not one["valid"]])
+
+
+def failures_of(episodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records of `failures.jsonl`: the episodes whose answer is not valid."""
+    return [episode for episode in episodes if not episode["valid"]]
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def _boards(
     """Solved boards to imitate: the validation set's mixture of cells, none of its boards."""
     wanted = config.validation
     kinds = len(wanted.sizes) * len(wanted.hole_ratios) * len(wanted.wait_ratios)
-    boards, shortfalls = draw(
+    boards, fills = draw(
         key,
         grid_cells(
             wanted.sizes,
@@ -121,8 +121,9 @@ def _boards(
         exclude=exclude,
         substitute=True,
     )
-    for shortfall in shortfalls:
-        console.print(f"warm start: {shortfall}", style="yellow")
+    for fill in fills:
+        if not fill.complete:
+            console.print(f"warm start: {fill}", style="yellow")
     return boards
 
 
@@ -138,8 +139,7 @@ def _rehearsals(config: RunConfig, count: int) -> Sequence[tuple[str, str]]:
     return [
         rehearse(
             rng,
-            bounds=config.environment.bounds,
-            num_agents=config.environment.num_agents,
+            config.domain,
             blocks=config.engineer.blocks,
             style=config.engineer.style,
             max_history=config.stages.rounds - 1,

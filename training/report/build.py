@@ -138,6 +138,8 @@ def _design(stage: Stage) -> dict[str, Any]:
         "reason": decision.reason if decision else "",
         "engineer": decision.engineer if decision else "",
         "repairs": decision.repairs if decision else (),
+        "notice": stage.notice,
+        "cost": _cost(decision.spent) if decision else "",
         "answers": [
             {
                 "attempt": answer.get("attempt", rank),
@@ -149,6 +151,20 @@ def _design(stage: Stage) -> dict[str, Any]:
         ],
         "context": _cut(stage.context),
     }
+
+
+_COSTS = {
+    "training_instances": "training instances in the round",
+    "engineer_tokens": "tokens written by the engineer",
+    "probe_instances": "instances trained on in probes",
+    "probe_rollouts": "answers drawn in probes",
+}
+
+
+def _cost(spent: Record) -> str:
+    """The ledger in words, without what cost nothing."""
+    amounts = {words: finite(spent.get(name)) for name, words in _COSTS.items()}
+    return ", ".join(f"{amount:,.0f} {words}" for words, amount in amounts.items() if amount)
 
 
 def _cut(text: object) -> str:

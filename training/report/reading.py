@@ -50,6 +50,7 @@ class Decision:
     engineer: str
     configuration: Configuration
     repairs: tuple[Record, ...]
+    spent: Record
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class Stage:
     context: str | None
     answers: tuple[Record, ...]
     decision: Decision | None
+    notice: str = ""  # what was taken back before the engineer was asked
 
 
 @dataclass(frozen=True)
@@ -224,6 +226,7 @@ def _stage(number: int, reader: _Reader) -> Stage:
         context=reader.text(f"{folder}/context.txt"),
         answers=reader.json_lines(f"{folder}/answers.jsonl"),
         decision=decision,
+        notice=_checked(f"{folder}/gate.json", _notice, reader) or "",
     )
 
 
@@ -272,6 +275,10 @@ def _configuration(value: Any) -> Configuration:
     }
 
 
+def _notice(value: Any) -> str:
+    return str(value.get("notice") or "")
+
+
 def _decision(value: Any) -> Decision:
     return Decision(
         kind=str(value["kind"]),
@@ -279,4 +286,5 @@ def _decision(value: Any) -> Decision:
         engineer=str(value.get("engineer") or ""),
         configuration=_configuration(value["configuration"]),
         repairs=tuple(one for one in value.get("repairs") or () if isinstance(one, dict)),
+        spent=value["spent"] if isinstance(value.get("spent"), dict) else {},
     )

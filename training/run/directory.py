@@ -8,7 +8,10 @@ checkpoints/             Orbax: weights, optimizer state, progress
 stages/0/                after the warm start: validation.json, evidence.json (the same by holes and
                          waits), episodes.jsonl, failures.jsonl
 stages/S/                round S: configuration.json and .yaml (trained on), validation as above,
-                         context.txt, answers.jsonl, decision.json, policy/ (Hugging Face folder)
+                         environment.json and shortfalls.json (the boards), gate.json, context.txt,
+                         answers.jsonl, decision.json, policy/ (Hugging Face folder); summary.txt
+                         (the engineer's notes), probes.jsonl (what it tried out) if it has any
+chain.jsonl              a link a stage: hashes of all of this
 summary.json             the end result
 report.html
 ```

@@ -178,6 +178,9 @@ class VllmSampler:
 
         In one process the arrays are handed over; to worker processes they go through a file
         beside the engine's folder.
+
+        Raises:
+          SyncError: the caches can't be dropped, so that keys and values of the old weights stay.
         """
         if self._in_process:
             self._engine.collective_rpc(
@@ -187,7 +190,8 @@ class VllmSampler:
             with tempfile.TemporaryDirectory(dir=self._folder.parent) as folder:
                 _write_safetensors(tensors, Path(folder) / "model.safetensors")
                 self._engine.collective_rpc("reload_weights", kwargs={"weights_path": folder})
-        self._engine.reset_prefix_cache()
+        if not self._engine.reset_prefix_cache():
+            raise SyncError("vLLM did not drop its prefix cache: some of its blocks are in use")
 
     def check_sync(
         self, sequences: Sequence[Tokens], expected: Sequence[np.ndarray], tolerance: float

@@ -4,80 +4,41 @@ import re
 
 import jsonschema
 import pytest
-import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from engineer.configuration import (
-    Bounds,
-    LakeConfiguration,
-    SizeKnobs,
+from engineer.lake import Bounds, LakeConfiguration, SizeKnobs
+from engineer.space import (
     answer_pattern,
     answer_schema,
     answer_text,
     apportion,
-    configuration_yaml,
+    format_configuration,
+    number_text,
     percent,
 )
+from tests.engineer import words
 
-KNOBS = {"data_ratio": 1.0, "hole_ratio": 0.2, "wait_ratio": 0.3}
-
-
-@pytest.mark.parametrize("knob", list(KNOBS))
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.01, 1.01, True, "0.5", None])
-def test_a_knob_that_is_no_ratio_is_refused_by_name(knob, value):
-    with pytest.raises(ValidationError, match=knob):
-        SizeKnobs(**KNOBS | {knob: value})
-
-
-def test_more_than_half_the_cells_cannot_be_holes():
-    with pytest.raises(ValidationError, match="hole_ratio"):
-        SizeKnobs(**KNOBS | {"hole_ratio": 0.51})
+KNOBS = Bounds.knobs
 
 
 @pytest.mark.parametrize(
-    ("sizes", "message"),
+    ("values", "message"),
     [
-        ({3: KNOBS, 4: KNOBS}, "sum to 1, they sum to 2"),
-        ({3: KNOBS | {"data_ratio": 0.999}}, "sum to 1"),
-        ({}, "at least 1"),
-        ({1: KNOBS}, "greater than or equal to 2"),
-        ({3: KNOBS | {"holes": 1}}, "Extra inputs"),
-        ({"3": KNOBS | {"data_ratio": 0.5}, 3: KNOBS | {"data_ratio": 0.5}}, "size 3 .*more than"),
+        ({"step": 0.03}, "step must be a whole number of per cents that divides 1, got 0.03"),
+        ({"step": 0.055}, "step must be a whole number of per cents that divides 1, got 0.055"),
+        ({"step": 0.0}, "step must be a whole number of per cents that divides 1, got 0"),
+        ({"step": 1.5}, "step\n.*less than or equal to 1"),
+        ({"max_noise": 0.33}, "max_noise must be a multiple of 0.05, got 0.33"),
+        ({"min_share": 0.12}, "min_share must be a multiple of 0.05, got 0.12"),
+        ({"min_share": 0.55}, "min_share 0.55 for 2 topics needs more .* at most 0.5 is possible"),
+        ({"max_size": 0.1}, "max_size\n.*Extra inputs"),
     ],
 )
-def test_a_configuration_that_makes_no_sense_is_refused(sizes, message):
+def test_a_space_that_contradicts_itself_is_refused_in_its_own_words(values, message):
     with pytest.raises(ValidationError, match=message):
-        LakeConfiguration(sizes=sizes)
-
-
-def test_a_configuration_survives_json_and_yaml_and_is_frozen(current):
-    assert LakeConfiguration.model_validate_json(current.model_dump_json()) == current
-    assert LakeConfiguration.model_validate(yaml.safe_load(configuration_yaml(current))) == current
-    with pytest.raises(ValidationError, match="frozen"):
-        current.sizes = {}
-    with pytest.raises(ValidationError, match="frozen"):
-        current.sizes[3].hole_ratio = 0.5
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"step": 0.03},
-        {"step": 0.055},
-        {"step": 0.0},
-        {"max_hole_ratio": 0.33},
-        {"min_share": 0.35},
-        {"sizes": (3, 3)},
-        {"sizes": ()},
-        {"sizes": (1, 2)},
-        {"max_holes": 0.1},
-    ],
-)
-def test_bounds_that_contradict_themselves_are_refused(values):
-    with pytest.raises(ValidationError):
-        Bounds(**{"sizes": (3, 4, 5)} | values)
+        words.WordSpace(**values)
 
 
 @pytest.mark.parametrize("step", [0.01, 0.02, 0.05, 0.1, 0.25])
@@ -89,13 +50,32 @@ def test_grid_points_are_the_shortest_decimals(step):
         assert bounds.to_units(value) == steps
 
 
+def test_a_ratio_between_two_grid_points_goes_to_the_nearer_and_halves_go_up(bounds):
+    assert [bounds.to_units(x) for x in (0.024, 0.025, 0.07, 0.075, 0.99)] == [0, 1, 1, 2, 20]
+
+
 def test_violation_names_the_field_and_what_is_allowed(bounds, current):
     assert bounds.violation(current) is None
     tight = Bounds(sizes=(3, 4, 5), max_hole_ratio=0.1)
     assert tight.violation(current) == "3.hole_ratio must lie in 0..0.1, got 0.2"
-    assert "[3, 4]" in (Bounds(sizes=(3, 4)).violation(current) or "")
+    shared = Bounds(sizes=(3, 4, 5), min_share=0.3)
+    assert shared.violation(current) == "3.data_ratio must lie in 0.3..0.4, got 0.5"
+    fewer = Bounds(sizes=(3, 4))
+    assert fewer.violation(current) == "map sizes must be 3, 4, got 3, 4, 5"
 
 
+def test_being_off_the_grid_is_no_violation():
+    off = LakeConfiguration(sizes={3: SizeKnobs(data_ratio=1.0, hole_ratio=0.123, wait_ratio=0.0)})
+    assert Bounds(sizes=(3,)).violation(off) is None
+
+
+def test_a_share_can_grow_until_all_others_have_their_least():
+    assert Bounds(sizes=(3, 4, 5), min_share=0.1).limits("data_ratio") == (0.1, 0.8)
+    assert Bounds(sizes=(3,), min_share=0.5).limits("data_ratio") == (0.5, 1.0)
+    assert words.SPACE.limits("noise") == (0.0, 0.4)
+
+
+@settings(deadline=None)
 @given(
     weights=st.lists(st.floats(0, 1), min_size=1, max_size=9).filter(lambda w: sum(w) > 0),
     units=st.sampled_from([10, 20, 50, 100]),
@@ -115,20 +95,57 @@ def test_apportioned_units_sum_up_keep_order_and_miss_by_less_than_one(weights, 
             assert abs(part - units * weight / total) < 1 + 1e-6
 
 
+@settings(deadline=None)
+@given(
+    weights=st.lists(st.floats(0, 1), min_size=1, max_size=6).filter(lambda w: sum(w) > 0),
+    data=st.data(),
+)
+def test_each_part_may_have_a_minimum_of_its_own(weights, data):
+    ends = sorted(data.draw(st.lists(st.integers(0, 20), min_size=len(weights), max_size=6)))
+    least = [after - before for before, after in zip([0, *ends], ends, strict=False)]
+    least = least[: len(weights)]
+    parts = apportion(weights, 20, least)
+    assert sum(parts) == 20
+    for part, minimum in zip(parts, least, strict=True):
+        assert part >= minimum
+    # Only a part that stands at its minimum has more than its proportion says, but for rounding.
+    total = math.fsum(weights)
+    for weight, part, minimum in zip(weights, parts, least, strict=True):
+        assert part == minimum or part < 20 * weight / total + 1 + 1e-6
+
+
 def test_whole_parts_are_apportioned_exactly():
     assert apportion([0.5, 0.3, 0.2], 20) == [10, 6, 4]
     assert apportion([1, 1, 1], 20) == [7, 7, 6]
     assert apportion([1, 0, 0], 20, 2) == [16, 2, 2]
+    assert apportion([1, 1, 0], 20, [2, 12, 0]) == [8, 12, 0]
 
 
-@pytest.mark.parametrize(("weights", "minimum"), [([0.0, 0.0], 0), ([1.0, 1.0, 1.0], 4)])
-def test_what_cannot_be_apportioned_is_refused(weights, minimum):
-    with pytest.raises(ValueError, match=r"positive sum|don't fit"):
+@pytest.mark.parametrize(
+    ("weights", "minimum", "message"),
+    [
+        ([0.0, 0.0], 0, "weights must have a positive sum, got 0"),
+        ([1.0, 1.0, 1.0], 4, "3 parts of at least 4 don't fit into 10"),
+        ([1.0, 1.0], [5, 6], r"2 parts of at least \[5, 6\] don't fit into 10"),
+    ],
+)
+def test_what_cannot_be_apportioned_is_refused(weights, minimum, message):
+    with pytest.raises(ValueError, match=message):
         apportion(weights, 10, minimum)
 
 
 def test_halves_of_per_cents_round_up():
     assert [percent(x) for x in (0.0, 0.004, 0.005, 0.125, 0.995, 1.0)] == [0, 0, 1, 13, 100, 100]
+
+
+def test_numbers_are_written_as_short_as_can_be():
+    shortest = ["0", "0.05", "0.5", "1", "10"]
+    assert [number_text(x) for x in (0.0, 0.05, 0.5, 1.0, 10.0)] == shortest
+
+
+def test_the_compact_configuration_is_a_row_of_per_cents_for_each_group(current):
+    assert format_configuration(current) == "3 50 20 25\n4 30 10 50\n5 20 00 100"
+    assert format_configuration(words.CURRENT) == "a.b 50 20 10\nc+ 50 80 00"
 
 
 def _answer(bounds: Bounds, **knobs: str) -> str:
@@ -153,7 +170,40 @@ def test_the_canonical_answer_satisfies_schema_and_pattern(bounds, current):
     assert text.startswith('{"3":{"data_ratio":0.50,"hole_ratio":0.20,"wait_ratio":0.25},"4":')
 
 
+FIRST = {"portion": 0.5, "length": 0.2, "noise": 0.1}
+SECOND = {"portion": 0.5, "length": 0.8, "noise": 0.0}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"a.b": FIRST},
+        {"a.b": FIRST | {"noise": 0.45}, "c+": SECOND},
+        {"a.b": FIRST | {"more": 0.1}, "c+": SECOND},
+        {"a.b": FIRST, "c+": {"portion": 0.5, "length": 0.8}},
+        {"a.b": FIRST, "c+": SECOND, "d": SECOND},
+        {"a.b": FIRST, "c+": 0.5},
+    ],
+)
+def test_schema_and_pattern_are_of_the_groups_and_knobs_that_a_space_names(wrong):
+    text = answer_text(words.CURRENT)
+    assert text == (
+        '{"a.b":{"portion":0.50,"length":0.20,"noise":0.10},'
+        '"c+":{"portion":0.50,"length":0.80,"noise":0.00}}'
+    )
+    jsonschema.validate(json.loads(text), answer_schema(words.SPACE))
+    pattern = answer_pattern(words.SPACE)
+    assert re.fullmatch(pattern, text)
+    for other in ("aXb", "a\\.b"):
+        assert not re.fullmatch(pattern, text.replace("a.b", other))
+    assert not re.fullmatch(pattern, text.replace("c+", "cc"))
+    assert not re.fullmatch(pattern, json.dumps(wrong, separators=(",", ":")))
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(wrong, answer_schema(words.SPACE))
+
+
 @pytest.mark.parametrize("step", [0.01, 0.05])
+@settings(deadline=None)
 @given(data=st.data())
 def test_all_answers_about_the_same_sizes_are_equally_long_and_keep_their_values(step, data):
     bounds = Bounds(sizes=(3, 10), step=step)

@@ -1,0 +1,130 @@
+"""The engineer's prompt, made of blocks that can be switched by name.
+
+Two styles say the same: `full` in sentences for a language model of some size, `compact` in whole
+per cents and few, ever the same words for a model of a million parameters. Text that a model wrote
+stands in it only quoted (`engineer.quoting`), so no completion can open a block or end the prompt.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from engineer.context import (
+    environment_statistics,
+    failure_breakdown,
+    guideline,
+    history,
+    question,
+    summary,
+    training_details,
+)
+from engineer.context.budget import CountTokens, characters_over_three, cuts
+from engineer.context.view import Block, Detail, View
+
+Style = Literal["compact", "full"]
+BlockName = Literal[
+    "failure_breakdown",
+    "environment_statistics",
+    "training_details",
+    "history",
+    "summary",
+    "guideline",
+]
+STYLES: tuple[Style, ...] = get_args(Style)
+BLOCKS: tuple[BlockName, ...] = get_args(BlockName)
+
+_BLOCKS: dict[BlockName, Block] = {
+    "failure_breakdown": failure_breakdown.BLOCK,
+    "environment_statistics": environment_statistics.BLOCK,
+    "training_details": training_details.BLOCK,
+    "history": history.BLOCK,
+    "summary": summary.BLOCK,
+    "guideline": guideline.BLOCK,
+}
+_FULL = (question.OPENING, *BLOCKS, question.NOTICE, question.CURRENT, question.REFUSAL)
+# What varies in length stands first: the failures and the current configuration, which the answer
+# turns on, are then always the same distance from it.
+_COMPACT = (
+    question.REFUSAL,
+    question.NOTICE,
+    "summary",
+    "environment_statistics",
+    "training_details",
+    "history",
+    "guideline",
+    "failure_breakdown",
+    question.CURRENT,
+)
+
+
+class ContextTooLongError(ValueError):
+    """What can't be cut is longer than the budget."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """A prompt, and what had to be left out of it."""
+
+    text: str
+    cut: tuple[str, ...]  # of `engineer.context.budget.CUTS`, as far as they were made
+    tokens: int
+
+
+def build_context(
+    view: View,
+    *,
+    blocks: Sequence[BlockName] = BLOCKS,
+    style: Style = "full",
+    max_tokens: int | None = None,
+    count_tokens: CountTokens = characters_over_three,
+) -> Context:
+    """The prompt for the next configuration, a pure function of its arguments.
+
+    Args:
+        view: all there is to be told.
+        blocks: which blocks to show; their order is fixed. The current configuration and the
+            question always stand at the end.
+        style: `full` or `compact`.
+        max_tokens: parts are cut in the order of `CUTS` until the prompt fits; None: any length.
+        count_tokens: of the model that will read it.
+
+    Raises:
+        ValueError: for an unknown block or style.
+        ContextTooLongError: even with everything cut the prompt has more than `max_tokens`.
+    """
+    unknown = sorted(set(blocks) - set(BLOCKS))
+    if unknown:
+        raise ValueError(f"blocks: got {unknown}, allowed are {list(BLOCKS)}")
+    if style not in STYLES:
+        raise ValueError(f"style: got {style!r}, allowed are {list(STYLES)}")
+    text = _render(view, Detail(), blocks, style)
+    tokens = count_tokens(text)
+    made: dict[str, None] = {}
+    smaller = cuts(view, Detail())
+    while max_tokens is not None and tokens > max_tokens:
+        step = next(smaller, None)
+        if step is None:
+            raise ContextTooLongError(
+                f"max_tokens: got {max_tokens}, but the totals, the configuration and the question"
+                f" alone need {tokens}"
+            )
+        name, detail = step
+        shorter = _render(view, detail, blocks, style)
+        if shorter != text:
+            made[name] = None
+            text, tokens = shorter, count_tokens(shorter)
+    return Context(text, tuple(made), tokens)
+
+
+def _render(view: View, detail: Detail, blocks: Sequence[BlockName], style: Style) -> str:
+    parts = []
+    for part in (*(_FULL if style == "full" else _COMPACT), question.QUESTION):
+        if isinstance(part, Block):
+            block = part
+        elif part in blocks:
+            block = _BLOCKS[part]
+        else:
+            continue
+        parts.append(block.full(view, detail) if style == "full" else block.compact(view, detail))
+    separator = "\n\n" if style == "full" else "\n"
+    return separator.join(part for part in parts if part)

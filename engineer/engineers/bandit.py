@@ -1,0 +1,168 @@
+"""Multi-armed bandits over the groups, stage by stage; difficulty knobs stay.
+
+Both papers sample the group of each prompt at each update and reward it with the mean absolute
+advantage of its rollouts. Here a decision is made once a stage, for the shares of all groups, and
+recomputed from the view each time.
+
+The reward of a group in a stage is the mean absolute advantage as GRPO normalises it. With p the
+share of valid rollouts and s = sqrt(p(1-p)), valid ones have the advantage (1-p)/s and the others
+-p/s, so that the mean absolute one is 2 sqrt(p(1-p)), from 0 to 1.
+
+For the stage that just ended p(1-p) is the learnability measured in training, whose root is at
+least the mean over its prompts, or else that of the validation rate. Of earlier stages a view holds
+valid rates only: there p is the mean of the rates before and after the stage.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engineer.context.view import View
+from engineer.engineers.base import Task
+from engineer.engineers.computed import (
+    ComputedEngineer,
+    compose,
+    same_knobs,
+    split,
+    valid_rates,
+    variance,
+)
+from engineer.rule import knobs_or_zero
+from engineer.space import Configuration
+
+
+@dataclass(frozen=True)
+class SecBanditEngineer(ComputedEngineer):
+    """Self-Evolving Curriculum (Chen et al. 2025, arXiv 2505.14970).
+
+    Q starts at 0 and follows the rewards by TD(0), Q <- (1 - alpha) Q + alpha r; shares are the
+    Boltzmann distribution softmax(Q / tau). A group without a reward in a stage keeps its Q.
+
+    Args:
+        alpha: learning rate of Q, 0..1; 0.5 in the paper's experiments.
+        tau: temperature; 0.2 to 1 there, 0.4 for its mathematics.
+    """
+
+    alpha: float = 0.5
+    tau: float = 0.4
+    name: str = "sec_bandit"
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.alpha <= 1.0:
+            raise ValueError(f"alpha must lie in 0..1 and above 0, got {self.alpha:g}")
+        _check_temperature(self.tau)
+
+    def values(self, view: View) -> dict[str, float]:
+        """Q of each group after the stage that just ended."""
+        values = dict.fromkeys(view.domain.space.groups, 0.0)
+        for rewards in stage_rewards(view):
+            for group, reward in rewards.items():
+                values[group] += self.alpha * (reward - values[group])
+        return values
+
+    def configuration_for(self, task: Task) -> Configuration:
+        """Shares by the Boltzmann distribution of Q."""
+        return _boltzmann(task.view, self.values(task.view), self.tau)
+
+
+@dataclass(frozen=True)
+class DumpBanditEngineer(ComputedEngineer):
+    """DUMP, distribution-level curriculum learning (Wang et al. 2025, arXiv 2504.09710).
+
+    Shares are softmax(UCB / tau) with UCB = L + sqrt(2 ln(N + 1) / (n + 1)): L is the group's mean
+    reward over the latest stages, n the number of instances of the group that were trained on so
+    far, N that of all groups. A group without a reward has L = 0.
+
+    Only the size of the stage that just ended is known; earlier ones are taken to be as large, and
+    what it trained on to be the configuration in force.
+
+    Args:
+        tau: temperature, as in the authors' code.
+        window: latest stages whose rewards count. The paper keeps the last 300 answers of a group,
+            which is less than one stage of most runs.
+        stage_instances: size of the earlier stages where the latest had no training.
+    """
+
+    tau: float = 0.1
+    window: int = 1
+    stage_instances: int = 256
+    name: str = "dump_bandit"
+
+    def __post_init__(self) -> None:
+        _check_temperature(self.tau)
+        for field in ("window", "stage_instances"):
+            if getattr(self, field) < 1:
+                raise ValueError(f"{field} must be at least 1, got {getattr(self, field)}")
+
+    def values(self, view: View) -> dict[str, float]:
+        """The upper confidence bound of each group."""
+        counts = self._counts(view)
+        total = math.fsum(counts.values())
+        latest = stage_rewards(view)[-self.window :]
+        bounds = {}
+        for group, count in counts.items():
+            rewards = [stage[group] for stage in latest if group in stage]
+            mean = math.fsum(rewards) / len(rewards) if rewards else 0.0
+            bounds[group] = mean + math.sqrt(2.0 * math.log(total + 1.0) / (count + 1.0))
+        return bounds
+
+    def configuration_for(self, task: Task) -> Configuration:
+        """Shares by the Boltzmann distribution of the bounds."""
+        return _boltzmann(task.view, self.values(task.view), self.tau)
+
+    def _counts(self, view: View) -> dict[str, float]:
+        space, training = view.domain.space, view.evidence.training
+        size = training.instances if training else self.stage_instances
+        trained_on = [past.configuration for past in view.history]
+        if training:
+            trained_on.append(view.current)
+        shares = [knobs_or_zero(configuration, space) for configuration in trained_on]
+        return {
+            group: size * math.fsum(knobs[group][space.share] for knobs in shares)
+            for group in space.groups
+        }
+
+
+def stage_rewards(view: View) -> list[dict[str, float]]:
+    """The reward of each group, stage by stage, the one that just ended last.
+
+    Groups of which nothing is known in a stage are missing there.
+    """
+    groups = view.domain.space.groups
+    stages = [
+        {
+            group: _absolute_advantage(variance(math.fsum(rates) / len(rates)))
+            for group in groups
+            if (
+                rates := [
+                    known[group]
+                    for known in (past.valid_before, past.valid_after)
+                    if group in known
+                ]
+            )
+        }
+        for past in view.history
+    ]
+    training = view.evidence.training
+    learnability = {
+        group: variance(rate) for group, rate in valid_rates(view).items() if rate is not None
+    } | (training.learnability if training else {})
+    latest = {
+        group: _absolute_advantage(learnability[group]) for group in groups if group in learnability
+    }
+    return [*stages, latest]
+
+
+def _absolute_advantage(learnability: float) -> float:
+    return 2.0 * math.sqrt(learnability)
+
+
+def _boltzmann(view: View, values: Mapping[str, float], tau: float) -> Configuration:
+    most = max(values.values())
+    weights = {group: math.exp((value - most) / tau) for group, value in values.items()}
+    return compose(view.domain, split(weights, view), same_knobs(view))
+
+
+def _check_temperature(tau: float) -> None:
+    if not tau > 0.0:
+        raise ValueError(f"tau must be above 0, got {tau:g}")

@@ -1,0 +1,127 @@
+"""Controls: engineers that are shown something else than what happened."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TypeVar
+
+import numpy as np
+
+from engineer.context.view import View
+from engineer.engineers.base import Control, Engineer, Proposal, Task
+from engineer.evidence import StageEvidence, StageHistory
+
+T = TypeVar("T")
+
+_STREAM = 1
+"""Keeps the permutation independent of what an engineer inside draws from the same seed."""
+
+
+@dataclass(frozen=True)
+class ShuffledEngineer:
+    """Another engineer, asked with the evidence permuted across groups.
+
+    Each group is shown what another one did: its tallies and slices, environment statistics,
+    learnability, failed cases and rates in the history, all by one random cycle through all groups
+    that the task's seed (>= 0) decides. With one group nothing changes. Configurations, totals over
+    groups, times of failures and notes stay. An engineer that does as well like this does not use
+    the evidence by group.
+
+    It writes no notes: those of the engineer inside would be about the evidence as it was.
+    """
+
+    inner: Engineer
+
+    @property
+    def name(self) -> str:
+        """The name in a catalogue: `shuffled:learnability`."""
+        return f"shuffled:{self.inner.name}"
+
+    def propose(self, task: Task) -> Proposal:
+        """Ask the engineer inside about the permuted evidence.
+
+        Raises:
+            EngineerError: as the engineer inside.
+            ValueError: if the task can't rebuild its prompt, which would show the true evidence.
+        """
+        return self.inner.propose(self._permuted(task))
+
+    def shown(self, task: Task) -> Task:
+        """The task with its evidence permuted.
+
+        Raises:
+            ValueError: as `propose`.
+        """
+        permuted = self._permuted(task)
+        return self.inner.shown(permuted) if isinstance(self.inner, Control) else permuted
+
+    def _permuted(self, task: Task) -> Task:
+        if task.rebuild is None:
+            raise ValueError("task.rebuild: got None, a shuffled engineer needs a function")
+        view = shuffle(task.view, task.seed)
+        return replace(task, view=view, context=task.rebuild(view))
+
+
+def shuffle(view: View, seed: int) -> View:
+    """The view with its evidence permuted across groups, none keeping its own if there are two."""
+    evidence, training = view.evidence, view.evidence.training
+    groups = list(
+        dict.fromkeys(
+            chain(
+                view.domain.space.groups,
+                evidence.validation,
+                evidence.environment,
+                training.learnability if training else (),
+                (case.group for case in evidence.failed_cases),
+                *(past.valid_before for past in view.history),
+                *(past.valid_after for past in view.history),
+                *(past.failures_before for past in view.history),
+            )
+        )
+    )
+    order = np.random.default_rng([seed, _STREAM]).permutation(len(groups)).tolist()
+    cycle = zip(order, order[1:] + order[:1], strict=True)
+    shown_as = {groups[here]: groups[there] for here, there in cycle}
+    return replace(
+        view,
+        evidence=_shuffled_evidence(evidence, shown_as, groups),
+        history=tuple(_shuffled_history(past, shown_as, groups) for past in view.history),
+    )
+
+
+def _shuffled_evidence(
+    evidence: StageEvidence, shown_as: Mapping[str, str], groups: list[str]
+) -> StageEvidence:
+    training = evidence.training
+    return evidence.model_copy(
+        update={
+            "validation": _renamed(evidence.validation, shown_as, groups),
+            "environment": _renamed(evidence.environment, shown_as, groups),
+            "training": training
+            and training.model_copy(
+                update={"learnability": _renamed(training.learnability, shown_as, groups)}
+            ),
+            "failed_cases": tuple(
+                case.model_copy(update={"group": shown_as[case.group]})
+                for case in evidence.failed_cases
+            ),
+        }
+    )
+
+
+def _shuffled_history(
+    past: StageHistory, shown_as: Mapping[str, str], groups: list[str]
+) -> StageHistory:
+    return past.model_copy(
+        update={
+            field: _renamed(getattr(past, field), shown_as, groups)
+            for field in ("valid_before", "valid_after", "failures_before")
+        }
+    )
+
+
+def _renamed(
+    by_group: Mapping[str, T], shown_as: Mapping[str, str], groups: list[str]
+) -> dict[str, T]:
+    moved = {shown_as[group]: value for group, value in by_group.items()}
+    return {group: moved[group] for group in groups if group in moved}

@@ -1,0 +1,91 @@
+"""The knobs of the lake, per map size, and their bounds."""
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, ValidatorFunctionWrapHandler, field_validator, model_validator
+
+from engineer.space import SUM_TOLERANCE, Configuration, Frozen, KnobSpace, Ratio, Values
+
+HoleRatio = Annotated[float, Field(strict=True, ge=0.0, le=0.5, allow_inf_nan=False)]
+BoardSize = Annotated[int, Field(ge=2)]
+
+
+class SizeKnobs(Frozen):
+    """What the generator is told about one map size."""
+
+    data_ratio: Ratio = Field(description="share of the stage's instances, 0..1")
+    hole_ratio: HoleRatio = Field(description="holes as a share of all cells, 0..0.5")
+    wait_ratio: Ratio = Field(
+        description="share of the instances that no optimal plan solves without a wait, 0..1"
+    )
+
+
+class LakeConfiguration(Configuration):
+    """One stage's environment: knobs by map size, sizes ascending, data ratios that sum to 1."""
+
+    sizes: dict[BoardSize, SizeKnobs] = Field(min_length=1)
+
+    @field_validator("sizes", mode="wrap")
+    @classmethod
+    def _each_size_once(
+        cls, sizes: object, read: ValidatorFunctionWrapHandler
+    ) -> dict[int, SizeKnobs]:
+        found: dict[int, SizeKnobs] = read(sizes)
+        if isinstance(sizes, Mapping) and len(found) < len(sizes):
+            # Written in several ways, such as 3, "03" and "3.0".
+            read_as = [int(str(size).partition(".")[0]) for size in sizes]
+            twice = sorted(size for size in found if read_as.count(size) > 1)
+            raise ValueError(f"map size {', '.join(map(str, twice))} is given more than once")
+        return found
+
+    @field_validator("sizes", mode="after")
+    @classmethod
+    def _ascending(cls, sizes: dict[int, SizeKnobs]) -> dict[int, SizeKnobs]:
+        return dict(sorted(sizes.items()))
+
+    @model_validator(mode="after")
+    def _shares_sum_to_one(self) -> Self:
+        total = math.fsum(knobs.data_ratio for knobs in self.sizes.values())
+        if abs(total - 1.0) > SUM_TOLERANCE:
+            raise ValueError(f"data_ratio of all sizes must sum to 1, they sum to {total:g}")
+        return self
+
+    def values(self) -> Values:
+        """The knobs as plain numbers, sizes ascending."""
+        return {str(size): knobs.model_dump() for size, knobs in self.sizes.items()}
+
+
+class Bounds(KnobSpace):
+    """What the engineer may ask for. Every configuration that passes review lies within."""
+
+    sizes: tuple[BoardSize, ...] = Field(min_length=1, description="the experiment's map sizes")
+    max_hole_ratio: HoleRatio = 0.5
+    max_wait_ratio: Ratio = 1.0
+    min_share: Ratio = Field(default=0.0, description="least data_ratio that each size keeps")
+
+    group_label: ClassVar[str] = "map size"
+    knobs: ClassVar[tuple[str, ...]] = ("data_ratio", "hole_ratio", "wait_ratio")
+
+    @field_validator("sizes", mode="after")
+    @classmethod
+    def _ascending(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(sizes)) != len(sizes):
+            raise ValueError(f"each map size may stand once, got {list(sizes)}")
+        return tuple(sorted(sizes))
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The map sizes, ascending."""
+        return tuple(map(str, self.sizes))
+
+    def maximum(self, knob: str) -> float:
+        """`max_hole_ratio` or `max_wait_ratio`."""
+        return {"hole_ratio": self.max_hole_ratio, "wait_ratio": self.max_wait_ratio}[knob]
+
+    def make(self, values: Values) -> LakeConfiguration:
+        """The `LakeConfiguration` of such knobs."""
+        return LakeConfiguration(
+            sizes={int(group): SizeKnobs(**knobs) for group, knobs in values.items()}
+        )

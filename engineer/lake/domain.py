@@ -1,0 +1,101 @@
+"""MAPF-FrozenLake as its engineer sees it."""
+
+from engineer.domain import Domain, Slices, Term
+from engineer.lake.configuration import Bounds
+from engineer.lake.feasibility import MIN_ACCEPTANCE, Acceptance, Feasibility, NearestFeasible
+from jaxlake import infeasibility
+from jaxlake.generator import acceptance as shipped_acceptance
+
+# In the order in which the lake names the first failure of a time step.
+FAILURES = (
+    Term("parse_error", "unparsable answer", "parse"),
+    Term("off_board", "move off the board", "board"),
+    Term("hole", "hole", "hole"),
+    Term("vertex_conflict", "vertex conflict", "vertex"),
+    Term("swapping_conflict", "swapping conflict", "swap"),
+    Term("goal_not_reached", "goal not reached", "goal"),
+)
+SCORES = (
+    Term("optimal_sum_of_costs", "optimal by sum of costs", "opt"),
+    Term("optimal_makespan", "optimal by makespan", "span"),
+)
+STATISTICS = (
+    Term("acceptance", "share of random boards that the set could use", "accept"),
+    Term("mean_sum_of_costs", "mean optimum (sum of costs)", "cost"),
+    Term("conflict_density", "share of boards on which not all can go straight", "conflict"),
+    Term("missing", "boards that could not be made", "missing"),
+)
+
+# Unparsable answers and goals that aren't reached point to no knob.
+CAUSES = {
+    "off_board": "hole_ratio",
+    "hole": "hole_ratio",
+    "vertex_conflict": "wait_ratio",
+    "swapping_conflict": "wait_ratio",
+}
+
+_OPENING = (
+    "You are the environment engineer of a language model that learns multi-agent path finding on"
+    " frozen lakes: n x n boards with holes, on which all agents must reach their goals without"
+    " leaving the board, falling into a hole, meeting in a cell or swapping cells. The model trains"
+    " in stages. You read what the last stage showed and write the configuration of the next one:"
+    " for each map size data_ratio (share of the training instances), hole_ratio (holes as a share"
+    " of all cells) and wait_ratio (share of the instances that no optimal plan solves without a"
+    " wait)."
+)
+_GUIDELINE = (
+    "Learning comes from instances that are sometimes solved and sometimes not. Give most data to"
+    " map sizes with a valid rate between 20% and 80%, little to those near 0% or 100%, but keep"
+    " some of each so that nothing is forgotten.",
+    "Raise hole_ratio and wait_ratio where the valid rate is above 60%, lower them where it is"
+    " below 20%, and by small steps: making everything harder at once ends the learning signal.",
+    "Let the kinds of failure guide you: falls into holes and moves off the board point to"
+    " hole_ratio, vertex and swapping conflicts to wait_ratio.",
+    "Keep what worked in earlier stages, and take back what made the valid rate fall.",
+)
+_HINT = "move data to where valid is nearest 50, harder from 60, easier under 20"
+
+
+def lake_domain(
+    bounds: Bounds,
+    num_agents: int = 2,
+    *,
+    feasibility: Feasibility = infeasibility,
+    acceptance: Acceptance | None = shipped_acceptance,
+    min_acceptance: float = MIN_ACCEPTANCE,
+) -> Domain:
+    """The lake with boards of `num_agents` agents, within `bounds`.
+
+    Args:
+        bounds: what may be asked for.
+        num_agents: agents on the boards to be generated.
+        feasibility: see `NearestFeasible`.
+        acceptance: likewise.
+        min_acceptance: likewise.
+    """
+    return Domain(
+        name="lake",
+        space=bounds,
+        opening=_OPENING,
+        guideline=_GUIDELINE,
+        hint=_HINT,
+        failures=FAILURES,
+        scores=SCORES,
+        statistics=STATISTICS,
+        instance="board",
+        group_format="{0}x{0}",
+        nearest=NearestFeasible(bounds, num_agents, feasibility, acceptance, min_acceptance),
+        causes=CAUSES,
+        slices={
+            "hole_ratio": Slices("holes", _hole_levels(bounds.step)),
+            "wait_ratio": Slices(
+                "waits", {"no wait needed": 0.0, "wait needed": 1.0}, mixture=True
+            ),
+        },
+    )
+
+
+def _hole_levels(step: float) -> dict[str, float]:
+    """Each tenth at the mean of the grid's hole ratios in it."""
+    middle = max(0.1 - step, 0.0) / 2
+    return {f"{10 * tenth}-{10 * tenth + 9}%": tenth / 10 + middle for tenth in range(10)}

@@ -1,0 +1,88 @@
+"""The lake's failure statistics, fetched from the device, as evidence."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engineer.evidence import (
+    FailedCase,
+    FailureTime,
+    GroupEvidence,
+    StageEvidence,
+    Tally,
+    TrainingEvidence,
+)
+from engineer.lake.domain import FAILURES, SCORES
+from jaxlake import Failure, Statistics, rows
+
+
+def lake_evidence(
+    stage: int,
+    statistics: Statistics,
+    *,
+    training: TrainingEvidence | None = None,
+    environment: Mapping[str, Mapping[str, float]] | None = None,
+    failed_cases: Sequence[FailedCase] = (),
+) -> StageEvidence:
+    """Fetch the counts of a validation from the device.
+
+    Args:
+        stage: the stage that was just trained, 0 for the warm start.
+        statistics: sums over the whole validation set, as `jaxlake.tabulate` made them.
+        training: the stage's training details, None if it had no training.
+        environment: by map size, the generator's statistics of the stage's instances.
+        failed_cases: a few failed answers to show.
+
+    Raises:
+        ValueError: if the statistics are empty.
+    """
+    slices: dict[int, dict[str, dict[str, Tally]]] = {}
+    for factor, axis in (("holes", "hole_tenth"), ("waits", "needs_wait")):
+        for row in rows(statistics, by=("size", axis)):
+            levels = slices.setdefault(row["size"], {}).setdefault(factor, {})
+            levels[_level(axis, row[axis])] = Tally(**_counts(row))
+    validation = {
+        str(row["size"]): GroupEvidence(**_counts(row), slices=slices[row["size"]])
+        for row in rows(statistics, by=("size",))
+    }
+    if not validation:
+        raise ValueError(f"statistics of stage {stage} hold no validation answers")
+    return StageEvidence(
+        stage=stage,
+        validation=validation,
+        failure_times=_failure_times(np.asarray(statistics.first_failure_time)),
+        training=training,
+        environment={size: dict(values) for size, values in (environment or {}).items()},
+        failed_cases=tuple(failed_cases),
+    )
+
+
+def _level(axis: str, value: int) -> str:
+    if axis == "hole_tenth":
+        return f"{10 * value}-{10 * value + 9}%"
+    return "wait needed" if value else "no wait needed"
+
+
+def _counts(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "count": row["total"],
+        "valid": row["valid"],
+        "scores": {score.key: row[score.key] for score in SCORES},
+        "failures": {kind.key: row[kind.key] for kind in FAILURES if row[kind.key]},
+    }
+
+
+def _failure_times(histogram: np.ndarray) -> dict[str, FailureTime]:
+    """Of each kind that happens at a time: int (F, bins), counts by step; the last bin is open."""
+    times = {}
+    for kind in Failure:
+        counts = histogram[kind]
+        if kind in (Failure.NONE, Failure.PARSE_ERROR) or not counts.sum():
+            continue
+        steps = np.repeat(np.arange(len(counts)), counts)
+        times[kind.label] = FailureTime(
+            median=float(np.quantile(steps, 0.5, method="lower")),
+            latest=float(np.quantile(steps, 0.9, method="lower")),
+        )
+    return times

@@ -1,0 +1,79 @@
+"""The nearest knobs with which the lake's generator can fill its quotas."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from engineer.domain import InfeasibleError, Knobs
+from engineer.lake.configuration import Bounds
+from jaxlake import infeasibility
+from jaxlake.generator import acceptance as shipped_acceptance
+
+Feasibility = Callable[[int, float, int], str | None]
+"""(size, hole_ratio, num_agents) to a sentence that says why no board exists, or None."""
+
+Acceptance = Callable[[int, float, float, int], float | None]
+"""(size, hole_ratio, wait_ratio, num_agents) to the share of random boards that such a set can use,
+None where that isn't known."""
+
+MIN_ACCEPTANCE = 1e-3
+"""Share of random boards that a configuration must be able to use, unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class NearestFeasible:
+    """A `Domain.nearest`: fewer holes, then other waits, until boards of the kind can be made.
+
+    First the largest hole_ratio, at most the one asked for, at which the agents fit on the board.
+    Then, where too few random boards would do, the wait_ratio nearest to the one asked for with
+    which enough do (ties to the lower), and with none of them the next lower hole_ratio.
+
+    Args:
+        bounds: the grid and the largest wait_ratio.
+        num_agents: agents on the boards.
+        feasibility: see `Feasibility`.
+        acceptance: see `Acceptance`; None: only feasibility is asked.
+        min_acceptance: least share of random boards that will do.
+    """
+
+    bounds: Bounds
+    num_agents: int = 2
+    feasibility: Feasibility = infeasibility
+    acceptance: Acceptance | None = shipped_acceptance
+    min_acceptance: float = MIN_ACCEPTANCE
+
+    def __call__(self, group: str, knobs: Knobs) -> Knobs:
+        """The nearest feasible knobs of a map size; those that are feasible come back as they are.
+
+        Raises:
+            InfeasibleError: no board of this size can be made at all, or next to none.
+        """
+        size = int(group)
+        for hole_ratio in self._no_more(knobs["hole_ratio"]):
+            if self.feasibility(size, hole_ratio, self.num_agents) is not None:
+                continue
+            for wait_ratio in self._nearest_waits(knobs["wait_ratio"]):
+                if self._enough(size, hole_ratio, wait_ratio):
+                    return {**knobs, "hole_ratio": hole_ratio, "wait_ratio": wait_ratio}
+        reason = self.feasibility(size, 0.0, self.num_agents)
+        raise InfeasibleError(reason or f"map size {size}: next to no board can be made")
+
+    def _no_more(self, ratio: float) -> Iterator[float]:
+        yield ratio
+        for steps in range(self.bounds.to_units(ratio), -1, -1):
+            if (lower := self.bounds.from_units(steps)) < ratio:
+                yield lower
+
+    def _nearest_waits(self, ratio: float) -> Iterator[float]:
+        yield ratio
+        grid = range(self.bounds.to_units(self.bounds.max_wait_ratio) + 1)
+        others = [self.bounds.from_units(steps) for steps in grid]
+        yield from sorted(
+            (other for other in others if other != ratio),
+            key=lambda x: (round(abs(x - ratio), 9), x),
+        )
+
+    def _enough(self, size: int, hole_ratio: float, wait_ratio: float) -> bool:
+        if self.acceptance is None:
+            return True
+        rate = self.acceptance(size, hole_ratio, wait_ratio, self.num_agents)
+        return rate is None or rate >= self.min_acceptance

@@ -1,0 +1,101 @@
+"""Random views and proposals of several environments, for properties that hold for all of them."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from engineer import (
+    Bounds,
+    Configuration,
+    Domain,
+    GroupEvidence,
+    KnobSpace,
+    StageEvidence,
+    StageHistory,
+    Tally,
+    View,
+    lake_domain,
+)
+from engineer.space import apportion
+from tests.engineer import words
+
+LEVELS = {
+    "holes": ("0-9%", "10-19%", "30-39%", "50-59%"),
+    "waits": ("no wait needed", "wait needed"),
+}
+DOMAINS: tuple[Domain, ...] = (
+    lake_domain(Bounds(sizes=(3,))),
+    lake_domain(Bounds(sizes=(3, 4, 5), max_wait_ratio=0.0)),
+    lake_domain(Bounds(sizes=(3, 4, 7, 10), step=0.1, min_share=0.1, max_hole_ratio=0.3)),
+    words.DOMAIN,
+)
+
+
+def configuration(rng: np.random.Generator, space: KnobSpace) -> Configuration:
+    """Any configuration on the grid and within the bounds."""
+    weights = rng.dirichlet([0.5] * len(space.groups)) + 1e-9
+    shares = apportion(weights.tolist(), space.units, space.to_units(space.min_share))
+    return space.make(
+        {
+            group: {space.share: space.from_units(share)}
+            | {
+                knob: space.from_units(int(rng.integers(space.to_units(space.maximum(knob)) + 1)))
+                for knob in space.difficulty_knobs
+            }
+            for group, share in zip(space.groups, shares, strict=True)
+        }
+    )
+
+
+def group_evidence(rng: np.random.Generator, domain: Domain) -> GroupEvidence:
+    """Counts from none to hundreds, with or without slices."""
+    count = int(rng.choice([0, 1, 16, 300]))
+    valid = int(rng.binomial(count, rng.choice([0.0, rng.random(), 1.0])))
+    kinds = rng.multinomial(count - valid, rng.dirichlet([0.5] * len(domain.failures))).tolist()
+    slices = {}
+    for factor, levels in LEVELS.items():
+        if rng.random() < 0.5:
+            weights = rng.dirichlet([1.0] * len(levels))
+            right, wrong = rng.multinomial(valid, weights), rng.multinomial(count - valid, weights)
+            slices[factor] = {
+                level: Tally(count=int(r + w), valid=int(r), failures={"any": int(w)})
+                for level, r, w in zip(levels, right, wrong, strict=True)
+            }
+    return GroupEvidence(
+        count=count,
+        valid=valid,
+        failures={term.key: n for term, n in zip(domain.failures, kinds, strict=True)},
+        slices=slices,
+    )
+
+
+def view_and_proposal(rng: np.random.Generator) -> tuple[View, Configuration]:
+    """A view with up to three earlier stages, and any proposal."""
+    domain = DOMAINS[int(rng.integers(len(DOMAINS)))]
+    space = domain.space
+
+    def rates() -> dict[str, float]:
+        return {group: float(rng.random()) for group in space.groups if rng.random() < 0.9}
+
+    history = [
+        StageHistory(
+            stage=stage + 1,
+            configuration=configuration(rng, space),
+            decision=("initial", "accepted", "rolled_back")[int(rng.integers(3))],
+            valid_before=rates(),
+            valid_after=rates(),
+        )
+        for stage in range(int(rng.integers(4)))
+    ]
+    groups = [group for group in space.groups if rng.random() < 0.9] or space.groups[:1]
+    evidence = StageEvidence(
+        stage=len(history) + 1,
+        validation={group: group_evidence(rng, domain) for group in groups},
+    )
+    notice = "The valid rate fell." if rng.random() < 0.2 else ""
+    view = View(domain, evidence, configuration(rng, space), history, notice)
+    return view, configuration(rng, space)
+
+
+views_and_proposals = st.integers(0, 2**32 - 1).map(
+    lambda seed: view_and_proposal(np.random.default_rng(seed))
+)

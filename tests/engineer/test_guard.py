@@ -1,0 +1,367 @@
+import itertools
+import json
+from collections.abc import Sequence
+from fractions import Fraction
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from engineer import (
+    Bounds,
+    Configuration,
+    Decision,
+    Domain,
+    Guard,
+    LakeConfiguration,
+    SizeKnobs,
+    answer_text,
+    lake_domain,
+    review,
+)
+
+SIZES = (3, 4, 5)
+
+
+def roomy(bounds: Bounds) -> Domain:
+    """The lake with two agents, where every board of the grid can be made."""
+    return lake_domain(bounds, acceptance=None)
+
+
+Knobs = tuple[float, float, float]
+
+
+def configuration(*sizes: Knobs) -> LakeConfiguration:
+    return LakeConfiguration(
+        sizes={
+            size: SizeKnobs(data_ratio=share, hole_ratio=holes, wait_ratio=waits)
+            for size, (share, holes, waits) in zip(SIZES, sizes, strict=True)
+        }
+    )
+
+
+def answer(*sizes: Knobs) -> str:
+    return json.dumps(
+        {
+            str(size): dict(zip(Bounds.knobs, knobs, strict=True))
+            for size, knobs in zip(SIZES, sizes, strict=True)
+        }
+    )
+
+
+CURRENT = configuration((0.5, 0.2, 0.25), (0.3, 0.1, 0.5), (0.2, 0.0, 1.0))
+
+
+def ask(text: str, guard: Guard, current: LakeConfiguration = CURRENT) -> Decision:
+    return review(text, current, roomy(Bounds(sizes=SIZES)), guard)
+
+
+def shares_of(decision: Decision) -> list[float]:
+    return column(decision, "data_ratio")
+
+
+def column(decision: Decision, knob: str) -> list[float]:
+    assert decision.configuration is not None
+    return [knobs[knob] for knobs in decision.configuration.values().values()]
+
+
+def steps_of(values: list[float], units: int = 20) -> list[int]:
+    return [round(units * value) for value in values]
+
+
+def test_a_knob_that_moves_too_far_stops_on_the_way_and_it_is_said():
+    text = answer((0.5, 0.5, 0.0), (0.3, 0.15, 0.45), (0.2, 0.05, 0.95))
+    decision = ask(text, Guard(max_step=0.1))
+    assert decision.kind == "repaired"
+    assert [(r.name, r.field, r.old, r.new) for r in decision.repairs] == [
+        ("bounded_step", "3.hole_ratio", 0.5, 0.3),
+        ("bounded_step", "3.wait_ratio", 0.0, 0.15),
+    ]
+    assert column(decision, "hole_ratio") == [0.3, 0.15, 0.05]
+    assert column(decision, "wait_ratio") == [0.15, 0.45, 0.95]
+
+
+def test_shares_that_move_too_far_stop_as_near_as_can_be_and_still_sum_to_one():
+    text = answer((0.1, 0.2, 0.25), (0.1, 0.1, 0.5), (0.8, 0.0, 1.0))
+    decision = ask(text, Guard(max_step=0.1))
+    assert shares_of(decision) == [0.4, 0.3, 0.3]
+    assert {repair.name for repair in decision.repairs} == {"bounded_step"}
+
+
+def test_without_a_guard_a_stage_may_change_everything():
+    text = answer((0.0, 0.5, 1.0), (0.0, 0.5, 0.0), (1.0, 0.5, 0.0))
+    assert ask(text, Guard()).kind == "accepted"
+    assert ask(text, Guard(max_step=1.0)).kind == "accepted"
+
+
+@pytest.mark.parametrize(
+    ("max_step", "steps"), [(0.0, 1), (0.01, 1), (0.05, 1), (0.09, 1), (0.1, 2), (0.35, 7)]
+)
+def test_a_largest_step_counts_in_whole_steps_of_the_grid_and_at_least_one(max_step, steps):
+    text = answer((0.5, 0.2, 1.0), (0.3, 0.5, 0.5), (0.2, 0.5, 1.0))
+    decision = ask(text, Guard(max_step=max_step))
+    assert steps_of(column(decision, "hole_ratio")) == [4, 2 + steps, steps]
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, float("nan"), True, "0.1"])
+def test_a_guard_is_made_of_ratios(value):
+    with pytest.raises(ValidationError, match="max_step"):
+        Guard(max_step=value)
+    with pytest.raises(ValidationError, match="floors"):
+        Guard(floors={"3": value})
+
+
+boundses = st.builds(
+    Bounds,
+    sizes=st.just(SIZES),
+    max_hole_ratio=st.sampled_from([0.0, 0.3, 0.5]),
+    max_wait_ratio=st.sampled_from([0.0, 0.5, 1.0]),
+    min_share=st.sampled_from([0.0, 0.1, 0.3]),
+    step=st.sampled_from([0.05, 0.1]),
+)
+
+
+@st.composite
+def configurations(draw: st.DrawFn, bounds: Bounds) -> LakeConfiguration:
+    """Any configuration on the grid of some bounds."""
+    least = bounds.to_units(bounds.min_share)
+    spare = bounds.units - least * len(SIZES)
+    ends = sorted(draw(st.tuples(*[st.integers(0, spare)] * (len(SIZES) - 1))))
+    parts = [b - a for a, b in zip([0, *ends], [*ends, spare], strict=True)]
+    return configuration(
+        *(
+            (
+                bounds.from_units(least + part),
+                bounds.from_units(draw(st.integers(0, bounds.to_units(bounds.max_hole_ratio)))),
+                bounds.from_units(draw(st.integers(0, bounds.to_units(bounds.max_wait_ratio)))),
+            )
+            for part in parts
+        )
+    )
+
+
+def compositions(units: int, parts: int) -> list[tuple[int, ...]]:
+    """All ways to split whole units into parts."""
+    cuts = itertools.combinations(range(units + parts - 1), parts - 1)
+    return [
+        tuple(b - a - 1 for a, b in itertools.pairwise((-1, *cut, units + parts - 1)))
+        for cut in cuts
+    ]
+
+
+max_steps = st.sampled_from([0.05, 0.1, 0.15, 0.3, 0.5])
+
+
+def whole_steps(max_step: float, bounds: Bounds) -> int:
+    return max(1, int(Fraction(str(max_step)) / Fraction(str(bounds.step))))
+
+
+def in_steps(one: Configuration | None, knob: str, bounds: Bounds) -> list[int]:
+    assert one is not None
+    return [round(knobs[knob] / bounds.step) for knobs in one.values().values()]
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), bounds=boundses, max_step=max_steps)
+def test_a_knob_goes_as_far_as_it_was_asked_to_and_no_further_than_the_guard(
+    data, bounds, max_step
+):
+    current, asked = data.draw(configurations(bounds)), data.draw(configurations(bounds))
+    decision = review(answer_text(asked), current, roomy(bounds), Guard(max_step=max_step))
+    most = whole_steps(max_step, bounds)
+    for knob in ("hole_ratio", "wait_ratio"):
+        for here, wish, found in zip(
+            *(in_steps(one, knob, bounds) for one in (current, asked, decision.configuration)),
+            strict=True,
+        ):
+            reach = [n for n in range(bounds.units + 1) if abs(n - here) <= most]
+            assert found == min(reach, key=lambda n: abs(n - wish))
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data(), bounds=boundses, max_step=max_steps)
+def test_shares_come_as_near_to_what_was_asked_as_the_guard_lets_them(data, bounds, max_step):
+    current, asked = data.draw(configurations(bounds)), data.draw(configurations(bounds))
+    decision = review(answer_text(asked), current, roomy(bounds), Guard(max_step=max_step))
+    here, wish, found = (
+        in_steps(one, "data_ratio", bounds) for one in (current, asked, decision.configuration)
+    )
+    most, least = whole_steps(max_step, bounds), round(bounds.min_share / bounds.step)
+    allowed = [
+        parts
+        for parts in compositions(bounds.units, len(SIZES))
+        if min(parts) >= least and all(abs(a - b) <= most for a, b in zip(parts, here, strict=True))
+    ]
+    assert tuple(found) in allowed
+
+    def distance(parts: Sequence[int]) -> int:
+        return sum((a - b) ** 2 for a, b in zip(parts, wish, strict=True))
+
+    assert distance(found) == min(map(distance, allowed))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    data=st.data(),
+    bounds=boundses,
+    max_step=st.none() | st.sampled_from([0.05, 0.1, 0.3]),
+    shares=st.tuples(*[st.floats(0, 1)] * 3),
+)
+def test_protected_groups_keep_their_share_whatever_is_asked(data, bounds, max_step, shares):
+    assume(sum(shares) > 0)
+    current = data.draw(configurations(bounds))
+    # As the gate sets them: none above the share in force.
+    floors = {
+        group: data.draw(st.floats(0, knobs["data_ratio"]))
+        for group, knobs in current.values().items()
+        if data.draw(st.booleans())
+    }
+    text = answer(*((share, 0.1, 0.1) for share in shares))
+    guard = Guard(max_step=max_step, floors=floors)
+    decision = review(text, current, roomy(bounds), guard)
+    assert decision.configuration is not None
+    assert bounds.violation(decision.configuration) is None
+    for group, knobs in decision.configuration.values().items():
+        assert knobs["data_ratio"] >= floors.get(group, 0.0) - 1e-9
+        if max_step is not None:
+            moved = abs(knobs["data_ratio"] - current.values()[group]["data_ratio"])
+            assert moved <= max(max_step, bounds.step) + 1e-9
+
+
+def test_a_share_below_its_floor_is_lifted_and_the_others_pay_for_it():
+    text = answer((0.1, 0.2, 0.25), (0.6, 0.1, 0.5), (0.3, 0.0, 1.0))
+    decision = ask(text, Guard(floors={"3": 0.4}))
+    assert decision.kind == "repaired"
+    assert shares_of(decision) == [0.4, 0.4, 0.2]
+    assert {repair.name for repair in decision.repairs} == {"minimum_share"}
+
+
+def test_a_floor_between_two_grid_points_is_kept_by_the_upper_one():
+    text = answer((0.9, 0.2, 0.25), (0.1, 0.1, 0.5), (0.0, 0.0, 1.0))
+    assert shares_of(ask(text, Guard(floors={"5": 0.21})))[2] == 0.25
+
+
+def test_a_floor_of_an_unknown_group_protects_nothing():
+    text = answer((0.1, 0.2, 0.25), (0.6, 0.1, 0.5), (0.3, 0.0, 1.0))
+    assert ask(text, Guard(floors={"7": 0.9})).kind == "accepted"
+
+
+@pytest.mark.parametrize("asked", [(1.0, 0.0, 0.0), (0.0, 0.0, 1.0), (0.3, 0.3, 0.4)])
+@pytest.mark.parametrize("max_step", [None, 1.0])
+def test_floors_that_do_not_fit_together_are_scaled(asked, max_step):
+    text = answer(*((share, 0.1, 0.1) for share in asked))
+    guard = Guard(floors={"3": 0.8, "4": 0.8, "5": 0.4}, max_step=max_step)
+    assert shares_of(ask(text, guard)) == [0.4, 0.4, 0.2]
+    # The least share of all stays untouched by that.
+    tight = roomy(Bounds(sizes=SIZES, min_share=0.2))
+    one = Guard(floors={"3": 1.0}, max_step=max_step)
+    assert shares_of(review(text, CURRENT, tight, one)) == [0.6, 0.2, 0.2]
+
+
+def test_floors_weigh_more_than_the_bounded_step():
+    text = answer((0.5, 0.2, 0.25), (0.3, 0.1, 0.5), (0.2, 0.0, 1.0))
+    decision = ask(text, Guard(max_step=0.05, floors={"5": 0.6}))
+    assert shares_of(decision)[2] >= 0.6
+    assert sum(steps_of(shares_of(decision))) == 20
+
+
+def test_repairs_come_in_the_order_of_the_steps_and_feasibility_is_last():
+    def feasibility(size: int, holes: float, agents: int) -> str | None:
+        return "too full" if size == 5 and holes > 0.05 else None
+
+    domain = lake_domain(Bounds(sizes=SIZES), feasibility=feasibility, acceptance=None)
+    text = answer((0.8, 0.9, 0.25), (0.8, 0.1, 0.52), (0.1, 0.23, 1.0))
+    guard = Guard(max_step=0.1, floors={"5": 0.2})
+    decision = review(text, CURRENT, domain, guard)
+    assert list(dict.fromkeys(repair.name for repair in decision.repairs)) == [
+        "clamp",
+        "normalise",
+        "minimum_share",
+        "round",
+        "bounded_step",
+        "feasibility",
+    ]
+    assert [(r.name, r.old, r.new) for r in decision.repairs if r.field == "5.hole_ratio"] == [
+        ("round", 0.23, 0.25),
+        ("bounded_step", 0.25, 0.1),
+        ("feasibility", 0.1, 0.05),
+    ]
+    names = "clamp, normalise, minimum_share, round, bounded_step, feasibility"
+    assert decision.reason == f"used after {names}"
+
+
+def test_what_can_be_made_counts_more_than_the_bounded_step():
+    domain = lake_domain(
+        Bounds(sizes=SIZES),
+        feasibility=lambda size, holes, agents: "too full" if holes > 0.05 else None,
+        acceptance=None,
+    )
+    decision = review(
+        answer((0.5, 0.2, 0.25), (0.3, 0.1, 0.5), (0.2, 0.0, 1.0)),
+        CURRENT,
+        domain,
+        Guard(max_step=0.05),
+    )
+    assert column(decision, "hole_ratio") == [0.05, 0.05, 0.0]
+    assert {repair.name for repair in decision.repairs} == {"feasibility"}
+
+
+def test_a_configuration_in_force_above_the_bounds_comes_down_to_them_at_once():
+    bounds = Bounds(sizes=SIZES, max_hole_ratio=0.1, max_wait_ratio=0.5)
+    decision = review(
+        answer((0.5, 0.1, 0.25), (0.3, 0.1, 0.5), (0.2, 0.0, 0.5)),
+        CURRENT,
+        roomy(bounds),
+        Guard(max_step=0.05),
+    )
+    assert decision.configuration is not None
+    assert bounds.violation(decision.configuration) is None
+    assert column(decision, "hole_ratio") == [0.1, 0.1, 0.0]
+    assert column(decision, "wait_ratio") == [0.25, 0.5, 0.5]
+
+
+def test_a_group_that_is_new_starts_with_a_small_share_and_any_knobs():
+    bounds = Bounds(sizes=(4, 5, 6))
+    knobs = {"hole_ratio": 0.5, "wait_ratio": 0.0}
+    asked = {"4": {"data_ratio": 0.0}, "5": {"data_ratio": 0.0}, "6": {"data_ratio": 1.0}}
+    text = json.dumps({group: share | knobs for group, share in asked.items()})
+    decision = review(text, CURRENT, roomy(bounds), Guard(max_step=0.1))
+    # Sizes 4 and 5 had 0.3 and 0.2 of all, which is 0.6 and 0.4 of what they had together.
+    assert shares_of(decision) == [0.5, 0.4, 0.1]
+    assert column(decision, "hole_ratio") == [0.2, 0.1, 0.5]
+    assert column(decision, "wait_ratio") == [0.4, 0.9, 0.0]
+
+
+def test_where_no_group_is_in_force_there_is_nothing_to_step_from():
+    bounds = Bounds(sizes=(6, 7))
+    knobs = {"data_ratio": 0.5, "hole_ratio": 0.5, "wait_ratio": 0.0}
+    decision = review(
+        json.dumps({"6": knobs, "7": knobs}), CURRENT, roomy(bounds), Guard(max_step=0.05)
+    )
+    assert decision.kind == "accepted"
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    shares=st.tuples(*[st.floats(0.01, 1)] * 3),
+    knobs=st.tuples(*[st.tuples(st.floats(0, 0.5), st.floats(0, 1))] * 3),
+    data=st.data(),
+)
+def test_from_a_configuration_off_the_grid_steps_are_counted_from_its_nearest_point(
+    shares, knobs, data
+):
+    bounds = Bounds(sizes=SIZES)
+    total = sum(shares)
+    current = configuration(
+        *((share / total, *pair) for share, pair in zip(shares, knobs, strict=True))
+    )
+    asked = data.draw(configurations(bounds))
+    decision = review(json.dumps(asked.values()), current, roomy(bounds), Guard(max_step=0.1))
+    assert decision.configuration is not None
+    assert bounds.violation(decision.configuration) is None
+    for group, new in decision.configuration.values().items():
+        for knob, value in new.items():
+            # A share moves to the grid by less than a step, another knob by half of one.
+            slack = bounds.step if knob == "data_ratio" else bounds.step / 2
+            assert abs(value - current.values()[group][knob]) <= 0.1 + slack + 1e-9

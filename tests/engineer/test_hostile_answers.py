@@ -1,0 +1,377 @@
+"""No text whatsoever makes a review raise, leave the space or go further than the guard allows."""
+
+import itertools
+import json
+import math
+import random
+import re
+import time
+from collections import Counter, defaultdict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engineer import Bounds, Decision, Domain, Guard, LakeConfiguration, SizeKnobs, lake_domain
+from engineer.lake import NearestFeasible
+from engineer.pipeline import Repair, review
+from engineer.space import answer_text
+from jaxlake import infeasibility
+
+KNOBS = Bounds.knobs
+SIZES = (3, 4, 5)
+ORDER = ("clamp", "normalise", "minimum_share", "round", "bounded_step", "feasibility")
+CURRENT = LakeConfiguration(
+    sizes={
+        3: SizeKnobs(data_ratio=0.5, hole_ratio=0.2, wait_ratio=0.25),
+        4: SizeKnobs(data_ratio=0.3, hole_ratio=0.1, wait_ratio=0.5),
+        5: SizeKnobs(data_ratio=0.2, hole_ratio=0.0, wait_ratio=1.0),
+    }
+)
+GOOD = answer_text(CURRENT)
+
+
+def check(
+    text: str, domain: Domain, current: LakeConfiguration = CURRENT, guard: Guard | None = None
+) -> Decision:
+    """Review a text and check all that must hold of the decision, whatever the text."""
+    decision = review(text, current, domain, guard)
+    written = json.loads(decision.model_dump_json())
+    assert 0 < len(decision.reason) < 1000
+    assert decision.reason.isascii()
+    assert decision.reason.isprintable()
+    for repair in decision.repairs:
+        assert math.isfinite(repair.old)
+        assert repair.old != repair.new
+    if decision.kind == "rejected":
+        assert decision.configuration is None
+        assert decision.diff == ()
+        return decision
+    assert isinstance(decision.configuration, LakeConfiguration)
+    assert LakeConfiguration.model_validate(written["configuration"]) == decision.configuration
+    assert domain.space.violation(decision.configuration) is None
+    assert_usable(written["configuration"]["sizes"], domain)
+    assert_within(decision, domain, current, guard or Guard())
+    assert_told(decision, current)
+    assert_stable(decision, domain, current, guard or Guard())
+    return decision
+
+
+def assert_usable(sizes: dict[str, dict[str, float]], domain: Domain) -> None:
+    """In bounds, on the grid and to be made, by means other than the package's."""
+    bounds, nearest = domain.space, domain.nearest
+    assert isinstance(bounds, Bounds)
+    assert isinstance(nearest, NearestFeasible)
+    assert list(sizes) == [str(size) for size in bounds.sizes]
+    assert math.isclose(sum(k["data_ratio"] for k in sizes.values()), 1.0, abs_tol=1e-9)
+    for size, knobs in sizes.items():
+        assert bounds.min_share <= knobs["data_ratio"] <= 1
+        assert 0 <= knobs["hole_ratio"] <= bounds.max_hole_ratio
+        assert 0 <= knobs["wait_ratio"] <= bounds.max_wait_ratio
+        for value in knobs.values():
+            assert value == round(round(value / bounds.step) * bounds.step, 2)
+        if knobs["data_ratio"] > 0:
+            holes, waits = knobs["hole_ratio"], knobs["wait_ratio"]
+            assert infeasibility(int(size), holes, nearest.num_agents) is None
+            if nearest.acceptance is not None:
+                rate = nearest.acceptance(int(size), holes, waits, nearest.num_agents)
+                assert rate is None or rate >= nearest.min_acceptance
+
+
+def assert_within(
+    decision: Decision, domain: Domain, current: LakeConfiguration, guard: Guard
+) -> None:
+    """What the guard holds: floors that fit together, and steps except where none can be made."""
+    assert decision.configuration is not None
+    step, new, old = domain.space.step, decision.configuration.values(), current.values()
+    least = {
+        group: math.ceil(max(guard.floors.get(group, 0.0), domain.space.min_share) / step - 1e-9)
+        for group in new
+    }
+    fit = sum(least.values()) <= round(1 / step)
+    if fit:
+        for group, knobs in new.items():
+            assert round(knobs["data_ratio"] / step) >= least[group]
+    if guard.max_step is None:
+        return
+    most = max(guard.max_step, step) + 1e-9
+    infeasible = {repair.field for repair in decision.repairs if repair.name == "feasibility"}
+    # A floor above the share in force moves that share, and others for it, by itself.
+    bounded = fit and all(
+        round(knobs["data_ratio"] / step) >= least[group] for group, knobs in old.items()
+    )
+    for group, knobs in new.items():
+        for knob, value in knobs.items():
+            if f"{group}.{knob}" in infeasible or (knob == "data_ratio" and not bounded):
+                continue
+            assert abs(value - old[group][knob]) <= most
+
+
+def assert_told(decision: Decision, current: LakeConfiguration) -> None:
+    """Repairs lead, in their order, to the numbers that are used; the diff says what is new."""
+    assert decision.configuration is not None
+    new, old = decision.configuration.values(), current.values()
+    by_field: dict[str, list[Repair]] = defaultdict(list)
+    for repair in decision.repairs:
+        by_field[repair.field].append(repair)
+    for field, repairs in by_field.items():
+        group, knob = field.split(".")
+        places = [ORDER.index(repair.name) for repair in repairs]
+        assert places == sorted(set(places))
+        for one, following in itertools.pairwise(repairs):
+            assert abs(one.new - following.old) < 1e-8
+        assert repairs[-1].new == new[group][knob]
+    small = {"round", "normalise"}
+    if decision.kind == "accepted":
+        assert {repair.name for repair in decision.repairs} <= small
+    else:
+        assert decision.repairs
+    changed = {
+        f"{group}.{knob}": (old[group][knob], value)
+        for group, knobs in new.items()
+        for knob, value in knobs.items()
+        if abs(old[group][knob] - value) > 1e-9
+    }
+    assert {change.field: (change.old, change.new) for change in decision.diff} == changed
+
+
+def assert_stable(
+    decision: Decision, domain: Domain, current: LakeConfiguration, guard: Guard
+) -> None:
+    """Written out and reviewed again, a configuration is accepted as it is."""
+    assert decision.configuration is not None
+    if any(repair.name == "feasibility" for repair in decision.repairs):
+        # It may lie beyond the bounded step, since what can't be made can't be trained on.
+        guard = Guard(floors=guard.floors)
+    again = review(answer_text(decision.configuration), current, domain, guard)
+    assert (again.kind, again.repairs) == ("accepted", ())
+    assert again.configuration == decision.configuration
+    assert again.diff == decision.diff
+
+
+ODD_NUMBERS = (
+    *("NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1e308", "-1e-400", "9" * 400),
+    *("0", "1", "-0.0", "-3", "50", "5e-324", "0.333", "1.0000001", "2", "100", "0.025"),
+    *('"0.5"', '"50%"', "null", "true", "[]", "[0.5]", "{}", '{"is":0.5}', "1/2", ".5", "+1"),
+    *("00.5", "0x1", "0.5.5", "", "  0.5\n", "50%", "\ud800"),
+)
+ratios = st.floats(0, 1).map(repr) | st.integers(0, 20).map(lambda n: f"{n / 20:g}")
+number_texts = ratios | st.floats(allow_nan=True).map(json.dumps) | st.sampled_from(ODD_NUMBERS)
+
+
+def written(members: list[tuple[str, str]]) -> str:
+    """An object as text. Unlike a dictionary it may hold a key twice."""
+    return "{" + ",".join(f'"{key}":{value}' for key, value in members) + "}"
+
+
+def objects(keys: list[str], values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Objects with exactly the keys in any order, or with some of them, unknown ones, any twice."""
+    whole = st.permutations(keys).flatmap(
+        lambda order: st.tuples(*[values] * len(order)).map(
+            lambda drawn: written(list(zip(order, drawn, strict=True)))
+        )
+    )
+    odd_keys = st.sampled_from([*keys, "6", "03", " 3", "holes", "", "\\u0033", "\ud800", "x" * 99])
+    return whole | st.lists(st.tuples(odd_keys, values), max_size=5).map(written)
+
+
+groups = list(map(str, SIZES))
+knob_objects = objects(list(KNOBS), ratios) | objects(list(KNOBS), number_texts)
+answers = objects(groups, knob_objects) | objects(groups, knob_objects | number_texts)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=8,
+)
+mutations = st.tuples(
+    st.integers(0, len(GOOD)),
+    st.integers(0, 6),
+    st.text(alphabet='{}[]":,.0123456789eE-+ntNaI\\<>\n\ud800', max_size=6),
+).map(lambda change: GOOD[: change[0]] + change[2] + GOOD[change[0] + change[1] :])
+before = st.sampled_from(["", "{", '"', "[", "<think>", "x</think>", "```json\n", f"{GOOD} or "])
+after = st.sampled_from(["", "}", '"', "]", "\n```", "<think>", "</think>", f" not {GOOD[:-1]}"])
+texts = (
+    st.text(st.characters(), max_size=300)
+    | json_values.map(json.dumps)
+    | mutations
+    | st.tuples(before, answers, after).map("".join)
+)
+
+boundses = st.builds(
+    Bounds,
+    sizes=st.just(SIZES),
+    max_hole_ratio=st.sampled_from([0.0, 0.3, 0.5]),
+    max_wait_ratio=st.sampled_from([0.0, 0.5, 1.0]),
+    min_share=st.sampled_from([0.0, 0.1, 0.3]),
+    step=st.sampled_from([0.05, 0.1]),
+)
+guards = st.none() | st.builds(
+    Guard,
+    max_step=st.none() | st.sampled_from([0.0, 0.05, 0.1, 0.25, 1.0]),
+    floors=st.dictionaries(
+        st.sampled_from([*groups, "9"]), st.sampled_from([0.0, 0.07, 0.2, 0.5, 1.0])
+    ),
+)
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[Domain, LakeConfiguration]:
+    """Bounds, and a configuration on the grid within them."""
+    bounds = draw(boundses)
+    least = bounds.to_units(bounds.min_share)
+    spare = bounds.units - least * len(SIZES)
+    ends = sorted(draw(st.tuples(*[st.integers(0, spare)] * (len(SIZES) - 1))))
+    values = {
+        str(size): {
+            "data_ratio": bounds.from_units(least + high - low),
+            "hole_ratio": bounds.from_units(
+                draw(st.integers(0, bounds.to_units(bounds.max_hole_ratio)))
+            ),
+            "wait_ratio": bounds.from_units(
+                draw(st.integers(0, bounds.to_units(bounds.max_wait_ratio)))
+            ),
+        }
+        for size, low, high in zip(SIZES, [0, *ends], [*ends, spare], strict=True)
+    }
+    shipped = draw(st.booleans())
+    num_agents = draw(st.integers(2, 5))
+    domain = (
+        lake_domain(bounds, num_agents)
+        if shipped
+        else lake_domain(bounds, num_agents, acceptance=None)
+    )
+    return domain, bounds.make(values)
+
+
+@settings(max_examples=500, deadline=None)
+@given(text=texts, situation=situations(), guard=guards)
+def test_no_text_whatsoever_breaks_the_pipeline(text, situation, guard):
+    domain, current = situation
+    check(text, domain, current, guard)
+
+
+@settings(max_examples=200, deadline=None)
+@given(answer=objects(groups, objects(list(KNOBS), ratios)), situation=situations(), guard=guards)
+def test_no_numbers_between_zero_and_one_break_the_pipeline(answer, situation, guard):
+    domain, current = situation
+    check(answer, domain, current, guard)
+
+
+def test_the_smallest_change_to_a_number_is_told():
+    domain = lake_domain(Bounds(sizes=SIZES))
+    for old, new in (("0.10", "0.1000000000001"), ("0.00", "-1e-12"), ("1.00", "1.0000000000001")):
+        decision = check(GOOD.replace(f'_ratio":{old}', f'_ratio":{new}'), domain)
+        assert [repair.old for repair in decision.repairs] == [float(new)]
+        assert decision.reason != "used as written"
+
+
+LONG = {
+    "one letter": "x" * 50_000,
+    "blanks": " \n\t" * 16_667,
+    "surrogates": "\ud800" * 50_000,
+    "answers": (GOOD + "\n") * (50_000 // len(GOOD)),
+    "almost answers": (GOOD[:-1] + "\n") * (50_000 // len(GOOD)),
+    "keys": '"3":' * 12_500,
+    "digits": "9" * 50_000,
+    "thoughts": f"<think>{GOOD}</think>" * (50_000 // len(GOOD)),
+    "braces": "{}" * 25_000,
+    "escapes": "\\u007b\\" * 7_000,
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_fifty_thousand_characters_are_one_text_among_others(name):
+    domain, long = lake_domain(Bounds(sizes=SIZES)), LONG[name]
+    assert check(long, domain).kind == ("accepted" if name == "answers" else "rejected")
+    assert check(long + "\n" + GOOD, domain).kind == "accepted"
+    check(GOOD.replace("0.25", long), domain)
+    blanks = GOOD.replace(":", ":" + " " * 5_000)
+    assert check(blanks, domain).kind == "accepted"
+
+
+TOKENS = (
+    *('"3"', '"4"', '"6"', '"03"', '"data_ratio"', '"hole_ratio"', '"wait_ratio"', '"holes"'),
+    *("{", "}", "[", "]", ":", ",", '"', "\\", "\n", " ", "<think>", "</think>", "```", "%"),
+    *("NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1e308", "null", "true", '"0.5"'),
+    *("0", "0.00", "1", "0.5", "0.333", "-0.05", "2", "50", "1.05", "5e-324", "9" * 330),
+    *("\ud800", "\x00", "\u2028", "é", GOOD, GOOD[: len(GOOD) // 2], "{" * 50, "}" * 50),
+)
+TOKEN = re.compile(r'"[^"]*"|[-+.\w]+|\s+|.', re.DOTALL)
+
+
+def mutated_characters(rng: random.Random, text: str) -> str:
+    place, length = rng.randrange(len(text) + 1), rng.randrange(1, 8)
+    head, cut, tail = text[:place], text[place : place + length], text[place + length :]
+    kind = rng.randrange(5)
+    if kind == 0:
+        return head + tail
+    if kind == 1:
+        return head + cut + cut + tail
+    if kind == 2:
+        return head + "".join(rng.choices('{}[]":,.0123456789eE-+ \\<>', k=length)) + tail
+    if kind == 3:
+        return head + cut[::-1] + tail
+    return head + chr(rng.randrange(0x110000)) + cut + tail
+
+
+def mutated_tokens(rng: random.Random, text: str) -> str:
+    tokens = TOKEN.findall(text)
+    if not tokens:
+        return text
+    place, other = rng.randrange(len(tokens)), rng.randrange(len(tokens))
+    kind = rng.randrange(5)
+    if kind == 0:
+        del tokens[place]
+    elif kind == 1:
+        tokens[place] = rng.choice(TOKENS)
+    elif kind == 2:
+        tokens.insert(place, rng.choice(TOKENS))
+    elif kind == 3:
+        tokens[place], tokens[other] = tokens[other], tokens[place]
+    else:
+        tokens[place] = f"{rng.uniform(-0.2, 1.4):.3f}"
+    return "".join(tokens)
+
+
+def mutated_numbers(rng: random.Random, text: str) -> str:
+    tokens = TOKEN.findall(text)
+    numbers = [i for i, token in enumerate(tokens) if re.fullmatch(r"[\d.]+", token)]
+    if numbers:
+        tokens[rng.choice(numbers)] = f"{rng.uniform(-0.2, 1.4):.{rng.randrange(4)}f}"
+    return "".join(tokens)
+
+
+def random_configuration(rng: random.Random, bounds: Bounds) -> LakeConfiguration:
+    ends = sorted(rng.randrange(bounds.units + 1) for _ in SIZES[1:])
+    return LakeConfiguration(
+        sizes={
+            size: SizeKnobs(
+                data_ratio=bounds.from_units(high - low),
+                hole_ratio=bounds.from_units(rng.randrange(bounds.units // 2 + 1)),
+                wait_ratio=bounds.from_units(rng.randrange(bounds.units + 1)),
+            )
+            for size, low, high in zip(SIZES, [0, *ends], [*ends, bounds.units], strict=True)
+        }
+    )
+
+
+def test_ten_thousand_mutated_answers_break_nothing():
+    rng = random.Random(20)
+    bounds = Bounds(sizes=SIZES)
+    domains = [lake_domain(bounds), lake_domain(bounds, 3)]
+    guards = [None, Guard(max_step=0.1), Guard(max_step=0.05, floors={"4": 0.2, "5": 0.1})]
+    kinds: Counter[str] = Counter()
+    names: Counter[str] = Counter()
+    start = time.process_time()
+    for number in range(10_000):
+        current = random_configuration(rng, bounds)
+        text = answer_text(random_configuration(rng, bounds))
+        for _ in range(rng.randrange(1, 5)):
+            text = rng.choice((mutated_characters, mutated_tokens, mutated_numbers))(rng, text)
+        decision = check(text, domains[number % 2], current, guards[number % 3])
+        kinds[decision.kind] += 1
+        names.update({repair.name for repair in decision.repairs})
+    assert time.process_time() - start < 20.0
+    # The mutations reach every outcome and every repair, so that all of them were checked.
+    assert min(kinds[kind] for kind in ("accepted", "repaired", "rejected")) > 100, kinds
+    assert min(names[name] for name in ORDER) > 20, names

@@ -1,0 +1,82 @@
+"""The Design phase of a run, without weights: what is asked, and what is left alone."""
+
+import json
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from engineer import Engineer, GeneratorEngineer, answer_text
+from tests.training.test_provenance import write_run
+from training.config import EngineerChoice, OracleChoice, load
+from training.design import phase
+from training.design.engineers import check_key
+from training.errors import UserError
+from training.loop import run
+from training.run.directory import RunDirectory
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("key", [None, " "])
+@pytest.mark.parametrize("kind", ["endpoint", "shuffled:endpoint", "oracle"])
+def test_a_missing_key_is_told_before_anything_is_trained(
+    kind: str, key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choice = EngineerChoice(
+        kind=kind,
+        model="m",
+        base_url="http://localhost/v1",
+        api_key_env="LAKE_KEY",
+        oracle=OracleChoice(candidates=("fixed", "endpoint")),
+    )
+    monkeypatch.delenv("LAKE_KEY", raising=False)
+    if key is not None:
+        monkeypatch.setenv("LAKE_KEY", key)
+    config = load(ROOT / "configs/miniature.yaml")
+    with pytest.raises(UserError, match=r"engineer.api_key_env.*LAKE_KEY is not set, or empty"):
+        run(config.model_copy(update={"engineer": choice}), tmp_path / "run")
+    check_key(choice.model_copy(update={"api_key_env": None}))
+    monkeypatch.setenv("LAKE_KEY", "k")
+    check_key(choice)
+
+
+@pytest.mark.parametrize(("limit", "noted"), [(None, True), (40, False)])
+def test_no_notes_are_asked_for_once_the_budget_is_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int | None, noted: bool
+) -> None:
+    path = write_run(tmp_path / "run", {"blocks": ["summary"]})
+    folder = path / "stages/3"
+    (folder / "decision.json").unlink()
+    for left in ("summary.txt", "probes.jsonl"):
+        (folder / left).write_text("left by a design that was killed\n")
+    text = (path / "config.yaml").read_text()
+    spent = text.replace("    engineer_tokens: null", f"    engineer_tokens: {limit or 'null'}")
+    assert (spent == text) == (limit is None)
+    (path / "config.yaml").write_text(spent)
+    config = load(path / "config.yaml")
+
+    def engineer_for(*arguments: Any, **options: Any) -> Engineer:
+        def generate(prompt: str, schema: object, seed: int) -> str:
+            return answer_text(config.environment.initial) if schema else "More holes."
+
+        return GeneratorEngineer(generate, count_tokens=lambda text: len(text))
+
+    monkeypatch.setattr(phase, "engineer_for", engineer_for)
+    run: Any = SimpleNamespace(
+        config=config,
+        directory=RunDirectory(path),
+        policy=SimpleNamespace(count_tokens=len),
+        clock=lambda seconds, name: nullcontext(),
+        entropy=lambda *place: 0,
+        step=lambda *place: 0,
+    )
+    nothing: Any = None
+    phase.design(run, nothing, 3, nothing)
+    assert (folder / "summary.txt").exists() == noted
+    assert not (folder / "probes.jsonl").exists()
+    answer = len(answer_text(config.environment.initial))
+    found = json.loads((folder / "decision.json").read_text())["spent"]["engineer_tokens"]
+    assert found == answer + (len("More holes.") if noted else 0)
