@@ -16,6 +16,7 @@ from training.commands import (
     report,
     run,
     solve,
+    study,
     verify,
 )
 from training.errors import UserError
@@ -87,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in (
         run,
+        study,
         engineer,
         evaluate,
         report,

@@ -24,6 +24,7 @@ COMMANDS = (
     "bench",
     "engineer",
     "verify",
+    "study",
 )
 GRID = ["S F G", "s H F", "g F F"]
 BOARD = {"id": "b", "grid": GRID}

@@ -1,0 +1,47 @@
+"""Stands in for `jaxlake run` in tests of a study: a finished run is copied, nothing is trained.
+
+`python tests/training/stand_in_run.py TEMPLATE run BASE --run-dir DIR ...`. TEMPLATE is the
+directory of a study with finished runs; its file `stand_in.json` says what is to go wrong:
+{"fail": ["ENGINEER/SEED", ...], "end_study": "ENGINEER/SEED"}. Calls are noted in `calls.jsonl`.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+from training.commands import run
+
+
+def main(template: Path, arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser()
+    run.add_parser(parser.add_subparsers())
+    args = parser.parse_args(arguments)
+    warm_start = args.stop_after == 0
+    name = "warm_start" if warm_start else "/".join(args.run_dir.parts[-2:])
+    call = {"name": name, "set": args.set, "known": args.run_dir.exists()}
+    with (template / "calls.jsonl").open("a") as calls:
+        calls.write(json.dumps(call) + "\n")
+    args.run_dir.mkdir(parents=True, exist_ok=True)
+    print(f"this is {name}", flush=True)
+    orders = json.loads((template / "stand_in.json").read_text())
+    if name in orders["fail"]:
+        print("the lake is frozen over", file=sys.stderr)
+        return 7
+    if name == orders["end_study"]:
+        os.kill(os.getppid(), signal.SIGTERM)
+        signal.pause()  # until the study ends this process
+    if warm_start:
+        first = sorted((template / "runs").glob("*/*/stages/0"))[0]
+        shutil.copytree(first, args.run_dir / "stages/0", dirs_exist_ok=True)
+        (args.run_dir / "stages/0/policy").mkdir()
+    else:
+        shutil.copytree(template / "runs" / name, args.run_dir, dirs_exist_ok=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
