@@ -27,7 +27,7 @@ demo: $(STAMP)
 	@.venv/bin/jaxlake run configs/miniature.yaml --run-dir $(RUN_DIR)
 
 test: $(STAMP)
-	@.venv/bin/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+	@.venv/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	@.venv/bin/ruff check .

@@ -3,7 +3,15 @@
 import os
 from pathlib import Path
 
+import pytest
+
 # The same program is compiled once, however many processes and jitted functions ask for it.
 _CACHE = Path(__file__).resolve().parents[1] / ".pytest_cache" / "jax"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "1")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that start vLLM first: one worker alone would end with their minutes."""
+    long = {item.path for item in items if item.get_closest_marker("vllm")}
+    items.sort(key=lambda item: item.path not in long)

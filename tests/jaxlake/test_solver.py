@@ -18,7 +18,7 @@ import jaxlake
 from jaxlake import Status
 from tests import oracles
 
-BOARDS = int(os.environ.get("JAXLAKE_ORACLE_BOARDS", "3000"))
+BOARDS = int(os.environ.get("JAXLAKE_ORACLE_BOARDS", "2000"))
 SEED = int(os.environ.get("JAXLAKE_ORACLE_SEED", "0"))
 
 # Nearly all tests solve batches of this shape, so that few programs have to be compiled.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-POINTS = ("warm_start", "rollout", "update", "validation", "design", "seal")
+POINTS = ("warm_start", "rollout", "update", "validation", "design")
 
 
 def _die_at_call(number: int, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,8 +45,6 @@ def main(config: str, run_dir: str, point: str) -> None:
         "validation": (validate, "judge", 1),
         # the answer is reviewed, nothing is written
         "design": (phase.engineer, "design", 1),
-        # everything of the round is written but its link in the chain
-        "seal": (loop, "seal", 1),
         "none": (train, "sync", 10**9),
     }[point]
     with mock.patch.object(target, name, _die_at_call(call, getattr(target, name))):

@@ -1,5 +1,6 @@
 """The command line: what it prints, what it returns, and that it never shows a traceback."""
 
+import functools
 import io
 import json
 import re
@@ -48,7 +49,13 @@ def records(text):
 def process(*args, **options):
     command = [sys.executable, "-m", "training.cli", *args]
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell starts what runs in its background with interrupts ignored.
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        **options,
     )
 
 

@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 TINY = HERE / "tiny.yaml"
 
-# The set-up is nine starts of vLLM one after the other.
+# The set-up is eight starts of vLLM one after the other.
 pytestmark = pytest.mark.timeout(3000)
 
 

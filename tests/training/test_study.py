@@ -838,16 +838,16 @@ def test_what_is_no_study_file_is_named(
     assert str(path) in capsys.readouterr().err
 
 
-def test_the_shipped_study_compares_five_engineers_over_three_seeds() -> None:
+def test_the_shipped_study_compares_six_engineers_over_three_seeds() -> None:
     study = load_study(ROOT / "configs/study_miniature.yaml")
-    names = ["fixed", "random", "failure_proportional", "learnability", "checkpoint"]
+    names = ["fixed", "random", "failure_proportional", "learnability", "rule", "checkpoint"]
     assert [one.name for one in study.config.engineers] == names
-    assert [(arm.engineer, arm.seed) for arm in study.arms][:6] == [
+    assert [(arm.engineer, arm.seed) for arm in study.arms][:7] == [
         *((name, 1) for name in names),
         ("fixed", 2),
     ]
-    assert len(study.arms) == 15
-    kinds = [study.run_of(arm, Path("p")).engineer.kind for arm in study.arms[:5]]
+    assert len(study.arms) == 18
+    kinds = [study.run_of(arm, Path("p")).engineer.kind for arm in study.arms[:6]]
     assert kinds == names
 
 
