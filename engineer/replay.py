@@ -20,7 +20,7 @@ from engineer.learnability import learnability_model
 from engineer.pipeline import RepairName, review
 from engineer.space import Configuration, Frozen, Ratio
 
-WIDTH = 120
+WIDTH = 132
 """Characters in a line of `table`."""
 
 

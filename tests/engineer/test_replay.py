@@ -170,7 +170,7 @@ def test_the_table_is_aligned_and_no_wider_than_a_terminal(view):
     rows = replay(view, [RuleEngineer(), RuleEngineer("a name\nthat is long " + "x" * 99)], ONCE)
     long = rows[1].model_copy(update={"tokens": 123_456, "seconds": 1234.5})
     lines = table([rows[0], long]).split("\n")
-    assert max(map(len, lines)) <= 120
+    assert max(map(len, lines)) <= 132
     heading, first, second, *_ = lines
     assert len(heading) == len(first) == len(second)
     assert heading.split()[:3] == ["engineer", "kind", "schema"]
