@@ -130,7 +130,7 @@ NO_CONFIGURATIONS = {
     "": "must hold a mapping of keys, got NoneType",
     "sizes: \xff": "is not YAML: 'utf-8' codec",
     "[" * 3_000: "is not YAML: maximum recursion depth",
-    "sizes: 2001-99-99": "is not YAML: month must be in 1..12",
+    "sizes: !!timestamp 2001-99-99": "is not YAML: month must be in 1..12",
     "sizes: " + "9" * 5_000: "is not YAML: Exceeds the limit",
     "sizes: !!python/name:os.system": "is not YAML: could not determine a constructor",
     "&a [*a]": "must hold a mapping of keys, got list",

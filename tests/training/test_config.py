@@ -30,7 +30,7 @@ def test_a_shipped_configuration_reads_back_from_its_own_dump(path: Path, tmp_pa
         ("grpo.learning_rate=fast", ["grpo.learning_rate", "'fast'"]),
         ("grpo.completions=1", ["grpo.completions", "got 1", "greater than or equal to 2"]),
         ("stages.rounds=0", ["stages.rounds", "got 0"]),
-        ("seed=2001-99-99", ["--set", "not YAML"]),
+        ("seed=!!timestamp 2001-99-99", ["--set", "not YAML"]),
         ("colour=blue", ["colour", "unknown key", "validation"]),
         ("engineer.kind=prophet", ["engineer.kind", "'prophet'", "learnability", "oracle"]),
         ("engineer.kind=shuffled:oracle", ["engineer.kind", "'shuffled:oracle'", "shuffled:NAME"]),
