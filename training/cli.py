@@ -2,8 +2,11 @@
 
 import argparse
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from training.commands import (
     bench,
@@ -47,7 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     args = _parser().parse_args(argv)
     try:
-        status: int = args.run(args)
+        with _interrupts_come_through():
+            status: int = args.run(args)
         sys.stdout.flush()
     except UserError as error:
         print(f"jaxlake: error: {error}", file=sys.stderr)
@@ -73,6 +77,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         _abandon_output()
         return 2
     return status
+
+
+@contextmanager
+def _interrupts_come_through() -> Iterator[None]:
+    """Send an interrupt again that came where Python drops exceptions.
+
+    JAX runs a callback with each garbage collection; a Ctrl-C within it would only be printed.
+    """
+    before = sys.unraisablehook
+
+    def hook(unraisable: "sys.UnraisableHookArgs", /) -> None:
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            again = threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT))
+            again.daemon = True
+            again.start()
+        else:
+            before(unraisable)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def _abandon_output() -> None:

@@ -295,6 +295,32 @@ def test_an_interrupt_ends_it_quietly_with_status_130():
     assert all(line.startswith("jaxlake: <stdin>:") for line in told.splitlines())
 
 
+LOST = """
+import gc, sys
+from training import boards, cli
+
+def interrupted(phase, info):
+    gc.callbacks.remove(interrupted)
+    raise KeyboardInterrupt
+
+def wait(lines):
+    gc.callbacks.append(interrupted)
+    gc.collect()
+    yield from enumerate(lines)
+
+boards.solve_lines = wait
+sys.exit(cli.main(["solve", "-"]))
+"""
+
+
+def test_an_interrupt_that_falls_into_a_garbage_collection_ends_it_too():
+    """Python drops what a callback raises; without more, the command would wait on."""
+    command = [sys.executable, "-c", LOST]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.wait(timeout=60) == 130
+        assert running.stderr.read() == b""
+
+
 def test_progress_is_told_on_a_terminal_and_wiped_out_at_the_end(tmp_path, capsys, monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):

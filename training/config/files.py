@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from training.config.run import RunConfig
 from training.errors import UserError
+from training.yaml_text import parse_yaml
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
@@ -37,12 +38,11 @@ def read_yaml(path: Path) -> dict[Any, Any]:
       UserError: it can't be read, is not YAML, or holds something else.
     """
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = parse_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: can't be read: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        # Beside errors of its own, YAML's reader lets those of dates and of long numbers through.
-        raise UserError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+    except ValueError as error:
+        raise UserError(f"{path}: is not YAML: {error}") from error
     if not isinstance(tree, dict):
         raise UserError(f"{path}: must hold a mapping of keys, got {type(tree).__name__}")
     return tree
@@ -63,8 +63,8 @@ def _override(tree: dict[Any, Any], override: str) -> None:
     if not equals or not key:
         raise UserError(f"--set {override!r}: must be key.sub=value")
     try:
-        value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        value = parse_yaml(text)
+    except ValueError as error:
         raise UserError(f"--set {override!r}: the value is not YAML") from error
     path: list[Any] = [int(part) if part.isdigit() else part for part in key.split(".")]
     *parents, leaf = path

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
 from training.errors import UserError
+from training.yaml_text import parse_yaml
 
 Record = Mapping[str, Any]
 Configuration = Mapping[int, Mapping[str, float]]
@@ -190,8 +189,8 @@ def _config(text: str, reader: _Reader) -> Record:
     if not text:
         return {}
     try:
-        tree = yaml.safe_load(text)
-    except yaml.YAMLError:
+        tree = parse_yaml(text)
+    except ValueError:
         tree = None
     if not isinstance(tree, dict):
         reader.missing.append("config.yaml is not a YAML mapping.")

@@ -25,10 +25,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from training.config import RunConfig, dump
 from training.errors import UserError
+from training.yaml_text import parse_yaml
 
 
 def write_text(path: Path, text: str) -> None:
@@ -136,8 +135,8 @@ class RunDirectory:
             or holds files that are no run's.
         """
         if self.config_file.exists():
-            theirs = yaml.safe_load(self.config_file.read_text(encoding="utf-8"))
-            ours = yaml.safe_load(dump(config))
+            theirs = parse_yaml(self.config_file.read_text(encoding="utf-8"))
+            ours = parse_yaml(dump(config))
             if theirs != ours:
                 raise UserError(
                     f"{self.path}: holds a run of another configuration, which differs in "

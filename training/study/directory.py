@@ -27,6 +27,7 @@ from training.config import dump
 from training.errors import UserError
 from training.run.directory import JsonLog, write_text
 from training.study.config import Arm, Study
+from training.yaml_text import parse_yaml
 
 WARM_START = "warm_start"
 """What `processes.jsonl` calls the process of the warm start; runs are `ENGINEER/SEED`."""
@@ -112,7 +113,7 @@ class StudyDirectory:
         """
         if not self.claim_file.exists():
             raise UserError(f"{self.path}: holds no study, there is no study.yaml")
-        theirs = _flat(yaml.safe_load(self.claim_file.read_text(encoding="utf-8")))
+        theirs = _flat(parse_yaml(self.claim_file.read_text(encoding="utf-8")))
         ours = _flat(_claimed(study))
         differences = [
             f"{key} ({theirs.get(key)!r} there, {ours.get(key)!r} here)"
@@ -148,7 +149,7 @@ class StudyDirectory:
 def _claimed(study: Study) -> dict[str, Any]:
     return {
         "name": study.config.name,
-        "base": yaml.safe_load(dump(study.run)),
+        "base": parse_yaml(dump(study.run)),
         "engineers": {one.name: list(one.set) for one in study.config.engineers},
         "seeds": list(study.config.seeds),
     }
