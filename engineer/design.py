@@ -1,7 +1,7 @@
 """The Design phase: ask the engineer, review, ask again, else keep the last configuration."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
@@ -198,8 +198,3 @@ def _cost(proposal: Proposal) -> Spent:
 def writable(text: str) -> str:
     """Any text as one that files take: a lone surrogate (JSON can carry one) is escaped."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def spent_in(records: Sequence[DesignRecord]) -> Spent:
-    """What several design phases cost together."""
-    return sum((record.spent for record in records), Spent())

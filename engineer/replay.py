@@ -20,7 +20,7 @@ from engineer.learnability import learnability_model
 from engineer.pipeline import RepairName, review
 from engineer.space import Configuration, Frozen, Ratio
 
-WIDTH = 132
+WIDTH = 80
 """Characters in a line of `table`."""
 
 
@@ -131,54 +131,58 @@ def _schema_valid(view: View, record: DesignRecord) -> bool:
     return text is not None and review(text, view.current, anything).kind != "rejected"
 
 
-_HEADINGS = (
-    "engineer",
-    "kind",
-    "schema",
-    "repairs",
-    "edit",
-    "same",
-    "learn",
-    "gain",
-    "sal",
-    "gran",
-    "caus",
-    "corr",
-    "task",
-    "tokens",
-    "sec",
-)
+_WRITTEN = ("engineer", "kind", "json", "fixes", "edit", "same", "tokens", "sec")
+_SCORED = ("engineer", "learn", "gain", "sal", "gran", "caus", "corr", "task")
 _LEGEND = (
-    "edit: steps from the current configuration; same: share of its knobs kept; learn: expected"
-    " p(1-p); gain: over",
-    "the current one's; sal, gran, caus, corr, task: salience, granularity, causality,"
-    " self-correction, task modelling",
+    "json: the first answer held every number; fixes: repairs; edit: steps from the",
+    "current configuration; same: share of its knobs kept; learn: expected p(1-p);",
+    "gain: over the current one's; sal, gran, caus, corr, task: salience,",
+    "granularity, causality, self-correction, task modelling",
 )
 
 
 def table(rows: Sequence[Scored]) -> str:
-    """Proposals as aligned plain text, at most `WIDTH` wide: long names are cut, `-` says None."""
-    cells = [_HEADINGS, *map(_cells, rows)]
+    """Proposals as aligned plain text: what was written, then how it scores; `-` says None.
+
+    No line is longer than `WIDTH`; long names are cut.
+    """
+    written = _aligned([_WRITTEN, *map(_written, rows)])
+    scored = _aligned([_SCORED, *map(_scored, rows)])
+    return "\n".join([*written, "", *scored, "", *_LEGEND])
+
+
+def _aligned(cells: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     room = WIDTH - sum(widths[1:]) - 2 * (len(widths) - 1)
     widths[0] = min(widths[0], max(room, len("engineer")))
-    lines = []
-    for name, kind, *numbers in cells:
-        parts = [_cut(name, widths[0]).ljust(widths[0]), kind.ljust(widths[1])]
-        parts += [text.rjust(width) for text, width in zip(numbers, widths[2:], strict=True)]
-        lines.append("  ".join(parts))
-    return "\n".join([*lines, *_LEGEND])
+    return [
+        "  ".join(
+            [
+                _cut(name, widths[0]).ljust(widths[0]),
+                *(text.rjust(width) for text, width in zip(others, widths[1:], strict=True)),
+            ]
+        )
+        for name, *others in cells
+    ]
 
 
-def _cells(row: Scored) -> tuple[str, ...]:
-    scores = row.behaviours
+def _written(row: Scored) -> tuple[str, ...]:
     return (
-        " ".join(row.engineer.split()),
+        _name(row),
         row.kind,
         "yes" if row.schema_valid else "no",
         str(sum(row.repairs.values())),
         f"{row.edit_distance:g}",
         f"{row.preserved:.2f}",
+        str(row.tokens),
+        f"{row.seconds:.1f}" if row.seconds < 100 else f"{row.seconds:.0f}",
+    )
+
+
+def _scored(row: Scored) -> tuple[str, ...]:
+    scores = row.behaviours
+    return (
+        _name(row),
         f"{row.expected_learnability.proposal:.3f}",
         f"{row.expected_learnability.gain:+.3f}",
         _shown(scores.salience),
@@ -186,9 +190,11 @@ def _cells(row: Scored) -> tuple[str, ...]:
         _shown(scores.causality),
         _shown(scores.self_correction),
         _shown(scores.task_modelling),
-        str(row.tokens),
-        f"{row.seconds:.1f}",
     )
+
+
+def _name(row: Scored) -> str:
+    return " ".join(row.engineer.split())
 
 
 def _shown(value: float | None) -> str:

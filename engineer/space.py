@@ -8,6 +8,7 @@ stay short and every reviewed configuration is written without loss in at most t
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self
 
@@ -28,15 +29,15 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Configuration(Frozen):
+class Configuration(Frozen, ABC):
     """One stage's environment: knobs by group, with shares that sum to 1."""
 
+    @abstractmethod
     def values(self) -> Values:
         """The knobs as plain numbers, groups in their order."""
-        raise NotImplementedError
 
 
-class KnobSpace(Frozen):
+class KnobSpace(Frozen, ABC):
     """What may be asked for. Every configuration that passes review lies within.
 
     An environment derives its own and says which groups and knobs there are.
@@ -51,17 +52,17 @@ class KnobSpace(Frozen):
     """The names of a group's knobs, its share first."""
 
     @property
+    @abstractmethod
     def groups(self) -> tuple[str, ...]:
         """The groups as they are written in answers, in the environment's order."""
-        raise NotImplementedError
 
+    @abstractmethod
     def maximum(self, knob: str) -> float:
         """The largest value of a knob other than the share; the least is 0."""
-        raise NotImplementedError
 
+    @abstractmethod
     def make(self, values: Values) -> Configuration:
         """The environment's own configuration of such knobs."""
-        raise NotImplementedError
 
     @model_validator(mode="after")
     def _on_the_grid(self) -> Self:

@@ -18,7 +18,6 @@ from engineer import (
     design,
 )
 from engineer.context import ContextTooLongError
-from engineer.design import spent_in
 from engineer.engineers import EngineerError, GeneratorEngineer, Proposal, RuleEngineer, Task
 from engineer.lake import Bounds, lake_domain
 from engineer.space import answer_schema, answer_text
@@ -219,16 +218,6 @@ def test_unknown_tokens_count_as_none(view):
     assert len(record.attempts) == 2
     assert record.spent.engineer_tokens == 0
     assert record.attempts[0].tokens is None
-
-
-def test_what_several_phases_cost_is_added_up(view):
-    records = [
-        design(Spender(Proposal("no", 0.0, tokens=n, probe_rollouts=1)), view, SETTINGS)
-        for n in (5, 7)
-    ]
-    total = spent_in(records)
-    assert (total.engineer_tokens, total.probe_rollouts) == (36, 6)
-    assert total.seconds == pytest.approx(sum(record.spent.seconds for record in records))
 
 
 def test_a_task_says_in_values_what_its_prompt_says_in_words(view):

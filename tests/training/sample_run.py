@@ -27,6 +27,7 @@ from training.design.phase import write_record
 from training.instances import InstanceSet
 from training.judge import Verdict, judge
 from training.language.prompts import target
+from training.language.tokenizer import train_tokenizer
 from training.phases import validate
 from training.phases.boards import draw_boards, write_boards
 from training.phases.context import entropy_for
@@ -97,6 +98,13 @@ DESIGNS = (
 
 NOTES = ("More holes next.", f"Size 5 again.\n{HOSTILE[:-1]}", "")
 """What it writes down for the next round where there is a Summary block; nothing in the last."""
+
+
+def write_run(path: Path, choice: dict[str, Any], skill: tuple[float, ...] = SKILL) -> Path:
+    """A sample run with this `engineer` section, whose policies have a tokenizer."""
+    config = RunConfig.model_validate(CONFIG | {"engineer": choice})
+    tokenizer = train_tokenizer([writable(text) for answers in DESIGNS for text in answers], 300)
+    return write_sample_run(path, config, skill=skill, tokenizer=tokenizer)
 
 
 def write_sample_run(

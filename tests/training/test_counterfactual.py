@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engineer import BLOCKS, EndpointEngineer, Engineer, GeneratorEngineer, answer_text
-from tests.training.test_provenance import write_run
+from tests.training.sample_run import write_run
 from training.cli import main
 from training.config import load
 from training.design import counterfactual

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engineer import Engineer, GeneratorEngineer, answer_text
-from tests.training.test_provenance import write_run
+from tests.training.sample_run import write_run
 from training.config import EngineerChoice, OracleChoice, load
 from training.design import phase
 from training.design.engineers import check_key

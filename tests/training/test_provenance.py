@@ -18,13 +18,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engineer import BLOCKS, build_context
-from engineer.design import writable
-from tests.training.sample_run import CONFIG, DESIGNS, SKILL, write_sample_run
+from tests.training.sample_run import write_run
 from training.cli import main
-from training.config import RunConfig, load
+from training.config import load
 from training.design.shown import context_shown
 from training.errors import UserError
-from training.language.tokenizer import train_tokenizer
 from training.phases import validate
 from training.phases.boards import draw_boards
 from training.provenance import Check, seal, verify
@@ -66,12 +64,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "max_context_tokens": MAX_CONTEXT_TOKENS,
     }
     return write_run(path, choice)
-
-
-def write_run(path: Path, choice: dict[str, Any], skill: tuple[float, ...] = SKILL) -> Path:
-    config = RunConfig.model_validate(CONFIG | {"engineer": choice})
-    tokenizer = train_tokenizer([writable(text) for answers in DESIGNS for text in answers], 300)
-    return write_sample_run(path, config, skill=skill, tokenizer=tokenizer)
 
 
 @pytest.fixture
