@@ -5,10 +5,11 @@ brings, `evidence.py` what a stage showed; `context/` makes the prompt of it, `e
 `pipeline.py` reviews, `gate.py` keeps what works, `design.py` puts these together.
 """
 
+from engineer.attempt import Attempt, Candidate
 from engineer.behaviours import Behaviours, behaviours
 from engineer.context import BLOCKS, CUTS, BlockName, Context, Style, View, build_context
-from engineer.design import Attempt, DesignRecord, DesignSettings, design
-from engineer.domain import Domain, InfeasibleError, Term
+from engineer.design import DesignRecord, DesignSettings, design
+from engineer.domain import Domain, InfeasibleError, Slices, Term
 from engineer.engineers import (
     SCRIPTED,
     Control,
@@ -61,6 +62,7 @@ __all__ = [
     "BlockName",
     "Bounds",
     "Budget",
+    "Candidate",
     "Change",
     "Comparison",
     "Configuration",
@@ -93,6 +95,7 @@ __all__ = [
     "Setup",
     "ShuffledEngineer",
     "SizeKnobs",
+    "Slices",
     "Spent",
     "StageEvidence",
     "StageHistory",

@@ -7,12 +7,13 @@ from typing import Literal
 
 from pydantic import Field, SerializeAsAny
 
+from engineer.attempt import Attempt, answered, failed, writable
 from engineer.context.budget import CountTokens, characters_over_three
 from engineer.context.build import BLOCKS, BlockName, Context, Style, build_context
-from engineer.context.view import View
+from engineer.context.view import EVERYTHING, Detail, View
 from engineer.engineers.base import Control, Engineer, EngineerError, Proposal, Task
 from engineer.ledger import Budget, Spent
-from engineer.pipeline import Change, Decision, Guard, Repair, review
+from engineer.pipeline import Change, Guard, Repair, review
 from engineer.space import Configuration, Frozen, answer_schema
 
 Seed = Callable[[int], int]
@@ -30,23 +31,9 @@ class DesignSettings(Frozen):
         ge=1,
         description="the prompt is cut to fit; None: any length",
     )
+    detail: Detail = Field(default=EVERYTHING, description="how much the blocks show at most")
     guard: Guard = Guard()
     budget: Budget = Budget()
-
-
-class Attempt(Frozen):
-    """One question and what came back, as they were."""
-
-    context: str = Field(description="the prompt that was answered, byte for byte")
-    cut: tuple[str, ...] = Field(default=(), description="what was left out to fit the prompt")
-    text: str | None = Field(description="the raw answer; None if there was none")
-    kind: Literal["accepted", "repaired", "rejected", "failed"] = Field(
-        description="failed: the engineer gave no answer"
-    )
-    repairs: tuple[Repair, ...]
-    reason: str
-    seconds: float
-    tokens: int | None
 
 
 class DesignRecord(Frozen):
@@ -69,6 +56,24 @@ class DesignRecord(Frozen):
     def context(self) -> str:
         """The first prompt; retries add the reason of the refusal to it."""
         return self.attempts[0].context if self.attempts else ""
+
+
+def context_for(
+    view: View, settings: DesignSettings, count_tokens: CountTokens = characters_over_three
+) -> Context:
+    """The prompt that an engineer is asked with.
+
+    Raises:
+        ContextTooLongError: see `build_context`.
+    """
+    return build_context(
+        view,
+        blocks=settings.blocks,
+        style=settings.style,
+        max_tokens=settings.max_context_tokens,
+        detail=settings.detail,
+        count_tokens=count_tokens,
+    )
 
 
 def design(
@@ -100,14 +105,9 @@ def design(
     schema = answer_schema(view.domain.space)
 
     def context_of(what: View) -> Context:
-        return build_context(
-            what,
-            blocks=settings.blocks,
-            style=settings.style,
-            max_tokens=settings.max_context_tokens,
-            count_tokens=count_tokens,
-        )
+        return context_for(what, settings, count_tokens)
 
+    first_seed = seed(0)
     attempts: list[Attempt] = []
     spent = Spent()
     problem = ""
@@ -118,8 +118,10 @@ def design(
             context=context_of(view),
             view=view,
             schema=schema,
-            seed=seed(number),
+            seed=seed(number) if number else first_seed,
             attempt=number,
+            first_seed=first_seed,
+            budget=settings.budget.left(spent),
             rebuild=context_of,
         )
         seen = engineer.shown(task).context if isinstance(engineer, Control) else task.context
@@ -127,11 +129,27 @@ def design(
         try:
             proposal = engineer.propose(task)
         except EngineerError as error:
-            attempts.append(_failed(seen, error, time.perf_counter() - asked))
-            spent = spent + error.spent.model_copy(update={"seconds": attempts[-1].seconds})
+            seconds = time.perf_counter() - asked
+            tokens = error.spent.engineer_tokens or None
+            attempts.append(
+                failed(
+                    seen, str(error), seconds=seconds, tokens=tokens, candidates=error.candidates
+                )
+            )
+            spent = spent + error.spent.model_copy(update={"seconds": seconds})
             continue
-        decision = review(writable(proposal.text), view.current, view.domain, settings.guard)
-        attempts.append(_answered(seen, proposal, decision))
+        text = writable(proposal.text)
+        decision = review(text, view.current, view.domain, settings.guard)
+        attempts.append(
+            answered(
+                seen,
+                text,
+                decision,
+                seconds=proposal.seconds,
+                tokens=proposal.tokens,
+                candidates=proposal.candidates,
+            )
+        )
         spent = spent + _cost(proposal)
         if decision.kind != "rejected" and decision.configuration is not None:
             return DesignRecord(
@@ -160,32 +178,6 @@ def design(
     )
 
 
-def _failed(seen: Context, problem: EngineerError, seconds: float) -> Attempt:
-    return Attempt(
-        context=seen.text,
-        cut=seen.cut,
-        text=None,
-        kind="failed",
-        repairs=(),
-        reason=writable(str(problem)),
-        seconds=seconds,
-        tokens=problem.spent.engineer_tokens or None,
-    )
-
-
-def _answered(seen: Context, proposal: Proposal, decision: Decision) -> Attempt:
-    return Attempt(
-        context=seen.text,
-        cut=seen.cut,
-        text=writable(proposal.text),
-        kind=decision.kind,
-        repairs=decision.repairs,
-        reason=writable(decision.reason),
-        seconds=proposal.seconds,
-        tokens=proposal.tokens,
-    )
-
-
 def _cost(proposal: Proposal) -> Spent:
     return Spent(
         engineer_tokens=proposal.tokens or 0,
@@ -193,8 +185,3 @@ def _cost(proposal: Proposal) -> Spent:
         probe_rollouts=proposal.probe_rollouts,
         seconds=proposal.seconds,
     )
-
-
-def writable(text: str) -> str:
-    """Any text as one that files take: a lone surrogate (JSON can carry one) is escaped."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -18,7 +18,10 @@ class GateSettings(Frozen):
         "configuration, or the last weights as well",
     )
     z: float = Field(
-        default=1.96, gt=0.0, description="noise: a fall counts beyond so many standard errors"
+        default=1.96,
+        gt=0.0,
+        description="noise: a fall counts if chance makes one as large less often than a standard"
+        " normal number falls below -z",
     )
     protect_from: Ratio = Field(
         default=1.0, description="valid rate from which on a group is protected; 1: none is"
@@ -49,14 +52,21 @@ class Comparison(Frozen):
         return (self.gained - self.lost) / self.count
 
     @property
-    def standard_error(self) -> float:
-        """Of the difference of paired proportions (McNemar)."""
-        changed, net = self.gained + self.lost, self.gained - self.lost
-        return math.sqrt(max(changed - net**2 / self.count, 0.0)) / self.count
+    def p_value(self) -> float:
+        """How often at least so many of the instances that changed are lost, if as many are gained.
+
+        McNemar's test in its exact form, one-sided: a binomial tail at one half.
+        """
+        changed = self.gained + self.lost
+        tail = term = math.comb(changed, self.lost)
+        for lost in range(self.lost + 1, changed + 1):
+            term = term * (changed - lost + 1) // lost
+            tail += term
+        return tail / 2**changed
 
     def fell(self, z: float) -> bool:
-        """Whether the rate fell by more than its noise."""
-        return self.difference < 0.0 and -self.difference > z * self.standard_error
+        """Whether the rate fell by more than its noise, as `GateSettings.z` has it."""
+        return self.p_value < 0.5 * math.erfc(z / math.sqrt(2.0))
 
 
 def notice(
@@ -78,7 +88,11 @@ def notice(
         f"The valid rate fell by {-100 * comparison.difference:.1f} points, more than its noise:"
         f" {comparison.lost} instances were lost, {comparison.gained} gained of {comparison.count}."
     )
-    weights = " The weights of the stage before were restored." if restored == "checkpoint" else ""
+    weights = (
+        " The weights that the stage began with were restored; the failures shown are theirs."
+        if restored == "checkpoint"
+        else ""
+    )
     if tried == current:
         return f"{lost}{weights} No other configuration was in force before."
     return (

@@ -123,8 +123,8 @@ def learnability_model(view: View) -> LearnabilityModel:
     For each knob, where `Domain.slices` says where it shows:
 
     1. A straight line through the levels' valid rates, weighted by their counts. Its slope shrinks
-       to that of all groups together, and that one to a loss of `DROP` over the knob's range, each
-       by `RIDGE`.
+       to that of all groups together, and that one to a loss of `DROP` over the knob's range (a
+       mixture's: from its least level to its largest), each by `RIDGE`.
     2. At each level, (valid + `PSEUDO_COUNT` * line) / (count + `PSEUDO_COUNT`): levels with many
        answers are believed, those with none lie on the line.
     3. Between two levels, for a mixture as many instances of both as the value says, else the rate
@@ -143,8 +143,8 @@ def learnability_model(view: View) -> LearnabilityModel:
     current = knobs_or_zero(view.current, space)
     curves: dict[str, dict[str, _Curve]] = {group: {} for group in space.groups}
     for knob in space.difficulty_knobs:
-        span = space.maximum(knob) or 1.0
         slices = domain.slices.get(knob)
+        span = _span(slices, space.maximum(knob))
         answers = {group: _answers(tally, slices) for group, tally in tallies.items()}
         ridge = RIDGE * span**2
         pooled = _slope(list(answers.values()), -DROP / span, ridge)
@@ -155,6 +155,13 @@ def learnability_model(view: View) -> LearnabilityModel:
                 else _line(span, pooled, current[group][knob])
             )
     return LearnabilityModel(domain, rates, curves)
+
+
+def _span(slices: Slices | None, maximum: float) -> float:
+    """How far a knob can move: for a mixture from none to all instances of the other level."""
+    if slices is not None and slices.mixture:
+        return max(slices.levels.values()) - min(slices.levels.values()) or 1.0
+    return maximum or 1.0
 
 
 def _rates(tallies: Mapping[str, GroupEvidence | None]) -> dict[str, float]:

@@ -6,8 +6,8 @@ import re
 # Would be read as headings, chat-template tokens, code fences or thinking marks by whoever reads
 # the context.
 _STRUCTURAL = {ord(c): f"\\u{ord(c):04x}" for c in "#<>`"}
-# `[INST]` and its like; other brackets stay readable.
-_BRACKETED = re.compile(r"\[(?=/?[A-Z_]+\])")
+# `[INST]`, `[gMASK]` and their like; other brackets stay readable.
+_BRACKETED = re.compile(r"\[(?=/?[A-Za-z_]\w*\])")
 
 
 def quote(text: str, limit: int = 160) -> str:

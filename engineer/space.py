@@ -127,6 +127,14 @@ class KnobSpace(Frozen, ABC):
                     return f"{group}.{knob} must lie in {low:g}..{high:g}, got {knobs[knob]:g}"
         return None
 
+    def off_grid(self, configuration: Configuration) -> str | None:
+        """Name the first ratio that is not on the grid, or None. Review would round it."""
+        for group, knobs in configuration.values().items():
+            for knob, value in knobs.items():
+                if abs(value - self.from_units(self.to_units(value))) > 1e-9:
+                    return f"{group}.{knob} must be a multiple of {self.step:g}, got {value:g}"
+        return None
+
 
 def apportion(weights: Sequence[float], units: int, minimum: int | Sequence[int] = 0) -> list[int]:
     """Split whole `units` in proportion to weights, each part at least its `minimum`.

@@ -77,15 +77,15 @@ def _rounds(config: RunConfig, directory: RunDirectory, last: int) -> None:
     while stage <= last:
         configuration = configuration_for(config, directory, stage)
         write_configuration(directory, stage, configuration)
-        if done == 0 and (origin := train.start_of(run, state, stage)) is not state:
-            state = origin
-            sampler.sync(policy.tensors(state.params))
         boards = train.boards_for(run, stage, configuration)
         state = train.train(run, state, sampler, stage, boards, configuration, done=done)
         validate.validate(run, sampler, stage)
         gate(config, directory, stage)
-        design(run, sampler, stage, Prober(run, sampler, state, stage))
         policy.export(state.params, directory.stage(stage) / "policy")
+        if (origin := train.start_of(run, state, stage + 1)) is not state:
+            state = origin
+            sampler.sync(policy.tensors(state.params))
+        design(run, sampler, stage, Prober(run, sampler, state, stage))
         seal(config, directory, validation, stage, boards)
         stage, done = stage + 1, 0
     sampler.close()

@@ -19,9 +19,8 @@ from engineer.context import (
     training_details,
 )
 from engineer.context.budget import CountTokens, characters_over_three, cuts
-from engineer.context.view import Block, Detail, View
+from engineer.context.view import EVERYTHING, Block, Detail, Style, View
 
-Style = Literal["compact", "full"]
 BlockName = Literal[
     "failure_breakdown",
     "environment_statistics",
@@ -68,6 +67,7 @@ class Context:
     text: str
     cut: tuple[str, ...]  # of `engineer.context.budget.CUTS`, as far as they were made
     tokens: int
+    detail: Detail = EVERYTHING  # how much the blocks show
 
 
 def build_context(
@@ -76,6 +76,7 @@ def build_context(
     blocks: Sequence[BlockName] = BLOCKS,
     style: Style = "full",
     max_tokens: int | None = None,
+    detail: Detail = EVERYTHING,
     count_tokens: CountTokens = characters_over_three,
 ) -> Context:
     """The prompt for the next configuration, a pure function of its arguments.
@@ -86,6 +87,7 @@ def build_context(
             question always stand at the end.
         style: `full` or `compact`.
         max_tokens: parts are cut in the order of `CUTS` until the prompt fits; None: any length.
+        detail: how much the blocks show before anything is cut.
         count_tokens: of the model that will read it.
 
     Raises:
@@ -97,10 +99,10 @@ def build_context(
         raise ValueError(f"blocks: got {unknown}, allowed are {list(BLOCKS)}")
     if style not in STYLES:
         raise ValueError(f"style: got {style!r}, allowed are {list(STYLES)}")
-    text = _render(view, Detail(), blocks, style)
+    text = _render(view, detail, blocks, style)
     tokens = count_tokens(text)
     made: dict[str, None] = {}
-    smaller = cuts(view, Detail())
+    smaller = cuts(view, detail)
     while max_tokens is not None and tokens > max_tokens:
         step = next(smaller, None)
         if step is None:
@@ -108,12 +110,12 @@ def build_context(
                 f"max_tokens: got {max_tokens}, but the totals, the configuration and the question"
                 f" alone need {tokens}"
             )
-        name, detail = step
+        name, detail = step  # of a cut that changes nothing, too: what follows builds on it
         shorter = _render(view, detail, blocks, style)
         if shorter != text:
             made[name] = None
             text, tokens = shorter, count_tokens(shorter)
-    return Context(text, tuple(made), tokens)
+    return Context(text, tuple(made), tokens, detail)
 
 
 def _render(view: View, detail: Detail, blocks: Sequence[BlockName], style: Style) -> str:

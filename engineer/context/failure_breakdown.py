@@ -15,8 +15,8 @@ def _full(view: View, detail: Detail) -> str:
     domain, evidence = view.domain, view.evidence
     lines = [
         "## Failure breakdown",
-        f"Answers to the fixed validation set after stage {evidence.stage}, by {_label(domain)}"
-        " (in brackets: 95% intervals):",
+        f"Answers of the weights in force after stage {evidence.stage} to the fixed validation set,"
+        f" by {_label(domain)} (in brackets: 95% intervals):",
     ]
     for group, tally in evidence.validation.items():
         lines += _group_lines(domain, group, tally, detail)

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from engineer.domain import Domain
 from engineer.evidence import StageEvidence, StageHistory
 from engineer.space import Configuration, percent
+
+Style = Literal["compact", "full"]
+"""In sentences, or in whole per cents and few words."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,7 @@ class View:
         history: the stages before it, oldest first.
         notice: what the loop has to say, such as a rollback; empty if nothing.
         refusal: why the previous answer to this question was refused, on a second attempt.
+        trained: what the stage that just ended was trained on; None: what is in force.
     """
 
     domain: Domain
@@ -28,6 +32,7 @@ class View:
     history: Sequence[StageHistory] = ()
     notice: str = ""
     refusal: str = ""
+    trained: Configuration | None = None
 
 
 class Detail(NamedTuple):
@@ -42,6 +47,10 @@ class Detail(NamedTuple):
     training: bool = True
     guideline: bool = True
     refusal: bool = True
+
+
+EVERYTHING = Detail()
+"""As much as the blocks ever show."""
 
 
 class Block(NamedTuple):

@@ -12,7 +12,7 @@ from engineer.engineers.computed import ComputedEngineer
 from engineer.engineers.constant import CopyPreviousEngineer, FixedEngineer
 from engineer.engineers.controls import ShuffledEngineer
 from engineer.engineers.endpoint import EndpointEngineer
-from engineer.engineers.generator import GeneratorEngineer
+from engineer.engineers.generator import Generate, Generated, GeneratorEngineer
 from engineer.engineers.oracle import OracleEngineer, Probe, ProbeResult
 from engineer.engineers.randomised import FixedRandomEngineer, RandomEngineer
 from engineer.engineers.rule import RuleEngineer
@@ -31,6 +31,8 @@ __all__ = [
     "FailureProportionalEngineer",
     "FixedEngineer",
     "FixedRandomEngineer",
+    "Generate",
+    "Generated",
     "GeneratorEngineer",
     "HardOnlyEngineer",
     "LearnabilityEngineer",

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from engineer.attempt import Candidate
 from engineer.context.build import Context
 from engineer.context.view import View
-from engineer.ledger import Spent
+from engineer.ledger import Budget, Spent
 
 
 class EngineerError(RuntimeError):
@@ -15,11 +16,15 @@ class EngineerError(RuntimeError):
     Args:
         message: why.
         spent: what it cost all the same, but for the time.
+        candidates: what those said who were asked for it, if others were.
     """
 
-    def __init__(self, message: str, spent: Spent | None = None) -> None:
+    def __init__(
+        self, message: str, spent: Spent | None = None, candidates: tuple[Candidate, ...] = ()
+    ) -> None:
         super().__init__(message)
         self.spent = spent or Spent()
+        self.candidates = candidates
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,8 @@ class Task:
         schema: JSON schema of the answer, for decoders that can be constrained.
         seed: decides everything random about the answer; differs by run, stage and attempt.
         attempt: 0 for the first, so that a generator can sample anew on a retry.
+        first_seed: the seed of the first attempt, for what stays the same on a retry.
+        budget: what may still be spent, which no answer may exceed.
         rebuild: makes the prompt of another view in the same style, for engineers that change what
             another one gets to see.
     """
@@ -41,6 +48,8 @@ class Task:
     schema: dict[str, Any]
     seed: int = 0
     attempt: int = 0
+    first_seed: int = 0
+    budget: Budget = field(default_factory=Budget)
     rebuild: Callable[[View], Context] | None = field(default=None, repr=False)
 
 
@@ -53,6 +62,7 @@ class Proposal:
     tokens: int | None = 0  # tokens generated, None where unknown
     probe_rollouts: int = 0  # answers drawn to try configurations out
     probe_instances: int = 0  # training instances used to try configurations out
+    candidates: tuple[Candidate, ...] = ()  # where others were asked: what each of them said
 
 
 class Engineer(Protocol):
@@ -89,8 +99,8 @@ class Control(Protocol):
 class Writer(Protocol):
     """An engineer that can also write prose, for the Summary block."""
 
-    def write(self, prompt: str, seed: int) -> Proposal:
-        """Answer a prompt freely.
+    def write(self, prompt: str, seed: int, max_tokens: int | None = None) -> Proposal:
+        """Answer a prompt freely, in at most `max_tokens`; None: as many as it ever writes.
 
         Raises:
             EngineerError: if no answer could be had.

@@ -22,10 +22,11 @@ class ShuffledEngineer:
     """Another engineer, asked with the evidence permuted across groups.
 
     Each group is shown what another one did: its tallies and slices, environment statistics,
-    learnability, failed cases and rates in the history, all by one random cycle through all groups
-    that the task's seed (>= 0) decides. With one group nothing changes. Configurations, totals over
-    groups, times of failures and notes stay. An engineer that does as well like this does not use
-    the evidence by group.
+    learnability and rates in the history, all by one random cycle through all groups that the seed
+    (>= 0) of the task's first attempt decides. Failed cases are left out, since an instance shows
+    its group. With one group nothing else changes. Configurations, totals over groups, times of
+    failures and notes stay. An engineer that does as well like this does not use the evidence by
+    group.
 
     It writes no notes: those of the engineer inside would be about the evidence as it was.
     """
@@ -58,7 +59,7 @@ class ShuffledEngineer:
     def _permuted(self, task: Task) -> Task:
         if task.rebuild is None:
             raise ValueError("task.rebuild: got None, a shuffled engineer needs a function")
-        view = shuffle(task.view, task.seed)
+        view = shuffle(task.view, task.first_seed)
         return replace(task, view=view, context=task.rebuild(view))
 
 
@@ -72,7 +73,6 @@ def shuffle(view: View, seed: int) -> View:
                 evidence.validation,
                 evidence.environment,
                 training.learnability if training else (),
-                (case.group for case in evidence.failed_cases),
                 *(past.valid_before for past in view.history),
                 *(past.valid_after for past in view.history),
                 *(past.failures_before for past in view.history),
@@ -101,10 +101,7 @@ def _shuffled_evidence(
             and training.model_copy(
                 update={"learnability": _renamed(training.learnability, shown_as, groups)}
             ),
-            "failed_cases": tuple(
-                case.model_copy(update={"group": shown_as[case.group]})
-                for case in evidence.failed_cases
-            ),
+            "failed_cases": (),
         }
     )
 

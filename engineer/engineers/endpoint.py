@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import httpx
 from pydantic import SecretStr
 
 from engineer.engineers.base import EngineerError, Proposal, Task
+from engineer.ledger import Spent
 from engineer.quoting import quote
 
 T = TypeVar("T")
@@ -54,7 +56,8 @@ class EndpointEngineer:
     whatever the server says, answers and errors alike. No redirect is followed. 429, 5xx, timeouts
     and broken connections are retried with doubling waits (or the server's Retry-After, at most
     `longest_wait`); anything else fails at once. A call never takes longer than
-    `(retries + 1) * (timeout + longest_wait)`, whatever the server does.
+    `(retries + 1) * (timeout + longest_wait)`, whatever the server does. Where it doesn't say how
+    many tokens it generated, as many count as it was allowed.
 
     Raises:
         ValueError: if the rate limit is not positive, or needs waits beyond `longest_wait`, or
@@ -104,16 +107,18 @@ class EndpointEngineer:
             EngineerError: if the key is not set, the server can't be reached or refuses after all
                 retries, or its answer is no chat completion.
         """
-        return self._ask(self._payload(task.context.text, task.schema))
+        most = _least(self.max_tokens, task.budget.engineer_tokens)
+        return self._ask(self._payload(task.context.text, task.schema, most))
 
-    def write(self, prompt: str, seed: int) -> Proposal:
+    def write(self, prompt: str, seed: int, max_tokens: int | None = None) -> Proposal:
         """Ask for free text.
 
         Raises:
             EngineerError: as `propose`.
         """
         del seed  # few servers keep their promise about it
-        return self._ask(self._payload(prompt, None))
+        most = _least(self.note_tokens or self.max_tokens, max_tokens)
+        return self._ask(self._payload(prompt, None, most))
 
     def _ask(self, payload: dict[str, Any]) -> Proposal:
         start = time.perf_counter()
@@ -126,13 +131,18 @@ class EndpointEngineer:
             except _TransientError as failure:
                 problem, wait = str(failure), self._wait(request, failure.retry_after)
                 continue
+            except _UnreadableError as error:
+                raise self._error(str(error), key, Spent(engineer_tokens=error.tokens)) from None
             except (httpx.HTTPError, ValueError) as error:
                 raise self._error(str(error), key) from None
-            return Proposal(text, time.perf_counter() - start, tokens)
+            seconds = time.perf_counter() - start
+            return Proposal(text, seconds, payload["max_tokens"] if tokens is None else tokens)
         raise self._error(f"gave up after {self.retries + 1} requests: {problem}", key)
 
-    def _error(self, problem: str, key: SecretStr | None) -> EngineerError:
-        return EngineerError(_without(f"{self._where()}: {problem}", key))
+    def _error(
+        self, problem: str, key: SecretStr | None, spent: Spent | None = None
+    ) -> EngineerError:
+        return EngineerError(_without(f"{self._where()}: {problem}", key), spent)
 
     def _key(self) -> SecretStr | None:
         if self.api_key_env is None:
@@ -146,11 +156,11 @@ class EndpointEngineer:
             )
         return SecretStr(key)
 
-    def _payload(self, prompt: str, schema: dict[str, Any] | None) -> dict[str, Any]:
+    def _payload(self, prompt: str, schema: dict[str, Any] | None, most: int) -> dict[str, Any]:
         payload: dict[str, Any] = {
             "model": self.model,
             "messages": [{"role": "user", "content": prompt}],
-            "max_tokens": self.max_tokens if schema or not self.note_tokens else self.note_tokens,
+            "max_tokens": most,
             "temperature": self.temperature,
         }
         if self.structured and schema is not None:
@@ -235,6 +245,10 @@ class EndpointEngineer:
         return f"model {self.model} at {host}"
 
 
+_SECRET = re.compile(
+    r"key|token|secret|passw|auth|credential|signature|^(code|sig)$", re.IGNORECASE
+)
+"""Names of parameters that hold what nobody else may read."""
 _NO_URL = "base_url is no http or https URL"
 
 
@@ -242,10 +256,16 @@ def check_url(base_url: str) -> None:
     """See to it that an address can be asked, and holds nothing secret.
 
     Raises:
-        ValueError: it is no http or https URL, or holds a user or a password; they are not said.
+        ValueError: it is no http or https URL, holds a user or a password, or a query with
+            something that is called like a key; they are not said.
     """
-    if _completions(base_url).userinfo:
+    url = _completions(base_url)
+    if url.userinfo:
         raise ValueError("base_url holds a user or a password; keys come from the environment")
+    if secret := [name for name in url.params if _SECRET.search(name)]:
+        raise ValueError(
+            f"base_url holds {secret[0]!r} in its query; keys come from the environment"
+        )
 
 
 def check_variable(name: str) -> None:
@@ -282,6 +302,18 @@ class _TransientError(Exception):
         self.retry_after = retry_after
 
 
+class _UnreadableError(ValueError):
+    """A response without an answer, though a model generated so many tokens for it."""
+
+    def __init__(self, message: str, tokens: int) -> None:
+        super().__init__(message)
+        self.tokens = tokens
+
+
+def _least(most: int, left: int | None) -> int:
+    return most if left is None else min(most, left)
+
+
 def _within(seconds: float, work: Callable[[], T]) -> T:
     """What the work returns or raises, or a TimeoutError when time is up.
 
@@ -310,12 +342,18 @@ def _read_completion(body: bytes, key: SecretStr | None) -> tuple[str, int | Non
         text = answer["choices"][0]["message"]["content"]
     except (KeyError, IndexError, TypeError):
         text = None
+    tokens = _tokens(answer)
     if not isinstance(text, str):
-        raise ValueError(f"the response is no chat completion with text: {_excerpt(body, key)}")
-    usage = answer.get("usage")
+        problem = f"the response is no chat completion with text: {_excerpt(body, key)}"
+        raise _UnreadableError(problem, tokens or 0)
+    return _without(text, key), tokens
+
+
+def _tokens(answer: Any) -> int | None:
+    """How many tokens a server says it generated; None where it doesn't, or can't have."""
+    usage = answer.get("usage") if isinstance(answer, dict) else None
     tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    known = type(tokens) is int and 0 <= tokens <= _MOST_TOKENS
-    return _without(text, key), tokens if known else None
+    return tokens if type(tokens) is int and 0 <= tokens <= _MOST_TOKENS else None
 
 
 def _excerpt(body: bytes, key: SecretStr | None) -> str:
@@ -336,7 +374,7 @@ def _without(text: str, key: SecretStr | None) -> str:
         return text
     plain = key.get_secret_value()
     for spelling in {plain, json.dumps(plain)[1:-1], repr(plain)[1:-1]}:
-        text = text.replace(spelling, "[key]")
+        text = text.replace(spelling, "(the key)")
     return text
 
 

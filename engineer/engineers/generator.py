@@ -3,12 +3,20 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from engineer.engineers.base import Proposal, Task
 
-Generate = Callable[[str, dict[str, Any] | None, int], str]
-"""(prompt, JSON schema or None, seed) to the text that a model generates."""
+
+class Generated(NamedTuple):
+    """What a model generated."""
+
+    text: str
+    tokens: int  # generated, those that end the text included
+
+
+Generate = Callable[[str, dict[str, Any] | None, int, int | None], Generated]
+"""(prompt, JSON schema or None, seed, most tokens or None) to what a model generates."""
 
 
 @dataclass(frozen=True)
@@ -21,18 +29,19 @@ class GeneratorEngineer:
 
     generate: Generate
     name: str = "checkpoint"
-    count_tokens: Callable[[str], int] | None = None
 
     def propose(self, task: Task) -> Proposal:
         """Generate an answer that follows the schema."""
-        return self._timed(task.context.text, task.schema, task.seed)
+        most = task.budget.engineer_tokens
+        return self._timed(task.context.text, task.schema, task.seed, most)
 
-    def write(self, prompt: str, seed: int) -> Proposal:
+    def write(self, prompt: str, seed: int, max_tokens: int | None = None) -> Proposal:
         """Generate freely."""
-        return self._timed(prompt, None, seed)
+        return self._timed(prompt, None, seed, max_tokens)
 
-    def _timed(self, prompt: str, schema: dict[str, Any] | None, seed: int) -> Proposal:
+    def _timed(
+        self, prompt: str, schema: dict[str, Any] | None, seed: int, most: int | None
+    ) -> Proposal:
         start = time.perf_counter()
-        text = self.generate(prompt, schema, seed)
-        seconds = time.perf_counter() - start
-        return Proposal(text, seconds, self.count_tokens(text) if self.count_tokens else None)
+        generated = self.generate(prompt, schema, seed, most)
+        return Proposal(generated.text, time.perf_counter() - start, generated.tokens)

@@ -1,12 +1,14 @@
 """A bounded oracle: try what others propose, answer with what worked best."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
-from engineer.engineers.base import Engineer, EngineerError, Proposal, Task
+from engineer.attempt import Attempt, Candidate, answered, failed, writable
+from engineer.engineers.base import Control, Engineer, EngineerError, Proposal, Task
 from engineer.evidence import Count, Finite
 from engineer.ledger import Spent
 from engineer.pipeline import Guard, review
@@ -25,6 +27,15 @@ Probe = Callable[[Configuration], ProbeResult]
 """Tries a configuration out from the present weights, and leaves those as they are."""
 
 
+class _Asked(NamedTuple):
+    """A candidate's answer, reviewed; `configuration` is None where it is of no use."""
+
+    engineer: str
+    attempt: Attempt
+    configuration: Configuration | None
+    spent: Spent
+
+
 @dataclass(frozen=True)
 class OracleEngineer:
     """Asks its candidates in turn, probes what they propose and answers with the best.
@@ -38,12 +49,15 @@ class OracleEngineer:
         candidates: who is asked, in this order.
         probe: see `Probe`. What it raises is passed on.
         max_probes: the bound, at least 1.
+        probe_rollouts: the most answers that one probe draws, so that a budget of them is held:
+            configurations for which there is no room are not tried out.
         guard: how far a stage may go, as in the review that follows.
     """
 
     candidates: tuple[Engineer, ...]
     probe: Probe
     max_probes: int = 4
+    probe_rollouts: int = 0
     guard: Guard | None = None
     name: str = "oracle"
 
@@ -57,46 +71,100 @@ class OracleEngineer:
         """Branch, probe, choose.
 
         Tokens are those of all candidates as far as they are known; what candidates spent on probes
-        of their own counts too.
+        of their own counts too. What each candidate was shown and said, and how it scored, is in
+        the proposal's, or the error's, `candidates`.
 
         Raises:
             EngineerError: if no candidate has a usable answer.
         """
         start = time.perf_counter()
-        found: list[Configuration] = []
-        answers: list[Proposal] = []
-        lost = Spent()  # on candidates that failed
-        problems: list[str] = []
-        for place, candidate in enumerate(self.candidates):
-            if len(found) == self.max_probes:
-                break
-            try:
-                answers.append(candidate.propose(replace(task, seed=_seed(task.seed, place))))
-            except EngineerError as error:
-                problems.append(f"{candidate.name}: {error}")
-                lost = lost + error.spent
-                continue
-            decision = review(answers[-1].text, task.view.current, task.view.domain, self.guard)
-            if decision.configuration is None:
-                problems.append(f"{candidate.name}: {decision.reason}")
-            elif decision.configuration not in found:
-                found.append(decision.configuration)
+        asked = [*self._asked(task)]
+        found = {_key(one.configuration): one.configuration for one in asked if one.configuration}
+        spent = sum((one.spent for one in asked), Spent())
         if not found:
+            problems = "; ".join(f"{one.engineer}: {one.attempt.reason}" for one in asked)
             raise EngineerError(
-                f"{self.name}: no candidate was usable: {'; '.join(problems)}",
-                sum((_cost(answer) for answer in answers), lost),
+                f"{self.name}: no candidate was usable: {problems}", spent, _records(asked, {})
             )
-        results = [self.probe(configuration) for configuration in found] if found[1:] else []
-        best = max(range(len(results)), key=lambda i: (results[i].score, -i), default=0)
-        spent = sum((_cost(answer) for answer in answers), lost)
-        known = spent.engineer_tokens > 0 or any(answer.tokens == 0 for answer in answers)
+        results: dict[str, ProbeResult] = {}
+        for key, configuration in found.items() if len(found) > 1 else ():
+            left = task.budget.left(spent).probe_rollouts
+            if left is not None and left < self.probe_rollouts:
+                break
+            results[key] = result = self.probe(configuration)
+            spent = spent + Spent(probe_instances=result.instances, probe_rollouts=result.rollouts)
+        best = max(results, key=lambda key: results[key].score, default=next(iter(found)))
+        known = spent.engineer_tokens > 0 or any(one.attempt.tokens == 0 for one in asked)
         return Proposal(
             answer_text(found[best]),
             time.perf_counter() - start,
             spent.engineer_tokens if known else None,
-            probe_rollouts=spent.probe_rollouts + sum(result.rollouts for result in results),
-            probe_instances=spent.probe_instances + sum(result.instances for result in results),
+            probe_rollouts=spent.probe_rollouts,
+            probe_instances=spent.probe_instances,
+            candidates=_records(asked, results),
         )
+
+    def _asked(self, task: Task) -> Iterator[_Asked]:
+        """The candidates' answers, until there are as many configurations as may be probed."""
+        found: set[str] = set()
+        spent = Spent()
+        for place, candidate in enumerate(self.candidates):
+            if len(found) == self.max_probes or task.budget.exhausted(spent):
+                return
+            one = self._ask(
+                candidate,
+                replace(
+                    task,
+                    seed=_seed(task.seed, place),
+                    first_seed=_seed(task.first_seed, place),
+                    budget=task.budget.left(spent),
+                ),
+            )
+            spent = spent + one.spent
+            found |= {_key(one.configuration)} if one.configuration else set()
+            yield one
+
+    def _ask(self, candidate: Engineer, task: Task) -> _Asked:
+        seen = candidate.shown(task).context if isinstance(candidate, Control) else task.context
+        start = time.perf_counter()
+        try:
+            proposal = candidate.propose(task)
+        except EngineerError as error:
+            attempt = failed(
+                seen,
+                str(error),
+                seconds=time.perf_counter() - start,
+                tokens=error.spent.engineer_tokens or None,
+                candidates=error.candidates,
+            )
+            return _Asked(candidate.name, attempt, None, error.spent)
+        text = writable(proposal.text)
+        decision = review(text, task.view.current, task.view.domain, self.guard)
+        attempt = answered(
+            seen,
+            text,
+            decision,
+            seconds=proposal.seconds,
+            tokens=proposal.tokens,
+            candidates=proposal.candidates,
+        )
+        return _Asked(candidate.name, attempt, decision.configuration, _cost(proposal))
+
+
+def _records(asked: Sequence[_Asked], results: Mapping[str, ProbeResult]) -> tuple[Candidate, ...]:
+    scores = {key: result.score for key, result in results.items()}
+    return tuple(
+        Candidate(
+            **dict(one.attempt),
+            engineer=one.engineer,
+            score=scores.get(_key(one.configuration)) if one.configuration else None,
+        )
+        for one in asked
+    )
+
+
+def _key(configuration: Configuration) -> str:
+    return configuration.model_dump_json()
 
 
 def _cost(answer: Proposal) -> Spent:

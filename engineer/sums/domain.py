@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from engineer.domain import Domain, Term
+from engineer.domain import Domain, Slices, Term
 from engineer.sums.configuration import SumsBounds
 from engineer.sums.feasibility import NearestPossible
 from engineer.sums.instance import Sum
@@ -62,5 +62,9 @@ def sums_domain(
         statistics=STATISTICS,
         instance="sum",
         group_format="{0}-digit sums",
+        causes={"carry_missed": "carry_ratio"},
+        slices={
+            "third_ratio": Slices("operands", {"2 operands": 0.0, "3 operands": 1.0}, mixture=True)
+        },
         nearest=NearestPossible(bounds, instances, frozenset(held_out)),
     )

@@ -175,7 +175,9 @@ def test_a_quote_is_one_line_of_json_that_keeps_what_it_shows(text, limit):
         assert f"[{len(text) - limit} characters cut]" in shown
 
 
-@pytest.mark.parametrize("token", ["[INST]", "[/INST]", "[TOOL_CALLS]", "<|im_end|>", "</s>"])
+@pytest.mark.parametrize(
+    "token", ["[INST]", "[/INST]", "[TOOL_CALLS]", "[gMASK]", "[control_8]", "<|im_end|>", "</s>"]
+)
 def test_no_chat_token_survives_a_quote(token):
     text = f"\\{token} [[1, 2], ['RIGHT']] {token}"
     quoted = quote(text)

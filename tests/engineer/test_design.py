@@ -18,7 +18,14 @@ from engineer import (
     design,
 )
 from engineer.context import ContextTooLongError
-from engineer.engineers import EngineerError, GeneratorEngineer, Proposal, RuleEngineer, Task
+from engineer.engineers import (
+    EngineerError,
+    Generated,
+    GeneratorEngineer,
+    Proposal,
+    RuleEngineer,
+    Task,
+)
 from engineer.lake import Bounds, lake_domain
 from engineer.space import answer_schema, answer_text
 
@@ -32,16 +39,18 @@ class Script:
         self.answers = answers
         self.asked: list[tuple[str, dict[str, Any] | None, int]] = []
 
-    def __call__(self, context: str, schema: dict[str, Any] | None, seed: int) -> str:
+    def __call__(
+        self, context: str, schema: dict[str, Any] | None, seed: int, most: int | None
+    ) -> Generated:
         self.asked.append((context, schema, seed))
         answer = self.answers[len(self.asked) - 1]
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return Generated(answer, len(answer))
 
 
 def run(script: Script, view: View, **options: Any) -> DesignRecord:
-    engineer = GeneratorEngineer(script, name="script", count_tokens=len)
+    engineer = GeneratorEngineer(script, name="script")
     return design(engineer, view, SETTINGS.model_copy(update=options))
 
 
@@ -210,6 +219,30 @@ def test_an_answer_within_the_budget_is_used_though_it_spends_the_rest(view):
     record = design(engineer, view, DesignSettings(budget=Budget(engineer_tokens=1)))
     assert record.kind == "accepted"
     assert record.spent.engineer_tokens == 1_000
+
+
+def test_each_attempt_may_spend_what_is_left(view):
+    engineer = Spender(Proposal("no", seconds=1.0, tokens=10, probe_rollouts=4))
+    budget = Budget(engineer_tokens=25, probe_rollouts=100)
+    design(engineer, view, DesignSettings(attempts=6, budget=budget))
+    assert [one.budget.engineer_tokens for one in engineer.tasks] == [25, 15, 5]
+    assert [one.budget.probe_rollouts for one in engineer.tasks] == [100, 96, 92]
+    assert engineer.tasks[0].budget.seconds is None
+
+
+@pytest.mark.parametrize("wants", [(1, 1, 1), (30, 30, 30), (5, 25, 1), (9, 30, 4)])
+@pytest.mark.parametrize("limit", [0, 1, 9, 10, 31, 60, 90])
+def test_a_generator_that_heeds_its_limit_never_overspends(view, limit, wants):
+    def generate(prompt: str, schema: object, seed: int, most: int | None) -> Generated:
+        assert most is not None
+        return Generated("no", min(wants[seed], most))
+
+    record = design(
+        GeneratorEngineer(generate),
+        view,
+        SETTINGS.model_copy(update={"budget": Budget(engineer_tokens=limit)}),
+    )
+    assert record.spent.engineer_tokens == min(limit, sum(wants))
 
 
 def test_unknown_tokens_count_as_none(view):

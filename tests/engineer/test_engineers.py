@@ -7,6 +7,7 @@ import time
 import traceback
 import tracemalloc
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,12 +19,14 @@ from engineer.context import Context
 from engineer.engineers import (
     EndpointEngineer,
     EngineerError,
+    Generated,
     GeneratorEngineer,
     Proposal,
     RuleEngineer,
     Task,
     Writer,
 )
+from engineer.ledger import Budget
 from engineer.rule import next_configuration
 from engineer.space import answer_schema, answer_text
 
@@ -134,7 +137,7 @@ def test_free_text_is_asked_for_without_a_schema(serve):
 
 def test_without_a_key_none_is_sent_and_without_structure_no_schema(serve, ask):
     server = serve(completion("{}"))
-    assert ask(server, structured=False).tokens is None
+    assert ask(server, structured=False).text == "{}"
     [(headers, payload)] = server.requests
     assert "Authorization" not in headers
     assert "response_format" not in payload
@@ -396,14 +399,14 @@ def test_the_key_is_not_in_an_error_that_spells_it_in_other_ways(serve, ask, mon
     with pytest.raises(EngineerError) as caught:
         ask(serve(reply), api_key_env="LAKE_KEY")
     assert KEY[3:] not in str(caught.value)
-    assert "[key]" in str(caught.value)
+    assert "(the key)" in str(caught.value)
 
 
 def test_the_key_is_cut_out_of_an_answer_that_spells_it_in_escapes(serve, ask, monkeypatch):
     monkeypatch.setenv("LAKE_KEY", KEY)
     status, headers, body = completion(f"I know {KEY}.")
     server = serve((status, headers, body.replace(b"sk-", rb"\u0073k-")))
-    assert ask(server, api_key_env="LAKE_KEY").text == "I know [key]."
+    assert ask(server, api_key_env="LAKE_KEY").text == "I know (the key)."
 
 
 @pytest.mark.parametrize("key", ["token", "e"])
@@ -476,9 +479,29 @@ def test_a_busy_server_is_asked_again_also_if_its_excuse_is_compressed(serve, as
     assert ask(serve(busy, completion("fine"))).text == "fine"
 
 
-@pytest.mark.parametrize("tokens", [10**4000, -1, 1.5, True, "many", None])
-def test_tokens_that_cannot_be_are_not_known(serve, ask, tokens):
-    assert ask(serve(completion("fine", usage={"completion_tokens": tokens}))).tokens is None
+@pytest.mark.parametrize(
+    "tokens", [10**4000, -1, 1.5, True, "many", None], ids=lambda tokens: repr(tokens)[:6]
+)
+def test_where_the_tokens_cannot_be_known_all_that_were_allowed_count(serve, ask, tokens):
+    server = serve(completion("fine", usage={"completion_tokens": tokens}))
+    assert ask(server, max_tokens=300).tokens == 300
+
+
+def test_an_endpoint_is_allowed_what_is_left_of_the_budget(serve, task):
+    server = serve(completion("{}"), completion("{}"), completion("{}"))
+    engineer = EndpointEngineer(server.url, "m", max_tokens=300, note_tokens=40)
+    engineer.propose(replace(task, budget=Budget(engineer_tokens=9)))
+    engineer.propose(replace(task, budget=Budget(engineer_tokens=9000)))
+    engineer.write("sum up", seed=0, max_tokens=8)
+    assert [payload["max_tokens"] for _, payload in server.requests] == [9, 300, 8]
+
+
+def test_tokens_of_an_answer_without_text_are_counted(serve, ask):
+    """As of a model that spent all it was allowed on thinking."""
+    body = {"choices": [{"message": {"content": None}}], "usage": {"completion_tokens": 4096}}
+    with pytest.raises(EngineerError, match="no chat completion with text") as caught:
+        ask(serve((200, {}, json.dumps(body).encode())))
+    assert caught.value.spent.engineer_tokens == 4096
 
 
 def test_a_proxy_that_cannot_be_used_fails_the_attempt(ask, monkeypatch):
@@ -508,24 +531,32 @@ def test_notes_may_have_a_limit_of_their_own(serve, task):
     assert [payload["max_tokens"] for _, payload in server.requests] == [300, 40]
 
 
-def test_a_generator_gets_the_context_the_schema_and_the_seed(task):
-    def generate(prompt: str, schema: dict[str, Any] | None, seed: int) -> str:
-        return f"{prompt} {schema['type'] if schema else 'free'} {seed}"
+def test_a_generator_gets_the_context_the_schema_the_seed_and_what_is_left(task):
+    def generate(
+        prompt: str, schema: dict[str, Any] | None, seed: int, most: int | None
+    ) -> Generated:
+        return Generated(f"{prompt} {schema['type'] if schema else 'free'} {seed} {most}", 4)
 
-    engineer = GeneratorEngineer(generate, count_tokens=lambda text: len(text.split()))
+    engineer = GeneratorEngineer(generate)
     proposal = engineer.propose(task)
-    assert (proposal.text, proposal.tokens) == ("the context object 11", 4)
-    assert engineer.write("notes", seed=5).text == "notes free 5"
-    assert GeneratorEngineer(generate).propose(task).tokens is None
+    assert (proposal.text, proposal.tokens) == ("the context object 11 None", 4)
+    bounded = replace(task, budget=Budget(engineer_tokens=9))
+    assert engineer.propose(bounded).text == "the context object 11 9"
+    assert engineer.write("notes", seed=5).text == "notes free 5 None"
+    assert engineer.write("notes", seed=5, max_tokens=3).text == "notes free 5 3"
+
+
+def nothing(prompt: str, schema: object, seed: int, most: int | None) -> Generated:
+    return Generated("", 0)
 
 
 @pytest.mark.parametrize("name", ["checkpoint", "stale", "base", "some/model"])
 def test_generators_differ_by_name(name):
-    assert GeneratorEngineer(lambda prompt, schema, seed: "", name=name).name == name
+    assert GeneratorEngineer(nothing, name=name).name == name
 
 
 def test_what_a_generator_raises_is_passed_on(task):
-    def broken(prompt: str, schema: dict[str, Any] | None, seed: int) -> str:
+    def broken(prompt: str, schema: object, seed: int, most: int | None) -> Generated:
         raise EngineerError("out of memory")
 
     with pytest.raises(EngineerError, match="out of memory"):
@@ -539,7 +570,7 @@ def test_the_rule_answers_from_the_view(task, view):
 
 
 def test_models_write_notes_and_the_rule_does_not():
-    generator = GeneratorEngineer(lambda prompt, schema, seed: "")
+    generator = GeneratorEngineer(nothing)
     endpoint = EndpointEngineer("http://127.0.0.1:1/v1", "m")
     assert isinstance(generator, Writer)
     assert isinstance(endpoint, Writer)

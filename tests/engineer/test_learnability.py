@@ -18,7 +18,7 @@ from engineer import (
     lake_evidence,
 )
 from engineer.domain import Slices
-from engineer.learnability import LearnabilityModel, learnability_model
+from engineer.learnability import DROP, LearnabilityModel, learnability_model
 from jaxlake import Failure, Statistics
 from tests.engineer import words
 from tests.engineer.random_views import views_and_proposals
@@ -93,6 +93,14 @@ def test_rates_that_are_linear_in_the_knobs_are_recovered(start, holes, waits):
     model = model_of({"3": sliced(p, even(range(5), 1000))})
     for h, w in itertools.product(GRID, np.linspace(0.0, 1.0, 11)):
         assert model.rate("3", knobs(h, w)) == pytest.approx(p(h, w), abs=0.01)
+
+
+def test_what_a_mixture_is_assumed_to_cost_does_not_hang_on_its_bound():
+    straight = {"3": sliced(lambda h, w: 0.8, {(tenth, 0): 100 for tenth in range(5)})}
+    # Only boards without a wait: what waits cost comes from the prior, 0.5 from none to all.
+    for most in (0.1, 0.5, 1.0):
+        model = model_of(straight, bounds=Bounds(sizes=(3, 4), max_wait_ratio=most))
+        assert model.rate("3", knobs(0.2, 0.1)) == pytest.approx(0.8 - 0.1 * DROP, abs=0.01)
 
 
 def test_levels_that_the_validation_lacks_lie_on_the_line_of_the_others():

@@ -18,6 +18,7 @@ from engineer import (
     design,
     lake_domain,
 )
+from engineer.engineers import Generated
 from engineer.replay import Scored, edit_distance, preserved, replay, score, table
 from tests.engineer.random_views import views_and_proposals
 
@@ -139,22 +140,22 @@ def test_data_moved_to_learnable_groups_is_a_gain(view):
 def test_all_engineers_are_asked_the_same(view):
     asked: list[tuple[str, int]] = []
 
-    def generate(prompt: str, schema: object, seed: int) -> str:
+    def generate(prompt: str, schema: object, seed: int, most: int | None) -> Generated:
         asked.append((prompt, seed))
-        return answer_text(view.current)
+        return Generated(answer_text(view.current), 77)
 
     settings = DesignSettings(style="compact", attempts=2)
     engineers = [
         GeneratorEngineer(generate, "first"),
         RuleEngineer(),
-        GeneratorEngineer(generate, "second", count_tokens=len),
+        GeneratorEngineer(generate, "second"),
     ]
     rows = replay(view, engineers, settings, seed=lambda attempt: 40 + attempt)
     assert [row.engineer for row in rows] == ["first", "rule", "second"]
     assert len(asked) == 2
     assert asked[0] == asked[1]
     assert asked[0][1] == 40
-    assert (rows[0].tokens, rows[2].tokens) == (0, len(answer_text(view.current)))
+    assert (rows[0].tokens, rows[1].tokens, rows[2].tokens) == (77, 0, 77)
     assert rows[0].configuration == rows[2].configuration == view.current
     assert rows[1].edit_distance > 0
 

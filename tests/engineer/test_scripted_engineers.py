@@ -44,6 +44,7 @@ from engineer.evidence import (
     TrainingEvidence,
 )
 from engineer.lake import Bounds, LakeConfiguration, lake_domain
+from engineer.ledger import Budget
 from engineer.pipeline import Guard, review
 from engineer.space import Configuration, KnobSpace, answer_schema, answer_text, apportion
 from tests.engineer import words
@@ -123,7 +124,7 @@ def task_of(view: View, seed: int = 0) -> Task:
     """With a prompt that says nothing: scripted engineers don't read it."""
     prompt = Context("the prompt", cut=(), tokens=2)
     schema = answer_schema(view.domain.space)
-    return Task(prompt, view, schema, seed, rebuild=lambda other: prompt)
+    return Task(prompt, view, schema, seed, first_seed=seed, rebuild=lambda other: prompt)
 
 
 def proposed(engineer: Engineer, view: View, seed: int = 0) -> Configuration:
@@ -619,7 +620,7 @@ class Spy:
         self.seen.append(task)
         return Proposal(answer_text(task.view.current), 0.0, tokens=3)
 
-    def write(self, prompt: str, seed: int) -> Proposal:
+    def write(self, prompt: str, seed: int, max_tokens: int | None = None) -> Proposal:
         return Proposal("notes", 0.0)
 
 
@@ -653,8 +654,7 @@ def test_no_group_keeps_its_own_evidence_and_none_is_lost(data, sizes, seed):
     assert (shown.evidence.training is None) == (evidence.training is None)
     if shown.evidence.training and evidence.training:
         checked(shown.evidence.training.learnability, evidence.training.learnability)
-    cases = zip(shown.evidence.failed_cases, evidence.failed_cases, strict=True)
-    assert all(came_from[now.group] == then.group for now, then in cases)
+    assert shown.evidence.failed_cases == ()  # a case shows its group
     for now, then in zip(shown.history, view.history, strict=True):
         checked(now.valid_before, then.valid_before)
         checked(now.valid_after, then.valid_after)
@@ -670,6 +670,13 @@ def test_the_prompt_is_made_of_the_permuted_evidence(view):
     assert task.context == build_context(task.view)
     assert "41 of 50 valid" in task.context.text
     assert "3x3: 41 of 50 valid" not in task.context.text
+
+
+def test_a_retry_is_shown_the_same_permutation(view):
+    first = task_of(view, seed=1)
+    again = replace(first, seed=2, attempt=1)
+    spy = ShuffledEngineer(Spy())
+    assert spy.shown(first).view == spy.shown(again).view
 
 
 def test_every_group_can_be_shown_as_every_other_one(view):
@@ -780,6 +787,43 @@ def test_the_tokens_of_all_candidates_are_summed_as_far_as_they_are_known():
     three = (Says(text, 5), Says(text, None), Says(text, 6))
     assert OracleEngineer(three, probe).propose(task).tokens == 11
     assert OracleEngineer((Says(text, None),), probe).propose(task).tokens is None
+
+
+def test_what_each_candidate_saw_and_said_is_kept(view):
+    raw = f"thinking aloud {answer_text(at_holes(0.2))}"
+    shuffled = ShuffledEngineer(Says("neither", name="b"))
+    engineer = OracleEngineer(
+        (Says(raw, 5, name="a"), shuffled, Says(None, name="c"), *fixed(0.1)),
+        Probing({0.1: 0.3, 0.2: 0.4}),
+    )
+    task = replace(task_of(view, seed=1), rebuild=build_context)
+    first, second, third, last = engineer.propose(task).candidates
+    assert (first.engineer, first.text, first.kind, first.tokens) == ("a", raw, "accepted", 5)
+    assert (first.score, second.score, third.score, last.score) == (0.4, None, None, 0.3)
+    assert first.context == third.context == task.context.text
+    assert second.engineer == "shuffled:b"
+    assert "50 valid" in second.context
+    assert second.context != build_context(view).text
+    assert (second.kind, third.kind) == ("rejected", "failed")
+    assert (third.text, third.reason) == (None, "no answer")
+
+
+@pytest.mark.parametrize(("rollouts", "probed"), [(39, 0), (40, 1), (119, 2), (120, 3), (None, 3)])
+def test_the_oracle_keeps_within_its_budget_of_rollouts(rollouts, probed):
+    probe = Probing({0.1: 0.1, 0.2: 0.2, 0.3: 0.3})
+    engineer = OracleEngineer(fixed(0.1, 0.2, 0.3), probe, probe_rollouts=40)
+    task = replace(task_of(view_of({"3": 50})), budget=Budget(probe_rollouts=rollouts))
+    proposal = engineer.propose(task)
+    assert probe.seen == [0.1, 0.2, 0.3][:probed]
+    assert proposal.text == answer_text(at_holes(max(probe.seen, default=0.1)))
+
+
+def test_candidates_share_the_oracles_budget_of_tokens():
+    spy = Spy()  # three tokens an answer
+    engineer = OracleEngineer((spy, spy, spy, spy), Probing({}))
+    view = view_of({"3": 50}, current=at_holes(0.1))
+    engineer.propose(replace(task_of(view), budget=Budget(engineer_tokens=7)))
+    assert [task.budget.engineer_tokens for task in spy.seen] == [7, 4, 1]
 
 
 def test_where_no_candidate_is_usable_the_oracle_says_why():

@@ -19,6 +19,7 @@ from engineer.domain import InfeasibleError
 from engineer.engineers import RuleEngineer
 from engineer.engineers.catalogue import SCRIPTED, Setup, scripted
 from engineer.evidence import StageEvidence
+from engineer.learnability import learnability_model
 from engineer.pipeline import Guard, review
 from engineer.space import answer_pattern, answer_text
 from engineer.sums import (
@@ -38,7 +39,7 @@ from engineer.sums import (
 from engineer.sums.__main__ import main
 from engineer.sums.domain import FAILURES, STATISTICS
 from engineer.sums.learning import Course, train
-from engineer.sums.loop import BOUNDS, Loop, run
+from engineer.sums.loop import BOUNDS, INITIAL, Loop, run
 from engineer.sums.trainee import END, Trainee, answer, columns_of, untrained
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -667,6 +668,24 @@ def test_a_loop_that_cannot_run_is_refused(change):
     name, value = next(iter(change.items()))
     with pytest.raises(ValueError, match=f"{name} must be at least {value + 1}, got {value}"):
         Loop(**change)
+
+
+# What a replay's scores need to know
+
+
+def test_a_knob_shows_in_the_slices_and_behind_its_failures():
+    instances = generate(INITIAL, 300, seed=5)
+    # Sums of two operands are solved, those of three never.
+    answers = [str(sum(one.operands)) if len(one.operands) == 2 else "0" for one in instances]
+    domain = sums_domain(BOUNDS, instances=128)
+    view = View(domain, sums_evidence(1, instances, answers), INITIAL)
+    model = learnability_model(view)
+    for group in BOUNDS.groups:
+        few, many = (
+            model.rate(group, {"carry_ratio": 0.2, "third_ratio": share}) for share in (0.1, 0.4)
+        )
+        assert few - many == pytest.approx(0.3, abs=0.1)
+    assert domain.causes == {"carry_missed": "carry_ratio"}
 
 
 # The command line

@@ -17,8 +17,10 @@ from transformers import PreTrainedTokenizerFast
 
 import engineer
 from engineer import Engineer, GeneratorEngineer, ShuffledEngineer, Writer
+from engineer.attempt import writable
 from engineer.context.budget import CountTokens, characters_over_three
-from engineer.design import writable
+from engineer.context.summary import summary_question
+from engineer.engineers import Generated
 from engineer.engineers.catalogue import SHUFFLED
 from jaxlake import Action
 from training.config import RunConfig
@@ -34,6 +36,10 @@ from training.phases.context import entropy_for
 from training.provenance import seal
 from training.run.directory import RunDirectory, write_json, write_json_lines, write_text
 from training.run.records import (
+    NOTES as NOTES_FILE,
+)
+from training.run.records import (
+    NOTES_PROMPT,
     charged,
     configuration_for,
     settings_of,
@@ -64,6 +70,7 @@ CONFIG = {
         },
         "max_candidates": 20_000,
     },
+    "sampling": {"max_model_len": 8192},
     "warm_start": {"steps": 200},
     "stages": {"rounds": 3, "instances": 320},
     "grpo": {"prompts_per_update": 8, "completions": 8},
@@ -302,9 +309,13 @@ def _design(
     answers = iter(DESIGNS[stage - 1])
     gate(config, directory, stage)
     view = view_of(config, directory, stage)
-    asked: Engineer = GeneratorEngineer(
-        lambda prompt, schema, seed: next(answers), count_tokens=count_tokens
-    )
+    count = count_tokens or characters_over_three
+
+    def generate(prompt: str, schema: object, seed: int, most: int | None) -> Generated:
+        text = next(answers)
+        return Generated(text, count(text))
+
+    asked: Engineer = GeneratorEngineer(generate)
     if config.engineer.kind.startswith(SHUFFLED):
         asked = ShuffledEngineer(asked)
     record = engineer.design(
@@ -312,10 +323,12 @@ def _design(
         view,
         settings_of(config, view),
         seed=lambda attempt: entropy_for(config.seed, "design", stage, attempt),
-        count_tokens=count_tokens or characters_over_three,
+        count_tokens=count,
     )
     note, tokens = NOTES[stage - 1], 0
     if "summary" in config.engineer.blocks and note and isinstance(asked, Writer):
-        write_text(directory.stage(stage) / "summary.txt", note)
-        tokens = count_tokens(note) if count_tokens else 0
+        prompt = summary_question(view, record.configuration, config.engineer.style)
+        write_text(directory.stage(stage) / NOTES_PROMPT, prompt)
+        write_text(directory.stage(stage) / NOTES_FILE, note)
+        tokens = count(note)
     write_record(directory.stage(stage), charged(record, view, tokens))

@@ -43,6 +43,9 @@ def test_a_shipped_configuration_reads_back_from_its_own_dump(path: Path, tmp_pa
         ("engineer.api_key_env=sk-secret", ["engineer.api_key_env", "name of an environment"]),
         ("engineer.blocks=[gossip]", ["engineer.blocks", "gossip", "history"]),
         ("environment.initial.sizes.3.hole_ratio=0.9", ["hole_ratio", "0.9", "0.5"]),
+        ("engineer.max_context_tokens=2000", ["engineer.max_context_tokens: got 2000", "864"]),
+        ("environment.initial.sizes.3.hole_ratio=0.45", ["3.hole_ratio must lie in 0..0.4"]),
+        ("environment.initial.sizes.3.hole_ratio=0.12", ["initial", "multiple of 0.05, got 0.12"]),
         ("environment.num_agents=6", ["num_agents", "got 6"]),
         ("grpo.micro_batch_size=60", ["grpo.micro_batch_size", "256", "60"]),
         ("reward.valid=2", ["reward", "optimal > valid > parsed"]),
@@ -50,6 +53,10 @@ def test_a_shipped_configuration_reads_back_from_its_own_dump(path: Path, tmp_pa
         ("validation.per_cell=many", ["validation.per_cell", "'many'"]),
         ("grpo", ["--set", "key.sub=value"]),
         ("name.sub=1", ["--set", "not a mapping"]),
+        ("engineer.²=1", ["engineer.²", "unknown key", "kind"]),
+        ("²=1", ["²", "unknown key", "validation"]),
+        ("environment.initial.sizes.³.hole_ratio=0.1", ["environment.initial.sizes.³", "integer"]),
+        ("environment.initial.sizes.٣.hole_ratio=0.1", ["environment.initial.sizes.٣"]),
     ],
 )
 def test_a_bad_value_is_named_with_what_is_allowed(
@@ -63,8 +70,41 @@ def test_a_bad_value_is_named_with_what_is_allowed(
     assert "Traceback" not in error
 
 
+@pytest.mark.parametrize("digits", [400, 4_301, 5_000, 100_000])
 @pytest.mark.parametrize(
-    "override", ["api_key_env=sk-s3cret", "base_url=https://me:s3cret@host/v1"]
+    ("key", "words"),
+    [
+        ("{}", "unknown key; allowed are name, seed"),
+        ("engineer.{}", "unknown key; allowed are kind"),
+        ("{}.kind", "unknown key; allowed are name, seed"),
+        ("environment.initial.sizes.{}.hole_ratio", "environment.initial.sizes.999"),
+    ],
+)
+def test_a_key_of_very_many_digits_is_named_and_cut(
+    key: str, words: str, digits: int, capsys: pytest.CaptureFixture[str]
+):
+    override = f"{key.format('9' * digits)}=1"
+    assert main(["run", str(ROOT / "configs/miniature.yaml"), "--set", override, "--dry-run"]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert "Traceback" not in error
+    assert max(map(len, error.splitlines())) < 500
+
+
+def test_a_map_size_is_the_same_however_its_digits_are_written():
+    overrides = ["environment.initial.sizes.03.hole_ratio=0.05"]
+    config = load(ROOT / "configs/miniature.yaml", overrides)
+    assert config.environment.initial.sizes[3].hole_ratio == 0.05
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "api_key_env=sk-s3cret",
+        "base_url=https://me:s3cret@host/v1",
+        "base_url=https://host/v1?api-version=2&api-key=s3cret",
+        "base_url=https://host/v1?SIG=s3cret",
+    ],
 )
 def test_a_secret_in_the_wrong_place_is_not_said(override: str, capsys: pytest.CaptureFixture[str]):
     path = str(ROOT / "configs/miniature.yaml")
@@ -83,6 +123,7 @@ def test_an_endpoint_without_a_key_and_at_the_lowest_rate_can_be_configured():
 
 def test_an_infeasible_request_says_why(capsys: pytest.CaptureFixture[str]):
     overrides = ["environment.num_agents=3", "environment.initial.sizes.3.hole_ratio=0.5"]
+    overrides += ["environment.bounds.max_hole_ratio=0.5"]
     path = str(ROOT / "configs/miniature.yaml")
     status = main(["run", path, "--dry-run", "--set", *overrides])
     error = capsys.readouterr().err

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from engineer import BLOCKS, EndpointEngineer, Engineer, GeneratorEngineer, answer_text
+from engineer.engineers import Generated
 from tests.training.sample_run import write_run
 from training.cli import main
 from training.config import load
@@ -39,12 +40,12 @@ class Asked:
     seeds: list[int] = field(default_factory=list)
 
     def __call__(self, config: Any, *arguments: Any, **options: Any) -> Engineer:
-        def generate(prompt: str, schema: object, seed: int) -> str:
+        def generate(prompt: str, schema: object, seed: int, most: int | None) -> Generated:
             self.prompts.append(prompt)
             self.seeds.append(seed)
-            return answer_text(config.environment.initial)
+            return Generated(answer_text(config.environment.initial), 77)
 
-        return GeneratorEngineer(generate, count_tokens=options["count_tokens"])
+        return GeneratorEngineer(generate)
 
 
 def test_others_are_put_before_what_the_runs_own_engineer_saw(
@@ -56,7 +57,7 @@ def test_others_are_put_before_what_the_runs_own_engineer_saw(
     assert asked.prompts == [(run / "stages/3/context.txt").read_text()] * 2
     assert json.loads((run / "stages/3/answers.jsonl").read_text().splitlines()[0])["cut"]
     assert asked.seeds == [entropy_for(load(run / "config.yaml").seed, "design", 3, 0)] * 2
-    assert rows[0].tokens == rows[1].tokens > 0
+    assert rows[0].tokens == rows[1].tokens == 77
 
 
 def test_an_ablation_leaves_each_block_out_and_shows_each_alone(
@@ -73,6 +74,10 @@ def test_an_ablation_leaves_each_block_out_and_shows_each_alone(
     ]
     assert asked.prompts[0] == (run / "stages/3/context.txt").read_text()
     assert len(set(asked.seeds)) == 1
+    # The budget cut failed cases; what a block that is left out would make room for stays cut.
+    assert json.loads((run / "stages/3/answers.jsonl").read_text().splitlines()[0])["cut"]
+    whole, *fewer = ([line for line in one.split("\n") if line] for one in asked.prompts)
+    assert all(set(lines) < set(whole) for lines in fewer)
 
 
 @pytest.mark.parametrize("name", ["foo:fixed", ":fixed", "shuffled:shuffled:fixed", "gossip"])

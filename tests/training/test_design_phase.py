@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from engineer import Engineer, GeneratorEngineer, answer_text
+from engineer.engineers import Generated
 from tests.training.sample_run import write_run
 from training.config import EngineerChoice, OracleChoice, load
 from training.design import phase
@@ -50,7 +51,7 @@ def test_no_notes_are_asked_for_once_the_budget_is_spent(
     path = write_run(tmp_path / "run", {"blocks": ["summary"]})
     folder = path / "stages/3"
     (folder / "decision.json").unlink()
-    for left in ("summary.txt", "probes.jsonl"):
+    for left in ("summary.txt", "summary_prompt.txt", "probes.jsonl"):
         (folder / left).write_text("left by a design that was killed\n")
     text = (path / "config.yaml").read_text()
     spent = text.replace("    engineer_tokens: null", f"    engineer_tokens: {limit or 'null'}")
@@ -59,10 +60,11 @@ def test_no_notes_are_asked_for_once_the_budget_is_spent(
     config = load(path / "config.yaml")
 
     def engineer_for(*arguments: Any, **options: Any) -> Engineer:
-        def generate(prompt: str, schema: object, seed: int) -> str:
-            return answer_text(config.environment.initial) if schema else "More holes."
+        def generate(prompt: str, schema: object, seed: int, most: int | None) -> Generated:
+            text = answer_text(config.environment.initial) if schema else "More holes."
+            return Generated(text, len(text))
 
-        return GeneratorEngineer(generate, count_tokens=lambda text: len(text))
+        return GeneratorEngineer(generate)
 
     monkeypatch.setattr(phase, "engineer_for", engineer_for)
     run: Any = SimpleNamespace(
@@ -73,9 +75,9 @@ def test_no_notes_are_asked_for_once_the_budget_is_spent(
         entropy=lambda *place: 0,
         step=lambda *place: 0,
     )
-    nothing: Any = None
+    nothing: Any = SimpleNamespace(rollouts=0)
     phase.design(run, nothing, 3, nothing)
-    assert (folder / "summary.txt").exists() == noted
+    assert (folder / "summary.txt").exists() == (folder / "summary_prompt.txt").exists() == noted
     assert not (folder / "probes.jsonl").exists()
     answer = len(answer_text(config.environment.initial))
     found = json.loads((folder / "decision.json").read_text())["spent"]["engineer_tokens"]

@@ -1,13 +1,19 @@
 """The oracle engineer in a run: what it tries out leaves no trace in the learner."""
 
 import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from training.design.shown import open_run
+from training.phases import validate
+from training.provenance import seal, verify
 
 HERE = Path(__file__).parent
 CANDIDATES = ("fixed", "hard_only")
@@ -73,6 +79,42 @@ def test_the_oracle_takes_what_its_branches_scored_best_and_counts_their_cost(or
             assert probe["rollouts"] == 2 * 8 * 4 + probe["count"]  # four completions a prompt
             assert 0 < probe["count"] <= cells * PER_CELL
         assert decision["spent"]["probe_rollouts"] == sum(probe["rollouts"] for probe in probes)
+
+
+def _change_answers(run: Path, stage: int, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the one attempt of a stage, and make the chain's hashes those of the new files."""
+    path = run / f"stages/{stage}/answers.jsonl"
+    attempt = json.loads(path.read_text())
+    change(attempt)
+    path.write_text(json.dumps(attempt) + "\n")
+    (run / "chain.jsonl").unlink()
+    config, directory = open_run(run)
+    seal(config, directory, validate.boards_for(config), config.stages.rounds)
+
+
+def test_what_an_oracles_candidates_said_is_kept_and_its_choice_is_made_again(
+    oracle: Path, tmp_path: Path
+) -> None:
+    attempt = json.loads((oracle / "stages/1/answers.jsonl").read_text())
+    said = attempt["candidates"]
+    assert [one["engineer"] for one in said] == list(CANDIDATES)
+    scores = [probe["valid"] / probe["count"] for probe in _probes(oracle, 1)]
+    assert [one["score"] for one in said] == scores
+    assert attempt["text"] == said[scores.index(max(scores))]["text"]
+    assert all(check.holds for check in verify(oracle))
+    other = said[1 - scores.index(max(scores))]["text"]
+    for number, change in enumerate(
+        (
+            lambda attempt: attempt["candidates"].pop(),
+            lambda attempt: attempt["candidates"][0].update(score=1.0),
+            lambda attempt: attempt["candidates"][0].update(text="no idea"),
+            lambda attempt: attempt.update(text=other),
+        )
+    ):
+        run = shutil.copytree(oracle, tmp_path / str(number))
+        _change_answers(run, 1, change)
+        broken = next(check for check in verify(run) if not check.holds)
+        assert (broken.stage, broken.part) == (1, "answers.jsonl")
 
 
 def test_a_run_after_probes_is_the_run_of_the_engineer_that_they_chose(

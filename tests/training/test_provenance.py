@@ -39,6 +39,7 @@ OF_A_ROUND = (
     "gate.json",
     "context.txt",
     "summary.txt",
+    "summary_prompt.txt",
     "answers.jsonl",
     "decision.json",
 )
@@ -160,6 +161,7 @@ def test_an_untouched_run_holds_and_everything_that_can_be_is_derived_again(
         "context.txt",
         "answers.jsonl",
         "decision.json",
+        "summary_prompt.txt",
     ]
     assert derived == {
         0: ["instances", *validated],
@@ -987,7 +989,7 @@ def test_the_command_says_what_was_checked_of_each_stage(
     assert main(["verify", str(finished), "--shallow"]) == 0
     *stages, whole, last = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in stages] == [f"stage {stage}" for stage in range(4)]
-    assert stages[2] == "stage 2: link, 12 files, metrics, checkpoint"
+    assert stages[2] == "stage 2: link, 13 files, metrics, checkpoint"
     assert whole == "run: metrics.jsonl, summary.json"
     assert last == "The run holds."
 

@@ -116,6 +116,11 @@ class EngineerChoice(Section):
         kinds = self.oracle.candidates if self.kind == ORACLE else (self.kind,)
         return tuple(kind.rpartition(":")[2] for kind in kinds)
 
+    def most_tokens(self, answer: bool, left: int | None) -> int:
+        """How long an answer, or else a note, may be where so many tokens may still be spent."""
+        most = self.max_tokens if answer else self.summary_tokens
+        return most if left is None else min(most, left)
+
     @model_validator(mode="after")
     def _complete(self) -> EngineerChoice:
         for kind in self.asked:

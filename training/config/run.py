@@ -47,6 +47,9 @@ class RunConfig(Section):
                 f"environment.initial.sizes: has {sorted(self.environment.initial.sizes)}, "
                 f"environment.bounds.sizes has {sorted(sizes)}: they must be the same"
             )
+        bounds, initial = self.environment.bounds, self.environment.initial
+        if problem := bounds.violation(initial) or bounds.off_grid(initial):
+            raise ValueError(f"environment.initial.sizes: {problem}")
         if self.warm_start is None and self.model.pretrained is None:
             raise ValueError("warm_start: a model made from scratch needs one; null is not allowed")
         requests = [
@@ -77,12 +80,25 @@ class RunConfig(Section):
                     f"{name}: got {rows}, allowed are multiples of model.mesh.fsdp = "
                     f"{self.model.mesh.fsdp}, whose devices share the rows"
                 )
+        context, room = self.engineer.max_context_tokens, self._room_for_context
+        if context is not None and room is not None and context > room:
+            raise ValueError(
+                f"engineer.max_context_tokens: got {context}, allowed is at most {room}: "
+                "sampling.max_model_len less engineer.max_tokens"
+            )
         if self.stages.instances < self.grpo.prompts_per_update:
             raise ValueError(
                 f"stages.instances: got {self.stages.instances}, allowed is at least "
                 f"grpo.prompts_per_update = {self.grpo.prompts_per_update}"
             )
         return self
+
+    @property
+    def _room_for_context(self) -> int | None:
+        """Tokens of a prompt that leave room for the answer; None: only others are asked."""
+        if not set(self.engineer.asked) & {"checkpoint", "stale", "base", "model"}:
+            return None
+        return self.sampling.max_model_len - self.engineer.max_tokens
 
     @property
     def domain(self) -> Domain:

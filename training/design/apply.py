@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from engineer import Guard, LakeConfiguration, review
-from engineer.design import writable
+from engineer.attempt import writable
 from training.config import RunConfig, read_yaml, shown
 from training.errors import UserError
 

@@ -11,11 +11,12 @@ from pathlib import Path
 from engineer import BLOCKS, BlockName, DesignSettings, EngineerError, View
 from engineer.context import ContextTooLongError
 from engineer.context.budget import CountTokens
+from engineer.design import context_for
 from engineer.engineers import Engineer
 from engineer.replay import Scored, replay
 from training.config import RunConfig, known_engineer
 from training.design.engineers import engineer_for
-from training.design.shown import check_stage, open_run, policy_tokens, tokens_counter
+from training.design.shown import check_stage, open_run, tokens_counter
 from training.errors import UserError
 from training.phases.context import entropy_for
 from training.run.directory import RunDirectory
@@ -43,7 +44,7 @@ def ablate_stage(path: Path, stage: int, kind: str) -> list[Scored]:
     """
     with _frozen(path, stage) as frozen:
         engineer = frozen.engineer(kind)
-        settings = settings_of(frozen.config, frozen.view)
+        settings = frozen.fitted(settings_of(frozen.config, frozen.view))
         return [
             frozen.scored(name, engineer, settings.model_copy(update={"blocks": blocks}))
             for name, blocks in variants()
@@ -75,11 +76,6 @@ class _Frozen:
         """Of the policy's tokenizer where it cuts the prompt, as in the run."""
         return tokens_counter(self.config, self.directory, self.stage)
 
-    @cached_property
-    def answer_tokens(self) -> CountTokens:
-        """Of the policy's tokenizer, for the ledger."""
-        return policy_tokens(self.directory, self.stage)
-
     def engineer(self, kind: str) -> Engineer:
         """The engineer of a name.
 
@@ -88,16 +84,22 @@ class _Frozen:
         """
         try:
             known_engineer(kind)
-            return engineer_for(
-                self.config,
-                self.directory,
-                self.stage,
-                self.models,
-                kind=kind,
-                count_tokens=lambda text: self.answer_tokens(text),
-            )
+            return engineer_for(self.config, self.directory, self.stage, self.models, kind=kind)
         except (EngineerError, ValueError) as error:
             raise UserError(f"engineer {kind}: {error}") from error
+
+    def fitted(self, settings: DesignSettings) -> DesignSettings:
+        """Settings under which a block that is left out makes no room for more of the others.
+
+        Raises:
+            UserError: the prompt can't be cut to fit.
+        """
+        whole = settings.model_copy(update={"blocks": BLOCKS})
+        try:
+            detail = context_for(self.view, whole, self.count_tokens).detail
+        except ContextTooLongError as error:
+            raise UserError(f"engineer.max_context_tokens: {error}") from error
+        return settings.model_copy(update={"detail": detail})
 
     def scored(self, name: str, engineer: Engineer, settings: DesignSettings) -> Scored:
         """What an engineer proposes, under a name.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from engineer import EndpointEngineer, Engineer, EngineerError, GeneratorEngineer, Guard
 from engineer.engineers.catalogue import Setup, scripted
 from engineer.engineers.controls import ShuffledEngineer
-from engineer.engineers.generator import Generate
+from engineer.engineers.generator import Generate, Generated
 from engineer.engineers.oracle import OracleEngineer, Probe
 from training.config import ORACLE, EngineerChoice, RunConfig
 from training.errors import UserError
@@ -19,7 +18,7 @@ from training.policy import Policy
 from training.run.directory import RunDirectory
 from training.run.records import reference_of
 from training.sampling.elsewhere import OtherModels, Question
-from training.sampling.vllm_sampler import VllmSampler
+from training.sampling.vllm_sampler import PromptTooLongError, VllmSampler
 
 
 def engineer_for(
@@ -30,8 +29,8 @@ def engineer_for(
     *,
     kind: str | None = None,
     checkpoint: Generate | None = None,
-    count_tokens: Callable[[str], int] | None = None,
     probe: Probe | None = None,
+    probe_rollouts: int = 0,
     guard: Guard | None = None,
 ) -> Engineer:
     """The engineer of the Design phase after `stage`.
@@ -43,8 +42,8 @@ def engineer_for(
         models: loads the weights that are not at hand; open for as long as the engineer is asked.
         kind: a name as in `engineer.kind`; None: the configuration's own.
         checkpoint: generates with the stage's weights; None: they are loaded from the directory.
-        count_tokens: of the policy's tokenizer, for the ledger; None: tokens are not known.
-        probe: tries a configuration out from the stage's weights; None: it can't be done.
+        probe: tries a configuration out from the weights in force; None: it can't be done.
+        probe_rollouts: the most answers that one probe draws.
         guard: what the oracle's candidates are held to before they are tried out.
 
     Raises:
@@ -55,7 +54,7 @@ def engineer_for(
 
     def one(name: str) -> Engineer:
         control, _, inner = name.rpartition(":")
-        engineer = _plain(inner, config, directory, stage, models, checkpoint, count_tokens)
+        engineer = _plain(inner, config, directory, stage, models, checkpoint)
         return ShuffledEngineer(engineer) if control else engineer
 
     if kind != ORACLE:
@@ -64,7 +63,7 @@ def engineer_for(
         raise EngineerError("oracle: it trains to choose, which only a run in progress can")
     choice = config.engineer.oracle
     candidates = tuple(one(name) for name in choice.candidates)
-    return OracleEngineer(candidates, probe, choice.max_probes, guard)
+    return OracleEngineer(candidates, probe, choice.max_probes, probe_rollouts, guard)
 
 
 def check_key(choice: EngineerChoice) -> None:
@@ -88,7 +87,6 @@ def _plain(
     stage: int,
     models: OtherModels,
     checkpoint: Generate | None,
-    count_tokens: Callable[[str], int] | None,
 ) -> Engineer:
     choice = config.engineer
     if kind == "endpoint":
@@ -96,7 +94,7 @@ def _plain(
             raise EngineerError("endpoint: engineer.base_url and engineer.model are not set")
         return _endpoint(choice, choice.base_url, choice.model)
     if kind == "checkpoint" and checkpoint is not None:
-        return GeneratorEngineer(checkpoint, name=kind, count_tokens=count_tokens)
+        return GeneratorEngineer(checkpoint, name=kind)
     if kind in ("checkpoint", "stale", "base", "model"):
         weights = _weights(kind, config, directory, stage)
         other = kind == "model"
@@ -106,9 +104,7 @@ def _plain(
             chat=None if other else config.prompt.chat,
             thinking=config.prompt.thinking and not other,
         )
-        return GeneratorEngineer(
-            generate, name=weights if other else kind, count_tokens=count_tokens
-        )
+        return GeneratorEngineer(generate, name=weights if other else kind)
     return scripted(
         kind,
         Setup(
@@ -144,6 +140,7 @@ def _weights(kind: str, config: RunConfig, directory: RunDirectory, stage: int) 
         return choice.model
     if kind == "base":
         return config.model.pretrained or str(directory.path / "initial")
+    stage = reference_of(directory, stage + 1)  # whose weights are in force after this one
     for _ in range(choice.lag if kind == "stale" else 0):
         stage = reference_of(directory, stage) if stage else 0
     return str(directory.stage(stage) / "policy")
@@ -157,18 +154,27 @@ class CheckpointInUse:
     sampler: VllmSampler
     choice: EngineerChoice
 
-    def __call__(self, prompt: str, schema: dict[str, Any] | None, seed: int) -> str:
-        """Generate one text."""
-        ((completion,),) = self.sampler.sample(
-            [self.policy.encode_prompt(prompt)],
-            n=1,
-            temperature=self.choice.temperature,
-            max_tokens=self.choice.max_tokens if schema else self.choice.summary_tokens,
-            stop_token_ids=self.policy.stop_ids,
-            seed=seed,
-            json_schema=schema,
-        )
-        return self.policy.decode(completion.token_ids)
+    def __call__(
+        self, prompt: str, schema: dict[str, Any] | None, seed: int, most: int | None
+    ) -> Generated:
+        """Generate one text.
+
+        Raises:
+            EngineerError: the prompt leaves no room for the answer.
+        """
+        try:
+            ((completion,),) = self.sampler.sample(
+                [self.policy.encode_prompt(prompt)],
+                n=1,
+                temperature=self.choice.temperature,
+                max_tokens=self.choice.most_tokens(schema is not None, most),
+                stop_token_ids=self.policy.stop_ids,
+                seed=seed,
+                json_schema=schema,
+            )
+        except PromptTooLongError as error:
+            raise EngineerError(f"{error}; engineer.max_context_tokens cuts prompts") from error
+        return Generated(self.policy.decode(completion.token_ids), len(completion.token_ids))
 
 
 @dataclass(frozen=True)
@@ -180,7 +186,9 @@ class _OtherModel:
     chat: bool | None
     thinking: bool
 
-    def __call__(self, prompt: str, schema: dict[str, Any] | None, seed: int) -> str:
+    def __call__(
+        self, prompt: str, schema: dict[str, Any] | None, seed: int, most: int | None
+    ) -> Generated:
         """Generate one text."""
-        question = Question(prompt, self.chat, self.thinking, seed, schema)
+        question = Question(prompt, self.chat, self.thinking, seed, schema, most)
         return self.models.ask(self.model, question)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import engineer
-from engineer import DesignRecord, EngineerError, View, Writer
+from engineer import Budget, DesignRecord, EngineerError, View, Writer
+from engineer.attempt import writable
 from engineer.context import ContextTooLongError
 from engineer.context.summary import summary_question
-from engineer.design import writable
 from engineer.engineers import Engineer
-from engineer.engineers.oracle import Probe
 from training.design.engineers import CheckpointInUse, engineer_for
+from training.design.probe import Prober
 from training.errors import UserError
 from training.phases.context import Run
 from training.run.directory import write_json, write_json_lines, write_text
 from training.run.progress import console
 from training.run.records import (
     NOTES,
+    NOTES_PROMPT,
     PROBES,
     answers_of,
     charged,
@@ -29,7 +31,7 @@ from training.sampling.elsewhere import OtherModels
 from training.sampling.vllm_sampler import VllmSampler
 
 
-def design(run: Run, sampler: VllmSampler, stage: int, probe: Probe) -> None:
+def design(run: Run, sampler: VllmSampler, stage: int, probe: Prober) -> None:
     """Ask the engineer for the next configuration, and write all that was said and decided.
 
     A decision that is there stays.
@@ -46,13 +48,14 @@ def design(run: Run, sampler: VllmSampler, stage: int, probe: Probe) -> None:
     folder = run.directory.stage(stage)
     if (folder / "decision.json").exists():
         return
-    for left in (NOTES, PROBES):  # by a design that was killed before it decided
+    for left in (NOTES, NOTES_PROMPT, PROBES):  # by a design that was killed before it decided
         (folder / left).unlink(missing_ok=True)
     seconds: dict[str, float] = {}
     with run.clock(seconds, "design"), console.status(f"round {stage}: design"):
-        record, note = _designed(run, sampler, stage, probe)
-    if note:
-        write_text(folder / NOTES, note)
+        record, notes = _designed(run, sampler, stage, probe)
+    if notes.text:
+        write_text(folder / NOTES_PROMPT, notes.prompt)
+        write_text(folder / NOTES, notes.text)
     write_record(folder, record)
     run.directory.timings.append(
         {
@@ -69,8 +72,18 @@ def design(run: Run, sampler: VllmSampler, stage: int, probe: Probe) -> None:
     )
 
 
-def _designed(run: Run, sampler: VllmSampler, stage: int, probe: Probe) -> tuple[DesignRecord, str]:
-    """What the engineer decided, and its notes for the stage after; empty if there are none."""
+class _Notes(NamedTuple):
+    """What the engineer wrote down for the stage after, and what was asked for it."""
+
+    prompt: str = ""
+    text: str = ""
+    tokens: int = 0
+
+
+def _designed(
+    run: Run, sampler: VllmSampler, stage: int, probe: Prober
+) -> tuple[DesignRecord, _Notes]:
+    """What the engineer decided, and its notes; without a text if there are none."""
     view = view_of(run.config, run.directory, stage)
     settings = settings_of(run.config, view)
     with OtherModels(run.config.sampling, run.config.engineer) as models:
@@ -80,8 +93,8 @@ def _designed(run: Run, sampler: VllmSampler, stage: int, probe: Probe) -> tuple
             stage,
             models,
             checkpoint=CheckpointInUse(run.policy, sampler, run.config.engineer),
-            count_tokens=run.policy.count_tokens,
             probe=probe,
+            probe_rollouts=probe.rollouts,
             guard=settings.guard,
         )
         try:
@@ -94,9 +107,8 @@ def _designed(run: Run, sampler: VllmSampler, stage: int, probe: Probe) -> tuple
             )
         except ContextTooLongError as error:
             raise UserError(f"engineer.max_context_tokens: {error}") from error
-        spent = settings.budget.exhausted(record.spent)
-        note, tokens = ("", 0) if spent else _summary(run, asked, view, record)
-    return charged(record, view, tokens), note
+        notes = _notes(run, asked, view, record, settings.budget)
+    return charged(record, view, notes.tokens), notes
 
 
 def write_record(folder: Path, record: DesignRecord) -> None:
@@ -106,14 +118,17 @@ def write_record(folder: Path, record: DesignRecord) -> None:
     write_json(folder / "decision.json", decision_of(record))
 
 
-def _summary(run: Run, asked: Engineer, view: View, record: DesignRecord) -> tuple[str, int]:
-    """The engineer's own notes for the next stage, if there is a place for them; their tokens."""
+def _notes(run: Run, asked: Engineer, view: View, record: DesignRecord, budget: Budget) -> _Notes:
+    """The engineer's own notes for the next stage, if there is a place and a budget for them."""
     if "summary" not in run.config.engineer.blocks or not isinstance(asked, Writer):
-        return "", 0
+        return _Notes()
+    if budget.exhausted(record.spent):
+        return _Notes()
+    prompt = summary_question(view, record.configuration, run.config.engineer.style)
     seed = run.entropy("summary", view.evidence.stage)
     try:
-        notes = asked.write(summary_question(view, record.configuration), seed)
+        notes = asked.write(prompt, seed, budget.left(record.spent).engineer_tokens)
     except EngineerError as error:
         console.print(f"round {view.evidence.stage}: no summary: {error}", style="yellow")
-        return "", 0
-    return writable(notes.text), notes.tokens or 0
+        return _Notes(tokens=error.spent.engineer_tokens)
+    return _Notes(prompt, writable(notes.text), notes.tokens or 0)

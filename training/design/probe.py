@@ -15,7 +15,7 @@ from training.instances import InstanceSet, cells_of, draw, grid_cells
 from training.judge import judge
 from training.learning.learner import LearnerState
 from training.phases.context import Run
-from training.phases.train import start_of, take_update
+from training.phases.train import take_update
 from training.phases.validate import answer
 from training.run.directory import write_json_lines
 from training.run.records import PROBES
@@ -33,7 +33,7 @@ class Prober:
     Args:
       run: the run, whose `engineer.oracle` says how long a branch is.
       sampler: holds the weights of `state`.
-      state: the learner at the end of the stage.
+      state: the learner that the next stage will start with.
       stage: the stage that has just ended.
     """
 
@@ -54,7 +54,7 @@ class Prober:
         probe = len(self._records)
         lake = LakeConfiguration.model_validate(configuration.model_dump())
         boards = self._training_boards(lake)
-        state = jax.tree.map(jnp.copy, self._start)
+        state = jax.tree.map(jnp.copy, self._state)
         self._sampler.sync(run.policy.tensors(state.params))
         try:
             for number in range(len(boards) // settings.prompts_per_update):
@@ -84,11 +84,6 @@ class Prober:
         write_json_lines(run.directory.stage(self._stage) / PROBES, self._records)
         return result
 
-    @cached_property
-    def _start(self) -> LearnerState:
-        """What the next stage will start from, and so every branch."""
-        return start_of(self._run, self._state, self._stage + 1)
-
     def _training_boards(self, configuration: LakeConfiguration) -> InstanceSet:
         """Boards of the configuration for all updates of a branch, in the order of training."""
         config = self._run.config
@@ -104,6 +99,15 @@ class Prober:
         rows = jax.random.permutation(self._run.key("probe", self._stage, 0, 1), len(boards))
         whole = len(boards) - len(boards) % config.grpo.prompts_per_update
         return boards.take(jax.device_get(rows[:whole]))
+
+    @property
+    def rollouts(self) -> int:
+        """The most answers that one branch draws, in training and to be scored."""
+        config = self._run.config
+        branch, wanted = config.engineer.oracle, config.validation
+        cells = len(wanted.sizes) * len(wanted.hole_ratios) * len(wanted.wait_ratios)
+        trained = branch.updates * config.grpo.prompts_per_update * config.grpo.completions
+        return trained + cells * branch.per_cell
 
     @cached_property
     def _questions(self) -> InstanceSet:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,10 @@ from engineer import (
     DesignRecord,
     Engineer,
     EngineerError,
+    Guard,
+    LakeConfiguration,
+    OracleEngineer,
+    ProbeResult,
     Proposal,
     Spent,
     Task,
@@ -28,10 +32,11 @@ from engineer import (
     lake_evidence,
 )
 from engineer.context.budget import CountTokens
+from engineer.context.summary import summary_question
 from engineer.engineers.catalogue import SHUFFLED
 from engineer.engineers.controls import ShuffledEngineer
-from training.config import RunConfig
-from training.design.gate import gate_record
+from engineer.space import Configuration
+from training.config import ORACLE, EngineerChoice, RunConfig
 from training.design.shown import first_context, tokens_counter
 from training.errors import UserError
 from training.instances import InstanceSet
@@ -40,14 +45,16 @@ from training.phases import validate
 from training.phases.boards import DrawnBoards, draw_boards
 from training.phases.context import entropy_for
 from training.provenance.differences import Difference, first_difference
-from training.provenance.digests import ANSWERS, boards_digest, json_lines, untimed
+from training.provenance.digests import ANSWERS, boards_digest, json_lines, untimed, without_seconds
 from training.provenance.links import Link, generator_of
 from training.run.directory import RunDirectory, read_json
 from training.run.records import (
+    NOTES_PROMPT,
     PROBES,
     answers_of,
     configuration_for,
     decision_of,
+    gate_record,
     instances_trained_on,
     settings_of,
     view_of,
@@ -142,6 +149,26 @@ class Derivation:
         choice = self.config.engineer
         return choice.budget != Budget() and len(self.answers) < choice.attempts
 
+    def _recorded(self, guard: Guard) -> Engineer:
+        """An engineer that says what the run's did; the oracle chooses again, by its scores."""
+        kind = self.config.engineer.kind
+        if kind == ORACLE:
+            return _RecordedOracle(self.answers, self._probed, self.config.engineer, guard)
+        return _shuffled(kind, _Recorded(self.answers))
+
+    @cached_property
+    def _probed(self) -> dict[str, ProbeResult]:
+        """What came of the configurations that were tried out, by their JSON."""
+        path = self.folder / PROBES
+        return {
+            LakeConfiguration.model_validate(probe["configuration"]).model_dump_json(): ProbeResult(
+                score=probe["valid"] / probe["count"],
+                instances=probe["instances"],
+                rollouts=probe["rollouts"],
+            )
+            for probe in (json_lines(path) if path.exists() else [])
+        }
+
     @cached_property
     def record(self) -> DesignRecord:
         """The Design phase, held again with an engineer that says what it said.
@@ -154,9 +181,7 @@ class Derivation:
         if self.out_of_budget:
             budget = Budget() if self.answers else Budget(engineer_tokens=0)
             settings = settings.model_copy(update={"attempts": max(len(self.answers), 1)})
-        recorded: Engineer = _Recorded(self.answers)
-        if self.config.engineer.kind.startswith(SHUFFLED):
-            recorded = ShuffledEngineer(recorded)
+        recorded = self._recorded(settings.guard)
         return design(
             recorded,
             self.view,
@@ -171,19 +196,91 @@ class _Recorded:
     """An engineer that gives the answers of `answers.jsonl`."""
 
     answers: Sequence[Mapping[str, Any]]
-    name: str = "recorded"
 
     def propose(self, task: Task) -> Proposal:
         """The answer to this attempt as it was."""
-        if task.attempt >= len(self.answers):
-            raise UserError(
-                f"{ANSWERS}: holds {len(self.answers)} answers, none of them usable; there must be"
-                " another"
-            )
-        answer = self.answers[task.attempt]
-        if answer["text"] is None:
-            raise EngineerError(answer["reason"], Spent(engineer_tokens=answer["tokens"] or 0))
-        return Proposal(answer["text"], seconds=0.0, tokens=answer["tokens"])
+        return _Said(_attempt(self.answers, task)).propose(task)
+
+    @property
+    def name(self) -> str:
+        """Of no matter: a decision's own is taken as it stands."""
+        return "recorded"
+
+
+@dataclass(frozen=True)
+class _Said:
+    """An engineer that says what was said."""
+
+    answer: Mapping[str, Any]
+    name: str = "recorded"
+
+    def propose(self, task: Task) -> Proposal:
+        """The answer, or the failure, as it was."""
+        text, tokens = self.answer["text"], self.answer["tokens"]
+        if text is None:
+            raise EngineerError(self.answer["reason"], Spent(engineer_tokens=tokens or 0))
+        return Proposal(text, seconds=0.0, tokens=tokens)
+
+
+@dataclass(frozen=True)
+class _Missing:
+    """A candidate that must have been asked, of which nothing is recorded."""
+
+    name: str
+
+    def propose(self, task: Task) -> Proposal:
+        raise UserError(f"{ANSWERS}: what the candidate {self.name} said is missing")
+
+
+@dataclass(frozen=True)
+class _RecordedOracle:
+    """An oracle whose candidates say what they said, and whose probes come out as they did."""
+
+    answers: Sequence[Mapping[str, Any]]
+    probed: Mapping[str, ProbeResult]
+    choice: EngineerChoice
+    guard: Guard
+    name: str = ORACLE
+
+    def propose(self, task: Task) -> Proposal:
+        """Choose again."""
+        said = [
+            _shuffled(one["engineer"], _Said(one, one["engineer"].removeprefix(SHUFFLED)))
+            for one in _attempt(self.answers, task)["candidates"]
+        ]
+        budget = Budget()
+        if self.choice.budget == Budget():
+            said += [_Missing(name) for name in self.choice.oracle.candidates[len(said) :]]
+        elif self.choice.budget.probe_rollouts is not None:  # it lasted for those that were made
+            rollouts = sum(result.rollouts for result in self.probed.values())
+            budget = Budget(probe_rollouts=rollouts)
+        oracle = OracleEngineer(
+            tuple(said),
+            self._probe,
+            self.choice.oracle.max_probes,
+            probe_rollouts=1,
+            guard=self.guard,
+        )
+        return oracle.propose(replace(task, budget=budget))
+
+    def _probe(self, configuration: Configuration) -> ProbeResult:
+        result = self.probed.get(configuration.model_dump_json())
+        if result is None:
+            raise UserError(f"{PROBES}: a configuration that must have been tried out is missing")
+        return result
+
+
+def _attempt(answers: Sequence[Mapping[str, Any]], task: Task) -> Mapping[str, Any]:
+    if task.attempt >= len(answers):
+        raise UserError(
+            f"{ANSWERS}: holds {len(answers)} answers, none of them usable; there must be another"
+        )
+    return answers[task.attempt]
+
+
+def _shuffled(kind: str, engineer: Engineer) -> Engineer:
+    """An engineer, asked about shuffled evidence if its kind says so."""
+    return ShuffledEngineer(engineer) if kind.startswith(SHUFFLED) else engineer
 
 
 # The files may hold anything. What can't be read isn't what was derived.
@@ -287,11 +384,15 @@ def _context(it: Derivation) -> Derived:
 
 
 def _answers(it: Derivation) -> Derived:
-    expected = [
-        {name: value for name, value in answer.items() if name != "seconds"}
-        for answer in answers_of(it.record)
-    ]
-    return expected, it.answers
+    return [without_seconds(_plain(answer)) for answer in answers_of(it.record)], it.answers
+
+
+def _notes_prompt(it: Derivation) -> Derived:
+    path = it.folder / NOTES_PROMPT
+    if not path.exists():
+        return "", ""
+    decided = configuration_for(it.config, it.directory, it.stage + 1)
+    return summary_question(it.view, decided, it.config.engineer.style), _text(path)
 
 
 def _decision(it: Derivation) -> Derived:
@@ -345,4 +446,5 @@ _ROUND: dict[str, _Derive] = {
     "context.txt": _context,
     ANSWERS: _answers,
     "decision.json": _decision,
+    NOTES_PROMPT: _notes_prompt,
 }

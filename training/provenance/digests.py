@@ -69,9 +69,16 @@ def untimed(path: Path) -> list[dict[str, Any]]:
     records = json_lines(path)
     if not all(isinstance(record, dict) for record in records):
         raise UserError(f"{path}: every line must hold an object")
-    return [
-        {name: value for name, value in record.items() if name != "seconds"} for record in records
-    ]
+    return [without_seconds(record) for record in records]
+
+
+def without_seconds(attempt: Mapping[str, Any]) -> dict[str, Any]:
+    """An attempt of `answers.jsonl`, and those within it, but for the time that each took."""
+    kept = {name: value for name, value in attempt.items() if name != "seconds"}
+    inner = kept.get("candidates")
+    if isinstance(inner, list) and all(isinstance(one, dict) for one in inner):
+        kept["candidates"] = [without_seconds(one) for one in inner]
+    return kept
 
 
 def json_lines(path: Path) -> list[Any]:

@@ -27,7 +27,7 @@ from training.provenance.digests import (
     weights_digest,
 )
 from training.run.directory import RunDirectory, write_text
-from training.run.records import NOTES, PROBES, configuration_for
+from training.run.records import NOTES, NOTES_PROMPT, PROBES, configuration_for
 
 CHAIN = "chain.jsonl"
 METRICS = "metrics.jsonl"
@@ -43,7 +43,7 @@ DESIGNED = (
     "decision.json",
 )
 """What every round leaves besides."""
-OPTIONAL = (NOTES, PROBES)
+OPTIONAL = (NOTES, NOTES_PROMPT, PROBES)
 """What a round leaves where its engineer wrote notes, or tried configurations out."""
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -94,7 +94,7 @@ def seal(
         directory: holds the files of the stage, the exported policy too.
         validation: the validation set.
         stage: the stage that has just ended.
-        boards: the stage's training boards in the order of training; None for stage 0.
+        boards: the stage's training boards in the order of training; None: they are drawn again.
 
     Raises:
         UserError: a file of the stage is missing, or the chain can't be read.
@@ -103,7 +103,9 @@ def seal(
     lines = chain_lines(directory)
     while len(lines) <= stage:
         number = len(lines)
-        of_stage = boards if number == stage else _drawn(config, directory, number, validation)
+        of_stage = boards if number == stage else None
+        if of_stage is None:
+            of_stage = _drawn(config, directory, number, validation)
         try:
             previous = parse_link(lines[-1]).hash if lines else file_digest(directory.config_file)
         except ValueError as error:

@@ -19,7 +19,7 @@ from engineer import (
     TrainingEvidence,
     View,
 )
-from engineer.gate import floors
+from engineer.gate import floors, notice
 from engineer.space import Frozen, configuration_yaml
 from training.config import RunConfig
 from training.run.directory import (
@@ -32,10 +32,13 @@ from training.run.directory import (
 
 NOTES = "summary.txt"
 """What a round leaves where its engineer wrote notes."""
+NOTES_PROMPT = "summary_prompt.txt"
+"""What was asked for them."""
 PROBES = "probes.jsonl"
 """What a round leaves where its engineer tried configurations out."""
 
-FAILED_CASES = 8  # handed to the engineer's context, which shows as many as it has room for
+FAILED_CASES = 8
+"""Handed to the engineer's context, which shows the first of them."""
 
 
 class GateRecord(Frozen):
@@ -91,15 +94,52 @@ def compare(directory: RunDirectory, before: int, after: int) -> Comparison:
     )
 
 
+def gate_record(config: RunConfig, directory: RunDirectory, stage: int) -> GateRecord:
+    """What `gate.json` says, from the validations and decisions that stand there.
+
+    What a fall restores is what was in force when the stage was designed, which is not what the
+    stage before trained on if that was taken back, too. The first stage has no configuration before
+    it: its own stays in force, whatever it did.
+    """
+    settings = config.engineer.gate
+    reference = reference_of(directory, stage)
+    comparison = compare(directory, reference, stage)
+    fell = settings.rollback != "off" and comparison.fell(settings.z)
+    restored = None if not fell or settings.rollback == "off" else settings.rollback
+    before = gate_of(directory, stage - 1) if fell else None
+    tried = configuration_for(config, directory, stage)
+    current = tried if before is None else before.configuration
+    return GateRecord(
+        reference=reference,
+        comparison=comparison,
+        restored=restored,
+        configuration=current,
+        notice=notice(comparison, restored, tried=tried, current=current) if restored else "",
+    )
+
+
 def view_of(config: RunConfig, directory: RunDirectory, stage: int) -> View:
-    """All that the engineer may be told when a stage has ended."""
-    gate = gate_of(directory, stage)
+    """All that the engineer may be told when a stage has ended.
+
+    Where the weights were taken back, the failures are those of the weights that are in force.
+    """
+    gate = gate_of(directory, stage) or gate_record(config, directory, stage)
+    evidence = evidence_of(config, directory, stage)
+    if gate.restored == "checkpoint":
+        restored = evidence_of(config, directory, gate.reference)
+        evidence = evidence.model_copy(
+            update={
+                name: getattr(restored, name)
+                for name in ("validation", "failure_times", "failed_cases")
+            }
+        )
     return View(
         domain=config.domain,
-        evidence=evidence_of(config, directory, stage),
-        current=gate.configuration if gate else configuration_for(config, directory, stage),
+        evidence=evidence,
+        current=gate.configuration,
         history=tuple(history_before(config, directory, stage)),
-        notice=gate.notice if gate else "",
+        notice=gate.notice,
+        trained=configuration_for(config, directory, stage),
     )
 
 
@@ -150,13 +190,6 @@ def evidence_of(config: RunConfig, directory: RunDirectory, stage: int) -> Stage
     folder = directory.stage(stage)
     evidence = StageEvidence.model_validate(read_json(folder / "evidence.json"))
     environment = folder / "environment.json"
-    failures = read_json_lines(folder / "failures.jsonl")
-    by_group = [
-        [case for case in failures if str(case["size"]) == group] for group in evidence.validation
-    ]
-    cases = [
-        case for rank in range(FAILED_CASES) for group in by_group for case in group[rank:][:1]
-    ]
     return evidence.model_copy(
         update={
             "training": _training_evidence(config, directory, stage),
@@ -169,10 +202,21 @@ def evidence_of(config: RunConfig, directory: RunDirectory, stage: int) -> Stage
                     instance=tuple(case["grid"]),
                     completion=case["text"],
                 )
-                for case in cases[:FAILED_CASES]
+                for case in _typical(read_json_lines(folder / "failures.jsonl"))[:FAILED_CASES]
             ),
         }
     )
+
+
+def _typical(failures: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One case of each map size and kind of failure, the most frequent of these first.
+
+    Failures come by rising holes and waits, so that the one in the middle stands for the others.
+    """
+    alike: dict[tuple[int, str], list[dict[str, Any]]] = {}
+    for case in failures:
+        alike.setdefault((case["size"], case["failure"]), []).append(case)
+    return [cases[len(cases) // 2] for cases in sorted(alike.values(), key=len, reverse=True)]
 
 
 def history_before(config: RunConfig, directory: RunDirectory, stage: int) -> list[StageHistory]:

@@ -21,8 +21,12 @@ from types import TracebackType
 from typing import IO, Any, TextIO
 
 from engineer import EngineerError
+from engineer.engineers.generator import Generated
 from training.config import EngineerChoice, Sampling
 from training.environment import prepare
+
+COMMAND = (sys.executable, "-m", "training.sampling.elsewhere")
+"""Begins the process that holds a model."""
 
 _SECONDS_TO_END = 20.0
 
@@ -37,6 +41,7 @@ class Question:
       thinking: passed to the template as `enable_thinking`.
       seed: of the completion.
       json_schema: what the answer is held to; None: free text.
+      most: tokens that may still be spent; None: as many as the engineer's answers may have.
     """
 
     text: str
@@ -44,6 +49,7 @@ class Question:
     thinking: bool = False
     seed: int = 0
     json_schema: dict[str, Any] | None = None
+    most: int | None = None
 
 
 class OtherModels:
@@ -72,7 +78,7 @@ class OtherModels:
     ) -> None:
         self.close()
 
-    def ask(self, model: str, question: Question) -> str:
+    def ask(self, model: str, question: Question) -> Generated:
         """One answer of a model, which is loaded unless it is the one that was asked last.
 
         Args:
@@ -91,14 +97,14 @@ class OtherModels:
                 {
                     **vars(question),
                     "temperature": choice.temperature,
-                    "max_tokens": choice.max_tokens
-                    if question.json_schema
-                    else choice.summary_tokens,
+                    "max_tokens": choice.most_tokens(
+                        question.json_schema is not None, question.most
+                    ),
                 },
                 choice.timeout_seconds,
             )
-        except EngineerError:
-            # It may still be at this answer when the next question comes.
+        except BaseException:
+            # It may still be at this answer when the next question comes, or an interrupt does.
             self._process.kill()
             self._process = None
             raise
@@ -119,37 +125,41 @@ class _Process:
             "w+", encoding="utf-8", errors="replace"
         )
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "training.sampling.elsewhere"],
+            COMMAND,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             start_new_session=True,  # vLLM may start others, which have to end with it
         )
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()
         try:
+            threading.Thread(target=self._read, daemon=True).start()
             self._ask(
                 {"model": model, "settings": settings.model_dump(mode="json")},
                 seconds,
                 f"is not loaded within engineer.load_seconds = {seconds:g}",
             )
-        except EngineerError:
+        except BaseException:
             self.kill()
             raise
 
-    def answer(self, request: dict[str, Any], seconds: float) -> str:
+    def answer(self, request: dict[str, Any], seconds: float) -> Generated:
         """Ask, and wait for the answer."""
         late = f"no answer within engineer.timeout_seconds = {seconds:g}"
-        return str(self._ask(request, seconds, late)["answer"])
+        found = self._ask(request, seconds, late)
+        return Generated(str(found["answer"]), int(found["tokens"]))
 
     def end(self) -> None:
         """Let the process end by itself."""
-        with suppress(OSError):
-            self._stdin.close()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_SECONDS_TO_END)
-        self.kill()
+        try:
+            with suppress(OSError):
+                self._stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_SECONDS_TO_END)
+        finally:
+            self.kill()
 
     def kill(self) -> None:
         """End the process and all that it started."""
@@ -178,13 +188,31 @@ class _Process:
             raise EngineerError(f"{self.model}: {late}") from None
         except OSError:
             line = ""
-        if not line:
-            status = self._process.wait()
-            self._log.seek(0)
-            problem = self._log.read().strip().splitlines()[-1:] or ["no message"]
-            raise EngineerError(f"{self.model}: exit status {status}: {problem[0]}")
-        found: dict[str, Any] = json.loads(line)
+        found = _record(line)
+        if found is None:
+            raise EngineerError(f"{self.model}: {self._end_of_it()}")
         return found
+
+    def _end_of_it(self) -> str:
+        """What became of a process that broke off, and the last that it said of it."""
+        try:
+            what = f"exit status {self._process.wait(_SECONDS_TO_END)}"
+        except subprocess.TimeoutExpired:
+            what = "broke off, but has not ended"
+        self._log.seek(0)
+        problem = self._log.read().strip().splitlines()[-1:] or ["no message"]
+        return f"{what}: {problem[0]}"
+
+
+def _record(line: str) -> dict[str, Any] | None:
+    """What a line says; None if it is no whole line with a JSON object, as when a kill cut it."""
+    if not line.endswith("\n"):
+        return None
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def main() -> int:
@@ -238,7 +266,9 @@ def _serve(questions: TextIO, answers: TextIO) -> None:
             seed=asked["seed"],
             json_schema=asked["json_schema"],
         )
-        say({"answer": tokenizer.decode(list(completion.token_ids), skip_special_tokens=True)})
+        tokens = list(completion.token_ids)
+        text = tokenizer.decode(tokens, skip_special_tokens=True)
+        say({"answer": text, "tokens": len(tokens)})
 
 
 if __name__ == "__main__":

@@ -28,6 +28,10 @@ class SyncError(UserError):
     """vLLM's log-probabilities are not the trainer's: it generates with other weights."""
 
 
+class PromptTooLongError(UserError):
+    """A prompt leaves no room for its answer."""
+
+
 @dataclass(frozen=True)
 class Completion:
     """One sampled answer.
@@ -113,14 +117,14 @@ class VllmSampler:
           temperature: 0 is greedy; no other truncation (top-p, top-k) is applied.
           json_schema: if given, decoding is constrained to JSON text that this schema allows.
         Raises:
-          UserError: a prompt is too long.
+          PromptTooLongError: a prompt and `max_tokens` don't fit.
         """
         from vllm import SamplingParams
         from vllm.sampling_params import StructuredOutputsParams
 
         longest = max(len(prompt) for prompt in prompts)
         if longest + max_tokens > self.max_model_len:
-            raise UserError(
+            raise PromptTooLongError(
                 f"sampling.max_model_len: {self.max_model_len} is too small for a prompt of "
                 f"{longest} tokens and {max_tokens} more"
             )
