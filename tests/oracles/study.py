@@ -26,6 +26,8 @@ SPENT = ("engineer_tokens", "probe_rollouts", "probe_instances")
 APART = ("schema", "study", "budget", "machines", "process_seconds", "missing")
 """Parts that are not compared as a whole."""
 
+DOCUMENTATION = Path(__file__).parents[2] / "docs/studies.md"
+
 STANDARD_ERRORS = 4
 """How far apart two bootstraps' shares of resamples below an end may be."""
 
@@ -204,13 +206,14 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def resampled_means(rows: list[list[int]], resamples: int, rng: random.Random) -> list[float]:
-    """Means of resampled seeds and, for each drawn seed, boards; in ascending order."""
+    """Means of resampled seeds that all answer the same resampled boards; in ascending order."""
     boards = len(rows[0])
-    drawn = (
-        sum(sum(rng.choices(row, k=boards)) for row in rng.choices(rows, k=len(rows)))
-        for _ in range(resamples)
-    )
-    return [total / (len(rows) * boards) for total in sorted(drawn)]
+    means = []
+    for _ in range(resamples):
+        seeds = rng.choices(rows, k=len(rows))
+        by_board = [sum(answers) for answers in zip(*seeds, strict=True)]
+        means.append(sum(rng.choices(by_board, k=boards)) / (len(rows) * boards))
+    return sorted(means)
 
 
 def _json(path: Path) -> Any:
@@ -297,12 +300,15 @@ def _expected(settings: Object, runs: list[Run]) -> Object:
         for name, group in by_engineer.items()
         if group
     }
-    pairs = sum(one["difference"] is not None for one in engineers.values()) * len(METRICS)
+    differences = [one["difference"] for one in engineers.values() if one["difference"] is not None]
+    pairs = len(differences) * len(METRICS)
+    seeds = min([len(one["seeds"]) for one in differences], default=1)
     starts = [run.episodes[0] for run in runs]
     return {
         "comparisons": {
             "count": pairs,
-            "expected_by_chance": pairs * (1 - settings["confidence"]),
+            "seeds": seeds,
+            "expected_by_chance": _by_chance(pairs, seeds, settings["confidence"]),
         },
         "warm_start": {
             "rates": {metric: _rates(starts, metric) for metric in METRICS},
@@ -353,6 +359,23 @@ def _difference(runs: list[Run], baseline: list[Run]) -> Object | None:
 
     seeds = [ours.seed for ours, _ in pairs]
     return {"seeds": seeds, **{metric: Resampled(rows(metric)) for metric in METRICS}}
+
+
+def _by_chance(pairs: int, seeds: int, confidence: float) -> Object:
+    """What the documentation's table says of 95% intervals; others are taken at their word."""
+    if confidence != 0.95:
+        return dict.fromkeys(("least", "most"), pairs * (1 - confidence))
+    text = DOCUMENTATION.read_text(encoding="utf-8")
+    (heads,) = re.findall(r"^\|.*\| 1 seed \|.*$", text, flags=re.MULTILINE)
+    table = text.split(heads, 1)[1].split("\n\n", 1)[0]
+    known = [int(number) for number in re.findall(r"(\d+) seeds?", heads)]
+    column = known.index(max(number for number in known if number <= seeds))
+    held = [
+        int(re.findall(r"(\d+)%", line)[column]) / 100
+        for line in table.splitlines()
+        if line.endswith("% |")
+    ]
+    return {"least": pairs * (1 - max(held)), "most": pairs * (1 - min(held))}
 
 
 def _cells(boards: list[Object]) -> Cells:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -66,8 +67,7 @@ def _override(tree: dict[Any, Any], override: str) -> None:
         value = parse_yaml(text)
     except ValueError as error:
         raise UserError(f"--set {override!r}: the value is not YAML") from error
-    path: list[Any] = [int(part) if part.isdigit() else part for part in key.split(".")]
-    *parents, leaf = path
+    *parents, leaf = map(_key, key.split("."))
     for part in parents:
         below = tree.setdefault(part, {})
         if not isinstance(below, dict):
@@ -76,10 +76,15 @@ def _override(tree: dict[Any, Any], override: str) -> None:
     tree[leaf] = value
 
 
+def _key(part: str) -> int | str:
+    """A part of a dotted key as YAML has it; what is no number, or too long for one, stays text."""
+    return int(part) if re.fullmatch("[0-9]{1,18}", part) else part
+
+
 def _problems(source: str, error: ValidationError) -> Iterable[str]:
     """One line for each problem: file, dotted key, what is wrong, the value that came."""
     for problem in error.errors():
-        key = ".".join(str(part) for part in problem["loc"])
+        key = ".".join(f"{part!s:.100}" for part in problem["loc"])
         if problem["type"] == "extra_forbidden":
             yield f"{source}: {key}: unknown key; allowed are {_allowed(problem['loc'])}"
         elif problem["type"] == "missing":

@@ -21,11 +21,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from training.config import RunConfig, dump
+from training.config import RunConfig, dump, read_yaml
 from training.errors import UserError
 from training.yaml_text import parse_yaml
 
@@ -45,6 +46,22 @@ def write_text(path: Path, text: str) -> None:
         raise UserError(f"{path}: can't be written: {error.strerror}") from error
 
 
+def make_room(file: Path) -> bool:
+    """Whether `file` can be the first in its directory, which holds nothing else then.
+
+    What kills left of writing `file` itself is removed, if there is nothing but that.
+    """
+    if not file.parent.exists():
+        return True
+    left = re.compile(rf"\.{re.escape(file.name)}\.[0-9]+\.tmp")
+    there = list(file.parent.iterdir())
+    if not all(one.is_file() and left.fullmatch(one.name) for one in there):
+        return False
+    for one in there:
+        one.unlink(missing_ok=True)
+    return True
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as indented JSON, whole."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
@@ -59,40 +76,53 @@ def read_json(path: Path) -> Any:
     """Read a JSON file.
 
     Raises:
-      UserError: it is missing or not JSON.
+      UserError: it is missing, can't be read or is not JSON.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UserError(f"{path}: is missing") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: can't be read as JSON: {error}") from error
 
 
 def read_json_lines(path: Path) -> list[Any]:
-    """Read a file of JSON lines; a last line that a kill cut short is passed over."""
+    """Read a file of JSON lines; lines that are none, as a kill cuts them short, are passed over.
+
+    Raises:
+      UserError: it can't be read.
+    """
     if not path.exists():
         return []
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise UserError(f"{path}: can't be read: {error.strerror}") from error
     records = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in lines:
         try:
             records.append(json.loads(line))
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
     return records
 
 
 class JsonLog:
-    """A file of JSON lines that grows; a line cut by a kill is dropped when it is opened again."""
+    """A file of JSON lines that grows; a line cut by a kill costs nothing but itself."""
 
     def __init__(self, path: Path) -> None:
         """Open `path`, which need not exist."""
         self._path = path
 
     def append(self, record: dict[str, Any]) -> None:
-        """Add one line."""
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        """Add one line, which begins anew where the last one was cut."""
+        line = json.dumps(record).encode() + b"\n"
+        with self._path.open("a+b") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                if file.read() != b"\n":
+                    line = b"\n" + line
+            file.write(line)
 
     def read(self) -> list[Any]:
         """All whole records."""
@@ -132,10 +162,10 @@ class RunDirectory:
 
         Raises:
           UserError: it belongs to another configuration (the message names the keys that differ),
-            or holds files that are no run's.
+            holds files that are no run's, or its config.yaml can't be read.
         """
         if self.config_file.exists():
-            theirs = parse_yaml(self.config_file.read_text(encoding="utf-8"))
+            theirs = read_yaml(self.config_file)
             ours = parse_yaml(dump(config))
             if theirs != ours:
                 raise UserError(
@@ -144,7 +174,7 @@ class RunDirectory:
                     "or remove it"
                 )
             return True
-        if self.path.exists() and any(self.path.iterdir()):
+        if not make_room(self.config_file):
             raise UserError(f"{self.path}: is not empty and holds no run; choose another --run-dir")
         write_text(self.config_file, dump(config))
         return False

@@ -36,7 +36,9 @@ class StudyConfig(Section):
     engineers: Annotated[tuple[Contender, ...], Field(min_length=1)]
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
     baseline: str = Field(description="the engineer that the others are compared with")
-    resamples: Annotated[int, Field(ge=100)] = Field(10_000, description="of the bootstrap")
+    resamples: Annotated[int, Field(ge=100, le=1_000_000)] = Field(
+        10_000, description="of the bootstrap; all their means are held in memory, hence a most"
+    )
     confidence: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
         0.95, description="of each interval, taken for itself"
     )

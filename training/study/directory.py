@@ -3,7 +3,7 @@
 ```
 study.yaml               what decides the runs: the resolved base, the engineers, the seeds
 machines.jsonl           a line for each machine that it was carried out on
-processes.jsonl          a line for each process that ended: its run, exit status, seconds
+processes.jsonl          a line for each process, however it ended: its run, exit status, seconds
 warm_start/              the run that all others start from, left off after its warm start
 warm_start.log           what it said
 runs/ENGINEER/SEED/      a run (see training.run.directory)
@@ -23,9 +23,9 @@ from typing import Any
 
 import yaml
 
-from training.config import dump
+from training.config import dump, read_yaml
 from training.errors import UserError
-from training.run.directory import JsonLog, write_text
+from training.run.directory import JsonLog, make_room, write_text
 from training.study.config import Arm, Study
 from training.yaml_text import parse_yaml
 
@@ -79,7 +79,7 @@ class StudyDirectory:
 
     @property
     def seconds_by_process(self) -> dict[str, float]:
-        """What each run's and the warm start's processes took, those that failed included."""
+        """What each run's and the warm start's processes took, failed and stopped ones included."""
         seconds: dict[str, float] = {}
         for record in self.processes.read():
             seconds[record["run"]] = seconds.get(record["run"], 0.0) + record["seconds"]
@@ -93,12 +93,12 @@ class StudyDirectory:
 
         Raises:
             UserError: it belongs to another study (the message names the keys that differ), or
-                holds files that are no study's.
+                holds files that are no study's, or its study.yaml can't be read.
         """
         if self.claim_file.exists():
             self.check(study)
             return True
-        if self.path.exists() and any(self.path.iterdir()):
+        if not make_room(self.claim_file):
             raise UserError(
                 f"{self.path}: is not empty and holds no study; choose another --study-dir"
             )
@@ -109,11 +109,11 @@ class StudyDirectory:
         """See that the directory is this study's.
 
         Raises:
-            UserError: it belongs to another one, or to none.
+            UserError: it belongs to another one, or to none, or its study.yaml can't be read.
         """
         if not self.claim_file.exists():
             raise UserError(f"{self.path}: holds no study, there is no study.yaml")
-        theirs = _flat(parse_yaml(self.claim_file.read_text(encoding="utf-8")))
+        theirs = _flat(read_yaml(self.claim_file))
         ours = _flat(_claimed(study))
         differences = [
             f"{key} ({theirs.get(key)!r} there, {ours.get(key)!r} here)"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
+from engineer import LakeConfiguration, Spent
 from jaxlake import Failure
 from jaxlake.text import HOLE_SYMBOL
-from training.config import RunConfig, load
+from training.config import RunConfig, load, shown
 from training.errors import UserError
 from training.run.directory import RunDirectory, read_json, read_json_lines
 from training.run.records import gate_of
@@ -81,8 +85,8 @@ def read_study(study: Study, directory: StudyDirectory) -> tuple[list[RunData], 
     """The finished runs, in the study's order, and those that are not.
 
     Raises:
-        UserError: a file of a finished run is missing or contradicts another, a run belongs to
-            another configuration, or runs were validated on different boards.
+        UserError: a file of a finished run is missing, damaged or contradicts another, a run
+            belongs to another configuration, or runs were validated on different boards.
     """
     runs, missing = [], []
     for arm in study.arms:
@@ -127,45 +131,64 @@ def read_run(path: Path, arm: Arm, expected: RunConfig) -> RunData:
         boards=boards,
         scores=np.stack([scores for _, scores, _ in read], axis=1),
         kinds=np.stack([kinds for _, _, kinds in read]),
-        configurations=tuple(_configuration(directory.stage(stage)) for stage in stages[1:]),
+        configurations=tuple(
+            _configuration(directory.stage(stage), config) for stage in stages[1:]
+        ),
         ledger=_ledger(directory, config),
-        designs=tuple(
-            str(read_json(directory.stage(stage) / "decision.json")["kind"])
-            for stage in stages[1:-1]
-        ),
-        rolled_back=sum(
-            gate is not None and gate.restored is not None
-            for gate in (gate_of(directory, stage) for stage in stages[1:-1])
-        ),
+        designs=tuple(_kind_of_design(directory.stage(stage)) for stage in stages[1:-1]),
+        rolled_back=sum(_rolled_back(directory, stage) for stage in stages[1:-1]),
     )
+
+
+@contextmanager
+def _damage_named(path: Path) -> Iterator[None]:
+    """Let what a file lacks, or has in place of what a run writes, be an error that names it."""
+    try:
+        yield
+    except KeyError as error:
+        raise UserError(f"{path}: lacks {error}") from error
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, one['loc']))}: got {shown(one['input'])}: {one['msg']}"
+            for one in error.errors()
+        )
+        raise UserError(f"{path}: {problems}") from error
+    except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: is not as a run writes it: {error}") from error
 
 
 def _validation(folder: Path) -> tuple[Boards, np.ndarray, np.ndarray]:
     """(boards, scores bool (metrics, B), kinds int (B,)) of one stage."""
     path = folder / "episodes.jsonl"
     episodes = read_json_lines(path)
-    try:
+    with _damage_named(path):
         grids = tuple(tuple(map(str, one["grid"])) for one in episodes)
         boards = Boards(
             grids=grids,
-            size=np.array([int(one["size"]) for one in episodes]),
+            size=np.array([int(one["size"]) for one in episodes], np.int64),
             hole_tenth=np.array([_hole_tenth(grid) for grid in grids]),
             needs_wait=np.array([bool(one["needs_wait"]) for one in episodes]),
         )
         scores = np.array([[bool(one[metric]) for one in episodes] for metric in METRICS])
-        kinds = np.array([KINDS.index(one["failure"] or KINDS[0]) for one in episodes])
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path}: a line is no episode: {type(error).__name__}, {error}") from error
-    total = read_json(folder / "validation.json")["total"]
+        kinds = np.array([_kind(one["failure"]) for one in episodes])
     counts = {"count": len(episodes)} | {
         metric: int(row.sum()) for metric, row in zip(METRICS, scores, strict=True)
     }
-    if counts != {name: total[name] for name in counts}:
-        raise UserError(
-            f"{path}: {counts} does not agree with validation.json, "
-            f"{ {name: total[name] for name in counts} }"
-        )
+    with _damage_named(folder / "validation.json"):
+        total = read_json(folder / "validation.json")["total"]
+        told = {name: total[name] for name in counts}
+    if counts != told:
+        raise UserError(f"{path}: {counts} does not agree with validation.json, {told}")
     return boards, scores, kinds
+
+
+def _kind(failure: Any) -> int:
+    """The index into `KINDS` of an episode's first failure, None where it has none."""
+    if failure is None:
+        return 0
+    if failure not in KINDS[1:]:
+        raise ValueError(f"failure: got {shown(failure)}, allowed are null, {', '.join(KINDS[1:])}")
+    return KINDS.index(failure)
 
 
 def _hole_tenth(grid: tuple[str, ...]) -> int:
@@ -173,32 +196,66 @@ def _hole_tenth(grid: tuple[str, ...]) -> int:
     return HOLE_TENTHS * symbols.count(HOLE_SYMBOL) // len(symbols)
 
 
-def _configuration(folder: Path) -> dict[str, dict[str, float]]:
-    sizes = read_json(folder / "configuration.json")["sizes"]
-    return {str(size): dict(sizes[size]) for size in sorted(sizes, key=int)}
+def _configuration(folder: Path, config: RunConfig) -> dict[str, dict[str, float]]:
+    path = folder / "configuration.json"
+    with _damage_named(path):
+        configuration = LakeConfiguration.model_validate(read_json(path))
+        sizes, allowed = sorted(configuration.sizes), sorted(config.environment.bounds.sizes)
+        if sizes != allowed:
+            raise ValueError(f"sizes: got {sizes}, environment.bounds.sizes has {allowed}")
+    return configuration.values()
+
+
+def _kind_of_design(folder: Path) -> str:
+    path = folder / "decision.json"
+    with _damage_named(path):
+        return str(read_json(path)["kind"])
+
+
+def _rolled_back(directory: RunDirectory, stage: int) -> bool:
+    with _damage_named(directory.stage(stage) / "gate.json"):
+        gate = gate_of(directory, stage)
+    return gate is not None and gate.restored is not None
 
 
 def _ledger(directory: RunDirectory, config: RunConfig) -> Ledger:
-    updates = {
-        (record["stage"], record["update"])
-        for record in directory.metrics.read()
-        if record["phase"] == "train"
-    }
-    spent = [
-        read_json(directory.stage(stage) / "decision.json")["spent"]
-        for stage in range(1, config.stages.rounds + 1)
-    ]
-    timings = directory.timings.read()
+    with _damage_named(directory.path / "metrics.jsonl"):
+        updates = {
+            (record["stage"], record["update"])
+            for record in directory.metrics.read()
+            if record["phase"] == "train"
+        }
+    stages = range(1, config.stages.rounds + 1)
+    spent = sum((_spent(directory.stage(stage) / "decision.json") for stage in stages), Spent())
+    with _damage_named(directory.path / "timings.jsonl"):
+        seconds = [(record["phase"], _seconds(record)) for record in directory.timings.read()]
     return Ledger(
         training_instances=len(updates) * config.grpo.prompts_per_update,
-        **{
-            name: sum(record[name] for record in spent)
-            for name in ("engineer_tokens", "probe_rollouts", "probe_instances")
-        },
-        design_seconds=sum(_seconds(record) for record in timings if record["phase"] == "design"),
-        wall_seconds=sum(_seconds(record) for record in timings),
+        engineer_tokens=spent.engineer_tokens,
+        probe_rollouts=spent.probe_rollouts,
+        probe_instances=spent.probe_instances,
+        design_seconds=sum(took for phase, took in seconds if phase == "design"),
+        wall_seconds=sum(took for _, took in seconds),
     )
 
 
-def _seconds(record: dict[str, Any]) -> float:
-    return float(sum(record["seconds"].values()))
+def _spent(path: Path) -> Spent:
+    """What one design has cost, as far as the ledger tells of it."""
+    with _damage_named(path):
+        told = read_json(path)["spent"]
+        return Spent(
+            engineer_tokens=told["engineer_tokens"],
+            probe_rollouts=told["probe_rollouts"],
+            probe_instances=told["probe_instances"],
+        )
+
+
+def _seconds(record: Mapping[str, Any]) -> float:
+    """What one line of `timings.jsonl` adds up to."""
+    parts = record["seconds"]
+    for name, took in parts.items():
+        if isinstance(took, bool) or not isinstance(took, int | float) or not 0 <= took < math.inf:
+            raise ValueError(
+                f"seconds.{name}: got {shown(took)}, allowed are finite numbers from 0"
+            )
+    return float(sum(parts.values()))

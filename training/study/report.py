@@ -128,15 +128,19 @@ def _verdict(rate: str, baseline: str, differences: Mapping[str, Any]) -> str:
 
 
 def _caution(results: Results) -> str:
-    comparisons, study = results["comparisons"], results["study"]
+    comparisons = results["comparisons"]
     if not comparisons["count"]:
         return ""
     return (
         f"These are {comparisons['count']} comparisons, and each interval is for its own: if no "
-        f"engineer made any difference, about {comparisons['expected_by_chance']:.1f} of "
-        f"{comparisons['count']} such intervals would leave 0 out by chance. "
-        f"{_seed_caution(len(study['seeds']))}"
+        f"engineer made any difference, {_by_chance(comparisons)} of {comparisons['count']} such "
+        f"intervals would leave 0 out by chance. {_seed_caution(len(results['study']['seeds']))}"
     ).strip()
+
+
+def _by_chance(comparisons: Mapping[str, Any]) -> str:
+    least, most = (f"{comparisons['expected_by_chance'][end]:.1f}" for end in ("least", "most"))
+    return f"about {most}" if least == most else f"{least} to {most}"
 
 
 def _seed_caution(seeds: int) -> str:
@@ -144,8 +148,8 @@ def _seed_caution(seeds: int) -> str:
         return "With one seed the intervals say nothing of how another seed would have come out."
     if seeds < 10:
         return (
-            f"With {seeds} seeds, how much seeds differ is itself known badly, "
-            "which the intervals can't show: it may be more of them (docs/studies.md)."
+            f"With {seeds} seeds, how much seeds differ is itself known badly, which the intervals "
+            "can't show: the further seeds lie apart, the more of them (docs/studies.md)."
         )
     return ""
 
@@ -276,9 +280,9 @@ def _reading(results: Results) -> str:
     return (
         "Rates are those after the last round, over all seeds and validation boards; in brackets "
         f"{100 * study['confidence']:g}% bootstrap intervals ({study['resamples']:,} resamples of "
-        "seeds, and of boards within each). Differences are paired by seed and board. Tokens and "
-        "seconds are a run's, mean over seeds. `docs/studies.md` defines every number; "
-        "`results.json` holds all of them."
+        "seeds, and of the boards that all of them answer). Differences are paired by seed and "
+        "board. Tokens and seconds are a run's, mean over seeds. `docs/studies.md` defines every "
+        "number; `results.json` holds all of them."
     )
 
 

@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 
 from training.config import RunConfig
-from training.study.bootstrap import SEED, Interval, mean_interval, paired_interval
+from training.study.bootstrap import (
+    SEED,
+    Interval,
+    mean_interval,
+    misses_by_chance,
+    paired_interval,
+)
 from training.study.config import Study, StudyConfig
 from training.study.measures import (
     Cell,
@@ -24,7 +30,7 @@ from training.study.measures import (
 )
 from training.study.reading import KINDS, LEDGER, METRICS, Missing, RunData
 
-SCHEMA = 1
+SCHEMA = 2
 """Grows when a key changes its meaning."""
 
 Results = dict[str, Any]
@@ -58,7 +64,6 @@ def build_results(
     there = {name: rows for name, rows in by_engineer.items() if rows}
     baseline = there.get(config.baseline, [])
     engineers = {name: _engineer(config, rows, cells, baseline) for name, rows in there.items()}
-    comparisons = sum(one["difference"] is not None for one in engineers.values()) * len(METRICS)
     return {
         "schema": SCHEMA,
         "study": _study(config),
@@ -69,10 +74,7 @@ def build_results(
             {"engineer": one.arm.engineer, "seed": one.arm.seed, "reason": one.reason}
             for one in missing
         ],
-        "comparisons": {
-            "count": comparisons,
-            "expected_by_chance": comparisons * (1 - config.confidence),
-        },
+        "comparisons": _comparisons(config, engineers),
         "warm_start": _warm_start(runs, cells),
         "engineers": engineers,
     }
@@ -106,6 +108,15 @@ def _budget(run: RunConfig, boards: int) -> Results:
         "validation_boards": boards,
         "validation_temperature": run.validation.temperature,
     }
+
+
+def _comparisons(config: StudyConfig, engineers: Mapping[str, Results]) -> Results:
+    """How many differences are shown, and how many of them chance alone sets apart from 0."""
+    differences = [one["difference"] for one in engineers.values() if one["difference"] is not None]
+    count = len(differences) * len(METRICS)
+    seeds = min((len(one["seeds"]) for one in differences), default=1)
+    least, most = misses_by_chance(count, seeds=seeds, confidence=config.confidence)
+    return {"count": count, "seeds": seeds, "expected_by_chance": {"least": least, "most": most}}
 
 
 def _warm_start(runs: Sequence[RunData], cells: Sequence[Cell]) -> Results:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -108,7 +108,10 @@ class _Runner:
     def _process(
         self, title: str, name: str, run: Path, arguments: Sequence[str]
     ) -> tuple[int, float]:
-        """Run one process to its end: its exit status and the seconds it took."""
+        """Run one process to its end: its exit status and the seconds it took.
+
+        These are logged also where an interrupt ends both the process and the study.
+        """
         log = self._directory.log(run)
         log.parent.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
@@ -122,15 +125,16 @@ class _Runner:
                 pass_fds=(self._lock,),
             )
             try:
-                status = process.wait()
+                process.wait()
             except BaseException:
                 _end(process)
                 raise
-        seconds = time.monotonic() - began
-        self._directory.processes.append(
-            {"run": name, "status": status, "seconds": round(seconds, 1)}
-        )
-        return status, seconds
+            finally:
+                seconds = time.monotonic() - began
+                self._directory.processes.append(
+                    {"run": name, "status": process.returncode, "seconds": round(seconds, 1)}
+                )
+        return process.returncode, seconds
 
     def _environment(self) -> dict[str, str]:
         """The user's, with programs compiled once for all runs; the user's own values win."""
@@ -166,8 +170,9 @@ def _valid(run: Path, stage: int) -> str:
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
-        process.wait(_SECONDS_TO_END)
-    except subprocess.TimeoutExpired:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_SECONDS_TO_END)
+    finally:  # does nothing to a process that has ended
         process.kill()
         process.wait()
 
