@@ -12,7 +12,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engineer import Bounds, Decision, Domain, Guard, LakeConfiguration, SizeKnobs, lake_domain
+from engineer import (
+    Bounds,
+    Budget,
+    Decision,
+    DesignSettings,
+    Domain,
+    GeneratorEngineer,
+    GroupEvidence,
+    Guard,
+    LakeConfiguration,
+    SizeKnobs,
+    StageEvidence,
+    View,
+    design,
+    lake_domain,
+)
+from engineer.engineers import Generated
 from engineer.lake import NearestFeasible
 from engineer.pipeline import Repair, review
 from engineer.space import answer_text
@@ -248,6 +264,36 @@ def situations(draw: st.DrawFn) -> tuple[Domain, LakeConfiguration]:
 def test_no_text_whatsoever_breaks_the_pipeline(text, situation, guard):
     domain, current = situation
     check(text, domain, current, guard)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    said=st.lists(texts, min_size=1, max_size=4),
+    situation=situations(),
+    guard=guards,
+    limit=st.none() | st.integers(0, 300),
+)
+def test_no_texts_whatsoever_break_a_design_phase_or_spend_more_than_its_budget(
+    said, situation, guard, limit
+):
+    domain, current = situation
+
+    def generate(prompt: str, schema: object, seed: int, most: int | None) -> Generated:
+        """A token a character, as many as may be."""
+        text = said[seed][:most]
+        return Generated(text, len(text))
+
+    settings = DesignSettings(
+        attempts=len(said), guard=guard or Guard(), budget=Budget(engineer_tokens=limit)
+    )
+    evidence = StageEvidence(stage=1, validation={"3": GroupEvidence(count=1, valid=1)})
+    record = design(GeneratorEngineer(generate), View(domain, evidence, current), settings)
+    assert domain.space.violation(record.configuration) is None
+    assert record.kind in ("accepted", "repaired", "retried", "kept")
+    assert limit is None or record.spent.engineer_tokens <= limit
+    assert len(json.loads(record.model_dump_json())["attempts"]) == len(record.attempts)
+    if record.kind == "kept":
+        assert record.configuration == current
 
 
 @settings(max_examples=200, deadline=None)

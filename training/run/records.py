@@ -37,6 +37,8 @@ NOTES_PROMPT = "summary_prompt.txt"
 PROBES = "probes.jsonl"
 """What a round leaves where its engineer tried configurations out."""
 
+_CANDIDATES = {"candidates": True}
+
 FAILED_CASES = 8
 """Handed to the engineer's context, which shows the first of them."""
 
@@ -173,7 +175,10 @@ def charged(record: DesignRecord, view: View, note_tokens: int) -> DesignRecord:
 def answers_of(record: DesignRecord) -> list[dict[str, Any]]:
     """The records of `answers.jsonl`: every question and what came back."""
     return [
-        {"attempt": number, **attempt.model_dump(mode="json")}
+        {
+            "attempt": number,
+            **attempt.model_dump(mode="json", exclude=None if attempt.candidates else _CANDIDATES),
+        }
         for number, attempt in enumerate(record.attempts)
     ]
 
