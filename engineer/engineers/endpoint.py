@@ -57,7 +57,7 @@ class EndpointEngineer:
     and broken connections are retried with doubling waits (or the server's Retry-After, at most
     `longest_wait`); anything else fails at once. A call never takes longer than
     `(retries + 1) * (timeout + longest_wait)`, whatever the server does. Where it doesn't say how
-    many tokens it generated, as many count as it was allowed.
+    many tokens it generated, as many count as it was allowed, also for requests that timed out.
 
     Raises:
         ValueError: if the rate limit is not positive, or needs waits beyond `longest_wait`, or
@@ -107,8 +107,8 @@ class EndpointEngineer:
             EngineerError: if the key is not set, the server can't be reached or refuses after all
                 retries, or its answer is no chat completion.
         """
-        most = _least(self.max_tokens, task.budget.engineer_tokens)
-        return self._ask(self._payload(task.context.text, task.schema, most))
+        left = task.budget.engineer_tokens
+        return self._ask(task.context.text, task.schema, self.max_tokens, left)
 
     def write(self, prompt: str, seed: int, max_tokens: int | None = None) -> Proposal:
         """Ask for free text.
@@ -117,32 +117,40 @@ class EndpointEngineer:
             EngineerError: as `propose`.
         """
         del seed  # few servers keep their promise about it
-        most = _least(self.note_tokens or self.max_tokens, max_tokens)
-        return self._ask(self._payload(prompt, None, most))
+        return self._ask(prompt, None, self.note_tokens or self.max_tokens, max_tokens)
 
-    def _ask(self, payload: dict[str, Any]) -> Proposal:
+    def _ask(
+        self, prompt: str, schema: dict[str, Any] | None, most: int, left: int | None
+    ) -> Proposal:
         start = time.perf_counter()
         key = self._key()
-        problem, wait = "", 0.0
+        problem, wait, lost = "", 0.0, 0
         for request in range(self.retries + 1):
+            allowed = most if left is None else min(most, left - lost)
+            if allowed < 1:
+                problem += "; the budget of tokens is spent"
+                break
             self._pause(wait)
             try:
-                text, tokens = _read_completion(self._post(payload, key), key)
+                text, tokens = _read_completion(
+                    self._post(self._payload(prompt, schema, allowed), key), key
+                )
             except _TransientError as failure:
                 problem, wait = str(failure), self._wait(request, failure.retry_after)
+                lost += allowed if failure.generating else 0
                 continue
             except _UnreadableError as error:
-                raise self._error(str(error), key, Spent(engineer_tokens=error.tokens)) from None
+                lost += allowed if error.tokens is None else error.tokens
+                raise self._error(str(error), key, lost) from None
             except (httpx.HTTPError, ValueError) as error:
-                raise self._error(str(error), key) from None
+                raise self._error(str(error), key, lost) from None
             seconds = time.perf_counter() - start
-            return Proposal(text, seconds, payload["max_tokens"] if tokens is None else tokens)
-        raise self._error(f"gave up after {self.retries + 1} requests: {problem}", key)
+            return Proposal(text, seconds, lost + (allowed if tokens is None else tokens))
+        raise self._error(f"gave up after {request + 1} requests: {problem}", key, lost)
 
-    def _error(
-        self, problem: str, key: SecretStr | None, spent: Spent | None = None
-    ) -> EngineerError:
-        return EngineerError(_without(f"{self._where()}: {problem}", key), spent)
+    def _error(self, problem: str, key: SecretStr | None, tokens: int) -> EngineerError:
+        message = _without(f"{self._where()}: {problem}", key)
+        return EngineerError(message, Spent(engineer_tokens=tokens))
 
     def _key(self) -> SecretStr | None:
         if self.api_key_env is None:
@@ -194,7 +202,8 @@ class EndpointEngineer:
                 self.timeout, lambda: self._send(url, payload, headers)
             )
         except (httpx.TimeoutException, TimeoutError):
-            raise _TransientError(f"no answer within {self.timeout:g} s") from None
+            problem = f"no answer within {self.timeout:g} s"
+            raise _TransientError(problem, generating=True) from None
         except (httpx.InvalidURL, httpx.UnsupportedProtocol):
             raise ValueError(_NO_URL) from None
         except httpx.TransportError as error:
@@ -295,23 +304,28 @@ def _completions(base_url: str) -> httpx.URL:
 
 
 class _TransientError(Exception):
-    """A failure that may pass; `retry_after` is the server's wish in seconds."""
+    """A failure that may pass.
 
-    def __init__(self, message: str, retry_after: float | None = None) -> None:
+    Args:
+        message: what happened.
+        retry_after: the server's wish in seconds.
+        generating: whether a model may have been at the answer, all that it was allowed.
+    """
+
+    def __init__(
+        self, message: str, retry_after: float | None = None, *, generating: bool = False
+    ) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        self.generating = generating
 
 
 class _UnreadableError(ValueError):
-    """A response without an answer, though a model generated so many tokens for it."""
+    """A response without an answer; `tokens` were generated for it, None where unknown."""
 
-    def __init__(self, message: str, tokens: int) -> None:
+    def __init__(self, message: str, tokens: int | None) -> None:
         super().__init__(message)
         self.tokens = tokens
-
-
-def _least(most: int, left: int | None) -> int:
-    return most if left is None else min(most, left)
 
 
 def _within(seconds: float, work: Callable[[], T]) -> T:
@@ -345,7 +359,7 @@ def _read_completion(body: bytes, key: SecretStr | None) -> tuple[str, int | Non
     tokens = _tokens(answer)
     if not isinstance(text, str):
         problem = f"the response is no chat completion with text: {_excerpt(body, key)}"
-        raise _UnreadableError(problem, tokens or 0)
+        raise _UnreadableError(problem, tokens)
     return _without(text, key), tokens
 
 

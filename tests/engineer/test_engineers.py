@@ -496,12 +496,33 @@ def test_an_endpoint_is_allowed_what_is_left_of_the_budget(serve, task):
     assert [payload["max_tokens"] for _, payload in server.requests] == [9, 300, 8]
 
 
-def test_tokens_of_an_answer_without_text_are_counted(serve, ask):
+def hang(handler: Any) -> None:
+    """Longer than anybody waits."""
+    time.sleep(1.0)
+
+
+def test_tokens_of_requests_that_time_out_are_counted_as_allowed(serve, task):
+    server = serve(hang, completion("{}", usage={"completion_tokens": 5}))
+    engineer = EndpointEngineer(server.url, "m", max_tokens=300, timeout=0.3, backoff=0.001)
+    assert engineer.propose(task).tokens == 305
+
+
+def test_no_more_is_asked_for_once_timeouts_may_have_spent_the_budget(serve, task):
+    server = serve(hang, hang, hang, hang)
+    engineer = EndpointEngineer(server.url, "m", max_tokens=300, timeout=0.3, backoff=0.001)
+    with pytest.raises(EngineerError, match="the budget of tokens is spent") as caught:
+        engineer.propose(replace(task, budget=Budget(engineer_tokens=400)))
+    assert caught.value.spent.engineer_tokens == 400
+    assert [payload["max_tokens"] for _, payload in server.requests] == [300, 100]
+
+
+@pytest.mark.parametrize(("usage", "counted"), [({"completion_tokens": 4096}, 4096), (None, 300)])
+def test_tokens_of_an_answer_without_text_are_counted(serve, ask, usage, counted):
     """As of a model that spent all it was allowed on thinking."""
-    body = {"choices": [{"message": {"content": None}}], "usage": {"completion_tokens": 4096}}
+    body = {"choices": [{"message": {"content": None}}], "usage": usage}
     with pytest.raises(EngineerError, match="no chat completion with text") as caught:
-        ask(serve((200, {}, json.dumps(body).encode())))
-    assert caught.value.spent.engineer_tokens == 4096
+        ask(serve((200, {}, json.dumps(body).encode())), max_tokens=300)
+    assert caught.value.spent.engineer_tokens == counted
 
 
 def test_a_proxy_that_cannot_be_used_fails_the_attempt(ask, monkeypatch):

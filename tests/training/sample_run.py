@@ -20,10 +20,17 @@ from engineer import Engineer, GeneratorEngineer, ShuffledEngineer, Writer
 from engineer.attempt import writable
 from engineer.context.budget import CountTokens, characters_over_three
 from engineer.context.summary import summary_question
-from engineer.engineers import Generated
+from engineer.engineers import (
+    CopyPreviousEngineer,
+    FixedEngineer,
+    Generated,
+    OracleEngineer,
+    ProbeResult,
+)
 from engineer.engineers.catalogue import SHUFFLED
+from engineer.space import Configuration
 from jaxlake import Action
-from training.config import RunConfig
+from training.config import ORACLE, RunConfig
 from training.design.gate import gate
 from training.design.phase import write_record
 from training.instances import InstanceSet
@@ -82,6 +89,7 @@ CONFIG = {
     },
     "engineer": {"style": "full"},
 }
+PROBE_ROLLOUTS = 100
 UPDATES = 40
 COMPLETIONS = 16
 SKILL = (0.25, 0.45, 0.6, 0.8)
@@ -302,6 +310,42 @@ def _timings(
     return [*train, *validations, *designs]
 
 
+def _oracle(
+    directory: RunDirectory, config: RunConfig, stage: int, checkpoint: Engineer
+) -> OracleEngineer:
+    """The configuration's oracle, whose probes score ever higher."""
+    scripted = {
+        "checkpoint": checkpoint,
+        "fixed": FixedEngineer(config.environment.initial),
+        "copy_previous": CopyPreviousEngineer(),
+        "shuffled:checkpoint": ShuffledEngineer(checkpoint),
+    }
+    records: list[dict[str, Any]] = []
+
+    def probe(configuration: Configuration) -> ProbeResult:
+        records.append(
+            {
+                "probe": len(records),
+                "configuration": configuration.model_dump(mode="json"),
+                "valid": 10 + len(records),
+                "count": 36,
+                "instances": 16,
+                "rollouts": PROBE_ROLLOUTS,
+            }
+        )
+        write_json_lines(directory.stage(stage) / "probes.jsonl", records)
+        score = records[-1]["valid"] / records[-1]["count"]
+        return ProbeResult(score=score, instances=16, rollouts=PROBE_ROLLOUTS)
+
+    return OracleEngineer(
+        tuple(scripted[name] for name in config.engineer.oracle.candidates),
+        probe,
+        config.engineer.oracle.max_probes,
+        PROBE_ROLLOUTS,
+        settings_of(config, view_of(config, directory, stage)).guard,
+    )
+
+
 def _design(
     directory: RunDirectory, config: RunConfig, stage: int, count_tokens: CountTokens | None
 ) -> None:
@@ -312,12 +356,14 @@ def _design(
     count = count_tokens or characters_over_three
 
     def generate(prompt: str, schema: object, seed: int, most: int | None) -> Generated:
-        text = next(answers)
+        text = next(answers, "no more")
         return Generated(text, count(text))
 
     asked: Engineer = GeneratorEngineer(generate)
     if config.engineer.kind.startswith(SHUFFLED):
         asked = ShuffledEngineer(asked)
+    if config.engineer.kind == ORACLE:
+        asked = _oracle(directory, config, stage, asked)
     record = engineer.design(
         asked,
         view,

@@ -48,14 +48,19 @@ def test_another_model_answers_in_one_process_of_its_own_as_the_policy_would(fol
     plain = Question("# answer\n", chat=False, seed=1, json_schema=schema)
     with OtherModels(load(TINY).sampling, choice) as models:
         first = models.ask(str(folder), plain)
-        jsonschema.validate(json.loads(first), schema)
+        jsonschema.validate(json.loads(first.text), schema)
+        assert first.tokens <= 200
         loaded = models._process
         assert models.ask(str(folder), plain) == first
         templated = models.ask(str(folder), replace(plain, chat=True))
         assert templated != first
         assert models.ask(str(folder), replace(plain, chat=None)) == templated
         note = models.ask(str(folder), replace(plain, json_schema=None))
-        assert 0 < len(note) < len(first)
+        assert 0 < len(note.text) < len(first.text)
+        assert note.tokens <= 7
+        shortest = models.ask(str(folder), replace(plain, most=3))
+        assert shortest.tokens == 3
+        assert first.text.startswith(shortest.text)
         assert models._process is loaded is not None
     assert loaded._process.poll() == 0
 

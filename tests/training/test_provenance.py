@@ -334,6 +334,30 @@ def test_a_flipped_bit_anywhere_in_what_is_hashed_breaks_the_chain(finished: Pat
             path.write_bytes(before)
 
 
+@pytest.mark.parametrize(
+    ("candidates", "budget", "probed"),
+    [
+        (["fixed", "shuffled:checkpoint", "checkpoint"], None, 2),
+        (["fixed", "copy_previous"], 500, 0),
+        (["fixed", "checkpoint"], 99, 0),
+        (["fixed", "checkpoint"], 199, 1),
+    ],
+)
+def test_an_oracles_choices_hold_whatever_its_budget_let_it_try_out(
+    tmp_path: Path, candidates: list[str], budget: int | None, probed: int
+) -> None:
+    choice = {
+        "kind": "oracle",
+        "oracle": {"candidates": candidates},
+        "budget": {"probe_rollouts": budget},
+        "attempts": 1,
+    }
+    run = write_run(tmp_path / "run", choice)
+    probes = run / "stages/2/probes.jsonl"
+    assert (len(probes.read_text().splitlines()) if probes.exists() else 0) == probed
+    assert [str(check) for check in verify(run) if not check.holds] == []
+
+
 def test_notes_slipped_in_later_are_named(run: Path) -> None:
     (run / "stages/3/summary.txt").write_text("All is well.")
     assert place(broken(run)) == (3, "files", False)

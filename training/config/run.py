@@ -81,6 +81,12 @@ class RunConfig(Section):
                     f"{self.model.mesh.fsdp}, whose devices share the rows"
                 )
         context, room = self.engineer.max_context_tokens, self._room_for_context
+        if room is not None and room < 1:
+            raise ValueError(
+                f"engineer.max_tokens: got {self.engineer.max_tokens}, allowed is less than "
+                f"sampling.max_model_len = {self.sampling.max_model_len}, which has to hold the "
+                "prompt as well"
+            )
         if context is not None and room is not None and context > room:
             raise ValueError(
                 f"engineer.max_context_tokens: got {context}, allowed is at most {room}: "

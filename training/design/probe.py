@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from engineer import LakeConfiguration
 from engineer.engineers.oracle import ProbeResult
@@ -14,6 +15,7 @@ from engineer.space import Configuration
 from training.instances import InstanceSet, cells_of, draw, grid_cells
 from training.judge import judge
 from training.learning.learner import LearnerState
+from training.phases.boards import rows_of_the_budget
 from training.phases.context import Run
 from training.phases.train import take_update
 from training.phases.validate import answer
@@ -85,10 +87,13 @@ class Prober:
         return result
 
     def _training_boards(self, configuration: LakeConfiguration) -> InstanceSet:
-        """Boards of the configuration for all updates of a branch, in the order of training."""
+        """Boards of the configuration for all updates of a branch, in the order of training.
+
+        Where they can't all be made some come again, as in a round.
+        """
         config = self._run.config
         count = config.engineer.oracle.updates * config.grpo.prompts_per_update
-        boards, _ = draw(
+        boards, fills = draw(
             self._run.key("probe", self._stage, 0),
             cells_of(configuration, count, num_agents=config.environment.num_agents),
             max_size=max(config.environment.bounds.sizes),
@@ -96,9 +101,10 @@ class Prober:
             exclude=(*self._run.validation.grids, *self._questions.grids),
             substitute=True,
         )
-        rows = jax.random.permutation(self._run.key("probe", self._stage, 0, 1), len(boards))
-        whole = len(boards) - len(boards) % config.grpo.prompts_per_update
-        return boards.take(jax.device_get(rows[:whole]))
+        rng = np.random.default_rng(self._run.entropy("probe", self._stage, 0))
+        rows = rows_of_the_budget(boards, fills, rng)
+        order = jax.random.permutation(self._run.key("probe", self._stage, 0, 1), len(rows))
+        return boards.take(rows[jax.device_get(order)])
 
     @property
     def rollouts(self) -> int:

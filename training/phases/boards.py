@@ -62,7 +62,7 @@ def draw_boards(
         substitute=True,
     )
     rng = np.random.default_rng(entropy_for(config.seed, "train", stage))
-    rows = _rows_of_the_budget(distinct, fills, rng)
+    rows = rows_of_the_budget(distinct, fills, rng)
     return DrawnBoards(distinct.take(rng.permutation(rows)), distinct, tuple(fills))
 
 
@@ -72,12 +72,17 @@ def write_boards(folder: Path, drawn: DrawnBoards) -> None:
     write_json(folder / "environment.json", drawn.environment)
 
 
-def _rows_of_the_budget(
+def rows_of_the_budget(
     boards: InstanceSet, fills: Sequence[Fill], rng: np.random.Generator
 ) -> np.ndarray:
     """Every row once, then again those that make up for what is missing.
 
-    Nothing is drawn from `rng` where nothing is missing.
+    Args:
+      boards: what was drawn.
+      fills: how far each request for them was filled.
+      rng: says which come again; nothing is drawn from it where nothing is missing.
+
+    Returns: int (count,), as many as were asked for in all.
     """
     sizes = np.asarray(boards.instances.size)
     every = np.arange(len(boards))

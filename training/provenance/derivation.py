@@ -253,12 +253,12 @@ class _RecordedOracle:
             said += [_Missing(name) for name in self.choice.oracle.candidates[len(said) :]]
         elif self.choice.budget.probe_rollouts is not None:  # it lasted for those that were made
             rollouts = sum(result.rollouts for result in self.probed.values())
-            budget = Budget(probe_rollouts=rollouts)
+            budget = Budget(probe_rollouts=rollouts + 1)
         oracle = OracleEngineer(
             tuple(said),
             self._probe,
             self.choice.oracle.max_probes,
-            probe_rollouts=1,
+            probe_rollouts=2,  # more than is left once all of them are made again
             guard=self.guard,
         )
         return oracle.propose(replace(task, budget=budget))

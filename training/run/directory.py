@@ -10,7 +10,8 @@ stages/0/                after the warm start: validation.json, evidence.json (t
 stages/S/                round S: configuration.json and .yaml (trained on), validation as above,
                          environment.json and shortfalls.json (the boards), gate.json, context.txt,
                          answers.jsonl, decision.json, policy/ (Hugging Face folder); summary.txt
-                         (the engineer's notes), probes.jsonl (what it tried out) if it has any
+                         and summary_prompt.txt (the engineer's notes, and what was asked for
+                         them), probes.jsonl (what it tried out) if it has any
 chain.jsonl              a link a stage: hashes of all of this
 summary.json             the end result
 report.html

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, Any, TextIO
 
-from engineer import EngineerError
+from engineer import EngineerError, Spent
 from engineer.engineers.generator import Generated
 from training.config import EngineerChoice, Sampling
 from training.environment import prepare
@@ -86,27 +86,25 @@ class OtherModels:
           question: see `Question`.
 
         Raises:
-          EngineerError: it could not be loaded, or did not answer in time.
+          EngineerError: it could not be loaded, or did not answer in time; all the tokens that it
+            was allowed count as spent then.
         """
         if self._process is None or self._process.model != model:
             self.close()
             self._process = _Process(model, self._settings, self._choice.load_seconds)
         choice = self._choice
+        most = choice.most_tokens(question.json_schema is not None, question.most)
         try:
             return self._process.answer(
-                {
-                    **vars(question),
-                    "temperature": choice.temperature,
-                    "max_tokens": choice.most_tokens(
-                        question.json_schema is not None, question.most
-                    ),
-                },
+                {**vars(question), "temperature": choice.temperature, "max_tokens": most},
                 choice.timeout_seconds,
             )
-        except BaseException:
+        except BaseException as error:
             # It may still be at this answer when the next question comes, or an interrupt does.
             self._process.kill()
             self._process = None
+            if isinstance(error, EngineerError):
+                raise EngineerError(str(error), Spent(engineer_tokens=most)) from error
             raise
 
     def close(self) -> None:
