@@ -4,8 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from engineer.context.build import Context
-from engineer.pipeline import Decision, Repair
+from engineer.pipeline import Repair
 from engineer.space import Frozen
 
 
@@ -35,51 +34,6 @@ class Candidate(Attempt):
 
 
 Attempt.model_rebuild()
-
-
-def answered(
-    seen: Context,
-    text: str,
-    decision: Decision,
-    *,
-    seconds: float,
-    tokens: int | None,
-    candidates: tuple[Candidate, ...] = (),
-) -> Attempt:
-    """An attempt that was answered, and reviewed."""
-    return Attempt(
-        context=seen.text,
-        cut=seen.cut,
-        text=text,
-        kind=decision.kind,
-        repairs=decision.repairs,
-        reason=writable(decision.reason),
-        seconds=seconds,
-        tokens=tokens,
-        candidates=candidates,
-    )
-
-
-def failed(
-    seen: Context,
-    problem: str,
-    *,
-    seconds: float,
-    tokens: int | None,
-    candidates: tuple[Candidate, ...] = (),
-) -> Attempt:
-    """An attempt without an answer."""
-    return Attempt(
-        context=seen.text,
-        cut=seen.cut,
-        text=None,
-        kind="failed",
-        repairs=(),
-        reason=writable(problem),
-        seconds=seconds,
-        tokens=tokens,
-        candidates=candidates,
-    )
 
 
 def writable(text: str) -> str:

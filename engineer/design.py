@@ -7,13 +7,14 @@ from typing import Literal
 
 from pydantic import Field, SerializeAsAny
 
-from engineer.attempt import Attempt, answered, failed, writable
+from engineer.attempt import Attempt
 from engineer.context.budget import CountTokens, characters_over_three
 from engineer.context.build import BLOCKS, BlockName, Context, Style, build_context
 from engineer.context.view import EVERYTHING, Detail, View
-from engineer.engineers.base import Control, Engineer, EngineerError, Proposal, Task
+from engineer.engineers.asking import ask
+from engineer.engineers.base import Engineer, Task
 from engineer.ledger import Budget, Spent
-from engineer.pipeline import Change, Guard, Repair, review
+from engineer.pipeline import Change, Guard, Repair
 from engineer.space import Configuration, Frozen, answer_schema
 
 Seed = Callable[[int], int]
@@ -124,33 +125,12 @@ def design(
             budget=settings.budget.left(spent),
             rebuild=context_of,
         )
-        seen = engineer.shown(task).context if isinstance(engineer, Control) else task.context
-        asked = time.perf_counter()
-        try:
-            proposal = engineer.propose(task)
-        except EngineerError as error:
-            seconds = time.perf_counter() - asked
-            tokens = error.spent.engineer_tokens or None
-            attempts.append(
-                failed(
-                    seen, str(error), seconds=seconds, tokens=tokens, candidates=error.candidates
-                )
-            )
-            spent = spent + error.spent.model_copy(update={"seconds": seconds})
+        asked = ask(engineer, task, settings.guard)
+        attempts.append(asked.attempt)
+        spent = spent + asked.spent
+        decision = asked.decision
+        if decision is None:
             continue
-        text = writable(proposal.text)
-        decision = review(text, view.current, view.domain, settings.guard)
-        attempts.append(
-            answered(
-                seen,
-                text,
-                decision,
-                seconds=proposal.seconds,
-                tokens=proposal.tokens,
-                candidates=proposal.candidates,
-            )
-        )
-        spent = spent + _cost(proposal)
         if decision.kind != "rejected" and decision.configuration is not None:
             return DesignRecord(
                 stage=view.evidence.stage,
@@ -175,13 +155,4 @@ def design(
         reason=f"kept after {len(attempts)} attempts, {why}",
         attempts=tuple(attempts),
         spent=spent.model_copy(update={"seconds": time.perf_counter() - start}),
-    )
-
-
-def _cost(proposal: Proposal) -> Spent:
-    return Spent(
-        engineer_tokens=proposal.tokens or 0,
-        probe_instances=proposal.probe_instances,
-        probe_rollouts=proposal.probe_rollouts,
-        seconds=proposal.seconds,
     )

@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engineer.attempt import Attempt, Candidate, answered, failed, writable
-from engineer.engineers.base import Control, Engineer, EngineerError, Proposal, Task
+from engineer.attempt import Attempt, Candidate
+from engineer.engineers.asking import ask
+from engineer.engineers.base import Engineer, EngineerError, Proposal, Task
 from engineer.evidence import Count, Finite
 from engineer.ledger import Spent
-from engineer.pipeline import Guard, review
+from engineer.pipeline import Guard
 from engineer.space import Configuration, Frozen, answer_text
 
 
@@ -27,7 +28,7 @@ Probe = Callable[[Configuration], ProbeResult]
 """Tries a configuration out from the present weights, and leaves those as they are."""
 
 
-class _Asked(NamedTuple):
+class _Answer(NamedTuple):
     """A candidate's answer, reviewed; `configuration` is None where it is of no use."""
 
     engineer: str
@@ -104,14 +105,14 @@ class OracleEngineer:
             candidates=_records(asked, results),
         )
 
-    def _asked(self, task: Task) -> Iterator[_Asked]:
+    def _asked(self, task: Task) -> Iterator[_Answer]:
         """The candidates' answers, until there are as many configurations as may be probed."""
         found: set[str] = set()
         spent = Spent()
         for place, candidate in enumerate(self.candidates):
             if len(found) == self.max_probes or task.budget.exhausted(spent):
                 return
-            one = self._ask(
+            asked = ask(
                 candidate,
                 replace(
                     task,
@@ -119,39 +120,15 @@ class OracleEngineer:
                     first_seed=_seed(task.first_seed, place),
                     budget=task.budget.left(spent),
                 ),
+                self.guard,
             )
-            spent = spent + one.spent
-            found |= {_key(one.configuration)} if one.configuration else set()
-            yield one
-
-    def _ask(self, candidate: Engineer, task: Task) -> _Asked:
-        seen = candidate.shown(task).context if isinstance(candidate, Control) else task.context
-        start = time.perf_counter()
-        try:
-            proposal = candidate.propose(task)
-        except EngineerError as error:
-            attempt = failed(
-                seen,
-                str(error),
-                seconds=time.perf_counter() - start,
-                tokens=error.spent.engineer_tokens or None,
-                candidates=error.candidates,
-            )
-            return _Asked(candidate.name, attempt, None, error.spent)
-        text = writable(proposal.text)
-        decision = review(text, task.view.current, task.view.domain, self.guard)
-        attempt = answered(
-            seen,
-            text,
-            decision,
-            seconds=proposal.seconds,
-            tokens=proposal.tokens,
-            candidates=proposal.candidates,
-        )
-        return _Asked(candidate.name, attempt, decision.configuration, _cost(proposal))
+            spent = spent + asked.spent
+            configuration = asked.decision.configuration if asked.decision else None
+            found |= {_key(configuration)} if configuration else set()
+            yield _Answer(candidate.name, asked.attempt, configuration, asked.spent)
 
 
-def _records(asked: Sequence[_Asked], results: Mapping[str, ProbeResult]) -> tuple[Candidate, ...]:
+def _records(asked: Sequence[_Answer], results: Mapping[str, ProbeResult]) -> tuple[Candidate, ...]:
     scores = {key: result.score for key, result in results.items()}
     return tuple(
         Candidate(
@@ -165,14 +142,6 @@ def _records(asked: Sequence[_Asked], results: Mapping[str, ProbeResult]) -> tup
 
 def _key(configuration: Configuration) -> str:
     return configuration.model_dump_json()
-
-
-def _cost(answer: Proposal) -> Spent:
-    return Spent(
-        engineer_tokens=answer.tokens or 0,
-        probe_rollouts=answer.probe_rollouts,
-        probe_instances=answer.probe_instances,
-    )
 
 
 def _seed(seed: int, place: int) -> int:
