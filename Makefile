@@ -1,20 +1,25 @@
-# make demo   the main job: an LLM learns, fails, and redesigns its own lake (FRESH=1: from scratch)
-# make test   all tests (WORKERS=2: that many processes)
-# make lint   ruff and mypy
+# make demo      the main job: an LLM learns, fails, and redesigns its own lake (FRESH=1: from scratch)
+# make test      the tests but for the slow ones (WORKERS=2: that many processes)
+# make test-all  all tests; make test-slow: the slow ones only
+# make lint      ruff and mypy
 # Each sets up .venv first, once. ACCELERATOR=cuda sets up for GPUs.
 
 RUN_DIR ?= runs/miniature
 WORKERS ?= 2
 STAMP := .venv/.installed
 
+# Python keeps what it compiled: the tests start hundreds of processes, and each of them imports three
+# times as long if it has to compile JAX, transformers and vLLM again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Large pages for large arrays: XLA on a CPU steps a sixth faster. It has to be set before a process starts.
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format clean
+.PHONY: help setup demo test test-slow test-all lint format clean
 
 help:
-	@sed -n 's/^# //p' Makefile
+	@sed -n '/^#/!q; s/^# //p' Makefile
 
 setup: $(STAMP)
 
@@ -26,8 +31,16 @@ demo: $(STAMP)
 	@$(if $(FRESH),rm -rf $(RUN_DIR))
 	@.venv/bin/jaxlake run configs/miniature.yaml --run-dir $(RUN_DIR)
 
+PYTEST := .venv/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
 test: $(STAMP)
-	@.venv/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+
+test-slow: $(STAMP)
+	@$(PYTEST) -m slow $(PYTEST_ARGS)
+
+test-all: $(STAMP)
+	@$(PYTEST) $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	@.venv/bin/ruff check .

@@ -1,20 +1,19 @@
-"""The exact solver against independent oracles on thousands of boards of every kind.
+"""The exact solver compared with independent oracles on thousands of boards of every kind.
 
-    python benchmarks/exactness.py --boards 20000 --json benchmarks/results/exactness.json
+    python -m benchmarks.exactness --boards 20000 --json benchmarks/results/exactness.json
 
-Board i depends on the seed and on i only. Strata take turns: 2 to 5 agents, sizes 2 to 10, hole
-ratios 0 to 0.5, starts and goals anywhere or all in one component. The oracles (tests/oracles) are
-CBS in C++, SAT, joint searches in plain Python on small boards, and permutation groups for what
-can't be solved. What they can't decide is listed apart and counts as nothing. The solver alone then
-answers more boards of full size, for the rate of UNKNOWN.
+Board i depends only on the seed and on i. The strata take turns: 2 to 5 agents, sizes 2 to 10,
+hole ratios 0 to 0.5, starts and goals anywhere or all in one component. The oracles
+(`benchmarks.oracles`) are CBS in C++, SAT, joint searches in plain Python on small boards, and
+permutation groups for unsolvable boards. Boards that they can't decide are listed apart and count
+neither way. After that the solver alone answers more boards of full size, for the rate of UNKNOWN.
 
-Results are kept, chunk by chunk, beside the JSON file; `--resume` goes on from there.
+Results are kept, chunk by chunk, beside the JSON file; `--resume` continues from there.
 """
 
 import argparse
 import json
 import operator
-import os
 import platform
 import random
 import sys
@@ -28,9 +27,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import jax
+import numpy as np
 
-from tests import oracles
+import jaxlake
+from benchmarks import oracles
+from jaxlake.files import read_json_lines, write_text_whole
 
 AGENTS = (2, 3, 4, 5)
 SIZES = tuple(range(2, 11))
@@ -45,8 +47,8 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Stratum:
-    """One kind of boards."""
+class BoardKind:
+    """One stratum of boards."""
 
     agents: int
     size: int
@@ -60,14 +62,14 @@ class Stratum:
         return f"{self.agents}/{self.size}/{self.hole_ratio}/{place}"
 
 
-def strata() -> list[Stratum]:
-    """All kinds for which the free cells suffice; of ratios with equal hole counts the first."""
+def strata() -> list[BoardKind]:
+    """List all kinds with enough free cells; of ratios with equal hole counts only the first."""
     ratios = {
         size: {oracles.hole_count(size, ratio): ratio for ratio in reversed(HOLE_RATIOS)}
         for size in SIZES
     }
     return [
-        Stratum(agents, size, ratio, together)
+        BoardKind(agents, size, ratio, together)
         for agents in AGENTS
         for size in SIZES
         for holes, ratio in sorted(ratios[size].items())
@@ -76,28 +78,25 @@ def strata() -> list[Stratum]:
     ]
 
 
-def board(seed: int, index: int, kind: Stratum) -> list[str]:
-    """Board `index` of a run, a grid in the published symbols."""
+def board(seed: int, index: int, kind: BoardKind) -> list[str]:
+    """Draw board `index` of a run, a grid in the published symbols."""
     rng = random.Random(f"{seed}/{index}")
     return oracles.random_grid(rng, kind.size, kind.hole_ratio, kind.agents, kind.together)
 
 
-def solve(grids: Sequence[list[str]]) -> list[oracles.Answer]:
-    """The solver's answers, by one program for batches of CHUNK boards of up to five agents."""
-    import jax
-    import numpy as np
-
-    from jaxlake import Status, parse_grid, stack_instances
-
-    parsed = [parse_grid(grid, max_size=max(SIZES), max_agents=max(AGENTS)) for grid in grids]
+def solve(grids: Sequence[list[str]]) -> list[oracles.SolverAnswer]:
+    """Solve up to CHUNK boards of up to five agents, always with the same compiled program."""
+    parsed = [
+        jaxlake.parse_grid(grid, max_size=max(SIZES), max_agents=max(AGENTS)) for grid in grids
+    ]
     filled = parsed + parsed[:1] * (CHUNK - len(parsed))
-    solutions = jax.device_get(_solver()(stack_instances(filled)))
+    solutions = jax.device_get(_solver()(jaxlake.stack_instances(filled)))
     answers = []
     for i, instance in enumerate(parsed):
         slots = np.flatnonzero(instance.agent_mask)
         answers.append(
-            oracles.Answer(
-                status=Status(int(solutions.status[i])).name,
+            oracles.SolverAnswer(
+                status=jaxlake.Status(int(solutions.status[i])).name,
                 sum_of_costs=int(solutions.sum_of_costs[i]),
                 makespan=int(solutions.makespan[i]),
                 needs_wait=bool(solutions.needs_wait[i]),
@@ -110,15 +109,11 @@ def solve(grids: Sequence[list[str]]) -> list[oracles.Answer]:
 
 @cache
 def _solver() -> Any:
-    import jax
-
-    import jaxlake
-
     return jax.jit(jax.vmap(jaxlake.solve))
 
 
 def judge(grid: list[str]) -> oracles.Truth | str:
-    """What is true of a board, or how two oracles contradict each other."""
+    """Return the truth about a board, or a sentence if two oracles contradict each other."""
     try:
         return oracles.judge(grid)
     except oracles.OracleError as error:
@@ -126,9 +121,9 @@ def judge(grid: list[str]) -> oracles.Truth | str:
 
 
 def compare_chunk(
-    seed: int, start: int, stop: int, kinds: Sequence[Stratum], pool: ProcessPoolExecutor
+    seed: int, start: int, stop: int, kinds: Sequence[BoardKind], pool: ProcessPoolExecutor
 ) -> Json:
-    """Counts by stratum, and every board in dispute, of the boards start to stop - 1."""
+    """Compare the boards `start` to `stop` - 1; return counts by stratum and all disputes."""
     chosen = [kinds[index % len(kinds)] for index in range(start, stop)]
     grids = [board(seed, start + n, kind) for n, kind in enumerate(chosen)]
     truths = pool.map(judge, grids, chunksize=8)
@@ -137,8 +132,7 @@ def compare_chunk(
     solver_seconds = time.perf_counter() - began
     counts: dict[str, Counter[str]] = {}
     disputes = []
-    for n, truth in enumerate(truths):
-        grid, answer = grids[n], answers[n]
+    for n, (grid, answer, truth) in enumerate(zip(grids, answers, truths, strict=True)):
         row = counts.setdefault(chosen[n].name, Counter())
         row["boards"] += 1
         row[answer.status.lower()] += 1
@@ -165,15 +159,15 @@ def compare_chunk(
 
 
 def unknown_rates(seed: int, boards: int) -> list[Json]:
-    """How often the solver says UNKNOWN on full size boards, for each number of agents."""
+    """Measure how often the solver says UNKNOWN on full size boards, by number of agents."""
     rows = []
     for agents in AGENTS:
-        kind = Stratum(agents, UNKNOWN_SIZE, UNKNOWN_HOLE_RATIO, together=False)
+        kind = BoardKind(agents, UNKNOWN_SIZE, UNKNOWN_HOLE_RATIO, together=False)
         unknown: list[bool] = []
         connected: list[bool] = []
         for start in range(0, boards, CHUNK):
             indices = range(start, min(start + CHUNK, boards))
-            # Negative indices are the boards of no comparison.
+            # No comparison uses boards of negative indices.
             grids = [board(seed, -1 - index, kind) for index in indices]
             unknown += [answer.status == "UNKNOWN" for answer in solve(grids)]
             connected += [oracles.sum_of_distances(grid) is not None for grid in grids]
@@ -199,22 +193,16 @@ def unknown_rates(seed: int, boards: int) -> list[Json]:
 
 
 def _interval(successes: int, total: int) -> list[float]:
-    from jaxlake import wilson_interval
-
-    return [round(float(end), 6) for end in wilson_interval(successes, total)]
+    return [round(float(end), 6) for end in jaxlake.wilson_interval(successes, total)]
 
 
 def settings(args: argparse.Namespace) -> Json:
-    """What a result depends on; chunks of other settings are not gone on with."""
-    import jax
-
-    from jaxlake import DEFAULT_HORIZON
-
+    """Collect what a result depends on; a run resumes only chunks with the same settings."""
     return {
         "boards": args.boards,
         "seed": args.seed,
-        "horizon": DEFAULT_HORIZON,
-        "sat_conflicts": oracles.CONFLICTS,
+        "horizon": jaxlake.DEFAULT_HORIZON,
+        "sat_conflicts": oracles.JUDGING_CONFLICTS,
         "cbs_seconds": oracles.CBS_SECONDS,
         "device": jax.devices()[0].device_kind,
         "python": platform.python_version(),
@@ -222,37 +210,30 @@ def settings(args: argparse.Namespace) -> Json:
     }
 
 
-def chunks_of(path: Path, wanted: Json, resume: bool) -> list[Json]:
-    """Chunks of an interrupted run. A line cut short by the interruption is left out.
+def read_chunks(path: Path, wanted: Json) -> list[Json]:
+    """Read the chunks of an interrupted run. A line that the interruption cut short is ignored.
 
     Raises:
-        SystemExit: the file is of other settings.
+        SystemExit: The file has other settings.
     """
-    if not resume or not path.exists():
-        return []
-    lines = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            lines.append(json.loads(line))
-        except ValueError:
-            break
+    lines = [line for _, line in read_json_lines(path, damaged=[])]
     if lines and lines[0] != wanted:
-        sys.exit(f"{path}: its settings are others, go on without --resume")
+        sys.exit(f"{path}: its settings differ from those of this run; run without --resume")
     return lines[1:]
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare, print, write; 1 if anything is in dispute but what no oracle could decide."""
+    """Compare, print and write; return 1 if there is a dispute that oracles did decide."""
     target = Path(args.json)
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_suffix(".partial.jsonl")
     wanted = settings(args)
-    chunks = chunks_of(partial, wanted, args.resume)
-    _write(partial, "".join(json.dumps(line) + "\n" for line in [wanted, *chunks]))
+    chunks = read_chunks(partial, wanted) if args.resume and partial.exists() else []
+    write_text_whole(partial, "".join(json.dumps(line) + "\n" for line in [wanted, *chunks]))
     kinds = strata()
     began = time.monotonic()
     first = chunks[-1]["stop"] if chunks else 0
-    with oracles.processes(args.workers) as pool, partial.open("a", encoding="utf-8") as out:
+    with oracles.judging_pool(args.workers) as pool, partial.open("a", encoding="utf-8") as out:
         for start in range(first, args.boards, CHUNK):
             stop = min(start + CHUNK, args.boards)
             chunks.append(compare_chunk(args.seed, start, stop, kinds, pool))
@@ -264,14 +245,14 @@ def run(args: argparse.Namespace) -> int:
             print(f"{stop:,} of {args.boards:,} boards, {pace:,.0f}/s", flush=True)
     rates = unknown_rates(args.seed, args.unknown_boards)
     report = summary(wanted, kinds, chunks, rates)
-    _write(target, "\n".join(_one_row_a_line(report)) + "\n")
+    write_text_whole(target, "\n".join(_one_record_per_line(report)) + "\n")
     partial.unlink()
     print("\n".join(table(report)))
     return 1 if any("undecided" not in dispute for dispute in report["disputes"]) else 0
 
 
-def summary(wanted: Json, kinds: Sequence[Stratum], chunks: Sequence[Json], rates: Any) -> Json:
-    """The result file: totals, each stratum, every board in dispute, the rates of UNKNOWN."""
+def summary(wanted: Json, kinds: Sequence[BoardKind], chunks: Sequence[Json], rates: Any) -> Json:
+    """Build the result file: totals, strata, boards in dispute, the rates of UNKNOWN."""
     counts: dict[str, Counter[str]] = {}
     for chunk in chunks:
         for name, row in chunk["counts"].items():
@@ -302,31 +283,24 @@ def summary(wanted: Json, kinds: Sequence[Stratum], chunks: Sequence[Json], rate
 
 
 def table(report: Json) -> Iterator[str]:
-    """The strata by agents and size, for people; UNKNOWN with its interval at 95%."""
+    """Yield the lines of a table by agents and size; UNKNOWN has its 95% interval."""
+    strata = report["strata"]
     yield f"{'agents':>6} {'size':>5} " + " ".join(f"{name:>11}" for name in COUNTS) + "   UNKNOWN"
-    pairs = dict.fromkeys((row["agents"], row["size"]) for row in report["strata"])
-    for agents, size in pairs:
-        rows = [r for r in report["strata"] if (r["agents"], r["size"]) == (agents, size)]
-        yield _table_row(f"{agents:>6} {size:>5}", rows)
-    for agents in AGENTS:
-        yield _table_row(
-            f"{agents:>6} {'all':>5}", [r for r in report["strata"] if r["agents"] == agents]
-        )
-    yield _table_row(f"{'all':>6} {'all':>5}", report["strata"])
+    groups = [*dict.fromkeys((row["agents"], row["size"]) for row in strata)]
+    for agents, size in [*groups, *((agents, "all") for agents in AGENTS), ("all", "all")]:
+        rows = [
+            row
+            for row in strata
+            if agents in (row["agents"], "all") and size in (row["size"], "all")
+        ]
+        sums = {name: sum(row[name] for row in rows) for name in COUNTS}
+        low, high = _interval(sums["unknown"], sums["boards"])
+        numbers = " ".join(f"{sums[name]:>11,}" for name in COUNTS)
+        yield f"{agents:>6} {size:>5} {numbers}   {low:.2%} to {high:.2%}"
 
 
-def _table_row(label: str, rows: Sequence[Json]) -> str:
-    sums = {name: sum(row[name] for row in rows) for name in COUNTS}
-    low, high = _interval(sums["unknown"], sums["boards"])
-    return (
-        f"{label} "
-        + " ".join(f"{sums[name]:>11,}" for name in COUNTS)
-        + (f"   {low:.2%} to {high:.2%}")
-    )
-
-
-def _one_row_a_line(report: Json) -> Iterator[str]:
-    """JSON in which lists of records have a record a line, so that changes can be read."""
+def _one_record_per_line(report: Json) -> Iterator[str]:
+    """Yield JSON in which each record of a list has a line, so that changes can be read."""
     yield "{"
     for n, (name, value) in enumerate(report.items()):
         comma = "," if n < len(report) - 1 else ""
@@ -339,21 +313,15 @@ def _one_row_a_line(report: Json) -> Iterator[str]:
     yield "}"
 
 
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
-
-
 def main() -> int:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--boards", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", metavar="FILE", default="benchmarks/results/exactness.json")
-    parser.add_argument("--resume", action="store_true", help="go on with an interrupted run")
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
     parser.add_argument("--workers", type=int, default=2, help="processes for the oracles")
     parser.add_argument(
         "--unknown-boards", type=int, default=5_000, help="boards for the rates of UNKNOWN"

@@ -1,10 +1,10 @@
-"""What each tier of the solver costs and leaves open.
+"""What each tier of the solver costs, and how many boards it leaves open.
 
     NPROC=1 python -m benchmarks.solver_tiers --agents 4 --hole-ratio 0.2
 
-Boards are those of `benchmarks.lake.boards`: random, every agent connected to its goal. NPROC=1
-lets XLA use one thread, so that microseconds are those of a core. Times are those of the second of
-two calls; compilation stands apart.
+Boards are those of `benchmarks.lake.random_boards`: random, with every agent connected to its goal.
+NPROC=1 lets XLA use one thread, so that microseconds are those of one core. Each time is that of
+the second of two calls; compilation is timed apart.
 """
 
 import argparse
@@ -18,17 +18,17 @@ import jax
 import numpy as np
 
 import jaxlake
-from benchmarks.lake.boards import write_boards
-from benchmarks.lake.ours.solving import read_boards
-from jaxlake.solver import tiers
-from jaxlake.solver.certificates import prepare, prioritise
+from benchmarks.lake.random_boards import write_boards
+from benchmarks.lake.workers.lake_solve import read_boards
+from jaxlake.solver.certificates import prepare_boards, prioritise
 from jaxlake.solver.space_time import NEVER
+from jaxlake.solver.tiers import pair_bounds
 
 HORIZON = jaxlake.DEFAULT_HORIZON
 
 
 def measure(name: str, boards: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function, print a line, return its result."""
+    """Call a function, print a line and return its result."""
     begun = time.perf_counter()
     compiled = jax.jit(function).lower(*arguments).compile()
     compile_seconds = time.perf_counter() - begun
@@ -36,7 +36,9 @@ def measure(name: str, boards: int, function: Callable[..., Any], *arguments: An
     begun = time.perf_counter()
     result = jax.block_until_ready(compiled(*arguments))
     micros = (time.perf_counter() - begun) / boards * 1e6
-    print(f"{name:<28}{micros:>10.1f} us a board   compiled in {compile_seconds:.1f} s", flush=True)
+    print(
+        f"{name:<28}{micros:>10.1f} us per board   compiled in {compile_seconds:.1f} s", flush=True
+    )
     return result
 
 
@@ -61,27 +63,17 @@ def main() -> None:
             seed=0,
         )
         batch = read_boards(str(path))
+
     B = given.boards
-    boards = measure("1 distances", B, prepare, batch)
+    boards = measure("1 distances", B, prepare_boards, batch)
     connected = np.asarray(boards.alone).max(axis=0) < NEVER
     best = measure(
-        "2 prioritised planning",
-        B,
-        lambda boards, wanted: prioritise(boards, wanted, HORIZON),
-        boards,
-        connected,
+        "2 prioritised planning", B, lambda *x: prioritise(*x, HORIZON), boards, connected
     )
     left_open = np.asarray(best.sum_of_costs) > np.asarray(boards.alone).sum(axis=0)
     print(f"  leaves {left_open.mean():.1%} open")
     if given.agents > 2:
-        measure(
-            "3 pairs",
-            B,
-            lambda batch, boards, wanted: tiers._pairs(batch, boards, wanted, HORIZON),
-            batch,
-            boards,
-            left_open,
-        )
+        measure("3 pairs", B, lambda *x: pair_bounds(*x, HORIZON), batch, boards, left_open)
     solutions = measure("all tiers", B, jax.vmap(jaxlake.solve), batch)
     status, expansions = np.asarray(solutions.status), np.asarray(solutions.expansions)
     print(f"  searched {np.mean(expansions > 0):.1%}, UNKNOWN {np.mean(status == 2):.3%}")

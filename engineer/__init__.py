@@ -1,33 +1,40 @@
-"""The environment engineer: failures in, the next configuration of the environment out.
+"""The environment engineer: reads where a policy fails and writes the next configuration.
 
-Nothing here but `engineer.lake` names the lake. `space.py` and `domain.py` say what an environment
-brings, `evidence.py` what a stage showed; `context/` makes the prompt of it, `engineers/` answer,
-`pipeline.py` reviews, `gate.py` keeps what works, `design.py` puts these together.
+The package works for any environment; only `engineer.lake` names the lake.
+
+- `space` and `domain` say what an environment brings, `evidence` what a stage showed.
+- `context/` turns that into a prompt, and `engineers/` answer it.
+- `review` turns any answer into a configuration within bounds, and `gate` keeps what works.
+- `design` puts these together; `scoring/` compares proposals without training.
 """
 
 from engineer.attempt import Attempt, Candidate
-from engineer.behaviours import Behaviours, behaviours
-from engineer.context import BLOCKS, CUTS, BlockName, Context, Style, View, build_context
-from engineer.design import DesignRecord, DesignSettings, design
+from engineer.budget import Budget, Spent
+from engineer.context import (
+    BLOCKS,
+    CUTS,
+    BlockName,
+    Context,
+    ContextStyle,
+    StageView,
+    build_context,
+)
+from engineer.design import DesignRecord, DesignSettings, run_design
 from engineer.domain import Domain, InfeasibleError, Slices, Term
-from engineer.engineers import (
-    SCRIPTED,
-    Control,
-    EndpointEngineer,
+from engineer.engineers.base import (
+    ControlEngineer,
     Engineer,
     EngineerError,
-    GeneratorEngineer,
-    OracleEngineer,
-    Probe,
-    ProbeResult,
+    NoteWriter,
     Proposal,
-    RuleEngineer,
-    Setup,
-    ShuffledEngineer,
     Task,
-    Writer,
-    scripted,
 )
+from engineer.engineers.catalogue import SCRIPTED, RunSettings, scripted_engineer
+from engineer.engineers.controls import ShuffledEngineer
+from engineer.engineers.endpoint import EndpointEngineer
+from engineer.engineers.language_model import GeneratedText, LanguageModelEngineer
+from engineer.engineers.oracle import OracleEngineer, Probe, ProbeResult
+from engineer.engineers.rule import RuleEngineer
 from engineer.evidence import (
     FailedCase,
     FailureTime,
@@ -37,12 +44,10 @@ from engineer.evidence import (
     Tally,
     TrainingEvidence,
 )
-from engineer.gate import Comparison, GateSettings
-from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain, lake_evidence
-from engineer.ledger import Budget, Spent
-from engineer.pipeline import Change, Decision, Guard, Repair, review
-from engineer.rehearsal import Rehearsal, rehearse
-from engineer.replay import Scored, replay, score, table
+from engineer.gate import GateSettings
+from engineer.review import Change, Guard, Repair, Review, review_answer
+from engineer.scoring.behaviours import Behaviours, score_behaviours
+from engineer.scoring.replay import ScoredDesign, format_scores, replay_engineers, score_design
 from engineer.space import (
     Configuration,
     KnobSpace,
@@ -52,6 +57,7 @@ from engineer.space import (
     configuration_yaml,
     format_configuration,
 )
+from engineer.synthetic_examples import SyntheticExample, synthetic_example
 
 __all__ = [
     "BLOCKS",
@@ -60,15 +66,13 @@ __all__ = [
     "Attempt",
     "Behaviours",
     "BlockName",
-    "Bounds",
     "Budget",
     "Candidate",
     "Change",
-    "Comparison",
     "Configuration",
     "Context",
-    "Control",
-    "Decision",
+    "ContextStyle",
+    "ControlEngineer",
     "DesignRecord",
     "DesignSettings",
     "Domain",
@@ -78,48 +82,45 @@ __all__ = [
     "FailedCase",
     "FailureTime",
     "GateSettings",
-    "GeneratorEngineer",
+    "GeneratedText",
     "GroupEvidence",
     "Guard",
     "InfeasibleError",
     "KnobSpace",
-    "LakeConfiguration",
+    "LanguageModelEngineer",
+    "NoteWriter",
     "OracleEngineer",
     "Probe",
     "ProbeResult",
     "Proposal",
-    "Rehearsal",
     "Repair",
+    "Review",
     "RuleEngineer",
-    "Scored",
-    "Setup",
+    "RunSettings",
+    "ScoredDesign",
     "ShuffledEngineer",
-    "SizeKnobs",
     "Slices",
     "Spent",
     "StageEvidence",
     "StageHistory",
-    "Style",
+    "StageView",
+    "SyntheticExample",
     "Tally",
     "Task",
     "Term",
     "TrainingEvidence",
-    "View",
-    "Writer",
     "answer_pattern",
     "answer_schema",
     "answer_text",
-    "behaviours",
     "build_context",
     "configuration_yaml",
-    "design",
     "format_configuration",
-    "lake_domain",
-    "lake_evidence",
-    "rehearse",
-    "replay",
-    "review",
-    "score",
-    "scripted",
-    "table",
+    "format_scores",
+    "replay_engineers",
+    "review_answer",
+    "run_design",
+    "score_behaviours",
+    "score_design",
+    "scripted_engineer",
+    "synthetic_example",
 ]

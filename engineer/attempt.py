@@ -1,15 +1,16 @@
-"""What an engineer was asked and what came back, as records keep it."""
+"""What an engineer was asked and what it answered, as records keep it."""
 
 from typing import Literal
 
 from pydantic import Field
 
-from engineer.pipeline import Repair
-from engineer.space import Frozen
+from engineer.budget import Count, Seconds
+from engineer.review import Repair
+from engineer.space import FrozenModel
 
 
-class Attempt(Frozen):
-    """One question and what came back, as they were."""
+class Attempt(FrozenModel):
+    """One question and its answer, as they were."""
 
     context: str = Field(description="the prompt that was answered, byte for byte")
     cut: tuple[str, ...] = Field(default=(), description="what was left out to fit the prompt")
@@ -19,23 +20,23 @@ class Attempt(Frozen):
     )
     repairs: tuple[Repair, ...]
     reason: str
-    seconds: float
-    tokens: int | None
+    seconds: Seconds
+    tokens: Count | None
     candidates: "tuple[Candidate, ...]" = Field(
-        default=(), description="where others were asked for the answer: what each of them said"
+        default=(), description="what other engineers answered, if any were asked"
     )
 
 
 class Candidate(Attempt):
-    """What one of several engineers said, among whose answers one was chosen."""
+    """What one of several engineers answered, among whose answers one was chosen."""
 
     engineer: str
-    score: float | None = Field(description="of trying it out; None: not tried out")
+    score: float | None = Field(description="of its probe; None: it was not probed")
 
 
 Attempt.model_rebuild()
 
 
-def writable(text: str) -> str:
-    """Any text as one that files take: a lone surrogate (JSON can carry one) is escaped."""
+def escape_surrogates(text: str) -> str:
+    """Escape lone surrogates, which JSON can carry but files can't."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,43 +1,44 @@
-"""The Design phase: ask the engineer, review, ask again, else keep the last configuration."""
+"""The Design phase: asks the engineer, reviews, asks again, or keeps the last configuration."""
 
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 from pydantic import Field, SerializeAsAny
 
 from engineer.attempt import Attempt
-from engineer.context.budget import CountTokens, characters_over_three
-from engineer.context.build import BLOCKS, BlockName, Context, Style, build_context
-from engineer.context.view import EVERYTHING, Detail, View
-from engineer.engineers.asking import ask
+from engineer.budget import Budget, Spent
+from engineer.context.build import BLOCKS, BlockName, Context, ContextStyle, build_context
+from engineer.context.token_limit import CountTokens, estimate_tokens
+from engineer.context.view import FULL_DETAIL, Detail, StageView
+from engineer.engineers.asking import ask_engineer
 from engineer.engineers.base import Engineer, Task
-from engineer.ledger import Budget, Spent
-from engineer.pipeline import Change, Guard, Repair
-from engineer.space import Configuration, Frozen, answer_schema
+from engineer.review import Change, Guard, Repair
+from engineer.space import Configuration, FrozenModel, answer_schema
 
-Seed = Callable[[int], int]
-"""Attempt to seed."""
+SeedOfAttempt = Callable[[int], int]
+"""Maps the number of an attempt to its seed."""
 
 
-class DesignSettings(Frozen):
+class DesignSettings(FrozenModel):
     """How the engineer is asked."""
 
     attempts: int = Field(default=3, ge=1, le=20, description="answers asked for before giving up")
     blocks: tuple[BlockName, ...] = BLOCKS
-    style: Style = "full"
+    style: ContextStyle = "full"
     max_context_tokens: int | None = Field(
         default=None,
         ge=1,
         description="the prompt is cut to fit; None: any length",
     )
-    detail: Detail = Field(default=EVERYTHING, description="how much the blocks show at most")
+    detail: Detail = Field(default=FULL_DETAIL, description="how much the blocks show at most")
     guard: Guard = Guard()
     budget: Budget = Budget()
 
 
-class DesignRecord(Frozen):
+class DesignRecord(FrozenModel):
     """The outcome of a Design phase and everything that led to it."""
 
     stage: int = Field(description="the stage whose evidence was read")
@@ -55,14 +56,14 @@ class DesignRecord(Frozen):
 
     @property
     def context(self) -> str:
-        """The first prompt; retries add the reason of the refusal to it."""
+        """The first prompt; the prompts of retries also hold the reason of the refusal."""
         return self.attempts[0].context if self.attempts else ""
 
 
 def context_for(
-    view: View, settings: DesignSettings, count_tokens: CountTokens = characters_over_three
+    view: StageView, settings: DesignSettings, count_tokens: CountTokens = estimate_tokens
 ) -> Context:
-    """The prompt that an engineer is asked with.
+    """Build the prompt that an engineer is asked with.
 
     Raises:
         ContextTooLongError: see `build_context`.
@@ -77,13 +78,13 @@ def context_for(
     )
 
 
-def design(
+def run_design(
     engineer: Engineer,
-    view: View,
+    view: StageView,
     settings: DesignSettings,
     *,
-    seed: Seed = lambda attempt: attempt,
-    count_tokens: CountTokens = characters_over_three,
+    seed: SeedOfAttempt = lambda attempt: attempt,
+    count_tokens: CountTokens = estimate_tokens,
 ) -> DesignRecord:
     """Let an engineer write the next configuration, in at most `settings.attempts` answers.
 
@@ -91,12 +92,12 @@ def design(
         engineer: who answers. An `EngineerError` counts as a failed attempt; other errors are
             passed on.
         view: what the stage that just ended showed, and the configuration in force.
-        settings: attempts, the make-up of the context, how far a stage may go, the budget.
+        settings: attempts, the contents of the context, how far a stage may go, the budget.
         seed: decides what is random about an attempt.
-        count_tokens: of the model that reads the context.
+        count_tokens: counts tokens as the model that reads the context does.
 
     Raises:
-        ValueError: if `view.current` lies outside of the space, so that it could not be kept.
+        ValueError: `view.current` lies outside of the space, so that it could not be kept.
         ContextTooLongError: see `build_context`.
     """
     violation = view.domain.space.violation(view.current)
@@ -104,55 +105,52 @@ def design(
         raise ValueError(f"the current configuration is out of bounds: {violation}")
     start = time.perf_counter()
     schema = answer_schema(view.domain.space)
-
-    def context_of(what: View) -> Context:
-        return context_for(what, settings, count_tokens)
-
     first_seed = seed(0)
+    rebuild = partial(context_for, settings=settings, count_tokens=count_tokens)
     attempts: list[Attempt] = []
-    spent = Spent()
-    problem = ""
+    spent, problem = Spent(), ""
+
+    def record(**outcome: Any) -> DesignRecord:
+        return DesignRecord(
+            stage=view.evidence.stage,
+            engineer=engineer.name,
+            attempts=tuple(attempts),
+            spent=spent.model_copy(update={"seconds": time.perf_counter() - start}),
+            **outcome,
+        )
+
     for number in range(settings.attempts):
         if problem := settings.budget.exhausted(spent) or "":
             break
         task = Task(
-            context=context_of(view),
+            context=rebuild(view),
             view=view,
             schema=schema,
             seed=seed(number) if number else first_seed,
             attempt=number,
             first_seed=first_seed,
             budget=settings.budget.left(spent),
-            rebuild=context_of,
+            rebuild=rebuild,
         )
-        asked = ask(engineer, task, settings.guard)
-        attempts.append(asked.attempt)
-        spent = spent + asked.spent
-        decision = asked.decision
-        if decision is None:
+        attempt, review, cost = ask_engineer(engineer, task, settings.guard)
+        attempts.append(attempt)
+        spent = spent + cost
+        if review is None:
             continue
-        if decision.kind != "rejected" and decision.configuration is not None:
-            return DesignRecord(
-                stage=view.evidence.stage,
-                engineer=engineer.name,
-                kind="retried" if number else decision.kind,
-                configuration=decision.configuration,
-                diff=decision.diff,
-                repairs=decision.repairs,
-                reason=decision.reason,
-                attempts=tuple(attempts),
-                spent=spent.model_copy(update={"seconds": time.perf_counter() - start}),
+        if review.kind != "rejected":
+            return record(
+                kind="retried" if number else review.kind,
+                configuration=review.configuration,
+                diff=review.diff,
+                repairs=review.repairs,
+                reason=review.reason,
             )
-        view = replace(view, refusal=decision.reason)
+        view = replace(view, refusal=review.reason)
     why = f"the budget is spent, {problem}" if problem else f"the last: {attempts[-1].reason}"
-    return DesignRecord(
-        stage=view.evidence.stage,
-        engineer=engineer.name,
+    return record(
         kind="kept",
         configuration=view.current,
         diff=(),
         repairs=(),
         reason=f"kept after {len(attempts)} attempts, {why}",
-        attempts=tuple(attempts),
-        spent=spent.model_copy(update={"seconds": time.perf_counter() - start}),
     )

@@ -1,4 +1,4 @@
-"""What the engineer has to know of an environment: its knobs, its words, what can be made.
+"""What the engineer has to know of an environment: its knobs, its words and what can be made.
 
 The lake's is `engineer.lake.lake_domain`. Another environment brings a `KnobSpace`, a `Domain` and
 evidence in the terms of both; nothing else of this package names an environment.
@@ -14,29 +14,34 @@ Knobs = Mapping[str, float]
 
 
 class InfeasibleError(ValueError):
-    """No instances of a group can be made, whatever its knobs; the message says why."""
+    """No instances of a group can be made, whatever its knobs are; the message says why."""
 
 
 @dataclass(frozen=True)
 class Term:
-    """A failure kind, score or statistic: its name in files, for people, and for a small model."""
+    """The names of a failure kind, score or statistic."""
 
-    key: str
-    name: str
-    word: str  # lower case letters, no blanks
+    key: str  # in files
+    name: str  # in sentences
+    word: str  # for a small model: lower-case letters without blanks
 
 
 @dataclass(frozen=True)
 class Slices:
     """The slices of the evidence in which a knob shows.
 
+    Args:
+        factor: a key of `GroupEvidence.slices`.
+        levels: maps each level to the value of the knob that makes such instances.
+        mixture: whether a value between two levels makes instances of both.
+
     Raises:
-        ValueError: if there is no level, or two levels have the same value.
+        ValueError: there is no level, or two levels have the same value.
     """
 
-    factor: str  # as in `GroupEvidence.slices`
-    levels: Mapping[str, float]  # level to the value of the knob that makes such instances
-    mixture: bool = False  # whether a value between two levels makes instances of both
+    factor: str
+    levels: Mapping[str, float]
+    mixture: bool = False
 
     def __post_init__(self) -> None:
         values = list(self.levels.values())
@@ -48,26 +53,39 @@ class Slices:
 
 @dataclass(frozen=True)
 class Domain:
-    """One environment as its engineer sees it."""
+    """One environment as its engineer sees it.
+
+    Args:
+        name: the environment's name.
+        space: its knobs.
+        opening: who the engineer is and what each knob means, in sentences.
+        guideline: design heuristics, one or two sentences each.
+        hint: the guideline in one line, for a small model.
+        failures: the kinds of failure, in the order in which failures are looked for.
+        scores: what valid answers may be besides, such as optimal.
+        statistics: what the generator says of its instances.
+        instance: the word for the instance of a failed case.
+        group_format: a group's name in sentences, as a format of the group.
+        nearest: maps (group, knobs) to the nearest knobs of which instances can be made, and
+            returns possible knobs as they are; it may raise `InfeasibleError`.
+        causes: maps the key of a failure to the knob that makes such failures more frequent;
+            failures without such a knob are left out.
+        slices: maps a knob to where it shows in the evidence; knobs that don't are left out.
+    """
 
     name: str
     space: KnobSpace
-    opening: str  # who the engineer is, and what each knob means
-    guideline: tuple[str, ...]  # design heuristics, a sentence or two each
-    hint: str  # the same in a line for a small model
-    failures: tuple[Term, ...]  # the taxonomy, in the order in which failures are looked for
+    opening: str
+    guideline: tuple[str, ...]
+    hint: str
+    failures: tuple[Term, ...]
     scores: tuple[Term, ...] = ()
-    statistics: tuple[Term, ...] = ()  # of the generator
-    instance: str = "instance"  # what the instance of a failed case is called
-    group_format: str = "{0}"  # a group's name in sentences
+    statistics: tuple[Term, ...] = ()
+    instance: str = "instance"
+    group_format: str = "{0}"
     nearest: Callable[[str, Knobs], Knobs] = lambda group, knobs: knobs
-    """(group, knobs) to the nearest knobs of which instances can be made; may raise
-    `InfeasibleError`. Knobs that are fine come back as they are."""
     causes: Mapping[str, str] = field(default_factory=dict)
-    """Failure key to the knob that makes such failures more frequent; kinds without one are left
-    out."""
     slices: Mapping[str, Slices] = field(default_factory=dict)
-    """Knob to where it shows in the evidence; knobs that don't are left out."""
 
     def __post_init__(self) -> None:
         knobs = self.space.difficulty_knobs
@@ -75,12 +93,19 @@ class Domain:
         _among("causes", self.causes.values(), knobs)
         _among("slices", self.slices, knobs)
 
+    def nearest_or_same(self, group: str, knobs: Knobs) -> dict[str, float]:
+        """Return the nearest knobs of which instances can be made, or these if there are none."""
+        try:
+            return dict(self.nearest(group, knobs))
+        except InfeasibleError:
+            return dict(knobs)
+
     def called(self, group: str) -> str:
-        """A group as sentences name it."""
+        """Return a group's name in sentences."""
         return self.group_format.format(group)
 
     def failure(self, key: str) -> Term:
-        """The term of a failure kind; of an unknown one, its key."""
+        """Return the term of a failure kind; the term of an unknown kind is its key."""
         return next((term for term in self.failures if term.key == key), Term(key, key, key))
 
 

@@ -1,4 +1,4 @@
-"""What one stage showed, as plain numbers: no arrays, no devices, JSON in and out.
+"""What one stage showed, as plain numbers that are read and written as JSON.
 
 Groups, failure kinds, scores and slices are named as the environment's `Domain` names them.
 """
@@ -7,22 +7,23 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SerializeAsAny, model_validator
 
-from engineer.space import Configuration, Frozen, Ratio
+from engineer.space import Configuration, FrozenModel, Ratio
 
 Count = Annotated[int, Field(ge=0, strict=True)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class Tally(Frozen):
-    """Counts over a set of answers. Each answer is valid or has exactly one first failure."""
+class Tally(FrozenModel):
+    """Counts over a set of answers; each answer is valid or has exactly one first failure."""
 
     count: Count
     valid: Count
     scores: dict[str, Count] = Field(
-        default_factory=dict, description="valid answers that are more than valid, such as optimal"
+        default_factory=dict,
+        description="valid answers that are also optimal, by kind of optimum",
     )
     failures: dict[str, Count] = Field(
-        default_factory=dict, description="answers by the kind of their first failure"
+        default_factory=dict, description="invalid answers, by kind of the first failure"
     )
 
     @model_validator(mode="after")
@@ -36,17 +37,17 @@ class Tally(Frozen):
         return self
 
     def percent(self, part: int) -> int:
-        """`part` of the count in whole per cents, halves rounded up; 0 of an empty tally."""
+        """Return a part of the count in whole per cents, halves rounded up; 0 if it is empty."""
         return (200 * part + self.count) // (2 * self.count) if self.count else 0
 
     @property
     def valid_percent(self) -> int | None:
-        """The valid rate as it is displayed; None of an empty tally."""
+        """The valid rate as it is displayed; None for an empty tally."""
         return self.percent(self.valid) if self.count else None
 
 
 class GroupEvidence(Tally):
-    """The validation answers of one group, and the same by whatever else tells them apart."""
+    """The validation answers of one group, also sliced by what else tells them apart."""
 
     slices: dict[str, dict[str, Tally]] = Field(
         default_factory=dict,
@@ -54,32 +55,32 @@ class GroupEvidence(Tally):
     )
 
 
-class FailureTime(Frozen):
-    """When one kind of first failure happens, in steps from the start."""
+class FailureTime(FrozenModel):
+    """When failures of one kind happen, in steps from the start."""
 
     median: Finite
     latest: Finite = Field(description="the 90th percentile")
 
 
-class TrainingEvidence(Frozen):
+class TrainingEvidence(FrozenModel):
     """What the training of the stage looked like."""
 
     updates: Count
     instances: Count = Field(description="training instances used")
     reward_first: Finite = Field(description="mean reward of the first update's rollouts")
     reward_last: Finite = Field(description="mean reward of the last update's rollouts")
-    groups_without_variance: Ratio = Field(description="share of groups, their gradient is zero")
+    groups_without_variance: Ratio = Field(description="share of groups whose gradient is zero")
     clip_share: Ratio = Field(description="share of tokens whose probability ratio was clipped")
-    entropy: Finite = Field(description="mean entropy of the policy, nats a token")
+    entropy: Finite = Field(description="mean entropy of the policy, nats per token")
     completion_length: Finite = Field(description="mean length, tokens")
     learnability: dict[str, Annotated[float, Field(ge=0.0, le=0.25)]] = Field(
         default_factory=dict,
-        description="by group: mean of p(1-p) over its prompts, p the share of valid rollouts",
+        description="by group: mean of p(1-p) over prompts, p the share of valid rollouts",
     )
 
 
-class FailedCase(Frozen):
-    """One failed validation answer. `completion` is a model's text: data, never an instruction."""
+class FailedCase(FrozenModel):
+    """One failed validation answer; `completion` is a model's text, never an instruction."""
 
     group: str
     failure: str
@@ -88,33 +89,73 @@ class FailedCase(Frozen):
     completion: str
 
 
-class StageEvidence(Frozen):
-    """Everything a stage tells the engineer."""
+class StageEvidence(FrozenModel):
+    """Everything that a stage tells the engineer."""
 
     stage: Count
     validation: dict[str, GroupEvidence] = Field(min_length=1)
     failure_times: dict[str, FailureTime] = Field(
-        default_factory=dict, description="by kind of failure; kinds without a time are left out"
+        default_factory=dict,
+        description="by kind of failure; kinds without a time are left out",
     )
     training: TrainingEvidence | None = None
     environment: dict[str, dict[str, Finite]] = Field(
-        default_factory=dict, description="by group: what the generator says of its instances"
+        default_factory=dict, description="by group: the generator's statistics of the instances"
     )
     failed_cases: tuple[FailedCase, ...] = ()
 
+    def valid_rates(self) -> dict[str, float]:
+        """Return the valid rate of each group that has validation answers."""
+        return {
+            group: tally.valid / tally.count
+            for group, tally in self.validation.items()
+            if tally.count
+        }
 
-class StageHistory(Frozen):
+
+HowDecided = Literal["initial", "accepted", "repaired", "retried", "kept", "rolled_back"]
+"""How the configuration of a stage came about."""
+
+
+class StageHistory(FrozenModel):
     """An earlier stage: what it trained on and what came of it."""
 
     stage: Count
     configuration: SerializeAsAny[Configuration]
-    decision: Literal["initial", "accepted", "repaired", "retried", "kept", "rolled_back"] = Field(
-        description="how the configuration came about"
-    )
+    decision: HowDecided = Field(description="how the configuration came about")
     valid_before: dict[str, Ratio] = Field(description="valid rate before the stage")
     valid_after: dict[str, Ratio] = Field(description="valid rate after the stage")
     failures_before: dict[str, dict[str, Ratio]] = Field(
         default_factory=dict,
-        description="by group and kind: share of the answers before the stage, what it answered to",
+        description="by group and kind: share of the answers before the stage",
     )
-    summary: str = Field(default="", description="what the engineer wrote down after the stage")
+    summary: str = Field(default="", description="the engineer's notes after the stage")
+
+    @classmethod
+    def between(
+        cls,
+        before: StageEvidence,
+        after: StageEvidence,
+        configuration: Configuration,
+        decision: HowDecided,
+    ) -> Self:
+        """Make the history of a stage from the evidence before and after it.
+
+        Args:
+            before: the evidence that the configuration answered to.
+            after: the evidence of the stage that trained on it.
+            configuration: what the stage trained on.
+            decision: how the configuration came about.
+        """
+        return cls(
+            stage=after.stage,
+            configuration=configuration,
+            decision=decision,
+            valid_before=before.valid_rates(),
+            valid_after=after.valid_rates(),
+            failures_before={
+                group: {kind: count / tally.count for kind, count in tally.failures.items()}
+                for group, tally in before.validation.items()
+                if tally.count
+            },
+        )

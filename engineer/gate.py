@@ -1,88 +1,58 @@
-"""What already works is kept: a rollback when the validation falls, floors for what is mastered."""
+"""Keeps what already works: rollbacks when the valid rate falls, floors for mastered groups."""
 
 import math
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from engineer.evidence import StageEvidence
-from engineer.space import Configuration, Frozen, KnobSpace, Ratio, answer_text
+from engineer.space import Configuration, FrozenModel, KnobSpace, Ratio, answer_text
+from jaxlake.paired import PairedComparison
 
 
-class GateSettings(Frozen):
-    """When a stage is taken back, and what is protected."""
+class GateSettings(FrozenModel):
+    """When a stage is rolled back and which groups are protected."""
 
     rollback: Literal["off", "configuration", "checkpoint"] = Field(
         default="configuration",
-        description="what is restored when the validation falls: nothing, the last "
+        description="what is restored when the valid rate falls: nothing, the last "
         "configuration, or the last weights as well",
     )
     z: float = Field(
         default=1.96,
         gt=0.0,
-        description="noise: a fall counts if chance makes one as large less often than a standard"
-        " normal number falls below -z",
+        description="noise: a fall counts if its one-sided exact McNemar p-value is below that of z"
+        " standard deviations",
     )
     protect_from: Ratio = Field(
-        default=1.0, description="valid rate from which on a group is protected; 1: none is"
+        default=1.0, description="valid rate from which on a group is protected; 1: no group is"
     )
-    protect_share: Ratio = Field(
-        default=0.0, description="least share that a protected group keeps"
-    )
+    protect_share: Ratio = Field(default=0.0, description="least share of a protected group")
 
 
-class Comparison(Frozen):
-    """Two validations of the same boards, board by board."""
+def has_fallen(comparison: PairedComparison, z: float) -> bool:
+    """Whether the valid rate fell by more than noise.
 
-    count: int = Field(ge=1)
-    gained: int = Field(ge=0, description="not valid before, valid after")
-    lost: int = Field(ge=0, description="valid before, not valid after")
-
-    @model_validator(mode="after")
-    def _adds_up(self) -> Self:
-        if self.gained + self.lost > self.count:
-            raise ValueError(
-                f"gained {self.gained} + lost {self.lost} must be at most count {self.count}"
-            )
-        return self
-
-    @property
-    def difference(self) -> float:
-        """Change of the valid rate."""
-        return (self.gained - self.lost) / self.count
-
-    @property
-    def p_value(self) -> float:
-        """How often at least so many of the instances that changed are lost, if as many are gained.
-
-        McNemar's test in its exact form, one-sided: a binomial tail at one half.
-        """
-        changed = self.gained + self.lost
-        tail = term = math.comb(changed, self.lost)
-        for lost in range(self.lost + 1, changed + 1):
-            term = term * (changed - lost + 1) // lost
-            tail += term
-        return tail / 2**changed
-
-    def fell(self, z: float) -> bool:
-        """Whether the rate fell by more than its noise, as `GateSettings.z` has it."""
-        return self.p_value < 0.5 * math.erfc(z / math.sqrt(2.0))
+    The one-sided exact McNemar p-value is held against the level of `z` standard deviations, the
+    probability that a standard normal number lies below -z.
+    """
+    return comparison.p_value_of_fall < 0.5 * math.erfc(z / math.sqrt(2.0))
 
 
-def notice(
-    comparison: Comparison,
+def rollback_notice(
+    comparison: PairedComparison,
     restored: Literal["configuration", "checkpoint"],
     *,
     tried: Configuration,
     current: Configuration,
 ) -> str:
-    """What the engineer is told after a rollback.
+    """Return what the engineer is told after a rollback.
 
     Args:
-        comparison: the stage that fell with the one that it started from.
-        restored: what was taken back, as in `GateSettings.rollback`.
+        comparison: the stage that fell against the stage that it started from.
+        restored: what was restored, as in `GateSettings.rollback`.
         tried: the configuration of the stage that fell.
-        current: the one in force again; the same where there was none before it.
+        current: the configuration in force again; the same as `tried` if there was none before.
     """
     lost = (
         f"The valid rate fell by {-100 * comparison.difference:.1f} points, more than its noise:"
@@ -101,10 +71,10 @@ def notice(
     )
 
 
-def floors(
+def protected_floors(
     evidence: StageEvidence, current: Configuration, space: KnobSpace, settings: GateSettings
 ) -> dict[str, float]:
-    """The least share of each protected group: `protect_share`, or less if it has less now."""
+    """Return the floors of the protected groups: `protect_share`, or their share if it is less."""
     values = current.values()
     protected = {}
     for group, tally in evidence.validation.items():

@@ -1,9 +1,9 @@
-"""The knobs of an environment, by group: their values, their bounds and how they are written.
+"""The knobs of an environment by group: their values, their bounds and how they are written.
 
-A group is a kind of instances that has knobs of its own, such as a map size of the lake. One knob
-of each group is its share of the training instances; every other one makes its instances harder as
-it grows. Ratios live on a grid (`KnobSpace.step`, a whole number of per cents), so that answers
-stay short and every reviewed configuration is written without loss in at most two decimals.
+A group is a kind of instances that has knobs of its own, such as one map size of the lake. The
+first knob of each group is its share of the training instances; every other knob makes its
+instances harder as it grows. Ratios lie on a grid (`KnobSpace.step`, a whole number of per cents),
+so that answers stay short and at most two decimals write every reviewed configuration exactly.
 """
 
 import math
@@ -17,37 +17,44 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 Ratio = Annotated[float, Field(strict=True, ge=0.0, le=1.0, allow_inf_nan=False)]
 
-Values = dict[str, dict[str, float]]
-"""Every knob of every group: {"3": {"data_ratio": 0.4, ...}, ...}."""
+KnobValues = dict[str, dict[str, float]]
+"""Every knob of every group, such as {"3": {"data_ratio": 0.4, ...}, ...}."""
 
-SUM_TOLERANCE = 1e-6
+_SUM_TOLERANCE = 1e-6
 
 
-class Frozen(BaseModel):
-    """A value: never changed after it was made, and strict about what it is made of."""
+class FrozenModel(BaseModel):
+    """A value that never changes and takes no unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Configuration(Frozen, ABC):
+class Configuration(FrozenModel, ABC):
     """One stage's environment: knobs by group, with shares that sum to 1."""
 
     @abstractmethod
-    def values(self) -> Values:
-        """The knobs as plain numbers, groups in their order."""
+    def values(self) -> KnobValues:
+        """The knobs as plain numbers, groups in their order and each group's share first."""
+
+    @model_validator(mode="after")
+    def _shares_sum_to_one(self) -> Self:
+        total = math.fsum(next(iter(knobs.values())) for knobs in self.values().values())
+        if abs(total - 1.0) > _SUM_TOLERANCE:
+            raise ValueError(f"the shares of all groups must sum to 1, they sum to {total:g}")
+        return self
 
 
-class KnobSpace(Frozen, ABC):
-    """What may be asked for. Every configuration that passes review lies within.
+class KnobSpace(FrozenModel, ABC):
+    """What may be asked for; every configuration that passes review lies within.
 
-    An environment derives its own and says which groups and knobs there are.
+    An environment derives its own space and says which groups and knobs there are.
     """
 
-    min_share: Ratio = Field(default=0.0, description="least share that each group keeps")
-    step: Ratio = Field(default=0.05, description="grid of all ratios: whole per cents, divides 1")
+    min_share: Ratio = Field(default=0.0, description="least share of each group")
+    step: Ratio = Field(default=0.05, description="grid of all ratios: per cents that divide 1")
 
     group_label: ClassVar[str]
-    """What a group is called, such as `map size`."""
+    """The word for a group, such as `map size`."""
     knobs: ClassVar[tuple[str, ...]]
     """The names of a group's knobs, its share first."""
 
@@ -58,14 +65,18 @@ class KnobSpace(Frozen, ABC):
 
     @abstractmethod
     def maximum(self, knob: str) -> float:
-        """The largest value of a knob other than the share; the least is 0."""
+        """Return the largest value of a knob other than the share; the least is 0."""
 
     @abstractmethod
-    def make(self, values: Values) -> Configuration:
-        """The environment's own configuration of such knobs."""
+    def make(self, values: KnobValues) -> Configuration:
+        """Make the environment's own configuration of plain numbers."""
 
     @model_validator(mode="after")
     def _on_the_grid(self) -> Self:
+        if len(set(self.groups)) < len(self.groups):
+            raise ValueError(
+                f"each {self.group_label} may stand once, got {', '.join(self.groups)}"
+            )
         per_cents = round(100 * self.step)
         if abs(100 * self.step - per_cents) > 1e-9 or per_cents == 0 or 100 % per_cents:
             raise ValueError(
@@ -84,29 +95,39 @@ class KnobSpace(Frozen, ABC):
 
     @property
     def share(self) -> str:
-        """The knob that is a group's share of the instances."""
+        """The name of the knob that is a group's share of the instances."""
         return self.knobs[0]
 
     @property
     def difficulty_knobs(self) -> tuple[str, ...]:
-        """The others: instances get harder as they grow."""
+        """The names of the other knobs, which make instances harder as they grow."""
         return self.knobs[1:]
 
     @property
     def units(self) -> int:
-        """Steps of the grid that make up 1."""
+        """The number of grid steps in 1."""
         return 100 // round(100 * self.step)
 
     def to_units(self, ratio: float) -> int:
-        """The grid point nearest to a ratio (halves go up), in steps."""
+        """Return the grid point nearest to a ratio, in steps; halves go up."""
         return math.floor(ratio * self.units + 0.5 + 1e-9)
 
     def from_units(self, steps: int) -> float:
-        """The ratio at a grid point, exactly as its shortest decimal reads."""
+        """Return the ratio at a grid point, exactly as its shortest decimal reads."""
         return steps * round(100 * self.step) / 100
 
+    def knobs_of(self, configuration: Configuration) -> KnobValues:
+        """Return the knobs of every group of this space; zeros for groups that are missing."""
+        given = configuration.values()
+        return {group: given.get(group, dict.fromkeys(self.knobs, 0.0)) for group in self.groups}
+
+    def moved(self, knob: str, value: float, steps: int) -> float:
+        """Return a knob's value after a number of grid steps, kept within its limits."""
+        low, high = (self.to_units(limit) for limit in self.limits(knob))
+        return self.from_units(min(max(self.to_units(value) + steps, low), high))
+
     def limits(self, knob: str) -> tuple[float, float]:
-        """Least and largest value of a knob."""
+        """Return the least and the largest value of a knob."""
         if knob != self.share:
             return 0.0, self.maximum(knob)
         others = len(self.groups) - 1
@@ -116,7 +137,7 @@ class KnobSpace(Frozen, ABC):
         )
 
     def violation(self, configuration: Configuration) -> str | None:
-        """Say how a configuration leaves the bounds, or None. Being off the grid is allowed."""
+        """Say how a configuration leaves the bounds, or None; it may lie off the grid."""
         values = configuration.values()
         if tuple(values) != self.groups:
             return f"{self.group_label}s must be {', '.join(self.groups)}, got {', '.join(values)}"
@@ -128,7 +149,7 @@ class KnobSpace(Frozen, ABC):
         return None
 
     def off_grid(self, configuration: Configuration) -> str | None:
-        """Name the first ratio that is not on the grid, or None. Review would round it."""
+        """Say which ratio is not on the grid, so that the review would round it, or None."""
         for group, knobs in configuration.values().items():
             for knob, value in knobs.items():
                 if abs(value - self.from_units(self.to_units(value))) > 1e-9:
@@ -137,18 +158,18 @@ class KnobSpace(Frozen, ABC):
 
 
 def apportion(weights: Sequence[float], units: int, minimum: int | Sequence[int] = 0) -> list[int]:
-    """Split whole `units` in proportion to weights, each part at least its `minimum`.
+    """Split whole units in proportion to weights, each part at least its minimum.
 
-    Parts below the minimum are lifted to it and the others scaled down; then the largest-remainder
-    method (Hamilton) rounds, ties going to the earlier part.
+    Parts below the minimum are lifted to it and the others scaled down. Then the largest-remainder
+    method (Hamilton) rounds; ties go to the earlier part.
 
     Args:
-        weights: finite, >= 0, not all zero.
-        units: what is split, at least the sum of the minima.
-        minimum: least part, one for all or one for each.
+        weights: finite and >= 0, at least one of them positive.
+        units: the number to split, at least the sum of the minima.
+        minimum: the least part, one number for all parts or one for each.
 
     Raises:
-        ValueError: if no weight is positive or the minima don't fit.
+        ValueError: no weight is positive, or the minima don't fit.
     """
     least = [minimum] * len(weights) if isinstance(minimum, int) else list(minimum)
     total = math.fsum(weights)
@@ -176,26 +197,26 @@ def apportion(weights: Sequence[float], units: int, minimum: int | Sequence[int]
 
 
 def percent(ratio: float) -> int:
-    """A ratio in whole per cents, halves rounded up."""
+    """Return a ratio in whole per cents, halves rounded up."""
     return math.floor(100 * ratio + 0.5 + 1e-9)
 
 
 def number_text(value: float) -> str:
-    """The shortest decimal of at most two places: 0, 0.05, 0.5, 1."""
+    """Return the shortest decimal of at most two places: 0, 0.05, 0.5, 1."""
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def ratio_text(value: float) -> str:
-    """A ratio with two decimals: 0.00, 0.05, 0.50, 1.00."""
+    """Return a ratio with two decimals: 0.00, 0.05, 0.50, 1.00."""
     return f"{value:.2f}"
 
 
 def answer_text(configuration: Configuration) -> str:
-    """The canonical answer: minified JSON, groups in order, every ratio with two decimals.
+    """Return the canonical answer: minified JSON, groups in order, ratios with two decimals.
 
     All answers about the same groups have the same length, so that what a small model reads stands
-    at a fixed distance from where it writes. `review` reads it back without repairs for every
-    configuration on the grid.
+    at a fixed distance from where it writes. `review_answer` reads every configuration on the grid
+    back without repairs.
     """
     groups = ",".join(
         f'"{group}":{{'
@@ -207,7 +228,7 @@ def answer_text(configuration: Configuration) -> str:
 
 
 def format_configuration(configuration: Configuration) -> str:
-    """One row a group, its knobs in whole per cents. What the compact context shows."""
+    """Return one row per group with its knobs in whole per cents, as the compact context shows."""
     return "\n".join(
         f"{group} " + " ".join(f"{percent(value):02d}" for value in knobs.values())
         for group, knobs in configuration.values().items()
@@ -215,16 +236,16 @@ def format_configuration(configuration: Configuration) -> str:
 
 
 def configuration_yaml(configuration: Configuration) -> str:
-    """The configuration as people read and write it, in the layout of `configs/*.yaml`."""
+    """Return the configuration in the layout of `configs/*.yaml`, for people."""
     return yaml.safe_dump(configuration.model_dump(), sort_keys=False)
 
 
 def answer_model(space: KnobSpace) -> type[BaseModel]:
-    """What an answer is: exactly the experiment's groups, each with all its knobs, within bounds.
+    """Make the model of an answer: exactly the space's groups, each with all its knobs in bounds.
 
-    Numbers are given by range, not by their grid points: xgrammar prints the members of a float
-    enum with 17 digits and would force "0.050000000000000003". `answer_pattern` holds an answer to
-    the grid as well.
+    Numbers are given by range and not by their grid points, because xgrammar prints the members of
+    a float enum with 17 digits and would force "0.050000000000000003". `answer_pattern` also holds
+    an answer to the grid.
     """
     knobs: dict[str, Any] = {
         knob: (float, Field(ge=low, le=high))
@@ -240,16 +261,16 @@ def answer_model(space: KnobSpace) -> type[BaseModel]:
 
 
 def answer_schema(space: KnobSpace) -> dict[str, Any]:
-    """The JSON schema of `answer_model`, for decoders that can be constrained.
+    """Return the JSON schema of `answer_model`, for decoders that can be constrained.
 
-    It stands alone: references are filled in and titles left out, which not all decoders know.
+    References are filled in and titles left out, because not all decoders know them.
     """
     schema = answer_model(space).model_json_schema()
     return _inlined(schema, schema.get("$defs", {}))
 
 
 def _inlined(node: Any, definitions: Mapping[str, Any], *, names: bool = False) -> Any:
-    """A schema without references and titles; `names`: its keys are properties, not keywords."""
+    """Remove references and titles; `names` says that the keys are properties, not keywords."""
     if not isinstance(node, dict):
         return node
     if not names and "$ref" in node:
@@ -262,10 +283,10 @@ def _inlined(node: Any, definitions: Mapping[str, Any], *, names: bool = False) 
 
 
 def answer_pattern(space: KnobSpace) -> str:
-    """A regular expression that matches exactly the canonical answers on the grid.
+    """Return a regular expression that matches exactly the canonical answers on the grid.
 
-    For decoders that take one (vLLM's `StructuredOutputsParams(regex=...)`): tighter than the
-    schema. Neither can hold the sum of the shares, so answers are reviewed all the same.
+    It is for decoders that take one (vLLM's `StructuredOutputsParams(regex=...)`) and is tighter
+    than the schema. Neither can fix the sum of the shares, so answers are reviewed nevertheless.
     """
     knobs = ",".join(f'"{knob}":({_alternatives(space, knob)})' for knob in space.knobs)
     groups = ",".join(rf'"{re.escape(group)}":\{{{knobs}\}}' for group in space.groups)

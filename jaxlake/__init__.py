@@ -1,6 +1,6 @@
 """The lake: multi-agent path finding on frozen lakes, exact and in pure JAX."""
 
-from jaxlake.distances import UNREACHABLE, distances
+from jaxlake.distance_fields import UNREACHABLE, distances
 from jaxlake.dynamics import ACTION_DELTAS, Action, Step, step
 from jaxlake.generator import (
     Generated,
@@ -10,12 +10,18 @@ from jaxlake.generator import (
     infeasibility,
     lake_params,
 )
+from jaxlake.grids import GridError, format_grid, parse_grid
 from jaxlake.instance import Instance, stack_instances
 from jaxlake.render import Picture, episode_svg, show
 from jaxlake.solver import DEFAULT_HORIZON, Solution, Status, solve
-from jaxlake.statistics import Statistics, merge, rows, tabulate, wilson_interval
-from jaxlake.text import GridError, format_grid, parse_grid
-from jaxlake.verify import Failure, Outcome, verify
+from jaxlake.statistics import (
+    Statistics,
+    merge_statistics,
+    statistics_rows,
+    tabulate,
+    wilson_interval,
+)
+from jaxlake.verification import Failure, Outcome, verify
 
 __all__ = [
     "ACTION_DELTAS",
@@ -40,12 +46,12 @@ __all__ = [
     "hole_count",
     "infeasibility",
     "lake_params",
-    "merge",
+    "merge_statistics",
     "parse_grid",
-    "rows",
     "show",
     "solve",
     "stack_instances",
+    "statistics_rows",
     "step",
     "tabulate",
     "verify",

@@ -1,6 +1,6 @@
 """The rules of classical MAPF on a frozen lake, in the two forms that everything else calls.
 
-`step` has an axis of agents and suits environments; `moves` has an array an agent and suits long
+`step` has an axis of agents and suits environments; `moves` has one array per agent and suits long
 batches that lie last in memory, where it is several times as fast. Tests hold them equal.
 """
 
@@ -27,7 +27,7 @@ class Action(IntEnum):
 
 
 ACTION_DELTAS = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]], dtype=np.int8)
-"""int8 (5, 2): (row, column) that each action adds."""
+"""int8 (5, 2): the (row, column) that each action adds."""
 
 
 @jax.tree_util.register_dataclass
@@ -45,10 +45,10 @@ class Step:
 def step(instance: Instance, positions: jax.Array, actions: jax.Array) -> Step:
     """Move all agents at once and say who broke which rule (Stern et al. 2019, section 2).
 
-    Following and, with three or more agents, cycles are allowed.
+    Following is allowed, and so are cycles of three or more agents.
 
     Args:
-        instance: the board; only `holes`, `size` and `agent_mask` are read.
+        instance: The board; only `holes`, `size` and `agent_mask` are read.
         positions: int8 (K, 2), where the agents stand.
         actions: int8 (K,), values of `Action`. Any other value leads to no cell and counts as
             off the board.
@@ -58,7 +58,8 @@ def step(instance: Instance, positions: jax.Array, actions: jax.Array) -> Step:
         onto a hole is placed there; agents in conflict are placed where they wanted to go.
     """
     known = (actions >= 0) & (actions < len(ACTION_DELTAS))
-    # Selects and one number a cell instead of tables and pairs: they vectorise, also under vmap.
+    # Selects instead of tables, and one number per cell instead of pairs: they vectorise, also
+    # under vmap.
     rows, columns = positions[:, 0], positions[:, 1]
     down = (actions == Action.DOWN).astype(jnp.int8) - (actions == Action.UP).astype(jnp.int8)
     right = (actions == Action.RIGHT).astype(jnp.int8) - (actions == Action.LEFT).astype(jnp.int8)
@@ -87,7 +88,7 @@ def step(instance: Instance, positions: jax.Array, actions: jax.Array) -> Step:
 
 
 class Moves(NamedTuple):
-    """One simultaneous step of K agents, an array for each: its shape is that of the batch."""
+    """One simultaneous step of K agents: one array per agent, of the shape of the batch."""
 
     rows: list[jax.Array]  # int8, where the agents stand afterwards
     columns: list[jax.Array]  # int8
@@ -106,18 +107,19 @@ def moves(
     mask: Sequence[jax.Array],
     is_hole: Callable[[jax.Array, jax.Array], jax.Array],
 ) -> Moves:
-    """What `step` says, for a batch of any shape.
+    """Apply the same rules as `step` to a batch of any shape.
 
-    Every rule is written with element-wise operations on one array an agent, so that a batch of
+    Every rule is written with element-wise operations on one array per agent, so that a batch of
     any shape, in any layout, is one loop of vector instructions.
 
     Args:
-        rows: int8, K arrays of one shape, where the agents stand.
-        columns: int8, likewise.
-        actions: int8, likewise, values of `Action`; any other counts as off the board.
+        rows: int8, K arrays of one shape, the rows where the agents stand.
+        columns: int8, K arrays of that shape, the columns.
+        actions: int8, K arrays of that shape, values of `Action`; any other counts as off the
+            board.
         side: int8, the side of the board.
         mask: bool, K arrays, the agents that exist.
-        is_hole: (row, column) of cells on the board to bool.
+        is_hole: Tells of a row and a column on the board, int8 each, whether there is a hole.
 
     Returns:
         The `Moves`. Agents are placed as by `step`.
@@ -135,7 +137,7 @@ def moves(
         off_board.append(real & ~inside)
         hole.append(real & inside & is_hole(to_rows[-1], to_columns[-1]))
 
-    # One number a cell is compared faster than a pair.
+    # One number per cell is compared faster than a pair.
     here = [row.astype(jnp.int16) * 128 + column for row, column in zip(rows, columns, strict=True)]
     there = [r.astype(jnp.int16) * 128 + c for r, c in zip(to_rows, to_columns, strict=True)]
     nobody = jnp.zeros_like(off_board[0])

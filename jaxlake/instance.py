@@ -28,7 +28,7 @@ def stack_instances(instances: Sequence[Instance]) -> Instance:
     """Stack instances of equal N and K into one batch with a leading axis (host side, NumPy).
 
     Raises:
-        ValueError: no instances were given, or their shapes differ.
+        ValueError: No instances were given, or their shapes differ.
     """
     if not instances:
         raise ValueError("instances: got an empty sequence, at least one is needed")

@@ -1,7 +1,8 @@
 """Counts and sums of outcomes by size, agents, holes, waits and kind, as device reductions.
 
-Tables of parts of the data merge exactly: by `+`, by `sum`, by `merge` along an axis, and over
-devices inside `jax.shard_map`, for B a multiple of the number of devices (mask what is padded):
+Tables of parts of the data add up exactly: by `+`, by `sum`, by `merge_statistics` along an axis,
+and over devices inside `jax.shard_map`, where B is a multiple of the number of devices (rows added
+as padding are masked out):
 
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("devices",))
 
@@ -12,7 +13,7 @@ devices inside `jax.shard_map`, for B a multiple of the number of devices (mask 
         outcomes = jax.vmap(verify)(instances, plans, lengths, mask, solutions)
         return tabulate(instances, solutions.needs_wait, outcomes, mask, axis_name="devices")
 
-Under `jax.jit` with inputs that carry a `NamedSharding` nothing needs to be said.
+Under `jax.jit` with inputs that carry a `NamedSharding`, no argument is needed.
 """
 
 from collections.abc import Sequence
@@ -26,19 +27,18 @@ import numpy as np
 
 from jaxlake.instance import Instance
 from jaxlake.solver import Solution, Status
-from jaxlake.verify import Failure, Outcome
+from jaxlake.verification import Failure, Outcome
 
 HOLE_TENTHS = 11
 TIME_BINS = 65
-"""Times of the first failure that are told apart: 0 to 63, and 64 or later."""
+"""Bins for the time of the first failure: 0 to 63, and one for 64 or later."""
 
 AXES = ("size", "num_agents", "hole_tenth", "needs_wait")
-"""The axes by which `rows` can group, in the order of the arrays of `Statistics`."""
+"""The axes by which `statistics_rows` can group, in the order of the arrays of `Statistics`."""
 
 _COUNTS = ("optimal_sum_of_costs", "optimal_makespan", "compared")
 _SUMS = ("agents_at_goal", "sum_of_costs", "makespan", "excess_sum_of_costs", "excess_makespan")
 _WORD_BITS = 16
-_WORD = 1 << _WORD_BITS
 
 
 @jax.tree_util.register_dataclass
@@ -47,10 +47,10 @@ class Statistics:
     """Counts of plans and sums over them; `a + b` is the table of both batches together.
 
     Axes: S = N + 1 board sizes; A = K + 1 numbers of agents; H = 11 hole tenths, floor(10 * holes /
-    cells) of the board itself; 2, whether the board needs a wait; F = 7 failures, with Failure.NONE
-    counting the valid plans. Sums are exact: their last axis holds a high word and a low one of 16
-    bits (`total` joins them), so that they hold every sum of int16 over as many plans as the int32
-    counts can tell, which is 2**31 - 1 in one cell.
+    cells) of the board without its padding; 2, whether the board needs a wait; F = 7 failures, with
+    Failure.NONE counting the valid plans. Sums are exact: their last axis holds a high word and a
+    low word of 16 bits (`join_words` joins them). They hold every sum of int16 values over as many
+    plans as the int32 counts can count, which is 2**31 - 1 in one cell.
     """
 
     failures: jax.Array  # int32 (S, A, H, 2, F), plans
@@ -65,10 +65,10 @@ class Statistics:
     first_failure_time: jax.Array  # int32 (F, 65), steps; the last bin holds 64 and later
 
     def __add__(self, other: "Statistics") -> "Statistics":
-        return _carried(jax.tree.map(jnp.add, self, other))
+        return _carry(jax.tree.map(jnp.add, self, other))
 
     def __radd__(self, other: Union["Statistics", int]) -> "Statistics":
-        """Let the built-in `sum` begin with its 0."""
+        """Let the built-in `sum` start from its 0."""
         return self if isinstance(other, int) and other == 0 else NotImplemented
 
 
@@ -84,13 +84,14 @@ def tabulate(
     """Count the outcomes of a batch.
 
     Args:
-        instances: leaves (B, ...), B at most 2**23.
+        instances: Leaves (B, ...), with B at most 2**23.
         needs_wait: bool (B,), `Solution.needs_wait` of each board.
-        outcomes: leaves (B, ...).
+        outcomes: Leaves (B, ...).
         mask: bool (B,), which rows count; all if None.
-        solutions: leaves (B, ...), the optima; without them nothing is `compared`.
-        axis_name: the mapped axes (of `jax.shard_map` or `jax.vmap`) over which to add up, by
-            `jax.lax.psum`: each place gets the table of all of them. Up to 32,767 places.
+        solutions: Leaves (B, ...), the optima; without them nothing is `compared`.
+        axis_name: The mapped axes (of `jax.shard_map` or `jax.vmap`) over which to add up by
+            `jax.lax.psum`. Every position along them gets the table of all; there may be up to
+            32,767 positions.
 
     Returns:
         The `Statistics` of the rows that count. Failures without a time (parse errors) are left out
@@ -114,8 +115,8 @@ def tabulate(
         excess_sum_of_costs = excess_makespan = jnp.zeros(B, jnp.int32)
     else:
         compared = valid & (solutions.status == Status.OPTIMAL)
-        excess_sum_of_costs = _minus(outcomes.sum_of_costs, solutions.sum_of_costs)
-        excess_makespan = _minus(outcomes.makespan, solutions.makespan)
+        excess_sum_of_costs = outcomes.sum_of_costs.astype(jnp.int32) - solutions.sum_of_costs
+        excess_makespan = outcomes.makespan.astype(jnp.int32) - solutions.makespan
     kinds = kind[:, None] == jnp.arange(len(Failure))
     counts = [outcomes.optimal_sum_of_costs, outcomes.optimal_makespan, compared]
     sums = [
@@ -126,8 +127,8 @@ def tabulate(
         jnp.where(compared, excess_makespan, 0),
     ]
 
-    # All columns of a row go to the same cell: one scatter does them together. Sums go byte by
-    # byte, so that no column overflows in one batch.
+    # All columns of a row go to the same cell, so one scatter adds them together. Sums are added
+    # byte by byte, so that no column overflows within one batch.
     values = jnp.stack(sums, axis=-1).astype(jnp.int32)
     columns = jnp.concatenate(
         [kinds, jnp.stack(counts, axis=-1).astype(bool), values >> 8, values & 255], axis=-1
@@ -146,46 +147,42 @@ def tabulate(
         **{name: plans[..., i] for i, name in enumerate(_COUNTS)},
         **{name: words[..., i, :] for i, name in enumerate(_SUMS)},
     )
-    statistics = _carried(statistics)
+    statistics = _carry(statistics)
     if axis_name is None:
         return statistics
-    return _carried(jax.lax.psum(statistics, axis_name))
+    return _carry(jax.lax.psum(statistics, axis_name))
 
 
-def merge(statistics: Statistics) -> Statistics:
+def merge_statistics(statistics: Statistics) -> Statistics:
     """Add up tables along the leading axis of all leaves, as `jax.vmap` of `tabulate` makes them.
 
-    Exact for up to 32,767 tables.
+    The result is exact for up to 32,767 tables.
     """
-    return _carried(jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0, dtype=jnp.int32), statistics))
+    return _carry(jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0, dtype=jnp.int32), statistics))
 
 
-def total(words: Any) -> np.ndarray:
-    """A sum of `Statistics` as int64 without its last axis (host side)."""
+def join_words(words: Any) -> np.ndarray:
+    """Join the high and low words of a sum of `Statistics` to int64, without the last axis."""
     pair = np.asarray(words).astype(np.int64)
-    return pair[..., 0] * _WORD + pair[..., 1]
+    return (pair[..., 0] << _WORD_BITS) + pair[..., 1]
 
 
-def _minus(left: jax.Array, right: jax.Array) -> jax.Array:
-    return left.astype(jnp.int32) - right.astype(jnp.int32)
-
-
-def _carried(statistics: Statistics) -> Statistics:
+def _carry(statistics: Statistics) -> Statistics:
     """Carry what the low words of the sums have beyond 16 bits into the high ones."""
 
     def carry(words: jax.Array) -> jax.Array:
         high, low = words[..., 0], words[..., 1]
-        return jnp.stack([high + (low >> _WORD_BITS), low & (_WORD - 1)], axis=-1)
+        return jnp.stack([high + (low >> _WORD_BITS), low & ((1 << _WORD_BITS) - 1)], axis=-1)
 
     return replace(statistics, **{name: carry(getattr(statistics, name)) for name in _SUMS})
 
 
-def rows(statistics: Statistics, by: Sequence[str] = ("size",)) -> list[dict[str, Any]]:
-    """Statistics as plain rows (host side), one for each group that holds anything.
+def statistics_rows(statistics: Statistics, by: Sequence[str] = ("size",)) -> list[dict[str, Any]]:
+    """Write statistics as plain rows (host side), one row for each group with at least one plan.
 
     Args:
-        statistics: the counts of one or more batches, added up.
-        by: what to group by, any of `AXES`; the empty sequence gives one row of totals.
+        statistics: The counts of one or more batches, added up.
+        by: What to group by, any of `AXES`; the empty sequence gives one row of totals.
 
     Returns:
         Dictionaries with the values of `by` (needs_wait as bool), then
@@ -198,10 +195,11 @@ def rows(statistics: Statistics, by: Sequence[str] = ("size",)) -> list[dict[str
           their goal at the end (POGEMA's CSR and ISR, `pogema/wrappers/metrics.py`; there no move
           can fail, here a plan ends before the step that breaks a rule);
         - `mean_sum_of_costs` and `mean_makespan` of the valid plans; `mean_excess_sum_of_costs`
-          and `mean_excess_makespan`, over the optimum, of those `compared`; None without any.
+          and `mean_excess_makespan` above the optimum of those `compared`; None where there are
+          none.
 
     Raises:
-        ValueError: `by` names something else, or one thing twice.
+        ValueError: `by` names something else, or one axis twice.
     """
     if len(set(by)) != len(by) or not set(by) <= set(AXES):
         raise ValueError(f"by: got {tuple(by)}, allowed are distinct names of {AXES}")
@@ -211,8 +209,10 @@ def rows(statistics: Statistics, by: Sequence[str] = ("size",)) -> list[dict[str
         name: np.asarray(getattr(statistics, name)).astype(np.int64).sum(axis=away)
         for name in _COUNTS
     }
-    sums = {name: total(getattr(statistics, name)).sum(axis=away) for name in _SUMS}
-    shares = _agent_shares(statistics).sum(axis=away)
+    sums = {name: join_words(getattr(statistics, name)).sum(axis=away) for name in _SUMS}
+    # The sum over plans of the share of agents at their goal; the agents are the second axis.
+    agents = np.maximum(np.arange(statistics.failures.shape[1]), 1)[:, None, None]
+    shares = (join_words(statistics.agents_at_goal) / agents).sum(axis=away)
     kept = [name for name in AXES if name in by]
     table = []
     for group in np.ndindex(failures.shape[:-1]):
@@ -239,27 +239,21 @@ def rows(statistics: Statistics, by: Sequence[str] = ("size",)) -> list[dict[str
     return table
 
 
-def _agent_shares(statistics: Statistics) -> np.ndarray:
-    """Sum over plans of the share of agents at their goal, float64 (S, A, H, 2)."""
-    agents = np.maximum(np.arange(statistics.failures.shape[1]), 1)
-    return total(statistics.agents_at_goal) / agents[:, None, None]
-
-
 def wilson_interval(
     successes: Any, total: Any, confidence: float = 0.95
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Score interval of a proportion (Wilson 1927), NumPy float64, elementwise.
+    """Compute the score interval of a proportion (Wilson 1927), elementwise in NumPy float64.
 
     Args:
-        successes: number of successes, 0 to total.
-        total: number of trials; where it is 0 the interval is (0, 1).
-        confidence: coverage, strictly between 0 and 1.
+        successes: The number of successes, 0 to `total`.
+        total: The number of trials; where it is 0 the interval is (0, 1).
+        confidence: The coverage, strictly between 0 and 1.
 
     Returns:
         (low, high), within 0 and 1.
 
     Raises:
-        ValueError: an argument is out of range.
+        ValueError: An argument is out of range.
     """
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence: got {confidence}, above 0 and below 1 is allowed")

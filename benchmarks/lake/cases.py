@@ -1,12 +1,14 @@
-"""What is compared with what, and what is asked of the ratio."""
+"""The rows of the benchmark: what is compared with what, and which ratio is the goal."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 OWN, JAX_PEERS, POGEMA = "own", "jax", "pogema"
 """Environments that workers run in: this one, and those that tools/peers.sh makes."""
 
 BOARD_SIZE = 10
+_WORKERS = "benchmarks.lake.workers"
+_GRID = f"{BOARD_SIZE}x{BOARD_SIZE}"
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,18 @@ class Boards:
 
 @dataclass(frozen=True)
 class Side:
-    """One contestant: the module to run, where, and what to ask it to prepare."""
+    """One contestant.
+
+    Attributes:
+        name: what it is called in the tables.
+        module: what its process runs.
+        environment: the environment that it runs in.
+        fields: what to ask it to prepare.
+        takes_boards: whether it is also given the file of boards.
+        takes_devices: whether it is also given the number of devices.
+        package: what it imports, to say what is missing.
+        units: how many of the case's units are in one of the contestant's.
+    """
 
     name: str
     module: str
@@ -29,13 +42,13 @@ class Side:
     fields: dict[str, Any] = field(default_factory=dict)
     takes_boards: bool = False
     takes_devices: bool = True
-    package: str = ""  # what is imported, to say what is missing
-    units: float = 1.0  # of the case's unit in one of the contestant's
+    package: str = ""
+    units: float = 1.0
 
 
 @dataclass(frozen=True)
 class Case:
-    """One row. `goal` is asked of the ratio of the medians, `goal_rate` of our rate."""
+    """One row; `goal` is for the ratio of the medians, `goal_rate` for our rate."""
 
     name: str
     unit: str
@@ -49,7 +62,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Batches for a kind of device: large enough that a larger one gains little."""
+    """Batches for one kind of device, so large that a larger one gains little."""
 
     solve: int
     generate: int
@@ -62,116 +75,63 @@ CPU = Sizes(solve=1 << 14, generate=1 << 14, environments=4096, steps=128, verif
 GPU = Sizes(solve=1 << 16, generate=1 << 18, environments=1 << 15, steps=256, verify=1 << 20)
 QUICK = Sizes(solve=1 << 9, generate=1 << 8, environments=256, steps=16, verify=1 << 12)
 
+SOLVE = Side("jaxlake.solve", f"{_WORKERS}.lake_solve", takes_boards=True)
+STEP = Side("jaxlake", f"{_WORKERS}.lake_steps", takes_boards=True)
+VERIFY = Side("jaxlake", f"{_WORKERS}.lake_verify", takes_boards=True)
+_CBS = Side(
+    "w9-pathfinding CBS",
+    f"{_WORKERS}.w9_cbs",
+    fields={"max_time": 1.0},
+    takes_boards=True,
+    takes_devices=False,
+    package="w9-pathfinding",
+)
+STEPPED_BOARDS = Boards(4096, 4, 0.2)
 _EPISODE_STEPS = 64
-_POOL = 4096
 _VERIFIED_STEPS = 32
-_GAVE_UP_AFTER = 1.0
 
 
 def cases(sizes: Sizes, on_gpu: bool) -> list[Case]:
-    """All rows, in the order in which they are shown.
+    """Make all rows, in the order in which they are shown.
 
     Args:
-        sizes: how much is done in a call.
-        on_gpu: the absolute goals are then those of a GPU.
+        sizes: how much is done in one call.
+        on_gpu: whether the absolute goals are those of a GPU.
     """
-    rows = [
+    return [
         _solving(2, 0.30, sizes, goal=5, goal_rate=2e6 if on_gpu else None),
         _solving(4, 0.20, sizes, goal=5, goal_rate=2e5 if on_gpu else None),
         *(_solving(k, ratio, sizes) for k, ratio in ((2, 0.5), (5, 0.2))),
-        # Batches of hard boards are smaller: a call must not take minutes.
+        # Batches of hard boards are smaller: one call must not take minutes.
         *(_solving(k, 0.35, sizes, part=part) for k, part in ((3, 4), (4, 8), (5, 16))),
         *(_solving(k, 0.5, sizes, part=part) for k, part in ((3, 8), (4, 32), (5, 64))),
-        # About the shares that random solvable boards of these kinds have, then an even split.
+        # First about the shares of random solvable boards of these kinds, then an even split.
         _generating(2, 0.30, 0.1, sizes, goal=2.5),
         _generating(4, 0.20, 0.2, sizes, goal=2.5),
         _generating(2, 0.30, 0.5, sizes),
         _generating(4, 0.20, 0.5, sizes),
-    ]
-    pogema = Side(
-        "POGEMA",
-        "benchmarks.lake.peers.pogema_steps",
-        environment=POGEMA,
-        fields={
-            "size": BOARD_SIZE,
-            "num_agents": 4,
-            "hole_ratio": 0.2,
-            "episode_steps": _EPISODE_STEPS,
-        },
-        takes_devices=False,
-        package="pogema",
-    )
-    batch = {"environments": sizes.environments, "steps": sizes.steps}
-    rows += [
-        _stepping("pogema", "block_both", "compact", pogema, sizes, goal=200),
-        _stepping("pogema-same-view", "block_both", "agent_centred", pogema, sizes),
-    ]
-    for name, auto_reset, view, goal in (
-        ("connector", True, "compact", 1),
-        ("connector-no-reset", False, "compact", 1),
-        ("connector-same-view", False, "symbols", None),
-    ):
-        connector = Side(
-            "jumanji Connector-v3" + ("" if auto_reset else ", no auto-reset"),
-            "benchmarks.lake.peers.jumanji_connector",
-            environment=JAX_PEERS,
-            fields={"auto_reset": auto_reset, **batch},
-            package="jumanji",
-        )
-        rows.append(_stepping(name, "block_both", view, connector, sizes, goal=goal))
-    for name, slippery, goal in (
-        ("frozen-lake", True, 1),
-        ("frozen-lake-not-slippery", False, None),
-    ):
-        frozen_lake = Side(
-            "gymnax FrozenLake" + (", slippery" if slippery else ""),
-            "benchmarks.lake.peers.gymnax_frozen_lake",
-            environment=JAX_PEERS,
-            fields={"slippery": slippery, **batch},
-            package="gymnax",
-        )
-        rows.append(_stepping(name, "fail", "compact", frozen_lake, sizes, goal, unit="agent step"))
-    rows.append(
+        *_stepping_cases(sizes, on_gpu),
         Case(
             name="verify-4-agents",
             unit="plan",
-            setting=f"10x10, 4 agents, plans of up to {_VERIFIED_STEPS} steps, every second wrong",
-            ours=Side(
-                "jaxlake",
-                "benchmarks.lake.ours.verifying",
+            setting=f"{_GRID}, 4 agents, plans of up to {_VERIFIED_STEPS} steps, "
+            "every second wrong",
+            ours=replace(
+                VERIFY,
                 fields={
                     "solve": min(1024, sizes.verify),
                     "count": sizes.verify,
                     "steps": _VERIFIED_STEPS,
                 },
-                takes_boards=True,
             ),
             boards=Boards(min(1024, sizes.verify), 4, 0.2),
             goal_rate=1e6,
-        )
-    )
-    if on_gpu:
-        return [_with_rate(row, 3e7) if row.name == "steps-pogema" else row for row in rows]
-    return rows
-
-
-def _with_rate(case: Case, goal_rate: float) -> Case:
-    return Case(**{**vars(case), "goal_rate": goal_rate})
+        ),
+    ]
 
 
 def _kind(num_agents: int, hole_ratio: float) -> str:
     return f"{num_agents}-agents-{hole_ratio:.0%}-holes".replace("%", "")
-
-
-def _cbs() -> Side:
-    return Side(
-        "w9-pathfinding CBS",
-        "benchmarks.lake.peers.w9_cbs",
-        fields={"max_time": _GAVE_UP_AFTER},
-        takes_boards=True,
-        takes_devices=False,
-        package="w9-pathfinding",
-    )
 
 
 def _solving(
@@ -186,14 +146,9 @@ def _solving(
     return Case(
         name=f"solve-{_kind(num_agents, hole_ratio)}",
         unit="board",
-        setting=f"{BOARD_SIZE}x{BOARD_SIZE}, {num_agents} agents, {hole_ratio:.0%} holes",
-        ours=Side(
-            "jaxlake.solve",
-            "benchmarks.lake.ours.solving",
-            fields={"count": count},
-            takes_boards=True,
-        ),
-        peer=_cbs(),
+        setting=f"{_GRID}, {num_agents} agents, {hole_ratio:.0%} holes",
+        ours=replace(SOLVE, fields={"count": count}),
+        peer=_CBS,
         boards=Boards(count, num_agents, hole_ratio),
         goal=goal,
         goal_rate=goal_rate,
@@ -203,57 +158,109 @@ def _solving(
 def _generating(
     num_agents: int, hole_ratio: float, wait_ratio: float, sizes: Sizes, goal: float | None = None
 ) -> Case:
+    fields = {
+        "size": BOARD_SIZE,
+        "num_agents": num_agents,
+        "hole_ratio": hole_ratio,
+        "wait_ratio": wait_ratio,
+        "count": sizes.generate,
+    }
     return Case(
         name=f"generate-{_kind(num_agents, hole_ratio)}-{wait_ratio:.0%}-waits".replace("%", ""),
         unit="board",
-        setting=(
-            f"{BOARD_SIZE}x{BOARD_SIZE}, {num_agents} agents, {hole_ratio:.0%} holes, "
-            f"{wait_ratio:.0%} need a wait"
-        ),
-        ours=Side(
-            "jaxlake.generate",
-            "benchmarks.lake.ours.generating",
-            fields={
-                "size": BOARD_SIZE,
-                "num_agents": num_agents,
-                "hole_ratio": hole_ratio,
-                "wait_ratio": wait_ratio,
-                "count": sizes.generate,
-            },
-        ),
-        peer=_cbs(),
+        setting=f"{_GRID}, {num_agents} agents, {hole_ratio:.0%} holes, "
+        f"{wait_ratio:.0%} need a wait",
+        ours=Side("jaxlake.generate", f"{_WORKERS}.lake_generate", fields=fields),
+        peer=_CBS,
         boards=Boards(min(sizes.solve, 1 << 14), num_agents, hole_ratio),
         goal=goal,
     )
 
 
-def _stepping(
-    name: str,
-    conflict: str,
-    observation: str,
-    peer: Side,
-    sizes: Sizes,
-    goal: float | None = None,
-    unit: str = "step",
-) -> Case:
-    return Case(
-        name=f"steps-{name}",
-        unit=unit,
-        setting=f"10x10, 4 agents, {sizes.environments:,} environments, {conflict}, {observation}",
-        ours=Side(
-            "jaxlake",
-            "benchmarks.lake.ours.stepping",
-            fields={
-                "conflict": conflict,
-                "observation": observation,
-                "environments": sizes.environments,
-                "steps": sizes.steps,
-                "episode_steps": _EPISODE_STEPS,
-            },
-            takes_boards=True,
-            units=4 if unit == "agent step" else 1,
-        ),
-        peer=peer,
-        boards=Boards(_POOL, 4, 0.2),
-        goal=goal,
+def step_fields(conflict: str, observation: str, environments: int, steps: int) -> dict[str, Any]:
+    """Make what the lake's environment is asked to prepare."""
+    return {
+        "conflict": conflict,
+        "observation": observation,
+        "environments": environments,
+        "steps": steps,
+        "episode_steps": _EPISODE_STEPS,
+    }
+
+
+def _stepping_cases(sizes: Sizes, on_gpu: bool) -> list[Case]:
+    def case(
+        name: str,
+        peer: Side,
+        observation: str,
+        goal: float | None = None,
+        conflict: str = "block_both",
+        unit: str = "step",
+    ) -> Case:
+        return Case(
+            name=f"steps-{name}",
+            unit=unit,
+            setting=f"{_GRID}, 4 agents, {sizes.environments:,} environments, {conflict}, "
+            f"{observation}",
+            ours=replace(
+                STEP,
+                fields=step_fields(conflict, observation, sizes.environments, sizes.steps),
+                units=4 if unit == "agent step" else 1,
+            ),
+            peer=peer,
+            boards=STEPPED_BOARDS,
+            goal=goal,
+        )
+
+    def jax_peer(name: str, module: str, package: str, **fields: bool) -> Side:
+        batch = {"environments": sizes.environments, "steps": sizes.steps}
+        return Side(
+            name, f"{_WORKERS}.{module}", JAX_PEERS, fields={**fields, **batch}, package=package
+        )
+
+    pogema_fields = {
+        "size": BOARD_SIZE,
+        "num_agents": 4,
+        "hole_ratio": 0.2,
+        "episode_steps": _EPISODE_STEPS,
+    }
+    pogema = Side(
+        "POGEMA",
+        f"{_WORKERS}.pogema_steps",
+        POGEMA,
+        pogema_fields,
+        takes_devices=False,
+        package="pogema",
     )
+    connector, no_reset = (
+        jax_peer(
+            "jumanji Connector-v3" + ("" if auto_reset else ", no auto-reset"),
+            "jumanji_connector",
+            "jumanji",
+            auto_reset=auto_reset,
+        )
+        for auto_reset in (True, False)
+    )
+    slippery, not_slippery = (
+        jax_peer(
+            "gymnax FrozenLake" + (", slippery" if slippery else ""),
+            "gymnax_frozen_lake",
+            "gymnax",
+            slippery=slippery,
+        )
+        for slippery in (True, False)
+    )
+    frozen_lake: dict[str, Any] = {
+        "observation": "compact",
+        "conflict": "fail",
+        "unit": "agent step",
+    }
+    return [
+        replace(case("pogema", pogema, "compact", goal=200), goal_rate=3e7 if on_gpu else None),
+        case("pogema-same-view", pogema, "agent_centred"),
+        case("connector", connector, "compact", goal=1),
+        case("connector-no-reset", no_reset, "compact", goal=1),
+        case("connector-same-view", no_reset, "symbols"),
+        case("frozen-lake", slippery, goal=1, **frozen_lake),
+        case("frozen-lake-not-slippery", not_slippery, **frozen_lake),
+    ]

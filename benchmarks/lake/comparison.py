@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.lake.boards import write_boards
-from benchmarks.lake.cases import OWN, Boards, Case, Side
+from benchmarks.lake.cases import OWN, Case, Side
 from benchmarks.lake.protocol import ROOT, Worker, WorkerError
+from benchmarks.lake.random_boards import write_boards
 
 PREPARE_TIMEOUT = 900.0
 _GRACE = 300.0
@@ -35,11 +35,11 @@ _XLA_FLAGS = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshol
 def start(side: Side, cores: int) -> Worker:
     """Start a side's worker.
 
-    On a CPU, XLA is told to show one device a core, and not to hand the small operations inside
-    loops to other threads, which costs more than they do. Every side is told the same.
+    On a CPU, XLA is told to show one device per core, and not to hand the small operations inside
+    loops to other threads, which would cost more than the operations. Every side is told the same.
 
     Raises:
-        WorkerError: its environment isn't there.
+        WorkerError: The environment of the side isn't there.
     """
     python = Path(sys.executable)
     if side.environment != OWN:
@@ -52,22 +52,17 @@ def start(side: Side, cores: int) -> Worker:
     return Worker(python, side.module, environment)
 
 
-def fields_of(side: Side, boards: Path | None, devices: int | None) -> dict[str, Any]:
-    """What to ask a side to prepare."""
-    fields = dict(side.fields)
-    if side.takes_boards:
-        fields["boards"] = str(boards)
-    if side.takes_devices:
-        fields["devices"] = devices
-    return fields
-
-
 def compare(case: Case, effort: Effort, cores: int) -> dict[str, Any]:
     """Measure one case.
 
+    Args:
+        case: what to compare.
+        effort: how long.
+        cores: devices that XLA shows on a CPU.
+
     Returns:
-        The row, as docs/benchmarks.md describes it. A peer that isn't there or fails is named in
-        the row's `peer`; so are we in `ours`.
+        The row, as docs/benchmarks.md describes it. If a peer is missing or fails, the row's
+        `peer` says so, and `ours` likewise.
     """
     row: dict[str, Any] = {
         "name": case.name,
@@ -78,52 +73,60 @@ def compare(case: Case, effort: Effort, cores: int) -> dict[str, Any]:
         "ours": {"name": case.ours.name},
         "peer": None if case.peer is None else {"name": case.peer.name},
     }
+    answers: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        boards = _written(case.boards, Path(folder))
-        sides: dict[str, tuple[Side, Worker]] = {}
+        boards = Path(folder) / "boards.npz"
+        if case.boards is not None:
+            write_boards(boards, **vars(case.boards), seed=_SEED)
+        workers: dict[str, tuple[Side, Worker]] = {}
+
+        def ask(name: str, question: str, timeout: float, **fields: Any) -> dict[str, Any] | None:
+            """Ask one side; if it fails, note the error in the row and leave the side out."""
+            side, worker = workers[name]
+            try:
+                return worker.ask(question, timeout, **fields)
+            except WorkerError as error:
+                row[name]["error"] = _explain(side, str(error))
+                del workers[name]
+                return None
+
         for name, side in (("ours", case.ours), ("peer", case.peer)):
             if side is None:
                 continue
+            fields = dict(side.fields)
+            if side.takes_boards:
+                fields["boards"] = str(boards)
+            if side.takes_devices:
+                fields["devices"] = effort.devices
             try:
-                worker = stack.enter_context(start(side, cores))
-                prepared = worker.ask(
-                    "prepare", PREPARE_TIMEOUT, **fields_of(side, boards, effort.devices)
-                )
-                row[name] |= {**prepared, "rates": []}
-                sides[name] = (side, worker)
-            except WorkerError as error:
-                row[name]["error"] = _explained(side, str(error))
-        for _ in range(effort.repeats):
-            for name, (side, worker) in list(sides.items()):
-                try:
-                    measured = worker.ask(
-                        "measure", effort.seconds + _GRACE, seconds=effort.seconds
-                    )
-                    _add(row[name], measured, side.units)
-                except WorkerError as error:
-                    row[name]["error"] = str(error)
-                    del sides[name]
-        answers = {}
-        for name, (_, worker) in sides.items():
-            try:
-                answers[name] = worker.ask("finish", _GRACE)
-                row[name] |= {
-                    key: value for key, value in answers[name].items() if key.startswith("peak_")
-                }
+                workers[name] = (side, stack.enter_context(start(side, cores)))
             except WorkerError as error:
                 row[name]["error"] = str(error)
-    for name in ("ours", "peer"):
-        if row[name] is not None:
-            _summarise(row[name])
-    if case.ours.module.endswith(".solving") and len(answers) == 2:
-        row["agreement"] = _agreement(answers["ours"], answers["peer"])
+                continue
+            if prepared := ask(name, "prepare", PREPARE_TIMEOUT, **fields):
+                row[name] |= {**prepared, "rates": []}
+        for _ in range(effort.repeats):
+            for name, (side, _) in list(workers.items()):
+                if measured := ask(
+                    name, "measure", effort.seconds + _GRACE, seconds=effort.seconds
+                ):
+                    _add_measurement(row[name], measured, side.units)
+        for name in list(workers):
+            if answer := ask(name, "finish", _GRACE):
+                answers[name] = answer
+                row[name] |= {key: answer[key] for key in answer if key.startswith("peak_")}
+    for side in (row["ours"], row["peer"] or {}):
+        if rates := side.get("rates"):
+            side |= {"median": statistics.median(rates), "min": min(rates), "max": max(rates)}
+    if case.name.startswith("solve-") and len(answers) == 2:
+        row["agreement"] = agreement(answers["ours"], answers["peer"])
     row["ratio"] = _ratio(row)
     row["met"] = _met(row)
     return row
 
 
-def went_wrong(row: Mapping[str, Any]) -> str | None:
-    """Say what makes a row worthless, if anything; a peer that fails doesn't."""
+def failure_of(row: Mapping[str, Any]) -> str | None:
+    """Say what makes a row worthless, if anything does; a peer that fails doesn't."""
     if "error" in row["ours"]:
         return f"{row['name']}: {row['ours']['error']}"
     if row.get("agreement", {}).get("different"):
@@ -131,22 +134,14 @@ def went_wrong(row: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _written(boards: Boards | None, folder: Path) -> Path | None:
-    if boards is None:
-        return None
-    path = folder / "boards.npz"
-    write_boards(path, **vars(boards), seed=_SEED)
-    return path
-
-
-def _explained(side: Side, message: str) -> str:
+def _explain(side: Side, message: str) -> str:
     if "ModuleNotFoundError" not in message or not side.package:
         return message
     how = f"pip install {side.package}" if side.environment == OWN else "tools/peers.sh installs it"
     return f"not installed: {how} ({message.rpartition('ModuleNotFoundError: ')[2]})"
 
 
-def _add(side: dict[str, Any], measured: Mapping[str, float], units: float) -> None:
+def _add_measurement(side: dict[str, Any], measured: Mapping[str, float], units: float) -> None:
     if measured["seconds"] > 0:
         side["rates"].append(measured["units"] * units / measured["seconds"])
     for name in ("gave_up", "gave_up_seconds"):
@@ -154,16 +149,10 @@ def _add(side: dict[str, Any], measured: Mapping[str, float], units: float) -> N
             side[name] = side.get(name, 0) + measured[name]
 
 
-def _summarise(side: dict[str, Any]) -> None:
-    rates = side.get("rates")
-    if rates:
-        side |= {"median": statistics.median(rates), "min": min(rates), "max": max(rates)}
-
-
-def _agreement(ours: Mapping[str, Any], peer: Mapping[str, Any]) -> dict[str, int]:
+def agreement(ours: Mapping[str, Any], peer: Mapping[str, Any]) -> dict[str, int]:
     """Compare least sums of costs, board by board, where both sides have one.
 
-    A board that we prove unsolvable and on which the peer finds a plan differs, too.
+    A board that we prove unsolvable and for which the peer finds a plan counts as different too.
     """
     optimal, unsolvable, unknown = 0, 1, 2
     pairs = [(ours["status"][i], ours["costs"][i], cost) for i, cost in peer["costs"]]
@@ -180,7 +169,7 @@ def _agreement(ours: Mapping[str, Any], peer: Mapping[str, Any]) -> dict[str, in
 
 
 def _ratio(row: Mapping[str, Any]) -> dict[str, float] | None:
-    """Our median rate over the peer's, and the least and largest of the repeats taken in pairs."""
+    """Divide our median rate by the peer's; `min` and `max` are over repeats taken in pairs."""
     ours, peer = row["ours"], row["peer"]
     if peer is None or "median" not in ours or "median" not in peer:
         return None
@@ -191,7 +180,7 @@ def _ratio(row: Mapping[str, Any]) -> dict[str, float] | None:
 
 
 def _met(row: Mapping[str, Any]) -> bool | None:
-    """Whether every goal that can be judged is met; None if there is none."""
+    """Tell whether every goal that can be judged is met; None if there is none."""
     judged = []
     if row["goal_ratio"] is not None and row["ratio"] is not None:
         judged.append(row["ratio"]["median"] >= row["goal_ratio"])

@@ -1,8 +1,8 @@
-"""Questions and answers, a JSON line each, between the benchmark and its worker processes.
+"""One JSON line per question and answer between the benchmark and its worker processes.
 
-Every contestant runs in a process of its own: it may need other versions of the same libraries, its
-peak memory can be told apart, and while one of them is measured the others wait for input.
-Standard library only: peers' environments run this file too.
+Every side of a comparison runs in a process of its own: it may need other versions of the same
+libraries, its peak memory can be told apart, and it waits for input while another one is measured.
+Standard library only, because the environments of other libraries run this file too.
 """
 
 import json
@@ -16,42 +16,41 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class Contest(Protocol):
+class Contestant(Protocol):
     """What a worker serves: one side of a comparison."""
 
     prepare: Callable[..., dict[str, Any]]
-    """Make everything, compile it and run it once; its fields are those of the case."""
+    """Make everything, compile it and run it once; its arguments are the fields of the side."""
 
     def measure(self, seconds: float) -> dict[str, Any]:
-        """Work for so long: `units` done and `seconds` taken, as `repeat` gives them."""
+        """Work for so long; return the `units` done and the `seconds` taken."""
 
     def finish(self) -> dict[str, Any]:
-        """What there is to tell at the end: the memory peak, the results to compare."""
+        """Return the peak of memory and the results to compare."""
 
 
 class WorkerError(RuntimeError):
-    """A worker raised, died, or took too long; the message says which and why."""
+    """A worker raised an error, died or took too long; the message says which and why."""
 
 
 class Worker:
-    """A worker process; use it as a context manager.
+    """A worker process, to be used as a context manager.
 
     Args:
         python: the interpreter of the environment to run in.
         module: the module to run, which calls `serve`.
-        environment: added to this process's environment.
+        environment: variables to add to this process's environment.
     """
 
     def __init__(self, python: Path, module: str, environment: Mapping[str, str]) -> None:
         self._name = module
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed in __exit__)
-        # A pipe of its own: what libraries print must not come between the answers.
+        # Answers have a pipe of their own, apart from what libraries print.
         reading, writing = os.pipe()
         try:
             self._process = subprocess.Popen(
@@ -73,12 +72,7 @@ class Worker:
     def __enter__(self) -> "Worker":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         try:
             self._questions.close()
             self._process.wait(timeout=10)
@@ -91,8 +85,13 @@ class Worker:
     def ask(self, question: str, timeout: float, **fields: Any) -> dict[str, Any]:
         """Ask one question and wait for its answer.
 
+        Args:
+            question: the name of a method of the contestant.
+            timeout: seconds after which the worker is killed.
+            **fields: the method's arguments.
+
         Raises:
-            WorkerError: the worker raised, died, or did not answer within `timeout` seconds.
+            WorkerError: The worker raised an error, died, or did not answer in time.
         """
         late = threading.Event()
 
@@ -115,26 +114,25 @@ class Worker:
         if not line:
             status = self._process.wait()
             self._log.seek(0)
-            told = " | ".join(self._log.read().strip().splitlines()[-3:])
-            raise WorkerError(f"{self._name}: ended with status {status}: {told}")
+            end = " | ".join(self._log.read().strip().splitlines()[-3:])
+            raise WorkerError(f"{self._name}: ended with status {status}: {end}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise WorkerError(f"{self._name}: {answer['error']}")
         return answer
 
 
-def serve(contest: Contest) -> None:
-    """Answer questions from the standard input until it ends; what a worker's module calls.
+def serve(contestant: Contestant) -> None:
+    """Answer questions from standard input until it ends; each worker's module calls this.
 
-    A question is the name of a method and gets its fields as keyword arguments. What it raises is
-    answered as `{"error": ...}`. Answers go to the pipe whose number is the only argument of the
-    process.
+    An exception is answered by `{"error": ...}`. Answers go to the pipe whose number is the only
+    argument of the process.
     """
     answers = os.fdopen(int(sys.argv[1]), "w")
     for line in sys.stdin:
         fields = json.loads(line)
         try:
-            answer = getattr(contest, fields.pop("question"))(**fields)
+            answer = getattr(contestant, fields.pop("question"))(**fields)
         except Exception as error:
             traceback.print_exc()
             first = (str(error).strip().splitlines() or [""])[0]
@@ -147,7 +145,8 @@ def repeat(call: Callable[[], float], seconds: float) -> dict[str, float]:
     """Call again and again until `seconds` have passed, at least once.
 
     Args:
-        call: does work to its end and returns how many units it did.
+        call: does its work to the end and returns how many units it did.
+        seconds: how long to repeat it.
 
     Returns:
         `units` done and the `seconds` that they took, by a monotonic clock.
@@ -162,7 +161,7 @@ def repeat(call: Callable[[], float], seconds: float) -> dict[str, float]:
 
 
 def peak_memory() -> int:
-    """Largest resident size of this process so far, in bytes."""
+    """Return the largest resident size of this process so far, in bytes."""
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

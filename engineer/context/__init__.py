@@ -1,16 +1,16 @@
-"""The engineer's prompt: a module for each block, what is always there, and what is cut first."""
+"""The engineer's prompt: one module per block, `question` for what is always there."""
 
-from engineer.context.budget import CUTS
 from engineer.context.build import (
     BLOCKS,
     STYLES,
     BlockName,
     Context,
+    ContextStyle,
     ContextTooLongError,
-    Style,
     build_context,
 )
-from engineer.context.view import View
+from engineer.context.token_limit import CUTS
+from engineer.context.view import StageView
 
 __all__ = [
     "BLOCKS",
@@ -18,8 +18,8 @@ __all__ = [
     "STYLES",
     "BlockName",
     "Context",
+    "ContextStyle",
     "ContextTooLongError",
-    "Style",
-    "View",
+    "StageView",
     "build_context",
 ]

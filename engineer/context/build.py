@@ -1,8 +1,8 @@
-"""The engineer's prompt, made of blocks that can be switched by name.
+"""Builds the engineer's prompt of blocks that can be switched by name.
 
-Two styles say the same: `full` in sentences for a language model of some size, `compact` in whole
-per cents and few, ever the same words for a model of a million parameters. Text that a model wrote
-stands in it only quoted (`engineer.quoting`), so no completion can open a block or end the prompt.
+Two styles say the same: `full` in sentences, for large language models, and `compact` in whole per
+cents and a few fixed words, for a model of a million parameters. Text that a model wrote is always
+quoted (`engineer.quoting`), so that no completion can open a block or end the prompt.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ from engineer.context import (
     summary,
     training_details,
 )
-from engineer.context.budget import CountTokens, characters_over_three, cuts
-from engineer.context.view import EVERYTHING, Block, Detail, Style, View
+from engineer.context.token_limit import CountTokens, cuts, estimate_tokens
+from engineer.context.view import FULL_DETAIL, Block, ContextStyle, Detail, StageView
 
 BlockName = Literal[
     "failure_breakdown",
@@ -29,7 +29,7 @@ BlockName = Literal[
     "summary",
     "guideline",
 ]
-STYLES: tuple[Style, ...] = get_args(Style)
+STYLES: tuple[ContextStyle, ...] = get_args(ContextStyle)
 BLOCKS: tuple[BlockName, ...] = get_args(BlockName)
 
 _BLOCKS: dict[BlockName, Block] = {
@@ -41,8 +41,8 @@ _BLOCKS: dict[BlockName, Block] = {
     "guideline": guideline.BLOCK,
 }
 _FULL = (question.OPENING, *BLOCKS, question.NOTICE, question.CURRENT, question.REFUSAL)
-# What varies in length stands first: the failures and the current configuration, which the answer
-# turns on, are then always the same distance from it.
+# What varies in length stands first, so that the failures and the current configuration, on which
+# the answer depends, are always equally far from it.
 _COMPACT = (
     question.REFUSAL,
     question.NOTICE,
@@ -57,7 +57,7 @@ _COMPACT = (
 
 
 class ContextTooLongError(ValueError):
-    """What can't be cut is longer than the budget."""
+    """What can't be cut is longer than the limit."""
 
 
 @dataclass(frozen=True)
@@ -65,33 +65,33 @@ class Context:
     """A prompt, and what had to be left out of it."""
 
     text: str
-    cut: tuple[str, ...]  # of `engineer.context.budget.CUTS`, as far as they were made
+    cut: tuple[str, ...]  # those of `engineer.context.token_limit.CUTS` that were made
     tokens: int
-    detail: Detail = EVERYTHING  # how much the blocks show
+    detail: Detail = FULL_DETAIL  # how much the blocks show
 
 
 def build_context(
-    view: View,
+    view: StageView,
     *,
     blocks: Sequence[BlockName] = BLOCKS,
-    style: Style = "full",
+    style: ContextStyle = "full",
     max_tokens: int | None = None,
-    detail: Detail = EVERYTHING,
-    count_tokens: CountTokens = characters_over_three,
+    detail: Detail = FULL_DETAIL,
+    count_tokens: CountTokens = estimate_tokens,
 ) -> Context:
-    """The prompt for the next configuration, a pure function of its arguments.
+    """Build the prompt for the next configuration; a pure function of its arguments.
 
     Args:
-        view: all there is to be told.
+        view: everything that may be told.
         blocks: which blocks to show; their order is fixed. The current configuration and the
             question always stand at the end.
         style: `full` or `compact`.
         max_tokens: parts are cut in the order of `CUTS` until the prompt fits; None: any length.
         detail: how much the blocks show before anything is cut.
-        count_tokens: of the model that will read it.
+        count_tokens: counts tokens as the model that will read the prompt does.
 
     Raises:
-        ValueError: for an unknown block or style.
+        ValueError: a block or the style is unknown.
         ContextTooLongError: even with everything cut the prompt has more than `max_tokens`.
     """
     unknown = sorted(set(blocks) - set(BLOCKS))
@@ -110,7 +110,7 @@ def build_context(
                 f"max_tokens: got {max_tokens}, but the totals, the configuration and the question"
                 f" alone need {tokens}"
             )
-        name, detail = step  # of a cut that changes nothing, too: what follows builds on it
+        name, detail = step  # kept even if the cut changes nothing, since the next builds on it
         shorter = _render(view, detail, blocks, style)
         if shorter != text:
             made[name] = None
@@ -118,7 +118,9 @@ def build_context(
     return Context(text, tuple(made), tokens, detail)
 
 
-def _render(view: View, detail: Detail, blocks: Sequence[BlockName], style: Style) -> str:
+def _render(
+    view: StageView, detail: Detail, blocks: Sequence[BlockName], style: ContextStyle
+) -> str:
     parts = []
     for part in (*(_FULL if style == "full" else _COMPACT), question.QUESTION):
         if isinstance(part, Block):

@@ -1,9 +1,9 @@
-"""Environment Statistics: what the generator says of the instances that were trained on."""
+"""Environment Statistics: what the generator says of the stage's training instances."""
 
-from engineer.context.view import Block, Detail, View
+from engineer.context.view import Block, Detail, StageView
 
 
-def _full(view: View, detail: Detail) -> str:
+def _full(view: StageView, detail: Detail) -> str:
     domain, known = view.domain, view.evidence.environment
     if not detail.statistics or not known:
         return ""
@@ -18,7 +18,7 @@ def _full(view: View, detail: Detail) -> str:
     return "\n".join(lines)
 
 
-def _compact(view: View, detail: Detail) -> str:
+def _compact(view: StageView, detail: Detail) -> str:
     known = view.evidence.environment
     if not detail.statistics or not known:
         return ""

@@ -1,6 +1,6 @@
-"""Failure Breakdown: where the fixed validation set is failed, how, when, and a few cases."""
+"""Failure Breakdown: where, how and when the validation set is failed, and a few failed cases."""
 
-from engineer.context.view import Block, Detail, View
+from engineer.context.view import Block, Detail, StageView
 from engineer.domain import Domain
 from engineer.evidence import FailedCase, GroupEvidence, Tally
 from engineer.quoting import quote
@@ -8,10 +8,10 @@ from engineer.space import percent
 from jaxlake import wilson_interval
 
 QUOTED = 200
-"""Characters of a completion, or of its instance, that are shown."""
+"""The most characters shown of a completion, or of its instance."""
 
 
-def _full(view: View, detail: Detail) -> str:
+def _full(view: StageView, detail: Detail) -> str:
     domain, evidence = view.domain, view.evidence
     lines = [
         "## Failure breakdown",
@@ -63,7 +63,7 @@ def _rate(tally: Tally) -> str:
     return f"{tally.percent(tally.valid)}% [{percent(float(low))}, {percent(float(high))}]"
 
 
-def _times(view: View) -> str:
+def _times(view: StageView) -> str:
     return "; ".join(
         f"{term.name} median {time.median:g}, nine in ten by {time.latest:g}"
         for term in view.domain.failures
@@ -81,12 +81,12 @@ def _case_line(domain: Domain, case: FailedCase) -> str:
     )
 
 
-def _compact(view: View, detail: Detail) -> str:
+def _compact(view: StageView, detail: Detail) -> str:
     domain = view.domain
     counts = dict.fromkeys(tally.count for tally in view.evidence.validation.values())
     lines = [f"# failures of {' '.join(map(str, counts))}"]
     for group, tally in view.evidence.validation.items():
-        # One score: what a small model gets to read stays short.
+        # Only one score, to keep what a small model reads short.
         words = [("valid", tally.valid)]
         words += [(term.word, tally.scores.get(term.key, 0)) for term in domain.scores[:1]]
         words += [(term.word, tally.failures.get(term.key, 0)) for term in domain.failures]

@@ -1,11 +1,11 @@
-"""History: earlier failures, the configurations that answered them, and what came of those."""
+"""History: earlier failures, the configurations that answered them, and their results."""
 
-from engineer.context.view import Block, Detail, View, from_to
+from engineer.context.view import Block, Detail, StageView, from_to
 from engineer.evidence import StageHistory
 from engineer.space import format_configuration, number_text
 
 
-def _full(view: View, detail: Detail) -> str:
+def _full(view: StageView, detail: Detail) -> str:
     if not detail.history:
         return ""
     lines = ["## History"]
@@ -21,7 +21,7 @@ def _full(view: View, detail: Detail) -> str:
     return "\n".join(lines if len(lines) > 1 else [*lines, "There was no stage before this one."])
 
 
-def _answered(view: View, past: StageHistory, group: str) -> str:
+def _answered(view: StageView, past: StageHistory, group: str) -> str:
     shares = past.failures_before.get(group, {})
     largest = max(shares, key=lambda key: shares[key], default=None)
     if largest is None or not shares[largest]:
@@ -29,7 +29,7 @@ def _answered(view: View, past: StageHistory, group: str) -> str:
     return f"; most failures before: {view.domain.failure(largest).name} {shares[largest]:.0%}"
 
 
-def _compact(view: View, detail: Detail) -> str:
+def _compact(view: StageView, detail: Detail) -> str:
     if not detail.history:
         return ""
     share, *others = (knob.split("_")[0] for knob in view.domain.space.knobs)

@@ -1,26 +1,26 @@
-"""What is always there: who is asked, what is in force, what was refused, how to answer."""
+"""The parts that are always there: who is asked, the configuration in force, how to answer."""
 
-from engineer.context.view import Block, Detail, View
+from engineer.context.view import Block, Detail, StageView
 from engineer.space import KnobSpace, answer_text, number_text
 
 
-def _opening(view: View, detail: Detail) -> str:
+def _opening(view: StageView, detail: Detail) -> str:
     return view.domain.opening
 
 
-def _nothing(view: View, detail: Detail) -> str:
+def _nothing(view: StageView, detail: Detail) -> str:
     return ""
 
 
-def _full_notice(view: View, detail: Detail) -> str:
+def _full_notice(view: StageView, detail: Detail) -> str:
     return f"## Notice\n{view.notice}" if view.notice else ""
 
 
-def _compact_notice(view: View, detail: Detail) -> str:
+def _compact_notice(view: StageView, detail: Detail) -> str:
     return f"# notice\n{view.notice}" if view.notice else ""
 
 
-def _full_current(view: View, detail: Detail) -> str:
+def _full_current(view: StageView, detail: Detail) -> str:
     return (
         "## Current configuration\n"
         f"In force after stage {view.evidence.stage}, and for the next one if you keep it:\n"
@@ -28,21 +28,21 @@ def _full_current(view: View, detail: Detail) -> str:
     )
 
 
-def _compact_current(view: View, detail: Detail) -> str:
+def _compact_current(view: StageView, detail: Detail) -> str:
     return f"# current\n{answer_text(view.current)}"
 
 
-def _full_refusal(view: View, detail: Detail) -> str:
+def _full_refusal(view: StageView, detail: Detail) -> str:
     if not view.refusal or not detail.refusal:
         return ""
     return f"## Refused answer\nYour last answer could not be used: {view.refusal}"
 
 
-def _compact_refusal(view: View, detail: Detail) -> str:
+def _compact_refusal(view: StageView, detail: Detail) -> str:
     return f"# refused\n{view.refusal}" if view.refusal and detail.refusal else ""
 
 
-def _full_question(view: View, detail: Detail) -> str:
+def _full_question(view: StageView, detail: Detail) -> str:
     space = view.domain.space
     others = "".join(f" {knob} {_range(space, knob)};" for knob in space.difficulty_knobs)
     return (
@@ -55,7 +55,7 @@ def _full_question(view: View, detail: Detail) -> str:
     )
 
 
-def _compact_question(view: View, detail: Detail) -> str:
+def _compact_question(view: StageView, detail: Detail) -> str:
     return "# answer\n"
 
 

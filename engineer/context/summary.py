@@ -1,16 +1,16 @@
-"""Summary: what the model itself wrote down after earlier stages, quoted."""
+"""Summary: the notes that the model wrote for itself after an earlier stage, quoted."""
 
 from engineer.context import failure_breakdown
-from engineer.context.view import Block, Detail, Style, View
+from engineer.context.view import Block, ContextStyle, Detail, StageView
 from engineer.evidence import StageHistory
 from engineer.quoting import quote
 from engineer.space import Configuration, answer_text
 
 QUOTED = 600
-"""Characters of a summary that are shown."""
+"""The most characters shown of a summary."""
 
 
-def _full(view: View, detail: Detail) -> str:
+def _full(view: StageView, detail: Detail) -> str:
     past = _latest(view, detail)
     if past is None:
         return ""
@@ -20,12 +20,12 @@ def _full(view: View, detail: Detail) -> str:
     )
 
 
-def _compact(view: View, detail: Detail) -> str:
+def _compact(view: StageView, detail: Detail) -> str:
     past = _latest(view, detail)
     return f"# summary\n{quote(past.summary, QUOTED)}" if past else ""
 
 
-def _latest(view: View, detail: Detail) -> StageHistory | None:
+def _latest(view: StageView, detail: Detail) -> StageHistory | None:
     noted = [past for past in view.history if past.summary]
     return noted[-1] if noted and detail.summary else None
 
@@ -35,13 +35,13 @@ BLOCK = Block(_full, _compact)
 _TOTALS = Detail(failed_cases=0, slices=False, times=False)
 
 
-def summary_question(view: View, decided: Configuration, style: Style = "full") -> str:
-    """The prompt for the notes themselves, asked after the design of a stage.
+def summary_question(view: StageView, decided: Configuration, style: ContextStyle = "full") -> str:
+    """Build the prompt that asks for the notes, after the design of a stage.
 
     Args:
         view: what the engineer could be told when it decided.
         decided: the configuration of the next stage.
-        style: of the failures in it.
+        style: of the failures in the prompt.
     """
     failures = getattr(failure_breakdown.BLOCK, style)(view, _TOTALS)
     rolled_back = f"{view.notice}\n\n" if view.notice else ""

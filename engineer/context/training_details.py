@@ -1,10 +1,10 @@
-"""Training Details: reward, gradients that are zero, clipping, entropy, lengths, learnability."""
+"""Training Details: reward, zero gradients, clipping, entropy, lengths and learnability."""
 
-from engineer.context.view import Block, Detail, View
+from engineer.context.view import Block, Detail, StageView
 from engineer.space import percent
 
 
-def _full(view: View, detail: Detail) -> str:
+def _full(view: StageView, detail: Detail) -> str:
     if not detail.training:
         return ""
     t = view.evidence.training
@@ -25,7 +25,7 @@ def _full(view: View, detail: Detail) -> str:
     return "\n".join(lines)
 
 
-def _compact(view: View, detail: Detail) -> str:
+def _compact(view: StageView, detail: Detail) -> str:
     if not detail.training:
         return ""
     t = view.evidence.training

@@ -1,4 +1,4 @@
-"""What the blocks of a context look at, and how much of it they may show."""
+"""What the blocks of a context read, and how much of it they may show."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,22 +8,22 @@ from engineer.domain import Domain
 from engineer.evidence import StageEvidence, StageHistory
 from engineer.space import Configuration, percent
 
-Style = Literal["compact", "full"]
-"""In sentences, or in whole per cents and few words."""
+ContextStyle = Literal["compact", "full"]
+"""In whole per cents and few words, or in sentences."""
 
 
 @dataclass(frozen=True)
-class View:
+class StageView:
     """Everything that an engineer may be told when a stage has ended.
 
     Args:
         domain: the environment's knobs and words.
         evidence: what the stage that just ended showed.
-        current: the configuration that is in force for the next stage unless it is changed.
-        history: the stages before it, oldest first.
-        notice: what the loop has to say, such as a rollback; empty if nothing.
-        refusal: why the previous answer to this question was refused, on a second attempt.
-        trained: what the stage that just ended was trained on; None: what is in force.
+        current: the configuration in force, which the next stage uses unless it is changed.
+        history: the stages before the one that just ended, oldest first.
+        notice: a message of the loop, such as a rollback; empty if there is none.
+        refusal: on a retry, why the previous answer was refused.
+        trained: what the stage that just ended was trained on; None: the configuration in force.
     """
 
     domain: Domain
@@ -36,7 +36,7 @@ class View:
 
 
 class Detail(NamedTuple):
-    """How much the blocks show; `engineer.context.budget` cuts it down."""
+    """How much the blocks show; `engineer.context.token_limit` reduces it."""
 
     failed_cases: int = 4
     history: int = 6  # latest stages
@@ -49,18 +49,18 @@ class Detail(NamedTuple):
     refusal: bool = True
 
 
-EVERYTHING = Detail()
-"""As much as the blocks ever show."""
+FULL_DETAIL = Detail()
+"""The most that the blocks ever show."""
 
 
 class Block(NamedTuple):
-    """One part of the prompt in both styles; an empty text leaves it out."""
+    """One part of the prompt in both styles; an empty text leaves the part out."""
 
-    full: Callable[[View, Detail], str]
-    compact: Callable[[View, Detail], str]
+    full: Callable[[StageView, Detail], str]
+    compact: Callable[[StageView, Detail], str]
 
 
 def from_to(before: dict[str, float], after: dict[str, float], group: str) -> str:
-    """`12 to 30`: a rate in per cents before and after, `?` where it isn't known."""
+    """Return a rate in per cents before and after, such as `12 to 30`; `?` where it is unknown."""
     known = (str(percent(rates[group])) if group in rates else "?" for rates in (before, after))
     return " to ".join(known)

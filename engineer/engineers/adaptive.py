@@ -5,56 +5,57 @@ from dataclasses import dataclass
 from engineer.engineers.base import Task
 from engineer.engineers.computed import (
     ComputedEngineer,
-    compose,
+    compose_configuration,
     equal_shares,
     moved_knobs,
     same_knobs,
-    split,
+    split_data,
     valid_rates,
     variance,
 )
-from engineer.rule import difficulty_step
+from engineer.engineers.rule import difficulty_step
 from engineer.space import Configuration
 
 FLOOR = 0.05
-"""The least share of a group, so that none is forgotten or drops out of sight."""
+"""The least share of a group, so that no group is forgotten or disappears from the evidence."""
 
 
 @dataclass(frozen=True)
 class FailureProportionalEngineer(ComputedEngineer):
-    """Shares in proportion to the failure rates on the validation set; other knobs stay.
+    """Gives shares in proportion to the failure rates on the validation set; other knobs stay.
 
-    A group without validation answers counts as the mean of the others; where nothing fails the
+    A group without validation answers counts as the mean of the others. Where nothing fails the
     shares stay.
 
     Args:
-        floor: least share of each group, see `split`.
+        floor: least share of each group, see `split_data`.
     """
 
     floor: float = FLOOR
     name: str = "failure_proportional"
 
     def configuration_for(self, task: Task) -> Configuration:
-        """More data where more fails."""
+        """Give more data where more fails."""
         view = task.view
         failing = {
             group: None if rate is None else 1.0 - rate for group, rate in valid_rates(view).items()
         }
-        return compose(view.domain, split(failing, view, self.floor), same_knobs(view))
+        shares = split_data(failing, view, self.floor)
+        return compose_configuration(view.domain, shares, same_knobs(view))
 
 
 @dataclass(frozen=True)
 class ThresholdEngineer(ComputedEngineer):
-    """A controller with two thresholds on each group's valid rate, as automatic domain
-    randomisation has (Akkaya et al. 2019).
+    """Controls each group's difficulty by two thresholds on its valid rate.
 
-    Above the upper one the group's knobs go up, below the lower one down, between them and without
-    validation answers they stay. Shares are equal, so that knobs are all that it controls.
+    This is the controller of automatic domain randomisation (Akkaya et al. 2019). Above the upper
+    threshold the group's knobs go up, and below the lower one down. Between them, and without
+    validation answers, they stay. Shares are equal, so that the engineer controls nothing else.
 
     Args:
         lower: valid rate below which a group gets easier.
         upper: valid rate above which it gets harder.
-        steps: steps of the grid by which knobs move.
+        steps: number of grid steps by which knobs move.
     """
 
     lower: float = 0.2
@@ -72,35 +73,36 @@ class ThresholdEngineer(ComputedEngineer):
             raise ValueError(f"steps must be at least 1, got {self.steps}")
 
     def configuration_for(self, task: Task) -> Configuration:
-        """Harder where it is easy, easier where it is hard."""
+        """Make easy groups harder and hard groups easier."""
         view = task.view
-        moves = {
+        steps = {
             group: 0 if rate is None else self.steps * ((rate > self.upper) - (rate < self.lower))
             for group, rate in valid_rates(view).items()
         }
-        return compose(view.domain, equal_shares(view.domain.space), moved_knobs(view, moves))
+        shares = equal_shares(view.domain.space)
+        return compose_configuration(view.domain, shares, moved_knobs(view, steps))
 
 
 @dataclass(frozen=True)
 class LearnabilityEngineer(ComputedEngineer):
-    """Shares in proportion to learnability p(1-p) (Tzannetos et al. 2023, Rutherford et al. 2024);
-    other knobs by the step of `engineer.rule`.
+    """Gives shares in proportion to learnability p(1-p); other knobs move by the rule's steps.
 
-    Learnability is what the training measured, the mean of p(1-p) over prompts: it is the variance
-    that the policy gradient of groups of rollouts feeds on. A group that was not trained on has the
-    p(1-p) of its validation rate instead, which is never smaller than the mean over its instances
-    would be and so errs towards trying it. A group with neither counts as the mean of the others;
-    where nothing can be learned the shares stay.
+    See Tzannetos et al. 2023 and Rutherford et al. 2024. Learnability is what the training
+    measured, the mean of p(1-p) over prompts: the variance that the policy gradient of groups of
+    rollouts feeds on. A group that was not trained on has the p(1-p) of its validation rate
+    instead. That is never smaller than the mean over its instances, so it errs towards trying the
+    group. A group with neither counts as the mean of the others. Where nothing can be learned the
+    shares stay.
 
     Args:
-        floor: least share of each group, see `split`.
+        floor: least share of each group, see `split_data`.
     """
 
     floor: float = FLOOR
     name: str = "learnability"
 
     def configuration_for(self, task: Task) -> Configuration:
-        """More data where answers vary, knobs towards where they would."""
+        """Give more data where answers vary, and move knobs towards where they would."""
         view = task.view
         training = view.evidence.training
         measured = training.learnability if training else {}
@@ -108,10 +110,10 @@ class LearnabilityEngineer(ComputedEngineer):
             group: measured.get(group, None if rate is None else variance(rate))
             for group, rate in valid_rates(view).items()
         }
-        percents = {group: tally.valid_percent for group, tally in view.evidence.validation.items()}
-        moves = {
+        steps = {
             group: difficulty_step(percent)
-            for group, percent in percents.items()
-            if percent is not None
+            for group, tally in view.evidence.validation.items()
+            if (percent := tally.valid_percent) is not None
         }
-        return compose(view.domain, split(weights, view, self.floor), moved_knobs(view, moves))
+        shares = split_data(weights, view, self.floor)
+        return compose_configuration(view.domain, shares, moved_knobs(view, steps))

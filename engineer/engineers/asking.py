@@ -1,65 +1,62 @@
-"""One question to one engineer: asked, reviewed and written down."""
+"""One question to one engineer: asked, reviewed and recorded."""
 
 import time
+from dataclasses import replace
 from typing import NamedTuple
 
-from engineer.attempt import Attempt, writable
-from engineer.engineers.base import Control, Engineer, EngineerError, Task
-from engineer.ledger import Spent
-from engineer.pipeline import Decision, Guard, review
+from engineer.attempt import Attempt, escape_surrogates
+from engineer.budget import Spent
+from engineer.engineers.base import ControlEngineer, Engineer, EngineerError, Proposal, Task
+from engineer.review import Guard, Review, review_answer
 
 
-class Asked(NamedTuple):
+class Reply(NamedTuple):
     """What became of a question."""
 
     attempt: Attempt
-    decision: Decision | None  # None where there was no answer
+    review: Review | None  # None if there was no answer
     spent: Spent
 
 
-def ask(engineer: Engineer, task: Task, guard: Guard | None) -> Asked:
-    """Ask, and review the answer.
+def ask_engineer(engineer: Engineer, task: Task, guard: Guard | None) -> Reply:
+    """Ask an engineer and review its answer.
 
     Args:
-        engineer: who is asked. An `EngineerError` is a failed attempt; other errors are passed on.
+        engineer: who is asked. An `EngineerError` makes a failed attempt; other errors are passed
+            on.
         task: the question.
-        guard: see `review`.
+        guard: see `review_answer`.
     """
-    seen = engineer.shown(task).context if isinstance(engineer, Control) else task.context
+    seen = engineer.altered_task(task) if isinstance(engineer, ControlEngineer) else task
     start = time.perf_counter()
     try:
         proposal = engineer.propose(task)
     except EngineerError as error:
-        seconds = time.perf_counter() - start
-        attempt = Attempt(
-            context=seen.text,
-            cut=seen.cut,
-            text=None,
-            kind="failed",
-            repairs=(),
-            reason=writable(str(error)),
-            seconds=seconds,
-            tokens=error.spent.engineer_tokens or None,
-            candidates=error.candidates,
+        review, reason = None, str(error)
+        seconds = error.spent.seconds or time.perf_counter() - start
+        spent = error.spent.model_copy(update={"seconds": seconds})
+        proposal = Proposal(
+            "", spent.seconds, spent.engineer_tokens or None, candidates=error.candidates
         )
-        return Asked(attempt, None, error.spent.model_copy(update={"seconds": seconds}))
-    text = writable(proposal.text)
-    decision = review(text, task.view.current, task.view.domain, guard)
+    else:
+        proposal = replace(proposal, text=escape_surrogates(proposal.text))
+        review = review_answer(proposal.text, task.view.current, task.view.domain, guard)
+        reason = review.reason
+        spent = Spent(
+            engineer_tokens=proposal.tokens or 0,
+            probe_instances=proposal.probe_instances,
+            probe_rollouts=proposal.probe_rollouts,
+            seconds=proposal.seconds,
+        )
     attempt = Attempt(
-        context=seen.text,
-        cut=seen.cut,
-        text=text,
-        kind=decision.kind,
-        repairs=decision.repairs,
-        reason=writable(decision.reason),
+        context=seen.context.text,
+        cut=seen.context.cut,
+        text=proposal.text if review else None,
+        kind=review.kind if review else "failed",
+        repairs=review.repairs if review else (),
+        reason=escape_surrogates(reason),
         seconds=proposal.seconds,
         tokens=proposal.tokens,
         candidates=proposal.candidates,
     )
-    spent = Spent(
-        engineer_tokens=proposal.tokens or 0,
-        probe_instances=proposal.probe_instances,
-        probe_rollouts=proposal.probe_rollouts,
-        seconds=proposal.seconds,
-    )
-    return Asked(attempt, decision, spent)
+    return Reply(attempt, review, spent)

@@ -1,14 +1,14 @@
 """Multi-armed bandits over the groups, stage by stage; difficulty knobs stay.
 
 Both papers sample the group of each prompt at each update and reward it with the mean absolute
-advantage of its rollouts. Here a decision is made once a stage, for the shares of all groups, and
-recomputed from the view each time.
+advantage of its rollouts. Here a bandit decides once per stage, about the shares of all groups, and
+is recomputed from the view each time.
 
 The reward of a group in a stage is the mean absolute advantage as GRPO normalises it. With p the
-share of valid rollouts and s = sqrt(p(1-p)), valid ones have the advantage (1-p)/s and the others
--p/s, so that the mean absolute one is 2 sqrt(p(1-p)), from 0 to 1.
+share of valid rollouts and s = sqrt(p(1-p)), valid rollouts have the advantage (1-p)/s and the
+others -p/s, so that the mean absolute advantage is 2 sqrt(p(1-p)), from 0 to 1.
 
-For the stage that just ended p(1-p) is the learnability measured in training, whose root is at
+For the stage that just ended, p(1-p) is the learnability measured in training, whose root is at
 least the mean over its prompts, or else that of the validation rate. Of earlier stages a view holds
 valid rates only: there p is the mean of the rates before and after the stage.
 """
@@ -17,17 +17,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engineer.context.view import View
+from engineer.context.view import StageView
 from engineer.engineers.base import Task
 from engineer.engineers.computed import (
     ComputedEngineer,
-    compose,
+    compose_configuration,
     same_knobs,
-    split,
+    split_data,
     valid_rates,
     variance,
 )
-from engineer.rule import knobs_or_zero
 from engineer.space import Configuration
 
 
@@ -35,12 +34,12 @@ from engineer.space import Configuration
 class SecBanditEngineer(ComputedEngineer):
     """Self-Evolving Curriculum (Chen et al. 2025, arXiv 2505.14970).
 
-    Q starts at 0 and follows the rewards by TD(0), Q <- (1 - alpha) Q + alpha r; shares are the
+    Q starts at 0 and follows the rewards by TD(0), Q <- (1 - alpha) Q + alpha r. Shares are the
     Boltzmann distribution softmax(Q / tau). A group without a reward in a stage keeps its Q.
 
     Args:
-        alpha: learning rate of Q, 0..1; 0.5 in the paper's experiments.
-        tau: temperature; 0.2 to 1 there, 0.4 for its mathematics.
+        alpha: learning rate of Q, above 0 and at most 1; 0.5 in the paper's experiments.
+        tau: temperature; 0.2 to 1 in the paper, 0.4 for its mathematics.
     """
 
     alpha: float = 0.5
@@ -52,8 +51,8 @@ class SecBanditEngineer(ComputedEngineer):
             raise ValueError(f"alpha must lie in 0..1 and above 0, got {self.alpha:g}")
         _check_temperature(self.tau)
 
-    def values(self, view: View) -> dict[str, float]:
-        """Q of each group after the stage that just ended."""
+    def values(self, view: StageView) -> dict[str, float]:
+        """Return Q of each group after the stage that just ended."""
         values = dict.fromkeys(view.domain.space.groups, 0.0)
         for rewards in stage_rewards(view):
             for group, reward in rewards.items():
@@ -61,7 +60,7 @@ class SecBanditEngineer(ComputedEngineer):
         return values
 
     def configuration_for(self, task: Task) -> Configuration:
-        """Shares by the Boltzmann distribution of Q."""
+        """Set the shares to the Boltzmann distribution of Q."""
         return _boltzmann(task.view, self.values(task.view), self.tau)
 
 
@@ -71,16 +70,16 @@ class DumpBanditEngineer(ComputedEngineer):
 
     Shares are softmax(UCB / tau) with UCB = L + sqrt(2 ln(N + 1) / (n + 1)): L is the group's mean
     reward over the latest stages, n the number of instances of the group that were trained on so
-    far, N that of all groups. A group without a reward has L = 0.
+    far, and N that of all groups. A group without a reward has L = 0.
 
-    Only the size of the stage that just ended is known; earlier ones are taken to be as large, and
-    what it trained on to be the configuration in force.
+    Only the size of the stage that just ended is known. Earlier stages are taken to be as large,
+    and what it trained on to be the configuration in force.
 
     Args:
         tau: temperature, as in the authors' code.
-        window: latest stages whose rewards count. The paper keeps the last 300 answers of a group,
-            which is less than one stage of most runs.
-        stage_instances: size of the earlier stages where the latest had no training.
+        window: number of latest stages whose rewards count. The paper keeps the last 300 answers of
+            a group, which is less than one stage of most runs.
+        stage_instances: size of the earlier stages if the latest one had no training.
     """
 
     tau: float = 0.1
@@ -94,8 +93,8 @@ class DumpBanditEngineer(ComputedEngineer):
             if getattr(self, field) < 1:
                 raise ValueError(f"{field} must be at least 1, got {getattr(self, field)}")
 
-    def values(self, view: View) -> dict[str, float]:
-        """The upper confidence bound of each group."""
+    def values(self, view: StageView) -> dict[str, float]:
+        """Return the upper confidence bound of each group."""
         counts = self._counts(view)
         total = math.fsum(counts.values())
         latest = stage_rewards(view)[-self.window :]
@@ -107,42 +106,39 @@ class DumpBanditEngineer(ComputedEngineer):
         return bounds
 
     def configuration_for(self, task: Task) -> Configuration:
-        """Shares by the Boltzmann distribution of the bounds."""
+        """Set the shares to the Boltzmann distribution of the bounds."""
         return _boltzmann(task.view, self.values(task.view), self.tau)
 
-    def _counts(self, view: View) -> dict[str, float]:
+    def _counts(self, view: StageView) -> dict[str, float]:
         space, training = view.domain.space, view.evidence.training
         size = training.instances if training else self.stage_instances
         trained_on = [past.configuration for past in view.history]
         if training:
             trained_on.append(view.current)
-        shares = [knobs_or_zero(configuration, space) for configuration in trained_on]
+        shares = [space.knobs_of(configuration) for configuration in trained_on]
         return {
             group: size * math.fsum(knobs[group][space.share] for knobs in shares)
             for group in space.groups
         }
 
 
-def stage_rewards(view: View) -> list[dict[str, float]]:
-    """The reward of each group, stage by stage, the one that just ended last.
+def stage_rewards(view: StageView) -> list[dict[str, float]]:
+    """Return the rewards by group, one dictionary per stage, the one that just ended last.
 
-    Groups of which nothing is known in a stage are missing there.
+    A group of which a stage says nothing is missing in that stage's dictionary.
     """
     groups = view.domain.space.groups
-    stages = [
-        {
-            group: _absolute_advantage(variance(math.fsum(rates) / len(rates)))
-            for group in groups
-            if (
-                rates := [
-                    known[group]
-                    for known in (past.valid_before, past.valid_after)
-                    if group in known
-                ]
-            )
-        }
-        for past in view.history
-    ]
+    stages = []
+    for past in view.history:
+        known = (past.valid_before, past.valid_after)
+        rates = {group: [rate[group] for rate in known if group in rate] for group in groups}
+        stages.append(
+            {
+                group: _absolute_advantage(variance(math.fsum(found) / len(found)))
+                for group, found in rates.items()
+                if found
+            }
+        )
     training = view.evidence.training
     learnability = {
         group: variance(rate) for group, rate in valid_rates(view).items() if rate is not None
@@ -157,10 +153,10 @@ def _absolute_advantage(learnability: float) -> float:
     return 2.0 * math.sqrt(learnability)
 
 
-def _boltzmann(view: View, values: Mapping[str, float], tau: float) -> Configuration:
+def _boltzmann(view: StageView, values: Mapping[str, float], tau: float) -> Configuration:
     most = max(values.values())
     weights = {group: math.exp((value - most) / tau) for group, value in values.items()}
-    return compose(view.domain, split(weights, view), same_knobs(view))
+    return compose_configuration(view.domain, split_data(weights, view), same_knobs(view))
 
 
 def _check_temperature(tau: float) -> None:

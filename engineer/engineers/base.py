@@ -1,13 +1,13 @@
-"""What every engineer is: something that answers a task with a configuration in text."""
+"""The interface of every engineer: it answers a task with a configuration in text."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from engineer.attempt import Candidate
+from engineer.budget import Budget, Spent
 from engineer.context.build import Context
-from engineer.context.view import View
-from engineer.ledger import Budget, Spent
+from engineer.context.view import StageView
 
 
 class EngineerError(RuntimeError):
@@ -15,8 +15,8 @@ class EngineerError(RuntimeError):
 
     Args:
         message: why.
-        spent: what it cost all the same, but for the time.
-        candidates: what those said who were asked for it, if others were.
+        spent: what the attempt cost nevertheless; its time is measured if none is given.
+        candidates: what other engineers answered, if it asked any.
     """
 
     def __init__(
@@ -29,28 +29,28 @@ class EngineerError(RuntimeError):
 
 @dataclass(frozen=True)
 class Task:
-    """One question, in words for those that read and as values for those that compute.
+    """One question, as text for engineers that read and as values for engineers that compute.
 
     Args:
         context: the prompt, as `build_context` made it.
         view: what the prompt was made from.
         schema: JSON schema of the answer, for decoders that can be constrained.
         seed: decides everything random about the answer; differs by run, stage and attempt.
-        attempt: 0 for the first, so that a generator can sample anew on a retry.
+        attempt: number of the attempt, from 0, so that a model can sample anew on a retry.
         first_seed: the seed of the first attempt, for what stays the same on a retry.
-        budget: what may still be spent, which no answer may exceed.
+        budget: what may still be spent; no answer may exceed it.
         rebuild: makes the prompt of another view in the same style, for engineers that change what
-            another one gets to see.
+            another engineer reads.
     """
 
     context: Context
-    view: View
+    view: StageView
     schema: dict[str, Any]
     seed: int = 0
     attempt: int = 0
     first_seed: int = 0
     budget: Budget = field(default_factory=Budget)
-    rebuild: Callable[[View], Context] | None = field(default=None, repr=False)
+    rebuild: Callable[[StageView], Context] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -59,50 +59,55 @@ class Proposal:
 
     text: str
     seconds: float  # wall-clock time spent on it
-    tokens: int | None = 0  # tokens generated, None where unknown
+    tokens: int | None = 0  # tokens generated; None if unknown
     probe_rollouts: int = 0  # answers drawn to try configurations out
     probe_instances: int = 0  # training instances used to try configurations out
-    candidates: tuple[Candidate, ...] = ()  # where others were asked: what each of them said
+    candidates: tuple[Candidate, ...] = ()  # what other engineers answered, if it asked any
 
 
 class Engineer(Protocol):
     """Anything that answers a task with a configuration in text.
 
-    Engineers keep no state between stages: what they need of earlier ones is in
-    `task.view.history`, so that a resumed run asks the same and gets the same.
+    Engineers keep no state between stages: what they need of earlier stages is in
+    `task.view.history`, so that a resumed run asks the same question and gets the same answer.
     """
 
     @property
     def name(self) -> str:
-        """How records and reports call it."""
+        """The name in records and reports."""
         ...
 
     def propose(self, task: Task) -> Proposal:
         """Answer a task.
 
         Raises:
-            EngineerError: if no answer could be had.
+            EngineerError: no answer could be had.
         """
         ...
 
 
 @runtime_checkable
-class Control(Protocol):
-    """An engineer that asks another one about something else than what happened."""
+class ControlEngineer(Protocol):
+    """A control of an experiment: it asks another engineer about altered evidence."""
 
-    def shown(self, task: Task) -> Task:
-        """The task as the one that answers in the end gets to see it, which records keep."""
+    def altered_task(self, task: Task) -> Task:
+        """Return the task that the other engineer answers; records keep its context."""
         ...
 
 
 @runtime_checkable
-class Writer(Protocol):
-    """An engineer that can also write prose, for the Summary block."""
+class NoteWriter(Protocol):
+    """An engineer that can also write free text, for the Summary block."""
 
     def write(self, prompt: str, seed: int, max_tokens: int | None = None) -> Proposal:
-        """Answer a prompt freely, in at most `max_tokens`; None: as many as it ever writes.
+        """Answer a prompt freely.
+
+        Args:
+            prompt: the question.
+            seed: decides everything random about the answer.
+            max_tokens: tokens that may still be spent; None: the engineer's own limit.
 
         Raises:
-            EngineerError: if no answer could be had.
+            EngineerError: no answer could be had.
         """
         ...

@@ -1,4 +1,4 @@
-"""The engineers that need nothing but the run's settings, by name."""
+"""The engineers that need nothing but a run's settings, by name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,29 +10,34 @@ from engineer.engineers.adaptive import (
 )
 from engineer.engineers.bandit import DumpBanditEngineer, SecBanditEngineer
 from engineer.engineers.base import Engineer
-from engineer.engineers.constant import CopyPreviousEngineer, FixedEngineer
 from engineer.engineers.controls import ShuffledEngineer
-from engineer.engineers.randomised import FixedRandomEngineer, RandomEngineer
+from engineer.engineers.plans import (
+    CopyPreviousEngineer,
+    EasyToHardEngineer,
+    FixedEngineer,
+    FixedRandomEngineer,
+    HardOnlyEngineer,
+    RandomEngineer,
+)
 from engineer.engineers.rule import RuleEngineer
-from engineer.engineers.schedules import EasyToHardEngineer, HardOnlyEngineer
 from engineer.space import Configuration, KnobSpace
 
 SHUFFLED = "shuffled:"
-"""Before a name: that engineer, with the evidence permuted across groups."""
+"""Stands before the name of an engineer that is to read evidence permuted across groups."""
 
 
 @dataclass(frozen=True)
-class Setup:
+class RunSettings:
     """What a scripted engineer may need to know of a run.
 
     Args:
         space: the experiment's knobs.
         initial: the configuration of the first stage, within the space.
-        stages: how many stages are trained, at least 1.
-        seed: the run's, >= 0.
+        stages: number of trained stages, at least 1.
+        seed: the run's seed, >= 0.
 
     Raises:
-        ValueError: if one of these doesn't hold.
+        ValueError: one of these is out of range.
     """
 
     space: KnobSpace
@@ -49,31 +54,31 @@ class Setup:
             raise ValueError(f"seed must be at least 0, got {self.seed}")
 
 
-SCRIPTED: dict[str, Callable[[Setup], Engineer]] = {
-    "fixed": lambda setup: FixedEngineer(setup.initial),
-    "copy_previous": lambda setup: CopyPreviousEngineer(),
-    "fixed_random": lambda setup: FixedRandomEngineer(setup.seed),
-    "random": lambda setup: RandomEngineer(),
-    "easy_to_hard": lambda setup: EasyToHardEngineer(setup.stages),
-    "hard_only": lambda setup: HardOnlyEngineer(),
-    "failure_proportional": lambda setup: FailureProportionalEngineer(),
-    "threshold": lambda setup: ThresholdEngineer(),
-    "learnability": lambda setup: LearnabilityEngineer(),
-    "sec_bandit": lambda setup: SecBanditEngineer(),
-    "dump_bandit": lambda setup: DumpBanditEngineer(),
-    "rule": lambda setup: RuleEngineer(),
+SCRIPTED: dict[str, Callable[[RunSettings], Engineer]] = {
+    "fixed": lambda run: FixedEngineer(run.initial),
+    "copy_previous": lambda run: CopyPreviousEngineer(),
+    "fixed_random": lambda run: FixedRandomEngineer(run.seed),
+    "random": lambda run: RandomEngineer(),
+    "easy_to_hard": lambda run: EasyToHardEngineer(run.stages),
+    "hard_only": lambda run: HardOnlyEngineer(),
+    "failure_proportional": lambda run: FailureProportionalEngineer(),
+    "threshold": lambda run: ThresholdEngineer(),
+    "learnability": lambda run: LearnabilityEngineer(),
+    "sec_bandit": lambda run: SecBanditEngineer(),
+    "dump_bandit": lambda run: DumpBanditEngineer(),
+    "rule": lambda run: RuleEngineer(),
 }
 
 
-def scripted(name: str, setup: Setup) -> Engineer:
-    """The engineer of a name, such as `learnability` or `shuffled:learnability`.
+def scripted_engineer(name: str, run: RunSettings) -> Engineer:
+    """Make the engineer of a name, such as `learnability` or `shuffled:learnability`.
 
     Args:
         name: a key of `SCRIPTED`, on its own or after `shuffled:`.
-        setup: the run's settings.
+        run: the run's settings.
 
     Raises:
-        ValueError: for any other name.
+        ValueError: the name is another one.
     """
     plain = name.removeprefix(SHUFFLED)
     if plain not in SCRIPTED:
@@ -81,5 +86,5 @@ def scripted(name: str, setup: Setup) -> Engineer:
             f"engineer: got {name!r}, allowed are {', '.join(SCRIPTED)}, each also as"
             f" {SHUFFLED}NAME"
         )
-    engineer = SCRIPTED[plain](setup)
+    engineer = SCRIPTED[plain](run)
     return engineer if plain == name else ShuffledEngineer(engineer)

@@ -1,4 +1,4 @@
-"""What the engineers that compute a configuration, instead of writing text, have in common.
+"""What engineers have in common that compute a configuration instead of writing text.
 
 They read the view and not the prompt, cost no tokens, and are reviewed like all others.
 """
@@ -8,10 +8,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from engineer.context.view import View
+from engineer.context.view import StageView
 from engineer.domain import Domain
 from engineer.engineers.base import Proposal, Task
-from engineer.rule import feasible_or_same, knobs_or_zero, moved
 from engineer.space import Configuration, KnobSpace, answer_text, apportion
 
 
@@ -20,7 +19,7 @@ class ComputedEngineer(ABC):
 
     @abstractmethod
     def configuration_for(self, task: Task) -> Configuration:
-        """The configuration that it proposes."""
+        """Return the configuration to propose."""
 
     def propose(self, task: Task) -> Proposal:
         """Write the configuration as the canonical answer."""
@@ -29,84 +28,83 @@ class ComputedEngineer(ABC):
         return Proposal(text, time.perf_counter() - start)
 
 
-def valid_rates(view: View) -> dict[str, float | None]:
-    """The valid rate of each group of the space; None where there are no validation answers."""
-    tallies = {group: view.evidence.validation.get(group) for group in view.domain.space.groups}
-    return {
-        group: tally.valid / tally.count if tally and tally.count else None
-        for group, tally in tallies.items()
-    }
+def valid_rates(view: StageView) -> dict[str, float | None]:
+    """Return each group's valid rate; None where there are no validation answers."""
+    rates = view.evidence.valid_rates()
+    return {group: rates.get(group) for group in view.domain.space.groups}
 
 
 def variance(rate: float) -> float:
-    """p(1-p), what a binary reward of that rate varies by."""
+    """Return p(1-p), the variance of a binary reward with that rate."""
     return rate * (1.0 - rate)
 
 
-def split(weights: Mapping[str, float | None], view: View, floor: float = 0.0) -> dict[str, float]:
-    """Shares on the grid in proportion to weights.
+def split_data(
+    weights: Mapping[str, float | None], view: StageView, floor: float = 0.0
+) -> dict[str, float]:
+    """Return shares on the grid in proportion to weights.
 
-    A group whose weight isn't known counts as the mean of the others. Where no weight is positive
-    there is nothing to go by and the shares in force stay.
+    A group with an unknown weight counts as the mean of the others. Where no weight is positive the
+    shares in force stay.
 
     Args:
-        weights: by group of the space, finite, >= 0.
+        weights: one for each group of the space, finite and >= 0, or None where it is unknown.
         view: the space and the shares in force.
-        floor: least share of each group if more than `min_share`, as far as all groups can have it;
-            at least a step of the grid unless it is 0.
+        floor: least share of each group if that is more than `min_share`, as far as all groups can
+            have it; at least one grid step unless it is 0.
     """
     space = view.domain.space
     known = [weight for weight in weights.values() if weight is not None]
     mean = math.fsum(known) / len(known) if known else 0.0
     wanted = [mean if (w := weights[group]) is None else w for group in space.groups]
     if not math.fsum(wanted) > 0.0:
-        before = knobs_or_zero(view.current, space)
+        before = space.knobs_of(view.current)
         wanted = [before[group][space.share] for group in space.groups]
-    steps = apportion(wanted, space.units, _least(space, floor))
-    return {group: space.from_units(n) for group, n in zip(space.groups, steps, strict=True)}
+    least = space.to_units(space.min_share)
+    if floor > 0.0:
+        least = max(least, min(max(1, space.to_units(floor)), space.units // len(space.groups)))
+    return _on_grid(space, apportion(wanted, space.units, least))
 
 
 def equal_shares(space: KnobSpace) -> dict[str, float]:
-    """Shares on the grid that differ by one step at most, the larger ones first."""
-    steps = apportion([1.0] * len(space.groups), space.units, space.to_units(space.min_share))
+    """Return shares on the grid that differ by one step at most, larger ones first."""
+    least = space.to_units(space.min_share)
+    return _on_grid(space, apportion([1.0] * len(space.groups), space.units, least))
+
+
+def _on_grid(space: KnobSpace, steps: list[int]) -> dict[str, float]:
     return {group: space.from_units(n) for group, n in zip(space.groups, steps, strict=True)}
 
 
-def _least(space: KnobSpace, floor: float) -> int:
-    wanted = max(1, space.to_units(floor)) if floor > 0.0 else 0
-    fits = space.units // len(space.groups)
-    return max(space.to_units(space.min_share), min(wanted, fits))
-
-
-def moved_knobs(view: View, steps: Mapping[str, int]) -> dict[str, dict[str, float]]:
-    """The difficulty knobs in force, each group's moved by so many steps of the grid."""
+def moved_knobs(view: StageView, steps: Mapping[str, int]) -> dict[str, dict[str, float]]:
+    """Return the difficulty knobs in force, each group's moved by its number of grid steps."""
     space = view.domain.space
-    before = knobs_or_zero(view.current, space)
+    before = space.knobs_of(view.current)
     return {
         group: {
-            knob: moved(space, knob, before[group][knob], steps.get(group, 0))
+            knob: space.moved(knob, before[group][knob], steps.get(group, 0))
             for knob in space.difficulty_knobs
         }
         for group in space.groups
     }
 
 
-def same_knobs(view: View) -> dict[str, dict[str, float]]:
-    """The difficulty knobs in force, on the grid."""
+def same_knobs(view: StageView) -> dict[str, dict[str, float]]:
+    """Return the difficulty knobs in force, on the grid."""
     return moved_knobs(view, {})
 
 
-def compose(
+def compose_configuration(
     domain: Domain, shares: Mapping[str, float], knobs: Mapping[str, Mapping[str, float]]
 ) -> Configuration:
-    """A configuration of shares and difficulty knobs by group.
+    """Make a configuration of shares and difficulty knobs by group.
 
     Knobs go to the nearest ones of which instances can be made, where there are any.
     """
-    space = domain.space
-    return space.make(
+    share = domain.space.share
+    return domain.space.make(
         {
-            group: feasible_or_same(domain, group, {space.share: shares[group], **knobs[group]})
-            for group in space.groups
+            group: domain.nearest_or_same(group, {share: shares[group], **knobs[group]})
+            for group in domain.space.groups
         }
     )

@@ -1,4 +1,4 @@
-"""Controls: engineers that are shown something else than what happened."""
+"""Controls: engineers that read something else than what happened."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from engineer.context.view import View
-from engineer.engineers.base import Control, Engineer, Proposal, Task
+from engineer.context.view import StageView
+from engineer.engineers.base import ControlEngineer, Engineer, Proposal, Task
 from engineer.evidence import StageEvidence, StageHistory
 
 T = TypeVar("T")
@@ -19,16 +19,16 @@ _STREAM = 1
 
 @dataclass(frozen=True)
 class ShuffledEngineer:
-    """Another engineer, asked with the evidence permuted across groups.
+    """Asks another engineer about evidence that is permuted across groups.
 
-    Each group is shown what another one did: its tallies and slices, environment statistics,
-    learnability and rates in the history, all by one random cycle through all groups that the seed
-    (>= 0) of the task's first attempt decides. Failed cases are left out, since an instance shows
-    its group. With one group nothing else changes. Configurations, totals over groups, times of
-    failures and notes stay. An engineer that does as well like this does not use the evidence by
-    group.
+    Each group gets the evidence of another one: its tallies and slices, environment statistics,
+    learnability and rates in the history, all by one random cycle through all groups. The seed
+    (>= 0) of the task's first attempt decides the cycle. Failed cases are left out, since an
+    instance shows its group. With a single group nothing else changes. Configurations, totals over
+    groups, times of failures and notes stay. An engineer that does as well like this does not use
+    the evidence by group.
 
-    It writes no notes: those of the engineer inside would be about the evidence as it was.
+    It writes no notes: those of the inner engineer would be about the true evidence.
     """
 
     inner: Engineer
@@ -39,22 +39,26 @@ class ShuffledEngineer:
         return f"shuffled:{self.inner.name}"
 
     def propose(self, task: Task) -> Proposal:
-        """Ask the engineer inside about the permuted evidence.
+        """Ask the inner engineer about the permuted evidence.
 
         Raises:
-            EngineerError: as the engineer inside.
-            ValueError: if the task can't rebuild its prompt, which would show the true evidence.
+            EngineerError: as the inner engineer.
+            ValueError: the task can't rebuild its prompt, which would show the true evidence.
         """
         return self.inner.propose(self._permuted(task))
 
-    def shown(self, task: Task) -> Task:
-        """The task with its evidence permuted.
+    def altered_task(self, task: Task) -> Task:
+        """Return the task with its evidence permuted.
 
         Raises:
-            ValueError: as `propose`.
+            ValueError: see `propose`.
         """
         permuted = self._permuted(task)
-        return self.inner.shown(permuted) if isinstance(self.inner, Control) else permuted
+        return (
+            self.inner.altered_task(permuted)
+            if isinstance(self.inner, ControlEngineer)
+            else permuted
+        )
 
     def _permuted(self, task: Task) -> Task:
         if task.rebuild is None:
@@ -63,8 +67,8 @@ class ShuffledEngineer:
         return replace(task, view=view, context=task.rebuild(view))
 
 
-def shuffle(view: View, seed: int) -> View:
-    """The view with its evidence permuted across groups, none keeping its own if there are two."""
+def shuffle(view: StageView, seed: int) -> StageView:
+    """Permute a view's evidence across groups; of two or more groups none keeps its own."""
     evidence, training = view.evidence, view.evidence.training
     groups = list(
         dict.fromkeys(

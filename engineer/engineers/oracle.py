@@ -1,22 +1,21 @@
-"""A bounded oracle: try what others propose, answer with what worked best."""
+"""A bounded oracle: it tries out what other engineers propose and answers with what worked best."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
-from engineer.attempt import Attempt, Candidate
-from engineer.engineers.asking import ask
+from engineer.attempt import Candidate
+from engineer.budget import Spent
+from engineer.engineers.asking import Reply, ask_engineer
 from engineer.engineers.base import Engineer, EngineerError, Proposal, Task
 from engineer.evidence import Count, Finite
-from engineer.ledger import Spent
-from engineer.pipeline import Guard
-from engineer.space import Configuration, Frozen, answer_text
+from engineer.review import Guard
+from engineer.space import Configuration, FrozenModel, answer_text
 
 
-class ProbeResult(Frozen):
+class ProbeResult(FrozenModel):
     """What came of trying one configuration out, and what that cost."""
 
     score: Finite  # higher is better, such as the valid rate after a short training
@@ -28,30 +27,21 @@ Probe = Callable[[Configuration], ProbeResult]
 """Tries a configuration out from the present weights, and leaves those as they are."""
 
 
-class _Answer(NamedTuple):
-    """A candidate's answer, reviewed; `configuration` is None where it is of no use."""
-
-    engineer: str
-    attempt: Attempt
-    configuration: Configuration | None
-    spent: Spent
-
-
 @dataclass(frozen=True)
 class OracleEngineer:
     """Asks its candidates in turn, probes what they propose and answers with the best.
 
     A candidate that fails or is rejected is passed over. Each distinct configuration is probed
-    once, the first `max_probes` of them; after that nobody is asked any more, and if there is only
-    one it needs no probe. Of equal scores the earlier one counts. A candidate may stand several
-    times: each place has a seed of its own.
+    once, the first `max_probes` of them; after that no candidate is asked any more. A single
+    configuration needs no probe. Of equal scores the earlier one counts. A candidate may stand
+    several times: each place has a seed of its own.
 
     Args:
-        candidates: who is asked, in this order.
+        candidates: the engineers to ask, in this order.
         probe: see `Probe`. What it raises is passed on.
-        max_probes: the bound, at least 1.
-        probe_rollouts: the most answers that one probe draws, so that a budget of them is held:
-            configurations for which there is no room are not tried out.
+        max_probes: the largest number of probes, at least 1.
+        probe_rollouts: the most answers that one probe draws. Configurations for which the budget
+            has no room are not tried out.
         guard: how far a stage may go, as in the review that follows.
     """
 
@@ -69,75 +59,78 @@ class OracleEngineer:
             raise ValueError(f"max_probes must be at least 1, got {self.max_probes}")
 
     def propose(self, task: Task) -> Proposal:
-        """Branch, probe, choose.
+        """Ask the candidates, probe their configurations and choose the best.
 
         Tokens are those of all candidates as far as they are known; what candidates spent on probes
-        of their own counts too. What each candidate was shown and said, and how it scored, is in
-        the proposal's, or the error's, `candidates`.
+        of their own counts too. What each candidate read and answered, and how it scored, is in the
+        `candidates` of the proposal or of the error.
 
         Raises:
-            EngineerError: if no candidate has a usable answer.
+            EngineerError: no candidate has a usable answer.
         """
         start = time.perf_counter()
-        asked = [*self._asked(task)]
-        found = {_key(one.configuration): one.configuration for one in asked if one.configuration}
-        spent = sum((one.spent for one in asked), Spent())
+        replies = [*self._ask_candidates(task)]
+        found = {_key(new): new for _, reply in replies if (new := _configuration(reply))}
+        spent = sum((reply.spent for _, reply in replies), Spent())
         if not found:
-            problems = "; ".join(f"{one.engineer}: {one.attempt.reason}" for one in asked)
+            problems = "; ".join(f"{name}: {reply.attempt.reason}" for name, reply in replies)
             raise EngineerError(
-                f"{self.name}: no candidate was usable: {problems}", spent, _records(asked, {})
+                f"{self.name}: no candidate was usable: {problems}", spent, _records(replies, {})
             )
-        results: dict[str, ProbeResult] = {}
+        scores: dict[str, float] = {}
         for key, configuration in found.items() if len(found) > 1 else ():
             left = task.budget.left(spent).probe_rollouts
             if left is not None and left < self.probe_rollouts:
                 break
-            results[key] = result = self.probe(configuration)
+            result = self.probe(configuration)
+            scores[key] = result.score
             spent = spent + Spent(probe_instances=result.instances, probe_rollouts=result.rollouts)
-        best = max(results, key=lambda key: results[key].score, default=next(iter(found)))
-        known = spent.engineer_tokens > 0 or any(one.attempt.tokens == 0 for one in asked)
+        best = max(scores, key=scores.__getitem__, default=next(iter(found)))
+        known = spent.engineer_tokens > 0 or any(reply.attempt.tokens == 0 for _, reply in replies)
         return Proposal(
             answer_text(found[best]),
             time.perf_counter() - start,
             spent.engineer_tokens if known else None,
             probe_rollouts=spent.probe_rollouts,
             probe_instances=spent.probe_instances,
-            candidates=_records(asked, results),
+            candidates=_records(replies, scores),
         )
 
-    def _asked(self, task: Task) -> Iterator[_Answer]:
-        """The candidates' answers, until there are as many configurations as may be probed."""
+    def _ask_candidates(self, task: Task) -> Iterator[tuple[str, Reply]]:
+        """Yield names and replies until there are as many configurations as may be probed."""
         found: set[str] = set()
         spent = Spent()
         for place, candidate in enumerate(self.candidates):
             if len(found) == self.max_probes or task.budget.exhausted(spent):
                 return
-            asked = ask(
-                candidate,
-                replace(
-                    task,
-                    seed=_seed(task.seed, place),
-                    first_seed=_seed(task.first_seed, place),
-                    budget=task.budget.left(spent),
-                ),
-                self.guard,
+            own_task = replace(
+                task,
+                seed=_seed(task.seed, place),
+                first_seed=_seed(task.first_seed, place),
+                budget=task.budget.left(spent),
             )
-            spent = spent + asked.spent
-            configuration = asked.decision.configuration if asked.decision else None
-            found |= {_key(configuration)} if configuration else set()
-            yield _Answer(candidate.name, asked.attempt, configuration, asked.spent)
+            reply = ask_engineer(candidate, own_task, self.guard)
+            spent = spent + reply.spent
+            if configuration := _configuration(reply):
+                found.add(_key(configuration))
+            yield candidate.name, reply
 
 
-def _records(asked: Sequence[_Answer], results: Mapping[str, ProbeResult]) -> tuple[Candidate, ...]:
-    scores = {key: result.score for key, result in results.items()}
+def _records(
+    replies: Sequence[tuple[str, Reply]], scores: Mapping[str, float]
+) -> tuple[Candidate, ...]:
     return tuple(
         Candidate(
-            **dict(one.attempt),
-            engineer=one.engineer,
-            score=scores.get(_key(one.configuration)) if one.configuration else None,
+            **dict(reply.attempt),
+            engineer=name,
+            score=scores.get(_key(new)) if (new := _configuration(reply)) else None,
         )
-        for one in asked
+        for name, reply in replies
     )
+
+
+def _configuration(reply: Reply) -> Configuration | None:
+    return reply.review.configuration if reply.review else None
 
 
 def _key(configuration: Configuration) -> str:

@@ -1,20 +1,89 @@
-"""The rule of `engineer.rule` as an engineer. It reads the evidence, not the prompt."""
+"""A simple rule that designs configurations: train where answers vary, and move step by step.
 
+GRPO learns from groups of rollouts whose rewards differ. Instances that are solved with probability
+p contribute p(1-p) to that: most at one half, nothing at 0 and 1. The rule reads only what the
+compact context displays (whole per cents and the current knobs), so that a small model can learn it
+from contexts.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from engineer.domain import Domain
 from engineer.engineers.base import Task
 from engineer.engineers.computed import ComputedEngineer
-from engineer.rule import next_configuration
-from engineer.space import Configuration
+from engineer.evidence import StageEvidence
+from engineer.space import Configuration, KnobSpace, KnobValues, apportion
+
+# Both thresholds are tens, so that the first digit of a displayed per cent decides.
+EASY = 60
+"""Valid rate in per cents from which on a group gets harder."""
+HARD = 20
+"""Valid rate in per cents below which a group gets easier."""
+
+
+def percent_learnability(valid_percent: int) -> int:
+    """Return p(1-p) in units of 1e-4 for a valid rate p in per cents: 2500 at one half."""
+    return valid_percent * (100 - valid_percent)
+
+
+def difficulty_step(valid_percent: int) -> int:
+    """Return by how many grid steps the knobs move: 1 if easy, -1 if hard, else 0."""
+    return int(valid_percent >= EASY) - int(valid_percent < HARD)
+
+
+def next_configuration(
+    evidence: StageEvidence, current: Configuration, domain: Domain
+) -> Configuration:
+    """Apply the rule.
+
+    Shares: one grid step of data moves from the least learnable group that can spare it to the most
+    learnable group. Shares off the grid or below the bounds are rounded first. Other knobs: each
+    moves by `difficulty_step` from its current value, within the bounds, and then to the nearest
+    knobs of which instances can be made. A group without validation answers keeps its knobs.
+    """
+    space = domain.space
+    rates = {
+        group: tally.valid_percent if (tally := evidence.validation.get(group)) else None
+        for group in space.groups
+    }
+    before = space.knobs_of(current)
+    shares = _shift(
+        [before[group][space.share] for group in space.groups],
+        [None if rate is None else percent_learnability(rate) for rate in rates.values()],
+        space,
+    )
+    values: KnobValues = {}
+    for (group, rate), share in zip(rates.items(), shares, strict=True):
+        step = 0 if rate is None else difficulty_step(rate)
+        knobs = {space.share: space.from_units(share)} | {
+            knob: space.moved(knob, before[group][knob], step) for knob in space.difficulty_knobs
+        }
+        values[group] = domain.nearest_or_same(group, knobs)
+    return space.make(values)
+
+
+def _shift(ratios: Sequence[float], values: Sequence[int | None], space: KnobSpace) -> list[int]:
+    """Return the shares in grid steps after one step moved to where most can be learned."""
+    one = int(len(ratios) <= space.units)  # no group is dropped while there are steps for all
+    floor = max(one, space.to_units(space.min_share))
+    shares = apportion(ratios, space.units, floor)
+    # Negative places break ties: the smallest group takes, the largest one gives.
+    known = [(value, -place) for place, value in enumerate(values) if value is not None]
+    spare = [(value, place) for value, place in known if shares[-place] > floor]
+    if known and spare and max(known)[0] > min(spare)[0]:
+        shares[-max(known)[1]] += 1
+        shares[-min(spare)[1]] -= 1
+    return shares
 
 
 @dataclass(frozen=True)
 class RuleEngineer(ComputedEngineer):
-    """Moves data to where answers vary and knobs by steps; the same for every attempt."""
+    """Applies the rule to the evidence; its answer is the same for every attempt."""
 
     name: str = "rule"
 
     def configuration_for(self, task: Task) -> Configuration:
-        """Apply the rule."""
+        """Apply the rule to the task's view."""
         view = task.view
         return next_configuration(view.evidence, view.current, view.domain)

@@ -1,4 +1,4 @@
-"""The lake as an environment to be engineered: its knobs, its words, its evidence."""
+"""The lake behind the engineer's interface: its knobs, its words and its evidence."""
 
 from engineer.lake.configuration import Bounds, LakeConfiguration, SizeKnobs
 from engineer.lake.domain import lake_domain

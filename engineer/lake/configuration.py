@@ -1,19 +1,18 @@
-"""The knobs of the lake, per map size, and their bounds."""
+"""The knobs of the lake by map size, and their bounds."""
 
-import math
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar
 
-from pydantic import Field, ValidatorFunctionWrapHandler, field_validator, model_validator
+from pydantic import Field, ValidatorFunctionWrapHandler, field_validator
 
-from engineer.space import SUM_TOLERANCE, Configuration, Frozen, KnobSpace, Ratio, Values
+from engineer.space import Configuration, FrozenModel, KnobSpace, KnobValues, Ratio
 
 HoleRatio = Annotated[float, Field(strict=True, ge=0.0, le=0.5, allow_inf_nan=False)]
 BoardSize = Annotated[int, Field(ge=2)]
 
 
-class SizeKnobs(Frozen):
-    """What the generator is told about one map size."""
+class SizeKnobs(FrozenModel):
+    """What the generator makes of one map size."""
 
     data_ratio: Ratio = Field(description="share of the stage's instances, 0..1")
     hole_ratio: HoleRatio = Field(description="holes as a share of all cells, 0..0.5")
@@ -23,7 +22,7 @@ class SizeKnobs(Frozen):
 
 
 class LakeConfiguration(Configuration):
-    """One stage's environment: knobs by map size, sizes ascending, data ratios that sum to 1."""
+    """One stage's lakes: knobs by map size, sizes ascending, data ratios that sum to 1."""
 
     sizes: dict[BoardSize, SizeKnobs] = Field(min_length=1)
 
@@ -45,25 +44,18 @@ class LakeConfiguration(Configuration):
     def _ascending(cls, sizes: dict[int, SizeKnobs]) -> dict[int, SizeKnobs]:
         return dict(sorted(sizes.items()))
 
-    @model_validator(mode="after")
-    def _shares_sum_to_one(self) -> Self:
-        total = math.fsum(knobs.data_ratio for knobs in self.sizes.values())
-        if abs(total - 1.0) > SUM_TOLERANCE:
-            raise ValueError(f"data_ratio of all sizes must sum to 1, they sum to {total:g}")
-        return self
-
-    def values(self) -> Values:
-        """The knobs as plain numbers, sizes ascending."""
+    def values(self) -> KnobValues:
+        """Return the knobs as plain numbers, sizes ascending."""
         return {str(size): knobs.model_dump() for size, knobs in self.sizes.items()}
 
 
 class Bounds(KnobSpace):
-    """What the engineer may ask for. Every configuration that passes review lies within."""
+    """What the engineer may ask for; every configuration that passes review lies within."""
 
     sizes: tuple[BoardSize, ...] = Field(min_length=1, description="the experiment's map sizes")
     max_hole_ratio: HoleRatio = 0.5
     max_wait_ratio: Ratio = 1.0
-    min_share: Ratio = Field(default=0.0, description="least data_ratio that each size keeps")
+    min_share: Ratio = Field(default=0.0, description="least data_ratio of each size")
 
     group_label: ClassVar[str] = "map size"
     knobs: ClassVar[tuple[str, ...]] = ("data_ratio", "hole_ratio", "wait_ratio")
@@ -71,8 +63,6 @@ class Bounds(KnobSpace):
     @field_validator("sizes", mode="after")
     @classmethod
     def _ascending(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(sizes)) != len(sizes):
-            raise ValueError(f"each map size may stand once, got {list(sizes)}")
         return tuple(sorted(sizes))
 
     @property
@@ -81,11 +71,11 @@ class Bounds(KnobSpace):
         return tuple(map(str, self.sizes))
 
     def maximum(self, knob: str) -> float:
-        """`max_hole_ratio` or `max_wait_ratio`."""
+        """Return `max_hole_ratio` or `max_wait_ratio`."""
         return {"hole_ratio": self.max_hole_ratio, "wait_ratio": self.max_wait_ratio}[knob]
 
-    def make(self, values: Values) -> LakeConfiguration:
-        """The `LakeConfiguration` of such knobs."""
+    def make(self, values: KnobValues) -> LakeConfiguration:
+        """Make a `LakeConfiguration` of plain numbers."""
         return LakeConfiguration(
             sizes={int(group): SizeKnobs(**knobs) for group, knobs in values.items()}
         )

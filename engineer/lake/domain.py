@@ -26,7 +26,7 @@ STATISTICS = (
     Term("missing", "boards that could not be made", "missing"),
 )
 
-# Unparsable answers and goals that aren't reached point to no knob.
+# Unparsable answers and goals that are not reached point to no knob.
 CAUSES = {
     "off_board": "hole_ratio",
     "hole": "hole_ratio",
@@ -64,14 +64,14 @@ def lake_domain(
     acceptance: Acceptance | None = shipped_acceptance,
     min_acceptance: float = MIN_ACCEPTANCE,
 ) -> Domain:
-    """The lake with boards of `num_agents` agents, within `bounds`.
+    """Describe the lake to the engineer.
 
     Args:
         bounds: what may be asked for.
-        num_agents: agents on the boards to be generated.
+        num_agents: number of agents on the boards.
         feasibility: see `NearestFeasible`.
-        acceptance: likewise.
-        min_acceptance: likewise.
+        acceptance: see `NearestFeasible`.
+        min_acceptance: see `NearestFeasible`.
     """
     return Domain(
         name="lake",
@@ -96,6 +96,6 @@ def lake_domain(
 
 
 def _hole_levels(step: float) -> dict[str, float]:
-    """Each tenth at the mean of the grid's hole ratios in it."""
+    """Return the mean of the grid's hole ratios in each tenth."""
     middle = max(0.1 - step, 0.0) / 2
     return {f"{10 * tenth}-{10 * tenth + 9}%": tenth / 10 + middle for tenth in range(10)}

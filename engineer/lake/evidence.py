@@ -1,4 +1,4 @@
-"""The lake's failure statistics, fetched from the device, as evidence."""
+"""Turns the lake's failure statistics into evidence."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from engineer.evidence import (
     TrainingEvidence,
 )
 from engineer.lake.domain import FAILURES, SCORES
-from jaxlake import Failure, Statistics, rows
+from jaxlake import Failure, Statistics, statistics_rows
 
 
 def lake_evidence(
@@ -28,23 +28,23 @@ def lake_evidence(
     """Fetch the counts of a validation from the device.
 
     Args:
-        stage: the stage that was just trained, 0 for the warm start.
-        statistics: sums over the whole validation set, as `jaxlake.tabulate` made them.
-        training: the stage's training details, None if it had no training.
+        stage: the stage that was just trained; 0 for the warm start.
+        statistics: sums over the whole validation set, as `jaxlake.tabulate` makes them.
+        training: the stage's training details; None if it had no training.
         environment: by map size, the generator's statistics of the stage's instances.
         failed_cases: a few failed answers to show.
 
     Raises:
-        ValueError: if the statistics are empty.
+        ValueError: the statistics are empty.
     """
     slices: dict[int, dict[str, dict[str, Tally]]] = {}
     for factor, axis in (("holes", "hole_tenth"), ("waits", "needs_wait")):
-        for row in rows(statistics, by=("size", axis)):
+        for row in statistics_rows(statistics, by=("size", axis)):
             levels = slices.setdefault(row["size"], {}).setdefault(factor, {})
             levels[_level(axis, row[axis])] = Tally(**_counts(row))
     validation = {
         str(row["size"]): GroupEvidence(**_counts(row), slices=slices[row["size"]])
-        for row in rows(statistics, by=("size",))
+        for row in statistics_rows(statistics, by=("size",))
     }
     if not validation:
         raise ValueError(f"statistics of stage {stage} hold no validation answers")
@@ -74,7 +74,7 @@ def _counts(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _failure_times(histogram: np.ndarray) -> dict[str, FailureTime]:
-    """Of each kind that happens at a time: int (F, bins), counts by step; the last bin is open."""
+    """Return the times of the kinds that have one, from counts by step: int (F, bins)."""
     times = {}
     for kind in Failure:
         counts = histogram[kind]

@@ -1,4 +1,4 @@
-"""The nearest knobs with which the lake's generator can fill its quotas."""
+"""Finds the nearest knobs with which the lake's generator can fill its quotas."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,30 +9,30 @@ from jaxlake import infeasibility
 from jaxlake.generator import acceptance as shipped_acceptance
 
 Feasibility = Callable[[int, float, int], str | None]
-"""(size, hole_ratio, num_agents) to a sentence that says why no board exists, or None."""
+"""Maps (size, hole_ratio, num_agents) to a sentence that says why no board exists, or None."""
 
 Acceptance = Callable[[int, float, float, int], float | None]
-"""(size, hole_ratio, wait_ratio, num_agents) to the share of random boards that such a set can use,
-None where that isn't known."""
+"""Maps (size, hole_ratio, wait_ratio, num_agents) to the share of random boards that a set can use;
+None if it is unknown."""
 
 MIN_ACCEPTANCE = 1e-3
-"""Share of random boards that a configuration must be able to use, unless told otherwise."""
+"""The default share of random boards that a configuration must be able to use."""
 
 
 @dataclass(frozen=True)
 class NearestFeasible:
-    """A `Domain.nearest`: fewer holes, then other waits, until boards of the kind can be made.
+    """The lake's `Domain.nearest`: fewer holes, then other waits, until such boards can be made.
 
-    First the largest hole_ratio, at most the one asked for, at which the agents fit on the board.
-    Then, where too few random boards would do, the wait_ratio nearest to the one asked for with
-    which enough do (ties to the lower), and with none of them the next lower hole_ratio.
+    It takes the largest hole_ratio, at most the one asked for, at which the agents fit on the
+    board. If too few random boards could be used, it takes the nearest wait_ratio with which enough
+    can, the lower one of two, and if there is none the next lower hole_ratio.
 
     Args:
         bounds: the grid and the largest wait_ratio.
-        num_agents: agents on the boards.
+        num_agents: number of agents on the boards.
         feasibility: see `Feasibility`.
-        acceptance: see `Acceptance`; None: only feasibility is asked.
-        min_acceptance: least share of random boards that will do.
+        acceptance: see `Acceptance`; None: only feasibility matters.
+        min_acceptance: least share of random boards that must be usable.
     """
 
     bounds: Bounds
@@ -42,10 +42,10 @@ class NearestFeasible:
     min_acceptance: float = MIN_ACCEPTANCE
 
     def __call__(self, group: str, knobs: Knobs) -> Knobs:
-        """The nearest feasible knobs of a map size; those that are feasible come back as they are.
+        """Return the nearest feasible knobs of a map size; feasible knobs come back as they are.
 
         Raises:
-            InfeasibleError: no board of this size can be made at all, or next to none.
+            InfeasibleError: no board of this size can be made, or next to none.
         """
         size = int(group)
         for hole_ratio in self._no_more(knobs["hole_ratio"]):

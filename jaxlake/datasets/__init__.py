@@ -1,15 +1,14 @@
 """Data sets: shards on disk, a benchmark of the paper's shape, published rows, MovingAI files."""
 
-from jaxlake.datasets.files import DatasetError
 from jaxlake.datasets.manifest import Manifest, read_manifest
 from jaxlake.datasets.movingai import (
     GridMap,
     Scenario,
-    instance_from,
-    map_of,
+    instance_from_scenarios,
+    map_from_instance,
     read_map,
     read_scen,
-    scenarios_of,
+    scenarios_from_instance,
     write_map,
     write_scen,
 )
@@ -20,28 +19,29 @@ from jaxlake.datasets.paper_benchmark import (
     write_benchmark,
 )
 from jaxlake.datasets.published import PublishedRow, find_board, read_published
-from jaxlake.datasets.shards import Progress, load, read_shards, write_shards
+from jaxlake.datasets.shards import WriteProgress, load_shards, read_shards, write_shards
+from jaxlake.datasets.source_files import DatasetError
 
 __all__ = [
     "Benchmark",
     "DatasetError",
     "GridMap",
     "Manifest",
-    "Progress",
     "PublishedRow",
     "Scenario",
+    "WriteProgress",
     "committed_record",
     "find_board",
-    "instance_from",
-    "load",
-    "map_of",
+    "instance_from_scenarios",
+    "load_shards",
+    "map_from_instance",
     "read_benchmark",
     "read_manifest",
     "read_map",
     "read_published",
     "read_scen",
     "read_shards",
-    "scenarios_of",
+    "scenarios_from_instance",
     "write_benchmark",
     "write_map",
     "write_scen",

@@ -1,27 +1,26 @@
-"""Solved boards as the columns of a file, and back: what an NPZ shard holds.
+"""Solved boards as the columns of a table, and as a Parquet file: what a shard holds.
 
-| column | dtype, shape | |
+| column | type | |
 |---|---|---|
-| holes | uint8 (B, ceil(N * N / 8)) | `numpy.packbits` of the rows one after another |
-| size, num_agents | int8 (B,) | agents are in slots 0..num_agents-1 |
-| starts, goals | int8 (B, K, 2) | (row, column) |
-| cell | int32 (B,) | index into the parameters of the set |
-| status | int8 (B,) | a `Status` |
-| sum_of_costs, makespan | int16 (B,) | |
-| needs_wait | bool (B,) | |
-| plan, makespan_plan | int8 (B, T, K) | cut after the last step that moves an agent |
-| expansions | int32 (B,) | |
+| holes | uint8 [ceil(N * N / 8)] | `numpy.packbits` of the rows one after another |
+| size, num_agents | int8 | agents are in slots 0..num_agents-1 |
+| starts, goals | int8 [K, 2] | (row, column) |
+| cell | int32 | index into the parameters of the set |
+| status | int8 | a `Status` |
+| sum_of_costs, makespan | int16 | |
+| needs_wait | bool | |
+| plan, makespan_plan | int8 [T, K] | cut after the last step in which anyone moves |
+| expansions | int32 | |
 """
 
 import hashlib
 import io
-import zipfile
-from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
 
+from jaxlake.datasets.source_files import import_parquet
+from jaxlake.generator.quotas import SolvedBoards
 from jaxlake.instance import Instance
 from jaxlake.solver import Solution
 
@@ -42,40 +41,14 @@ _NAMES = (
     "makespan_plan",
     "expansions",
 )
-# The oldest time a ZIP archive can name: equal content gives equal files, whenever it is written.
-_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Boards:
-    """Solved boards with a leading axis (B, ...) and NumPy leaves; all of them OPTIMAL."""
-
-    instances: Instance
-    solutions: Solution
-    cell: np.ndarray  # int32 (B,), index into the parameters of the set
-
-    def __len__(self) -> int:
-        return len(self.cell)
-
-    def take(self, rows: np.ndarray) -> "Boards":
-        """The boards at `rows` (indices or a mask), in that order."""
-        taken: Boards = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], self)
-        return taken
-
-
-def concatenate(parts: list[Boards]) -> Boards:
-    """One batch after the other."""
-    joined: Boards = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
-    return joined
-
-
-def to_columns(boards: Boards) -> Columns:
-    """The columns of a batch; see the table above."""
+def to_columns(boards: SolvedBoards) -> Columns:
+    """Give the columns of a batch; see the table above."""
     instances, solutions = boards.instances, boards.solutions
-    count = len(boards)
+    count, holes = len(boards), np.asarray(instances.holes)
     return {
-        "holes": np.packbits(np.asarray(instances.holes).reshape(count, -1), axis=1),
+        "holes": np.packbits(holes.reshape(count, holes.shape[1] * holes.shape[2]), axis=1),
         "size": np.asarray(instances.size).astype(np.int8),
         "num_agents": np.sum(instances.agent_mask, axis=1).astype(np.int8),
         "starts": np.asarray(instances.starts),
@@ -91,8 +64,8 @@ def to_columns(boards: Boards) -> Columns:
     }
 
 
-def from_columns(columns: Columns, *, max_size: int, max_agents: int, horizon: int) -> Boards:
-    """The batch that the columns were made of, with its paddings and dtypes.
+def from_columns(columns: Columns, *, max_size: int, max_agents: int, horizon: int) -> SolvedBoards:
+    """Give the batch that the columns were made of, with its paddings and dtypes.
 
     Raises:
         ValueError: a column is missing, or has another dtype or shape.
@@ -133,37 +106,57 @@ def from_columns(columns: Columns, *, max_size: int, max_agents: int, horizon: i
     }
     for name in ("plan", "makespan_plan"):
         solution[name] = _lengthen(columns[name], horizon)
-    return Boards(Instance(**instance), Solution(**solution), columns["cell"])
+    return SolvedBoards(Instance(**instance), Solution(**solution), columns["cell"])
 
 
-def to_npz(columns: Columns) -> bytes:
-    """A compressed NPZ archive: equal bytes for equal columns, on one version of zlib."""
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as out:
-        for name in _NAMES:
-            entry = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            array = io.BytesIO()
-            np.lib.format.write_array(array, np.ascontiguousarray(columns[name]), version=(1, 0))
-            out.writestr(entry, array.getvalue())
-    return archive.getvalue()
-
-
-def from_npz(content: bytes) -> Columns:
-    """The columns of an archive.
+def to_parquet(columns: Columns) -> bytes:
+    """Write a Parquet file: equal bytes for equal columns, with one version of pyarrow.
 
     Raises:
-        ValueError: it is no NPZ archive, or a damaged one.
+        ModuleNotFoundError: pyarrow is missing.
     """
+    pyarrow, parquet = import_parquet()
+    arrays = []
+    for name in _NAMES:
+        array = columns[name]
+        if array.ndim == 3 and not array.shape[1]:
+            # Lists have a length: where nobody moves, plans have one step of waiting.
+            array = np.zeros((len(array), 1, array.shape[2]), array.dtype)
+        values = pyarrow.array(array.reshape(-1))
+        for side in array.shape[:0:-1]:
+            values = pyarrow.FixedSizeListArray.from_arrays(values, side)
+        arrays.append(values)
+    file = io.BytesIO()
+    parquet.write_table(pyarrow.table(arrays, names=list(_NAMES)), file, compression="zstd")
+    return file.getvalue()
+
+
+def from_parquet(content: bytes) -> Columns:
+    """Read the columns of a Parquet file.
+
+    Raises:
+        ModuleNotFoundError: pyarrow is missing.
+        ValueError: it is not a Parquet file, or a damaged one.
+    """
+    pyarrow, parquet = import_parquet()
+    columns = {}
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise ValueError(f"not an NPZ archive: {error}") from None
+        table = parquet.read_table(pyarrow.BufferReader(content))
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"not a Parquet file: {error}") from None
+    for name in table.column_names:
+        values = table.column(name).combine_chunks()
+        shape = [len(values)]
+        while pyarrow.types.is_fixed_size_list(values.type):
+            shape.append(values.type.list_size)
+            values = values.flatten()
+        array = values.to_numpy(zero_copy_only=False).reshape(shape)
+        columns[name] = _cut(array) if name in ("plan", "makespan_plan") else array
+    return columns
 
 
 def content_sha256(columns: Columns) -> str:
-    """SHA-256 of names, dtypes, shapes and values: the same whatever compressed the file."""
+    """Hash names, dtypes, shapes and values by SHA-256, however the file is compressed."""
     digest = hashlib.sha256()
     for name in _NAMES:
         array = np.ascontiguousarray(columns[name])

@@ -1,4 +1,4 @@
-"""manifest.json: what a set of shards was asked to be, and what it is so far."""
+"""The manifest of a set of shards: what was asked for, and what is on disk so far."""
 
 import json
 from collections.abc import Mapping
@@ -9,19 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from jaxlake.datasets.files import DatasetError, read_text, write_whole
-from jaxlake.datasets.filling import COUNTERS
+from jaxlake.datasets.source_files import DatasetError, read_json
+from jaxlake.files import write_text_whole
+from jaxlake.generator.quotas import COUNTERS
 
 FILE_NAME = "manifest.json"
 FORMAT = "jaxlake-shards"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _KINDS = ("no_wait", "wait")
 
 
 @dataclass(frozen=True)
 class Request:
-    """All that decides the boards of a set. Values as JSON has them."""
+    """All that decides the boards of a set, as JSON values."""
 
     key_impl: str
     key_data: list[int]
@@ -37,7 +38,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of boards and how it came about; lists have one entry a cell (S,)."""
+    """One file of boards and how it came about; lists have one entry per cell (S,)."""
 
     file: str
     rows: int
@@ -45,12 +46,12 @@ class Shard:
     content_sha256: str  # of its arrays: see `columns.content_sha256`
     asked: list[list[int]]  # (S, 2), the shard's share of the quotas; 0 for a kind given up
     made: list[list[int]]  # (S, 2)
-    counters: dict[str, list[int]]  # each of `filling.COUNTERS`
+    counters: dict[str, list[int]]  # each of `quotas.COUNTERS`
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """A set: its request and the shards that are on disk."""
+    """A set: its request, and the shards that are on disk."""
 
     request: Request
     shards: tuple[Shard, ...]
@@ -58,41 +59,41 @@ class Manifest:
 
     @property
     def num_shards(self) -> int:
-        """Shards of the whole set."""
+        """The number of shards of the whole set."""
         return -(-self.request.count // self.request.shard_size)
 
     @property
     def complete(self) -> bool:
-        """Whether all shards are there. Boards may be missing all the same: see `cells`."""
+        """Whether all shards are there. Boards may be missing even then: see `cells`."""
         return len(self.shards) == self.num_shards
 
     @property
     def rows(self) -> int:
-        """Boards on disk."""
+        """The number of boards on disk."""
         return sum(shard.rows for shard in self.shards)
 
     @property
     def made(self) -> np.ndarray:
-        """int64 (S, 2), boards on disk that need no wait, and that need one."""
+        """Boards on disk that need no wait, and that need one: int64 (S, 2)."""
         none = np.zeros((len(self.request.quotas), 2), np.int64)
         return sum((np.array(shard.made) for shard in self.shards), none)
 
     @property
     def given_up(self) -> np.ndarray:
-        """bool (S, 2), kinds of which a whole shard's budget of candidates gave no new board."""
+        """Kinds of which a whole shard's budget of candidates gave no new board: bool (S, 2)."""
         none = np.zeros((len(self.request.quotas), 2), bool)
         for shard in self.shards:
             none |= (np.array(shard.asked) > 0) & (np.array(shard.made) == 0)
         return none
 
     def total(self, counter: str) -> np.ndarray:
-        """int64 (S,), one of `filling.COUNTERS` over all shards."""
+        """Sum one of `quotas.COUNTERS` over all shards: int64 (S,)."""
         none = np.zeros(len(self.request.quotas), np.int64)
         return sum((np.array(shard.counters[counter]) for shard in self.shards), none)
 
     @property
     def cells(self) -> list[dict[str, Any]]:
-        """One record a cell: its parameters, quotas, boards made and missing, candidates.
+        """One record per cell: its parameters, quotas, boards made and missing, candidates.
 
         What is missing (`shortfall_*`) is final once the set is complete.
         """
@@ -109,14 +110,14 @@ class Manifest:
 
 
 def jaxlake_version() -> str:
-    """The version of this package."""
+    """Give the version of this package."""
     return version("jaxlake")
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write a set's manifest.json, whole.
+    """Write the manifest of a set, whole.
 
-    Besides what `read_manifest` reads back it has the sums that people look for: `complete`,
+    Besides what `read_manifest` reads back, it holds the sums that people look for: `complete`,
     `rows`, and `cells`.
     """
     value = {
@@ -128,7 +129,7 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
         "request": asdict(manifest.request),
     }
     fields = [f'"{name}": {json.dumps(field, allow_nan=False)}' for name, field in value.items()]
-    # A line a cell and a line a shard: there may be thousands.
+    # One line per cell and one per shard: there may be thousands.
     for name, records in (
         ("cells", manifest.cells),
         ("shards", [asdict(shard) for shard in manifest.shards]),
@@ -136,22 +137,19 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
         lines = ",\n".join(json.dumps(record, allow_nan=False) for record in records)
         fields.append(f'"{name}": [\n{lines}\n]')
     text = "{\n" + ",\n".join(fields) + "\n}\n"
-    write_whole(directory / FILE_NAME, text.encode())
+    write_text_whole(directory / FILE_NAME, text)
 
 
 def read_manifest(directory: str | Path) -> Manifest:
-    """Read a set's manifest.json.
+    """Read the manifest of a set.
 
     Raises:
         DatasetError: it is missing, not JSON, of another format or version, or lacks a field.
     """
     path = Path(directory) / FILE_NAME
     if not path.exists():
-        raise DatasetError(f"{path}: is missing, so the folder is no set of shards")
-    try:
-        value = json.loads(read_text(path))
-    except ValueError as error:
-        raise DatasetError(f"{path}: not JSON: {error}") from None
+        raise DatasetError(f"{path}: is missing, so the folder is not a set of shards")
+    value = read_json(path)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise DatasetError(f"{path}: format: {FORMAT!r} is needed")
     if value.get("format_version") != FORMAT_VERSION:
@@ -170,7 +168,7 @@ def read_manifest(directory: str | Path) -> Manifest:
 
 
 def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
-    """Say in which field two requests differ first, or None."""
+    """Name the first field in which two requests differ; None if they are equal."""
     for name in new:
         if old.get(name) != new[name]:
             return f"{name}: it has {_short(old.get(name))}, got {_short(new[name])}"

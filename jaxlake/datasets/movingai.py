@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxlake.datasets.files import DatasetError, read_text, write_whole
+from jaxlake.datasets.source_files import DatasetError, read_text
+from jaxlake.files import write_text_whole
 from jaxlake.instance import Instance
 
 PASSABLE = ".GS"
@@ -41,7 +42,7 @@ _SCENARIO_FIELDS = (
 
 @dataclass(frozen=True)
 class GridMap:
-    """The terrain of a `.map` file: one letter a cell, so that nothing is lost on the way back.
+    """The terrain of a `.map` file: one letter per cell, so that it can be written as it was read.
 
     Raises:
         ValueError: there are no cells, rows of different widths, or an unknown letter.
@@ -59,17 +60,17 @@ class GridMap:
 
     @property
     def height(self) -> int:
-        """Number of rows."""
+        """The number of rows."""
         return len(self.rows)
 
     @property
     def width(self) -> int:
-        """Number of columns."""
+        """The number of columns."""
         return len(self.rows[0])
 
     @property
     def passable(self) -> np.ndarray:
-        """bool (height, width), cells that an agent may enter."""
+        """The cells that an agent may enter: bool (height, width)."""
         return np.array([[letter in PASSABLE for letter in row] for row in self.rows])
 
 
@@ -138,7 +139,7 @@ def write_map(path: str | Path, grid_map: GridMap) -> None:
     """Write a `.map` file; `read_map` gives the same value back."""
     header = f"type octile\nheight {grid_map.height}\nwidth {grid_map.width}\nmap\n"
     body = "".join(f"{row}\n" for row in grid_map.rows)
-    write_whole(Path(path), (header + body).encode("ascii"))
+    write_text_whole(Path(path), header + body)
 
 
 def read_scen(path: str | Path) -> list[Scenario]:
@@ -177,10 +178,10 @@ def write_scen(path: str | Path, scenarios: Sequence[Scenario]) -> None:
             length = repr(s.optimal_length)
         numbers = (s.map_width, s.map_height, s.start_x, s.start_y, s.goal_x, s.goal_y)
         lines.append("\t".join([str(s.bucket), s.map_name, *map(str, numbers), length]))
-    write_whole(Path(path), ("\n".join(lines) + "\n").encode("utf-8"))
+    write_text_whole(Path(path), "\n".join(lines) + "\n")
 
 
-def instance_from(
+def instance_from_scenarios(
     grid_map: GridMap,
     scenarios: Sequence[Scenario],
     num_agents: int,
@@ -188,7 +189,7 @@ def instance_from(
     max_size: int | None = None,
     max_agents: int | None = None,
 ) -> Instance:
-    """The board of a map with the tasks of the first rows of a scenario.
+    """Make the board of a map with the tasks of the first rows of a scenario.
 
     A lake is square: of a map that is not, the board's side is the longer one, and the cells that
     the map does not have are holes.
@@ -255,15 +256,17 @@ def instance_from(
     return Instance(**leaves)
 
 
-def map_of(instance: Instance) -> GridMap:
-    """The terrain of one board: `.` for frozen cells, `@` for holes."""
+def map_from_instance(instance: Instance) -> GridMap:
+    """Give the terrain of one board: `.` for frozen cells, `@` for holes."""
     size = int(instance.size)
     holes = np.asarray(instance.holes)[:size, :size]
     return GridMap(tuple("".join("@" if hole else "." for hole in row) for row in holes))
 
 
-def scenarios_of(instance: Instance, map_name: str, *, bucket: int = 0) -> list[Scenario]:
-    """The tasks of one board, a row an agent.
+def scenarios_from_instance(
+    instance: Instance, map_name: str, *, bucket: int = 0
+) -> list[Scenario]:
+    """Give the tasks of one board, one row per agent.
 
     `optimal_length` is the agent's own shortest path without diagonal steps, since the lake has
     none, and infinity where there is no path.

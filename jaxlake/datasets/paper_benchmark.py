@@ -8,18 +8,18 @@ Every wait ratio is a configuration of its own (`benchmark_wr0.25`, ...), as in 
 and a JSON-lines file. Of ten boards 3, 5 and 8 shall need a wait (2.5 and 7.5 rounded, halves up).
 All boards of one number of agents and one size are different, also across configurations.
 
-What there is not. A board of n x n cells shall have floor(hole_ratio * n * n) holes. Where starts
-and goals of all agents don't fit beside them, it has as many as leave just enough cells: of the 21
-cells this concerns 3 agents on 3x3 at 0.5 (3 holes instead of 4). Where one sort of boards
+Where boards do not exist: a board of n x n cells shall have floor(hole_ratio * n * n) holes. Where
+starts and goals of all agents don't fit beside them, it has as many as leave just enough cells: of
+the 21 cells this concerns 3 agents on 3x3 at 0.5 (3 holes instead of 4). Where one kind of boards
 (needing a wait or not) runs out, which is after `max_candidates` candidates, boards of the other
-sort take the place of the missing ones; where both run out, boards with one hole less do, and so
-on. Such rows stay in their configuration, and count in its number of boards; each row says what was
+kind take the place of the missing ones; where both run out, boards with one hole less do, and so
+on. Such rows stay in their configuration and count in its number of boards; each row says what was
 asked for (`requested_*`) and what it is.
 
-Reproducible. Random bits are JAX's threefry, which is specified bit by bit and does not change
-with JAX's version or the device. The hashes cover boards, requests and optima, not the plans, so
-that they don't depend on how a solver breaks ties. A candidate that is UNKNOWN to the solver is
-passed over; how many were is recorded beside the hashes.
+The benchmark is reproducible: random bits are JAX's threefry, which is specified bit by bit and
+does not change with JAX's version or the device. The hashes cover boards, requests and optima, not
+the plans, so that they don't depend on how a solver breaks ties. A candidate that is UNKNOWN to the
+solver is not used; how many there were is recorded beside the hashes.
 """
 
 import hashlib
@@ -33,15 +33,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxlake.datasets.columns import Boards, concatenate
-from jaxlake.datasets.digests import DigestSet
-from jaxlake.datasets.files import DatasetError, read_text, write_whole
-from jaxlake.datasets.filling import COUNTERS, Filled, Sampler, fill
+from jaxlake.datasets.source_files import DatasetError, read_json, read_rows
 from jaxlake.dynamics import Action
+from jaxlake.files import write_text_whole
 from jaxlake.generator import hole_count, lake_params
+from jaxlake.generator.board_digests import DigestSet
+from jaxlake.generator.quotas import COUNTERS, DrawOptions, SolvedBoards, fill_quotas
+from jaxlake.grids import format_grid
 from jaxlake.instance import Instance
 from jaxlake.solver import DEFAULT_HORIZON
-from jaxlake.text import format_grid
 
 Row = dict[str, Any]
 
@@ -78,7 +78,7 @@ class Benchmark:
 
     @property
     def configurations(self) -> tuple[str, ...]:
-        """One name a wait ratio."""
+        """One name per wait ratio."""
         return tuple(f"benchmark_wr{ratio:g}" for ratio in self.wait_ratios)
 
     @property
@@ -100,27 +100,27 @@ V1 = Benchmark(
 
 
 @dataclass(frozen=True)
-class Cell:
+class BenchmarkCell:
     """One number of agents on one size of board."""
 
     agents: int
     size: int
     rows: dict[str, list[Row]]  # by configuration
-    counters: dict[str, int]  # each of `filling.COUNTERS`
+    counters: dict[str, int]  # each of `quotas.COUNTERS`
 
     @property
     def name(self) -> str:
-        """Such as 3ag_3x3."""
+        """The name of the cell, such as 3ag_3x3."""
         return cell_name(self.agents, self.size)
 
 
 def cell_name(agents: int, size: int) -> str:
-    """The first part of the ids of a cell's rows."""
+    """Give the name of a cell, which the ids of its rows begin with."""
     return f"{agents}ag_{size}x{size}"
 
 
-def board_text(instance: Instance) -> str:
-    """The least text with a board in it that `find_board` reads: rows, then a line an agent."""
+def minimal_prompt(instance: Instance) -> str:
+    """Write the shortest text that `find_board` reads: the rows, then one line per agent."""
     starts, goals = np.asarray(instance.starts).tolist(), np.asarray(instance.goals).tolist()
     tasks = [
         f"Agent {i} needs to go from ({starts[i][0]}, {starts[i][1]}) "
@@ -135,15 +135,15 @@ def make_cell(
     agents: int,
     size: int,
     *,
-    text: Callable[[Instance], str] = board_text,
-) -> Cell:
+    text: Callable[[Instance], str] = minimal_prompt,
+) -> BenchmarkCell:
     """Make the rows of one cell. They depend on the benchmark and on this cell only.
 
     A row has the published fields `sample_id` (`3ag_3x3_hr0.1_000`, counted within the
     configuration), `num_agents` and `text`; what was asked for: `requested_hole_ratio`,
     `requested_wait_ratio`, `requested_holes`, `requested_needs_wait`; the board: `size`, `grid`,
     `holes`; and its optimum: `needs_wait`, `sum_of_costs`, `makespan`, `plan` (names of actions,
-    one list an agent up to its last arrival; it attains the sum of costs).
+    one list per agent up to its last arrival; it attains the sum of costs).
 
     Raises:
         DatasetError: there are not enough boards even without holes.
@@ -178,17 +178,17 @@ def make_cell(
                         **_facts(single, agents),
                     }
                 )
-    return Cell(agents, size, rows, counters)
+    return BenchmarkCell(agents, size, rows, counters)
 
 
 def write_benchmark(
     directory: str | Path,
     *,
     benchmark: Benchmark = V1,
-    text: Callable[[Instance], str] = board_text,
-    progress: Callable[[Cell, int, int], None] | None = None,
+    text: Callable[[Instance], str] = minimal_prompt,
+    progress: Callable[[BenchmarkCell, int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Make the whole benchmark: a JSON-lines file a configuration, and the record of its hashes.
+    """Make the whole benchmark: one JSON-lines file per configuration, and a record of hashes.
 
     Args:
         directory: a folder, made if need be; files of these names are replaced.
@@ -197,7 +197,7 @@ def write_benchmark(
         progress: called after each cell with it, the number of cells done and of all.
 
     Returns:
-        The record, as `record_of` makes it; also in the file `record_name`.
+        The record, as `make_record` makes it; also in the file `record_name`.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -213,10 +213,10 @@ def write_benchmark(
     unknown = {cell.name: cell.counters["unknown"] for cell in cells}
     for config, lines in rows.items():
         content = "".join(json.dumps(row) + "\n" for row in lines)
-        write_whole(directory / f"{config}.jsonl", content.encode())
-    record = record_of(benchmark, rows, unknown)
+        write_text_whole(directory / f"{config}.jsonl", content)
+    record = make_record(benchmark, rows, unknown)
     content = json.dumps(record, indent=1) + "\n"
-    write_whole(directory / record_name(benchmark), content.encode())
+    write_text_whole(directory / record_name(benchmark), content)
     return record
 
 
@@ -231,19 +231,19 @@ def read_benchmark(
     directory = Path(directory)
     rows: dict[str, list[Row]] = {}
     for config in benchmark.configurations:
-        path = directory / f"{config}.jsonl"
         rows[config] = []
-        for number, line in enumerate(read_text(path).split("\n"), start=1):
-            if line:
-                rows[config].append(_checked(_json(line, f"{path}:{number}"), f"{path}:{number}"))
-    path = directory / record_name(benchmark)
-    return rows, _json(read_text(path), str(path))
+        for place, row in read_rows(directory / f"{config}.jsonl"):
+            missing = [field for field in _HASHED if field not in row]
+            if missing:
+                raise DatasetError(f"{place}: the fields {', '.join(missing)} are missing")
+            rows[config].append(row)
+    return rows, read_json(directory / record_name(benchmark))
 
 
-def record_of(
+def make_record(
     benchmark: Benchmark, rows: Mapping[str, Sequence[Row]], unknown: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Counts and SHA-256 of every cell and of the whole.
+    """Count and hash the rows of every cell and of the whole.
 
     Args:
         benchmark: which one.
@@ -297,8 +297,8 @@ def committed_record(benchmark: Benchmark = V1) -> dict[str, Any]:
     return record
 
 
-def differences(record: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
-    """Say where a record is not the expected one: a line a cell, none if they agree."""
+def record_differences(record: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
+    """Say where a record differs from the expected one: one line per difference."""
     said = []
     if record.get("version") != expected["version"]:
         said.append(f"version: got {record.get('version')!r}, expected {expected['version']!r}")
@@ -321,17 +321,17 @@ def _boards(
     size: int,
     hole_ratio: float,
     seen: DigestSet,
-) -> tuple[Boards, dict[str, int]]:
-    """As many boards as one hole ratio needs, by the rule for what there is not."""
+) -> tuple[SolvedBoards, dict[str, int]]:
+    """As many boards as one hole ratio needs, by the rule for boards that do not exist."""
     wanted = benchmark.quota.sum(axis=0)
-    sampler = Sampler(
+    options = DrawOptions(
         capacity=int(wanted.sum()),
         max_size=benchmark.max_size,
         max_agents=benchmark.max_agents,
         horizon=benchmark.horizon,
         max_candidates=benchmark.max_candidates,
     )
-    parts: list[Boards] = []
+    parts: list[SolvedBoards] = []
     spent = dict.fromkeys(COUNTERS, 0)
     holes = min(int(hole_count(size, hole_ratio)), size * size - 2 * agents)
     missing = wanted.copy()
@@ -344,7 +344,7 @@ def _boards(
         params = lake_params(size, hole_ratio=holes / size**2, num_agents=agents)
         for turn in range(2):
             place = jax.random.fold_in(jax.random.fold_in(key, holes), turn)
-            made: Filled = fill(place, params, missing[None], seen, sampler)
+            made = fill_quotas(place, params, missing[None], seen, options, oversample=True)
             parts.append(made.boards)
             missing = missing - made.made[0]
             for name in COUNTERS:
@@ -352,10 +352,10 @@ def _boards(
             # What is missing of one kind is asked for of the other one in the second turn.
             missing = missing[::-1] if missing.any() else missing
         holes -= 1
-    return concatenate(parts), spent
+    return SolvedBoards.concatenate(parts), spent
 
 
-def _deal(boards: Boards, benchmark: Benchmark) -> list[list[tuple[int, bool]]]:
+def _deal(boards: SolvedBoards, benchmark: Benchmark) -> list[list[tuple[int, bool]]]:
     """Which board goes where: for each configuration (index, kind that was asked for).
 
     Boards fill the places of their kind in the order in which they were found, configuration by
@@ -373,7 +373,7 @@ def _deal(boards: Boards, benchmark: Benchmark) -> list[list[tuple[int, bool]]]:
     return dealt
 
 
-def _facts(board: Boards, agents: int) -> Row:
+def _facts(board: SolvedBoards, agents: int) -> Row:
     instance, solution = board.instances, board.solutions
     size = int(instance.size)
     plan = np.asarray(solution.plan)[:, :agents]
@@ -395,17 +395,3 @@ def _sha256(values: Iterable[Any]) -> str:
     for value in values:
         digest.update(json.dumps(value, separators=(",", ":")).encode() + b"\n")
     return digest.hexdigest()
-
-
-def _checked(row: Any, place: str) -> Row:
-    missing = [field for field in _HASHED if not isinstance(row, dict) or field not in row]
-    if missing:
-        raise DatasetError(f"{place}: the fields {', '.join(missing)} are missing")
-    return dict(row)
-
-
-def _json(text: str, place: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise DatasetError(f"{place}: not JSON: {error}") from None

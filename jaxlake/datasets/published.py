@@ -7,7 +7,6 @@ with the board inside, in the published symbols. This module finds the board aga
 
 import csv
 import io
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,9 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from jaxlake.datasets.files import DatasetError, read_text
-from jaxlake.instance import Instance
-from jaxlake.text import (
+from jaxlake.datasets.source_files import (
+    DatasetError,
+    checked_row,
+    import_parquet,
+    read_json,
+    read_rows,
+    read_text,
+)
+from jaxlake.grids import (
     FROZEN_SYMBOL,
     GOAL_SYMBOLS,
     HOLE_SYMBOL,
@@ -26,6 +31,7 @@ from jaxlake.text import (
     GridError,
     parse_grid,
 )
+from jaxlake.instance import Instance
 
 REPOSITORY = "LARK-Lab/MAPF-FrozenLake-Benchmark"
 MAX_AGENTS = len(START_SYMBOLS)
@@ -254,55 +260,28 @@ def _snapshot(source: str, config: str | None) -> Path:
 
 def _records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """(place, row) of every row of a file."""
-    if path.suffix == ".parquet":
-        yield from _parquet(path)
-        return
-    text = read_text(path)
-    if path.suffix == ".csv":
-        for number, record in enumerate(csv.DictReader(io.StringIO(text, newline="")), start=1):
-            yield f"{path}: row {number}", record
-        return
     if path.suffix == ".jsonl":
-        # Only line feeds part records: JSON strings may hold other separators as they are.
-        for number, line in enumerate(text.split("\n"), start=1):
-            if line.strip():
-                yield (
-                    f"{path}:{number}",
-                    _object(_json(line, f"{path}:{number}"), f"{path}:{number}"),
-                )
+        yield from read_rows(path)
         return
-    if path.suffix != ".json":
+    rows: Any
+    if path.suffix == ".parquet":
+        rows = _parquet(path)
+    elif path.suffix == ".csv":
+        rows = csv.DictReader(io.StringIO(read_text(path), newline=""))
+    elif path.suffix == ".json":
+        rows = read_json(path)
+        if not isinstance(rows, list):
+            raise DatasetError(f"{path}: got {type(rows).__name__}, a list of rows is needed")
+    else:
         raise DatasetError(f"{path}: got {path.suffix!r}, allowed are {', '.join(SUFFIXES)}")
-    value = _json(text, str(path))
-    if not isinstance(value, list):
-        raise DatasetError(f"{path}: got {type(value).__name__}, a list of rows is needed")
-    for number, record in enumerate(value, start=1):
-        yield f"{path}: row {number}", _object(record, f"{path}: row {number}")
+    for number, row in enumerate(rows, start=1):
+        yield f"{path}: row {number}", checked_row(row, f"{path}: row {number}")
 
 
-def _parquet(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _parquet(path: Path) -> list[dict[str, Any]]:
+    pyarrow, parquet = import_parquet()
     try:
-        from pyarrow import ArrowException, parquet
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"{path}: reading Parquet needs pyarrow: pip install 'jaxlake[hub]'", name=error.name
-        ) from None
-    try:
-        records = parquet.read_table(path).to_pylist()
-    except (ArrowException, OSError) as error:
+        rows: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
+    except (pyarrow.ArrowException, OSError) as error:
         raise DatasetError(f"{path}: can't be read as Parquet: {error}") from None
-    for number, record in enumerate(records, start=1):
-        yield f"{path}: row {number}", record
-
-
-def _json(text: str, place: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DatasetError(f"{place}: not JSON: {error}") from None
-
-
-def _object(value: Any, place: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise DatasetError(f"{place}: got {type(value).__name__}, an object is needed")
-    return value
+    return rows

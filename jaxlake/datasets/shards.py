@@ -1,8 +1,8 @@
-"""Large sets on disk: NPZ shards and a manifest, made one shard at a time.
+"""Large sets on disk: Parquet shards and a manifest, made one shard at a time.
 
 Shard j is made from the key `fold_in(key, j)` and from what the shards before it hold, which is
 all that its content depends on. The set's quotas are shared out so that every shard is a sample of
-the whole mixture, and a board that an earlier shard has is drawn again (`filling.fill`). So no
+the whole mixture, and a board that an earlier shard has is drawn again (`fill_quotas`). So no
 board comes twice in a set, its quotas are those of `generate` for the whole count, and a run that
 was killed at any moment goes on to the same bytes: shards and manifest appear by rename, the
 shard first.
@@ -26,17 +26,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.datasets.columns import (
-    Boards,
-    concatenate,
     content_sha256,
     from_columns,
-    from_npz,
+    from_parquet,
     to_columns,
-    to_npz,
+    to_parquet,
 )
-from jaxlake.datasets.digests import DigestSet, digests_of
-from jaxlake.datasets.files import DatasetError, write_whole
-from jaxlake.datasets.filling import COUNTERS, MAX_CAPACITY, Filled, Sampler, fill
 from jaxlake.datasets.manifest import (
     FILE_NAME,
     Manifest,
@@ -47,8 +42,19 @@ from jaxlake.datasets.manifest import (
     read_manifest,
     write_manifest,
 )
+from jaxlake.datasets.source_files import DatasetError, import_parquet
+from jaxlake.files import make_room, unfinished_files, write_bytes_whole
 from jaxlake.generator import MAX_CANDIDATES, Generated, LakeParams
-from jaxlake.generator.params import board_counts, wait_counts
+from jaxlake.generator.board_digests import DigestSet, board_digests
+from jaxlake.generator.mixture import board_counts, wait_counts
+from jaxlake.generator.quotas import (
+    COUNTERS,
+    MAX_CAPACITY,
+    DrawOptions,
+    FilledQuotas,
+    SolvedBoards,
+    fill_quotas,
+)
 from jaxlake.instance import Instance
 from jaxlake.solver import DEFAULT_HORIZON, Solution
 
@@ -58,7 +64,7 @@ _MAX_COUNT = 1 << 31
 
 
 @dataclass(frozen=True)
-class Progress:
+class WriteProgress:
     """How far a set is, after each shard."""
 
     shards: int  # on disk
@@ -80,7 +86,7 @@ def write_shards(
     horizon: int = DEFAULT_HORIZON,
     max_candidates: int = MAX_CANDIDATES,
     batch_size: int | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[WriteProgress], None] | None = None,
 ) -> Manifest:
     """Make a set of distinct, solved boards on disk, or go on with one that was interrupted.
 
@@ -98,7 +104,7 @@ def write_shards(
             a kind of boards of which so many gave not one new board is not tried again. Drawing
             again what was there already can spend up to twice as many on top.
         batch_size: see `generate`; it changes no board.
-        progress: called with a `Progress` at the start and after each shard.
+        progress: called with a `WriteProgress` at the start and after each shard.
 
     Returns:
         The manifest, complete; its `cells` say what could not be made.
@@ -107,27 +113,34 @@ def write_shards(
         ValueError: an argument is out of range.
         DatasetError: the folder holds something else, another request's boards, or damaged ones;
             or another process is writing there.
+        ModuleNotFoundError: pyarrow is missing (the extra `hub`).
         OSError: a file can't be written.
     """
     request = _request(
         key, params, count, shard_size, max_size, max_agents, horizon, max_candidates
     )
-    sampler = Sampler(
+    options = DrawOptions(
         min(count, shard_size), max_size, max_agents, horizon, max_candidates, batch_size
     )
+    import_parquet()
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     with _only_writer(directory):
         manifest = _begin(directory, request)
+        for path in (directory / FILE_NAME, directory / _file_name(len(manifest.shards))):
+            for left in unfinished_files(path):
+                left.unlink()
         seen = DigestSet()
         for shard in manifest.shards:
-            seen.add(digests_of(_read(directory, shard, request, verify=True).instances))
+            seen.add(board_digests(_read(directory, shard, request, verify=True).instances))
         report = progress or (lambda _: None)
         report(_progress(manifest))
         while not manifest.complete:
             number = len(manifest.shards)
             asked = np.where(manifest.given_up, 0, _share(request, number))
-            filled = fill(jax.random.fold_in(key, number), params, asked, seen, sampler)
+            filled = fill_quotas(
+                jax.random.fold_in(key, number), params, asked, seen, options, oversample=True
+            )
             shard = _write(directory, number, asked, filled)
             manifest = Manifest(request, (*manifest.shards, shard), manifest.jaxlake)
             write_manifest(directory, manifest)
@@ -157,7 +170,7 @@ def read_shards(
         yield boards.instances, boards.solutions
 
 
-def load(directory: str | Path, *, verify: bool = True) -> Generated:
+def load_shards(directory: str | Path, *, verify: bool = True) -> Generated:
     """A complete set in memory, as `generate` gives it: sorted by cell, all slots filled.
 
     Args:
@@ -173,7 +186,7 @@ def load(directory: str | Path, *, verify: bool = True) -> Generated:
     """
     manifest = _complete(directory)
     request = manifest.request
-    boards = concatenate(
+    boards = SolvedBoards.concatenate(
         [_read(Path(directory), shard, request, verify=verify) for shard in manifest.shards]
     )
     boards = boards.take(np.argsort(boards.cell, kind="stable"))
@@ -245,11 +258,10 @@ def _begin(directory: Path, request: Request) -> Manifest:
         if difference is not None:
             raise DatasetError(f"{directory / FILE_NAME}: belongs to another set: {difference}")
         return manifest
-    # What a kill before the first manifest leaves is its temporary file.
-    strangers = sorted(p.name for p in directory.iterdir() if p.name != f".{FILE_NAME}.tmp")
-    if strangers:
+    if not make_room(directory / FILE_NAME):
+        others = set(directory.iterdir()) - set(unfinished_files(directory / FILE_NAME))
         raise DatasetError(
-            f"{directory}: has {strangers[0]!r} but no {FILE_NAME}; an empty folder is needed"
+            f"{directory}: has {min(others).name!r} but no {FILE_NAME}; an empty folder is needed"
         )
     manifest = Manifest(request, (), jaxlake_version())
     write_manifest(directory, manifest)
@@ -288,11 +300,11 @@ def _threshold(weight: int, share: int) -> Fraction:
     return Fraction(2 * share + 1, 2 * weight)
 
 
-def _write(directory: Path, number: int, asked: np.ndarray, filled: Filled) -> Shard:
+def _write(directory: Path, number: int, asked: np.ndarray, filled: FilledQuotas) -> Shard:
     columns = to_columns(filled.boards)
-    content = to_npz(columns)
-    file = f"shard-{number:06d}.npz"
-    write_whole(directory / file, content)
+    content = to_parquet(columns)
+    file = _file_name(number)
+    write_bytes_whole(directory / file, content)
     return Shard(
         file=file,
         rows=len(filled.boards),
@@ -304,7 +316,11 @@ def _write(directory: Path, number: int, asked: np.ndarray, filled: Filled) -> S
     )
 
 
-def _read(directory: Path, shard: Shard, request: Request, *, verify: bool) -> Boards:
+def _file_name(number: int) -> str:
+    return f"shard-{number:06d}.parquet"
+
+
+def _read(directory: Path, shard: Shard, request: Request, *, verify: bool) -> SolvedBoards:
     path = directory / shard.file
     try:
         content = path.read_bytes()
@@ -318,7 +334,7 @@ def _read(directory: Path, shard: Shard, request: Request, *, verify: bool) -> B
             "manifest's"
         )
     try:
-        columns = from_npz(content)
+        columns = from_parquet(content)
         boards = from_columns(
             columns,
             max_size=request.max_size,
@@ -344,9 +360,9 @@ def _complete(directory: str | Path) -> Manifest:
     return manifest
 
 
-def _progress(manifest: Manifest) -> Progress:
+def _progress(manifest: Manifest) -> WriteProgress:
     count = manifest.request.count
-    return Progress(
+    return WriteProgress(
         shards=len(manifest.shards),
         num_shards=manifest.num_shards,
         rows=manifest.rows,

@@ -5,9 +5,9 @@ observation, state = env.reset(key, params)
 observation, state, reward, terminated, truncated, info = env.step(key, state, actions, params)
 """
 
-from jaxlake.environment.conflicts import ConflictPolicy, Resolved, resolve
-from jaxlake.environment.environment import LakeEnvironment
-from jaxlake.environment.masks import action_mask
+from jaxlake.environment.action_masks import action_mask
+from jaxlake.environment.conflict_policies import ConflictPolicy, ResolvedAction, resolve
+from jaxlake.environment.lake_environment import LakeEnvironment
 from jaxlake.environment.observations import (
     AgentCentred,
     AgentView,
@@ -21,15 +21,15 @@ from jaxlake.environment.observations import (
 )
 from jaxlake.environment.params import EnvParams, env_params
 from jaxlake.environment.registry import LakeSpec, make, register, registered
-from jaxlake.environment.rewards import (
+from jaxlake.environment.spaces import Box, Space, Tree
+from jaxlake.environment.state import EnvState
+from jaxlake.environment.step_rewards import (
     RewardFunction,
     Transition,
     agent_reward,
     sparse_reward,
     team_reward,
 )
-from jaxlake.environment.spaces import Box, Space, Tree
-from jaxlake.environment.state import EnvState
 
 __all__ = [
     "AgentCentred",
@@ -45,7 +45,7 @@ __all__ = [
     "LakeSpec",
     "Observation",
     "Planes",
-    "Resolved",
+    "ResolvedAction",
     "RewardFunction",
     "Space",
     "Symbols",

@@ -1,6 +1,6 @@
-"""check_environment: does an environment keep the contract of `LakeEnvironment`?
+"""Check that an environment keeps the contract of `LakeEnvironment`.
 
-For wrappers, observations and rewards of one's own, and for other environments of this interface:
+This is for your own wrappers, observations and rewards, and for other environments of the interface
 `reset`, `step`, `step_env`, `observe`, `action_space` and `observation_space`, a state with `time`,
 parameters with `max_steps`.
 """
@@ -20,7 +20,7 @@ TIME_LIMIT = 5
 
 
 class ConformanceError(AssertionError):
-    """A broken promise; `reason` names it in one or two words."""
+    """An environment breaks the contract; `reason` says how in one or two words."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")

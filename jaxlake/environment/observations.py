@@ -212,7 +212,7 @@ class AgentCentred:
 
 
 def unpack_rows(rows: jax.Array, size: int) -> jax.Array:
-    """bool (..., R, size): bit c of every word of uint32 (..., R)."""
+    """Give bit c of every word of uint32 (..., R): bool (..., R, size)."""
     return _unpack(rows[..., None], size, axis=-1)
 
 
@@ -238,7 +238,7 @@ def _shift(distance: jax.Array) -> jax.Array:
 
 
 def _at(place: jax.Array, size: int) -> jax.Array:
-    """bool (size, size): True in one place."""
+    """True in one place: bool (size, size)."""
     cells = np.arange(size, dtype=np.int8)
     return (cells[:, None] == place[0]) & (cells == place[1])
 

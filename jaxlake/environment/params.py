@@ -1,4 +1,4 @@
-"""EnvParams: the pool of boards that episodes are drawn from, and the time limit, all traced."""
+"""What an environment plays on: a pool of boards and a time limit, both traced."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.environment.masks import open_moves
+from jaxlake.environment.action_masks import open_moves
 from jaxlake.instance import Instance
 from jaxlake.solver import DEFAULT_HORIZON
 
@@ -17,7 +17,7 @@ MAX_SIZE = 32
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class EnvParams:
-    """What an environment plays on; made by `env_params`. Every leaf is traced and may be vmapped.
+    """A pool of boards and a time limit; made by `env_params`. Every leaf may be vmapped.
 
     P is the number of boards in the pool. `hole_rows` and `open_moves` follow from `instances`:
     to exchange the boards, call `env_params` again.

@@ -1,4 +1,4 @@
-"""Versioned ids: what `make` makes of "MAPF-FrozenLake-10x10-4ag-v0" never changes."""
+"""Versioned ids of environments: what `make` gives for an id never changes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxlake.environment.environment import LakeEnvironment
+from jaxlake.environment.lake_environment import LakeEnvironment
 from jaxlake.environment.params import EnvParams, env_params
 from jaxlake.generator import generate, lake_params
 from jaxlake.instance import Instance

@@ -1,4 +1,4 @@
-"""Spaces: what actions and observations look like."""
+"""The spaces of actions and observations: their structure, shapes, dtypes and bounds."""
 
 import math
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Space(Protocol):
         """Draw a value."""
 
     def contains(self, value: Any) -> jax.Array:
-        """bool (): the value has the right structure, shapes and dtypes and lies within bounds."""
+        """Say whether a value has the right structure, shapes, dtypes and bounds: bool ()."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Box:
         return drawn.astype(self.dtype) + jnp.asarray(self.low, self.dtype)
 
     def contains(self, value: Any) -> jax.Array:
-        """bool (): right shape and dtype, and every entry within the bounds."""
+        """Say whether a value has the shape and dtype and lies within the bounds: bool ()."""
         if getattr(value, "dtype", None) != self.dtype or np.shape(value) != self.shape:
             return jnp.bool_(False)
         value = jnp.asarray(value)
@@ -78,7 +78,7 @@ class Tree:
         )
 
     def contains(self, value: Any) -> jax.Array:
-        """bool (): the structure is the same and every leaf lies in its space."""
+        """Say whether a value has the structure and every leaf lies in its space: bool ()."""
         spaces = jax.tree.leaves(self.spaces)
         leaves = jax.tree.leaves(value)
         structures: list[Any] = [jax.tree.structure(tree) for tree in (self.spaces, value)]

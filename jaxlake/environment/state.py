@@ -1,11 +1,11 @@
-"""EnvState: where an episode stands."""
+"""The state of an episode, and how it begins."""
 
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 
-from jaxlake.environment.masks import unpack_moves
+from jaxlake.environment.action_masks import unpack_moves
 from jaxlake.environment.params import EnvParams
 from jaxlake.instance import Instance
 
@@ -13,7 +13,7 @@ from jaxlake.instance import Instance
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class EnvState:
-    """Where an episode stands. The board stays in the pool: starting anew copies no board."""
+    """The state of an episode. The board stays in the pool: starting again copies no board."""
 
     index: jax.Array  # int32 (), the board's place in the pool
     positions: jax.Array  # int8 (K, 2), where the agents stand
@@ -22,8 +22,8 @@ class EnvState:
     truncated: jax.Array  # bool (), the time limit is reached
 
 
-def start(key: jax.Array, params: EnvParams) -> EnvState:
-    """Draw a board of the pool, uniformly up to `count / 2**32`; the agents are at its starts."""
+def initial_state(key: jax.Array, params: EnvParams) -> EnvState:
+    """Draw a board of the pool, uniformly up to `count / 2**32`; its agents are at their starts."""
     index = _below(_mixed(key), params.count.astype(jnp.uint32))
     index = index.astype(jnp.int32)
     return EnvState(
@@ -36,12 +36,12 @@ def start(key: jax.Array, params: EnvParams) -> EnvState:
 
 
 def board(state: EnvState, params: EnvParams) -> Instance:
-    """The board that an episode is played on."""
+    """Give the board that an episode is played on."""
     return jax.tree.map(lambda leaf: leaf[state.index], params.instances)
 
 
 def state_action_mask(state: EnvState, params: EnvParams) -> jax.Array:
-    """bool (K, 5): what `action_mask` says of the agents where they stand, by looking it up."""
+    """Look up what `action_mask` says of the agents where they stand: bool (K, 5)."""
     rows, columns = state.positions[:, 0], state.positions[:, 1]
     moves = params.open_moves[state.index, rows, columns]
     return unpack_moves(moves, params.instances.agent_mask[state.index])
@@ -50,9 +50,9 @@ def state_action_mask(state: EnvState, params: EnvParams) -> jax.Array:
 def _mixed(key: jax.Array) -> jax.Array:
     """One random word of a key, uint32 ().
 
-    A key that was split off is random already, and a draw from it would cost as much as the rest
-    of a start. Two rounds of multiply and shift a word of it (constants of Wellons' lowbias32)
-    spread keys made from small seeds, too.
+    A key that was split off is random already, and a draw from it would cost as much as all else
+    at the start of an episode. Two rounds of multiplication and shift for each of its words, with
+    the constants of Wellons' lowbias32, spread the keys of small seeds, too.
     """
     mixed = jnp.uint32(0x9E3779B9)
     data = jax.random.key_data(key)

@@ -12,8 +12,8 @@ from dataclasses import asdict
 from importlib import resources
 from typing import Any
 
-from jaxlake.generator.feasibility import Stratum, acceptance_rate
-from jaxlake.generator.params import holes_on_board, infeasibility
+from jaxlake.generator.feasibility_survey import KindSurvey, acceptance_rate
+from jaxlake.generator.mixture import holes_on_board, infeasibility
 
 TABLE_SIZES = tuple(range(2, 11))
 TABLE_HOLE_RATIOS = tuple(percent / 100 for percent in range(0, 51, 5))
@@ -61,7 +61,7 @@ def acceptance(
     return None
 
 
-def table_strata(num_agents: Iterable[int]) -> list[tuple[int, int, int]]:
+def table_kinds(num_agents: Iterable[int]) -> list[tuple[int, int, int]]:
     """The feasible kinds (num_agents, size, holes) that the table holds."""
     grid = itertools.product(num_agents, TABLE_SIZES, TABLE_HOLE_RATIOS)
     return list(
@@ -73,22 +73,22 @@ def table_strata(num_agents: Iterable[int]) -> list[tuple[int, int, int]]:
     )
 
 
-def table_text(strata: Iterable[Stratum], *, seed: int, horizon: int) -> str:
-    """The table's file: JSON, a kind on each line."""
+def table_text(strata: Iterable[KindSurvey], *, seed: int, horizon: int) -> str:
+    """Write the table as JSON text, one kind per line."""
     lines = ",\n".join(json.dumps(asdict(stratum)) for stratum in strata)
     head = f'"version": {_VERSION}, "seed": {seed}, "horizon": {horizon}'
     return f'{{{head}, "strata": [\n{lines}\n]}}\n'
 
 
 @functools.cache
-def _table() -> dict[tuple[int, int], tuple[Stratum, ...]]:
+def _table() -> dict[tuple[int, int], tuple[KindSurvey, ...]]:
     """By (num_agents, size), holes ascending."""
     text = resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
     content: dict[str, Any] = json.loads(text)
     if content.get("version") != _VERSION:
         raise ValueError(f"{_FILE}: got version {content.get('version')}, {_VERSION} is needed")
-    table: dict[tuple[int, int], list[Stratum]] = {}
+    table: dict[tuple[int, int], list[KindSurvey]] = {}
     for fields in content["strata"]:
-        stratum = Stratum(**fields)
+        stratum = KindSurvey(**fields)
         table.setdefault((stratum.num_agents, stratum.size), []).append(stratum)
     return {kind: tuple(sorted(rows, key=lambda row: row.holes)) for kind, rows in table.items()}

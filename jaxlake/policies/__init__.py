@@ -1,23 +1,28 @@
 """Scripted joint policies, their rollouts, and tables over policies and configurations."""
 
-from jaxlake.policies.policy import Policy
-from jaxlake.policies.prioritised import PrioritisedPlanner, prioritised_policy
-from jaxlake.policies.random import RandomPolicy
-from jaxlake.policies.replay import OptimalPlanner, Planner, ReplayPolicy, optimal_policy
-from jaxlake.policies.rollout import Rollout, rollout, sweep
+from jaxlake.policies.joint_policy import JointPolicy
+from jaxlake.policies.joint_rollout import JointRollout, roll_out, sweep
+from jaxlake.policies.plan_following import (
+    OptimalPlanner,
+    PlanFollowingPolicy,
+    Planner,
+    optimal_policy,
+)
+from jaxlake.policies.prioritised_planning import PrioritisedPlanner, prioritised_policy
+from jaxlake.policies.random_actions import RandomPolicy
 from jaxlake.policies.shortest_path import ShortestPathPolicy
 
 __all__ = [
+    "JointPolicy",
+    "JointRollout",
     "OptimalPlanner",
+    "PlanFollowingPolicy",
     "Planner",
-    "Policy",
     "PrioritisedPlanner",
     "RandomPolicy",
-    "ReplayPolicy",
-    "Rollout",
     "ShortestPathPolicy",
     "optimal_policy",
     "prioritised_policy",
-    "rollout",
+    "roll_out",
     "sweep",
 ]

@@ -1,15 +1,15 @@
-"""ShortestPathPolicy: every agent goes straight for its goal as if it were alone."""
+"""A policy in which every agent follows a shortest path as if it were alone."""
 
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 
-from jaxlake.distances import UNREACHABLE, distances
+from jaxlake.distance_fields import UNREACHABLE, distances
 from jaxlake.dynamics import Action, step
-from jaxlake.environment.masks import action_mask
+from jaxlake.environment.action_masks import action_mask
 from jaxlake.instance import Instance
-from jaxlake.policies.choice import choose
+from jaxlake.policies.random_choice import choose_allowed
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ShortestPathPolicy:
         time: jax.Array,
         memory: jax.Array,
     ) -> tuple[jax.Array, jax.Array]:
-        """See `Policy.act`."""
+        """See `JointPolicy.act`."""
         agents = jnp.arange(positions.shape[0])
 
         def after(action: jax.Array) -> jax.Array:
@@ -43,5 +43,5 @@ class ShortestPathPolicy:
         nearest = jnp.min(fields, axis=-1, keepdims=True)
         best = (fields == nearest) & action_mask(instance, positions)
         lost = nearest[:, 0] >= UNREACHABLE
-        actions = jnp.where(lost, jnp.int8(Action.WAIT), choose(key, best))
+        actions = jnp.where(lost, jnp.int8(Action.WAIT), choose_allowed(key, best))
         return actions, memory

@@ -1,4 +1,4 @@
-"""Where the discs of an episode are drawn, moment by moment, and where its marks stand."""
+"""Where the agents of a playback are drawn at each moment, and where a failure is marked."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,14 +6,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxlake.render.episode import Cell, Episode
+from jaxlake.render.playback import Cell, Playback
 
-# Times in steps: a breath before the first one, the share of it that is motion, the last pause.
+# In steps: the pause before the first step, the part of a step that is motion, the last pause.
 LEAD_IN: Final = 1.0
 MOTION: Final = 0.72
 PAUSE: Final = 3.0
 
-# How far into the failing step the agents come: they touch, and both numbers stay readable.
+# How far agents come in a failing step: they touch, and both numbers stay readable.
 _REACH_VERTEX: Final = 0.6
 _REACH_SWAP: Final = 0.2
 _REACH_OFF_BOARD: Final = 0.66
@@ -21,41 +21,39 @@ _REACH_OFF_BOARD: Final = 0.66
 
 @dataclass(frozen=True)
 class Motion:
-    """The moments of a plan, in cells.
+    """The moments of a plan, in cells: whole numbers are the middles of rows and columns.
 
-    `frames` float64 (T + 1, K, 2): the last frame of a step that fails is the moment of contact.
-    `marks` are the places of the crosses, `struck` the cells at fault. `extra` is 1 if the fault
-    comes once the plan has ended, and so has a place of its own on the timeline.
+    The last frame of a step that fails is the moment of contact.
     """
 
-    frames: NDArray[np.float64]
-    marks: tuple[tuple[float, float], ...]
-    struck: tuple[Cell, ...]
+    frames: NDArray[np.float64]  # (T + 1, K, 2)
+    marks: tuple[tuple[float, float], ...]  # where the crosses stand
+    struck: tuple[Cell, ...]  # the cells at fault
     failed: bool
-    extra: int
+    extra: int  # 1 for a fault after the last step, which has its own place on the timeline
 
     @property
     def steps(self) -> int:
-        """T."""
+        """T, the number of steps."""
         return len(self.frames) - 1
 
     @property
     def slots(self) -> int:
-        """Places on the timeline, at least one."""
+        """The number of places on the timeline, at least one."""
         return max(self.steps + self.extra, 1)
 
     def playhead(self, moment: float) -> float:
-        """Where on the timeline a moment 0..T lies, in slots; a failing step is never completed."""
+        """Place a moment 0..T on the timeline, in slots; a failing step is never completed."""
         unfinished = self.failed and not self.extra and moment == self.steps > 0
         return moment - 0.5 if unfinished else float(moment)
 
 
-def motion(episode: Episode) -> Motion | None:
-    """Lay an episode out in time; None if it has no plan."""
-    if episode.actions is None:
+def motion(playback: Playback) -> Motion | None:
+    """Lay a playback out in time; None if it has no plan."""
+    if playback.actions is None:
         return None
-    frames = episode.moments.astype(np.float64)
-    fault = episode.fault
+    frames = playback.moments.astype(np.float64)
+    fault = playback.fault
     extra = int(fault is not None and fault.kind == "goal_not_reached")
     if fault is None or not fault.groups:
         return Motion(frames, (), (), failed=fault is not None, extra=extra)
@@ -75,7 +73,7 @@ def motion(episode: Episode) -> Motion | None:
 
 
 def _beside(places: NDArray[np.float64]) -> tuple[float, float]:
-    """Aside of the point where discs touch, so that a mark leaves their numbers readable."""
+    """A place beside the point where discs touch, so that a mark leaves their numbers readable."""
     row, column = places.mean(axis=0)
     across, along = np.ptp(places, axis=0)
     return (
@@ -84,5 +82,5 @@ def _beside(places: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _corner(place: NDArray[np.float64]) -> tuple[float, float]:
-    """Upper right of a disc, where a mark leaves the agent's number readable."""
+    """A place at the upper right of a disc, where a mark leaves its number readable."""
     return float(place[0]) - 0.27, float(place[1]) + 0.27

@@ -1,41 +1,40 @@
-"""One board or one episode, shown in whatever form is asked for."""
+"""One board or one plan, shown in whatever form is asked for: notebook, SVG, GIF or text."""
 
 import os
-import tempfile
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.dynamics import Action
+from jaxlake.files import write_bytes_whole
 from jaxlake.instance import Instance
-from jaxlake.render.episode import Episode, board_of_instance, play
-from jaxlake.render.gif import episode_gif
+from jaxlake.render.playback import Playback, board_of_instance, play
 from jaxlake.render.svg import draw_svg
-from jaxlake.render.text import episode_text
-from jaxlake.solver import Solution, Status
-from jaxlake.verify import Failure, Outcome, verify
+from jaxlake.render.terminal import episode_text
+from jaxlake.solver.solution import unknown_solution
+from jaxlake.verification import Failure, Outcome, verify
 
+# In pixels: boards are drawn as large as fits.
 _LARGEST_CELL = 36.0
 _WIDTH = 800.0
-"""In pixels: boards are drawn as large as fits."""
 
 _PADDING = 32
 """Plans are padded to multiples of this many steps, so that few lengths are compiled for."""
 
+_verify = jax.jit(verify)
+
 
 @dataclass(frozen=True)
 class Picture:
-    """A board or an episode as a notebook shows it, and as files.
+    """A board, or a plan played on it, as a notebook shows it and as files.
 
-    `svg` is animated if there is a plan. `print` gives the text.
+    `svg` is animated if there is a plan; `print` writes `text`.
     """
 
-    episode: Episode
+    playback: Playback
     cell: float
     seconds_per_step: float
 
@@ -43,17 +42,28 @@ class Picture:
     def svg(self) -> str:
         """One `<svg>` element on a background of its own."""
         return draw_svg(
-            self.episode, cell=self.cell, seconds_per_step=self.seconds_per_step, panel=True
+            self.playback, cell=self.cell, seconds_per_step=self.seconds_per_step, panel=True
         )
 
     @property
     def text(self) -> str:
         """The board at each moment, in letters."""
-        return episode_text(self.episode)
+        return episode_text(self.playback)
 
     def gif(self, *, side: int = 640) -> bytes:
-        """An animated GIF, see `episode_gif`."""
-        return episode_gif(self.episode, side=side, seconds_per_step=self.seconds_per_step)
+        """Draw an animated GIF; see `jaxlake.render.gif.episode_gif`.
+
+        Raises:
+            ImportError: Pillow is not installed.
+            ValueError: `side` is out of range.
+        """
+        try:
+            from jaxlake.render.gif import episode_gif
+        except ImportError as error:
+            raise ImportError(
+                "drawing a GIF needs Pillow: install the extra `pictures` (jaxlake[pictures])"
+            ) from error
+        return episode_gif(self.playback, side=side, seconds_per_step=self.seconds_per_step)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write a file, whole or not at all, in the format that its name ends with.
@@ -67,6 +77,7 @@ class Picture:
         Raises:
             ValueError: the name ends in something else.
             ImportError: a GIF is asked for and Pillow is not installed.
+            OSError: the file can't be written.
         """
         target = Path(path)
         formats = {
@@ -76,18 +87,7 @@ class Picture:
         }
         if target.suffix.lower() not in formats:
             raise ValueError(f"path: got {str(path)!r}, allowed are {', '.join(formats)}")
-        content = formats[target.suffix.lower()]()
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(temporary, 0o666 & ~umask)
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        write_bytes_whole(target, formats[target.suffix.lower()]())
         return target
 
     def _repr_html_(self) -> str:
@@ -97,8 +97,8 @@ class Picture:
         return self.text
 
     def __repr__(self) -> str:
-        board, fault = self.episode.board, self.episode.fault
-        steps = 0 if self.episode.actions is None else len(self.episode.actions)
+        board, fault = self.playback.board, self.playback.fault
+        steps = 0 if self.playback.actions is None else len(self.playback.actions)
         end = "" if fault is None else f", {fault.kind}"
         return f"<Picture: {len(board.starts)} agents, size {len(board.holes)}, {steps} steps{end}>"
 
@@ -112,11 +112,11 @@ def show(
     cell: float | None = None,
     seconds_per_step: float = 0.6,
 ) -> Picture:
-    """Picture one board, or one plan on it with its failure marked where it happens.
+    """Show one board, or one plan on it with its failure marked where it happens.
 
     Args:
         instance: the board, 1 to 5 agents, not a batch.
-        plan: int (T, K), one row a step, as in `Solution.plan`. None shows the board alone.
+        plan: int (T, K), one row per step, as in `Solution.plan`. None shows the board alone.
         outcome: what `verify` says of the plan; it is verified here if None.
         length: number of steps of the plan. If None, up to the last one in which anyone moves.
         cell: side of a cell in pixels; if None as large as fits 800 pixels, at most 36.
@@ -135,8 +135,8 @@ def show(
         failure = None if outcome is None else Failure(int(outcome.failure))
         if failure not in (None, Failure.PARSE_ERROR):
             raise ValueError(f"plan: got None with an outcome of {failure.label}")
-        episode = play(board, None, failure=None if failure is None else failure.label)
-        return Picture(episode, side, float(seconds_per_step))
+        playback = play(board, None, failure=None if failure is None else failure.label)
+        return Picture(playback, side, float(seconds_per_step))
 
     rows = np.asarray(plan)
     agents = len(board.starts)
@@ -153,18 +153,21 @@ def show(
     if outcome is None:
         outcome = _judge(instance, actions)
     failure = Failure(int(outcome.failure))
-    episode = play(
+    playback = play(
         board,
         actions,
         failure=None if failure is Failure.NONE else failure.label,
         agent=int(outcome.agent),
         time=int(outcome.time),
     )
-    return Picture(episode, side, float(seconds_per_step))
+    return Picture(playback, side, float(seconds_per_step))
 
 
 def _steps(actions: np.ndarray, outcome: Outcome | None) -> int:
-    """Steps of a plan that is padded with WAIT; a plan that stops short has told its length."""
+    """The number of steps of a plan that is padded with WAIT.
+
+    Of a plan that ends before all goals are reached, the outcome says how long it was.
+    """
     if outcome is not None and int(outcome.failure) == Failure.GOAL_NOT_REACHED:
         return int(outcome.time)
     moving = np.flatnonzero((actions != Action.WAIT).any(axis=1))
@@ -176,22 +179,5 @@ def _judge(instance: Instance, actions: np.ndarray) -> Outcome:
     steps = -(-max(len(actions), 1) // _PADDING) * _PADDING
     padded = np.zeros((steps, slots), np.int8)
     padded[: len(actions), : actions.shape[1]] = np.clip(actions, -1, len(Action))
-    return _verifier()(instance, padded, np.int32(len(actions)))
-
-
-@cache
-def _verifier() -> Any:
-    def without_optimum(instance: Instance, plan: jax.Array, length: jax.Array) -> Outcome:
-        none = jnp.int16(-1)
-        unknown = Solution(
-            status=jnp.int8(Status.UNKNOWN),
-            sum_of_costs=none,
-            makespan=none,
-            needs_wait=jnp.bool_(False),
-            plan=plan[:0],
-            makespan_plan=plan[:0],
-            expansions=jnp.int32(0),
-        )
-        return verify(instance, plan, length, jnp.bool_(True), unknown)
-
-    return jax.jit(without_optimum)
+    unknown = unknown_solution(steps, slots)
+    return _verify(instance, padded, np.int32(len(actions)), np.bool_(True), unknown)

@@ -2,7 +2,8 @@
 
 A bit board has shape (R, B): R rows, then B boards. Boards lie last in memory, so that one vector
 instruction serves many of them and a move is a shift or a change of row. A single cell is an int16
-number, r * 64 + c, so that no move from a board of up to 32 columns wraps.
+number, r * 64 + c, so that no move from a board of up to 32 columns wraps. The number of a cell
+that does not exist is negative.
 """
 
 from functools import reduce
@@ -14,79 +15,81 @@ import numpy as np
 
 from jaxlake.dynamics import ACTION_DELTAS
 
-PITCH = 64
+ROW_SHIFT = 6
+PITCH = 1 << ROW_SHIFT
 CELL_DELTAS = ACTION_DELTAS.astype(np.int16) @ np.array([PITCH, 1], np.int16)
 """int16 (5,): what each action adds to the number of a cell."""
 
 
 def word_type(size: int) -> type[np.unsignedinteger]:
-    """The narrowest type that holds a row of `size` cells (at most 32)."""
+    """Return the narrowest type that holds a row of `size` cells (at most 32)."""
     return np.uint16 if size <= 16 else np.uint32
 
 
-def pack(cells: jax.Array) -> jax.Array:
-    """bool (B, N, N) to words (N, B)."""
+def pack_rows(cells: jax.Array) -> jax.Array:
+    """Pack bool (B, N, N) into words (N, B), one per row."""
     N = cells.shape[-1]
     word = word_type(N)
     weights = word(1) << np.arange(N, dtype=word)
     return jnp.sum(jnp.where(cells, weights, word(0)), axis=-1, dtype=word).T
 
 
-def number(places: jax.Array) -> jax.Array:
-    """int (..., 2) places (row, column) to int16 (...) cells."""
+def cell_numbers(places: jax.Array) -> jax.Array:
+    """Turn int (..., 2) places (row, column) into int16 (...) numbers of cells."""
     wide = places.astype(jnp.int16)
     return wide[..., 0] * PITCH + wide[..., 1]
 
 
-def single(cells: jax.Array, rows: int, where: jax.Array | bool = True) -> jax.Array:
-    """int16 (B,) cells to words (R, B) with one bit each.
-
-    None for a negative number, and none where `where`, bool (B,), is False.
-    """
+def row_and_bit(cells: jax.Array, rows: int) -> tuple[jax.Array, jax.Array]:
+    """Split int16 (...) cells into words (...): the row, and the bit in it (0 if negative)."""
     word = word_type(rows)
-    bits = jnp.where(where, jnp.asarray(1, word) << (cells & 63).astype(word), word(0))
-    return jnp.where(np.arange(rows, dtype=np.int16)[:, None] == cells >> 6, bits, word(0))
+    bits = jnp.where(cells >= 0, word(1) << (cells & (PITCH - 1)).astype(word), word(0))
+    return (cells >> ROW_SHIFT).astype(word), bits
 
 
-def line_and_bit(cells: jax.Array, rows: int) -> tuple[jax.Array, jax.Array]:
-    """int16 (...) cells to words (...): the row, and the bit in it; none for a negative number."""
-    word = word_type(rows)
-    bits = jnp.where(cells >= 0, word(1) << (cells & 63).astype(word), word(0))
-    return (cells >> 6).astype(word), bits
+def bitboard_of(cells: jax.Array, rows: int) -> jax.Array:
+    """Turn int16 (B,) cells into bit boards (R, B) with one bit each, or none if negative."""
+    row, bit = row_and_bit(cells, rows)
+    return jnp.where(np.arange(rows, dtype=row.dtype)[:, None] == row, bit, jnp.zeros_like(bit))
 
 
-def marks(lines: jax.Array, bits: jax.Array, rows: int, where: jax.Array) -> jax.Array:
-    """The cells of K agents, words (K, T, B) each, as sets: words (T, R, B).
+def union_of_cells(rows_of: jax.Array, bits: jax.Array, rows: int, include: jax.Array) -> jax.Array:
+    """Collect the cells of K agents at T times, as by `row_and_bit`, into sets (T, R, B).
 
-    Only of agents for which `where`, bool (K, B), is True.
+    Args:
+        rows_of: words (K, T, B), the row of each cell.
+        bits: words (K, T, B), its bit.
+        rows: R (static).
+        include: bool (K, B), the agents to collect.
     """
-    number = np.arange(rows, dtype=bits.dtype)[:, None]
+    numbers = np.arange(rows, dtype=bits.dtype)[:, None]
     none = jnp.zeros((), bits.dtype)
     boards = (
-        jnp.where((number == line[:, None]) & mine, bit[:, None], none)
-        for line, bit, mine in zip(lines, bits, where, strict=True)
+        jnp.where((numbers == row[:, None]) & included, bit[:, None], none)
+        for row, bit, included in zip(rows_of, bits, include, strict=True)
     )
     return reduce(jnp.bitwise_or, boards)
 
 
-def contains(board: jax.Array, axis: int = -2) -> jax.Array:
-    """Words (..., R, B) to bool (..., B): whether there is any cell."""
-    zero = np.zeros((), board.dtype)
-    return jax.lax.reduce(board, zero, jax.lax.bitwise_or, (axis % board.ndim,)) != 0
+def any_cell(boards: jax.Array) -> jax.Array:
+    """Tell of words (..., R, B), as bool (..., B), whether there is any cell."""
+    zero = np.zeros((), boards.dtype)
+    return jax.lax.reduce(boards, zero, jax.lax.bitwise_or, (boards.ndim - 2,)) != 0
 
 
-def only_cell(board: jax.Array) -> jax.Array:
-    """Words (..., R, B) with one cell each to its number, int16 (..., B)."""
-    zero = np.zeros((), board.dtype)
-    axis = board.ndim - 2
-    bit = jax.lax.reduce(board, zero, jax.lax.bitwise_or, (axis,))
-    numbers = np.arange(board.shape[-2], dtype=board.dtype)[:, None]
-    row = jnp.max(jnp.where(board != 0, numbers, zero), axis=axis)
-    column = jax.lax.population_count(bit - jnp.ones((), board.dtype))
-    return (row.astype(jnp.int16) << 6) + column.astype(jnp.int16)
+def only_cell(boards: jax.Array) -> jax.Array:
+    """Turn words (..., R, B) with one cell each into its number, int16 (..., B)."""
+    zero = np.zeros((), boards.dtype)
+    axis = boards.ndim - 2
+    bit = jax.lax.reduce(boards, zero, jax.lax.bitwise_or, (axis,))
+    numbers = np.arange(boards.shape[-2], dtype=boards.dtype)[:, None]
+    row = jnp.max(jnp.where(boards != 0, numbers, zero), axis=axis)
+    # Below a single bit there are as many ones in bit - 1 as its position says.
+    column = jax.lax.population_count(bit - jnp.ones((), boards.dtype))
+    return (row.astype(jnp.int16) << ROW_SHIFT) + column.astype(jnp.int16)
 
 
-class Edges(NamedTuple):
+class MoveSets(NamedTuple):
     """Sets of moves, words (..., R, B): a move is the bit of the upper or left cell of its two."""
 
     right: jax.Array  # from (r, c) to (r, c + 1)
@@ -94,20 +97,25 @@ class Edges(NamedTuple):
     down: jax.Array  # from (r, c) to (r + 1, c)
     up: jax.Array  # from (r + 1, c) to (r, c)
 
+    def reversed(self) -> "MoveSets":
+        """Return the same moves in the other direction."""
+        return MoveSets(self.left, self.right, self.up, self.down)
 
-def dilate(board: jax.Array, closed: Edges | None = None) -> jax.Array:
-    """Where one move leads, WAIT excepted, but for closed ones; not masked by holes.
 
-    Leading axes of `board`, words (..., R, B), are sets of their own.
+def dilate(boards: jax.Array, blocked: MoveSets | None = None) -> jax.Array:
+    """Return the cells to which one move leads, by none of the blocked moves and not by waiting.
+
+    Holes are for the caller to mask. Leading axes of `boards`, words (..., R, B), are sets of their
+    own.
     """
-    edge = jnp.zeros_like(board[..., :1, :])
-    above = jnp.concatenate([board[..., 1:, :], edge], axis=-2)
-    west = board >> 1
-    rightwards, downwards = board, board
-    if closed is not None:
-        above &= ~closed.up
-        west &= ~closed.left
-        rightwards &= ~closed.right
-        downwards &= ~closed.down
+    edge = jnp.zeros_like(boards[..., :1, :])
+    above = jnp.concatenate([boards[..., 1:, :], edge], axis=-2)
+    west = boards >> 1
+    rightwards, downwards = boards, boards
+    if blocked is not None:
+        above &= ~blocked.up
+        west &= ~blocked.left
+        rightwards &= ~blocked.right
+        downwards &= ~blocked.down
     below = jnp.concatenate([edge, downwards[..., :-1, :]], axis=-2)
     return above | below | west | (rightwards << 1)

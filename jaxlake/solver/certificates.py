@@ -1,25 +1,32 @@
-"""Boards that are settled without a search: distances, and plans in which nobody is in the way.
+"""Boards that are settled without a search: by distances and by prioritised planning.
 
 A plan of prioritised planning whose costs are the distances is optimal in both objectives and needs
-no wait. Other plans are upper bounds.
+no wait: nobody was in the way. Other plans are upper bounds.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxlake.instance import Instance
-from jaxlake.solver.bitboard import contains, dilate, number, pack, single
+from jaxlake.solver.bitboard import cell_numbers, pack_rows
 from jaxlake.solver.chunks import in_chunks
-from jaxlake.solver.prioritised import Plans, plan_in_order
-from jaxlake.solver.space_time import NEVER, NOBODY, Scratch, scratch
+from jaxlake.solver.prioritised_paths import PrioritisedPlans, plan_in_order
+from jaxlake.solver.space_time import (
+    NEVER,
+    NOBODY,
+    SearchBuffers,
+    distances_alone,
+    search_buffers,
+)
+from jaxlake.solver.widths import PLANNED_BOARDS
 
-_CHUNK = 512
-"""Boards that are planned at a time."""
+T = TypeVar("T")
 
 
-class Boards(NamedTuple):
+class PreparedBoards(NamedTuple):
     """A batch in the form that the tiers work on, boards last."""
 
     free: jax.Array  # words (R, B)
@@ -28,7 +35,7 @@ class Boards(NamedTuple):
     alone: jax.Array  # int16 (K, B), distances; 0 where no agent plays, NEVER without a path
 
 
-class Best(NamedTuple):
+class BestPlans(NamedTuple):
     """The best plans known."""
 
     sum_of_costs: jax.Array  # int16 (B,), NEVER if there is none
@@ -37,105 +44,79 @@ class Best(NamedTuple):
     makespan_paths: jax.Array  # int16 (K, T + 1, B), of that makespan
 
 
-def prepare(batch: Instance) -> Boards:
-    """A batch, leaves (B, ...), in the form that the tiers work on."""
-    free = pack(~batch.holes)
-    nobody = jnp.int16(NOBODY)
-    starts = jnp.where(batch.agent_mask, number(batch.starts), nobody).T
-    goals = jnp.where(batch.agent_mask, number(batch.goals), nobody).T
-    return Boards(free, starts, goals, _distances(free, starts, goals))
+def prepare_boards(batch: Instance) -> PreparedBoards:
+    """Bring a batch, leaves (B, ...), into the form that the tiers work on."""
+    free = pack_rows(~batch.holes)
+    starts, goals = (
+        jnp.where(batch.agent_mask, cell_numbers(places), jnp.int16(NOBODY)).T
+        for places in (batch.starts, batch.goals)
+    )
+    return PreparedBoards(free, starts, goals, distances_alone(free, starts, goals))
 
 
-def _distances(free: jax.Array, starts: jax.Array, goals: jax.Array) -> jax.Array:
-    """int16 (K, B): steps of each agent alone."""
-    R = free.shape[0]
-    absent = starts == NOBODY
-
-    def spread(
-        state: tuple[jax.Array, jax.Array, jax.Array, jax.Array],
-    ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-        t, board, steps, _ = state
-        there = contains(board & ending)
-        steps = jnp.where(there, jnp.minimum(steps, t), steps)
-        wider = board | (dilate(board) & free)
-        return t + 1, wider, steps, jnp.any(wider != board) & jnp.any(steps == NEVER)
-
-    board, ending = (jnp.stack([single(cell, R) for cell in ends]) for ends in (starts, goals))
-    steps = jnp.where(absent, jnp.int16(0), jnp.int16(NEVER))
-    state = (jnp.int16(0), board, steps, jnp.bool_(True))
-    _, board, steps, _ = jax.lax.while_loop(lambda state: state[3], spread, state)
-    return steps
+def prioritise(boards: PreparedBoards, wanted: jax.Array, horizon: int) -> BestPlans:
+    """Plan wanted boards, which must be connected, in two orders of the agents."""
+    never = jnp.full(wanted.shape, NEVER, jnp.int16)
+    nowhere = jnp.zeros((boards.starts.shape[0], horizon + 1, *wanted.shape), jnp.int16)
+    blank = BestPlans(never, never, nowhere, nowhere)
+    return _plan_in_chunks(boards, wanted, horizon, blank, lambda _, best: best)
 
 
-def prioritise(boards: Boards, wanted: jax.Array, horizon: int) -> Best:
-    """Plans in two orders of the agents, for connected boards."""
-    B = boards.starts.shape[-1]
-    width = min(B, _CHUNK)
-
-    never = jnp.full(B, NEVER, jnp.int16)
-    nowhere = jnp.zeros((boards.starts.shape[0], horizon + 1, B), jnp.int16)
-    blank = Best(never, never, nowhere, nowhere)
-    memory = scratch(horizon, boards.free.shape[0], width, levels=1)
-    length = jnp.max(boards.alone, axis=0)
-    best, _ = in_chunks(
-        lambda chunk, memory: _plan_twice(chunk, horizon, memory),
-        boards,
+def undisturbed(pairs: PreparedBoards, wanted: jax.Array, horizon: int) -> jax.Array:
+    """Tell, as bool (B,), which wanted pairs prioritised planning lets go as if alone."""
+    return wanted & _plan_in_chunks(
+        pairs,
         wanted,
-        length,
-        blank,
-        width,
-        memory,
-    )
-    return best
-
-
-def undisturbed(pairs: Boards, wanted: jax.Array, horizon: int) -> jax.Array:
-    """bool (B,): wanted, and prioritised planning lets both agents go as if they were alone."""
-    B = wanted.shape[0]
-    width = min(B, _CHUNK)
-
-    def plan(chunk: Boards, memory: Scratch) -> tuple[jax.Array, Scratch]:
-        best, memory = _plan_twice(chunk, horizon, memory)
-        return best.sum_of_costs == jnp.sum(chunk.alone, axis=0, dtype=jnp.int16), memory
-
-    memory = scratch(horizon, pairs.free.shape[0], width, levels=1)
-    length = jnp.max(pairs.alone, axis=0)
-    done, _ = in_chunks(plan, pairs, wanted, length, jnp.zeros(B, bool), width, memory)
-    return wanted & done
-
-
-def _plan_twice(chunk: Boards, horizon: int, memory: Scratch) -> tuple[Best, Scratch]:
-    connected = jnp.all(chunk.alone < NEVER, axis=0)
-    # Generous, but no chunk should wait for one agent that is shut in.
-    slack = jnp.max(jnp.where(connected, chunk.alone, 0), axis=0) + 16
-    latest = jnp.where(connected, jnp.minimum(slack, horizon), -1).astype(jnp.int16)
-    latest = jnp.broadcast_to(latest, chunk.starts.shape)
-    forward, memory = plan_in_order(chunk.free, chunk.starts, chunk.goals, latest, memory)
-    flipped, memory = plan_in_order(
-        chunk.free, chunk.starts[::-1], chunk.goals[::-1], latest, memory, upwards=True
-    )
-    backward = Plans(flipped.arrival[::-1], flipped.paths[::-1])
-    return _better(_best(forward), _best(backward)), memory
-
-
-def _best(plans: Plans) -> Best:
-    complete = jnp.all(plans.arrival < NEVER, axis=0)
-    never = jnp.int16(NEVER)
-    arrival = jnp.where(complete, plans.arrival, 0)
-    return Best(
-        sum_of_costs=jnp.where(complete, jnp.sum(arrival, axis=0, dtype=jnp.int16), never),
-        makespan=jnp.where(complete, jnp.max(arrival, axis=0), never),
-        paths=plans.paths,
-        makespan_paths=plans.paths,
+        horizon,
+        jnp.zeros(wanted.shape, bool),
+        lambda chunk, best: best.sum_of_costs == jnp.sum(chunk.alone, axis=0, dtype=jnp.int16),
     )
 
 
-def _better(one: Best, other: Best) -> Best:
-    cheaper = one.sum_of_costs <= other.sum_of_costs
-    shorter = one.makespan <= other.makespan
-    return Best(
-        sum_of_costs=jnp.minimum(one.sum_of_costs, other.sum_of_costs),
-        makespan=jnp.minimum(one.makespan, other.makespan),
-        paths=jnp.where(cheaper, one.paths, other.paths),
-        makespan_paths=jnp.where(shorter, one.makespan_paths, other.makespan_paths),
+def _plan_in_chunks(
+    boards: PreparedBoards,
+    wanted: jax.Array,
+    horizon: int,
+    blank: T,
+    keep: Callable[[PreparedBoards, BestPlans], T],
+) -> T:
+    """Plan wanted boards in two orders of the agents, and keep some of what is found."""
+    width = min(wanted.shape[0], PLANNED_BOARDS)
+
+    def plan(chunk: PreparedBoards, buffers: SearchBuffers) -> tuple[T, SearchBuffers]:
+        connected = jnp.all(chunk.alone < NEVER, axis=0)
+        # Generous, but no chunk should wait for one agent that is shut in.
+        limit = jnp.max(jnp.where(connected, chunk.alone, 0), axis=0) + 16
+        latest = jnp.where(connected, jnp.minimum(limit, horizon), -1).astype(jnp.int16)
+        latest = jnp.broadcast_to(latest, chunk.starts.shape)
+        forward, buffers = plan_in_order(chunk.free, chunk.starts, chunk.goals, latest, buffers)
+        flipped, buffers = plan_in_order(
+            chunk.free, chunk.starts[::-1], chunk.goals[::-1], latest, buffers, upwards=True
+        )
+        backward = PrioritisedPlans(flipped.arrival[::-1], flipped.paths[::-1])
+        return keep(chunk, _better(forward, backward)), buffers
+
+    buffers = search_buffers(horizon, boards.free.shape[0], width, levels=1)
+    length = jnp.max(boards.alone, axis=0)
+    return in_chunks(plan, boards, wanted, length, blank, width, buffers)[0]
+
+
+def _better(one: PrioritisedPlans, other: PrioritisedPlans) -> BestPlans:
+    """Choose the better one of two plans for each objective."""
+
+    def costs(plans: PrioritisedPlans) -> tuple[jax.Array, jax.Array]:
+        complete = jnp.all(plans.arrival < NEVER, axis=0)
+        arrival = jnp.where(complete, plans.arrival, 0)
+        total = jnp.sum(arrival, axis=0, dtype=jnp.int16)
+        return (
+            jnp.where(complete, total, jnp.int16(NEVER)),
+            jnp.where(complete, jnp.max(arrival, axis=0), jnp.int16(NEVER)),
+        )
+
+    (one_cost, one_makespan), (other_cost, other_makespan) = costs(one), costs(other)
+    return BestPlans(
+        sum_of_costs=jnp.minimum(one_cost, other_cost),
+        makespan=jnp.minimum(one_makespan, other_makespan),
+        paths=jnp.where(one_cost <= other_cost, one.paths, other.paths),
+        makespan_paths=jnp.where(one_makespan <= other_makespan, one.paths, other.paths),
     )

@@ -18,36 +18,36 @@ def in_chunks(
     length: jax.Array,
     blank: U,
     width: int,
-    scratch: V,
+    buffers: V,
 ) -> tuple[U, V]:
     """Do some work for the wanted lanes, `width` of them at a time; the others cost nothing.
 
-    A loop runs until its slowest lane, so lanes of like length share one.
+    A loop runs until its slowest lane is done, so lanes of similar length share one.
 
     Args:
-        work: maps operands with leaves (..., width) and the scratch space to results with leaves
-            (..., width) and the scratch space for the next chunk. The last chunk is filled up
-            with lanes that are not wanted, or are done twice.
-        operands: leaves (..., B).
+        work: Maps operands with leaves (..., width) and the buffers to results with leaves
+            (..., width) and the buffers for the next chunk. The last chunk is filled up with lanes
+            that are not wanted, or are done twice.
+        operands: Leaves (..., B).
         wanted: bool (B,).
-        length: integers (B,), how long a lane will take.
-        blank: leaves (..., B), what lanes hold that no chunk holds.
-        width: lanes at a time, at most B (static).
-        scratch: passed from chunk to chunk, so that large buffers are made once; None is allowed.
+        length: integers (B,), an estimate of how long a lane will take.
+        blank: Leaves (..., B), the results of lanes that no chunk holds.
+        width: Lanes at a time, at most B (static).
+        buffers: Memory passed from chunk to chunk, so that it is allocated once; None is allowed.
 
     Returns:
         Leaves (..., B): the results of at least all wanted lanes, `blank` elsewhere; and the
-        scratch space.
+        buffers.
     """
     B = wanted.shape[0]
     order = jnp.argsort(jnp.where(wanted, length, jnp.iinfo(length.dtype).max)).astype(jnp.int32)
     chunks = -(-jnp.sum(wanted, dtype=jnp.int32) // width)
 
     def do_chunk(i: jax.Array, state: tuple[U, V]) -> tuple[U, V]:
-        results, scratch = state
-        own = jax.lax.dynamic_slice_in_dim(order, jnp.minimum(i * width, B - width), width)
-        done, scratch = work(jax.tree.map(lambda leaf: leaf[..., own], operands), scratch)
-        put = jax.tree.map(lambda leaf, new: leaf.at[..., own].set(new), results, done)
-        return put, scratch
+        results, buffers = state
+        lanes = jax.lax.dynamic_slice_in_dim(order, jnp.minimum(i * width, B - width), width)
+        new, buffers = work(jax.tree.map(lambda leaf: leaf[..., lanes], operands), buffers)
+        put = jax.tree.map(lambda leaf, done: leaf.at[..., lanes].set(done), results, new)
+        return put, buffers
 
-    return jax.lax.fori_loop(0, chunks, do_chunk, (blank, scratch))
+    return jax.lax.fori_loop(0, chunks, do_chunk, (blank, buffers))

@@ -22,25 +22,26 @@ import jax
 import jax.numpy as jnp
 
 from jaxlake.solver.bitboard import word_type
-from jaxlake.solver.conflicts import NARROW, NONE, Conflict, first_conflict
-from jaxlake.solver.hold import hold
+from jaxlake.solver.materialize import materialize
 from jaxlake.solver.pairs import matching_bound
-from jaxlake.solver.queries import Answers, Queries
-from jaxlake.solver.space_time import NEVER, NOBODY, Scratch, Track, scratch
+from jaxlake.solver.path_conflicts import FORCED, NONE, PathConflict, choose_conflict
+from jaxlake.solver.queries import TreeAnswers, TreeQueries, no_answers
+from jaxlake.solver.space_time import NEVER, NOBODY, PathBits, SearchBuffers, search_buffers
 from jaxlake.solver.tree_node import (
     FIELDS,
     SIDE,
-    Branch,
-    Level,
-    Node,
-    best_path,
-    pick,
-    put,
-    read,
-    toggle,
-    unplanned,
+    TreeBranch,
+    TreeLevel,
+    TreeNode,
+    constrained_agent,
+    of_agent,
+    read_level,
+    replan_agent,
+    toggle_constraint,
+    unplanned_paths,
+    with_agent,
     with_path,
-    write,
+    write_level,
 )
 
 MAX_DEPTH = 64
@@ -60,274 +61,252 @@ class _Teams(NamedTuple):
     split: jax.Array  # int32 (), at most 14
 
 
-class _Lanes(NamedTuple):
+class _TreeLanes(NamedTuple):
     query: jax.Array  # int32 (B,), index of the query in hand, -1 if there is none
-    task: Queries  # leaves (..., B), of the queries in hand
+    task: TreeQueries  # leaves (..., B), of the queries in hand
     bound: jax.Array  # int16 (B,)
     cut: jax.Array  # int16 (B,), least cost that was cut at this bound
     prefix: jax.Array  # int32 (B,), the sides taken at the first splits, a bit each
-    upcoming: jax.Array  # int32 (B,), the prefix that the team hands out next
+    next_prefix: jax.Array  # int32 (B,), the prefix that the team hands out next
     through: jax.Array  # bool (B,), done with its prefix
-    root: tuple[jax.Array, Track]  # the paths and tracks of the root
     planned: jax.Array  # int16 (B,), agents of the root that have their first path
     depth: jax.Array  # int16 (B,)
+    agent: jax.Array  # int16 (B,), to be planned next
     expansions: jax.Array  # int32 (B,)
     done: jax.Array  # bool (B,), has its answer
     found: jax.Array  # bool (B,)
     gave_up: jax.Array  # bool (B,)
-    node: Node
-    branch: Branch
-    level: Level  # of the node in hand
-    agent: jax.Array  # int16 (B,), to be planned next
-    scratch: Scratch
+    node: TreeNode
+    root: tuple[jax.Array, PathBits]  # `paths` and `bits` of the root
+    branch: TreeBranch
+    level: TreeLevel  # of the node in hand
+    buffers: SearchBuffers
 
 
-class _State(NamedTuple):
-    lanes: _Lanes
-    answers: Answers
+class _SearchState(NamedTuple):
+    lanes: _TreeLanes
+    answers: TreeAnswers
     served: jax.Array  # int32 (), queries handed out
 
 
-def search(
-    queries: Queries,
+def search_trees(
+    queries: TreeQueries,
     *,
     horizon: int,
     lanes: int,
     team: jax.Array | int = 1,
     split: jax.Array | int = 0,
-) -> Answers:
+) -> TreeAnswers:
     """Answer every wanted query.
 
     Args:
-        queries: see there; a bound that starts below the true lower bound costs time, no more.
+        queries: The questions; a bound that starts below the true lower bound only costs time.
         horizon: T, the longest plan looked for (static).
         lanes: B, nodes in hand at a time (static).
-        team: lanes that work on one query together; divides `lanes`.
-        split: the tree is shared out at its first splits, as many as that, at most 14.
+        team: Lanes that work on one query together; divides `lanes`.
+        split: How many splits at the top of the tree are shared out among a team, at most 14.
 
     Returns:
-        The `Answers`; of queries that are not wanted nothing is found and nothing given up.
+        The answers; for queries that are not wanted, nothing is found and nothing given up.
     """
-    R, Q = queries.free.shape
-    K = queries.starts.shape[0]
-    word = word_type(R)
     teams = _Teams(*(jnp.asarray(x, jnp.int32) for x in (team, split)))
     order = jnp.argsort(~queries.wanted, stable=True)
     number_wanted = jnp.sum(queries.wanted, dtype=jnp.int32)
-    T, L, B = horizon, MAX_DEPTH, lanes
+    B = lanes
 
-    def zeros(*shape: int, dtype: jax.typing.DTypeLike = jnp.int16) -> jax.Array:
-        return jnp.zeros(shape, dtype)
-
-    blank = Track(*(zeros(K, T + 1, B, dtype=word) for _ in Track._fields))
-    idle = _Lanes(
-        query=jnp.full(B, -1, jnp.int32),
-        task=jax.tree.map(lambda leaf: zeros(*leaf.shape[:-1], B, dtype=leaf.dtype), queries),
-        bound=zeros(B),
-        cut=zeros(B),
-        prefix=zeros(B, dtype=jnp.int32),
-        upcoming=zeros(B, dtype=jnp.int32),
-        through=zeros(B, dtype=bool),
-        root=(zeros(K, T + 1, B), blank),
-        planned=zeros(B),
-        depth=zeros(B),
-        expansions=zeros(B, dtype=jnp.int32),
-        done=zeros(B, dtype=bool),
-        found=zeros(B, dtype=bool),
-        gave_up=zeros(B, dtype=bool),
-        node=Node(
-            paths=jnp.broadcast_to(unplanned(K), (K, T + 1, B)),
-            costs=zeros(K, B),
-            earliest=zeros(K, B),
-            latest=zeros(K, B),
-            forbidden=zeros(5, K, T + 1, R, B, dtype=word),
-            fixed=zeros(2, K, T + 1, B, dtype=word),
-            tracks=blank,
-        ),
-        level=Level(Conflict(*(zeros(B),) * 8), *(zeros(B),) * 5),
-        agent=zeros(B),
-        branch=Branch(levels=zeros(FIELDS, L, B), paths=zeros(B, L, T + 1)),
-        scratch=scratch(T, R, B, levels=2),
-    )
-    answers = Answers(
-        found=zeros(Q, dtype=bool),
-        gave_up=zeros(Q, dtype=bool),
-        bound=queries.first,
-        expansions=zeros(Q, dtype=jnp.int32),
-        paths=jnp.full((K, T + 1, Q), NOBODY, jnp.int16),
-    )
-
-    def refill(state: _State) -> _State:
-        lanes, answers = _hand_in(state.lanes, state.answers, teams)
+    def refill(state: _SearchState) -> _SearchState:
+        lanes, answers = _hand_in_answers(state.lanes, state.answers, teams)
         empty = lanes.query < 0
         leads = empty & (jnp.arange(B) % teams.size == 0)
+        # A leader and the lanes after it get the same place in the order of queries.
         place = state.served + jnp.cumsum(leads, dtype=jnp.int32) - 1
         taken = empty & (place < number_wanted)
         query = order[jnp.where(taken, place, 0)]
-        return _State(
-            _load(lanes, queries, query, taken, teams),
-            answers,
-            state.served + jnp.sum(taken & leads, dtype=jnp.int32),
-        )
+        served = state.served + jnp.sum(taken & leads, dtype=jnp.int32)
+        return _SearchState(_start_queries(lanes, queries, query, taken, teams), answers, served)
 
-    def step(state: _State) -> _State:
+    def step(state: _SearchState) -> _SearchState:
         finished = state.lanes.done | (state.lanes.query < 0)
         waiting = number_wanted - state.served
+        # A refill touches all lanes, so it waits until an eighth of them is free.
         due = jnp.sum(finished) >= jnp.maximum(teams.size, B // 8)
         state = jax.lax.cond(
             (waiting > 0) & due | jnp.all(finished), refill, lambda state: state, state
         )
-        return state._replace(lanes=_replan(state.lanes, teams))
+        return state._replace(lanes=_expand(state.lanes, teams))
 
-    def unfinished(state: _State) -> jax.Array:
+    def unfinished(state: _SearchState) -> jax.Array:
         busy = jnp.any((state.lanes.query >= 0) & ~state.lanes.done)
         return busy | (state.served < number_wanted)
 
-    state = jax.lax.while_loop(unfinished, step, _State(idle, answers, jnp.int32(0)))
-    return _hand_in(state.lanes, state.answers, teams)[1]
+    idle = _new_lanes(queries, jnp.zeros(B, jnp.int32), horizon, teams)
+    idle = idle._replace(query=idle.query - 1)
+    start = _SearchState(idle, no_answers(queries, horizon), jnp.int32(0))
+    state = jax.lax.while_loop(unfinished, step, start)
+    return _hand_in_answers(state.lanes, state.answers, teams)[1]
 
 
-def _hand_in(lanes: _Lanes, answers: Answers, teams: _Teams) -> tuple[_Lanes, Answers]:
+def _new_lanes(queries: TreeQueries, query: jax.Array, horizon: int, teams: _Teams) -> _TreeLanes:
+    """Return lanes that begin queries (B,)."""
+    R, K, T, L, B = queries.free.shape[0], len(queries.starts), horizon, MAX_DEPTH, len(query)
+    word = word_type(R)
+
+    def zeros(*shape: int, dtype: jax.typing.DTypeLike = jnp.int16) -> jax.Array:
+        return jnp.zeros((*shape, B), dtype)
+
+    no, number, never = zeros(dtype=bool), zeros(dtype=jnp.int32), zeros() + NEVER
+    paths = jnp.broadcast_to(unplanned_paths(K), (K, T + 1, B))
+    bits = PathBits(*(zeros(K, T + 1, dtype=word) for _ in PathBits._fields))
+    return _TreeLanes(
+        query=query,
+        task=jax.tree.map(lambda leaf: leaf[..., query], queries),
+        bound=queries.first[query],
+        cut=never,
+        prefix=jnp.arange(B) % teams.size,
+        next_prefix=number + teams.size,
+        # All plan the root, also those for which there is no prefix.
+        through=no,
+        planned=zeros(),
+        depth=zeros(),
+        agent=zeros(),
+        expansions=number,
+        done=no,
+        found=no,
+        gave_up=no,
+        node=TreeNode(
+            paths=paths,
+            costs=zeros(K),
+            earliest=zeros(K),
+            latest=zeros(K) + NEVER,
+            forbidden=zeros(5, K, T + 1, R, dtype=word),
+            fixed=zeros(2, K, T + 1, dtype=word),
+            bits=bits,
+        ),
+        root=(paths, bits),
+        branch=TreeBranch(levels=zeros(FIELDS, L), paths=jnp.zeros((B, L, T + 1), jnp.int16)),
+        level=TreeLevel(PathConflict(*(zeros(),) * 8), *(zeros(),) * 5),
+        buffers=search_buffers(T, R, B, levels=2),
+    )
+
+
+def _start_queries(
+    lanes: _TreeLanes, queries: TreeQueries, query: jax.Array, taken: jax.Array, teams: _Teams
+) -> _TreeLanes:
+    """Put queries (B,) into the lanes that `taken`, bool (B,), marks."""
+    # A search writes the rest before it reads it, so it stays the very same arrays.
+    new = _new_lanes(queries, query, lanes.node.paths.shape[1] - 1, teams)._replace(
+        root=lanes.root, branch=lanes.branch, level=lanes.level, buffers=lanes.buffers
+    )
+    return jax.tree.map(lambda x, y: y if x is y else jnp.where(taken, x, y), new, lanes)
+
+
+def _hand_in_answers(
+    lanes: _TreeLanes, answers: TreeAnswers, teams: _Teams
+) -> tuple[_TreeLanes, TreeAnswers]:
     """Write the answers of the teams that have one, and free their lanes."""
     Q = answers.found.shape[0]
     # The first lane that found a plan speaks for its team, or else the first.
-    mates, before = _mates(lanes.found.shape[0], teams)
+    mates, before = _teammates(lanes.found.shape[0], teams)
     silent = jnp.any(mates & before & lanes.found, axis=1) | (
         jnp.any(mates & (lanes.found | before), axis=1) & ~lanes.found
     )
     target = jnp.where(lanes.done & (lanes.query >= 0) & ~silent, lanes.query, Q)
-
-    def put(old: jax.Array, new: jax.Array) -> jax.Array:
-        return old.at[..., target].set(new, mode="drop")
-
-    answers = Answers(
-        found=put(answers.found, lanes.found),
-        gave_up=put(answers.gave_up, lanes.gave_up),
-        bound=put(answers.bound, lanes.bound),
-        expansions=put(answers.expansions, _sum_of(lanes.expansions, mates)),
-        paths=put(answers.paths, lanes.node.paths & (NARROW - 1)),
+    given = TreeAnswers(
+        found=lanes.found,
+        gave_up=lanes.gave_up,
+        bound=lanes.bound,
+        expansions=_sum_over(lanes.expansions, mates),
+        paths=lanes.node.paths & (FORCED - 1),
+    )
+    answers = jax.tree.map(
+        lambda old, new: old.at[..., target].set(new, mode="drop"), answers, given
     )
     freed = jnp.where(lanes.done, -1, lanes.query)
     return lanes._replace(query=freed, done=jnp.zeros_like(lanes.done)), answers
 
 
-def _mates(lanes: int, teams: _Teams) -> tuple[jax.Array, jax.Array]:
-    """bool (B, B): whether lane j is in the team of lane i, and whether it comes before it."""
+def _teammates(lanes: int, teams: _Teams) -> tuple[jax.Array, jax.Array]:
+    """Tell, as bool (B, B), whether lane j is in the team of lane i and whether it precedes it."""
     lane = jnp.arange(lanes)
     team = lane // teams.size
     return team[:, None] == team, lane[:, None] > lane
 
 
-def _sum_of(values: jax.Array, mates: jax.Array) -> jax.Array:
-    """int32 (B,): the sum over the lanes that bool (B, B) marks."""
+def _sum_over(values: jax.Array, mates: jax.Array) -> jax.Array:
+    """Add up, as int32 (B,), the values (B,) of the lanes that bool (B, B) marks."""
     return jnp.sum(jnp.where(mates, values.astype(jnp.int32), 0), axis=1)
 
 
-def _load(
-    lanes: _Lanes, queries: Queries, query: jax.Array, taken: jax.Array, teams: _Teams
-) -> _Lanes:
-    """Put queries (B,) into the lanes that `taken`, bool (B,), marks."""
-    rank = jnp.arange(query.shape[0]) % teams.size
-
-    def choose(new: jax.Array, old: jax.Array) -> jax.Array:
-        return jnp.where(taken, new, old)
-
-    task = jax.tree.map(lambda old, new: choose(new[..., query], old), lanes.task, queries)
-    node = lanes.node
-    blank = jnp.zeros((), node.forbidden.dtype)
-    return lanes._replace(
-        query=choose(query, lanes.query),
-        task=task,
-        bound=choose(task.first, lanes.bound),
-        cut=choose(jnp.int16(NEVER), lanes.cut),
-        prefix=choose(rank, lanes.prefix),
-        upcoming=choose(teams.size, lanes.upcoming),
-        # All plan the root, also those for which there is no prefix.
-        through=lanes.through & ~taken,
-        planned=choose(jnp.int16(0), lanes.planned),
-        depth=choose(jnp.int16(0), lanes.depth),
-        agent=choose(jnp.int16(0), lanes.agent),
-        expansions=choose(jnp.int32(0), lanes.expansions),
-        found=lanes.found & ~taken,
-        gave_up=lanes.gave_up & ~taken,
-        node=Node(
-            paths=choose(unplanned(node.paths.shape[0]), node.paths),
-            costs=choose(jnp.int16(0), node.costs),
-            earliest=choose(jnp.int16(0), node.earliest),
-            latest=choose(jnp.int16(NEVER), node.latest),
-            forbidden=choose(blank, node.forbidden),
-            fixed=choose(blank, node.fixed),
-            tracks=Track(*(choose(blank, words) for words in node.tracks)),
-        ),
-    )
-
-
-def _first_side(lanes: _Lanes, depth: jax.Array, teams: _Teams) -> jax.Array:
-    """int16 (B,): the child to begin with at a depth, int16 (B,)."""
+def _first_side(lanes: _TreeLanes, depth: jax.Array, teams: _Teams) -> jax.Array:
+    """Return the child to begin with at a depth, int16 (B,)."""
     bit = (lanes.prefix >> jnp.minimum(depth, 14)) & 1
     return jnp.where(depth < teams.split, bit, 0).astype(jnp.int16)
 
 
 def _next_side(side: jax.Array, depth: jax.Array, teams: _Teams) -> jax.Array:
-    """int16 (B,): what comes after a child is done: the other one, if it is this lane's."""
+    """Return the side after a child is done: the other child, unless it is another lane's."""
     return jnp.where(depth < teams.split, jnp.int16(2), side + 1)
 
 
-def _replan(lanes: _Lanes, teams: _Teams) -> _Lanes:
+def _expand(lanes: _TreeLanes, teams: _Teams) -> _TreeLanes:
     """In every lane try one child of the node in hand, or plan one agent of the root."""
     K, times, B = lanes.node.paths.shape
     T = times - 1
     b = jnp.arange(B)
-    task, depth = lanes.task, lanes.depth
+    task, depth, level, agent = lanes.task, lanes.depth, lanes.level, lanes.agent
     active = (lanes.query >= 0) & ~lanes.done & ~lanes.through
     rooting = active & (lanes.planned < K)
     splitting = active & ~rooting
-    level, agent = lanes.level, lanes.agent
 
-    node, (limit, fixed) = toggle(lanes.node, level, splitting)
+    # Replan the agent, up to the latest arrival at which the node could be within the bound.
+    node, (limit, fixed) = toggle_constraint(lanes.node, level, splitting)
     tried = level._replace(limit=limit, fixed=fixed)
-    absent = pick(task.goals, agent) == NOBODY
-    old_cost = pick(node.costs, agent)
-    old_path = pick(node.paths, agent)
+    absent = of_agent(task.goals, agent) == NOBODY
+    old_cost, old_path = of_agent(node.costs, agent), of_agent(node.paths, agent)
     others = jnp.sum(node.costs, axis=0, dtype=jnp.int16) - old_cost
     ceiling = jnp.where(task.total, lanes.bound - others, lanes.bound)
-    latest = jnp.minimum(jnp.minimum(pick(node.latest, agent), ceiling), T)
-    path, arrival, memory = best_path(
-        task, lanes.scratch, node, agent, jnp.where(active & ~absent, latest, jnp.int16(-1))
+    own_latest = of_agent(node.latest, agent)
+    latest = jnp.minimum(jnp.minimum(own_latest, ceiling), T)
+    path, arrival, buffers = replan_agent(
+        task, lanes.buffers, node, agent, jnp.where(active & ~absent, latest, jnp.int16(-1))
     )
     arrival = jnp.where(absent, jnp.int16(0), arrival)
     path = jnp.where(absent, old_path, path)
 
     true = jnp.any(lanes.query >= 0)  # a search without queries ends
-    path, arrival, old_path = hold((path, arrival, old_path), true)
+    path, arrival, old_path = materialize((path, arrival, old_path), true)
     planned = active & (arrival != NEVER)
-    costs = put(node.costs, agent, arrival, planned)
+    costs = with_agent(node.costs, agent, arrival, planned)
     estimate = jnp.where(task.total, matching_bound(costs, task.pair_costs), jnp.max(costs, axis=0))
     fits = planned & (estimate <= lanes.bound)
-    fits, estimate = hold((fits, estimate), true)
-    paths = put(node.paths, agent, path, fits)
-    next_conflict, clashes = first_conflict(paths, costs, task.total, lanes.bound)
+    fits, estimate = materialize((fits, estimate), true)
+    paths = with_agent(node.paths, agent, path, fits)
+    next_conflict, conflicts = choose_conflict(paths, costs, task.total, lanes.bound)
 
-    bypass = splitting & fits & (arrival == old_cost) & (clashes < level.clashes)
+    # A path that fits is taken without the constraint (bypass), or its child is entered (commit).
+    bypass = splitting & fits & (arrival == old_cost) & (conflicts < level.conflicts)
     bypass &= depth >= teams.split
     commit = splitting & fits & ~bypass
     refused = active & ~fits
-    # Where the search met the ceiling, a plan may lie one above the bound.
+    # Where the replanning met the ceiling, a plan may lie one above the bound.
     above = jnp.where(planned, estimate, lanes.bound + 1)
-    hopeless = ~planned & (ceiling >= jnp.minimum(pick(node.latest, agent), T))
+    hopeless = ~planned & (ceiling >= jnp.minimum(own_latest, T))
     cut = jnp.where(refused & ~hopeless, jnp.minimum(lanes.cut, above), lanes.cut)
 
-    bypass, commit, cut, next_conflict = hold((bypass, commit, cut, next_conflict), true)
+    bypass, commit, cut, next_conflict = materialize((bypass, commit, cut, next_conflict), true)
     # The constraint stays only where its child becomes the node in hand.
-    node, _ = toggle(node, tried, splitting & ~commit, undo=True)
-    kept_narrow = (path & (NARROW - 1)) | (old_path & NARROW)
-    node = with_path(node, agent, jnp.where(bypass, kept_narrow, path), fits, true)
+    node, _ = toggle_constraint(node, tried, splitting & ~commit, undo=True)
+    # Where a bypassing path is forced is known under the constraint only. But it costs what the old
+    # path did, so it too passes through every cell in which the old one was forced.
+    kept_forced = (path & (FORCED - 1)) | (old_path & FORCED)
+    node = with_path(node, agent, jnp.where(bypass, kept_forced, path), fits, true)
     node = node._replace(costs=jnp.where(fits, costs, node.costs))
     side = jnp.where(splitting & refused, _next_side(level.side, depth, teams), level.side)
-    branch = write(lanes.branch, depth, tried._replace(side=side, cost=old_cost))
+    branch = write_level(lanes.branch, depth, tried._replace(side=side, cost=old_cost))
     saved = jnp.where(commit[:, None], old_path.T, branch.paths[b, depth])
     branch = branch._replace(paths=branch.paths.at[b, depth].set(saved))
 
+    # Enter the new node: its conflict, and the side to begin with.
     depth = jnp.where(commit, depth + 1, depth)
     too_deep = depth >= MAX_DEPTH
     depth = jnp.minimum(depth, MAX_DEPTH - 1)
@@ -335,15 +314,11 @@ def _replan(lanes: _Lanes, teams: _Teams) -> _Lanes:
     arrived = commit | bypass | rooted
     nothing = jnp.zeros(B, jnp.int16)
     first = _first_side(lanes, depth, teams)
-    new = Level(next_conflict, first, clashes, nothing, nothing, nothing)
-    branch = write(
-        branch,
-        depth,
-        jax.tree.map(lambda x, y: jnp.where(arrived, x, y), new, read(branch, depth)),
-    )
+    new = TreeLevel(next_conflict, first, conflicts, nothing, nothing, nothing)
+    new = jax.tree.map(lambda x, y: jnp.where(arrived, x, y), new, read_level(branch, depth))
+    branch = write_level(branch, depth, new)
 
     found = arrived & (next_conflict.kind == NONE)
-    expansions = lanes.expansions + active
     spent = active & ~found & too_deep
     # A root without a path within the bound is tried again under the next.
     unrooted = rooting & refused
@@ -354,99 +329,102 @@ def _replan(lanes: _Lanes, teams: _Teams) -> _Lanes:
         cut=jnp.where(unrooted, jnp.int16(NEVER), cut),
         planned=jnp.where(rooting & fits, lanes.planned + 1, lanes.planned),
         depth=depth,
-        expansions=expansions,
+        expansions=lanes.expansions + active,
         done=lanes.done | found | spent | hopeless_root,
         found=lanes.found | found,
         gave_up=lanes.gave_up | spent,
         node=node,
         branch=branch,
-        scratch=memory,
+        buffers=buffers,
     )
-    lanes = _climb(lanes, splitting & refused & ~spent, teams)
-    lanes = _confer(lanes, rooted, teams)
-    level = read(lanes.branch, lanes.depth)
-    child = jnp.where(level.side == 0, level.conflict.one, level.conflict.other)
-    return lanes._replace(level=level, agent=jnp.where(lanes.planned < K, lanes.planned, child))
+    lanes = _backtrack(lanes, splitting & refused & ~spent, teams)
+    lanes = _coordinate_teams(lanes, rooted, teams)
+    level = read_level(lanes.branch, lanes.depth)
+    agent = jnp.where(lanes.planned < K, lanes.planned, constrained_agent(level))
+    return lanes._replace(level=level, agent=agent)
 
 
-def _confer(lanes: _Lanes, rooted: jax.Array, teams: _Teams) -> _Lanes:
-    """Let the teams hand out prefixes, raise their bounds and end."""
-    B = lanes.query.shape[0]
-    mates, before = _mates(B, teams)
-    prefixes = jnp.int32(1) << teams.split
-
-    def any_of(marked: jax.Array) -> jax.Array:
-        return jnp.any(mates & marked, axis=1)
-
-    busy = lanes.query >= 0
-    over = any_of(busy & (lanes.found | lanes.gave_up | lanes.done))
-    spent = busy & ~over & (_sum_of(lanes.expansions, mates) >= lanes.task.budget)
-    gave_up = (any_of(lanes.gave_up) & ~any_of(lanes.found)) | spent
-    open_teams = busy & ~over & ~spent
-
-    # A lane for which there is no prefix is through as soon as the root is planned.
-    through = lanes.through | (rooted & (lanes.prefix >= prefixes))
-    idle = open_teams & through
-    offered = lanes.upcoming + _sum_of(idle, mates & before)
-    refuted = open_teams & ~any_of(~idle) & (lanes.upcoming >= prefixes)
-    cut = jnp.min(jnp.where(mates, lanes.cut, jnp.int16(NEVER)), axis=1)
-    again = refuted & (cut <= lanes.task.last)
-    offered = jnp.where(again, jnp.arange(B) % teams.size, offered)
-    taken = idle & (offered < prefixes)
-    prefix = jnp.where(taken, offered, lanes.prefix)
-    handed_out = jnp.where(again, teams.size, lanes.upcoming + _sum_of(idle, mates))
-    node = lanes.node
-    root = jax.tree.map(
-        lambda kept, new: jnp.where(rooted, new, kept), lanes.root, (node.paths, node.tracks)
-    )
-    paths, tracks = jax.tree.map(
-        lambda old, kept: jnp.where(taken & (teams.split > 0), kept, old),
-        (node.paths, node.tracks),
-        root,
-    )
-    levels = lanes.branch.levels
-    side = jnp.where(taken & (teams.split > 0), prefix & 1, 0).astype(jnp.int16)
-    at_top = levels[SIDE, 0]
-    return lanes._replace(
-        prefix=prefix,
-        upcoming=jnp.where(open_teams, jnp.minimum(handed_out, prefixes), lanes.upcoming),
-        through=through & ~taken,
-        root=root,
-        node=node._replace(paths=paths, tracks=tracks),
-        bound=jnp.where(again, cut, lanes.bound),
-        cut=jnp.where(again, jnp.int16(NEVER), lanes.cut),
-        done=lanes.done | over | spent | (refuted & ~again),
-        gave_up=gave_up,
-        branch=lanes.branch._replace(levels=levels.at[SIDE, 0].set(jnp.where(taken, side, at_top))),
-    )
-
-
-def _climb(lanes: _Lanes, moved: jax.Array, teams: _Teams) -> _Lanes:
+def _backtrack(lanes: _TreeLanes, moved: jax.Array, teams: _Teams) -> _TreeLanes:
     """Leave nodes whose children are both refuted, up to one that has a child left."""
     b = jnp.arange(lanes.depth.shape[0])
     true = jnp.any(lanes.query >= 0)  # a search without queries ends
 
-    def exhausted(lanes: _Lanes) -> jax.Array:
+    def exhausted(lanes: _TreeLanes) -> jax.Array:
         tried = lanes.branch.levels[SIDE, lanes.depth, b] > 1
         return moved & ~lanes.done & ~lanes.through & tried
 
-    def leave(lanes: _Lanes) -> _Lanes:
+    def leave(lanes: _TreeLanes) -> _TreeLanes:
         stuck = exhausted(lanes)
         top = stuck & (lanes.depth == 0)
         inner = stuck & ~top
         depth = jnp.where(inner, lanes.depth - 1, lanes.depth)
-        level = read(lanes.branch, depth)
-        agent = jnp.where(level.side == 0, level.conflict.one, level.conflict.other)
-        node, _ = toggle(lanes.node, level, inner, undo=True)
-        path, inner, agent = hold((lanes.branch.paths[b, depth].T, inner, agent), true)
+        level = read_level(lanes.branch, depth)
+        agent = constrained_agent(level)
+        node, _ = toggle_constraint(lanes.node, level, inner, undo=True)
+        path, inner, agent = materialize((lanes.branch.paths[b, depth].T, inner, agent), true)
         node = with_path(node, agent, path, inner, true)
-        node = node._replace(costs=put(node.costs, agent, level.cost, inner))
+        node = node._replace(costs=with_agent(node.costs, agent, level.cost, inner))
         turned = jnp.where(inner, _next_side(level.side, depth, teams), level.side)
         return lanes._replace(
             through=lanes.through | top,
             depth=depth,
             node=node,
-            branch=write(lanes.branch, depth, level._replace(side=turned)),
+            branch=write_level(lanes.branch, depth, level._replace(side=turned)),
         )
 
     return jax.lax.while_loop(lambda lanes: jnp.any(exhausted(lanes)), leave, lanes)
+
+
+def _coordinate_teams(lanes: _TreeLanes, rooted: jax.Array, teams: _Teams) -> _TreeLanes:
+    """Let the teams hand out prefixes, raise their bounds and end."""
+    B = lanes.query.shape[0]
+    mates, before = _teammates(B, teams)
+    prefixes = jnp.int32(1) << teams.split
+
+    def any_mate(marked: jax.Array) -> jax.Array:
+        return jnp.any(mates & marked, axis=1)
+
+    busy = lanes.query >= 0
+    over = any_mate(busy & (lanes.found | lanes.gave_up | lanes.done))
+    spent = busy & ~over & (_sum_over(lanes.expansions, mates) >= lanes.task.budget)
+    gave_up = (any_mate(lanes.gave_up) & ~any_mate(lanes.found)) | spent
+    open_teams = busy & ~over & ~spent
+
+    # A lane for which there is no prefix is through as soon as the root is planned.
+    through = lanes.through | (rooted & (lanes.prefix >= prefixes))
+    idle = open_teams & through
+    # The bound is refuted when no prefix is left and no lane is at one. Then all lanes begin anew,
+    # with the bound at the least cost that any of them cut, or the team ends.
+    offered = lanes.next_prefix + _sum_over(idle, mates & before)
+    refuted = open_teams & ~any_mate(~idle) & (lanes.next_prefix >= prefixes)
+    cut = jnp.min(jnp.where(mates, lanes.cut, jnp.int16(NEVER)), axis=1)
+    again = refuted & (cut <= lanes.task.last)
+    offered = jnp.where(again, jnp.arange(B) % teams.size, offered)
+    taken = idle & (offered < prefixes)
+    prefix = jnp.where(taken, offered, lanes.prefix)
+    handed_out = jnp.where(again, teams.size, lanes.next_prefix + _sum_over(idle, mates))
+
+    # Below a shared split every prefix begins with the paths of the root.
+    node = lanes.node
+    root = jax.tree.map(
+        lambda kept, new: jnp.where(rooted, new, kept), lanes.root, (node.paths, node.bits)
+    )
+    restart = taken & (teams.split > 0)
+    paths, bits = jax.tree.map(
+        lambda old, kept: jnp.where(restart, kept, old), (node.paths, node.bits), root
+    )
+    levels = lanes.branch.levels
+    side = jnp.where(restart, prefix & 1, 0).astype(jnp.int16)
+    at_top = jnp.where(taken, side, levels[SIDE, 0])
+    return lanes._replace(
+        prefix=prefix,
+        next_prefix=jnp.where(open_teams, jnp.minimum(handed_out, prefixes), lanes.next_prefix),
+        through=through & ~taken,
+        root=root,
+        node=node._replace(paths=paths, bits=bits),
+        bound=jnp.where(again, cut, lanes.bound),
+        cut=jnp.where(again, jnp.int16(NEVER), lanes.cut),
+        done=lanes.done | over | spent | (refuted & ~again),
+        gave_up=gave_up,
+        branch=lanes.branch._replace(levels=levels.at[SIDE, 0].set(at_top)),
+    )

@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 
 from jaxlake.solver.chunks import in_chunks
-from jaxlake.solver.joint import (
+from jaxlake.solver.joint_search import (
     FAR,
-    Lanes,
+    TwoAgentBoards,
     geometry,
+    joint_search,
     lanes_at_once,
-    prepare,
-    search,
-    search_without_waits,
+    two_agent_boards,
+    worth_searching_without_waits,
 )
 
 
@@ -32,17 +32,16 @@ class PairOptima(NamedTuple):
 def pair_optima(
     free: jax.Array, starts: jax.Array, goals: jax.Array, wanted: jax.Array, horizon: int
 ) -> PairOptima:
-    """Exact costs of pairs of agents, by the joint search of `jaxlake.solver.joint`.
+    """Compute exact costs of pairs of agents, by the joint search of `joint_search`.
 
-    The cost in time is that of the wanted pairs; a batch in which there is none costs next to
-    nothing.
+    Time is spent on the wanted pairs only; a batch without any costs next to nothing.
 
     Args:
         free: bool (B, N, N), cells that can be entered.
         starts: int8 (B, 2, 2), (row, column) of both agents.
         goals: int8 (B, 2, 2).
-        wanted: bool (B,), pairs to look at.
-        horizon: longest makespan to look for, in steps (static).
+        wanted: bool (B,), the pairs to look at.
+        horizon: The longest makespan to look for, in steps (static).
 
     Returns:
         A `PairOptima`. Pairs that are not wanted, or whose makespan is longer than `horizon`, are
@@ -54,37 +53,40 @@ def pair_optima(
         return PairOptima(~nothing, nothing, none, none, nothing)
     board = geometry(free.shape[-1])
     width = min(B, lanes_at_once(board))
-    lanes = prepare(free, starts, goals, wanted, board)
+    pairs = two_agent_boards(free, starts, goals, wanted, board)
     far = jnp.full(B, FAR, jnp.int32)
-    length = jnp.max(lanes.alone, axis=0)
 
-    def cost(own: Lanes, scratch: None) -> tuple[tuple[jax.Array, jax.Array, jax.Array], None]:
-        found = search(own, own.connected, horizon, board)
-        return (found.sum_of_costs, found.makespan, found.stuck), scratch
+    def find(chunk: TwoAgentBoards, _: None) -> tuple[tuple[jax.Array, jax.Array, jax.Array], None]:
+        found = joint_search(chunk, chunk.connected, horizon, board)
+        return (found.sum_of_costs, found.makespan, found.stuck), None
 
     (sum_of_costs, makespan, stuck), _ = in_chunks(
-        cost, lanes, lanes.connected, length, (far, far, jnp.zeros(B, bool)), width, None
-    )
-    known = makespan < FAR
-    excess = sum_of_costs - jnp.sum(lanes.alone, axis=0)
-    # Without an excess nobody waits; on a bipartite grid an odd excess can only come from waiting.
-    undecided = known & (excess > 0) & (excess % 2 == 0)
-
-    def look(own: tuple[Lanes, jax.Array, jax.Array], scratch: None) -> tuple[jax.Array, None]:
-        return search_without_waits(*own, horizon, board)[0], scratch
-
-    waitless, _ = in_chunks(
-        look,
-        (lanes, sum_of_costs, undecided),
-        undecided,
-        sum_of_costs,
-        jnp.zeros(B, bool),
+        find,
+        pairs,
+        pairs.connected,
+        jnp.max(pairs.alone, axis=0),
+        (far, far, jnp.zeros(B, bool)),
         width,
         None,
     )
+    known = makespan < FAR
+    undecided = worth_searching_without_waits(pairs, known, sum_of_costs)
+
+    def find_waitless(
+        chunk: tuple[TwoAgentBoards, jax.Array, jax.Array], _: None
+    ) -> tuple[jax.Array, None]:
+        boards, cost, wanted = chunk
+        found = joint_search(boards, wanted, horizon, board, waitless_cost=cost)
+        return found.sum_of_costs < FAR, None
+
+    operands = (pairs, sum_of_costs, undecided)
+    waitless, _ = in_chunks(
+        find_waitless, operands, undecided, sum_of_costs, jnp.zeros(B, bool), width, None
+    )
+    excess = sum_of_costs - jnp.sum(pairs.alone, axis=0)
     none = jnp.int32(-1)
     return PairOptima(
-        solvable=~(stuck | (wanted & ~lanes.connected)),
+        solvable=~(stuck | (wanted & ~pairs.connected)),
         known=known,
         sum_of_costs=jnp.where(known, sum_of_costs, none),
         makespan=jnp.where(known, makespan, none),
@@ -92,13 +94,16 @@ def pair_optima(
     )
 
 
-def pairs_of(agents: int) -> list[tuple[int, int]]:
-    """The pairs of agents in the order in which arrays list them."""
+def agent_pairs(agents: int) -> list[tuple[int, int]]:
+    """Return the pairs of agents in the order in which arrays list them."""
     return list(combinations(range(agents), 2))
 
 
 def matching_bound(costs: jax.Array, pair_costs: jax.Array) -> jax.Array:
-    """A lower bound on the sum of costs: the best matching of agents into pairs.
+    """Compute a lower bound on the sum of costs: the best matching of agents into pairs.
+
+    Pairs without a common agent add what each of them needs beyond the bounds of its two agents.
+    With up to five agents a matching has one pair or two.
 
     Args:
         costs: int16 (K, B), a lower bound for each agent.
@@ -107,7 +112,7 @@ def matching_bound(costs: jax.Array, pair_costs: jax.Array) -> jax.Array:
     Returns:
         int16 (B,).
     """
-    pairs = pairs_of(costs.shape[0])
+    pairs = agent_pairs(costs.shape[0])
     gains = [jnp.maximum(pair_costs[p] - costs[i] - costs[j], 0) for p, (i, j) in enumerate(pairs)]
     both = [
         gains[p] + gains[q]

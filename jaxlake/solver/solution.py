@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import jax
+import jax.numpy as jnp
 
 DEFAULT_HORIZON = 64
 """Longest plan, in steps, that `solve` looks for unless told otherwise."""
@@ -32,3 +33,17 @@ class Solution:
     plan: jax.Array  # int8 (horizon, K), attains sum_of_costs
     makespan_plan: jax.Array  # int8 (horizon, K), attains makespan
     expansions: jax.Array  # int32 (), nodes expanded by the search; 0 if none was needed
+
+
+def unknown_solution(horizon: int, num_agents: int) -> Solution:
+    """Give the solution of an instance about which nothing is known: all of it is UNKNOWN."""
+    none, plan = jnp.int16(-1), jnp.full((horizon, num_agents), -1, jnp.int8)
+    return Solution(
+        status=jnp.int8(Status.UNKNOWN),
+        sum_of_costs=none,
+        makespan=none,
+        needs_wait=jnp.bool_(False),
+        plan=plan,
+        makespan_plan=plan,
+        expansions=jnp.int32(0),
+    )

@@ -1,273 +1,253 @@
 """Two agents: both optima, a plan for each and needs_wait, by the dense joint search."""
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.dynamics import ACTION_DELTAS
 from jaxlake.instance import Instance
 from jaxlake.solver.chunks import in_chunks
-from jaxlake.solver.joint import (
+from jaxlake.solver.joint_search import (
     FAR,
     Geometry,
-    History,
-    Lanes,
-    Search,
+    JointHistory,
+    TwoAgentBoards,
     geometry,
+    has_cells,
+    joint_search,
     lanes_at_once,
-    prepare,
-    search,
-    search_without_waits,
+    two_agent_boards,
+    worth_searching_without_waits,
 )
 from jaxlake.solver.solution import Solution, Status
+
+
+class _TwoAgentOptima(NamedTuple):
+    """What is known of each lane, boards last."""
+
+    stuck: jax.Array  # bool (B,), proved unsolvable
+    undecided: jax.Array  # bool (B,), no plan without waits is known, and there may be one
+    sum_of_costs: jax.Array  # int32 (B,), FAR if not found
+    makespan: jax.Array  # int32 (B,), FAR if not found
+    length: jax.Array  # int32 (B,), steps of `plan`
+    expansions: jax.Array  # int32 (B,)
+    plan: jax.Array  # int8 (horizon, 2, B), attains `sum_of_costs`
+    makespan_plan: jax.Array  # int8 (horizon, 2, B)
 
 
 def solve_two(batch: Instance, wanted: jax.Array, horizon: int) -> Solution:
     """Solve a batch of boards exactly where two agents play, in whichever slots.
 
     Args:
-        batch: leaves (B, ...), K >= 2 slots. Boards whose `agent_mask` has another number of True
+        batch: Leaves (B, ...), K >= 2 slots. Boards whose `agent_mask` has another number of True
             than two are UNKNOWN and cost next to nothing.
-        wanted: bool (B,); so are those that are not wanted.
-        horizon: longest plan to look for, in steps (static).
+        wanted: bool (B,); boards that are not wanted are UNKNOWN as well.
+        horizon: The longest plan to look for, in steps (static).
 
     Returns:
         A `Solution` with leaves (B, ...). Boards are UNKNOWN if their makespan is longer than
         `horizon`, or if the plan of optimal sum of costs that is found is; plans of empty slots are
-        WAIT where OPTIMAL. `expansions` counts the layers of `jaxlake.solver.joint` that were
-        expanded until the board was decided, those of the search without waits included; it does
-        not depend on the rest of the batch.
+        WAIT where OPTIMAL. `expansions` counts the layers of `joint_search` that were expanded
+        until the board was decided, those of the search without waits included; it does not
+        depend on the rest of the batch.
     """
-    K = batch.agent_mask.shape[-1]
+    B, K = batch.agent_mask.shape
     slots = jnp.argsort(~batch.agent_mask, axis=-1, stable=True)[:, :2]
-    answer = _solve_pairs(
+    playing = wanted & (jnp.sum(batch.agent_mask, axis=-1) == 2)
+    board = geometry(batch.holes.shape[-1])
+    boards = two_agent_boards(
         ~batch.holes,
         jnp.take_along_axis(batch.starts, slots[..., None], axis=1),
         jnp.take_along_axis(batch.goals, slots[..., None], axis=1),
-        wanted & (jnp.sum(batch.agent_mask, axis=-1) == 2),
-        horizon,
+        playing,
+        board,
     )
-    optimal = answer.status == Status.OPTIMAL
-    in_slot = slots[:, None] == jnp.arange(K)[:, None]
-
-    def scatter(plan: jax.Array) -> jax.Array:
-        rows = plan.transpose(2, 0, 1)[:, :, None]
-        own = jnp.sum(jnp.where(in_slot[:, None], rows, jnp.int8(0)), axis=-1, dtype=jnp.int8)
-        return jnp.where(optimal[:, None, None], own, jnp.int8(-1))
-
-    none = jnp.int16(-1)
-    return Solution(
-        status=answer.status,
-        sum_of_costs=jnp.where(optimal, answer.sum_of_costs.astype(jnp.int16), none),
-        makespan=jnp.where(optimal, answer.makespan.astype(jnp.int16), none),
-        needs_wait=answer.needs_wait,
-        plan=scatter(answer.plan),
-        makespan_plan=scatter(answer.makespan_plan),
-        expansions=answer.expansions,
-    )
-
-
-class _Answer(NamedTuple):
-    status: jax.Array  # int8 (B,), a Status
-    sum_of_costs: jax.Array  # int32 (B,), FAR if not known
-    makespan: jax.Array  # int32 (B,), FAR if not known
-    needs_wait: jax.Array  # bool (B,)
-    expansions: jax.Array  # int32 (B,)
-    plan: jax.Array  # int8 (horizon, 2, B)
-    makespan_plan: jax.Array  # int8 (horizon, 2, B)
-
-
-class _Found(NamedTuple):
-    """What the search with waits leaves of a lane."""
-
-    stuck: jax.Array  # bool (B,)
-    sum_of_costs: jax.Array  # int32 (B,), FAR if not found
-    makespan: jax.Array  # int32 (B,), FAR if not found
-    length: jax.Array  # int32 (B,), steps of the plan
-    expansions: jax.Array  # int32 (B,)
-    plan: jax.Array  # int8 (horizon, 2, B)
-    makespan_plan: jax.Array  # int8 (horizon, 2, B)
-
-
-class _Replanned(NamedTuple):
-    """What the search without waits may change."""
-
-    undecided: jax.Array  # bool (B,), no plan without waits is known, and there may be one
-    sum_of_costs: jax.Array  # int32 (B,)
-    expansions: jax.Array  # int32 (B,)
-    length: jax.Array  # int32 (B,)
-    plan: jax.Array  # int8 (horizon, 2, B)
-
-
-def _solve_pairs(
-    free: jax.Array, starts: jax.Array, goals: jax.Array, playing: jax.Array, horizon: int
-) -> _Answer:
-    """Arguments as `prepare` has them; leaves (..., B)."""
-    board = geometry(free.shape[-1])
-    B = playing.shape[0]
-    lanes = prepare(free, starts, goals, playing, board)
     width = max(1, min(B, lanes_at_once(board, horizon)))
-    # Made once, not per chunk: the loops write every set that they later read.
-    history = History(
+    # Allocated once, not per chunk: the loops write every set that they later read.
+    history = JointHistory(
         layers=jnp.zeros((horizon + 1, board.words, board.cells, width), jnp.uint32),
         walks=jnp.zeros((2 * horizon + 2, board.words, 2, width), jnp.uint32),
     )
-
-    def find(own: Lanes, history: History) -> tuple[_Found, History]:
-        return _find(own, history, horizon, board)
-
-    nothing = jnp.zeros(B, jnp.int32)
-    far = jnp.full(B, FAR, jnp.int32)
+    no, zero, far = jnp.zeros(B, bool), jnp.zeros(B, jnp.int32), jnp.full(B, FAR, jnp.int32)
     none = jnp.zeros((horizon, 2, B), jnp.int8)
-    blank = _Found(jnp.zeros(B, bool), far, far, far, nothing, none, none)
     found, history = in_chunks(
-        find, lanes, lanes.connected, jnp.max(lanes.alone, axis=0), blank, width, history
+        partial(_solve_chunk, horizon=horizon, board=board),
+        boards,
+        boards.connected,
+        jnp.max(boards.alone, axis=0),
+        _TwoAgentOptima(no, no, far, far, far, zero, none, none),
+        width,
+        history,
     )
-
     known = found.makespan < FAR
-    excess = found.sum_of_costs - jnp.sum(lanes.alone, axis=0)
-    # Without an excess nobody waits; on a bipartite grid an odd excess can only come from waiting.
-    undecided = known & (excess > 0) & (excess % 2 == 0)
-
-    def replan(operands: tuple[Lanes, _Replanned], history: History) -> tuple[_Replanned, History]:
-        own, before = operands
-        waitless, ended = search_without_waits(
-            own, before.sum_of_costs, before.undecided, horizon, board, history
-        )
-        history = _recorded(ended)
-        plan, length = _cheapest_plan(
-            own, before.sum_of_costs, waitless, history, horizon, board, waiting=False
-        )
-        after = before._replace(
-            undecided=before.undecided & ~waitless,
-            expansions=before.expansions + ended.expansions,
-            length=jnp.where(waitless, length, before.length),
-            plan=jnp.where(waitless, plan, before.plan),
-        )
-        return after, history
-
-    first = _Replanned(undecided, found.sum_of_costs, found.expansions, found.length, found.plan)
-    final, _ = in_chunks(
-        replan, (lanes, first), undecided, found.sum_of_costs, first, width, history
+    undecided = worth_searching_without_waits(boards, known, found.sum_of_costs)
+    found = found._replace(undecided=undecided)
+    found, _ = in_chunks(
+        partial(_look_for_waitless_plans, horizon=horizon, board=board),
+        (boards, found),
+        undecided,
+        found.sum_of_costs,
+        found,
+        width,
+        history,
     )
-    optimal = known & (final.length <= horizon)
-    unsolvable = found.stuck | (playing & ~lanes.connected)
+
+    excess = found.sum_of_costs - jnp.sum(boards.alone, axis=0)
+    optimal = known & (found.length <= horizon)
+    unsolvable = found.stuck | (playing & ~boards.connected)
     status = jnp.where(
         optimal, Status.OPTIMAL, jnp.where(unsolvable, Status.UNSOLVABLE, Status.UNKNOWN)
     )
-    return _Answer(
+    in_slot = slots[:, None] == jnp.arange(K)[:, None]
+
+    def into_slots(plan: jax.Array) -> jax.Array:
+        steps = plan.transpose(2, 0, 1)[:, :, None]
+        own = jnp.sum(jnp.where(in_slot[:, None], steps, jnp.int8(0)), axis=-1, dtype=jnp.int8)
+        return jnp.where(optimal[:, None, None], own, jnp.int8(-1))
+
+    return Solution(
         status=status.astype(jnp.int8),
-        sum_of_costs=found.sum_of_costs,
-        makespan=found.makespan,
-        needs_wait=optimal & ((excess % 2 == 1) | final.undecided),
-        expansions=final.expansions,
-        plan=final.plan,
-        makespan_plan=found.makespan_plan,
+        sum_of_costs=jnp.where(optimal, found.sum_of_costs.astype(jnp.int16), jnp.int16(-1)),
+        makespan=jnp.where(optimal, found.makespan.astype(jnp.int16), jnp.int16(-1)),
+        needs_wait=optimal & ((excess % 2 == 1) | found.undecided),
+        plan=into_slots(found.plan),
+        makespan_plan=into_slots(found.makespan_plan),
+        expansions=found.expansions,
     )
 
 
-def _recorded(ended: Search) -> History:
+def _solve_chunk(
+    boards: TwoAgentBoards, history: JointHistory, horizon: int, board: Geometry
+) -> tuple[_TwoAgentOptima, JointHistory]:
+    """Find both optima of a chunk and a plan for each."""
+    ended = joint_search(boards, boards.connected, horizon, board, history)
     assert ended.history is not None
-    return ended.history
-
-
-def _find(lanes: Lanes, history: History, horizon: int, board: Geometry) -> tuple[_Found, History]:
-    """Both optima of a chunk and a plan for each."""
-    ended = search(lanes, lanes.connected, horizon, board, history)
-    history = _recorded(ended)
     found = ended.makespan < FAR
     plan, length = _cheapest_plan(
-        lanes, ended.sum_of_costs, found, history, horizon, board, waiting=True
+        boards, ended.sum_of_costs, found, ended.history, horizon, board, waiting=True
     )
+    # Where the cheapest plan is also of least makespan it is the answer to both objectives.
     too_long = found & (length > ended.makespan)
-    quickest = _back_through_layers(
+    makespan_plan = _back_through_layers(
         jnp.where(too_long, jnp.int8(0), plan),
-        lanes.goals,
+        boards.goals,
         jnp.where(too_long, ended.makespan, 0),
-        history.layers,
+        ended.history.layers,
         board,
         waiting=True,
     )
-    return _Found(
+    optima = _TwoAgentOptima(
         stuck=ended.stuck,
+        undecided=jnp.zeros_like(found),
         sum_of_costs=ended.sum_of_costs,
         makespan=ended.makespan,
         length=length,
         expansions=ended.expansions,
         plan=plan,
-        makespan_plan=quickest,
-    ), history
+        makespan_plan=makespan_plan,
+    )
+    return optima, ended.history
+
+
+def _look_for_waitless_plans(
+    operands: tuple[TwoAgentBoards, _TwoAgentOptima],
+    history: JointHistory,
+    horizon: int,
+    board: Geometry,
+) -> tuple[_TwoAgentOptima, JointHistory]:
+    """Replace the plan of each undecided lane by one without waits, if there is one."""
+    boards, optima = operands
+    cost = optima.sum_of_costs
+    ended = joint_search(boards, optima.undecided, horizon, board, history, waitless_cost=cost)
+    assert ended.history is not None
+    waitless = ended.sum_of_costs < FAR
+    plan, length = _cheapest_plan(
+        boards, cost, waitless, ended.history, horizon, board, waiting=False
+    )
+    return optima._replace(
+        undecided=optima.undecided & ~waitless,
+        expansions=optima.expansions + ended.expansions,
+        length=jnp.where(waitless, length, optima.length),
+        plan=jnp.where(waitless, plan, optima.plan),
+    ), ended.history
+
+
+class _WalkBack(NamedTuple):
+    """One agent on its way back, the other retired."""
+
+    steps: jax.Array  # int32 (), steps back
+    place: jax.Array  # int32 (B,), cell of the walker
+    left: jax.Array  # int32 (B,), cost paid up to here
+    walking: jax.Array  # bool (B,), not yet where the other retired
+    actions: jax.Array  # int8 (2 * horizon + 2, B), last one first
 
 
 def _cheapest_plan(
-    lanes: Lanes,
+    boards: TwoAgentBoards,
     cost: jax.Array,
     wanted: jax.Array,
-    history: History,
+    history: JointHistory,
     horizon: int,
     board: Geometry,
     *,
     waiting: bool,
 ) -> tuple[jax.Array, jax.Array]:
-    """Plans of optimal sum of costs, int8 (horizon, 2, B), and their lengths, int32 (B,).
+    """Return plans of optimal sum of costs, int8 (horizon, 2, B), and their lengths, int32 (B,).
 
     From the walker's goal back through S_c until the joint cell lies in a layer, and from there
     back through the layers. With waits every set of `history` holds the ones before it, but since
     the cost is the least, every cell on the way back was reached at its time and not before.
     """
-    deltas = _deltas(board)
-    lane = jnp.arange(cost.shape[0])
+    deltas = jnp.asarray((0, *board.deltas), jnp.int32)
+    goals, lane = boards.goals, jnp.arange(cost.shape[0])
     spent = jnp.where(wanted, cost, 0)
+    home = history.walks[spent, goals[0] // 32, 0, lane]
+    walker = jnp.where(has_cells(home, goals[0]), 0, 1)
+    retired = jnp.where(walker == 0, goals[1], goals[0])
 
-    def among(walks: jax.Array, cells: jax.Array) -> jax.Array:
-        return (walks >> (cells % 32).astype(jnp.uint32)) & 1 != 0
-
-    home = history.walks[spent, lanes.goals[0] // 32, 0, lane]
-    walker = jnp.where(among(home, lanes.goals[0]), 0, 1)
-    goal = jnp.where(walker == 0, lanes.goals[0], lanes.goals[1])
-    retired = jnp.where(walker == 0, lanes.goals[1], lanes.goals[0])
-
-    def both(place: jax.Array) -> jax.Array:
+    def joint_cell(place: jax.Array) -> jax.Array:
         return jnp.where(walker == 0, jnp.stack([place, retired]), jnp.stack([retired, place]))
 
-    def walking(place: jax.Array, left: jax.Array) -> jax.Array:
-        cell, bit = both(place)
-        met = (left % 2 == 0) & among(history.layers[left // 2, bit // 32, cell, lane], bit)
-        return wanted & ~met
+    def is_walking(place: jax.Array, left: jax.Array) -> jax.Array:
+        cell, bit = joint_cell(place)
+        met = has_cells(history.layers[left // 2, bit // 32, cell, lane], bit)
+        return wanted & ~((left % 2 == 0) & met)
 
-    def step_back(state: _Walk) -> _Walk:
+    def step_back(state: _WalkBack) -> _WalkBack:
         before = state.place - deltas[:, None]
         inside = (before >= 0) & (before < board.cells)
         cells = jnp.where(inside, before, 0)
         sets = history.walks[jnp.maximum(state.left - 1, 0), cells // 32, walker, lane]
-        legal = inside & among(sets, cells)
+        legal = inside & has_cells(sets, cells)
         # WAIT comes last: a move is better where both will do.
         order = np.array([1, 2, 3, 4, 0] if waiting else [1, 2, 3, 4])
         action = jnp.asarray(order)[jnp.argmax(legal[order], axis=0)]
         action = jnp.where(state.walking, action, 0)
         place = state.place - deltas[action]
         left = state.left - state.walking
-        return _Walk(
+        return _WalkBack(
             steps=state.steps + 1,
             place=place,
             left=left,
-            walking=state.walking & walking(place, left),
+            walking=state.walking & is_walking(place, left),
             actions=state.actions.at[state.steps].set(action.astype(jnp.int8)),
         )
 
+    goal = jnp.where(walker == 0, goals[0], goals[1])
     walk = jax.lax.while_loop(
         lambda state: jnp.any(state.walking),
         step_back,
-        _Walk(
+        _WalkBack(
             steps=jnp.int32(0),
             place=goal,
             left=spent,
-            walking=walking(goal, spent),
+            walking=is_walking(goal, spent),
             actions=jnp.zeros((2 * horizon + 2, cost.shape[0]), jnp.int8),
         ),
     )
+    # Until the retirement a step costs 2, from then on 1.
     retirement = walk.left // 2
     length = spent - retirement
     # The actions of the walk stand in reverse.
@@ -277,19 +257,9 @@ def _cheapest_plan(
     alone = jnp.where(on_foot, alone, jnp.int8(0))
     plan = jnp.where(np.arange(2)[:, None] == walker, alone[:, None], jnp.int8(0))
     plan = _back_through_layers(
-        plan, both(walk.place), retirement, history.layers, board, waiting=waiting
+        plan, joint_cell(walk.place), retirement, history.layers, board, waiting=waiting
     )
     return plan, length
-
-
-class _Walk(NamedTuple):
-    """One agent on its way back, the other retired."""
-
-    steps: jax.Array  # int32 (), steps back
-    place: jax.Array  # int32 (B,), cell of the walker
-    left: jax.Array  # int32 (B,), cost paid up to here
-    walking: jax.Array  # bool (B,), not yet where the other retired
-    actions: jax.Array  # int8 (2 * horizon + 2, B), last one first
 
 
 def _back_through_layers(
@@ -307,7 +277,7 @@ def _back_through_layers(
     of its predecessors was reached one step earlier and not before, and any that lies in the
     previous layer will do.
     """
-    deltas = _deltas(board)
+    deltas = jnp.asarray((0, *board.deltas), jnp.int32)
     lane = jnp.arange(places.shape[-1])
     choices = np.indices((5, 5)).reshape(2, 25)
     moving = np.sum(choices > 0, axis=0)
@@ -322,8 +292,7 @@ def _back_through_layers(
         inside = jnp.all((before >= 0) & (before < board.cells), axis=0)
         swap = (before[0] == places[1]) & (before[1] == places[0])
         cell, bit = jnp.where(inside, before, 0)
-        words = layers[t - 1, bit // 32, cell, lane]
-        was_there = (words >> (bit % 32).astype(jnp.uint32)) & 1 != 0
+        was_there = has_cells(layers[t - 1, bit // 32, cell, lane], bit)
         action = jnp.asarray(choices)[:, jnp.argmax(inside & ~swap & was_there, axis=0)]
         due = t <= time
         action = jnp.where(due, action, 0)
@@ -331,8 +300,3 @@ def _back_through_layers(
         return plan.at[t - 1].set(row), places - deltas[action]
 
     return jax.lax.fori_loop(0, last, step_back, (plan, places))[0]
-
-
-def _deltas(board: Geometry) -> jax.Array:
-    """int32 (5,): what each action adds to a cell."""
-    return jnp.asarray(ACTION_DELTAS @ np.array([board.pitch, 1]), jnp.int32)

@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import table
-from benchmarks.lake import comparison, report
-from benchmarks.lake.boards import write_boards
+from benchmarks.lake import comparison, tables
+from benchmarks.lake.__main__ import main
 from benchmarks.lake.cases import CPU, GPU, QUICK, Case, Side, cases
-from benchmarks.lake.comparison import Effort, compare, went_wrong
-from benchmarks.lake.growth import curves, limits
-from benchmarks.lake.protocol import Worker, WorkerError, repeat
-from training.cli import main
+from benchmarks.lake.comparison import Effort, agreement, compare, failure_of
+from benchmarks.lake.curves import curves, limits
+from benchmarks.lake.protocol import ROOT, Worker, WorkerError, repeat
+from benchmarks.lake.random_boards import connected, write_boards
 
 
 def _free_component(free: np.ndarray, start: tuple[int, int]) -> set[tuple[int, int]]:
@@ -49,18 +48,16 @@ def test_boards_have_their_holes_distinct_ends_and_goals_in_reach(tmp_path, size
 
 
 def test_boards_with_a_cut_off_agent_are_told_as_a_plain_search_tells_them():
-    from benchmarks.lake.boards import _connected
-
     rng = np.random.default_rng(0)
     free = rng.random((300, 7, 7)) < 0.6
     places = rng.integers(0, 7, (300, 2, 2, 2))
     for board, ends in zip(free, places, strict=True):
         for row, column in ends.reshape(-1, 2):
             board[row, column] = True
-    kept = _connected(free, places[:, 0], places[:, 1])
-    for board, ends, connected in zip(free, places.tolist(), kept, strict=True):
+    kept = connected(free, places[:, 0], places[:, 1])
+    for board, ends, told in zip(free, places.tolist(), kept, strict=True):
         pairs = zip(*ends, strict=True)
-        assert connected == all(tuple(g) in _free_component(board, tuple(s)) for s, g in pairs)
+        assert told == all(tuple(g) in _free_component(board, tuple(s)) for s, g in pairs)
     assert 0 < kept.sum() < 300
 
 
@@ -118,7 +115,7 @@ def test_names_are_unique_and_every_worker_module_exists():
         assert len(names) == len(set(names))
         sides = [side for row in rows for side in (row.ours, row.peer) if side is not None]
         for side in (*sides, *(line.side for line in lines)):
-            assert (table.ROOT / Path(*side.module.split("."))).with_suffix(".py").is_file()
+            assert (ROOT / Path(*side.module.split("."))).with_suffix(".py").is_file()
 
 
 def test_a_row_is_measured_in_turns_and_its_optima_are_compared():
@@ -127,7 +124,7 @@ def test_a_row_is_measured_in_turns_and_its_optima_are_compared():
     small = Case(**{**vars(row), "boards": row.boards.__class__(64, 2, 0.3, size=6)})
     small.ours.fields["count"] = 64
     measured = compare(small, Effort(seconds=0.05, repeats=2, devices=1), cores=1)
-    assert went_wrong(measured) is None
+    assert failure_of(measured) is None
     for side in ("ours", "peer"):
         assert len(measured[side]["rates"]) == 2
         assert measured[side]["min"] <= measured[side]["median"] <= measured[side]["max"]
@@ -143,7 +140,7 @@ def test_a_row_is_measured_in_turns_and_its_optima_are_compared():
 
 def test_one_different_optimum_makes_a_row_worthless():
     ours = {"status": [0, 0, 1, 2], "costs": [5, 7, -1, -1]}
-    same = comparison._agreement(ours, {"costs": [[0, 5], [1, None], [3, 9]]})
+    same = agreement(ours, {"costs": [[0, 5], [1, None], [3, 9]]})
     assert same == {
         "boards": 4,
         "seen_by_peer": 3,
@@ -153,14 +150,14 @@ def test_one_different_optimum_makes_a_row_worthless():
         "only_peer": 1,
     }
     for lie in ([0, 6], [2, 4]):
-        told = comparison._agreement(ours, {"costs": [lie]})
+        told = agreement(ours, {"costs": [lie]})
         row = {"name": "r", "ours": {}, "agreement": told}
-        assert went_wrong(row) == "r: 1 optima differ from the peer's"
+        assert failure_of(row) == "r: 1 optima differ from the peer's"
 
 
 def test_a_missing_peer_is_named_with_its_cure_and_fails_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(comparison, "ROOT", tmp_path)
-    ours = Side("ours", "benchmarks.lake.ours.machine")
+    ours = Side("ours", "benchmarks.lake.workers.machine_speed")
     for environment, cure in (("jax", "tools/peers.sh"), ("own", "pip install no-such-peer")):
         peer = Side("peer", "no_such_peer", environment, package="no-such-peer")
         if environment == "own":
@@ -172,7 +169,7 @@ def test_a_missing_peer_is_named_with_its_cure_and_fails_nothing(monkeypatch, tm
         assert cure in row["peer"]["error"]
         assert row["ratio"] is None
         assert row["met"] is None
-        assert went_wrong(row) is None
+        assert failure_of(row) is None
 
 
 def _curve(rates, **extra):
@@ -209,7 +206,7 @@ def test_the_limit_of_a_search_follows_from_more_devices(faster, limit):
 def test_the_command_writes_what_it_prints_and_the_table_can_be_made_of_it(tmp_path, capsys):
     file = tmp_path / "deep" / "lake.json"
     arguments = ["--quick", "--only", "steps-batch", "--seconds", "0.01", "--repeats", "1"]
-    assert main(["bench", "lake", "--json", str(file), "--devices", "1", *arguments]) == 0
+    assert main(["--json", str(file), "--devices", "1", *arguments]) == 0
     result = json.loads(file.read_text())
     assert result["schema"] == 1
     assert result["machine"]["devices"] == 1
@@ -217,32 +214,38 @@ def test_the_command_writes_what_it_prints_and_the_table_can_be_made_of_it(tmp_p
     points = result["curves"][0]["points"]
     assert [point["rate"] > 0 for point in points] == [True] * len(points)
     assert "limit of steps-batch: launches at batch" in capsys.readouterr().out
-    assert report.short(points[-1]["rate"]) in table.markdown(result)
+    assert tables.short(points[-1]["rate"]) in tables.markdown(result)
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--only", "no-such-row"], "--only: got 'no-such-row', allowed are parts of solve-2"),
-        (["--seconds", "0"], "--seconds: got 0.0, more than 0 is allowed"),
+        (["--seconds", "0"], "--seconds: got 0, 0.001 to 1000000.0 are allowed"),
         (["--devices", "4096"], "devices: got 4096, 1 to"),
     ],
 )
 def test_wrong_use_is_one_clear_message(arguments, said, capsys):
-    assert main(["bench", "lake", "--quick", *arguments]) == 2
+    try:
+        status = main(["--quick", *arguments])
+    except SystemExit as end:
+        status = end.code
+    assert status == 2
     assert said in capsys.readouterr().err
 
 
 def test_the_document_shows_the_committed_results():
-    text = table.DOCUMENT.read_text(encoding="utf-8")
-    assert table.document(text, table.committed()) == text, "python -m benchmarks.table --write"
+    text = tables.DOCUMENT.read_text(encoding="utf-8")
+    assert tables.document(text, tables.committed()) == text, (
+        "python -m benchmarks.lake.tables --write"
+    )
 
 
 def test_committed_results_were_not_made_in_a_hurry():
-    for result in table.committed():
+    for result in tables.committed():
         assert not result["quick"]
         assert result["repeats"] >= 5
-        assert not [went_wrong(row) for row in result["rows"] if went_wrong(row)]
+        assert not [failure_of(row) for row in result["rows"] if failure_of(row)]
 
 
 @pytest.mark.parametrize(
@@ -250,4 +253,4 @@ def test_committed_results_were_not_made_in_a_hurry():
     [(0.0123456, "0.0123"), (999.0, "999"), (12345, "12.3k"), (2.5e6, "2.5M"), (3e9, "3G")],
 )
 def test_numbers_are_short(number, said):
-    assert report.short(number) == said
+    assert tables.short(number) == said

@@ -3,20 +3,17 @@
 import pytest
 
 from engineer import (
-    Bounds,
     Domain,
     FailedCase,
     FailureTime,
     GroupEvidence,
-    LakeConfiguration,
-    SizeKnobs,
     StageEvidence,
     StageHistory,
+    StageView,
     Tally,
     TrainingEvidence,
-    View,
-    lake_domain,
 )
+from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain
 
 
 @pytest.fixture
@@ -144,5 +141,5 @@ def view(
     evidence: StageEvidence,
     current: LakeConfiguration,
     history: list[StageHistory],
-) -> View:
-    return View(domain, evidence, current, history)
+) -> StageView:
+    return StageView(domain, evidence, current, history)

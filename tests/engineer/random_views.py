@@ -4,17 +4,16 @@ import numpy as np
 from hypothesis import strategies as st
 
 from engineer import (
-    Bounds,
     Configuration,
     Domain,
     GroupEvidence,
     KnobSpace,
     StageEvidence,
     StageHistory,
+    StageView,
     Tally,
-    View,
-    lake_domain,
 )
+from engineer.lake import Bounds, lake_domain
 from engineer.space import apportion
 from tests.engineer import words
 
@@ -68,7 +67,7 @@ def group_evidence(rng: np.random.Generator, domain: Domain) -> GroupEvidence:
     )
 
 
-def view_and_proposal(rng: np.random.Generator) -> tuple[View, Configuration]:
+def view_and_proposal(rng: np.random.Generator) -> tuple[StageView, Configuration]:
     """A view with up to three earlier stages, and any proposal."""
     domain = DOMAINS[int(rng.integers(len(DOMAINS)))]
     space = domain.space
@@ -92,7 +91,7 @@ def view_and_proposal(rng: np.random.Generator) -> tuple[View, Configuration]:
         validation={group: group_evidence(rng, domain) for group in groups},
     )
     notice = "The valid rate fell." if rng.random() < 0.2 else ""
-    view = View(domain, evidence, configuration(rng, space), history, notice)
+    view = StageView(domain, evidence, configuration(rng, space), history, notice)
     return view, configuration(rng, space)
 
 

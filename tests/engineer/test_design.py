@@ -9,24 +9,21 @@ from engineer import (
     Budget,
     DesignRecord,
     DesignSettings,
-    Guard,
-    LakeConfiguration,
-    ShuffledEngineer,
-    Spent,
-    View,
-    build_context,
-    design,
-)
-from engineer.context import ContextTooLongError
-from engineer.engineers import (
     EngineerError,
-    Generated,
-    GeneratorEngineer,
+    GeneratedText,
+    Guard,
+    LanguageModelEngineer,
     Proposal,
     RuleEngineer,
+    ShuffledEngineer,
+    Spent,
+    StageView,
     Task,
+    build_context,
+    run_design,
 )
-from engineer.lake import Bounds, lake_domain
+from engineer.context import ContextTooLongError
+from engineer.lake import Bounds, LakeConfiguration, lake_domain
 from engineer.space import answer_schema, answer_text
 
 SETTINGS = DesignSettings(attempts=3, style="compact")
@@ -41,21 +38,21 @@ class Script:
 
     def __call__(
         self, context: str, schema: dict[str, Any] | None, seed: int, most: int | None
-    ) -> Generated:
+    ) -> GeneratedText:
         self.asked.append((context, schema, seed))
         answer = self.answers[len(self.asked) - 1]
         if isinstance(answer, Exception):
             raise answer
-        return Generated(answer, len(answer))
+        return GeneratedText(answer, len(answer))
 
 
-def run(script: Script, view: View, **options: Any) -> DesignRecord:
-    engineer = GeneratorEngineer(script, name="script")
-    return design(engineer, view, SETTINGS.model_copy(update=options))
+def run(script: Script, view: StageView, **options: Any) -> DesignRecord:
+    engineer = LanguageModelEngineer(script, name="script")
+    return run_design(engineer, view, SETTINGS.model_copy(update=options))
 
 
 def test_the_rule_designs_through_the_same_door(view):
-    record = design(RuleEngineer(), view, SETTINGS)
+    record = run_design(RuleEngineer(), view, SETTINGS)
     assert (record.kind, record.engineer, record.stage) == ("accepted", "rule", 3)
     assert len(record.attempts) == 1
     assert record.attempts[0].text == answer_text(record.configuration)
@@ -156,7 +153,7 @@ def test_each_attempt_has_a_seed_of_its_own(view):
         called.append(attempt)
         return 1000 + 7 * attempt
 
-    design(GeneratorEngineer(script), view, SETTINGS, seed=seed)
+    run_design(LanguageModelEngineer(script), view, SETTINGS, seed=seed)
     assert called == [0, 1, 2]
     assert [asked[2] for asked in script.asked] == [1000, 1007, 1014]
 
@@ -202,7 +199,7 @@ def test_nothing_more_is_asked_once_the_budget_is_spent(view, budget, asked, rea
     engineer = Spender(
         Proposal("no", seconds=50.0, tokens=10, probe_rollouts=4, probe_instances=32)
     )
-    record = design(engineer, view, DesignSettings(attempts=6, budget=budget))
+    record = run_design(engineer, view, DesignSettings(attempts=6, budget=budget))
     assert len(engineer.tasks) == len(record.attempts) == asked
     assert (record.kind, record.configuration, record.diff) == ("kept", view.current, ())
     assert record.reason.startswith(reason)
@@ -216,7 +213,7 @@ def test_nothing_more_is_asked_once_the_budget_is_spent(view, budget, asked, rea
 
 def test_an_answer_within_the_budget_is_used_though_it_spends_the_rest(view):
     engineer = Spender(Proposal(answer_text(view.current), seconds=1.0, tokens=1_000))
-    record = design(engineer, view, DesignSettings(budget=Budget(engineer_tokens=1)))
+    record = run_design(engineer, view, DesignSettings(budget=Budget(engineer_tokens=1)))
     assert record.kind == "accepted"
     assert record.spent.engineer_tokens == 1_000
 
@@ -224,7 +221,7 @@ def test_an_answer_within_the_budget_is_used_though_it_spends_the_rest(view):
 def test_each_attempt_may_spend_what_is_left(view):
     engineer = Spender(Proposal("no", seconds=1.0, tokens=10, probe_rollouts=4))
     budget = Budget(engineer_tokens=25, probe_rollouts=100)
-    design(engineer, view, DesignSettings(attempts=6, budget=budget))
+    run_design(engineer, view, DesignSettings(attempts=6, budget=budget))
     assert [one.budget.engineer_tokens for one in engineer.tasks] == [25, 15, 5]
     assert [one.budget.probe_rollouts for one in engineer.tasks] == [100, 96, 92]
     assert engineer.tasks[0].budget.seconds is None
@@ -233,12 +230,12 @@ def test_each_attempt_may_spend_what_is_left(view):
 @pytest.mark.parametrize("wants", [(1, 1, 1), (30, 30, 30), (5, 25, 1), (9, 30, 4)])
 @pytest.mark.parametrize("limit", [0, 1, 9, 10, 31, 60, 90])
 def test_a_generator_that_heeds_its_limit_never_overspends(view, limit, wants):
-    def generate(prompt: str, schema: object, seed: int, most: int | None) -> Generated:
+    def generate(prompt: str, schema: object, seed: int, most: int | None) -> GeneratedText:
         assert most is not None
-        return Generated("no", min(wants[seed], most))
+        return GeneratedText("no", min(wants[seed], most))
 
-    record = design(
-        GeneratorEngineer(generate),
+    record = run_design(
+        LanguageModelEngineer(generate),
         view,
         SETTINGS.model_copy(update={"budget": Budget(engineer_tokens=limit)}),
     )
@@ -247,7 +244,9 @@ def test_a_generator_that_heeds_its_limit_never_overspends(view, limit, wants):
 
 def test_unknown_tokens_count_as_none(view):
     engineer = Spender(Proposal("no", seconds=0.0, tokens=None))
-    record = design(engineer, view, DesignSettings(attempts=2, budget=Budget(engineer_tokens=1)))
+    record = run_design(
+        engineer, view, DesignSettings(attempts=2, budget=Budget(engineer_tokens=1))
+    )
     assert len(record.attempts) == 2
     assert record.spent.engineer_tokens == 0
     assert record.attempts[0].tokens is None
@@ -256,7 +255,7 @@ def test_unknown_tokens_count_as_none(view):
 def test_a_task_says_in_values_what_its_prompt_says_in_words(view):
     engineer = Spender(Proposal("no", seconds=0.0))
     settings = SETTINGS.model_copy(update={"blocks": ("history",), "max_context_tokens": 250})
-    design(engineer, view, settings, seed=lambda attempt: 40 + attempt)
+    run_design(engineer, view, settings, seed=lambda attempt: 40 + attempt)
     assert [(task.attempt, task.seed) for task in engineer.tasks] == [(0, 40), (1, 41), (2, 42)]
     for task in engineer.tasks:
         assert (task.view.evidence, task.view.current) == (view.evidence, view.current)
@@ -278,7 +277,7 @@ def test_what_was_cut_from_a_prompt_stands_in_the_record(view):
     record = run(Script([answer_text(view.current)]), view, **options)
     assert record.attempts[0].cut == ("failed cases, one at a time",)
     assert len(record.context) < len(whole.text)
-    exact = design(
+    exact = run_design(
         RuleEngineer(),
         view,
         DesignSettings(max_context_tokens=len(whole.text)),
@@ -292,10 +291,10 @@ def test_the_record_keeps_what_a_shuffled_engineer_really_saw(view, fails):
     answer = EngineerError("down") if fails else "no idea"
     script = Script([answer, "no idea", answer_text(view.current)])
     # Twice permuted, to see that records keep what the innermost one saw.
-    inner = ShuffledEngineer(GeneratorEngineer(script, name="script"))
+    inner = ShuffledEngineer(LanguageModelEngineer(script, name="script"))
     for engineer in (inner, ShuffledEngineer(inner)):
         script.asked.clear()
-        record = design(engineer, view, SETTINGS.model_copy(update={"max_context_tokens": 400}))
+        record = run_design(engineer, view, SETTINGS.model_copy(update={"max_context_tokens": 400}))
         assert [one.context for one in record.attempts] == [asked[0] for asked in script.asked]
         assert record.context == script.asked[0][0]
     assert record.context != build_context(view, style="compact", max_tokens=400).text
@@ -316,7 +315,7 @@ def test_a_prompt_that_cannot_be_cut_to_fit_is_an_error_of_the_settings(view):
 
 def test_no_answer_makes_the_next_prompt_too_long(view):
     hostile = json.dumps({"3": {"x" * 5_000: 1}, "y" * 5_000: 2})
-    bare = View(view.domain, view.evidence, view.current)
+    bare = StageView(view.domain, view.evidence, view.current)
     tokens = build_context(bare, blocks=(), style="compact").tokens
     script = Script([hostile, hostile, answer_text(view.current)])
     record = run(script, bare, blocks=(), max_context_tokens=tokens)
@@ -347,4 +346,4 @@ def test_the_reason_of_a_failure_can_be_written_too(view):
 def test_a_current_configuration_that_could_not_be_kept_is_refused(view):
     tight = replace(view, domain=lake_domain(Bounds(sizes=(3, 4, 5), max_hole_ratio=0.1)))
     with pytest.raises(ValueError, match=r"3\.hole_ratio must lie in 0\.\.0\.1, got 0\.2"):
-        design(RuleEngineer(), tight, SETTINGS)
+        run_design(RuleEngineer(), tight, SETTINGS)

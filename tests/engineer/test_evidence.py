@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from engineer import FailedCase, StageEvidence, Tally, TrainingEvidence, lake_evidence
+from engineer import FailedCase, StageEvidence, Tally, TrainingEvidence
 from engineer.evidence import GroupEvidence, StageHistory
+from engineer.lake import lake_evidence
 from jaxlake import Failure, Instance, Outcome, Statistics, tabulate
 
 

@@ -8,50 +8,41 @@ import re
 import time
 from collections import Counter, defaultdict
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engineer import (
-    Bounds,
     Budget,
-    Decision,
     DesignSettings,
     Domain,
-    GeneratorEngineer,
+    GeneratedText,
     GroupEvidence,
     Guard,
-    LakeConfiguration,
-    SizeKnobs,
+    LanguageModelEngineer,
+    Review,
     StageEvidence,
-    View,
-    design,
-    lake_domain,
+    StageView,
+    run_design,
 )
-from engineer.engineers import Generated
-from engineer.lake import NearestFeasible
-from engineer.pipeline import Repair, review
+from engineer.lake import Bounds, LakeConfiguration, NearestFeasible, lake_domain
+from engineer.review import Repair, review_answer
 from engineer.space import answer_text
 from jaxlake import infeasibility
+from tests.engineer.builders import CURRENT, SIZES, boundses, on_grid, roomy
+from tests.engineer.random_views import configuration
 
 KNOBS = Bounds.knobs
-SIZES = (3, 4, 5)
 ORDER = ("clamp", "normalise", "minimum_share", "round", "bounded_step", "feasibility")
-CURRENT = LakeConfiguration(
-    sizes={
-        3: SizeKnobs(data_ratio=0.5, hole_ratio=0.2, wait_ratio=0.25),
-        4: SizeKnobs(data_ratio=0.3, hole_ratio=0.1, wait_ratio=0.5),
-        5: SizeKnobs(data_ratio=0.2, hole_ratio=0.0, wait_ratio=1.0),
-    }
-)
 GOOD = answer_text(CURRENT)
 
 
 def check(
     text: str, domain: Domain, current: LakeConfiguration = CURRENT, guard: Guard | None = None
-) -> Decision:
+) -> Review:
     """Review a text and check all that must hold of the decision, whatever the text."""
-    decision = review(text, current, domain, guard)
+    decision = review_answer(text, current, domain, guard)
     written = json.loads(decision.model_dump_json())
     assert 0 < len(decision.reason) < 1000
     assert decision.reason.isascii()
@@ -95,7 +86,7 @@ def assert_usable(sizes: dict[str, dict[str, float]], domain: Domain) -> None:
 
 
 def assert_within(
-    decision: Decision, domain: Domain, current: LakeConfiguration, guard: Guard
+    decision: Review, domain: Domain, current: LakeConfiguration, guard: Guard
 ) -> None:
     """What the guard holds: floors that fit together, and steps except where none can be made."""
     assert decision.configuration is not None
@@ -123,7 +114,7 @@ def assert_within(
             assert abs(value - old[group][knob]) <= most
 
 
-def assert_told(decision: Decision, current: LakeConfiguration) -> None:
+def assert_told(decision: Review, current: LakeConfiguration) -> None:
     """Repairs lead, in their order, to the numbers that are used; the diff says what is new."""
     assert decision.configuration is not None
     new, old = decision.configuration.values(), current.values()
@@ -152,14 +143,14 @@ def assert_told(decision: Decision, current: LakeConfiguration) -> None:
 
 
 def assert_stable(
-    decision: Decision, domain: Domain, current: LakeConfiguration, guard: Guard
+    decision: Review, domain: Domain, current: LakeConfiguration, guard: Guard
 ) -> None:
     """Written out and reviewed again, a configuration is accepted as it is."""
     assert decision.configuration is not None
     if any(repair.name == "feasibility" for repair in decision.repairs):
         # It may lie beyond the bounded step, since what can't be made can't be trained on.
         guard = Guard(floors=guard.floors)
-    again = review(answer_text(decision.configuration), current, domain, guard)
+    again = review_answer(answer_text(decision.configuration), current, domain, guard)
     assert (again.kind, again.repairs) == ("accepted", ())
     assert again.configuration == decision.configuration
     assert again.diff == decision.diff
@@ -213,14 +204,6 @@ texts = (
     | st.tuples(before, answers, after).map("".join)
 )
 
-boundses = st.builds(
-    Bounds,
-    sizes=st.just(SIZES),
-    max_hole_ratio=st.sampled_from([0.0, 0.3, 0.5]),
-    max_wait_ratio=st.sampled_from([0.0, 0.5, 1.0]),
-    min_share=st.sampled_from([0.0, 0.1, 0.3]),
-    step=st.sampled_from([0.05, 0.1]),
-)
 guards = st.none() | st.builds(
     Guard,
     max_step=st.none() | st.sampled_from([0.0, 0.05, 0.1, 0.25, 1.0]),
@@ -232,31 +215,10 @@ guards = st.none() | st.builds(
 
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[Domain, LakeConfiguration]:
-    """Bounds, and a configuration on the grid within them."""
+    """An environment and a configuration on its grid and within its bounds."""
     bounds = draw(boundses)
-    least = bounds.to_units(bounds.min_share)
-    spare = bounds.units - least * len(SIZES)
-    ends = sorted(draw(st.tuples(*[st.integers(0, spare)] * (len(SIZES) - 1))))
-    values = {
-        str(size): {
-            "data_ratio": bounds.from_units(least + high - low),
-            "hole_ratio": bounds.from_units(
-                draw(st.integers(0, bounds.to_units(bounds.max_hole_ratio)))
-            ),
-            "wait_ratio": bounds.from_units(
-                draw(st.integers(0, bounds.to_units(bounds.max_wait_ratio)))
-            ),
-        }
-        for size, low, high in zip(SIZES, [0, *ends], [*ends, spare], strict=True)
-    }
-    shipped = draw(st.booleans())
-    num_agents = draw(st.integers(2, 5))
-    domain = (
-        lake_domain(bounds, num_agents)
-        if shipped
-        else lake_domain(bounds, num_agents, acceptance=None)
-    )
-    return domain, bounds.make(values)
+    make = draw(st.sampled_from([lake_domain, roomy]))
+    return make(bounds, draw(st.integers(2, 5))), draw(on_grid(bounds))
 
 
 @settings(max_examples=500, deadline=None)
@@ -278,16 +240,18 @@ def test_no_texts_whatsoever_break_a_design_phase_or_spend_more_than_its_budget(
 ):
     domain, current = situation
 
-    def generate(prompt: str, schema: object, seed: int, most: int | None) -> Generated:
+    def generate(prompt: str, schema: object, seed: int, most: int | None) -> GeneratedText:
         """A token a character, as many as may be."""
         text = said[seed][:most]
-        return Generated(text, len(text))
+        return GeneratedText(text, len(text))
 
     settings = DesignSettings(
         attempts=len(said), guard=guard or Guard(), budget=Budget(engineer_tokens=limit)
     )
     evidence = StageEvidence(stage=1, validation={"3": GroupEvidence(count=1, valid=1)})
-    record = design(GeneratorEngineer(generate), View(domain, evidence, current), settings)
+    record = run_design(
+        LanguageModelEngineer(generate), StageView(domain, evidence, current), settings
+    )
     assert domain.space.violation(record.configuration) is None
     assert record.kind in ("accepted", "repaired", "retried", "kept")
     assert limit is None or record.spent.engineer_tokens <= limit
@@ -387,22 +351,8 @@ def mutated_numbers(rng: random.Random, text: str) -> str:
     return "".join(tokens)
 
 
-def random_configuration(rng: random.Random, bounds: Bounds) -> LakeConfiguration:
-    ends = sorted(rng.randrange(bounds.units + 1) for _ in SIZES[1:])
-    return LakeConfiguration(
-        sizes={
-            size: SizeKnobs(
-                data_ratio=bounds.from_units(high - low),
-                hole_ratio=bounds.from_units(rng.randrange(bounds.units // 2 + 1)),
-                wait_ratio=bounds.from_units(rng.randrange(bounds.units + 1)),
-            )
-            for size, low, high in zip(SIZES, [0, *ends], [*ends, bounds.units], strict=True)
-        }
-    )
-
-
 def test_ten_thousand_mutated_answers_break_nothing():
-    rng = random.Random(20)
+    rng, numbers = random.Random(20), np.random.default_rng(20)
     bounds = Bounds(sizes=SIZES)
     domains = [lake_domain(bounds), lake_domain(bounds, 3)]
     guards = [None, Guard(max_step=0.1), Guard(max_step=0.05, floors={"4": 0.2, "5": 0.1})]
@@ -410,8 +360,8 @@ def test_ten_thousand_mutated_answers_break_nothing():
     names: Counter[str] = Counter()
     start = time.process_time()
     for number in range(10_000):
-        current = random_configuration(rng, bounds)
-        text = answer_text(random_configuration(rng, bounds))
+        current = configuration(numbers, bounds)
+        text = answer_text(configuration(numbers, bounds))
         for _ in range(rng.randrange(1, 5)):
             text = rng.choice((mutated_characters, mutated_tokens, mutated_numbers))(rng, text)
         decision = check(text, domains[number % 2], current, guards[number % 3])

@@ -6,52 +6,38 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engineer import (
-    Bounds,
     Domain,
     GroupEvidence,
     InfeasibleError,
-    LakeConfiguration,
-    SizeKnobs,
+    RuleEngineer,
     StageEvidence,
-    View,
+    StageView,
+    Task,
     build_context,
-    lake_domain,
-    review,
+    review_answer,
 )
-from engineer.engineers import RuleEngineer, Task
-from engineer.rule import knobs_or_zero, moved, next_configuration
+from engineer.engineers.rule import next_configuration
+from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain
 from engineer.space import answer_schema, answer_text
 from jaxlake import infeasibility
 from tests.engineer import words
-
-BOUNDS = Bounds(sizes=(3, 4, 5))
+from tests.engineer.builders import BOUNDS, lake, roomy, tally
 
 
 def with_rates(valid: dict[int, int], count: int = 100) -> StageEvidence:
-    return StageEvidence(
-        stage=1,
-        validation={
-            str(size): GroupEvidence(count=count, valid=v, failures={"hole": count - v})
-            for size, v in valid.items()
-        },
-    )
+    groups = {str(size): tally(n, count) for size, n in valid.items()}
+    return StageEvidence(stage=1, validation=groups)
 
 
 def flat(hole_ratio: float, wait_ratio: float) -> LakeConfiguration:
-    shares = {3: 0.35, 4: 0.35, 5: 0.3}
-    return LakeConfiguration(
-        sizes={
-            size: SizeKnobs(data_ratio=share, hole_ratio=hole_ratio, wait_ratio=wait_ratio)
-            for size, share in shares.items()
-        }
-    )
+    return lake(*((share, hole_ratio, wait_ratio) for share in (0.35, 0.35, 0.3)))
 
 
 def rule(
     evidence: StageEvidence, current: LakeConfiguration, bounds: Bounds = BOUNDS
 ) -> dict[int, SizeKnobs]:
     """The rule on the lake, where every kind of board can be made that has room for two agents."""
-    new = next_configuration(evidence, current, lake_domain(bounds, acceptance=None))
+    new = next_configuration(evidence, current, roomy(bounds))
     assert isinstance(new, LakeConfiguration)
     return new.sizes
 
@@ -65,13 +51,7 @@ def test_what_is_learnable_gets_most_data_and_nothing_is_dropped():
 def shares_after(
     valid: dict[int, int], before: Sequence[float], bounds: Bounds = BOUNDS
 ) -> list[float]:
-    knobs = {"hole_ratio": 0.2, "wait_ratio": 0.2}
-    current = LakeConfiguration(
-        sizes={
-            size: SizeKnobs(data_ratio=share, **knobs)
-            for size, share in zip((3, 4, 5), before, strict=True)
-        }
-    )
+    current = lake(*((share, 0.2, 0.2) for share in before))
     return [knobs.data_ratio for knobs in rule(with_rates(valid), current, bounds).values()]
 
 
@@ -156,14 +136,14 @@ def test_where_nothing_can_be_made_the_rule_leaves_that_to_be_refused():
     domain = lake_domain(BOUNDS, acceptance=lambda *kind: 0.0)
     new = next_configuration(with_rates({3: 50, 4: 50, 5: 50}), flat(0.2, 0.2), domain)
     assert {knobs["hole_ratio"] for knobs in new.values().values()} == {0.2}
-    assert review(answer_text(new), flat(0.2, 0.2), domain).kind == "rejected"
+    assert review_answer(answer_text(new), flat(0.2, 0.2), domain).kind == "rejected"
 
 
 def test_a_group_that_is_new_starts_from_zero():
     bounds = Bounds(sizes=(4, 5, 6))
     zeros = {"data_ratio": 0.0, "hole_ratio": 0.0, "wait_ratio": 0.0}
     current = flat(0.2, 0.4)
-    known = knobs_or_zero(current, bounds)
+    known = bounds.knobs_of(current)
     assert list(known) == ["4", "5", "6"]
     assert known["4"] == current.values()["4"]
     assert known["6"] == zeros
@@ -184,7 +164,7 @@ def test_a_group_that_is_new_starts_from_zero():
     ],
 )
 def test_a_knob_moves_on_the_grid_within_its_limits(knob, value, steps, expected):
-    assert moved(words.SPACE, knob, value, steps) == expected
+    assert words.SPACE.moved(knob, value, steps) == expected
 
 
 def test_the_rule_works_for_any_environment():
@@ -209,25 +189,15 @@ def test_the_rules_proposals_are_always_accepted_as_written(data, sizes, step, n
     bounds = Bounds(
         sizes=tuple(sizes), step=step, max_hole_ratio=data.draw(st.sampled_from([0.2, 0.5]))
     )
-    domain = lake_domain(bounds, num_agents)
-    if not shipped:
-        domain = lake_domain(bounds, num_agents, acceptance=None)
+    domain = (lake_domain if shipped else roomy)(bounds, num_agents)
     ratio = st.floats(0, 1)
-    current = LakeConfiguration(
-        sizes={
-            size: SizeKnobs(
-                data_ratio=1.0 if size == sizes[0] else 0.0,
-                hole_ratio=data.draw(ratio) / 2,
-                wait_ratio=data.draw(ratio),
-            )
-            for size in sizes
-        }
-    )
+    rows = [(size == sizes[0], data.draw(ratio) / 2, data.draw(ratio)) for size in sizes]
+    current = lake(*((float(first), *knobs) for first, *knobs in rows), sizes=sizes)
     evidence = with_rates({size: data.draw(st.integers(0, 60)) for size in sizes}, count=60)
-    view = View(domain, evidence, current)
+    view = StageView(domain, evidence, current)
     context = build_context(view, blocks=())
     proposal = RuleEngineer().propose(Task(context, view, answer_schema(bounds)))
-    decision = review(proposal.text, current, domain)
+    decision = review_answer(proposal.text, current, domain)
     assert decision.repairs == ()
     if shipped:
         fits = all(can_be_made(domain, *group) for group in json.loads(proposal.text).items())

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from engineer import Configuration, Domain, KnobSpace, Term
-from engineer.space import Ratio, Values
+from engineer.space import KnobValues, Ratio
 
 
 class WordConfiguration(Configuration):
@@ -11,7 +11,7 @@ class WordConfiguration(Configuration):
 
     topics: dict[str, dict[str, float]]
 
-    def values(self) -> Values:
+    def values(self) -> KnobValues:
         return {topic: dict(knobs) for topic, knobs in self.topics.items()}
 
 
@@ -31,7 +31,7 @@ class WordSpace(KnobSpace):
     def maximum(self, knob: str) -> float:
         return {"length": self.max_length, "noise": self.max_noise}[knob]
 
-    def make(self, values: Values) -> WordConfiguration:
+    def make(self, values: KnobValues) -> WordConfiguration:
         return WordConfiguration(topics=values)
 
 

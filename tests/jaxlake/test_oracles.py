@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests import oracles
+from benchmarks import oracles
 
 
 def _small_grids(seed: int, count: int, states: int) -> list[list[str]]:
@@ -100,9 +100,9 @@ def test_a_search_that_spent_its_budget_or_met_its_limit_guesses_nothing():
         oracles.sat_sum_of_costs(grid, conflicts=1)
 
 
-def _right_answer(grid: list[str]) -> oracles.Answer:
+def _right_answer(grid: list[str]) -> oracles.SolverAnswer:
     shortest, cheapest = oracles.sat_makespan(grid), oracles.sat_sum_of_costs(grid)
-    return oracles.Answer(
+    return oracles.SolverAnswer(
         status="OPTIMAL",
         sum_of_costs=cheapest.value,
         makespan=shortest.value,

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections import Counter
 from fractions import Fraction
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +14,10 @@ import numpy as np
 import pytest
 
 import jaxlake
+from benchmarks import oracles
 from jaxlake import Failure, Outcome, Solution, Status
-from jaxlake.statistics import AXES, merge, total
-from tests import oracles
+from jaxlake.statistics import AXES, join_words, merge_statistics
+from tests.paths import ROOT
 
 B, K = 240, 4
 
@@ -116,7 +116,7 @@ def test_every_number_agrees_with_counting_by_hand(batch):
     _, _, outcomes, _, mask = batch
     statistics = _tabulate(batch, mask)
     expected = _by_hand(batch)
-    table = jaxlake.rows(statistics, by=AXES)
+    table = jaxlake.statistics_rows(statistics, by=AXES)
     assert len(table) == len(expected)
     for row in table:
         by_hand = expected[tuple(row.pop(name) for name in AXES)]
@@ -137,7 +137,7 @@ def test_every_number_agrees_with_counting_by_hand(batch):
 
 def test_individual_success_is_a_mean_over_plans_not_over_agents(batch):
     _, _, outcomes, _, _ = batch
-    (row,) = jaxlake.rows(_tabulate(batch), by=())
+    (row,) = jaxlake.statistics_rows(_tabulate(batch), by=())
     agents = batch[1].agent_mask.sum(axis=1)
     assert row["isr"] == pytest.approx(np.mean(outcomes.at_goal.sum(axis=1) / agents))
     assert row["isr"] != pytest.approx(outcomes.at_goal.sum() / agents.sum(), rel=1e-4)
@@ -150,7 +150,7 @@ def test_parts_add_up_to_the_whole(batch):
     parts = [_tabulate(batch, mask), _tabulate(batch, ~mask)]
     _assert_same(parts[0] + parts[1], whole)
     _assert_same(sum(parts), whole)
-    _assert_same(merge(jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)), whole)
+    _assert_same(merge_statistics(jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)), whole)
     _assert_same(_tabulate(batch), whole)
 
 
@@ -159,7 +159,7 @@ def test_vmap_over_batches_gives_a_table_each_and_over_a_named_axis_the_same_for
     arguments = (instances, solutions.needs_wait, outcomes, mask, solutions)
     folded = jax.tree.map(lambda leaf: leaf.reshape(4, B // 4, *leaf.shape[1:]), arguments)
     whole = _tabulate(batch, mask)
-    _assert_same(merge(jax.vmap(jaxlake.tabulate)(*folded)), whole)
+    _assert_same(merge_statistics(jax.vmap(jaxlake.tabulate)(*folded)), whole)
     everywhere = jax.vmap(
         lambda *part: jaxlake.tabulate(*part, axis_name="batches"), axis_name="batches"
     )(*folded)
@@ -176,10 +176,15 @@ def test_sums_stay_exact_far_beyond_32_bits(batch):
     words = np.asarray(often.sum_of_costs)
     assert words.min() >= 0
     assert words[..., 1].max() < 2**16
-    assert (total(words) == total(once.sum_of_costs) * 2**24).all()
-    assert total(words).sum() == int(batch[2].sum_of_costs[batch[2].valid].sum(dtype=int)) * 2**24
-    assert total(words).max() > 2**36
-    means = [[row["mean_sum_of_costs"] for row in jaxlake.rows(table)] for table in (once, often)]
+    assert (join_words(words) == join_words(once.sum_of_costs) * 2**24).all()
+    assert (
+        join_words(words).sum() == int(batch[2].sum_of_costs[batch[2].valid].sum(dtype=int)) * 2**24
+    )
+    assert join_words(words).max() > 2**36
+    means = [
+        [row["mean_sum_of_costs"] for row in jaxlake.statistics_rows(table)]
+        for table in (once, often)
+    ]
     assert means[0] == means[1]
 
 
@@ -202,15 +207,15 @@ def test_sums_of_one_large_batch_do_not_overflow():
         makespan=most,
         at_goal=np.ones((many, 2), bool),
     )
-    (row,) = jaxlake.rows(jaxlake.tabulate(wide, ~yes, outcomes))
+    (row,) = jaxlake.statistics_rows(jaxlake.tabulate(wide, ~yes, outcomes))
     assert (row["total"], row["mean_sum_of_costs"], row["mean_makespan"]) == (many, 32767, 32767)
     assert (row["isr"], row["compared"], row["mean_excess_makespan"]) == (1.0, 0, None)
 
 
 def test_rows_can_be_grouped_in_any_order_and_add_up(batch):
     statistics = _tabulate(batch)
-    by_size = jaxlake.rows(statistics)
-    by_both = jaxlake.rows(statistics, by=("needs_wait", "size"))
+    by_size = jaxlake.statistics_rows(statistics)
+    by_both = jaxlake.statistics_rows(statistics, by=("needs_wait", "size"))
     counts = {"total", "valid", "compared", "optimal_sum_of_costs", "optimal_makespan"}
     counts |= {kind.label for kind in Failure if kind != Failure.NONE}
     assert [row["size"] for row in by_size] == [2, 3, 4, 5, 6, 7]
@@ -224,7 +229,7 @@ def test_rows_can_be_grouped_in_any_order_and_add_up(batch):
 @pytest.mark.parametrize("by", [("colour",), ("size", "size")])
 def test_unknown_groups_are_refused(batch, by):
     with pytest.raises(ValueError, match="by: got"):
-        jaxlake.rows(_tabulate(batch), by=by)
+        jaxlake.statistics_rows(_tabulate(batch), by=by)
 
 
 DEVICES = """
@@ -241,7 +246,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxlake
 from jaxlake.statistics import AXES
-from tests import oracles
+from benchmarks import oracles
 
 boards, devices = 44, jax.devices()
 rng = random.Random(3)
@@ -282,7 +287,7 @@ json.dump(
     {
         "devices": len(devices),
         "places": places,
-        "rows": [jaxlake.rows(got, by=AXES) for got in (one, mapped, sharded)],
+        "rows": [jaxlake.statistics_rows(got, by=AXES) for got in (one, mapped, sharded)],
         "leaves": [
             [np.asarray(leaf).ravel().nonzero()[0].tolist() for leaf in jax.tree.leaves(got)]
             for got in (one, mapped, sharded)
@@ -299,7 +304,7 @@ def test_eight_devices_give_the_table_of_one():
     flags = "--xla_force_host_platform_device_count=8"
     done = subprocess.run(
         [sys.executable, "-c", DEVICES],
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
         env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
         capture_output=True,
         text=True,

@@ -4,50 +4,56 @@
 """
 
 import os
+import pkgutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-POINTS = ("warm_start", "rollout", "update", "validation", "design")
+POINTS = {
+    # between two checkpoints, after optimizer steps that are not saved
+    "warm_start": ("training.phases.warm_start.pad_sequences", 15),
+    # completions are drawn, nothing is learned from them yet; once in the second update
+    "rollout": ("training.rollout.rollout.judge", 2),
+    # weights are updated and handed to vLLM, the metrics not written
+    "update": ("training.phases.grpo_update.sync_weights", 3),
+    # answers are verified, nothing is written
+    "validation": ("training.phases.validate.judge", 1),
+    # the answer is reviewed, nothing is written
+    "design": ("training.phases.design._ask", 1),
+}
 
 
-def _die_at_call(number: int, function: Callable[..., Any]) -> Callable[..., Any]:
+@contextmanager
+def dying_at(point: str, die: Callable[[], None]) -> Iterator[None]:
+    """Call `die` at a point of the run; `none` is never reached."""
+    if point == "none":
+        yield
+        return
+    name, number = POINTS[point]
+    function = pkgutil.resolve_name(name)
     calls = 0
 
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def counted(*args: Any, **kwargs: Any) -> Any:
         nonlocal calls
         result = function(*args, **kwargs)
         calls += 1
         if calls == number:
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
         return result
 
-    return wrapped
+    with mock.patch(name, counted):
+        yield
 
 
 def main(config: str, run_dir: str, point: str) -> None:
     from training import loop
-    from training.config import load
-    from training.design import phase
-    from training.phases import rollout, train, validate, warm_start
+    from training.schema import load
 
-    target, name, call = {
-        # between two checkpoints, after optimizer steps that are not saved
-        "warm_start": (warm_start, "pack", 15),
-        # completions are drawn, nothing is learned from them yet; once in the second update
-        "rollout": (rollout, "judge", 2),
-        # weights are updated and handed to vLLM, the metrics not written
-        "update": (train, "sync", 3),
-        # answers are verified, nothing is written
-        "validation": (validate, "judge", 1),
-        # the answer is reviewed, nothing is written
-        "design": (phase.engineer, "design", 1),
-        "none": (train, "sync", 10**9),
-    }[point]
-    with mock.patch.object(target, name, _die_at_call(call, getattr(target, name))):
+    with dying_at(point, lambda: os.kill(os.getpid(), signal.SIGKILL)):
         loop.run(load(Path(config)), Path(run_dir))
 
 

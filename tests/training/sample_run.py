@@ -16,44 +16,51 @@ from safetensors.numpy import save_file
 from transformers import PreTrainedTokenizerFast
 
 import engineer
-from engineer import Engineer, GeneratorEngineer, ShuffledEngineer, Writer
-from engineer.attempt import writable
-from engineer.context.budget import CountTokens, characters_over_three
-from engineer.context.summary import summary_question
-from engineer.engineers import (
-    CopyPreviousEngineer,
-    FixedEngineer,
-    Generated,
+from engineer import (
+    Engineer,
+    GeneratedText,
+    Guard,
+    LanguageModelEngineer,
+    NoteWriter,
     OracleEngineer,
     ProbeResult,
+    ShuffledEngineer,
 )
+from engineer.attempt import escape_surrogates
+from engineer.context.summary import summary_question
+from engineer.context.token_limit import CountTokens, estimate_tokens
 from engineer.engineers.catalogue import SHUFFLED
+from engineer.engineers.plans import CopyPreviousEngineer, FixedEngineer
 from engineer.space import Configuration
 from jaxlake import Action
-from training.config import ORACLE, RunConfig
-from training.design.gate import gate
-from training.design.phase import write_record
-from training.instances import InstanceSet
-from training.judge import Verdict, judge
-from training.language.prompts import target
-from training.language.tokenizer import train_tokenizer
-from training.phases import validate
-from training.phases.boards import draw_boards, write_boards
-from training.phases.context import entropy_for
-from training.provenance import seal
-from training.run.directory import RunDirectory, write_json, write_json_lines, write_text
-from training.run.records import (
-    NOTES as NOTES_FILE,
-)
-from training.run.records import (
-    NOTES_PROMPT,
-    charged,
+from training.audit import seal
+from training.phases.design import charged, write_design
+from training.phases.gate import gate
+from training.phases.probe import rollouts_per_probe
+from training.phases.stage_results import (
     configuration_for,
-    settings_of,
+    design_settings,
+    read_stage_results,
     view_of,
-    write_configuration,
 )
-from training.run.summary import summarise
+from training.phases.train import write_configuration
+from training.phases.validate import validation_set, verify_answers, write_answers
+from training.policy.prompts import target
+from training.policy.tokenizer import train_tokenizer
+from training.rollout.instances import InstanceSet
+from training.rollout.judging import Verdict, judge
+from training.rollout.stage_instances import draw_stage_boards, write_stage_boards
+from training.run.directory import RunDirectory, StageDirectory
+from training.run.records import (
+    ProbeRecord,
+    SizeMetrics,
+    TimingRecord,
+    UpdateMetrics,
+    WarmStartMetrics,
+)
+from training.run.seeds import seed_for
+from training.run.summary import summary_of
+from training.schema import ORACLE, RunConfig
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp; \u202e \ud800"
 """What a model may write and no page may run; the last character is half of a surrogate pair."""
@@ -79,7 +86,7 @@ CONFIG = {
     },
     "sampling": {"max_model_len": 8192},
     "warm_start": {"steps": 200},
-    "stages": {"rounds": 3, "instances": 320},
+    "stages": {"count": 3, "instances": 320},
     "grpo": {"prompts_per_update": 8, "completions": 8},
     "validation": {
         "sizes": [3, 4, 5],
@@ -89,11 +96,10 @@ CONFIG = {
     },
     "engineer": {"style": "full"},
 }
-PROBE_ROLLOUTS = 100
 UPDATES = 40
 COMPLETIONS = 16
 SKILL = (0.25, 0.45, 0.6, 0.8)
-"""Share of answers left undamaged after the warm start and after each round."""
+"""Share of answers left undamaged after the warm start and after each stage."""
 
 DESIGNS = (
     (
@@ -109,16 +115,18 @@ DESIGNS = (
     ),
     ("I would rather not.", "{}", HOSTILE),
 )
-"""What the engineer answers after each round: refused then accepted, repaired, never usable."""
+"""What the engineer answers after each stage: refused then accepted, repaired, never usable."""
 
 NOTES = ("More holes next.", f"Size 5 again.\n{HOSTILE[:-1]}", "")
-"""What it writes down for the next round where there is a Summary block; nothing in the last."""
+"""What it writes down for the next stage where there is a Summary block; nothing in the last."""
 
 
 def write_run(path: Path, choice: dict[str, Any], skill: tuple[float, ...] = SKILL) -> Path:
     """A sample run with this `engineer` section, whose policies have a tokenizer."""
     config = RunConfig.model_validate(CONFIG | {"engineer": choice})
-    tokenizer = train_tokenizer([writable(text) for answers in DESIGNS for text in answers], 300)
+    tokenizer = train_tokenizer(
+        [escape_surrogates(text) for answers in DESIGNS for text in answers], 300
+    )
     return write_sample_run(path, config, skill=skill, tokenizer=tokenizer)
 
 
@@ -131,11 +139,11 @@ def write_sample_run(
     design_seconds: float | None = None,
     tokenizer: PreTrainedTokenizerFast | None = None,
 ) -> Path:
-    """Write a finished run of three rounds, all but checkpoints, and return `path`.
+    """Write a finished run of three stages, all but checkpoints, and return `path`.
 
     Args:
         path: the run's directory.
-        config: like `CONFIG`, of three rounds; None: `CONFIG`.
+        config: like `CONFIG`, of three stages; None: `CONFIG`.
         skill: see `SKILL`.
         count_tokens: of the engineer's answers; None: tokens are unknown.
         design_seconds: logged for each Design phase; None: none is logged.
@@ -146,57 +154,46 @@ def write_sample_run(
     directory = RunDirectory(path)
     directory.claim(config)
     rng = np.random.default_rng(config.seed)
-    boards = validate.boards_for(config)
+    boards = validation_set(config)
     if tokenizer is not None:
         count_tokens = _counter(tokenizer)
-    warm = [
-        {
-            "phase": "warm_start",
-            "step": step,
-            "loss": 3.1 * math.exp(-step / 60) + 0.4,
-            "engineer_loss": 4.2 * math.exp(-step / 50) + 0.2,
-        }
+    warm_start = [
+        WarmStartMetrics(
+            step=step,
+            loss=3.1 * math.exp(-step / 60) + 0.4,
+            engineer_loss=4.2 * math.exp(-step / 50) + 0.2,
+        )
         for step in range(10, 201, 10)
     ]
     updates = list(_updates(rng, boards, config, skill))
-    write_json_lines(path / "metrics.jsonl", [*warm, *updates])
-    write_json_lines(path / "timings.jsonl", _timings(rng, updates, design_seconds))
+    directory.metrics.write([*warm_start, *updates])
+    directory.timings.write(_timings(rng, updates, design_seconds))
 
-    for stage in range(config.stages.rounds + 1):
-        folder = directory.stage(stage)
-        trained_on = None
+    for stage in range(config.stages.count + 1):
+        files, trained_on = directory.stage(stage), None
         if stage > 0:
-            write_configuration(directory, stage, configuration_for(config, directory, stage))
+            configuration = configuration_for(config, read_stage_results(directory, config), stage)
+            write_configuration(files, configuration)
             if tokenizer is not None:
-                trained_on = _draw(directory, config, stage, boards)
+                drawn = draw_stage_boards(config, stage, configuration, boards)
+                write_stage_boards(files, drawn)
+                trained_on = drawn.boards
         texts = _answers(rng, boards, skill[stage])
-        verdict = judge(boards, texts, config.prompt)
-        validate.write_episodes(folder, boards, texts, verdict)
-        validate.write_tables(folder, stage, validate.tally(boards, verdict))
+        write_answers(files, verify_answers(config, stage, boards, texts))
         if stage > 0:
-            _design(directory, config, stage, count_tokens)
+            _design(directory, config, count_tokens)
         if tokenizer is not None:
-            tokenizer.save_pretrained(folder / "policy")
+            tokenizer.save_pretrained(files.policy)
             weights = {"weight": np.full((2, 3), stage, np.float32)}
-            save_file(weights, folder / "policy" / "model.safetensors")
+            save_file(weights, files.policy / "model.safetensors")
             seal(config, directory, boards, stage, trained_on)
-    write_json(directory.summary, summarise(directory, config))
+    directory.summary.write(summary_of(config, read_stage_results(directory, config)))
     return path
 
 
 def _counter(tokenizer: PreTrainedTokenizerFast) -> CountTokens:
     """How many tokens any text is, half surrogate pairs too, which no tokenizer takes."""
-    return lambda text: len(tokenizer.encode(writable(text), add_special_tokens=False))
-
-
-def _draw(
-    directory: RunDirectory, config: RunConfig, stage: int, validation: InstanceSet
-) -> InstanceSet:
-    """Draw what a round trains on, and write what the loop writes of it."""
-    configuration = configuration_for(config, directory, stage)
-    drawn = draw_boards(config, stage, configuration, validation)
-    write_boards(directory.stage(stage), drawn)
-    return drawn.boards
+    return lambda text: len(tokenizer.encode(escape_surrogates(text), add_special_tokens=False))
 
 
 def _answers(rng: np.random.Generator, boards: InstanceSet, skill: float) -> list[str]:
@@ -229,9 +226,9 @@ def _damaged(rng: np.random.Generator, plan: np.ndarray, size: int) -> str:
 
 def _updates(
     rng: np.random.Generator, boards: InstanceSet, config: RunConfig, skill: Sequence[float]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[UpdateMetrics]:
     """Rollouts of a policy that gets better, verified together; optimizer numbers are invented."""
-    count = UPDATES * config.stages.rounds
+    count = UPDATES * config.stages.count
     rows = rng.integers(0, len(boards), count * COMPLETIONS)
     chosen = boards.take(rows)
     texts = []
@@ -243,138 +240,135 @@ def _updates(
     for number in range(count):
         part_rows = slice(number * COMPLETIONS, (number + 1) * COMPLETIONS)
         stage, update = divmod(number, UPDATES)
-        yield {
-            "phase": "train",
-            "stage": stage + 1,
-            "update": update + 1,
-            "step": 200 + number + 1,
+        yield UpdateMetrics(
+            stage=stage + 1,
+            update=update + 1,
+            step=200 + number + 1,
             **_rates(verdict, sizes, part_rows),
-            "loss": float(rng.normal(-0.01, 0.02)),
-            "entropy": 0.5 * math.exp(-number / 80) + float(rng.normal(0.08, 0.01)),
-            "clip_share": float(rng.uniform(0.0, 0.04)),
-            "zero_variance_share": float(np.clip(rng.normal(0.35, 0.08), 0, 1)),
-            "completion_length": float(rng.normal(18, 1)),
-            "sync_max_abs_diff": float(10 ** rng.normal(-5.4, 0.2)),
-            "importance_ratio_mean": float(rng.normal(1, 0.002)),
-        }
+            loss=float(rng.normal(-0.01, 0.02)),
+            entropy=0.5 * math.exp(-number / 80) + float(rng.normal(0.08, 0.01)),
+            clip_share=float(rng.uniform(0.0, 0.04)),
+            zero_variance_share=float(np.clip(rng.normal(0.35, 0.08), 0, 1)),
+            completion_length=float(rng.normal(18, 1)),
+            sync_max_abs_diff=float(10 ** rng.normal(-5.4, 0.2)),
+            importance_ratio_mean=float(rng.normal(1, 0.002)),
+            grad_norm=0.5,
+            sampler_gap=1e-6,
+            truncated_share=0.0,
+        )
 
 
 def _rates(verdict: Verdict, sizes: np.ndarray, rows: slice) -> dict[str, Any]:
     valid = np.asarray(verdict.outcomes.valid)[rows]
     optimal = np.asarray(verdict.outcomes.optimal_sum_of_costs)[rows]
+    by_size = {}
+    for size in np.unique(sizes[rows]).tolist():
+        of_size = sizes[rows] == size
+        rate = float(valid[of_size].mean())
+        by_size[str(size)] = SizeMetrics(
+            count=int(of_size.sum()),
+            valid=int(valid[of_size].sum()),
+            optimal=int(optimal[of_size].sum()),
+            reward=float((0.6 * valid + 0.4 * optimal)[of_size].mean()),
+            learnability=rate * (1 - rate),
+        )
     return {
         "reward_mean": float((0.6 * valid + 0.4 * optimal).mean()),
         "valid_rate": float(valid.mean()),
         "optimal_rate": float(optimal.mean()),
         "parsed_rate": float(np.asarray(verdict.outcomes.parsed)[rows].mean()),
-        "truncated_share": 0.0,
-        "by_size": {
-            str(size): {
-                "count": int((sizes[rows] == size).sum()),
-                "valid": int(valid[sizes[rows] == size].sum()),
-                "learnability": _learnability(valid[sizes[rows] == size].mean()),
-            }
-            for size in np.unique(sizes[rows]).tolist()
-        },
+        "by_size": by_size,
     }
 
 
-def _learnability(rate: float) -> float:
-    return float(rate * (1 - rate))
-
-
 def _timings(
-    rng: np.random.Generator, updates: list[dict[str, Any]], design_seconds: float | None
-) -> list[dict[str, Any]]:
-    train = [
-        {
-            **{name: record[name] for name in ("phase", "stage", "update", "step")},
-            "seconds": {
-                "rollout": float(rng.uniform(1.0, 1.5)),
-                "verify": float(rng.uniform(0.02, 0.04)),
-                "update": float(rng.uniform(0.8, 1.0)),
-                "sync": float(rng.uniform(0.1, 0.2)),
-            },
+    rng: np.random.Generator, updates: list[UpdateMetrics], design_seconds: float | None
+) -> Iterator[TimingRecord]:
+    for record in updates:
+        seconds = {
+            "rollout": float(rng.uniform(1.0, 1.5)),
+            "verify": float(rng.uniform(0.02, 0.04)),
+            "update": float(rng.uniform(0.8, 1.0)),
+            "sync": float(rng.uniform(0.1, 0.2)),
         }
-        for record in updates
-    ]
-    validations = [
-        {"phase": "validate", "stage": stage, "step": 200, "seconds": {"validate": 9.5}}
-        for stage in range(4)
-    ]
-    designs = [
-        {"phase": "design", "stage": stage, "step": 200, "seconds": {"design": design_seconds}}
-        for stage in range(1, 4)
-        if design_seconds is not None
-    ]
-    return [*train, *validations, *designs]
+        yield TimingRecord(
+            phase="train",
+            stage=record.stage,
+            update=record.update,
+            step=record.step,
+            seconds=seconds,
+        )
+    for stage in range(4):
+        yield TimingRecord(phase="validate", stage=stage, step=200, seconds={"validate": 9.5})
+    for stage in range(1, 4) if design_seconds is not None else ():
+        yield TimingRecord(
+            phase="design", stage=stage, step=200, seconds={"design": design_seconds}
+        )
 
 
 def _oracle(
-    directory: RunDirectory, config: RunConfig, stage: int, checkpoint: Engineer
+    files: StageDirectory, config: RunConfig, guard: Guard, checkpoint: Engineer
 ) -> OracleEngineer:
     """The configuration's oracle, whose probes score ever higher."""
-    scripted = {
+    engineers = {
         "checkpoint": checkpoint,
         "fixed": FixedEngineer(config.environment.initial),
         "copy_previous": CopyPreviousEngineer(),
         "shuffled:checkpoint": ShuffledEngineer(checkpoint),
     }
-    records: list[dict[str, Any]] = []
+    records: list[ProbeRecord] = []
+    rollouts = rollouts_per_probe(config)
 
     def probe(configuration: Configuration) -> ProbeResult:
-        records.append(
-            {
-                "probe": len(records),
-                "configuration": configuration.model_dump(mode="json"),
-                "valid": 10 + len(records),
-                "count": 36,
-                "instances": 16,
-                "rollouts": PROBE_ROLLOUTS,
-            }
+        number = len(records)
+        record = ProbeRecord(
+            probe=number,
+            configuration=configuration,
+            valid=10 + number,
+            count=36,
+            instances=16,
+            rollouts=rollouts,
         )
-        write_json_lines(directory.stage(stage) / "probes.jsonl", records)
-        score = records[-1]["valid"] / records[-1]["count"]
-        return ProbeResult(score=score, instances=16, rollouts=PROBE_ROLLOUTS)
+        records.append(record)
+        files.probes.write(records)
+        return ProbeResult(score=record.valid / record.count, instances=16, rollouts=rollouts)
 
-    return OracleEngineer(
-        tuple(scripted[name] for name in config.engineer.oracle.candidates),
-        probe,
-        config.engineer.oracle.max_probes,
-        PROBE_ROLLOUTS,
-        settings_of(config, view_of(config, directory, stage)).guard,
-    )
+    candidates = tuple(engineers[name] for name in config.engineer.oracle.candidates)
+    max_probes = config.engineer.oracle.max_probes
+    return OracleEngineer(candidates, probe, max_probes, rollouts, guard)
 
 
-def _design(
-    directory: RunDirectory, config: RunConfig, stage: int, count_tokens: CountTokens | None
-) -> None:
+def _design(directory: RunDirectory, config: RunConfig, count_tokens: CountTokens | None) -> None:
     """Ask for the next configuration with scripted answers, and write what the loop writes."""
+    results = read_stage_results(directory, config)
+    results[-1] = gate(config, directory, results)
+    stage = results[-1].stage
+    view = view_of(config, results, stage)
+    settings = design_settings(config, view)
+    files = directory.stage(stage)
     answers = iter(DESIGNS[stage - 1])
-    gate(config, directory, stage)
-    view = view_of(config, directory, stage)
-    count = count_tokens or characters_over_three
+    count = count_tokens or estimate_tokens
 
-    def generate(prompt: str, schema: object, seed: int, most: int | None) -> Generated:
+    def generate(prompt: str, schema: object, seed: int, most: int | None) -> GeneratedText:
         text = next(answers, "no more")
-        return Generated(text, count(text))
+        return GeneratedText(text, count(text))
 
-    asked: Engineer = GeneratorEngineer(generate)
+    asked: Engineer = LanguageModelEngineer(generate)
     if config.engineer.kind.startswith(SHUFFLED):
         asked = ShuffledEngineer(asked)
     if config.engineer.kind == ORACLE:
-        asked = _oracle(directory, config, stage, asked)
-    record = engineer.design(
+        asked = _oracle(files, config, settings.guard, asked)
+    design = engineer.run_design(
         asked,
         view,
-        settings_of(config, view),
-        seed=lambda attempt: entropy_for(config.seed, "design", stage, attempt),
+        settings,
+        seed=lambda attempt: seed_for(config.seed, "design", stage, attempt),
         count_tokens=count,
     )
     note, tokens = NOTES[stage - 1], 0
-    if "summary" in config.engineer.blocks and note and isinstance(asked, Writer):
-        prompt = summary_question(view, record.configuration, config.engineer.style)
-        write_text(directory.stage(stage) / NOTES_PROMPT, prompt)
-        write_text(directory.stage(stage) / NOTES_FILE, note)
+    if "summary" in config.engineer.blocks and note and isinstance(asked, NoteWriter):
+        prompt = summary_question(view, design.configuration, config.engineer.style)
+        files.notes_prompt.write(prompt)
+        files.notes.write(note)
         tokens = count(note)
-    write_record(directory.stage(stage), charged(record, view, tokens))
+    write_design(files, charged(design, view, tokens))

@@ -1,104 +1,121 @@
 """A run that is killed in the middle of any phase ends as if it had not been."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from tests.training.killed_run import POINTS
+from tests.paths import ROOT, TINY
+from tests.training.killed_run import POINTS, dying_at
+from tests.training.stand_in_sampler import without_vllm
+from training import loop
+from training.schema import load
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-TINY = HERE / "tiny.yaml"
-
-# The set-up is eight starts of vLLM one after the other.
-pytestmark = pytest.mark.timeout(3000)
+NOT_COMPARED = ("timings.jsonl", "report.html", "checkpoints", "engine")
 
 
-def _run(run_dir: Path, point: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(HERE / "killed_run.py"), str(TINY), str(run_dir), point],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=1200,
-        check=False,
-    )
+class KilledError(BaseException):
+    """Ends a run in this process; nothing catches it."""
+
+
+def run_with_vllm(run_dir: Path, point: str = "none") -> int:
+    """Run the tiny configuration in a process of its own, and return its exit status."""
+    command = [sys.executable, str(HERE / "killed_run.py"), str(TINY), str(run_dir), point]
+    return subprocess.run(command, cwd=ROOT, timeout=1200, check=False).returncode
+
+
+def files_of(run_dir: Path) -> dict[str, bytes]:
+    """Everything that a run leaves and that must be equal for equal runs."""
+    found = {str(path.relative_to(run_dir)): path for path in run_dir.rglob("*") if path.is_file()}
+    return {
+        name: re.sub(rb'"seconds": [0-9.e-]+', b"", path.read_bytes())
+        for name, path in found.items()
+        if not name.startswith(NOT_COMPARED)
+    }
+
+
+def stop() -> NoReturn:
+    raise KilledError
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_here() -> Iterator[Callable[..., None]]:
+    """Run the tiny configuration in this process, without vLLM."""
+    config = load(TINY)
+    boards = loop.validation_set(config)
+
+    def run(run_dir: Path, point: str = "none", stop_after: int | None = None) -> None:
+        with dying_at(point, stop):
+            loop.run(config, run_dir, stop_after=stop_after)
+
+    with without_vllm(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "validation_set", lambda config: boards)
+        yield run
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(run_here: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_dir = tmp_path_factory.mktemp("runs") / "uninterrupted"
-    process = _run(run_dir, "none")
-    assert process.returncode == 0, process.stderr[-3000:]
+    run_here(run_dir)
     return run_dir
 
 
-@pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run_dir = tmp_path_factory.mktemp("runs") / "killed"
+def test_a_run_stopped_in_every_phase_leaves_the_same_files(
+    run_here: Callable[..., None], uninterrupted: Path, tmp_path: Path
+) -> None:
     for point in POINTS:
-        process = _run(run_dir, point)
-        assert process.returncode == -signal.SIGKILL, f"{point}: {process.stderr[-3000:]}"
-    process = _run(run_dir, "none")
-    assert process.returncode == 0, process.stderr[-3000:]
-    return run_dir
+        with pytest.raises(KilledError):
+            run_here(tmp_path / "run", point)
+    for stage in (0, 1, None):
+        run_here(tmp_path / "run", stop_after=stage)
+    expected, found = files_of(uninterrupted), files_of(tmp_path / "run")
+    assert sorted(found) == sorted(expected)
+    assert [name for name in expected if found[name] != expected[name]] == []
+    assert {"stages/2/policy/model.safetensors", "chain.jsonl", "summary.json"} < set(expected)
+    weights = {expected[f"stages/{stage}/policy/model.safetensors"] for stage in (0, 1, 2)}
+    assert len(weights) == 3  # a lost update would be seen
+
+
+def test_a_finished_run_is_shown_again_and_not_run_again(
+    run_here: Callable[..., None], uninterrupted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (uninterrupted / "metrics.jsonl").stat().st_mtime_ns
+    run_here(uninterrupted)
+    assert "finished" in capsys.readouterr().out
+    assert (uninterrupted / "metrics.jsonl").stat().st_mtime_ns == before
 
 
 @pytest.mark.slow
 @pytest.mark.vllm
-@pytest.mark.parametrize(
-    "name",
-    [
-        "metrics.jsonl",
-        "summary.json",
-        *(f"stages/{stage}/validation.json" for stage in (0, 1, 2)),
-        *(f"stages/{stage}/episodes.jsonl" for stage in (0, 1, 2)),
-        *(f"stages/{stage}/decision.json" for stage in (1, 2)),
-        *(f"stages/{stage}/context.txt" for stage in (1, 2)),
-        *(f"stages/{stage}/gate.json" for stage in (1, 2)),
-        "chain.jsonl",
-        "stages/2/policy/model.safetensors",
-    ],
-)
-def test_a_run_killed_in_every_phase_leaves_the_same_file(
-    name: str, uninterrupted: Path, killed: Path
-) -> None:
-    assert (killed / name).read_bytes() == (uninterrupted / name).read_bytes()
+@pytest.mark.timeout(3000)
+def test_a_run_with_vllm_killed_in_every_phase_leaves_the_same_files(tmp_path: Path) -> None:
+    assert run_with_vllm(tmp_path / "uninterrupted") == 0
+    for point in POINTS:
+        assert run_with_vllm(tmp_path / "killed", point) == -signal.SIGKILL, point
+    assert run_with_vllm(tmp_path / "killed") == 0
+    assert files_of(tmp_path / "killed") == files_of(tmp_path / "uninterrupted")
+    _check_replay(tmp_path / "uninterrupted", tmp_path / "scores.json")
 
 
-@pytest.mark.slow
-@pytest.mark.vllm
-def test_a_replayed_checkpoint_answers_as_it_did_in_the_run(
-    uninterrupted: Path, tmp_path: Path
-) -> None:
-    scores = tmp_path / "scores.json"
-    command = ["engineer", "replay", str(uninterrupted), "--stage", "1"]
+def _check_replay(run_dir: Path, scores: Path) -> None:
+    """The checkpoint that is loaded again answers as it did in the run."""
+    command = ["engineer", "replay", str(run_dir), "--stage", "1"]
     options = ["--engineers", "checkpoint", "--json", str(scores)]
-    process = subprocess.run(
+    subprocess.run(
         [sys.executable, "-m", "training.cli", *command, *options],
         cwd=ROOT,
-        capture_output=True,
-        text=True,
         timeout=600,
-        check=False,
+        check=True,
     )
-    assert process.returncode == 0, process.stderr[-3000:]
     (row,) = json.loads(scores.read_text())
-    decision = json.loads((uninterrupted / "stages/1/decision.json").read_text())
+    decision = json.loads((run_dir / "stages/1/decision.json").read_text())
     assert row["configuration"] == decision["configuration"]
     assert row["kind"] == decision["kind"]
     assert row["tokens"] == decision["spent"]["engineer_tokens"]
-
-
-@pytest.mark.slow
-@pytest.mark.vllm
-def test_a_finished_run_is_shown_again_and_not_run_again(uninterrupted: Path) -> None:
-    before = (uninterrupted / "metrics.jsonl").stat().st_mtime_ns
-    process = _run(uninterrupted, "none")
-    assert process.returncode == 0, process.stderr[-3000:]
-    assert "finished" in process.stdout
-    assert (uninterrupted / "metrics.jsonl").stat().st_mtime_ns == before

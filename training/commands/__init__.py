@@ -1,18 +1,59 @@
-"""The commands of `jaxlake`, one module each.
+"""The commands of `jaxlake`, one module per command.
 
-A command is a module with `add_parser(subparsers)`, which must stay cheap since every `--help`
-calls it, and `run(args) -> int`, which imports what is heavy and returns the exit status.
+A command's module has `add_parser(subparsers)`, which must stay cheap because every
+`jaxlake --help` calls it, and a function from the parsed arguments to the exit status, which
+imports what is heavy. What several commands share in their options stands here.
 """
 
 import argparse
+import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Number = TypeVar("Number", int, float)
+
+MAX_SEED = 2**32 - 1
+
+
+def add_command(
+    subparsers: Subparsers,
+    name: str,
+    run: Callable[[argparse.Namespace], int] | None = None,
+    *,
+    help: str,
+    description: str,
+) -> argparse.ArgumentParser:
+    """Add a command, or an action of a command.
+
+    Args:
+        subparsers: the commands to add it to.
+        name: what the user types.
+        run: carries it out and returns the exit status; None for a command that has actions.
+        help: one line for the list of commands.
+        description: what `--help` prints, kept as it is laid out.
+
+    Returns:
+        The command's parser, for its arguments.
+    """
+    parser = subparsers.add_parser(
+        name,
+        help=help,
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_actions(parser: argparse.ArgumentParser) -> Subparsers:
+    """Let a command have actions, such as `make` of `jaxlake dataset make`."""
+    return parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
-    """Add the YAML file that a command reads, and the values that replace some of it."""
+    """Add the YAML file that a command reads, and values that replace some of the file's."""
     parser.add_argument("config", metavar="CONFIG", type=Path, help="a YAML file")
     parser.add_argument(
         "--set",
@@ -22,3 +63,45 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="replace values of the configuration, by dotted keys",
     )
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Add the directory of a run, as `args.run_dir`."""
+    parser.add_argument("run_dir", metavar="RUN", type=Path, help="a run's directory")
+
+
+def add_run_and_stage(parser: argparse.ArgumentParser) -> None:
+    """Add the directory of a run and the number of one of its stages."""
+    add_run(parser)
+    parser.add_argument("--stage", metavar="S", type=int, required=True, help="1 or later")
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add the file that a command's answers go to; `args.output` is None for standard output."""
+    parser.add_argument("--output", metavar="FILE", help="write here instead of standard output")
+
+
+def number(
+    kind: type[Number], least: float = -math.inf, most: float = math.inf
+) -> Callable[[str], Number]:
+    """Make the type of an argument that is a number within bounds.
+
+    Args:
+        kind: int or float.
+        least: the smallest number allowed.
+        most: the largest number allowed.
+
+    Returns:
+        A function from the argument's text to the number. For a number out of bounds it raises
+        `ArgumentTypeError`, which argparse reports with the name of the argument.
+    """
+
+    def read(text: str) -> Number:
+        value = kind(text)
+        if not least <= value <= most:  # refuses NaN too
+            allowed = f"at least {least} is" if most == math.inf else f"{least} to {most} are"
+            raise argparse.ArgumentTypeError(f"got {text}, {allowed} allowed")
+        return value
+
+    read.__name__ = kind.__name__  # argparse says "invalid int value"
+    return read

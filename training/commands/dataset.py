@@ -10,29 +10,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from training.commands import Subparsers
-from training.commands.lines import open_output
+from training.commands.json_lines import open_output
 from training.errors import UserError
 
 if TYPE_CHECKING:
     from jaxlake import Instance
-    from jaxlake.datasets import Progress
+    from jaxlake.datasets import WriteProgress
     from jaxlake.datasets.manifest import Manifest
-    from jaxlake.datasets.paper_benchmark import Cell
+    from jaxlake.datasets.paper_benchmark import BenchmarkCell
 
 _DESCRIPTION = """\
 Sets of boards on disk: make large ones, make or check the benchmark, look at them, convert them.
 
-exit status: 0 done, 1 boards are missing or differ, 2 something has to be mended first
+exit status: 0 done, 1 boards are missing or differ, 2 invalid input or configuration
 """
 
 _MAKE = """\
-Make distinct, solved boards in NPZ shards with a manifest; see the package jaxlake.datasets.
+Make distinct, solved boards in Parquet shards with a manifest; see the package jaxlake.datasets.
 
 The knobs take one value, or one for each cell of a mixture: --size 4 6 8 --hole-ratio 0.2. Boards
 are shared out by --data-ratio (equally unless given). A shard is written whole, then the manifest;
 the same command goes on where an interrupted one stopped, and ends with the same files.
 
-exit status: 0 all boards were made, 1 some are missing, 2 something has to be mended first
+exit status: 0 all boards were made, 1 some are missing, 2 invalid input or configuration
 """
 
 _BENCHMARK = """\
@@ -40,7 +40,7 @@ Make the benchmark of the paper's shape (3,150 boards of 3 to 5 agents) and comp
 those that this package holds. DIR gets benchmark_wr0.25.jsonl, ..._wr0.5, ..._wr0.75, and
 paper_benchmark_v1.json with the hashes.
 
-exit status: 0 the hashes agree, 1 they differ, 2 something has to be mended first
+exit status: 0 the hashes agree, 1 they differ, 2 invalid input or configuration
 """
 
 _INFO = """\
@@ -57,7 +57,7 @@ SOURCE  a folder of shards; a MovingAI .scen file with --map and --agents; rows 
 TARGET  FILE.jsonl: {"id", "grid"} lines for `jaxlake solve`; any other name: a folder, which gets
         a MovingAI .map and .scen for each board
 
-exit status: 0 written, 2 something has to be mended first
+exit status: 0 written, 2 invalid input or configuration
 """
 
 _SECONDS_ON_TERMINAL = 0.5
@@ -124,7 +124,7 @@ def _add_make(parser: argparse.ArgumentParser) -> None:
         "--seed", metavar="S", type=int, required=True, help="0 to 2**32 - 1; it decides the boards"
     )
     parser.add_argument(
-        "--shard-size", metavar="B", type=int, default=4096, help="boards a file (default: 4,096)"
+        "--shard-size", metavar="B", type=int, default=4096, help="boards per file (default: 4,096)"
     )
     parser.add_argument(
         "--max-candidates",
@@ -194,14 +194,14 @@ def _missing(cell: dict[str, float]) -> str:
     )
 
 
-def _progress_line() -> Callable[["Progress"], None]:
+def _progress_line() -> Callable[["WriteProgress"], None]:
     """Say on stderr how far the set is: at once on a terminal, rarely in a log."""
     terminal = sys.stderr.isatty()
     pause = _SECONDS_ON_TERMINAL if terminal else _SECONDS_IN_LOG
     start = last = time.monotonic()
     resumed: int | None = None
 
-    def report(progress: "Progress") -> None:
+    def report(progress: "WriteProgress") -> None:
         nonlocal last, resumed
         now = time.monotonic()
         if resumed is None:
@@ -237,14 +237,14 @@ def _benchmark(args: argparse.Namespace) -> int:
     from jaxlake.datasets.paper_benchmark import (
         V1,
         committed_record,
-        differences,
+        make_record,
         read_benchmark,
-        record_of,
+        record_differences,
         write_benchmark,
     )
-    from training.language.prompts import render
+    from training.policy.prompts import render
 
-    def report(cell: "Cell", done: int, of: int) -> None:
+    def report(cell: "BenchmarkCell", done: int, of: int) -> None:
         spent = f"{cell.counters['candidates']:,} candidates, {cell.counters['unknown']} unknown"
         print(f"jaxlake: {cell.name} ({done} of {of}): {spent}", file=sys.stderr, flush=True)
 
@@ -252,13 +252,13 @@ def _benchmark(args: argparse.Namespace) -> int:
         if args.check:
             rows, beside = read_benchmark(args.directory)
             unknown = {name: cell["unknown"] for name, cell in beside["cells"].items()}
-            record = record_of(V1, rows, unknown)
+            record = make_record(V1, rows, unknown)
         else:
             record = write_benchmark(
                 args.directory, text=lambda board: render(board, "full"), progress=report
             )
         print(f"{args.directory}: {record['rows']:,} boards, SHA-256 {record['sha256']}")
-        differing = differences(record, committed_record())
+        differing = record_differences(record, committed_record())
     except DatasetError as error:
         raise UserError(str(error)) from None
     for line in differing:
@@ -331,7 +331,13 @@ def _boards(args: argparse.Namespace) -> Iterator[tuple[str, "Instance"]]:
     """(id, board) of every board of the source."""
     import jax
 
-    from jaxlake.datasets import instance_from, read_map, read_published, read_scen, read_shards
+    from jaxlake.datasets import (
+        instance_from_scenarios,
+        read_map,
+        read_published,
+        read_scen,
+        read_shards,
+    )
     from jaxlake.datasets.manifest import FILE_NAME
 
     source = Path(args.source)
@@ -343,7 +349,7 @@ def _boards(args: argparse.Namespace) -> Iterator[tuple[str, "Instance"]]:
             raise UserError(f"--agents: got {K}, {source} has {len(scenarios)} rows")
         for number in range(len(scenarios) // K):
             tasks = scenarios[number * K : (number + 1) * K]
-            yield f"{source.stem}-{number:05d}", instance_from(grid_map, tasks, K)
+            yield f"{source.stem}-{number:05d}", instance_from_scenarios(grid_map, tasks, K)
     elif (source / FILE_NAME).exists():
         number = 0
         for instances, _ in read_shards(source):
@@ -368,13 +374,13 @@ def _write_lines(target: Path, boards: Iterator[tuple[str, "Instance"]]) -> int:
 
 
 def _write_movingai(target: Path, boards: Iterator[tuple[str, "Instance"]]) -> int:
-    from jaxlake.datasets import map_of, scenarios_of, write_map, write_scen
+    from jaxlake.datasets import map_from_instance, scenarios_from_instance, write_map, write_scen
 
     target.mkdir(parents=True, exist_ok=True)
     count = 0
     for given, board in boards:
         name = re.sub(r"[^\w.-]", "_", given)
-        write_map(target / f"{name}.map", map_of(board))
-        write_scen(target / f"{name}.scen", scenarios_of(board, f"{name}.map"))
+        write_map(target / f"{name}.map", map_from_instance(board))
+        write_scen(target / f"{name}.scen", scenarios_from_instance(board, f"{name}.map"))
         count += 1
     return count

@@ -3,9 +3,10 @@
 import argparse
 import json
 import sys
+from dataclasses import asdict
 
 from training.commands import Subparsers
-from training.commands.lines import open_output
+from training.commands.json_lines import open_output
 from training.errors import UserError
 
 _DESCRIPTION = """\
@@ -15,7 +16,7 @@ The acceptance rate is the number of boards per candidate in a large set of whic
 wait. It is 0 where starts and goals don't fit, and where no board of a kind that the set needs was
 among the candidates; a 95% interval says how sure that is.
 
-exit status: 0 the map was made, 2 bad input
+exit status: 0 the map was made, 2 invalid input
 """
 
 _MAX_SEED = 2**32 - 1
@@ -54,16 +55,15 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Carry the command out."""
+    """Run the command and return its exit status."""
     if not 0 <= args.seed <= _MAX_SEED:
         raise UserError(f"--seed: got {args.seed}, 0 to {_MAX_SEED} are allowed")
     if args.table is not None and (args.json or args.svg):
         raise UserError("--table: has a grid of its own; make --json and --svg in another call")
     import jax
 
-    from jaxlake.generator.feasibility import as_json, feasibility_map, survey
-    from jaxlake.generator.feasibility_svg import feasibility_svg
-    from jaxlake.generator.feasibility_table import table_strata, table_text
+    from jaxlake.generator.feasibility_survey import feasibility_map, survey
+    from jaxlake.generator.feasibility_table import table_kinds, table_text
     from jaxlake.solver import DEFAULT_HORIZON
 
     key = jax.random.key(args.seed)
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         if args.table is not None:
             strata = []
             for agents in args.agents:
-                kinds = table_strata([agents])
+                kinds = table_kinds([agents])
                 print(
                     f"{agents} agents: {len(kinds)} kinds of {args.candidates:,} boards",
                     file=sys.stderr,
@@ -93,11 +93,13 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(str(error)) from None
     if args.json is not None:
         with open_output(args.json) as out:
-            json.dump(as_json(rows), out, indent=1)
+            json.dump([asdict(row) for row in rows], out, indent=1)
             out.write("\n")
     if args.svg is not None:
+        from training.analysis.charts import feasibility_figure
+
         with open_output(args.svg) as out:
-            out.write(feasibility_svg(rows))
+            out.write(feasibility_figure(rows))
     print("agents size holes waits  acceptance [95%]            needs a wait")
     for row in rows:
         print(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from training.commands import Subparsers
-from training.commands.lines import open_output, report_progress
+from training.commands.json_lines import open_output, report_progress
 from training.errors import UserError
 
 _DESCRIPTION = """\
@@ -20,7 +20,7 @@ out  {"id", "grid", "sum_of_costs", "makespan", "needs_wait", "plan", "hole_rati
 
 Holes are floor(hole_ratio * size * size) cells. wait_ratio is the share of the boards for which
 every plan of optimal sum of costs has an agent wait. Boards are drawn at random until there are
-enough of either sort, or --max-candidates have been drawn; what is missing then is said on stderr.
+enough of either kind, or --max-candidates have been drawn; what is missing then is said on stderr.
 
 exit status: 0 all boards were made, 1 some are missing, 2 there can be no such board
 """
@@ -77,7 +77,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Carry the command out."""
+    """Run the command and return its exit status."""
     for name, value, least, most in (
         ("--size", args.size, 2, _MAX_SIZE),
         ("--hole-ratio", args.hole_ratio, 0, 1),
@@ -117,48 +117,48 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _records(args: argparse.Namespace, wanted: Counter[bool]) -> Iterator[dict[str, Any]]:
-    """Boards in chunks, so that many of them needn't be held; a sort that ran out is given up."""
+    """Boards in chunks, so that many of them needn't be held; a kind that ran out is given up."""
     import jax
 
-    from training.boards import solution_fields
-    from training.instances import Cell, draw
+    from jaxlake.generator.board_digests import DigestSet
+    from training.commands.board_records import solution_fields
+    from training.rollout.instances import BoardRequest, draw_boards
 
     agents = "" if args.agents == 2 else f"_k{args.agents}"
     left = Counter(wanted)
-    seen: set[tuple[str, ...]] = set()
+    seen, made = DigestSet(), 0
     for chunk in itertools.count():
         count = min(_CHUNK, left.total())
         if not count:
             return
         waits = round(count * left[True] / left.total())
-        cell = Cell(args.size, args.hole_ratio, waits / count, count, args.agents)
+        request = BoardRequest(args.size, args.hole_ratio, waits / count, count, args.agents)
         try:
-            boards, fills = draw(
+            boards, (outcome,) = draw_boards(
                 jax.random.fold_in(jax.random.key(args.seed), chunk),
-                [cell],
+                [request],
                 max_size=_MAX_SIZE,
                 max_candidates=args.max_candidates,
-                exclude=seen,
+                seen=seen,
             )
         except UserError:
-            # Not one board of either sort: the shortfall says it.
+            # Not one board of either kind: the shortfall says it.
             return
-        for row, grid in enumerate(boards.grids):
+        for row in range(len(boards)):
             solution = jax.tree.map(lambda leaf, row=row: leaf[row], boards.solutions)
             record = {
                 "id": (
                     f"{args.size}x{args.size}{agents}_hr{args.hole_ratio:g}_wr{args.wait_ratio:g}"
-                    f"_s{args.seed}_{len(seen):06d}"
+                    f"_s{args.seed}_{made:06d}"
                 ),
-                "grid": list(grid),
+                "grid": boards.grid(row),
                 **solution_fields(solution),
                 "hole_ratio": args.hole_ratio,
             }
-            seen.add(grid)
+            made += 1
             left[record["needs_wait"]] -= 1
             yield record
-        for fill in fills:
-            if fill.missing_wait:
-                left[True] = 0
-            if fill.missing_no_wait:
-                left[False] = 0
+        if outcome.missing_wait:
+            left[True] = 0
+        if outcome.missing_no_wait:
+            left[False] = 0

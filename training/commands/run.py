@@ -3,27 +3,27 @@
 import argparse
 from pathlib import Path
 
-from training.commands import Subparsers, add_configuration
-from training.environment import prepare
-from training.errors import UserError
+from training.commands import Subparsers, add_command, add_configuration, number
+from training.runtime import set_library_defaults
 
 _DESCRIPTION = """\
-Run all rounds of a configuration, or go on where the same command was stopped.
+Run all stages of a configuration, or go on where the same command was stopped.
 
---set replaces single values: --set grpo.learning_rate=3e-4 stages.rounds=2. --dry-run checks the
+--set replaces single values: --set grpo.learning_rate=3e-4 stages.count=2. --dry-run checks the
 configuration, prints what would be done and what it would take, and stops.
 
-exit status: 0 the run is finished, 2 something has to be mended first
+exit status: 0 the run is finished, 2 invalid input or configuration
 """
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command to those of `jaxlake`."""
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "run",
+        run,
         help="run Train -> Validate -> Design on a configuration",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_configuration(parser)
     parser.add_argument(
@@ -35,22 +35,19 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--stop-after",
         metavar="S",
-        type=int,
-        help="leave off after this round (0: the warm start); the same command without it goes on",
+        type=number(int, 0),
+        help="stop after this stage (0: the warm start); the same command without it goes on",
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Carry the command out."""
-    prepare()
-    from training.config import load
+    """Run the loop, or print what it would do."""
+    set_library_defaults()
+    from training.schema import load
 
-    if args.stop_after is not None and args.stop_after < 0:
-        raise UserError(f"--stop-after: got {args.stop_after}, at least 0 is allowed")
     config = load(args.config, args.set)
     if args.dry_run:
-        from training.plan import print_plan
+        from training.run.dry_run import print_plan
 
         print_plan(config)
         return 0

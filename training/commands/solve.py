@@ -2,8 +2,8 @@
 
 import argparse
 
-from training.commands import Subparsers
-from training.commands.lines import LINES_HELP, answer_file
+from training.commands import Subparsers, add_command, add_output
+from training.commands.json_lines import LINES_HELP, answer_file
 
 _DESCRIPTION = f"""\
 Solve boards of two to five agents exactly: JSON lines in, JSON lines out.
@@ -26,19 +26,19 @@ out  {{"id", "status", "sum_of_costs", "makespan", "needs_wait", "plan": [["RIGH
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command to those of `jaxlake`."""
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "solve",
+        run,
         help="solve boards of two to five agents exactly (JSON lines)",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", metavar="FILE", help="JSON lines; - reads the standard input")
-    parser.add_argument("--output", metavar="FILE", help="write here, not to the standard output")
-    parser.set_defaults(run=run)
+    parser.add_argument("file", metavar="FILE", help="JSON lines; - reads standard input")
+    add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Carry the command out."""
-    from training.boards import solve_lines
+    """Answer every line of the file."""
+    from training.commands.board_records import solve_lines
 
-    return answer_file(args.file, args.output, solve_lines)
+    return answer_file(args.file, args.output, solve_lines, what="boards")

@@ -3,27 +3,24 @@
 import argparse
 from pathlib import Path
 
-from training.commands import Subparsers
+from training.commands import Subparsers, add_command
 
 _DESCRIPTION = """\
-Run every engineer of a study with every seed, each in a process of its own and all from one shared
-warm start; then write report.md, its figures and results.json. The same command goes on where it
-was stopped: finished runs are kept. A run that fails is reported, and the others go on.
+Run every engineer of a study with every seed, each run in a process of its own and all from one
+shared warm start; then write report.md, its figures and results.json. The same command goes on
+where it was stopped: finished runs are kept. A run that fails is reported, and the others go on.
 
 docs/studies.md says how a study is written and what its numbers mean.
 
 exit status: 0 every run is finished (--report-only: the report is written), 1 some runs are not,
-2 something has to be mended first
+2 invalid input or configuration
 """
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command to those of `jaxlake`."""
-    parser = subparsers.add_parser(
-        "study",
-        help="compare engineers over seeds",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = add_command(
+        subparsers, "study", run, help="compare engineers over seeds", description=_DESCRIPTION
     )
     parser.add_argument("study", metavar="STUDY", type=Path, help="a study's YAML file")
     parser.add_argument(
@@ -33,34 +30,33 @@ def add_parser(subparsers: Subparsers) -> None:
         "--output",
         metavar="DIR",
         type=Path,
-        help="where the report goes (default: report in the study's directory)",
+        help="where the report goes (default: the folder report in the study's directory)",
     )
     only = parser.add_mutually_exclusive_group()
     only.add_argument(
-        "--dry-run", action="store_true", help="print the runs and what they take, and stop"
+        "--dry-run", action="store_true", help="print the runs and what they would take, and stop"
     )
     only.add_argument(
-        "--report-only", action="store_true", help="start nothing, report what is there"
+        "--report-only", action="store_true", help="start no run, report on those that are there"
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Carry the command out."""
+    """Run what is missing of the study and write its report."""
+    from training.analysis.study.config import load_study
+    from training.analysis.study.directory import StudyDirectory
     from training.run.progress import console
-    from training.study.config import load_study
-    from training.study.directory import StudyDirectory
 
     study = load_study(args.study)
     directory = StudyDirectory(args.study_dir or Path("runs") / study.config.name)
     if args.dry_run:
-        from training.study.plan import print_plan
+        from training.analysis.study.dry_run import print_study_plan
 
-        print_plan(study, directory)
+        print_study_plan(study, directory)
         return 0
 
-    from training.study.report import write_report
-    from training.study.runner import carry_out
+    from training.analysis.study.report import write_report
+    from training.analysis.study.runner import run_study
 
     complete = True
     if args.report_only:
@@ -68,9 +64,9 @@ def run(args: argparse.Namespace) -> int:
     else:
         known = directory.claim(study)
         verb = "Going on with" if known else "Starting"
-        console.print(f"{verb} {study.config.name} in {directory.path}: {len(study.arms)} runs.")
-        complete = carry_out(study, directory)
-        if not any(directory.finished(arm) for arm in study.arms):
+        console.print(f"{verb} {study.config.name} in {directory.path}: {len(study.runs)} runs.")
+        complete = run_study(study, directory)
+        if not any(directory.run(run).finished() for run in study.runs):
             return 1
     console.print(f"Report: {write_report(study, directory, args.output)}", soft_wrap=True)
     return 0 if complete else 1

@@ -1,84 +1,99 @@
-"""Validate: the trainee answers the fixed validation set, and every answer is verified."""
+"""Validate: the policy answers the fixed validation set, and every answer is verified."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from engineer import lake_evidence
-from jaxlake import Failure, Statistics, statistics, tabulate
-from training.config import RunConfig
-from training.instances import InstanceSet, draw, grid_cells
-from training.judge import Verdict, judge
-from training.language.prompts import render
-from training.phases.context import Run
-from training.policy import Policy
-from training.run.directory import read_json, write_json, write_json_lines
+from engineer import StageEvidence
+from engineer.lake import lake_evidence
+from jaxlake import Failure, Statistics, statistics_rows, tabulate
+from training.phases.stage_results import StageResult, stage_evidence, training_evidence
+from training.phases.train import TrainedStage
+from training.policy.policy import Policy
+from training.rollout.instances import InstanceSet, draw_validation_cells
+from training.rollout.judging import Verdict, judge
+from training.rollout.vllm_sampler import VllmSampler
+from training.run.active_run import ActiveRun
+from training.run.directory import StageDirectory
 from training.run.progress import console, track
-from training.sampling.vllm_sampler import VllmSampler
+from training.run.records import EpisodeRecord, Rates, TimingRecord, ValidationRecord
+from training.schema import RunConfig
 
-CHUNK = 512  # prompts given to vLLM at a time, so that there is progress to show
+CHUNK = 512
+"""How many prompts vLLM is given at a time, so that there is progress to show."""
 
 _tabulate = jax.jit(tabulate)
 
 
-def boards_for(config: RunConfig) -> InstanceSet:
-    """The fixed validation set: it depends on `validation` and the number of agents alone."""
-    wanted = config.validation
-    boards, fills = draw(
-        jax.random.key(wanted.seed),
-        grid_cells(
-            wanted.sizes,
-            wanted.hole_ratios,
-            wanted.wait_ratios,
-            wanted.per_cell,
-            num_agents=config.environment.num_agents,
-        ),
-        max_size=max((*wanted.sizes, *config.environment.bounds.sizes)),
-        max_candidates=config.environment.max_candidates,
-    )
-    for fill in fills:
-        if not fill.complete:
-            console.print(f"validation set: {fill}", style="yellow")
+def validation_set(config: RunConfig) -> InstanceSet:
+    """Draw the fixed validation set, which depends on `validation` and the number of agents alone.
+
+    Raises:
+        UserError: Not one board could be made.
+    """
+    key = jax.random.key(config.validation.seed)
+    boards, outcomes = draw_validation_cells(key, config, config.validation.per_cell)
+    for outcome in outcomes:
+        if outcome.missing:
+            console.print(f"validation set: {outcome}", style="yellow")
     return boards
 
 
-def validate(run: Run, sampler: VllmSampler, stage: int) -> dict[str, Any]:
-    """Answer, verify, tabulate and write `validation.json`; a result that is there is read back.
+def validate(
+    run: ActiveRun, sampler: VllmSampler, trained: TrainedStage | None = None
+) -> StageResult:
+    """Answer the validation set with the weights that a stage ended with, and verify the answers.
 
-    Returns: {"stage", "rows", "total"}, as `summarise` makes them.
+    A result that is there, whole, is read back.
+
+    Args:
+        run: The run.
+        sampler: Holds these weights.
+        trained: What the Train phase made; None for stage 0, before the first.
+
+    Returns:
+        What the stage has left so far.
     """
-    folder = run.directory.stage(stage)
-    if (folder / "validation.json").exists():
-        return read_json(folder / "validation.json")
-    seconds: dict[str, float] = {}
-    with run.clock(seconds, "validate"):
-        title = f"round {stage}: validate"
-        texts = answer(run.config, run.policy, sampler, run.validation, title=title)
-        verdict = judge(run.validation, texts, run.config.prompt)
-        table = tally(run.validation, verdict)
-    write_episodes(folder, run.validation, texts, verdict)
-    result = write_tables(folder, stage, table)
-    run.directory.timings.append(
-        {
-            "phase": "validate",
-            "stage": stage,
-            "step": run.step(stage, run.config.updates_per_round),
-            "seconds": seconds,
-        }
+    stage = 0 if trained is None else trained.stage
+    files = run.directory.stage(stage)
+    if files.validation.exists():
+        answers = VerifiedAnswers(
+            tuple(files.episodes.read()), files.evidence.read(), files.validation.read()
+        )
+    else:
+        seconds: dict[str, float] = {}
+        with run.clock(seconds, "validate"):
+            title = f"stage {stage}: validate"
+            texts = answer(run.config, run.policy, sampler, run.validation, title=title)
+            answers = verify_answers(run.config, stage, run.validation, texts)
+        write_answers(files, answers)
+        step = run.step(stage, run.config.updates_per_stage)
+        run.directory.timings.append(
+            TimingRecord(phase="validate", stage=stage, step=step, seconds=seconds)
+        )
+    return StageResult(
+        stage=stage,
+        configuration=None if trained is None else trained.configuration,
+        validation=answers.rates,
+        episodes=answers.episodes,
+        evidence=stage_evidence(
+            answers.evidence,
+            answers.episodes,
+            None if trained is None else training_evidence(run.config, trained.updates),
+            {} if trained is None else trained.boards.environment,
+        ),
     )
-    return result
 
 
 def answer(
     config: RunConfig, policy: Policy, sampler: VllmSampler, boards: InstanceSet, *, title: str
 ) -> list[str]:
-    """One answer a board, at the validation temperature."""
-    prompts = [policy.encode_prompt(render(grid, config.prompt.style)) for grid in boards.grids]
+    """Let the policy answer each board once, at the validation temperature."""
+    prompts = [policy.encode_board(board) for board in boards]
     texts: list[str] = []
     with track(title, len(prompts)) as advance:
         for first in range(0, len(prompts), CHUNK):
@@ -95,9 +110,26 @@ def answer(
     return texts
 
 
-def tally(boards: InstanceSet, verdict: Verdict) -> Statistics:
-    """Failure statistics by size, holes, waits and kind, reduced on the device."""
-    return jax.device_get(
+class VerifiedAnswers(NamedTuple):
+    """What the Validate phase writes of the answers.
+
+    Attributes:
+        episodes: Every board, the answer to it and its verdict.
+        evidence: Counts for the engineer, also by the ratios of holes and of waits.
+        rates: Counts and rates for people, by map size.
+    """
+
+    episodes: tuple[EpisodeRecord, ...]
+    evidence: StageEvidence
+    rates: ValidationRecord
+
+
+def verify_answers(
+    config: RunConfig, stage: int, boards: InstanceSet, texts: Sequence[str]
+) -> VerifiedAnswers:
+    """Verify one answer per board."""
+    verdict = judge(boards, texts, config.prompt)
+    table: Statistics = jax.device_get(
         _tabulate(
             jax.tree.map(jnp.asarray, boards.instances),
             jnp.asarray(boards.solutions.needs_wait),
@@ -105,69 +137,52 @@ def tally(boards: InstanceSet, verdict: Verdict) -> Statistics:
             solutions=jax.tree.map(jnp.asarray, boards.solutions),
         )
     )
+    return VerifiedAnswers(
+        episodes=tuple(_episode(boards, row, text, verdict) for row, text in enumerate(texts)),
+        evidence=lake_evidence(stage, table),
+        rates=ValidationRecord(
+            stage=stage,
+            rows=tuple(_rates(row) for row in statistics_rows(table, by=("size",))),
+            total=_rates(statistics_rows(table, by=())[0]),
+        ),
+    )
 
 
-def summarise(table: Statistics) -> dict[str, Any]:
-    """The rows of `validation.json`: by size, and in all."""
-    return {
-        "rows": [_row(row) for row in statistics.rows(table, by=("size",))],
-        "total": _row(statistics.rows(table, by=())[0]),
-    }
+def write_answers(files: StageDirectory, answers: VerifiedAnswers) -> None:
+    """Write the files of the Validate phase; `validation.json`, the last one, says it is done."""
+    files.episodes.write(answers.episodes)
+    files.failures.write(episode for episode in answers.episodes if not episode.valid)
+    files.evidence.write(answers.evidence)
+    files.validation.write(answers.rates)
 
 
-def write_tables(folder: Path, stage: int, table: Statistics) -> dict[str, Any]:
-    """Write `evidence.json`, for the engineer, and then `validation.json`, which is returned."""
-    evidence = lake_evidence(stage, table)
-    write_json(folder / "evidence.json", evidence.model_dump(mode="json"))
-    result = {"stage": stage, **summarise(table)}
-    write_json(folder / "validation.json", result)
-    return result
-
-
-def write_episodes(folder: Path, boards: InstanceSet, texts: list[str], verdict: Verdict) -> None:
-    """Write `episodes.jsonl`, an answer a line, and `failures.jsonl`, those that failed."""
-    episodes = episodes_of(boards, texts, verdict)
-    write_json_lines(folder / "episodes.jsonl", episodes)
-    write_json_lines(folder / "failures.jsonl", failures_of(episodes))
-
-
-def episodes_of(
-    boards: InstanceSet, texts: Sequence[str], verdict: Verdict
-) -> list[dict[str, Any]]:
-    """The records of `episodes.jsonl`: every board, the answer to it and what became of that."""
+def _episode(boards: InstanceSet, row: int, text: str, verdict: Verdict) -> EpisodeRecord:
     outcomes = verdict.outcomes
-    return [
-        {
-            "id": row,
-            "size": int(boards.instances.size[row]),
-            "grid": list(boards.grids[row]),
-            "needs_wait": bool(boards.solutions.needs_wait[row]),
-            "optimum": int(boards.solutions.sum_of_costs[row]),
-            "text": texts[row],
-            "plan": verdict.plan_names(row),
-            "valid": bool(outcomes.valid[row]),
-            "optimal_sum_of_costs": bool(outcomes.optimal_sum_of_costs[row]),
-            "optimal_makespan": bool(outcomes.optimal_makespan[row]),
-            "failure": None if outcomes.valid[row] else Failure(int(outcomes.failure[row])).label,
-            "agent": _or_none(outcomes.agent[row]),
-            "time": _or_none(outcomes.time[row]),
-            "sum_of_costs": _or_none(outcomes.sum_of_costs[row]),
-            "reason": verdict.answers[row].reason,
-        }
-        for row in range(len(boards))
-    ]
+    plan = verdict.plan_names(row)
+    return EpisodeRecord(
+        id=row,
+        size=int(boards.instances.size[row]),
+        grid=tuple(boards.grid(row)),
+        needs_wait=bool(boards.solutions.needs_wait[row]),
+        optimum=int(boards.solutions.sum_of_costs[row]),
+        text=text,
+        plan=None if plan is None else tuple(map(tuple, plan)),
+        valid=bool(outcomes.valid[row]),
+        optimal_sum_of_costs=bool(outcomes.optimal_sum_of_costs[row]),
+        optimal_makespan=bool(outcomes.optimal_makespan[row]),
+        failure=None if outcomes.valid[row] else Failure(int(outcomes.failure[row])).label,
+        agent=_known(outcomes.agent[row]),
+        time=_known(outcomes.time[row]),
+        sum_of_costs=_known(outcomes.sum_of_costs[row]),
+        reason=verdict.answers[row].reason,
+    )
 
 
-def failures_of(episodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The records of `failures.jsonl`: the episodes whose answer is not valid."""
-    return [episode for episode in episodes if not episode["valid"]]
-
-
-def _row(row: dict[str, Any]) -> dict[str, Any]:
-    labels = [kind.label for kind in Failure if kind is not Failure.NONE]
-    kept = {name: value for name, value in row.items() if name not in labels and name != "total"}
-    return kept | {"count": row["total"], "failures": {label: row[label] for label in labels}}
-
-
-def _or_none(value: Any) -> int | None:
+def _known(value: Any) -> int | None:
     return None if value < 0 else int(value)
+
+
+def _rates(row: dict[str, Any]) -> Rates:
+    row["count"] = row.pop("total")
+    failures = {kind.label: row.pop(kind.label) for kind in Failure if kind is not Failure.NONE}
+    return Rates(**row, failures=failures)

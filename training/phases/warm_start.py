@@ -1,155 +1,137 @@
-"""The warm start: a small policy learns the two languages it will need before it is rewarded.
+"""Warm start: before it is rewarded, a small policy learns the two languages that it will need.
 
-It imitates the exact solver's plans, and the rule engineer's configurations for made-up evidence:
-without the second, a policy of a million parameters could not do the engineer's job at all.
+It imitates the exact solver's plans, and the configurations that the rule engineer writes for
+synthetic evidence. Without the latter, a policy of a million parameters could not act as the
+engineer at all.
 """
 
 from __future__ import annotations
 
 import functools
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
+import optax
 
-from engineer.rehearsal import rehearse
-from training.config import RunConfig, WarmStart
-from training.instances import InstanceSet, draw, grid_cells
-from training.language.prompts import render, target
-from training.learning import supervised
-from training.learning.learner import LearnerState, Metrics, adamw, split, start, step
-from training.learning.packing import Sequences, pack
-from training.phases.context import Run
-from training.policy import Policy
-from training.run.checkpoints import Progress
+from engineer.synthetic_examples import synthetic_example
+from jaxlake.generator.board_digests import DigestSet
+from training.learner import supervised
+from training.learner.batching import Sequences, pad_sequences, round_up, split_rows
+from training.learner.optimizer import LearnerState, Metrics, adamw, gradient_step, initial_state
+from training.policy.policy import Policy
+from training.policy.prompts import render, target
+from training.rollout.instances import InstanceSet, draw_validation_cells
+from training.run.active_run import ActiveRun
+from training.run.checkpoints import RunProgress
 from training.run.progress import console, track
+from training.run.records import TimingRecord, WarmStartMetrics, measured
+from training.schema import RunConfig, WarmStart
 
 LOG_EVERY = 10
-REHEARSALS = 4096
-LENGTH_STEP = 64  # batches are padded to multiples; each is one compilation
+TOKENIZER_BOARDS = 1024
+TOKENIZER_DESIGNS = 512
+DESIGNS = 4096
+LENGTH_STEP = 64  # batches are padded to multiples of it; each length is one compilation
 
 
-def optimizer(settings: WarmStart) -> Any:
-    """AdamW with a cosine that ends with the warm start."""
-    return adamw(
-        settings.learning_rate,
-        warmup_steps=settings.warmup_steps,
-        weight_decay=settings.weight_decay,
-        max_grad_norm=1.0,
-        decay_steps=settings.steps,
-    )
-
-
-def texts_for_tokenizer(config: RunConfig) -> list[str]:
-    """Prompts, answers, contexts and configurations: all that the policy will read and write."""
-    boards = _boards(config, jax.random.key(config.seed), 1024, ())
-    pairs = [*_plans(config, boards), *_rehearsals(config, 512)]
-    return [text for pair in pairs for text in pair]
-
-
-def warm_start(run: Run, params: Any) -> Any:
+def warm_start(run: ActiveRun, params: Any) -> Any:
     """Take the steps that the newest checkpoint has not taken, and return the weights after all."""
     settings = run.config.warm_start
     assert settings is not None
-    boards = _boards(run.config, run.key("warm_start", 0), settings.instances, run.validation.grids)
-    tx = optimizer(settings)
-    state = start(params, tx)
+    seen = DigestSet(run.validation.instances)
+    boards = _boards(run.config, run.key("warm_start", 0), settings.instances, seen)
+    plans = _ExamplePool(run.policy, _plan_examples(run.config, boards))
+    designs = _ExamplePool(
+        run.policy,
+        _design_examples(run.config, DESIGNS) if settings.engineer_batch_size else (),
+    )
+    optimizer = _optimizer(settings)
+    state = initial_state(params, optimizer)
     progress = run.checkpoints.progress()
     if progress is not None:
         state = run.checkpoints.restore(state)
     done = progress.step if progress is not None else 0
     run.directory.rewind(done)
 
-    plans = _Pool(run.policy, _plans(run.config, boards))
-    engineering = _Pool(
-        run.policy, _rehearsals(run.config, REHEARSALS) if settings.engineer_batch_size else ()
-    )
-    update = _compile(run.policy, tx)
-    recent: dict[str, list[Metrics]] = {"loss": [], "engineer_loss": []}
+    step = _compiled_step(run.policy, optimizer)
+    losses: dict[str, list[jax.Array]] = defaultdict(list)
     began = time.perf_counter()
     with track("warm start", settings.steps, start=done) as advance:
         for number in range(done + 1, settings.steps + 1):
-            rng = np.random.default_rng(run.entropy("warm_start", 1, number))
+            rng = np.random.default_rng(run.seed("warm_start", 1, number))
             if settings.engineer_batch_size and number % settings.engineer_every == 0:
-                name, batch = "engineer_loss", engineering.draw(rng, settings.engineer_batch_size)
+                name, batch = "engineer_loss", designs.draw(rng, settings.engineer_batch_size)
             else:
                 name, batch = "loss", plans.draw(rng, settings.batch_size)
-            state, metrics = update(state, batch)
-            recent[name].append(metrics)
+            state, metrics = step(state, batch)
+            losses[name].append(metrics["loss"])
             if number % LOG_EVERY == 0:
                 means = {
-                    name: float(f"{np.mean([float(one['loss']) for one in losses]):.6g}")
-                    for name, losses in recent.items()
-                    if losses
+                    name: float(f"{np.mean([float(one) for one in recent]):.6g}")
+                    for name, recent in losses.items()
                 }
-                recent = {name: [] for name in recent}
-                run.directory.metrics.append({"phase": "warm_start", "step": number, **means})
+                losses.clear()
+                run.directory.metrics.append(measured(WarmStartMetrics, step=number, **means))
+                seconds = {"warm_start": round(time.perf_counter() - began, 4)}
                 run.directory.timings.append(
-                    {
-                        "phase": "warm_start",
-                        "stage": 0,
-                        "step": number,
-                        "seconds": {"warm_start": round(time.perf_counter() - began, 4)},
-                    }
+                    TimingRecord(phase="warm_start", stage=0, step=number, seconds=seconds)
                 )
                 began = time.perf_counter()
                 advance(number, "  ".join(f"{name} {value:.3f}" for name, value in means.items()))
             if number % settings.checkpoint_every == 0 or number == settings.steps:
-                _save(run, state, number)
+                run.checkpoints.save(state, RunProgress("warm_start", 0, number, number))
     return state.params
 
 
-def _boards(
-    config: RunConfig, key: jax.Array, count: int, exclude: Sequence[tuple[str, ...]]
-) -> InstanceSet:
-    """Solved boards to imitate: the validation set's mixture of cells, none of its boards."""
+def texts_for_tokenizer(config: RunConfig) -> list[str]:
+    """Return prompts, plans, contexts and configurations such as the policy will read and write."""
+    boards = _boards(config, jax.random.key(config.seed), TOKENIZER_BOARDS, DigestSet())
+    examples = [*_plan_examples(config, boards), *_design_examples(config, TOKENIZER_DESIGNS)]
+    return [text for example in examples for text in example]
+
+
+def _boards(config: RunConfig, key: jax.Array, count: int, seen: DigestSet) -> InstanceSet:
+    """Draw at least `count` solved boards to imitate, in the proportions of the validation set."""
     wanted = config.validation
-    kinds = len(wanted.sizes) * len(wanted.hole_ratios) * len(wanted.wait_ratios)
-    boards, fills = draw(
-        key,
-        grid_cells(
-            wanted.sizes,
-            wanted.hole_ratios,
-            wanted.wait_ratios,
-            -(-count // kinds),
-            num_agents=config.environment.num_agents,
-        ),
-        max_size=max((*wanted.sizes, *config.environment.bounds.sizes)),
-        max_candidates=config.environment.max_candidates,
-        exclude=exclude,
-        substitute=True,
+    cells = len(wanted.sizes) * len(wanted.hole_ratios) * len(wanted.wait_ratios)
+    boards, outcomes = draw_validation_cells(
+        key, config, -(-count // cells), seen=seen, substitute=True
     )
-    for fill in fills:
-        if not fill.complete:
-            console.print(f"warm start: {fill}", style="yellow")
+    for outcome in outcomes:
+        if outcome.missing:
+            console.print(f"warm start: {outcome}", style="yellow")
     return boards
 
 
-def _plans(config: RunConfig, boards: InstanceSet) -> list[tuple[str, str]]:
+def _plan_examples(config: RunConfig, boards: InstanceSet) -> list[tuple[str, str]]:
+    """Pair each board's prompt with its optimal plan."""
     return [
-        (render(grid, config.prompt.style), target(plan))
-        for grid, plan in zip(boards.grids, boards.solutions.plan, strict=True)
+        (render(board, config.prompt.style), target(plan))
+        for board, plan in zip(boards, boards.solutions.plan, strict=True)
     ]
 
 
-def _rehearsals(config: RunConfig, count: int) -> Sequence[tuple[str, str]]:
+def _design_examples(config: RunConfig, count: int) -> list[tuple[str, str]]:
+    """Pair synthetic contexts with the rule engineer's configurations."""
     rng = np.random.default_rng(config.seed)
     return [
-        rehearse(
+        synthetic_example(
             rng,
             config.domain,
             blocks=config.engineer.blocks,
             style=config.engineer.style,
-            max_history=config.stages.rounds - 1,
+            max_history=config.stages.count - 1,
         )
         for _ in range(count)
     ]
 
 
-class _Pool:
-    """Examples in groups of about equal length, so that a batch holds little padding."""
+class _ExamplePool:
+    """Examples in groups of about equal length, so that batches hold little padding."""
 
     def __init__(self, policy: Policy, examples: Sequence[tuple[str, str]]) -> None:
         self._pad_id = policy.pad_id
@@ -159,32 +141,36 @@ class _Pool:
         ]
         self._groups: dict[int, list[int]] = {}
         for row, (prompt, answer) in enumerate(self._examples):
-            length = -(-(len(prompt) + len(answer)) // LENGTH_STEP) * LENGTH_STEP
+            length = round_up(len(prompt) + len(answer), LENGTH_STEP)
             self._groups.setdefault(length, []).append(row)
 
     def draw(self, rng: np.random.Generator, count: int) -> Sequences:
-        """A batch from one group; each example is as likely as any other."""
+        """Draw a batch from one group; each example is as likely as any other."""
         lengths = sorted(self._groups)
         shares = np.array([len(self._groups[length]) for length in lengths]) / len(self._examples)
         length = lengths[rng.choice(len(lengths), p=shares)]
         rows = rng.choice(self._groups[length], size=count)
         prompts, answers = zip(*(self._examples[row] for row in rows), strict=True)
-        return pack(prompts, answers, bucket=1, pad_id=self._pad_id, length=length)
+        return pad_sequences(prompts, answers, bucket=length, pad_id=self._pad_id)
 
 
-def _compile(policy: Policy, tx: Any) -> Any:
+def _optimizer(settings: WarmStart) -> optax.GradientTransformation:
+    """Build AdamW with a cosine that ends with the warm start."""
+    return adamw(
+        settings.learning_rate,
+        warmup_steps=settings.warmup_steps,
+        weight_decay=settings.weight_decay,
+        max_grad_norm=1.0,
+        decay_steps=settings.steps,
+    )
+
+
+def _compiled_step(policy: Policy, optimizer: optax.GradientTransformation) -> Any:
     loss = functools.partial(supervised.summed_loss, graphdef=policy.graphdef)
 
     @functools.partial(jax.jit, donate_argnums=0)
-    def update(state: LearnerState, batch: Sequences) -> tuple[LearnerState, Metrics]:
+    def step(state: LearnerState, batch: Sequences) -> tuple[LearnerState, Metrics]:
         weight = batch.targets.sum().astype(np.float32)
-        return step(state, split(batch, 1), 1, weight, loss=loss, optimizer=tx)
+        return gradient_step(state, split_rows(batch, 1), 1, weight, loss=loss, optimizer=optimizer)
 
-    return update
-
-
-def _save(run: Run, state: LearnerState, number: int) -> None:
-    run.checkpoints.save(
-        state,
-        Progress("warm_start", stage=0, update=number, step=number, seed=run.config.seed),
-    )
+    return step

@@ -1,18 +1,12 @@
-"""A run's directory: plain files anyone can read, each written whole.
+"""A run's directory: plain files anyone can read, each with one model and one reader and writer.
 
 ```
-config.yaml              the resolved configuration
-metrics.jsonl            a line for each logged warm-start step and each GRPO update
+config.yaml              the resolved configuration (training/schema)
+metrics.jsonl            one line per logged warm-start step and per GRPO update
 timings.jsonl            seconds spent, apart, so that metrics of equal runs are equal files
+chain.jsonl              one link per stage: the hashes of all of this (training/audit)
 checkpoints/             Orbax: weights, optimizer state, progress
-stages/0/                after the warm start: validation.json, evidence.json (the same by holes and
-                         waits), episodes.jsonl, failures.jsonl
-stages/S/                round S: configuration.json and .yaml (trained on), validation as above,
-                         environment.json and shortfalls.json (the boards), gate.json, context.txt,
-                         answers.jsonl, decision.json, policy/ (Hugging Face folder); summary.txt
-                         and summary_prompt.txt (the engineer's notes, and what was asked for
-                         them), probes.jsonl (what it tried out) if it has any
-chain.jsonl              a link a stage: hashes of all of this
+stages/S/                what stage S left; 0 is what stood before the first (`StageDirectory`)
 summary.json             the end result
 report.html
 ```
@@ -20,150 +14,158 @@ report.html
 
 from __future__ import annotations
 
-import json
-import os
-import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from training.config import RunConfig, dump, read_yaml
+from pydantic import TypeAdapter
+
+from engineer import StageEvidence
+from engineer.lake import LakeConfiguration
+from jaxlake.files import make_room
 from training.errors import UserError
-from training.yaml_text import parse_yaml
+from training.run.files import JsonFile, JsonLinesFile, JsonLog, TextFile
+from training.run.records import (
+    AttemptRecord,
+    DecisionRecord,
+    EpisodeRecord,
+    GateRecord,
+    Metrics,
+    ProbeRecord,
+    ShortfallRecord,
+    SummaryRecord,
+    TimingRecord,
+    ValidationRecord,
+)
+from training.schema import RunConfig, dump, load, read_yaml
+from training.schema.yaml_text import parse_yaml
+
+_VALIDATION = TypeAdapter(ValidationRecord)
+_EPISODE = TypeAdapter(EpisodeRecord)
+_EVIDENCE = TypeAdapter(StageEvidence)
+_CONFIGURATION = TypeAdapter(LakeConfiguration)
+_STATISTICS = TypeAdapter(dict[str, dict[str, float]])
+_SHORTFALLS = TypeAdapter(list[ShortfallRecord])
+_GATE = TypeAdapter(GateRecord)
+_ATTEMPT = TypeAdapter(AttemptRecord)
+_DECISION = TypeAdapter(DecisionRecord)
+_PROBE = TypeAdapter(ProbeRecord)
+_METRICS: TypeAdapter[Metrics] = TypeAdapter(Metrics)
+_TIMING = TypeAdapter(TimingRecord)
+_SUMMARY = TypeAdapter(SummaryRecord)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole: a reader, and a restart after a kill, sees all of it or the old one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise UserError(f"{path}: can't be written: {error.strerror}") from error
+class StageDirectory:
+    """The files of one stage, in the order in which the loop writes them.
 
-
-def make_room(file: Path) -> bool:
-    """Whether `file` can be the first in its directory, which holds nothing else then.
-
-    What kills left of writing `file` itself is removed, if there is nothing but that.
+    Attributes:
+        configuration: What the stage trained on; stage 0 has none.
+        configuration_yaml: The same for people.
+        shortfalls: Boards that could not be made for it.
+        environment: What its boards are like, by map size and statistic.
+        episodes: The answers to the validation set.
+        failures: Those of them that are not valid.
+        evidence: What the engineer reads of them.
+        validation: Rates by map size; written last in the Validate phase.
+        gate: Whether the stage was taken back.
+        policy: Folder of the weights that it ended with, in the Hugging Face layout.
+        context: The engineer's first prompt.
+        answers: All of its prompts and answers.
+        probes: Configurations that an oracle engineer tried out.
+        notes: What the engineer wrote down for the next stage (its Summary block).
+        notes_prompt: What it was asked for them.
+        decision: The configuration of the next stage; written last in the Design phase.
     """
-    if not file.parent.exists():
-        return True
-    left = re.compile(rf"\.{re.escape(file.name)}\.[0-9]+\.tmp")
-    there = list(file.parent.iterdir())
-    if not all(one.is_file() and left.fullmatch(one.name) for one in there):
-        return False
-    for one in there:
-        one.unlink(missing_ok=True)
-    return True
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write `value` as indented JSON, whole."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
-
-
-def write_json_lines(path: Path, values: Iterable[Any]) -> None:
-    """Write one JSON value a line, whole."""
-    write_text(path, "".join(json.dumps(value, allow_nan=False) + "\n" for value in values))
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file.
-
-    Raises:
-      UserError: it is missing, can't be read or is not JSON.
-    """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: is missing") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: can't be read as JSON: {error}") from error
-
-
-def read_json_lines(path: Path) -> list[Any]:
-    """Read a file of JSON lines; lines that are none, as a kill cuts them short, are passed over.
-
-    Raises:
-      UserError: it can't be read.
-    """
-    if not path.exists():
-        return []
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise UserError(f"{path}: can't be read: {error.strerror}") from error
-    records = []
-    for line in lines:
-        try:
-            records.append(json.loads(line))
-        except (ValueError, RecursionError):
-            continue
-    return records
-
-
-class JsonLog:
-    """A file of JSON lines that grows; a line cut by a kill costs nothing but itself."""
 
     def __init__(self, path: Path) -> None:
-        """Open `path`, which need not exist."""
-        self._path = path
-
-    def append(self, record: dict[str, Any]) -> None:
-        """Add one line, which begins anew where the last one was cut."""
-        line = json.dumps(record).encode() + b"\n"
-        with self._path.open("a+b") as file:
-            if file.tell():
-                file.seek(-1, os.SEEK_END)
-                if file.read() != b"\n":
-                    line = b"\n" + line
-            file.write(line)
-
-    def read(self) -> list[Any]:
-        """All whole records."""
-        return read_json_lines(self._path)
-
-    def rewind(self, step: int) -> None:
-        """Forget records whose `step` is beyond `step`: a resumed run writes them again."""
-        if self._path.exists():
-            kept = [record for record in self.read() if record["step"] <= step]
-            write_json_lines(self._path, kept)
+        """Name the files; nothing is read or written yet."""
+        self.path = path
+        self.configuration = JsonFile(path / "configuration.json", _CONFIGURATION)
+        self.configuration_yaml = TextFile(path / "configuration.yaml")
+        self.shortfalls = JsonFile(path / "shortfalls.json", _SHORTFALLS)
+        self.environment = JsonFile(path / "environment.json", _STATISTICS)
+        self.episodes = JsonLinesFile(path / "episodes.jsonl", _EPISODE)
+        self.failures = JsonLinesFile(path / "failures.jsonl", _EPISODE)
+        self.evidence = JsonFile(path / "evidence.json", _EVIDENCE)
+        self.validation = JsonFile(path / "validation.json", _VALIDATION)
+        self.gate = JsonFile(path / "gate.json", _GATE)
+        self.policy = path / "policy"
+        self.context = TextFile(path / "context.txt")
+        self.answers = JsonLinesFile(path / "answers.jsonl", _ATTEMPT)
+        self.probes = JsonLinesFile(path / "probes.jsonl", _PROBE)
+        self.notes = TextFile(path / "summary.txt")
+        self.notes_prompt = TextFile(path / "summary_prompt.txt")
+        self.decision = JsonFile(path / "decision.json", _DECISION)
 
 
 class RunDirectory:
-    """The paths of one run, and the claim that it belongs to one configuration."""
+    """The files of one run.
+
+    Attributes:
+        path: The directory.
+        config_file: The resolved configuration.
+        metrics: What training measured.
+        timings: What took how long.
+        chain_file: The hashes of every stage.
+        checkpoints: Folder of the Orbax checkpoints.
+        initial_policy: Folder of a policy that was made from scratch.
+        engine: Folder of the weights that vLLM starts from.
+        summary: The end result; it is there once the run is finished.
+        report: The page.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Name the directory at `path`; nothing is read or written yet."""
+        """Name the files of the run in `path`; nothing is read or written yet."""
         self.path = path
         self.config_file = path / "config.yaml"
+        self.metrics = JsonLog(path / "metrics.jsonl", _METRICS)
+        self.timings = JsonLog(path / "timings.jsonl", _TIMING)
+        self.chain_file = path / "chain.jsonl"
         self.checkpoints = path / "checkpoints"
-        self.metrics = JsonLog(path / "metrics.jsonl")
-        self.timings = JsonLog(path / "timings.jsonl")
-        self.summary = path / "summary.json"
+        self.initial_policy = path / "initial"
+        self.engine = path / "engine"
+        self.summary = JsonFile(path / "summary.json", _SUMMARY)
         self.report = path / "report.html"
 
-    def stage(self, number: int) -> Path:
-        """The folder of a round; 0 is what stood before the first."""
-        return self.path / "stages" / str(number)
+    def stage(self, number: int) -> StageDirectory:
+        """The files of a stage; 0 is what stood before the first."""
+        return StageDirectory(self.path / "stages" / str(number))
+
+    def stage_numbers(self) -> list[int]:
+        """The stages that have a folder, ascending."""
+        folders = (self.path / "stages").glob("*")
+        return sorted(int(folder.name) for folder in folders if folder.name.isdecimal())
+
+    def finished(self) -> bool:
+        """Whether the run says that it has ended."""
+        return self.summary.exists()
+
+    def config(self) -> RunConfig:
+        """The run's configuration.
+
+        Raises:
+            UserError: There is no run in the directory, or its configuration can't be read.
+        """
+        if not self.config_file.exists():
+            raise UserError(f"{self.path}: is not a run's directory, it has no config.yaml")
+        return load(self.config_file)
 
     def rewind(self, step: int) -> None:
-        """Forget what is logged beyond `step`."""
-        self.metrics.rewind(step)
-        self.timings.rewind(step)
+        """Drop what is logged beyond `step`: a resumed run writes it again.
+
+        Raises:
+            UserError: A log can't be read or written.
+        """
+        if self.metrics.exists():
+            self.metrics.write([one for one in self.metrics.read() if one.step <= step])
+        if self.timings.exists():
+            self.timings.write([one for one in self.timings.read() if one.step <= step])
 
     def claim(self, config: RunConfig) -> bool:
         """Make the directory this configuration's, and say whether it already was.
 
         Raises:
-          UserError: it belongs to another configuration (the message names the keys that differ),
-            holds files that are no run's, or its config.yaml can't be read.
+            UserError: It belongs to another configuration (the message names the keys that
+                differ), holds files of something else, or its config.yaml can't be read.
         """
         if self.config_file.exists():
             theirs = read_yaml(self.config_file)
@@ -171,22 +173,23 @@ class RunDirectory:
             if theirs != ours:
                 raise UserError(
                     f"{self.path}: holds a run of another configuration, which differs in "
-                    f"{', '.join(_differences(theirs, ours))}; choose another --run-dir, "
+                    f"{', '.join(differing_keys(theirs, ours))}; choose another --run-dir, "
                     "or remove it"
                 )
             return True
         if not make_room(self.config_file):
             raise UserError(f"{self.path}: is not empty and holds no run; choose another --run-dir")
-        write_text(self.config_file, dump(config))
+        TextFile(self.config_file).write(dump(config))
         return False
 
 
-def _differences(theirs: Any, ours: Any, key: str = "") -> list[str]:
+def differing_keys(theirs: Any, ours: Any, key: str = "") -> list[str]:
+    """The dotted keys in which two trees of mappings differ, each with both values."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         return [
             difference
             for name in dict.fromkeys([*theirs, *ours])
-            for difference in _differences(
+            for difference in differing_keys(
                 theirs.get(name), ours.get(name), f"{key}.{name}" if key else str(name)
             )
         ]

@@ -63,3 +63,13 @@ def track(title: str, total: int, *, start: int = 0) -> Iterator[Tracker]:
 
     yield advance
     line()
+
+
+def duration(seconds: float) -> str:
+    """Write seconds for people: 41 s, 3 min 12 s, 2 h 05 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

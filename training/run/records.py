@@ -1,294 +1,340 @@
-"""What a run's directory says of its stages, as the engineer's values. Needs no model."""
+"""What the files of a run hold: one model per file, and `directory.py` says where each stands.
+
+Records are frozen values that know nothing of files. What they say in common: a stage is counted
+from 1 and 0 is what stood before the first; a step counts all steps of the warm start and all
+updates since the beginning.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field
-
-from engineer import (
-    Comparison,
-    DesignRecord,
-    DesignSettings,
-    FailedCase,
-    Guard,
-    LakeConfiguration,
-    Spent,
-    StageEvidence,
-    StageHistory,
-    TrainingEvidence,
-    View,
-)
-from engineer.gate import floors, notice
-from engineer.space import Frozen, configuration_yaml
-from training.config import RunConfig
-from training.run.directory import (
-    RunDirectory,
-    read_json,
-    read_json_lines,
-    write_json,
-    write_text,
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_serializer,
+    model_serializer,
 )
 
-NOTES = "summary.txt"
-"""What a round leaves where its engineer wrote notes."""
-NOTES_PROMPT = "summary_prompt.txt"
-"""What was asked for them."""
-PROBES = "probes.jsonl"
-"""What a round leaves where its engineer tried configurations out."""
+from engineer import Attempt, Change, DesignRecord, Repair, Spent
+from engineer.lake import LakeConfiguration
+from jaxlake.paired import PairedComparison
+from training.errors import UserError, problems_of
 
-_CANDIDATES = {"candidates": True}
+Count = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
+# So far within the range of floats that means over updates are finite.
+Bounded = Annotated[float, Field(ge=-1e9, le=1e9)]
+Rate = Annotated[float, Field(ge=0.0, le=1.0)]
+Seconds = Annotated[float, Field(ge=0.0)]
 
-FAILED_CASES = 8
-"""Handed to the engineer's context, which shows the first of them."""
+
+R = TypeVar("R", bound="Record")
 
 
-class GateRecord(Frozen):
+class Record(BaseModel):
+    """What one file, or one line of it, holds: frozen, and strict about names and numbers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+# validation.json, episodes.jsonl, failures.jsonl
+
+
+class Rates(Record):
+    """Counts and rates over the answers to some boards.
+
+    Attributes:
+        size: Map size; None (and left out of the file) over all of them.
+        valid: Answers with a valid plan.
+        optimal_sum_of_costs: Answers of which the plan's sum of costs is optimal.
+        optimal_makespan: Answers of which the plan's makespan is optimal.
+        compared: Valid answers to boards whose optimum is known.
+        csr: Cooperative success rate: the share of valid answers.
+        isr: Individual success rate: the mean share of agents at their goal at the end.
+        mean_sum_of_costs: Over valid answers, steps; None without any, like all means.
+        mean_makespan: Over valid answers, steps.
+        mean_excess_sum_of_costs: Over compared answers, steps above the optimum.
+        mean_excess_makespan: Over compared answers, steps above the optimum.
+        count: Answers.
+        failures: Answers by the label of their first `jaxlake.Failure`.
+    """
+
+    size: int | None = None
+    valid: Count
+    optimal_sum_of_costs: Count
+    optimal_makespan: Count
+    compared: Count
+    csr: Rate
+    isr: Rate
+    mean_sum_of_costs: float | None
+    mean_makespan: float | None
+    mean_excess_sum_of_costs: float | None
+    mean_excess_makespan: float | None
+    count: Count
+    failures: dict[str, Count]
+
+    @model_serializer(mode="wrap")
+    def _without_missing_size(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        plain: dict[str, Any] = dump(self)
+        if self.size is None:
+            del plain["size"]
+        return plain
+
+
+class ValidationRecord(Record):
+    """`validation.json`: how the answers to the validation set turned out after a stage."""
+
+    stage: Count
+    rows: Annotated[tuple[Rates, ...], Field(min_length=1, description="by map size, ascending")]
+    total: Rates
+
+
+class EpisodeRecord(Record):
+    """One line of `episodes.jsonl`: a validation board, the answer to it and its verdict.
+
+    Attributes:
+        id: The board's number in the validation set.
+        size: Side of the board.
+        grid: Its rows in the published symbols.
+        needs_wait: Whether every plan of optimal sum of costs has an agent wait.
+        optimum: The optimal sum of costs.
+        text: The whole answer.
+        plan: Action names per agent; None if the answer can't be read.
+        valid: Whether the plan brings every agent to its goal and breaks no rule.
+        optimal_sum_of_costs: Whether its sum of costs is optimal.
+        optimal_makespan: Whether its makespan is optimal.
+        failure: Label of the first failure; None for a valid plan.
+        agent: Lowest agent that is involved in the failure, if any.
+        time: Step of the failure, if any.
+        sum_of_costs: The plan's own; None unless valid.
+        reason: Why the answer can't be read; None if it can.
+    """
+
+    id: Count
+    size: int
+    grid: tuple[str, ...]
+    needs_wait: bool
+    optimum: int
+    text: str
+    plan: tuple[tuple[str, ...], ...] | None
+    valid: bool
+    optimal_sum_of_costs: bool
+    optimal_makespan: bool
+    failure: str | None
+    agent: int | None
+    time: int | None
+    sum_of_costs: int | None
+    reason: str | None
+
+
+# shortfalls.json
+
+
+class ShortfallRecord(Record):
+    """One entry of `shortfalls.json`: boards that were asked for and could not be made."""
+
+    size: int
+    hole_ratio: Rate
+    wait_ratio: Rate
+    num_agents: int
+    count: Count = Field(description="boards asked for")
+    missing_wait: Count = Field(description="boards missing that need a wait")
+    missing_no_wait: Count = Field(description="boards missing that need none")
+    candidates: Count = Field(description="boards drawn in the attempt")
+
+
+# gate.json, answers.jsonl, decision.json, probes.jsonl
+
+
+class GateRecord(Record):
     """`gate.json`: whether a stage fell behind the one it started from, and what was restored."""
 
-    reference: int = Field(description="the stage whose weights this one started from")
-    comparison: Comparison
+    reference: Count = Field(description="the stage whose weights this one started from")
+    comparison: PairedComparison
     restored: Literal["configuration", "checkpoint"] | None
     configuration: LakeConfiguration = Field(description="in force when the engineer is asked")
     notice: str
 
 
-def configuration_for(config: RunConfig, directory: RunDirectory, stage: int) -> LakeConfiguration:
-    """What a stage trains on: the initial configuration, then what the last Design decided."""
-    if stage == 1:
-        return config.environment.initial
-    decision = read_json(directory.stage(stage - 1) / "decision.json")
-    return LakeConfiguration.model_validate(decision["configuration"])
+class AttemptRecord(Attempt):
+    """One line of `answers.jsonl`: a question to the engineer and what came back."""
+
+    attempt: Count
+
+    @model_serializer(mode="wrap")
+    def _number_first(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        plain: dict[str, Any] = {"attempt": self.attempt, **dump(self)}
+        if not self.candidates:
+            del plain["candidates"]
+        return plain
 
 
-def write_configuration(directory: RunDirectory, stage: int, value: LakeConfiguration) -> None:
-    """Write what a stage trains on, for programs and for people, unless it is there."""
-    folder = directory.stage(stage)
-    if not (folder / "configuration.json").exists():
-        write_text(folder / "configuration.yaml", configuration_yaml(value))
-        write_json(folder / "configuration.json", value.model_dump(mode="json"))
-
-
-def gate_of(directory: RunDirectory, stage: int) -> GateRecord | None:
-    """The gate's record of a stage; None where there is none (stage 0, or not yet)."""
-    path = directory.stage(stage) / "gate.json"
-    return GateRecord.model_validate(read_json(path)) if path.exists() else None
-
-
-def reference_of(directory: RunDirectory, stage: int) -> int:
-    """The stage whose weights a stage starts from: the one before, unless that was taken back."""
-    before = stage - 1
-    gate = gate_of(directory, before)
-    return gate.reference if gate is not None and gate.restored == "checkpoint" else before
-
-
-def compare(directory: RunDirectory, before: int, after: int) -> Comparison:
-    """Two stages' answers to the validation set, board by board."""
-    rows = [
-        [episode["valid"] for episode in read_json_lines(directory.stage(stage) / "episodes.jsonl")]
-        for stage in (before, after)
-    ]
-    pairs = list(zip(*rows, strict=True))
-    return Comparison(
-        count=len(pairs),
-        gained=sum(new and not old for old, new in pairs),
-        lost=sum(old and not new for old, new in pairs),
-    )
-
-
-def gate_record(config: RunConfig, directory: RunDirectory, stage: int) -> GateRecord:
-    """What `gate.json` says, from the validations and decisions that stand there.
-
-    What a fall restores is what was in force when the stage was designed, which is not what the
-    stage before trained on if that was taken back, too. The first stage has no configuration before
-    it: its own stays in force, whatever it did.
-    """
-    settings = config.engineer.gate
-    reference = reference_of(directory, stage)
-    comparison = compare(directory, reference, stage)
-    fell = settings.rollback != "off" and comparison.fell(settings.z)
-    restored = None if not fell or settings.rollback == "off" else settings.rollback
-    before = gate_of(directory, stage - 1) if fell else None
-    tried = configuration_for(config, directory, stage)
-    current = tried if before is None else before.configuration
-    return GateRecord(
-        reference=reference,
-        comparison=comparison,
-        restored=restored,
-        configuration=current,
-        notice=notice(comparison, restored, tried=tried, current=current) if restored else "",
-    )
-
-
-def view_of(config: RunConfig, directory: RunDirectory, stage: int) -> View:
-    """All that the engineer may be told when a stage has ended.
-
-    Where the weights were taken back, the failures are those of the weights that are in force.
-    """
-    gate = gate_of(directory, stage) or gate_record(config, directory, stage)
-    evidence = evidence_of(config, directory, stage)
-    if gate.restored == "checkpoint":
-        restored = evidence_of(config, directory, gate.reference)
-        evidence = evidence.model_copy(
-            update={
-                name: getattr(restored, name)
-                for name in ("validation", "failure_times", "failed_cases")
-            }
-        )
-    return View(
-        domain=config.domain,
-        evidence=evidence,
-        current=gate.configuration,
-        history=tuple(history_before(config, directory, stage)),
-        notice=gate.notice,
-        trained=configuration_for(config, directory, stage),
-    )
-
-
-def settings_of(config: RunConfig, view: View) -> DesignSettings:
-    """How the engineer is asked after a stage: the configuration's choice, with its floors."""
-    choice = config.engineer
-    return DesignSettings(
-        attempts=choice.attempts,
-        blocks=choice.blocks,
-        style=choice.style,
-        max_context_tokens=choice.max_context_tokens,
-        guard=Guard(
-            max_step=choice.max_step,
-            floors=floors(view.evidence, view.current, view.domain.space, choice.gate),
-        ),
-        budget=choice.budget,
-    )
-
-
-def instances_trained_on(view: View) -> int:
-    """How many training instances the stage that is looked at has used, for the ledger."""
-    return view.evidence.training.instances if view.evidence.training else 0
-
-
-def charged(record: DesignRecord, view: View, note_tokens: int) -> DesignRecord:
-    """The record with its stage's training instances, and the tokens of notes, in the ledger."""
-    more = Spent(training_instances=instances_trained_on(view), engineer_tokens=note_tokens)
-    return record.model_copy(update={"spent": record.spent + more})
-
-
-def answers_of(record: DesignRecord) -> list[dict[str, Any]]:
-    """The records of `answers.jsonl`: every question and what came back."""
+def attempt_records(design: DesignRecord) -> list[AttemptRecord]:
+    """The lines of `answers.jsonl` for a Design phase."""
     return [
-        {
-            "attempt": number,
-            **attempt.model_dump(mode="json", exclude=None if attempt.candidates else _CANDIDATES),
-        }
-        for number, attempt in enumerate(record.attempts)
+        AttemptRecord(attempt=number, **{name: getattr(one, name) for name in Attempt.model_fields})
+        for number, one in enumerate(design.attempts)
     ]
 
 
-def decision_of(record: DesignRecord) -> dict[str, Any]:
-    """What `decision.json` says; times are left out, so that equal runs leave equal files."""
-    decision = record.model_dump(mode="json", exclude={"attempts"})
-    del decision["spent"]["seconds"]
-    return decision
+class DecisionRecord(Record):
+    """`decision.json`: what a Design phase decided; without times, so that equal runs are equal."""
+
+    stage: Count = Field(description="the stage whose evidence was read")
+    engineer: str
+    kind: Literal["accepted", "repaired", "retried", "kept"]
+    configuration: LakeConfiguration = Field(description="of the next stage")
+    diff: tuple[Change, ...]
+    repairs: tuple[Repair, ...]
+    reason: str
+    spent: Spent
+
+    @field_serializer("spent")
+    def _without_seconds(self, spent: Spent) -> dict[str, int]:
+        return spent.model_dump(exclude={"seconds"})
+
+    @classmethod
+    def of(cls, design: DesignRecord) -> DecisionRecord:
+        """The decision of a Design phase."""
+        return cls(**{name: getattr(design, name) for name in cls.model_fields})
 
 
-def evidence_of(config: RunConfig, directory: RunDirectory, stage: int) -> StageEvidence:
-    """What a stage showed: its validation, its training, its instances, some failed cases."""
-    folder = directory.stage(stage)
-    evidence = StageEvidence.model_validate(read_json(folder / "evidence.json"))
-    environment = folder / "environment.json"
-    return evidence.model_copy(
-        update={
-            "training": _training_evidence(config, directory, stage),
-            "environment": read_json(environment) if environment.exists() else {},
-            "failed_cases": tuple(
-                FailedCase(
-                    group=str(case["size"]),
-                    failure=case["failure"],
-                    time=case["time"],
-                    instance=tuple(case["grid"]),
-                    completion=case["text"],
-                )
-                for case in _typical(read_json_lines(folder / "failures.jsonl"))[:FAILED_CASES]
-            ),
-        }
-    )
+class ProbeRecord(Record):
+    """One line of `probes.jsonl`: a configuration that the oracle engineer tried out."""
+
+    probe: Count
+    configuration: LakeConfiguration
+    valid: Count = Field(description="valid answers after the branch")
+    count: Annotated[Count, Field(ge=1)] = Field(description="answers after the branch")
+    instances: Count = Field(description="boards trained on")
+    rollouts: Count = Field(description="answers drawn in all")
 
 
-def _typical(failures: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One case of each map size and kind of failure, the most frequent of these first.
+# metrics.jsonl, timings.jsonl
 
-    Failures come by rising holes and waits, so that the one in the middle stands for the others.
+
+def measured(record: type[R], /, **values: Any) -> R:
+    """Make a record of what was measured.
+
+    Raises:
+        UserError: A value is none that can be measured, such as NaN after training has diverged.
     """
-    alike: dict[tuple[int, str], list[dict[str, Any]]] = {}
-    for case in failures:
-        alike.setdefault((case["size"], case["failure"]), []).append(case)
-    return [cases[len(cases) // 2] for cases in sorted(alike.values(), key=len, reverse=True)]
+    try:
+        return record(**values)
+    except ValidationError as error:
+        place = ", ".join(f"{name} {values[name]}" for name in ("stage", "step") if name in values)
+        raise UserError(f"metrics of {place}: {'; '.join(problems_of(error))}") from error
 
 
-def history_before(config: RunConfig, directory: RunDirectory, stage: int) -> list[StageHistory]:
-    """The stages before this one, oldest first."""
-    past = []
-    for earlier in range(1, stage):
-        before = directory.stage(reference_of(directory, earlier))
-        after = directory.stage(earlier)
-        gate = gate_of(directory, earlier)
-        note = after / NOTES
-        past.append(
-            StageHistory(
-                stage=earlier,
-                configuration=configuration_for(config, directory, earlier),
-                decision="rolled_back"
-                if gate is not None and gate.restored
-                else "initial"
-                if earlier == 1
-                else read_json(directory.stage(earlier - 1) / "decision.json")["kind"],
-                valid_before=_valid_rates(read_json(before / "validation.json")),
-                valid_after=_valid_rates(read_json(after / "validation.json")),
-                failures_before=_failure_shares(read_json(before / "validation.json")),
-                summary=note.read_text(encoding="utf-8") if note.exists() else "",
-            )
-        )
-    return past
+class WarmStartMetrics(Record):
+    """A line of `metrics.jsonl` for ten warm-start steps; a loss without a step is left out."""
+
+    phase: Literal["warm_start"] = "warm_start"
+    step: Count
+    loss: float | None = Field(None, description="mean nats per token of plans")
+    engineer_loss: float | None = Field(None, description="mean nats per token of designs")
+
+    @property
+    def stage(self) -> int:
+        """The stage that the line belongs to: stage 0 is what stood before the first."""
+        return 0
+
+    @model_serializer(mode="wrap")
+    def _without_missing_losses(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in dump(self).items() if value is not None}
 
 
-def _valid_rates(validation: dict[str, Any]) -> dict[str, float]:
-    return {str(row["size"]): row["valid"] / row["count"] for row in validation["rows"]}
+class SizeMetrics(Record):
+    """What an update's rollouts on boards of one map size came to."""
 
-
-def _failure_shares(validation: dict[str, Any]) -> dict[str, dict[str, float]]:
-    return {
-        str(row["size"]): {
-            kind: count / row["count"] for kind, count in row["failures"].items() if count
-        }
-        for row in validation["rows"]
-    }
-
-
-def _training_evidence(
-    config: RunConfig, directory: RunDirectory, stage: int
-) -> TrainingEvidence | None:
-    records = [
-        record
-        for record in directory.metrics.read()
-        if record["phase"] == "train" and record["stage"] == stage
-    ]
-    if not records:
-        return None
-
-    def mean(name: str) -> float:
-        return sum(record[name] for record in records) / len(records)
-
-    by_size: dict[int, list[float]] = {}
-    for record in records:
-        for size, row in record["by_size"].items():
-            by_size.setdefault(int(size), []).append(row["learnability"])
-    return TrainingEvidence(
-        updates=len(records),
-        instances=len(records) * config.grpo.prompts_per_update,
-        reward_first=records[0]["reward_mean"],
-        reward_last=records[-1]["reward_mean"],
-        groups_without_variance=mean("zero_variance_share"),
-        clip_share=mean("clip_share"),
-        entropy=mean("entropy"),
-        completion_length=mean("completion_length"),
-        learnability={str(size): sum(rows) / len(rows) for size, rows in sorted(by_size.items())},
+    count: Count = Field(description="completions")
+    valid: Count
+    optimal: Count
+    reward: float = Field(description="mean")
+    learnability: float = Field(
+        ge=0.0, le=0.25, description="mean over prompts of p(1-p), p the valid rate"
     )
+
+
+class UpdateMetrics(Record):
+    """A line of `metrics.jsonl` for one GRPO update."""
+
+    phase: Literal["train"] = "train"
+    stage: Count
+    update: Count = Field(description="from 1 in each stage")
+    step: Count
+    reward_mean: float
+    valid_rate: Rate
+    optimal_rate: Rate
+    parsed_rate: Rate
+    zero_variance_share: Rate = Field(description="share of prompts whose rewards are all equal")
+    completion_length: Bounded = Field(description="mean, tokens")
+    entropy: Bounded = Field(description="mean negative log-probability of sampled tokens, nats")
+    truncated_share: Rate
+    by_size: dict[Annotated[str, Field(pattern=r"^[0-9]{1,9}$")], SizeMetrics]
+    clip_share: Rate
+    grad_norm: float
+    importance_ratio_mean: float
+    loss: float
+    sampler_gap: float = Field(description="mean |vLLM - trainer| log-probability, nats")
+    sync_max_abs_diff: float = Field(description="largest such difference after the sync, nats")
+
+
+Metrics = Annotated[WarmStartMetrics | UpdateMetrics, Field(discriminator="phase")]
+
+
+class TimingRecord(Record):
+    """A line of `timings.jsonl`: wall-clock seconds by what took them."""
+
+    phase: Literal["warm_start", "train", "validate", "design"]
+    stage: Count
+    update: Count | None = Field(None, description="of phase train; left out of other lines")
+    step: Count
+    seconds: dict[str, Seconds]
+
+    @model_serializer(mode="wrap")
+    def _without_missing_update(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in dump(self).items() if value is not None}
+
+
+# summary.json
+
+
+class SummaryRecord(Record):
+    """`summary.json`: the end result, which only a finished run has."""
+
+    finished: Literal[True] = True
+    name: str
+    seed: int
+    stages: tuple[ValidationRecord, ...]
+    decisions: tuple[DecisionRecord, ...]
+
+
+# chain.jsonl
+
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class BoardSource(Record):
+    """What a stage's training boards are drawn from."""
+
+    key: str = Field(pattern=r"^[0-9a-f]+$", description="data of the JAX key, hexadecimal")
+    configuration: LakeConfiguration
+    count: int = Field(ge=1, description="boards asked for")
+
+
+class ChainLink(Record):
+    """One line of `chain.jsonl`: a stage by the hashes of all that decided it and came of it."""
+
+    stage: Count
+    previous: Digest = Field(description="hash of the link before; of config.yaml for the first")
+    generator: BoardSource | None = Field(description="null for stage 0")
+    instances: Digest | None = Field(description="training boards in the order of training")
+    validation_set: Digest
+    files: dict[str, Digest] = Field(description="by name in the stage's folder")
+    metrics: Digest = Field(description="the stage's records of metrics.jsonl")
+    checkpoint: Digest = Field(description="weights of the policy that the stage ended with")
+    hash: Digest = Field(description="of all the other fields")

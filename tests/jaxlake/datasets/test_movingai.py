@@ -6,20 +6,20 @@ import random
 import numpy as np
 import pytest
 
+from benchmarks.oracles import distances_to, random_grid, read
 from jaxlake import format_grid, parse_grid
 from jaxlake.datasets import (
     DatasetError,
     GridMap,
     Scenario,
-    instance_from,
-    map_of,
+    instance_from_scenarios,
+    map_from_instance,
     read_map,
     read_scen,
-    scenarios_of,
+    scenarios_from_instance,
     write_map,
     write_scen,
 )
-from tests.oracles import distances_to, random_grid, read
 
 MAP = "type octile\nheight 3\nwidth 4\nmap\n.G@T\nSO.W\n....\n"
 SCEN = (
@@ -70,11 +70,11 @@ def test_terrain_is_passable_as_the_format_says(tmp_path):
 def test_a_board_has_x_as_column_and_holes_where_the_map_ends(tmp_path):
     grid_map = read_map(write(tmp_path / "a.map", MAP))
     scenarios = read_scen(write(tmp_path / "a.scen", SCEN))
-    instance = instance_from(grid_map, scenarios, 2, max_size=6, max_agents=3)
+    instance = instance_from_scenarios(grid_map, scenarios, 2, max_size=6, max_agents=3)
     assert format_grid(instance) == ["S F H H", "g H G H", "F F F s", "H H H H"]
     assert instance.holes.shape == (6, 6)
     assert instance.agent_mask.tolist() == [True, True, False]
-    assert format_grid(instance_from(grid_map, scenarios, 1))[0] == "S F H H"
+    assert format_grid(instance_from_scenarios(grid_map, scenarios, 1))[0] == "S F H H"
 
 
 def test_boards_come_back_from_their_files(tmp_path):
@@ -83,10 +83,10 @@ def test_boards_come_back_from_their_files(tmp_path):
         agents = rng.randint(2, 5)
         grid = random_grid(rng, rng.randint(4, 8), rng.choice([0.0, 0.3]), agents)
         board = parse_grid(grid, max_agents=5)
-        write_map(tmp_path / "b.map", map_of(board))
-        write_scen(tmp_path / "b.scen", scenarios_of(board, "b.map"))
+        write_map(tmp_path / "b.map", map_from_instance(board))
+        write_scen(tmp_path / "b.scen", scenarios_from_instance(board, "b.map"))
         scenarios = read_scen(tmp_path / "b.scen")
-        back = instance_from(read_map(tmp_path / "b.map"), scenarios, agents)
+        back = instance_from_scenarios(read_map(tmp_path / "b.map"), scenarios, agents)
         assert format_grid(back) == grid
         known = read(grid)
         for scenario, start, goal in zip(scenarios, known.starts, known.goals, strict=True):
@@ -158,15 +158,17 @@ def test_tasks_that_are_no_lake_are_refused(tmp_path, rows, agents, said):
     grid_map = read_map(write(tmp_path / "a.map", MAP))
     scenarios = [Scenario(0, "a.map", 4, 3, *row, 0.0) for row in rows]
     with pytest.raises(DatasetError, match=said):
-        instance_from(grid_map, scenarios, agents)
+        instance_from_scenarios(grid_map, scenarios, agents)
 
 
 def test_a_scenario_for_a_map_of_another_shape_is_refused(tmp_path):
     grid_map = read_map(write(tmp_path / "a.map", MAP))
     with pytest.raises(DatasetError, match="for a map of 3x5 cells, got 3x4"):
-        instance_from(grid_map, [Scenario(0, "a.map", 5, 3, 0, 0, 2, 1, 0.0)], 1)
+        instance_from_scenarios(grid_map, [Scenario(0, "a.map", 5, 3, 0, 0, 2, 1, 0.0)], 1)
     with pytest.raises(DatasetError, match="got 3x4 cells, max_size 3"):
-        instance_from(grid_map, [Scenario(0, "a.map", 4, 3, 0, 0, 2, 1, 0.0)], 1, max_size=3)
+        instance_from_scenarios(
+            grid_map, [Scenario(0, "a.map", 4, 3, 0, 0, 2, 1, 0.0)], 1, max_size=3
+        )
 
 
 def test_what_could_not_be_read_back_is_not_written(tmp_path):

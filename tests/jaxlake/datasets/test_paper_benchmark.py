@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from benchmarks.oracles import MOVES, check, hole_count, least_makespan, least_sum_of_costs
 from jaxlake import format_grid
 from jaxlake.datasets import (
     Benchmark,
@@ -15,8 +16,7 @@ from jaxlake.datasets import (
     read_published,
     write_benchmark,
 )
-from jaxlake.datasets.paper_benchmark import V1, differences, make_cell, record_of
-from tests.oracles import MOVES, check, hole_count, least_makespan, least_sum_of_costs
+from jaxlake.datasets.paper_benchmark import V1, make_cell, make_record, record_differences
 
 # On 2x2 there are 24 boards of two agents, all solvable without waits, and no room for holes:
 # exactly as many as two hole ratios of three configurations of four boards need.
@@ -150,22 +150,22 @@ def test_hashes_cover_boards_requests_and_optima_and_not_plans_and_words(
 ):
     rows, record = copy.deepcopy(made[1]), made[2]
     rows["benchmark_wr0.5"][0][field] = value
-    changed = record_of(SMALL, rows, {})
+    changed = make_record(SMALL, rows, {})
     assert (changed["sha256"] != record["sha256"]) == counts
     assert (changed["cells"]["2ag_2x2"]["sha256"] != record["cells"]["2ag_2x2"]["sha256"]) == counts
     assert changed["cells"]["2ag_4x4"]["sha256"] == record["cells"]["2ag_4x4"]["sha256"]
-    assert bool(differences(changed, record)) == counts
+    assert bool(record_differences(changed, record)) == counts
 
 
 def test_differences_name_the_cells(made):
     record = made[2]
-    assert differences(record, record) == []
+    assert record_differences(record, record) == []
     rows = copy.deepcopy(made[1])
     del rows["benchmark_wr0.25"][-1]
-    said = differences(record_of(SMALL, rows, {}), record)
+    said = record_differences(make_record(SMALL, rows, {}), record)
     assert said[0] == "2ag_4x4: rows: got 23, expected 24"
     assert said[1].startswith("2ag_4x4: sha256: got ")
-    assert differences({}, record)[0] == "version: got None, expected 'small'"
+    assert record_differences({}, record)[0] == "version: got None, expected 'small'"
 
 
 def test_a_damaged_file_is_named_with_its_line(made, tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 
 from jaxlake.datasets import committed_record
-from jaxlake.datasets.paper_benchmark import V1, cell_name, make_cell, record_of
+from jaxlake.datasets.paper_benchmark import V1, cell_name, make_cell, make_record
 
 
 def test_the_record_covers_the_whole_benchmark():
@@ -21,6 +21,6 @@ def test_boards_of_a_cell_are_those_of_the_record():
     """`jaxlake dataset benchmark DIR` makes them all; here the one that the stated rule changes."""
     cells = [make_cell(V1, 3, 3)]
     rows = {name: [r for cell in cells for r in cell.rows[name]] for name in V1.configurations}
-    made = record_of(V1, rows, {})["cells"]
+    made = make_record(V1, rows, {})["cells"]
     for cell in cells:
         assert made[cell.name]["sha256"] == committed_record()["cells"][cell.name]["sha256"]

@@ -9,10 +9,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from benchmarks.oracles import random_grid, read
 from jaxlake import format_grid
 from jaxlake.datasets import DatasetError, find_board, read_published
 from jaxlake.datasets.published import find_boards
-from tests.oracles import random_grid, read
 
 PUBLISHED = Path(__file__).parent / "data" / "published_rows.jsonl"
 

@@ -20,12 +20,12 @@ import jax
 import numpy as np
 import pytest
 
+from benchmarks.oracles import check, least_makespan, least_sum_of_costs
 from jaxlake import format_grid
-from jaxlake.datasets import DatasetError, load, read_manifest, read_shards, write_shards
+from jaxlake.datasets import DatasetError, load_shards, read_manifest, read_shards, write_shards
 from jaxlake.datasets.manifest import Manifest, write_manifest
 from jaxlake.datasets.shards import _webster
 from jaxlake.generator import generate, lake_params
-from tests.oracles import check, least_makespan, least_sum_of_costs
 
 SCRIPT = Path(__file__).with_name("killed_writer.py")
 _spec = importlib.util.spec_from_file_location("killed_writer", SCRIPT)
@@ -83,14 +83,14 @@ def test_a_set_of_one_shard_loads_as_generate_gives_it(tmp_path):
     assert bool(np.all(made.filled))
     cells = {name: leaf[:2] for name, leaf in vars(made).items() if np.shape(leaf) == (3,)}
     assert len(cells) == 9
-    assert_same(load(tmp_path), jax.device_get(dataclasses.replace(made, **cells)))
+    assert_same(load_shards(tmp_path), jax.device_get(dataclasses.replace(made, **cells)))
 
 
 def test_shards_and_load_hold_the_same_boards(finished):
     instances, solutions = jax.tree.map(
         lambda *leaves: np.concatenate(leaves), *list(read_shards(finished))
     )
-    loaded = load(finished)
+    loaded = load_shards(finished)
     order = np.argsort(instances.size, kind="stable")
     assert_same((loaded.instances, loaded.solutions), row((instances, solutions), order))
     assert loaded.cell.tolist() == sorted(loaded.cell.tolist())
@@ -126,7 +126,7 @@ def test_a_small_kind_is_exhausted_to_its_last_board_and_the_rest_is_reported(fi
         for cells in itertools.permutations("SsGg")
         if least_sum_of_costs([" ".join(cells[:2]), " ".join(cells[2:])]) is not None
     }
-    loaded = load(finished)
+    loaded = load_shards(finished)
     on_disk = {grid for grid in grids(loaded.instances) if len(grid) == 2}
     assert on_disk == solvable
     cell = read_manifest(finished).cells[0]
@@ -138,10 +138,19 @@ def test_a_small_kind_is_exhausted_to_its_last_board_and_the_rest_is_reported(fi
     assert cell["candidates"] < 4 * killed_writer.OPTIONS["max_candidates"]
 
 
+def test_shards_after_the_last_board_are_empty_and_can_be_read(tmp_path):
+    # On 2x2 there are ten boards that need no wait, all of them in the first two shards.
+    options = killed_writer.OPTIONS | {"max_candidates": 512, "shard_size": 16}
+    manifest = write_shards(tmp_path, jax.random.key(1), lake_params(2, 0.0, 0.0), 64, **options)
+    assert [shard.rows for shard in manifest.shards][-1] == 0
+    assert len(load_shards(tmp_path).cell) == manifest.rows > 0
+    assert [len(boards.size) for boards, _ in read_shards(tmp_path)][-1] == 0
+
+
 def test_quotas_of_the_whole_set_are_met_exactly(finished):
     cell = read_manifest(finished).cells[1]
     assert (cell["made_no_wait"], cell["made_wait"]) == (36, 12)
-    loaded = load(finished)
+    loaded = load_shards(finished)
     assert np.sum(loaded.solutions.needs_wait[loaded.cell == 1]) == 12
 
 
@@ -186,10 +195,10 @@ def test_a_killed_writer_goes_on_to_the_same_bytes(finished, tmp_path):
         assert end.returncode == -signal.SIGKILL, end.stderr.decode()
         assert len(read_manifest(directory).shards) == left
         if moment == "before":
-            assert ".shard-000000.npz.tmp" in contents(directory)
-            assert "shard-000000.npz" not in contents(directory)
+            assert any(name.startswith(".shard-000000.parquet.") for name in contents(directory))
+            assert "shard-000000.parquet" not in contents(directory)
         else:
-            assert "shard-000001.npz" in contents(directory)
+            assert "shard-000001.parquet" in contents(directory)
     killed_writer.write(directory)
     assert contents(directory) == contents(finished)
 
@@ -198,14 +207,14 @@ def test_a_killed_writer_goes_on_to_the_same_bytes(finished, tmp_path):
 def test_any_state_that_a_kill_can_leave_is_taken_up(copy, finished, left):
     manifest = read_manifest(copy)
     write_manifest(copy, Manifest(manifest.request, manifest.shards[:left], manifest.jaxlake))
-    (copy / ".manifest.json.tmp").write_bytes(b"{")
-    (copy / f".shard-{left:06d}.npz.tmp").write_bytes(b"PK")
+    (copy / ".manifest.json.4711.tmp").write_bytes(b"{")
+    (copy / f".shard-{left:06d}.parquet.4711.tmp").write_bytes(b"PK")
     killed_writer.write(copy)
     assert contents(copy) == contents(finished)
 
 
 def test_a_kill_before_the_first_manifest_leaves_a_folder_that_can_be_used(finished, tmp_path):
-    (tmp_path / ".manifest.json.tmp").write_bytes(b"{")
+    (tmp_path / ".manifest.json.4711.tmp").write_bytes(b"{")
     killed_writer.write(tmp_path)
     assert contents(tmp_path) == contents(finished)
 
@@ -242,20 +251,20 @@ def damage_one_bit(path):
     ],
 )
 def test_a_damaged_shard_is_named_and_shards_before_it_can_be_read(copy, damage, said):
-    damage(copy / "shard-000001.npz")
-    with pytest.raises(DatasetError, match=f"shard-000001.npz: {said}"):
-        load(copy)
+    damage(copy / "shard-000001.parquet")
+    with pytest.raises(DatasetError, match=f"shard-000001.parquet: {said}"):
+        load_shards(copy)
     shards = read_shards(copy)
     next(shards)
-    with pytest.raises(DatasetError, match=f"shard-000001.npz: {said}"):
+    with pytest.raises(DatasetError, match=f"shard-000001.parquet: {said}"):
         next(shards)
-    with pytest.raises(DatasetError, match=f"shard-000001.npz: {said}"):
+    with pytest.raises(DatasetError, match=f"shard-000001.parquet: {said}"):
         killed_writer.write(copy)
 
 
 def test_truncation_is_noticed_without_verifying(copy):
-    damage_shorter(copy / "shard-000002.npz")
-    with pytest.raises(DatasetError, match=r"shard-000002\.npz: not an NPZ archive"):
+    damage_shorter(copy / "shard-000002.parquet")
+    with pytest.raises(DatasetError, match=r"shard-000002\.parquet: not a Parquet file"):
         list(read_shards(copy, verify=False))
 
 
@@ -263,20 +272,20 @@ def test_a_shard_of_other_arrays_is_noticed_by_their_hash(copy):
     """A file that was made anew with its hash in the manifest, but not the arrays' hash."""
     manifest = read_manifest(copy)
     value = json.loads((copy / "manifest.json").read_text())
-    content = (copy / "shard-000000.npz").read_bytes()
-    (copy / "shard-000001.npz").write_bytes(content)
+    content = (copy / "shard-000000.parquet").read_bytes()
+    (copy / "shard-000001.parquet").write_bytes(content)
     value["shards"][1]["sha256"] = hashlib.sha256(content).hexdigest()
     value["shards"][1]["rows"] = manifest.shards[0].rows
     (copy / "manifest.json").write_text(json.dumps(value))
-    with pytest.raises(DatasetError, match=r"shard-000001\.npz: SHA-256 of its arrays"):
-        load(copy)
+    with pytest.raises(DatasetError, match=r"shard-000001\.parquet: SHA-256 of its arrays"):
+        load_shards(copy)
 
 
 def test_an_unfinished_set_is_not_read_as_if_it_were_whole(copy):
     manifest = read_manifest(copy)
     write_manifest(copy, Manifest(manifest.request, manifest.shards[:2], manifest.jaxlake))
     with pytest.raises(DatasetError, match="2 of 3 shards are there"):
-        load(copy)
+        load_shards(copy)
 
 
 @pytest.mark.parametrize(
@@ -321,14 +330,14 @@ def test_two_processes_do_not_write_to_one_folder(copy):
     [
         ("{", "manifest.json: not JSON"),
         ("[]", "manifest.json: format: 'jaxlake-shards' is needed"),
-        ('{"format": "jaxlake-shards", "format_version": 2}', "format_version: got 2, 1 is read"),
-        ('{"format": "jaxlake-shards", "format_version": 1}', "a field is missing or unknown"),
+        ('{"format": "jaxlake-shards", "format_version": 1}', "format_version: got 1, 2 is read"),
+        ('{"format": "jaxlake-shards", "format_version": 2}', "a field is missing or unknown"),
     ],
 )
 def test_a_wrong_manifest_is_one_clear_message(tmp_path, text, said):
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(DatasetError, match=said):
-        load(tmp_path)
+        load_shards(tmp_path)
     with pytest.raises(DatasetError, match=said):
         killed_writer.write(tmp_path)
 
@@ -361,7 +370,7 @@ def test_memory_grows_by_the_digests_of_boards_and_not_by_the_boards(tmp_path):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         kept.append(held[-1])
-    boards = load(tmp_path / "20")
+    boards = load_shards(tmp_path / "20")
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(boards)) * 16 / 20
     # 16 bytes a board for digests and twice as many while they are merged, 4 KiB for each shard's
     # record in the manifest. The first run's peak has what Python loads once.

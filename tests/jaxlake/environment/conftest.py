@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 import jaxlake
-from tests import oracles
+from benchmarks import oracles
 
 
 @pytest.fixture(scope="session")

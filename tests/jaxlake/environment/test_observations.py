@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks import oracles
 from jaxlake.environment import (
     AgentCentred,
     Compact,
@@ -15,7 +16,6 @@ from jaxlake.environment import (
     env_params,
     unpack_rows,
 )
-from tests import oracles
 
 N, K = 7, 4
 MOVES = oracles.MOVES

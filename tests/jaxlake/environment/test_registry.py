@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import jaxlake
+from benchmarks import oracles
 from jaxlake.environment import ConflictPolicy, LakeSpec, make, register, registered
-from tests import oracles
 
 
 def test_a_generated_pool_holds_distinct_solvable_boards_of_the_ids_kind():

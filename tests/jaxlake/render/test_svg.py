@@ -5,14 +5,14 @@ import re
 import xml.etree.ElementTree as ElementTree
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxlake import Action, Failure, GridError, Solution, Status, parse_grid, verify
+from jaxlake import Action, Failure, GridError, parse_grid, verify
 from jaxlake.render import FAILURES, episode_svg
+from jaxlake.solver.solution import unknown_solution
 
 SVG = "{http://www.w3.org/2000/svg}"
 CELL = 40.0
@@ -39,15 +39,7 @@ FAILED = [
     (OPEN, [[], []], "goal_not_reached", "agents 0 and 1 at (0, 0) and (0, 2)"),
 ]
 _verify = jax.jit(verify)
-NO_OPTIMUM = Solution(
-    status=jnp.int8(Status.UNKNOWN),
-    sum_of_costs=jnp.int16(-1),
-    makespan=jnp.int16(-1),
-    needs_wait=jnp.bool_(False),
-    plan=jnp.zeros((0, 2), jnp.int8),
-    makespan_plan=jnp.zeros((0, 2), jnp.int8),
-    expansions=jnp.int32(0),
-)
+UNKNOWN = unknown_solution(8, 2)
 
 
 def verdict(grid: list[str], plan: list[list[str]]) -> tuple[str | None, int, int]:
@@ -56,7 +48,7 @@ def verdict(grid: list[str], plan: list[list[str]]) -> tuple[str | None, int, in
     actions = np.zeros((8, 2), np.int8)
     for agent, moves in enumerate(plan):
         actions[: len(moves), agent] = [Action[move] for move in moves]
-    outcome = _verify(instance, actions, np.int32(max(map(len, plan))), np.bool_(True), NO_OPTIMUM)
+    outcome = _verify(instance, actions, np.int32(max(map(len, plan))), np.bool_(True), UNKNOWN)
     failure = Failure(int(outcome.failure))
     label = None if failure is Failure.NONE else failure.label
     return label, int(outcome.agent), int(outcome.time)

@@ -1,1 +1,0 @@
-"""The lake's side of a comparison, a file each."""

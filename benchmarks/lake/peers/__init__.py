@@ -1,1 +1,0 @@
-"""The other side of a comparison, a file each; it runs in the peer's own environment."""

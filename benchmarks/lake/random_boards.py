@@ -1,0 +1,68 @@
+"""Boards for both sides of a comparison, drawn with NumPy: neither side's code chooses them."""
+
+from pathlib import Path
+
+import numpy as np
+
+_DRAWN_AT_ONCE = 8192
+
+
+def write_boards(
+    path: Path, *, count: int, size: int, num_agents: int, hole_ratio: float, seed: int
+) -> None:
+    """Write an NPZ file of boards on which each agent, if it were alone, can reach its goal.
+
+    Holes are floor(hole_ratio * size * size) cells, starts and goals distinct free cells, all
+    uniform. Boards with an agent that is cut off from its goal are left out, because they are
+    settled without any search. Boards that are unsolvable only for all agents together stay in.
+
+    The file holds `holes`, bool (count, size, size), and `starts` and `goals`, int8
+    (count, num_agents, 2).
+    """
+    rng = np.random.default_rng(seed)
+    num_holes = int(hole_ratio * size * size + 1e-9)
+    kept: dict[str, list[np.ndarray]] = {"holes": [], "starts": [], "goals": []}
+    missing = count
+    while missing > 0:
+        order = np.argsort(rng.random((_DRAWN_AT_ONCE, size * size), np.float32), axis=1)
+        cells = np.zeros((_DRAWN_AT_ONCE, size * size), bool)
+        np.put_along_axis(cells, order[:, :num_holes], True, axis=1)
+        holes = cells.reshape(-1, size, size)
+        ends = order[:, num_holes : num_holes + 2 * num_agents]
+        places = np.stack([ends // size, ends % size], axis=-1).astype(np.int8)
+        starts, goals = places[:, :num_agents], places[:, num_agents:]
+        chosen = np.flatnonzero(connected(~holes, starts, goals))[:missing]
+        for name, leaf in (("holes", holes), ("starts", starts), ("goals", goals)):
+            kept[name].append(leaf[chosen])
+        missing -= len(chosen)
+    np.savez(path, **{name: np.concatenate(leaves) for name, leaves in kept.items()})
+
+
+def connected(free: np.ndarray, starts: np.ndarray, goals: np.ndarray) -> np.ndarray:
+    """Tell on which boards each agent's start and goal lie in one component of the free cells.
+
+    Args:
+        free: bool (B, N, N).
+        starts: int (B, K, 2), free cells.
+        goals: int (B, K, 2), free cells.
+
+    Returns:
+        bool (B,).
+    """
+    B, size = free.shape[:2]
+    # Each free cell takes the largest label around it until all cells of a component agree.
+    kind = np.uint8 if size * size < 256 else np.uint16
+    labels = np.arange(1, size * size + 1, dtype=kind).reshape(size, size) * free
+    while True:
+        padded = np.pad(labels, [(0, 0), (1, 1), (1, 1)])
+        largest = labels
+        for row, column in ((0, 1), (2, 1), (1, 0), (1, 2)):
+            neighbour = padded[:, row : row + size, column : column + size]
+            largest = np.maximum(largest, neighbour)
+        largest = largest * free
+        if np.array_equal(largest, labels):
+            break
+        labels = largest
+    board = np.arange(B)[:, None]
+    ends = [labels[board, places[..., 0], places[..., 1]] for places in (starts, goals)]
+    return np.all(ends[0] == ends[1], axis=1)

@@ -1,0 +1,75 @@
+"""`jaxlake.generate`: distinct, solved boards in given shares, with a new key at each call."""
+
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from benchmarks.lake.protocol import repeat, serve
+from benchmarks.lake.workers.jax_program import first_devices, memory
+from jaxlake.generator import Generated, LakeParams, generate_sharded, lake_params
+
+
+class _Generator:
+    """The compiled generator."""
+
+    def prepare(
+        self,
+        size: int,
+        num_agents: int,
+        hole_ratio: float,
+        wait_ratio: float,
+        count: int,
+        devices: int | None,
+    ) -> dict[str, Any]:
+        """Compile it, make one set and check that the set keeps its shares.
+
+        Raises:
+            RuntimeError: Boards are missing, or the share of those that need a wait isn't met.
+        """
+        chosen = tuple(first_devices(devices))
+
+        def make(seed: jax.Array, params: LakeParams) -> Generated:
+            return generate_sharded(
+                jax.random.key(seed),
+                params,
+                count,
+                devices=chosen,
+                max_size=size,
+                max_agents=num_agents,
+            )
+
+        self._params = lake_params(size, hole_ratio, wait_ratio, num_agents)
+        start = time.perf_counter()
+        self._compiled = jax.jit(make).lower(np.uint32(0), self._params).compile()
+        compile_seconds = time.perf_counter() - start
+        self._seed = 0
+        made = jax.tree.map(np.asarray, self._make())
+        filled, waits = int(made.filled.sum()), int(made.solutions.needs_wait.sum())
+        if filled != count or waits != int(made.requested_wait.sum()):
+            raise RuntimeError(f"{filled} of {count} boards were made, {waits} need a wait")
+        return {
+            "compile_seconds": compile_seconds,
+            "candidates_per_board": float(made.candidates.sum() / count),
+            "unsolvable": int(made.unsolvable.sum()),
+            "unknown": int(made.unknown.sum()),
+            "duplicates": int(made.duplicates.sum()),
+        }
+
+    def measure(self, seconds: float) -> dict[str, Any]:
+        """Make sets; a unit is a board in its place."""
+        return repeat(lambda: float(np.sum(self._make().filled)), seconds)
+
+    def finish(self) -> dict[str, Any]:
+        """Return the peak of memory."""
+        return memory()
+
+    def _make(self) -> Generated:
+        self._seed += 1
+        made: Generated = jax.block_until_ready(self._compiled(np.uint32(self._seed), self._params))
+        return made
+
+
+if __name__ == "__main__":
+    serve(_Generator())

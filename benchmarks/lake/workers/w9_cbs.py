@@ -1,0 +1,86 @@
+"""w9-pathfinding (C++): Conflict-Based Search, least sum of costs, one board after the other."""
+
+import time
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from w9_pathfinding.envs import Grid
+from w9_pathfinding.mapf import CBS
+
+from benchmarks.lake.protocol import peak_memory, serve
+
+# No plan of a 10x10 board in the benchmark comes near this length.
+_MAX_LENGTH = 400
+
+
+class _Cbs:
+    """The boards, the index of the next one, and what has been found so far."""
+
+    def prepare(self, boards: str, max_time: float) -> dict[str, Any]:
+        """Read the boards of an NPZ file into the lists that the library takes."""
+        arrays = np.load(boards)
+        # The library wants (column, row) and -1 for what can't be entered.
+        self._weights = np.where(arrays["holes"], -1, 1).tolist()
+        self._starts = [[(c, r) for r, c in board] for board in arrays["starts"].tolist()]
+        self._goals = [[(c, r) for r, c in board] for board in arrays["goals"].tolist()]
+        self._max_time = max_time
+        self._next = 0
+        self._costs: dict[int, int | None] = {}
+        self._solve(0)
+        return {"version": version("w9-pathfinding"), "threads": 1}
+
+    def measure(self, seconds: float) -> dict[str, Any]:
+        """Solve boards from where the last call stopped, starting over after the last one.
+
+        The time covers building the library's environment and its search, nothing of ours. `units`
+        and `seconds` are those of the boards that it solved; those on which it gave up are apart.
+        """
+        solved, spent, gave_up, wasted = 0, 0.0, 0, 0.0
+        while spent + wasted < seconds:
+            index = self._next
+            self._next = (index + 1) % len(self._weights)
+            start = time.perf_counter()
+            paths = self._solve(index)
+            passed = time.perf_counter() - start
+            self._costs[index] = self._cost(index, paths)
+            if paths is None:
+                gave_up += 1
+                wasted += passed
+            else:
+                solved += 1
+                spent += passed
+        return {"units": solved, "seconds": spent, "gave_up": gave_up, "gave_up_seconds": wasted}
+
+    def finish(self) -> dict[str, Any]:
+        """Return (index, cost or null where it gave up) of each board seen, and the memory."""
+        return {"costs": sorted(self._costs.items()), "peak_host_bytes": peak_memory()}
+
+    def _solve(self, index: int) -> Any:
+        environment = Grid(self._weights[index], edge_collision=True)
+        try:
+            paths = CBS(environment).mapf(
+                self._starts[index],
+                self._goals[index],
+                max_length=_MAX_LENGTH,
+                max_time=self._max_time,
+            )
+        except RuntimeError:
+            return None
+        return paths or None
+
+    def _cost(self, index: int, paths: Any) -> int | None:
+        """Sum up the times of last arrival: waiting at the goal at the end costs nothing."""
+        if paths is None:
+            return None
+        total = 0
+        for path, goal in zip(paths, self._goals[index], strict=True):
+            arrival = len(path) - 1
+            while arrival > 0 and tuple(path[arrival - 1]) == goal:
+                arrival -= 1
+            total += arrival
+        return total
+
+
+if __name__ == "__main__":
+    serve(_Cbs())

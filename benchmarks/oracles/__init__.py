@@ -1,0 +1,66 @@
+"""Independent oracles: what the lake's JAX code is compared with.
+
+Nothing here imports jaxlake. Boards are grids in the published symbols, plans are lists of steps,
+and a step is a list of action numbers, one per agent. `tests/jaxlake/test_oracles.py` compares the
+oracles with one another, `tests/jaxlake/solver` and `benchmarks.exactness` the solver with them.
+"""
+
+from benchmarks.oracles.boards import (
+    GOALS,
+    MOVES,
+    STARTS,
+    distances_to,
+    hole_count,
+    neighbours,
+    random_grid,
+    read,
+    sum_of_distances,
+)
+from benchmarks.oracles.cbs import cbs_sum_of_costs
+from benchmarks.oracles.joint import least_makespan, least_sum_of_costs
+from benchmarks.oracles.judging import (
+    CBS_SECONDS,
+    JUDGING_CONFLICTS,
+    OracleError,
+    SolverAnswer,
+    Truth,
+    judge,
+    judge_all,
+    judging_pool,
+    kind_of_board,
+    mistakes,
+)
+from benchmarks.oracles.sat import GaveUpError, sat_makespan, sat_sum_of_costs
+from benchmarks.oracles.solvability import solvable
+from benchmarks.oracles.walker import check, waits_before_arrival
+
+__all__ = [
+    "CBS_SECONDS",
+    "GOALS",
+    "JUDGING_CONFLICTS",
+    "MOVES",
+    "STARTS",
+    "GaveUpError",
+    "OracleError",
+    "SolverAnswer",
+    "Truth",
+    "cbs_sum_of_costs",
+    "check",
+    "distances_to",
+    "hole_count",
+    "judge",
+    "judge_all",
+    "judging_pool",
+    "kind_of_board",
+    "least_makespan",
+    "least_sum_of_costs",
+    "mistakes",
+    "neighbours",
+    "random_grid",
+    "read",
+    "sat_makespan",
+    "sat_sum_of_costs",
+    "solvable",
+    "sum_of_distances",
+    "waits_before_arrival",
+]

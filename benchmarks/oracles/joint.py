@@ -1,0 +1,91 @@
+"""Searches over the joint cells of all agents: simple enough to trust, for small boards only."""
+
+import heapq
+from collections.abc import Iterator, Sequence
+
+from benchmarks.oracles.boards import GridCell, distances_to, neighbours, read
+
+Joint = tuple[GridCell, ...]
+
+
+def least_makespan(grid: list[str]) -> int | None:
+    """Search breadth first over joint cells; None if the goals can't be reached together."""
+    board = read(grid)
+    choices = {cell: [cell, *neighbours(board, cell)] for cell in board.free}
+    reached = {board.starts}
+    frontier = [board.starts]
+    time = 0
+    while frontier:
+        if board.goals in reached:
+            return time
+        time += 1
+        following = []
+        for here in frontier:
+            for there in _joint_moves(here, [choices[cell] for cell in here]):
+                if there not in reached:
+                    reached.add(there)
+                    following.append(there)
+        frontier = following
+    return None
+
+
+def least_sum_of_costs(grid: list[str]) -> tuple[int, bool] | None:
+    """Compute the least sum of costs and whether every plan that attains it has a wait.
+
+    This is A* over (cells, retired agents), ordered by cost, then by the number of waits. An agent
+    may retire at its goal, for nothing, and then stays; before that each of its steps costs one.
+    None means that there is no plan.
+    """
+    board = read(grid)
+    agents = range(len(board.starts))
+    to_goal = [distances_to(board, goal) for goal in board.goals]
+    if any(board.starts[i] not in to_goal[i] for i in agents):
+        return None
+    choices = {cell: [cell, *neighbours(board, cell)] for cell in board.free}
+
+    def bound(cells: Joint, retired: int) -> int:
+        return sum(to_goal[i][cells[i]] for i in agents if not retired >> i & 1)
+
+    everyone = (1 << len(board.starts)) - 1
+    first = (board.starts, 0)
+    best = {first: (0, 0)}
+    queue = [(bound(*first), 0, 0, first)]
+    while queue:
+        _, waits, cost, state = heapq.heappop(queue)
+        if (cost, waits) > best[state]:
+            continue
+        cells, retired = state
+        if retired == everyone:
+            return cost, waits > 0
+        active = [i for i in agents if not retired >> i & 1]
+        following = [
+            ((cells, retired | 1 << i), (cost, waits)) for i in active if cells[i] == board.goals[i]
+        ]
+        allowed = [[cells[i]] if retired >> i & 1 else choices[cells[i]] for i in agents]
+        for there in _joint_moves(cells, allowed):
+            still = sum(there[i] == cells[i] for i in active)
+            following.append(((there, retired), (cost + len(active), waits + still)))
+        for successor, value in following:
+            if successor not in best or value < best[successor]:
+                best[successor] = value
+                total = value[0] + bound(*successor)
+                heapq.heappush(queue, (total, value[1], value[0], successor))
+    return None
+
+
+def _joint_moves(here: Joint, choices: Sequence[Sequence[GridCell]]) -> Iterator[Joint]:
+    """Yield every way to choose one of its cells for each agent without a conflict."""
+
+    def extend(there: Joint) -> Iterator[Joint]:
+        i = len(there)
+        if i == len(here):
+            yield there
+            return
+        for cell in choices[i]:
+            if cell in there:
+                continue
+            if any(cell == here[j] and there[j] == here[i] for j in range(i)):
+                continue
+            yield from extend((*there, cell))
+
+    return extend(())

@@ -1,0 +1,171 @@
+"""The truth about a board by all oracles together, and what is wrong with an answer."""
+
+import math
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+from benchmarks.oracles.boards import read, sum_of_distances
+from benchmarks.oracles.cbs import cbs_sum_of_costs
+from benchmarks.oracles.joint import least_makespan, least_sum_of_costs
+from benchmarks.oracles.sat import GaveUpError, SatOptimum, sat_makespan, sat_sum_of_costs
+from benchmarks.oracles.solvability import solvable
+from benchmarks.oracles.walker import check, waits_before_arrival
+
+JUDGING_CONFLICTS = 200_000
+"""Conflicts after which `judge` gives up a formula: some seconds."""
+
+CBS_SECONDS = 1.0
+"""Seconds after which `judge` gives up CBS; the sum of costs then rests on SAT."""
+
+# Joint searches take a few milliseconds for these, and some seconds where there is no plan.
+_FEW_JOINT_CELLS = 1_000
+_SEARCHED_JOINT_CELLS = 20_000
+
+
+class OracleError(AssertionError):
+    """Two oracles contradict each other, or a plan of one of them breaks the rules."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What the oracles say about a board. None: it is unsolvable, or no oracle could decide."""
+
+    solvable: bool
+    sum_of_costs: int | None = None
+    makespan: int | None = None
+    needs_wait: bool | None = None
+    undecided: tuple[str, ...] = ()  # the fields above that no oracle could decide
+    cbs_gave_up: bool = False  # the sum of costs then has one proof, by SAT, instead of two
+
+
+@dataclass(frozen=True)
+class SolverAnswer:
+    """What a solver says about a board; other fields than `status` count only if OPTIMAL."""
+
+    status: str
+    sum_of_costs: int
+    makespan: int
+    needs_wait: bool
+    plan: list[list[int]]
+    makespan_plan: list[list[int]]
+
+
+def judge(grid: list[str]) -> Truth:
+    """Ask every oracle for which the board is not too large, and compare what they say.
+
+    Raises:
+        OracleError: They contradict each other.
+    """
+    can_be_solved = solvable(grid)
+    board = read(grid)
+    joint_cells = math.perm(len(board.free), len(board.starts))
+    blocked = not can_be_solved and sum_of_distances(grid) is not None
+    small = joint_cells <= (_SEARCHED_JOINT_CELLS if blocked else _FEW_JOINT_CELLS)
+    searched = least_makespan(grid) if small else None
+    if small:
+        _agree(grid, "solvability", can_be_solved, searched is not None)
+    if not can_be_solved:
+        return Truth(solvable=False)
+    undecided = []
+    makespan = cost = None
+    try:
+        makespan = sat_makespan(grid, conflicts=JUDGING_CONFLICTS)
+    except GaveUpError:
+        undecided.append("makespan")
+    try:
+        cost = sat_sum_of_costs(grid, conflicts=JUDGING_CONFLICTS)
+    except GaveUpError:
+        undecided += ["sum_of_costs", "needs_wait"]
+    _check_witnesses(grid, makespan, cost)
+    if small:
+        if makespan is not None:
+            _agree(grid, "makespan", makespan.value, searched)
+        if cost is not None:
+            found = least_sum_of_costs(grid)
+            _agree(grid, "sum_of_costs, needs_wait", (cost.value, cost.needs_wait), found)
+    by_cbs = cbs_sum_of_costs(grid, CBS_SECONDS)
+    if by_cbs is not None and cost is not None:
+        _agree(grid, "sum_of_costs", by_cbs, cost.value)
+    if by_cbs is not None and cost is None:
+        undecided.remove("sum_of_costs")
+    return Truth(
+        solvable=True,
+        sum_of_costs=by_cbs if cost is None else cost.value,
+        makespan=None if makespan is None else makespan.value,
+        needs_wait=None if cost is None else cost.needs_wait,
+        undecided=tuple(undecided),
+        cbs_gave_up=by_cbs is None,
+    )
+
+
+def judge_all(grids: Sequence[list[str]], workers: int = 2) -> Iterator[Truth]:
+    """Judge many boards in their order, in separate processes.
+
+    The work begins at once; the iterator waits for the answers one by one.
+    """
+    pool = judging_pool(workers)
+    truths = pool.map(judge, grids, chunksize=8)
+    pool.shutdown(wait=False)
+    return truths
+
+
+def judging_pool(workers: int) -> ProcessPoolExecutor:
+    """Start a pool for `judge`.
+
+    Its processes are spawned: a process forked from one in which JAX runs its threads can hang.
+    """
+    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
+
+
+def mistakes(grid: list[str], truth: Truth, answer: SolverAnswer) -> list[str]:
+    """List what is wrong in an answer; UNKNOWN is never wrong, and undecided fields are skipped."""
+    if answer.status == "UNKNOWN":
+        return []
+    if answer.status == "UNSOLVABLE":
+        return ["status: UNSOLVABLE, there is a plan"] if truth.solvable else []
+    if not truth.solvable:
+        return [f"status: {answer.status}, there is no plan"]
+    found = []
+    for field in ("sum_of_costs", "makespan", "needs_wait"):
+        told, expected = getattr(answer, field), getattr(truth, field)
+        if field not in truth.undecided and told != expected:
+            found.append(f"{field}: {told}, {expected} is right")
+    for name, field in (("plan", "sum_of_costs"), ("makespan_plan", "makespan")):
+        verdict = check(grid, getattr(answer, name))
+        if verdict.failure is not None:
+            found.append(f"{name}: {verdict.failure} of agent {verdict.agent} at {verdict.time}")
+        elif getattr(verdict, field) != getattr(answer, field):
+            found.append(f"{name}: {field} is {getattr(verdict, field)}")
+    return found
+
+
+def kind_of_board(grid: list[str], truth: Truth) -> str:
+    """Say in words what makes a board interesting; tests require that every kind occurs."""
+    alone = sum_of_distances(grid)
+    if alone is None:
+        return "disconnected"
+    if not truth.solvable:
+        return "blocked by each other"
+    if truth.sum_of_costs is None:
+        return "undecided"
+    return f"needs_wait={truth.needs_wait}, excess {min(truth.sum_of_costs - alone, 2)}"
+
+
+def _check_witnesses(grid: list[str], makespan: SatOptimum | None, cost: SatOptimum | None) -> None:
+    if makespan is not None:
+        verdict = check(grid, makespan.plan)
+        attained = (verdict.failure, verdict.makespan)
+        _agree(grid, "makespan of the plan", attained, (None, makespan.value))
+    if cost is not None:
+        verdict = check(grid, cost.plan)
+        attained = (verdict.failure, verdict.sum_of_costs)
+        _agree(grid, "sum of costs of the plan", attained, (None, cost.value))
+        waits = waits_before_arrival(grid, cost.plan) > 0
+        _agree(grid, "waits of the plan", waits, cost.needs_wait)
+
+
+def _agree(grid: list[str], what: str, one: object, other: object) -> None:
+    if one != other:
+        raise OracleError(f"{what}: {one} against {other} on {grid}")

@@ -1,0 +1,65 @@
+"""A plan walked step by step: its first failure, or its costs."""
+
+from dataclasses import dataclass
+
+from benchmarks.oracles.boards import MOVES, read
+
+
+@dataclass(frozen=True)
+class PlanVerdict:
+    """The first failure of a plan, or its costs: the other fields are None."""
+
+    failure: str | None
+    agent: int | None
+    time: int | None
+    sum_of_costs: int | None
+    makespan: int | None
+
+
+def check(grid: list[str], plan: list[list[int]]) -> PlanVerdict:
+    """Walk a plan and name its first failure, or its costs."""
+    board = read(grid)
+    agents = range(len(board.starts))
+    history = [list(board.starts)]
+    for time, actions in enumerate(plan):
+        here = history[-1]
+        there = []
+        for i in agents:
+            dr, dc = MOVES[actions[i]]
+            there.append((here[i][0] + dr, here[i][1] + dc))
+        inside = [0 <= r < board.size and 0 <= c < board.size for r, c in there]
+        pairs = [(i, j) for i in agents for j in agents if i < j]
+        broken = [
+            ("off_board", [i for i in agents if not inside[i]]),
+            ("hole", [i for i in agents if inside[i] and there[i] not in board.free]),
+            ("vertex_conflict", [i for i, j in pairs if there[i] == there[j]]),
+            (
+                "swapping_conflict",
+                [i for i, j in pairs if there[i] == here[j] and there[j] == here[i]],
+            ),
+        ]
+        for kind, involved in broken:
+            if involved:
+                return PlanVerdict(kind, min(involved), time, None, None)
+        history.append(there)
+    for i in agents:
+        if history[-1][i] != board.goals[i]:
+            return PlanVerdict("goal_not_reached", i, len(plan), None, None)
+    costs = [
+        1 + max(t for t in range(len(history)) if history[t][i] != board.goals[i]) for i in agents
+    ]
+    return PlanVerdict(None, None, None, sum(costs), max(costs))
+
+
+def waits_before_arrival(grid: list[str], plan: list[list[int]]) -> int:
+    """Count the WAIT actions of a valid plan before the last arrival of the agent that waits."""
+    board = read(grid)
+    waits = 0
+    for i, start in enumerate(board.starts):
+        cells = [start]
+        for actions in plan:
+            dr, dc = MOVES[actions[i]]
+            cells.append((cells[-1][0] + dr, cells[-1][1] + dc))
+        cost = 1 + max(t for t in range(len(cells)) if cells[t] != board.goals[i])
+        waits += sum(actions[i] == 0 for actions in plan[:cost])
+    return waits

@@ -1,0 +1,49 @@
+"""Which parts of a context are cut first when it has to fit into a number of tokens."""
+
+from collections.abc import Callable, Iterator
+
+from engineer.context.view import Detail, StageView
+
+CUTS = (
+    "failed cases, one at a time",
+    "history beyond the latest stage, oldest first",
+    "the summary",
+    "environment statistics",
+    "times of failures",
+    "rates by slices",
+    "training details",
+    "the guideline",
+    "the rest of the history",
+    "why the last answer was refused",
+)
+"""What is cut, in this order. The opening, the totals by group, a notice, the current configuration
+and the question are never cut."""
+
+CountTokens = Callable[[str], int]
+
+
+def estimate_tokens(text: str) -> int:
+    """Estimate the number of tokens cautiously, without a tokenizer: one for three characters."""
+    return -(-len(text) // 3)
+
+
+def cuts(view: StageView, detail: Detail) -> Iterator[tuple[str, Detail]]:
+    """Yield smaller and smaller details, each with the name of the cut that was made last."""
+    cases = min(detail.failed_cases, len(view.evidence.failed_cases))
+    for fewer in range(cases - 1, -1, -1):
+        detail = detail._replace(failed_cases=fewer)
+        yield CUTS[0], detail
+    stages = min(detail.history, len(view.history))
+    for fewer in range(stages - 1, 0, -1):
+        detail = detail._replace(history=fewer)
+        yield CUTS[1], detail
+    for name, field in zip(
+        CUTS[2:-2],
+        ("summary", "statistics", "times", "slices", "training", "guideline"),
+        strict=True,
+    ):
+        detail = detail._replace(**{field: False})
+        yield name, detail
+    detail = detail._replace(history=0)
+    yield CUTS[-2], detail
+    yield CUTS[-1], detail._replace(refusal=False)

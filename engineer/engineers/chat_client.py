@@ -1,0 +1,313 @@
+"""Questions to a model behind an OpenAI-compatible server, safe against whatever the server does.
+
+The `openai` client speaks the protocol, retries failed requests and honours Retry-After. This
+module adds what an unattended run needs besides:
+
+- every request ends within its timeout, however slowly the server drips its response;
+- every response has a maximum size, and compressed ones are refused;
+- requests keep a distance from each other, retries included;
+- the tokens that may have been spent are counted, also those of requests that timed out;
+- the key stands in no message, and nothing about this machine is sent.
+
+The `endpoint` engineer asks through it. It serves any other OpenAI-compatible server as well, such
+as one that vLLM runs on this machine: give its address and the model's name, and no key.
+Importing this module imports `openai`, which takes about a second.
+"""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+import httpx2
+import openai
+from pydantic import SecretStr
+
+from engineer.budget import Spent
+from engineer.engineers.address import check_variable, split_url
+from engineer.engineers.base import EngineerError
+from engineer.engineers.language_model import GeneratedText
+from engineer.engineers.pace import Pace
+from engineer.quoting import quote
+
+T = TypeVar("T")
+
+_MOST_TOKENS = 10**9
+"""A server that claims to have generated more for one answer is not believed."""
+_HEADERS = {"accept", "authorization", "content-length", "content-type", "host", "user-agent"}
+"""What is sent; the client's other headers describe this machine and its account."""
+
+
+@dataclass(frozen=True)
+class ChatClient:
+    """Asks one model of one server, a question at a time.
+
+    The key is read from the environment at each call. It is neither kept nor logged, and it is cut
+    out of whatever the server says. The `openai` client decides what is tried again: 408, 409, 429,
+    5xx, timeouts and broken connections, after waits that double from half a second to eight
+    seconds, or after the server's Retry-After if that is at most two minutes. Anything else fails
+    at once. Redirects are not followed.
+
+    Args:
+        base_url: address of the API, such as https://host/v1; a query stays at its end.
+        model: the model's name on the server.
+        api_key_env: name of the environment variable that holds the key; None sends no key.
+        timeout: seconds for one request, from looking up the host to the last byte.
+        retries: requests after the first.
+        max_bytes: of one response.
+        pace: keeps the requests apart; None: no distance.
+        proxies: whether to go through the proxy that the environment names; not to this machine.
+
+    Raises:
+        ValueError: `api_key_env` is no variable's name. It may be the key itself, so it is not
+            quoted.
+    """
+
+    base_url: str = field(repr=False)
+    model: str
+    api_key_env: str | None = None
+    timeout: float = 120.0
+    retries: int = 3
+    max_bytes: int = 1 << 20
+    pace: Pace | None = field(default=None, repr=False)
+    proxies: bool = True
+
+    def __post_init__(self) -> None:
+        if self.api_key_env is not None:
+            check_variable(self.api_key_env)
+
+    def complete(
+        self,
+        prompt: str,
+        *,
+        max_tokens: int,
+        budget: int | None = None,
+        chat: bool = True,
+        **fields: Any,
+    ) -> GeneratedText:
+        """Let the model answer a prompt.
+
+        Args:
+            prompt: the user's message, or the text to be continued.
+            max_tokens: the longest answer.
+            budget: tokens that may still be spent, requests that time out included; None: any
+                number.
+            chat: ask `/chat/completions`, which wraps the prompt in the model's chat template;
+                otherwise ask `/completions`, which takes the prompt as it is.
+            fields: further fields of the request, such as `temperature`, `seed`, `response_format`
+                or a server's own.
+
+        Returns:
+            The text and the tokens that were spent: as many as the server says, or as many as it
+            was allowed where it doesn't say, and those of requests that timed out.
+
+        Raises:
+            EngineerError: the key is not set, the server can't be reached or refuses, or its
+                response holds no text. Its `spent` holds the tokens.
+        """
+        try:
+            url, query = split_url(self.base_url)
+        except ValueError as error:
+            raise EngineerError(f"model {self.model}: {error}") from None
+        allowed = max_tokens if budget is None else min(max_tokens, budget)
+        asked = {"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt}
+        body = {"model": self.model, **asked, "max_tokens": allowed, **fields}
+        path = "/chat/completions" if chat else "/completions"
+        answer = self._exchange(url, query, path, body, budget)
+        if answer.text is None:
+            host = urlsplit(url).netloc.rpartition("@")[2]  # the rest may hold a password
+            message = f"model {self.model} at {host}: {answer.problem}"
+            raise EngineerError(message, Spent(engineer_tokens=answer.spent))
+        return GeneratedText(answer.text, answer.spent)
+
+    def _exchange(
+        self, url: str, query: dict[str, str], path: str, body: dict[str, Any], budget: int | None
+    ) -> "_Answer":
+        """Ask, and return what is said with the key cut out of it.
+
+        Exceptions end here, because they and their tracebacks may hold the key.
+        """
+        key = _read_key(self.api_key_env)
+        try:
+            session = _Session(self, key, body["max_tokens"], budget)
+        except (OSError, ImportError) as error:  # of certificates or a proxy that are not there
+            return _Answer(None, 0, _described(error, key))
+        try:
+            with openai.OpenAI(
+                base_url=url,
+                default_query=query,
+                api_key=key.get_secret_value() if key else "none",
+                max_retries=self.retries,
+                timeout=self.timeout,
+                http_client=session,
+            ) as client:
+                response = client.post(path, cast_to=httpx2.Response, body=body)
+            return session.read(response.content)
+        except openai.APIStatusError as error:
+            problem = f"HTTP {error.status_code} {_excerpt(error.response.content, key)}"
+        except openai.APIConnectionError:
+            problem = session.problem
+        except _StoppedError as stop:
+            problem = str(stop)
+        except (openai.OpenAIError, httpx2.InvalidURL, ValueError) as error:
+            problem = _described(error, key)
+        if session.requests > 1:
+            problem = f"gave up after {session.requests} requests: {problem}"
+        return _Answer(None, session.spent, problem)
+
+
+class _Answer(NamedTuple):
+    """What came of a question: a text, or the problem; and the tokens that were spent."""
+
+    text: str | None
+    spent: int
+    problem: str = ""
+
+
+class _StoppedError(openai.OpenAIError):
+    """Ends a question: the client passes its own errors on and does not try again."""
+
+
+class _Session(openai.DefaultHttpxClient):
+    """Sends the single requests of one question; the `openai` client decides on retries."""
+
+    def __init__(
+        self, limits: ChatClient, key: SecretStr | None, allowed: int, budget: int | None
+    ) -> None:
+        super().__init__(follow_redirects=False, timeout=limits.timeout, trust_env=limits.proxies)
+        self._limits, self._key = limits, key
+        self._allowed, self._budget = allowed, budget
+        self.requests = 0
+        self.spent = 0
+        self.problem = ""
+
+    def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send one request at its time, within the limits."""
+        if self._budget is not None and self._budget - self.spent < max(1, self._allowed):
+            raise _StoppedError(
+                "; ".join(filter(None, [self.problem, "the budget of tokens is spent"]))
+            )
+        if self._limits.pace:
+            try:
+                self._limits.pace.wait()
+            except TimeoutError as error:
+                raise _StoppedError(str(error)) from None
+        self.requests += 1
+        kept = _HEADERS if self._key else _HEADERS - {"authorization"}
+        for name in set(request.headers) - kept:
+            del request.headers[name]
+        # An encoded body can be a thousand times as long as what was read of it.
+        request.headers["accept-encoding"] = "identity"
+        try:
+            return _within(self._limits.timeout, lambda: self._fetch(request))
+        except (TimeoutError, httpx2.TimeoutException):
+            self.spent += self._allowed  # the model may be at it
+            self.problem = f"no answer within {self._limits.timeout:g} s"
+            raise httpx2.ReadTimeout(self.problem, request=request) from None
+        except httpx2.TransportError as error:
+            self.problem = _described(error, self._key)
+            raise
+
+    def _fetch(self, request: httpx2.Request) -> httpx2.Response:
+        deadline = time.monotonic() + self._limits.timeout
+        response = super().send(request, stream=True)
+        with closing(response):
+            body = bytearray()
+            encoded = response.headers.get("content-encoding", "identity") != "identity"
+            if encoded and response.is_success:
+                raise _StoppedError("an encoded response, which was not asked for")
+            for piece in () if encoded else response.iter_raw():
+                body += piece
+                if len(body) > self._limits.max_bytes:
+                    raise _StoppedError(f"response of more than {self._limits.max_bytes} bytes")
+                # httpx limits the wait for each piece, but not for all of them together.
+                if time.monotonic() > deadline:
+                    raise TimeoutError
+        headers = {
+            name: value
+            for name, value in response.headers.items()
+            if name.startswith(("content-type", "retry-after"))
+        }
+        return httpx2.Response(
+            response.status_code, headers=headers, content=bytes(body), request=request
+        )
+
+    def read(self, body: bytes) -> _Answer:
+        """Read the text and the tokens from a response."""
+        try:
+            answer = json.loads(body)
+        except (ValueError, RecursionError):
+            return _Answer(
+                None, self.spent, f"the response is no JSON: {_excerpt(body, self._key)}"
+            )
+        usage = answer.get("usage") if isinstance(answer, dict) else None
+        tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
+        if type(tokens) is not int or not 0 <= tokens <= _MOST_TOKENS:
+            tokens = self._allowed
+        spent = self.spent + tokens
+        with suppress(KeyError, IndexError, TypeError):
+            choice = answer["choices"][0]
+            text = choice["message"]["content"] if "message" in choice else choice["text"]
+            if isinstance(text, str):
+                return _Answer(_without(text, self._key), spent)
+        return _Answer(
+            None, spent, f"the response is no completion with text: {_excerpt(body, self._key)}"
+        )
+
+
+def _within(seconds: float, work: Callable[[], T]) -> T:
+    """Return or raise what the work does, or a TimeoutError when time is up.
+
+    The client limits each step of a request (connecting, every piece that is read), but neither
+    looking up the host nor all of them together. The work therefore runs in a thread, which is left
+    to itself when it takes too long.
+    """
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(work())
+        except Exception as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return outcome.result(timeout=seconds)
+
+
+def _read_key(variable: str | None) -> SecretStr | None:
+    if variable is None:
+        return None
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise EngineerError(f"environment variable {variable} holds no key")
+    if not (key.isascii() and key.isprintable()):
+        raise EngineerError(f"environment variable {variable} holds unprintable characters")
+    return SecretStr(key)
+
+
+def _described(error: Exception, key: SecretStr | None) -> str:
+    return f"{type(error).__name__}: {quote(_without(str(error), key))}"
+
+
+def _excerpt(body: bytes, key: SecretStr | None) -> str:
+    text = body.decode("utf-8", "replace")
+    if key is not None:
+        with suppress(ValueError, RecursionError):  # JSON can spell the key in other ways
+            text = json.dumps(json.loads(body), ensure_ascii=False)
+    # The key goes first: a cut could leave half of it.
+    return quote(_without(text, key), 160)
+
+
+def _without(text: str, key: SecretStr | None) -> str:
+    if key is None:
+        return text
+    plain = key.get_secret_value()
+    for spelling in {plain, json.dumps(plain)[1:-1], repr(plain)[1:-1]}:
+        text = text.replace(spelling, "(the key)")
+    return text

@@ -1,0 +1,131 @@
+"""Engineers that ignore the evidence: what every other engineer has to beat.
+
+Groups are taken to be ordered from the easiest to the hardest.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from engineer.context.view import StageView
+from engineer.domain import Domain
+from engineer.engineers.base import Task
+from engineer.engineers.computed import ComputedEngineer, compose_configuration, split_data
+from engineer.space import Configuration, apportion
+
+
+@dataclass(frozen=True)
+class FixedEngineer(ComputedEngineer):
+    """Answers one configuration at every stage, such as the run's initial one."""
+
+    configuration: Configuration
+    name: str = "fixed"
+
+    def configuration_for(self, task: Task) -> Configuration:
+        """Return the configuration it was given."""
+        return self.configuration
+
+
+@dataclass(frozen=True)
+class CopyPreviousEngineer(ComputedEngineer):
+    """Answers the configuration in force, whatever it is."""
+
+    name: str = "copy_previous"
+
+    def configuration_for(self, task: Task) -> Configuration:
+        """Return the configuration in force."""
+        return task.view.current
+
+
+def random_configuration(rng: np.random.Generator, domain: Domain) -> Configuration:
+    """Draw a configuration from the grid: domain randomisation (Tobin et al. 2017).
+
+    Shares are a uniform point of the simplex (Dirichlet(1)), apportioned with `min_share`. Every
+    other knob is uniform over its grid points. Then each group goes to the nearest knobs of which
+    instances can be made.
+    """
+    space = domain.space
+    weights = rng.dirichlet([1.0] * len(space.groups)).tolist()
+    steps = apportion(weights, space.units, space.to_units(space.min_share))
+    shares = {group: space.from_units(n) for group, n in zip(space.groups, steps, strict=True)}
+    knobs = {
+        group: {
+            knob: space.from_units(int(rng.integers(space.to_units(space.maximum(knob)) + 1)))
+            for knob in space.difficulty_knobs
+        }
+        for group in space.groups
+    }
+    return compose_configuration(domain, shares, knobs)
+
+
+@dataclass(frozen=True)
+class FixedRandomEngineer(ComputedEngineer):
+    """Answers one random configuration in the whole run, drawn from the run's seed (>= 0)."""
+
+    seed: int
+    name: str = "fixed_random"
+
+    def configuration_for(self, task: Task) -> Configuration:
+        """Return the same draw at every stage and attempt."""
+        return random_configuration(np.random.default_rng(self.seed), task.view.domain)
+
+
+@dataclass(frozen=True)
+class RandomEngineer(ComputedEngineer):
+    """Answers a new random configuration each time, drawn from the task's seed (>= 0)."""
+
+    name: str = "random"
+
+    def configuration_for(self, task: Task) -> Configuration:
+        """Draw for this stage and attempt."""
+        return random_configuration(np.random.default_rng(task.seed), task.view.domain)
+
+
+@dataclass(frozen=True)
+class EasyToHardEngineer(ComputedEngineer):
+    """Follows a hand-made curriculum (Bengio et al. 2009) that is linear in the stage.
+
+    The k-th of K stages is at progress t = (k-1)/(K-1); a single stage is at the end. Every
+    difficulty knob is at t times its maximum, and the data is at place t(G-1) among the G groups: a
+    place between two groups shares it between them in proportion, with `min_share` kept.
+
+    Args:
+        stages: K, the number of trained stages; the first is number 1. Later stages stay at the
+            end of the curriculum.
+    """
+
+    stages: int
+    name: str = "easy_to_hard"
+
+    def __post_init__(self) -> None:
+        if self.stages < 1:
+            raise ValueError(f"stages must be at least 1, got {self.stages}")
+
+    def configuration_for(self, task: Task) -> Configuration:
+        """Return the plan for the stage after the one whose evidence is given."""
+        past = task.view.evidence.stage
+        progress = min(past / (self.stages - 1), 1.0) if self.stages > 1 else 1.0
+        return _configuration_at(task.view, progress)
+
+
+@dataclass(frozen=True)
+class HardOnlyEngineer(ComputedEngineer):
+    """Answers the end of the curriculum: all knobs at their maximum, the data on the last group."""
+
+    name: str = "hard_only"
+
+    def configuration_for(self, task: Task) -> Configuration:
+        """Return the hardest configuration of which instances can be made."""
+        return _configuration_at(task.view, 1.0)
+
+
+def _configuration_at(view: StageView, progress: float) -> Configuration:
+    space = view.domain.space
+    place = progress * (len(space.groups) - 1)
+    weights = {group: max(0.0, 1.0 - abs(i - place)) for i, group in enumerate(space.groups)}
+    hard = {
+        knob: space.from_units(space.to_units(progress * space.maximum(knob)))
+        for knob in space.difficulty_knobs
+    }
+    shares = split_data(weights, view)
+    return compose_configuration(view.domain, shares, dict.fromkeys(space.groups, hard))

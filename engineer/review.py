@@ -1,0 +1,370 @@
+"""Turns any text into a configuration within bounds, or says why it can't be used.
+
+    parse -> schema -> clamp -> normalise -> minimum share -> round -> bounded step -> feasibility
+      -> diff
+
+Structure is never guessed, numbers are repaired: an answer with something missing, unknown, given
+twice or not a finite number is rejected, and a number out of range is changed. An answer stays
+`accepted` if all that happened to it is `round`, or `normalise` by at most one grid step per share:
+shares say proportions, and those are kept.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from itertools import product
+from typing import Any, Literal
+
+from pydantic import Field, SerializeAsAny
+
+from engineer.domain import Domain, InfeasibleError
+from engineer.quoting import quote
+from engineer.space import Configuration, FrozenModel, KnobSpace, KnobValues, Ratio, apportion
+
+RepairName = Literal["clamp", "normalise", "minimum_share", "round", "bounded_step", "feasibility"]
+
+# A configuration is two objects deep. A little more is read, which gives better reasons.
+_MAX_HEIGHT = 4
+_MAX_PROBLEMS = 3
+_SAME = 1e-9
+
+
+class Repair(FrozenModel):
+    """One number that was changed; `field` is such as `3.hole_ratio`."""
+
+    name: RepairName
+    field: str
+    old: float
+    new: float
+
+
+class Change(FrozenModel):
+    """One knob that differs from the current configuration; `old` is None for a new group."""
+
+    field: str
+    old: float | None
+    new: float
+
+
+class Review(FrozenModel):
+    """What became of one answer.
+
+    accepted: it is used as written, or after `round` and `normalise` by at most one step per share.
+    repaired: it is used after other repairs as well.
+    rejected: it is not used; `configuration` is None and `reason` says why.
+    """
+
+    kind: Literal["accepted", "repaired", "rejected"]
+    configuration: SerializeAsAny[Configuration] | None
+    repairs: tuple[Repair, ...]
+    reason: str
+    diff: tuple[Change, ...]
+
+
+class Guard(FrozenModel):
+    """How far one stage may go from the configuration in force."""
+
+    max_step: Ratio | None = Field(
+        default=None,
+        description="largest change of any knob, rounded down to whole grid steps and at least one"
+        " step; None: any change",
+    )
+    floors: dict[str, Ratio] = Field(
+        default_factory=dict, description="by protected group: the least share it keeps"
+    )
+
+
+class _RejectedError(Exception):
+    """Ends a review; the message is the reason."""
+
+
+class _Members(list[tuple[str, Any]]):
+    """The members of a JSON object, so that a key given twice is seen."""
+
+
+class _Draft:
+    """The knobs of an answer on their way to a configuration, and what was changed so far."""
+
+    def __init__(self, values: KnobValues, space: KnobSpace, repairs: list[Repair]) -> None:
+        self.values, self.space, self.repairs = values, space, repairs
+
+    def change(self, name: RepairName, group: str, knob: str, new: float) -> None:
+        """Set a knob; if that changes it, note the repair."""
+        old = self.values[group][knob]
+        if old != new:
+            self.repairs.append(Repair(name=name, field=f"{group}.{knob}", old=old, new=new))
+        self.values[group][knob] = new + 0.0  # adding zero turns a negative zero into zero
+
+    def column(self, knob: str) -> list[float]:
+        """The values of a knob, groups in the order of the space."""
+        return [self.values[group][knob] for group in self.space.groups]
+
+
+def review_answer(
+    text: str, current: Configuration, domain: Domain, guard: Guard | None = None
+) -> Review:
+    """Review an engineer's answer; never raises for any text and takes time linear in its length.
+
+    Steps, in order:
+        parse: the last complete JSON object with groups as keys, anywhere in the text after its
+            last `</think>`, up to a `<think>` that is not ended.
+        schema: exactly the experiment's groups, each with exactly its knobs, all finite numbers.
+        clamp: every knob into 0..1 or its own maximum. A value above 1 is never read as per cents.
+        normalise: shares scaled to sum to 1, on the grid (largest remainder).
+        minimum_share: shares below `min_share`, or below a floor of the guard, lifted to it.
+        round: other knobs to the nearest grid point.
+        bounded_step: knobs that move further than the guard allows stop there.
+        feasibility: the nearest knobs of which instances can be made (`Domain.nearest`). This comes
+            last and outweighs the guard, because what can't be made can't be trained on.
+        diff: against `current`.
+
+    Args:
+        text: a model's whole answer.
+        current: the configuration in force.
+        domain: the environment.
+        guard: how far this stage may go; None: anywhere in the space.
+    """
+    guard = guard or Guard()
+    space = domain.space
+    repairs: list[Repair] = []
+    try:
+        draft = _Draft(_schema(_parse(text, space), space), space, repairs)
+        _clamp(draft)
+        _share(draft, guard)
+        for group, knob in product(space.groups, space.difficulty_knobs):
+            nearest = space.from_units(space.to_units(draft.values[group][knob]))
+            draft.change("round", group, knob, nearest)
+        if guard.max_step is not None:
+            _bound_steps(draft, current, guard, guard.max_step)
+        _make_feasible(draft, domain)
+    except _RejectedError as rejection:
+        return Review(
+            kind="rejected",
+            configuration=None,
+            repairs=tuple(repairs),
+            reason=str(rejection),
+            diff=(),
+        )
+    configuration = space.make(draft.values)
+    names = list(dict.fromkeys(repair.name for repair in repairs))
+    return Review(
+        kind="accepted" if all(_is_small(one, space) for one in repairs) else "repaired",
+        configuration=configuration,
+        repairs=tuple(repairs),
+        reason=f"used after {', '.join(names)}" if names else "used as written",
+        diff=_diff(current, configuration),
+    )
+
+
+def _is_small(repair: Repair, space: KnobSpace) -> bool:
+    if repair.name == "round":
+        return True
+    return repair.name == "normalise" and abs(repair.old - repair.new) <= space.step + _SAME
+
+
+def _parse(text: str, space: KnobSpace) -> _Members:
+    answer = text.rpartition("</think>")[2].partition("<think>")[0]
+    found: _Members | None = None
+    names = "|".join(re.escape(group) for group in space.groups)
+    if all(group.isdecimal() for group in space.groups):
+        names = "[0-9]+"  # an unknown number is named as such
+    key = re.compile(names)
+    quoted_key = re.compile(rf'"(?:{names})"\s*:')
+    problem = f"the answer holds no complete JSON object with {space.group_label}s as keys"
+    for candidate in _objects(answer):
+        try:
+            members = _DECODER.decode(candidate)
+        except (ValueError, RecursionError) as error:
+            if quoted_key.search(candidate):
+                message = error.msg if isinstance(error, json.JSONDecodeError) else "too deep"
+                problem = f"the answer's JSON can't be read: {message} in {quote(candidate, 80)}"
+            continue
+        if any(key.fullmatch(name) for name, _ in members):
+            found = members
+    if found is None:
+        raise _RejectedError(problem)
+    return found
+
+
+def _objects(text: str) -> Iterator[str]:
+    """Yield balanced `{...}` of small height, in the order of their ends.
+
+    Quotation marks are ignored: prose may hold any number of them, and a string with a brace in it
+    is no part of a configuration. Each character lies in at most `_MAX_HEIGHT` of the objects.
+    """
+    open_objects: list[list[int]] = []  # start, height of the tallest object inside
+    for brace in _BRACES.finditer(text):
+        if brace.group() == "{":
+            open_objects.append([brace.start(), 0])
+        elif open_objects:
+            start, inside = open_objects.pop()
+            height = inside + 1
+            if open_objects:
+                open_objects[-1][1] = max(open_objects[-1][1], height)
+            if height <= _MAX_HEIGHT:
+                yield text[start : brace.end()]
+
+
+def _integer(digits: str) -> float:
+    # int() raises for thousands of digits; as a float they are infinite, which `_schema` reports.
+    return float(digits)
+
+
+_BRACES = re.compile(r"[{}]")
+_DECODER = json.JSONDecoder(object_pairs_hook=_Members, parse_int=_integer)
+
+
+def _schema(members: _Members, space: KnobSpace) -> KnobValues:
+    problems: list[str] = []
+    label = space.group_label
+    given = _unique(members, space.groups, f"{label} ", label, problems)
+    values: KnobValues = {}
+    for group in space.groups:
+        if group not in given:
+            problems.append(f"{label} {group} is missing")
+            continue
+        values[group] = _group_schema(group, given[group], space, problems)
+    if problems:
+        more = len(problems) - _MAX_PROBLEMS
+        tail = f" (and {more} more)" if more > 0 else ""
+        raise _RejectedError("; ".join(problems[:_MAX_PROBLEMS]) + tail)
+    return values
+
+
+def _group_schema(
+    group: str, value: object, space: KnobSpace, problems: list[str]
+) -> dict[str, float]:
+    listed = ", ".join(space.knobs)
+    if not isinstance(value, _Members):
+        problems.append(f"{space.group_label} {group} must be an object with {listed}")
+        return {}
+    what = f"in {space.group_label} {group},"
+    given = _unique(value, space.knobs, f"{group}.", what, problems)
+    numbers: dict[str, float] = {}
+    for knob in space.knobs:
+        number = given.get(knob)
+        if knob not in given:
+            problems.append(f"{group}.{knob} is missing")
+        elif not isinstance(number, float):
+            problems.append(f"{group}.{knob} must be a number, got {_described(number)}")
+        elif not math.isfinite(number):
+            problems.append(f"{group}.{knob} must be a finite number, got {number}")
+        else:
+            numbers[knob] = number
+    return numbers
+
+
+def _unique(
+    members: _Members, known: tuple[str, ...], prefix: str, what: str, problems: list[str]
+) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for key, value in members:
+        if key not in known:
+            problems.append(f"{prefix}{quote(key, 24)} is not one of {', '.join(known)}")
+        elif key in given:
+            problems.append(f"{what} {key} is given more than once")
+        else:
+            given[key] = value
+    return given
+
+
+def _described(value: object) -> str:
+    if isinstance(value, _Members):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, str):
+        return quote(value, 24)
+    return json.dumps(value)
+
+
+def _clamp(draft: _Draft) -> None:
+    space = draft.space
+    for group, knobs in draft.values.items():
+        for knob, value in knobs.items():
+            high = 1.0 if knob == space.share else space.maximum(knob)
+            draft.change("clamp", group, knob, min(max(value, 0.0), high))
+
+
+def _share(draft: _Draft, guard: Guard) -> None:
+    space, knob = draft.space, draft.space.share
+    asked = draft.column(knob)
+    total = math.fsum(asked)
+    if total <= 0.0:
+        raise _RejectedError(
+            f"{knob} is 0 for every {space.group_label}, some {space.group_label} needs a share"
+        )
+    plain = apportion(asked, space.units)
+    lifted = apportion(asked, space.units, _floors(space, guard))
+    scaled: RepairName = "round" if abs(total - 1.0) <= _SAME else "normalise"
+    for group, scaled_share, share in zip(space.groups, plain, lifted, strict=True):
+        draft.change(scaled, group, knob, space.from_units(scaled_share))
+        draft.change("minimum_share", group, knob, space.from_units(share))
+
+
+def _floors(space: KnobSpace, guard: Guard) -> list[int]:
+    """The least share of each group in grid steps; the guard's floors as far as all of them fit."""
+    least = space.to_units(space.min_share)
+    asked = [guard.floors.get(group, 0.0) for group in space.groups]
+    floors = [max(least, math.ceil(floor * space.units - _SAME)) for floor in asked]
+    if sum(floors) <= space.units:
+        return floors
+    spare = space.units - least * len(floors)
+    return [least + part for part in apportion([floor - least for floor in floors], spare)]
+
+
+def _bound_steps(draft: _Draft, current: Configuration, guard: Guard, max_step: float) -> None:
+    space, before = draft.space, current.values()
+    most = max(1, math.floor(max_step * space.units + _SAME))
+    for group, knob in product(space.groups, space.difficulty_knobs):
+        if group in before:
+            here = space.to_units(before[group][knob])
+            # A knob above its maximum comes down to it at once.
+            least = min(here - most, space.to_units(space.maximum(knob)))
+            steps = min(max(space.to_units(draft.values[group][knob]), least), here + most)
+            draft.change("bounded_step", group, knob, space.from_units(steps))
+    _bound_shares(draft, before, _floors(space, guard), most)
+
+
+def _bound_shares(draft: _Draft, before: KnobValues, floors: list[int], most: int) -> None:
+    """Move the shares within `most` steps of those in force, as near as possible to those asked."""
+    space, knob = draft.space, draft.space.share
+    held = [before.get(group, {}).get(knob, 0.0) for group in space.groups]
+    if not any(held):
+        return  # none of these groups is in force
+    here = apportion(held, space.units, floors)
+    asked = [space.to_units(share) for share in draft.column(knob)]
+    low = [max(n - most, floor) for n, floor in zip(here, floors, strict=True)]
+    high = [n + most for n in here]
+    shares = [min(max(n, a), b) for n, a, b in zip(asked, low, high, strict=True)]
+    # The shares in force lie between both limits and sum to the whole, so this ends.
+    while (missing := space.units - sum(shares)) != 0:
+        step, limit = (1, high) if missing > 0 else (-1, low)
+        room = [i for i, share in enumerate(shares) if share != limit[i]]
+        place = max(room, key=lambda i: (step * (asked[i] - shares[i]), -i))
+        shares[place] += step
+    for group, share in zip(space.groups, shares, strict=True):
+        draft.change("bounded_step", group, knob, space.from_units(share))
+
+
+def _make_feasible(draft: _Draft, domain: Domain) -> None:
+    for group, knobs in draft.values.items():
+        if knobs[domain.space.share] == 0.0:
+            continue
+        try:
+            nearest = domain.nearest(group, knobs)
+        except InfeasibleError as error:
+            raise _RejectedError(str(error)) from None
+        for knob in domain.space.difficulty_knobs:
+            draft.change("feasibility", group, knob, nearest[knob])
+
+
+def _diff(current: Configuration, new: Configuration) -> tuple[Change, ...]:
+    before = current.values()
+    return tuple(
+        Change(field=f"{group}.{knob}", old=old, new=value)
+        for group, knobs in new.values().items()
+        for knob, value in knobs.items()
+        if (old := before.get(group, {}).get(knob)) != value
+    )

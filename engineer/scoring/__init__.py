@@ -1,0 +1,1 @@
+"""Scores proposals without training: five behaviours, expected learnability, replay."""

@@ -1,0 +1,229 @@
+"""Estimates how much could be learned from a configuration's instances, without training.
+
+GRPO learns from groups of rollouts whose rewards differ. An instance that is solved with
+probability p contributes p(1-p) to that: most at one half, nothing at 0 and 1. What p would be
+under other knobs is estimated here from the validation's slices.
+"""
+
+import bisect
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from engineer.context.view import StageView
+from engineer.domain import Domain, Knobs, Slices
+from engineer.evidence import GroupEvidence
+from engineer.space import Configuration
+
+DROP = 0.5
+"""The valid rate that a knob costs from its least to its largest value, unless slices say more."""
+RIDGE = 1.0
+"""Weight of the assumed slope: that of as many answers as have this variance over the knob's range,
+which is 12 if they are spread evenly."""
+PSEUDO_COUNT = 8.0
+"""The number of answers that the straight line counts for in the rate of a level."""
+
+
+class _Level(NamedTuple):
+    """The answers at one value of a knob; there is at least one."""
+
+    value: float
+    answers: int
+    valid: int
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """How far the valid rate deviates from the group's at some values of a knob."""
+
+    values: tuple[float, ...]  # ascending
+    deviations: tuple[float, ...]
+    mixture: bool
+
+    def parts(self, value: float) -> list[tuple[float, float]]:
+        """Return the shares and deviations of the instances at a value, as at the ends beyond."""
+        values, deviations = self.values, self.deviations
+        if value <= values[0]:
+            return [(1.0, deviations[0])]
+        if value >= values[-1]:
+            return [(1.0, deviations[-1])]
+        right = bisect.bisect_right(values, value)
+        low, high = deviations[right - 1 : right + 1]
+        t = (value - values[right - 1]) / (values[right] - values[right - 1])
+        return [(1.0 - t, low), (t, high)] if self.mixture else [(1.0, low + t * (high - low))]
+
+
+@dataclass(frozen=True)
+class LearnabilityModel:
+    """Valid rates by group and knobs, as `learnability_model` estimates them.
+
+    Args:
+        domain: the environment.
+        rates: by group, over its whole validation.
+        curves: by group and knob.
+    """
+
+    domain: Domain
+    rates: Mapping[str, float]
+    curves: Mapping[str, Mapping[str, _Curve]]
+
+    def rate(self, group: str, knobs: Knobs) -> float:
+        """Return the valid rate p of a group's instances under these knobs."""
+        return math.fsum(share * rate for share, rate in self._parts(group, knobs))
+
+    def learnability(self, group: str, knobs: Knobs) -> float:
+        """Return the mean of p(1-p) over a group's instances under these knobs, 0 to 0.25."""
+        return math.fsum(share * rate * (1.0 - rate) for share, rate in self._parts(group, knobs))
+
+    def expected(self, configuration: Configuration) -> float:
+        """Return the mean of p(1-p) over a configuration's instances, 0 to 0.25."""
+        values = self.domain.space.knobs_of(configuration)
+        share = self.domain.space.share
+        return math.fsum(
+            knobs[share] * self.learnability(group, knobs) for group, knobs in values.items()
+        )
+
+    def best(self) -> float:
+        """Return the largest `expected` of all configurations on the grid and within the bounds.
+
+        Each group is at its best knobs; each has the least share, and the best group has the rest.
+        Whether such instances can be made does not matter.
+        """
+        space = self.domain.space
+        grids = [
+            [space.from_units(n) for n in range(space.to_units(space.maximum(knob)) + 1)]
+            for knob in space.difficulty_knobs
+        ]
+        points = [
+            dict(zip(space.difficulty_knobs, point, strict=True))
+            for point in itertools.product(*grids)
+        ]
+        best = [max(self.learnability(group, knobs) for knobs in points) for group in space.groups]
+        spare = 1.0 - space.min_share * len(best)
+        return space.min_share * math.fsum(best) + spare * max(best)
+
+    def _parts(self, group: str, knobs: Knobs) -> list[tuple[float, float]]:
+        """Return a group's instances as shares and valid rates; the knobs' deviations add up."""
+        each = [curve.parts(knobs[knob]) for knob, curve in self.curves[group].items()]
+        parts = []
+        for combination in itertools.product(*each):
+            share = math.prod(share for share, _ in combination)
+            rate = self.rates[group] + math.fsum(deviation for _, deviation in combination)
+            parts.append((share, min(max(rate, 0.0), 1.0)))
+        return parts
+
+
+def learnability_model(view: StageView) -> LearnabilityModel:
+    """Estimate how a group's valid rate depends on its knobs, from the slices of its validation.
+
+    A group's rate is (valid + 1) / (count + 2); groups without answers take that of all answers.
+    For each knob, where `Domain.slices` says where it shows:
+
+    1. A straight line through the levels' valid rates, weighted by their counts. Its slope shrinks
+       to that of all groups together, and that one to a loss of `DROP` over the knob's range (a
+       mixture's: from its least level to its largest), each by `RIDGE`.
+    2. At each level, (valid + `PSEUDO_COUNT` * line) / (count + `PSEUDO_COUNT`): levels with many
+       answers are believed, those with none lie on the line.
+    3. Between two levels, for a mixture as many instances of both as the value says, else the rate
+       in between. Beyond the outermost levels the rate stays.
+
+    A group whose answers say nothing of a knob moves along a line with the slope of all groups,
+    without levels, and its rate is taken to hold at the current value.
+
+    Assumptions: the deviations from a group's rate add up over knobs; validation and training
+    instances of the same group and knobs are alike; the policy stays as it was validated; instances
+    of one level of all mixtures have the same p, so that p(1-p) is rather too high than too low.
+    """
+    domain, space = view.domain, view.domain.space
+    tallies = {group: view.evidence.validation.get(group) for group in space.groups}
+    rates = _rates(tallies)
+    current = space.knobs_of(view.current)
+    curves: dict[str, dict[str, _Curve]] = {group: {} for group in space.groups}
+    for knob in space.difficulty_knobs:
+        slices = domain.slices.get(knob)
+        span = _span(slices, space.maximum(knob))
+        answers = {group: _answers(tally, slices) for group, tally in tallies.items()}
+        ridge = RIDGE * span**2
+        pooled = _slope(list(answers.values()), -DROP / span, ridge)
+        for group, levels in answers.items():
+            curves[group][knob] = (
+                _curve(slices, levels, rates[group], _slope([levels], pooled, ridge))
+                if slices and levels
+                else _line(span, pooled, current[group][knob])
+            )
+    return LearnabilityModel(domain, rates, curves)
+
+
+def _span(slices: Slices | None, maximum: float) -> float:
+    """Return how far a knob can move; for a mixture, from none to all of the other level."""
+    if slices is not None and slices.mixture:
+        return max(slices.levels.values()) - min(slices.levels.values()) or 1.0
+    return maximum or 1.0
+
+
+def _rates(tallies: Mapping[str, GroupEvidence | None]) -> dict[str, float]:
+    known = [tally for tally in tallies.values() if tally]
+    valid, count = sum(tally.valid for tally in known), sum(tally.count for tally in known)
+    every = (valid + 1) / (count + 2)
+    return {
+        group: (tally.valid + 1) / (tally.count + 2) if tally and tally.count else every
+        for group, tally in tallies.items()
+    }
+
+
+def _answers(tally: GroupEvidence | None, slices: Slices | None) -> list[_Level]:
+    """Return what a group's slices say of a knob, without levels that have no answers."""
+    if tally is None or slices is None:
+        return []
+    parts = tally.slices.get(slices.factor, {})
+    return [
+        _Level(value, part.count, part.valid)
+        for level, value in slices.levels.items()
+        if (part := parts.get(level)) and part.count
+    ]
+
+
+class _Mean(NamedTuple):
+    value: float
+    rate: float
+
+
+def _mean(levels: Sequence[_Level]) -> _Mean:
+    """Return the mean value of the knob and the valid rate over the answers of some levels."""
+    count = sum(level.answers for level in levels)
+    value = math.fsum(level.answers * level.value for level in levels) / count
+    return _Mean(value, sum(level.valid for level in levels) / count)
+
+
+def _slope(groups: Sequence[Sequence[_Level]], prior: float, ridge: float) -> float:
+    """Fit a slope to the levels' valid rates about each group's mean, shrunk to a prior."""
+    above, below = [ridge * prior], [ridge]
+    for levels in groups:
+        if not levels:
+            continue
+        mean = _mean(levels)
+        for value, count, valid in levels:
+            above.append((value - mean.value) * (valid - count * mean.rate))
+            below.append(count * (value - mean.value) ** 2)
+    return math.fsum(above) / math.fsum(below)
+
+
+def _curve(slices: Slices, levels: Sequence[_Level], rate: float, slope: float) -> _Curve:
+    """Shrink each level's rate to the line through the group's rate at its answers' mean."""
+    middle = _mean(levels).value
+    known = {level.value: level for level in levels}
+    values = sorted(slices.levels.values())
+    deviations = []
+    for value in values:
+        line = rate + slope * (value - middle)
+        level = known.get(value, _Level(value, 0, 0))
+        found = (level.valid + PSEUDO_COUNT * line) / (level.answers + PSEUDO_COUNT)
+        deviations.append(found - rate)
+    return _Curve(tuple(values), tuple(deviations), slices.mixture)
+
+
+def _line(span: float, slope: float, middle: float) -> _Curve:
+    """Return a straight line over a knob's range, through the group's rate at the middle."""
+    return _Curve((0.0, span), (-slope * middle, slope * (span - middle)), mixture=False)

@@ -1,0 +1,211 @@
+"""Counterfactual replay: asks many engineers about one frozen context and scores the proposals.
+
+Nothing is trained. `docs/replay.md` says what the scores mean and what they can't see.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field, SerializeAsAny
+
+from engineer.context.token_limit import CountTokens, estimate_tokens
+from engineer.context.view import StageView
+from engineer.design import DesignRecord, DesignSettings, SeedOfAttempt, run_design
+from engineer.engineers.base import Engineer
+from engineer.review import RepairName, review_answer
+from engineer.scoring.behaviours import Behaviours, grid_moves, score_behaviours
+from engineer.scoring.learnability import learnability_model
+from engineer.space import Configuration, FrozenModel, Ratio
+
+WIDTH = 80
+"""The most characters in a line of `format_scores`."""
+
+
+class ExpectedLearnability(FrozenModel):
+    """Mean p(1-p) over the instances of the proposal and of the current configuration."""
+
+    proposal: float = Field(ge=0.0)
+    current: float = Field(ge=0.0)
+
+    @property
+    def gain(self) -> float:
+        """How much the proposal adds."""
+        return self.proposal - self.current
+
+
+class ScoredDesign(FrozenModel):
+    """One engineer's proposal and its scores."""
+
+    engineer: str
+    kind: Literal["accepted", "repaired", "retried", "kept"] = Field(
+        description="as in the design's record"
+    )
+    schema_valid: bool = Field(
+        description="whether the first answer held every knob of every group as a finite number and"
+        " a share above 0"
+    )
+    repairs: dict[RepairName, int] = Field(
+        description="how many numbers were changed, by the repair's name"
+    )
+    edit_distance: float = Field(
+        ge=0.0, description="grid steps of all knobs, and of the data that moved"
+    )
+    preserved: Ratio = Field(description="share of the knobs of all groups that stay the same")
+    expected_learnability: ExpectedLearnability
+    behaviours: Behaviours
+    tokens: int = Field(ge=0, description="generated; 0 where unknown")
+    seconds: float = Field(ge=0.0, description="wall-clock time of the design phase")
+    configuration: SerializeAsAny[Configuration]
+    reason: str
+
+
+def replay_engineers(
+    view: StageView,
+    engineers: Sequence[Engineer],
+    settings: DesignSettings,
+    *,
+    seed: SeedOfAttempt = lambda attempt: attempt,
+    count_tokens: CountTokens = estimate_tokens,
+) -> list[ScoredDesign]:
+    """Ask engineers about the same context, in turn, and score what they propose.
+
+    Args:
+        view: the frozen context.
+        engineers: who answers, in the order of the result.
+        settings: how each engineer is asked.
+        seed: decides what is random about an attempt, the same for all engineers.
+        count_tokens: counts tokens as the model that reads the context does.
+
+    Raises:
+        ValueError: see `run_design`.
+        ContextTooLongError: see `build_context`.
+    """
+    return [
+        score_design(
+            view, run_design(engineer, view, settings, seed=seed, count_tokens=count_tokens)
+        )
+        for engineer in engineers
+    ]
+
+
+def score_design(view: StageView, record: DesignRecord) -> ScoredDesign:
+    """Score the outcome of a design phase on the view that it was given."""
+    model = learnability_model(view)
+    return ScoredDesign(
+        engineer=record.engineer,
+        kind=record.kind,
+        schema_valid=_schema_valid(view, record),
+        repairs=dict(Counter(repair.name for repair in record.repairs)),
+        edit_distance=edit_distance(view, record.configuration),
+        preserved=preserved_share(view, record.configuration),
+        expected_learnability=ExpectedLearnability(
+            proposal=model.expected(record.configuration), current=model.expected(view.current)
+        ),
+        behaviours=score_behaviours(view, record.configuration),
+        tokens=record.spent.engineer_tokens,
+        seconds=record.spent.seconds,
+        configuration=record.configuration,
+        reason=record.reason,
+    )
+
+
+def edit_distance(view: StageView, configuration: Configuration) -> float:
+    """Return how far a proposal is from the current configuration, in grid steps.
+
+    It is the sum of |change| over groups and knobs, plus half of that of the shares, which is the
+    data that moved from one group to another.
+    """
+    made = grid_moves(view, configuration)
+    return math.fsum(abs(move) for knobs in made.values() for move in knobs.values())
+
+
+def preserved_share(view: StageView, configuration: Configuration) -> float:
+    """Return the share of the knobs of all groups, shares included, that a proposal keeps."""
+    same = [
+        move == 0.0 for knobs in grid_moves(view, configuration).values() for move in knobs.values()
+    ]
+    return sum(same) / len(same)
+
+
+def _schema_valid(view: StageView, record: DesignRecord) -> bool:
+    """Review the first answer as if all instances could be made."""
+    text = record.attempts[0].text if record.attempts else None
+    anything = replace(view.domain, nearest=lambda group, knobs: knobs)
+    return text is not None and review_answer(text, view.current, anything).kind != "rejected"
+
+
+_WRITTEN = ("engineer", "kind", "json", "fixes", "edit", "same", "tokens", "sec")
+_SCORED = ("engineer", "learn", "gain", "sal", "gran", "caus", "corr", "task")
+_LEGEND = (
+    "json: the first answer held every number; fixes: repairs; edit: steps from the",
+    "current configuration; same: share of its knobs kept; learn: expected p(1-p);",
+    "gain: over the current one's; sal, gran, caus, corr, task: salience,",
+    "granularity, causality, self-correction, task modelling",
+)
+
+
+def format_scores(rows: Sequence[ScoredDesign]) -> str:
+    """Return proposals as aligned plain text: what was written, then the scores; `-` is None.
+
+    No line is longer than `WIDTH`; long names are cut.
+    """
+    written = _aligned([_WRITTEN, *map(_written, rows)])
+    scored = _aligned([_SCORED, *map(_scored, rows)])
+    return "\n".join([*written, "", *scored, "", *_LEGEND])
+
+
+def _aligned(cells: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    room = WIDTH - sum(widths[1:]) - 2 * (len(widths) - 1)
+    widths[0] = min(widths[0], max(room, len("engineer")))
+    return [
+        "  ".join(
+            [
+                _cut(name, widths[0]).ljust(widths[0]),
+                *(text.rjust(width) for text, width in zip(others, widths[1:], strict=True)),
+            ]
+        )
+        for name, *others in cells
+    ]
+
+
+def _written(row: ScoredDesign) -> tuple[str, ...]:
+    return (
+        _name(row),
+        row.kind,
+        "yes" if row.schema_valid else "no",
+        str(sum(row.repairs.values())),
+        f"{row.edit_distance:g}",
+        f"{row.preserved:.2f}",
+        str(row.tokens),
+        f"{row.seconds:.1f}" if row.seconds < 100 else f"{row.seconds:.0f}",
+    )
+
+
+def _scored(row: ScoredDesign) -> tuple[str, ...]:
+    scores = row.behaviours
+    return (
+        _name(row),
+        f"{row.expected_learnability.proposal:.3f}",
+        f"{row.expected_learnability.gain:+.3f}",
+        _shown(scores.salience),
+        _shown(scores.granularity),
+        _shown(scores.causality),
+        _shown(scores.self_correction),
+        _shown(scores.task_modelling),
+    )
+
+
+def _name(row: ScoredDesign) -> str:
+    return " ".join(row.engineer.split())
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _cut(name: str, width: int) -> str:
+    return name if len(name) <= width else name[: width - 3] + "..."

@@ -1,0 +1,1 @@
+"""Environments other than the lake, as a user would write them."""

@@ -1,0 +1,184 @@
+"""`python -m examples.column_addition`: train, validate and design, in seconds."""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from engineer import (
+    SCRIPTED,
+    DesignRecord,
+    DesignSettings,
+    Domain,
+    Engineer,
+    RunSettings,
+    StageEvidence,
+    StageHistory,
+    StageView,
+    run_design,
+    scripted_engineer,
+)
+from engineer.evidence import HowDecided
+from engineer.space import format_configuration, number_text
+from examples.column_addition.engineer_side import (
+    addition_domain,
+    addition_evidence,
+    stage_statistics,
+)
+from examples.column_addition.environment import (
+    AdditionConfiguration,
+    AdditionSpace,
+    Sum,
+    draw_sums,
+)
+from examples.column_addition.trainee import Trainee, imitate, reinforce, untrained
+
+SPACE = AdditionSpace(digits=(1, 2, 3), min_share=0.1, step=0.1)
+
+
+def addition(**groups: tuple[float, float]) -> AdditionConfiguration:
+    """Write a configuration in short: `addition(d1=(data_ratio, carry_ratio), ...)`."""
+    return SPACE.make(
+        {name[1:]: dict(zip(SPACE.knobs, knobs, strict=True)) for name, knobs in groups.items()}
+    )
+
+
+INITIAL = addition(d1=(0.4, 0.1), d2=(0.3, 0.1), d3=(0.3, 0.1))
+WARM_START = addition(d1=(1.0, 0.3))
+# One-digit sums are few: the validation set leaves most of them to the training.
+VALIDATION = addition(d1=(0.06, 0.5), d2=(0.47, 0.5), d3=(0.47, 0.5))
+
+# Places in a run that have random numbers of their own.
+_HELD_OUT, _WARM, _SUMS, _ROLLOUTS, _ANSWERS, _DESIGN = range(6)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What a run is; everything random in it comes from the seed."""
+
+    stages: int = 6
+    instances: int = 64  # of each stage
+    seed: int = 0
+    training: dict[str, Any] = field(default_factory=dict)  # arguments of `reinforce`
+
+    def __post_init__(self) -> None:
+        for name, least in (("stages", 1), ("instances", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+
+    def seed_for(self, *place: int) -> int:
+        """The seed of one place in the run."""
+        return int(np.random.SeedSequence([self.seed, *place]).generate_state(1)[0])
+
+    def held_out(self) -> tuple[Sum, ...]:
+        """The fixed validation set; none of its sums is ever trained on."""
+        return draw_sums(VALIDATION, 400, self.seed_for(_HELD_OUT))
+
+    def domain(self) -> Domain:
+        """The environment for stages of this size."""
+        return addition_domain(SPACE, self.instances, self.held_out())
+
+    def initial(self) -> AdditionConfiguration:
+        """The first stage's configuration: `INITIAL`, or the nearest with enough sums."""
+        nearest, groups = self.domain().nearest, INITIAL.values().items()
+        return SPACE.make({group: dict(nearest(group, knobs)) for group, knobs in groups})
+
+    def warm_start(self) -> Trainee:
+        """A trainee that has been shown a few one-digit sums with their answers."""
+        shown = draw_sums(WARM_START, 30, self.seed_for(_WARM), self.held_out())
+        return imitate(untrained(), shown, passes=3, learning_rate=0.1)
+
+
+@dataclass(frozen=True)
+class StageOutcome:
+    """What a stage trained on, what it showed, and what was designed after it."""
+
+    evidence: StageEvidence
+    configuration: AdditionConfiguration | None = None  # None for the warm start
+    sums: tuple[Sum, ...] = ()
+    record: DesignRecord | None = None  # None for the warm start and the last stage
+
+
+def run_stages(experiment: Experiment, engineer: Engineer) -> Iterator[StageOutcome]:
+    """Train, validate and design, stage by stage; the validation of the warm start comes first."""
+    seed_for, held_out = experiment.seed_for, experiment.held_out()
+    domain, current = experiment.domain(), experiment.initial()
+    decision: HowDecided = "initial"
+    history: list[StageHistory] = []
+    trainee = experiment.warm_start()
+    answers = trainee.answer(held_out, seed_for(_ANSWERS, 0))
+    before = addition_evidence(0, held_out, answers)
+    yield StageOutcome(before)
+    for stage in range(1, experiment.stages + 1):
+        sums = draw_sums(current, experiment.instances, seed_for(_SUMS, stage), held_out)
+        trainee, training = reinforce(
+            trainee, sums, seed_for(_ROLLOUTS, stage), **experiment.training
+        )
+        evidence = addition_evidence(
+            stage,
+            held_out,
+            trainee.answer(held_out, seed_for(_ANSWERS, stage)),
+            training=training,
+            statistics=stage_statistics(sums),
+        )
+        if stage == experiment.stages:
+            yield StageOutcome(evidence, current, sums)
+            return
+        view = StageView(domain, evidence, current, tuple(history))
+        record = run_design(
+            engineer, view, DesignSettings(), seed=partial(seed_for, _DESIGN, stage)
+        )
+        yield StageOutcome(evidence, current, sums, record)
+        history.append(StageHistory.between(before, evidence, current, decision))
+        before, decision = evidence, record.kind
+        current = SPACE.make(record.configuration.values())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the loop and print what it does; arguments that can't be used end it with status 2."""
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.column_addition",
+        description="A table of digit preferences learns column addition; after each stage an"
+        " engineer reads what it fails and designs the next stage's sums.",
+    )
+    names = f"one of {', '.join(SCRIPTED)}, each also as shuffled:NAME"
+    parser.add_argument("--engineer", default="rule", metavar="NAME", help=names)
+    for name in ("stages", "instances", "seed"):
+        parser.add_argument(f"--{name}", type=int, default=getattr(Experiment, name), metavar="N")
+    parser.add_argument("--context", action="store_true", help="also print what the engineer read")
+    options = parser.parse_args(arguments)
+    try:
+        experiment = Experiment(options.stages, options.instances, options.seed)
+        settings = RunSettings(SPACE, experiment.initial(), options.stages, options.seed)
+        engineer = scripted_engineer(options.engineer, settings)
+    except ValueError as error:
+        parser.error(str(error))
+    for outcome in run_stages(experiment, engineer):
+        _show(outcome, options.context)
+    return 0
+
+
+def _show(outcome: StageOutcome, context: bool) -> None:
+    evidence, record = outcome.evidence, outcome.record
+    print(f"\nstage {evidence.stage}" if evidence.stage else "warm start")
+    if outcome.configuration:
+        rows = format_configuration(outcome.configuration).replace("\n", ", ")
+        print(f"  trained on (digits, data %, carry %): {rows}")
+    for group, tally in evidence.validation.items():
+        failures = ", ".join(f"{kind} {count}" for kind, count in tally.failures.items())
+        print(f"  {group} digits: {tally.valid_percent}% of {tally.count} valid; {failures}")
+    if record is None:
+        return
+    if context:
+        print(f"--- what {record.engineer} read\n{record.context}\n---")
+    print(f"  design by {record.engineer}: {record.kind}, {record.reason}")
+    for change in record.diff:
+        print(f"    {change.field} {number_text(change.old or 0.0)} -> {number_text(change.new)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""What an engineer has to know of column addition, and what it gets to read of a stage."""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from engineer import (
+    Domain,
+    FailedCase,
+    FailureTime,
+    GroupEvidence,
+    InfeasibleError,
+    Slices,
+    StageEvidence,
+    Tally,
+    Term,
+    TrainingEvidence,
+)
+from engineer.domain import Knobs
+from examples.column_addition.environment import (
+    AdditionSpace,
+    Sum,
+    SumKind,
+    check_answer,
+    count_sums,
+    split_quota,
+)
+
+FAILURE_TERMS = (
+    Term("parse_error", "unparsable answer", "parse"),
+    Term("wrong_length", "wrong number of digits", "length"),
+    Term("carry_missed", "missed carry", "carry"),
+    Term("wrong_digit", "other wrong digit", "digit"),
+)
+STATISTIC_TERMS = (Term("carry", "share of sums that carry", "carry"),)
+_OPENING = (
+    "You are the environment engineer of a model that learns to add decimal numbers, column by"
+    " column from the lowest one up. Both operands of a sum have the same number of digits; times"
+    " of failures are columns, the lowest being 0. The model trains in stages. You read what the"
+    " last stage showed and write the configuration of the next one: for each digit count"
+    " data_ratio (share of the training instances) and carry_ratio (share of the instances in"
+    " which at least one column adds up to 10 or more)."
+)
+_GUIDELINE = (
+    "Learning comes from instances that are sometimes solved and sometimes not. Give most data to"
+    " digit counts with a valid rate between 20% and 80%, but keep some of each so that nothing is"
+    " forgotten.",
+    "Raise carry_ratio where the valid rate is above 60%, lower it where it is below 20%.",
+    "Missed carries are learned from sums that carry, and a wrong number of digits often is a"
+    " carry out of the highest column.",
+    "The fewer the digits, the fewer different sums there are: a large share of one-digit sums"
+    " can't have every carry_ratio.",
+)
+
+
+def addition_domain(
+    space: AdditionSpace, instances: int, held_out: Collection[Sum] = frozenset()
+) -> Domain:
+    """Describe column addition to the engineer.
+
+    Args:
+        space: what may be asked for.
+        instances: number of sums of a stage, which have to be different.
+        held_out: sums that no stage may use, such as those of the validation set.
+    """
+    held = Counter(SumKind(one.digits, one.carries) for one in held_out)
+
+    def nearest(group: str, knobs: Knobs) -> Knobs:
+        """The nearest carry_ratio, the lower one of two, for which enough sums exist."""
+        # Whether a share is rounded down or up depends on the shares of the other groups.
+        exact = knobs["data_ratio"] * instances
+        counts = math.floor(exact + 1e-9), math.ceil(exact - 1e-9)
+        kinds = [SumKind(int(group), carries) for carries in (False, True)]
+        room = [count_sums(kind) - held[kind] for kind in kinds]
+        asked = knobs["carry_ratio"]
+        grid = [space.from_units(n) for n in range(space.to_units(space.max_carry_ratio) + 1)]
+        for ratio in [asked, *sorted(grid, key=lambda x: (round(abs(x - asked), 9), x))]:
+            wanted = [split_quota(count, ratio) for count in counts]
+            if all(n <= most for quota in wanted for n, most in zip(quota, room, strict=True)):
+                return {**knobs, "carry_ratio": ratio}
+        raise InfeasibleError(
+            f"{space.group_label} {group}: data_ratio {knobs['data_ratio']:g} asks for"
+            f" {max(counts)} different sums, {sum(room)} can be had"
+        )
+
+    return Domain(
+        name="sums",
+        space=space,
+        opening=_OPENING,
+        guideline=_GUIDELINE,
+        hint="move data to where valid is nearest 50, harder from 60, easier under 20",
+        failures=FAILURE_TERMS,
+        statistics=STATISTIC_TERMS,
+        instance="sum",
+        group_format="{0}-digit sums",
+        causes={"carry_missed": "carry_ratio"},
+        slices={"carry_ratio": Slices("carries", {"no carry": 0.0, "carry": 1.0}, mixture=True)},
+        nearest=nearest,
+    )
+
+
+def stage_statistics(sums: Collection[Sum]) -> dict[str, dict[str, float]]:
+    """What a stage's sums look like, by group; keys as in the domain's statistics."""
+    groups: dict[str, list[bool]] = {}
+    for one in sums:
+        groups.setdefault(str(one.digits), []).append(one.carries)
+    return {group: {"carry": sum(own) / len(own)} for group, own in sorted(groups.items())}
+
+
+def addition_evidence(
+    stage: int,
+    instances: Sequence[Sum],
+    answers: Sequence[str],
+    *,
+    training: TrainingEvidence | None = None,
+    statistics: dict[str, dict[str, float]] | None = None,
+) -> StageEvidence:
+    """Check the answers to a validation set and count what they show.
+
+    Args:
+        stage: the stage that was just trained; 0 for the warm start.
+        instances: the validation set.
+        answers: one text for each of them.
+        training: the stage's training details; None if it had no training.
+        statistics: see `stage_statistics`.
+    """
+    failures: dict[str, dict[str, list[str | None]]] = {}  # by group and by whether sums carry
+    columns: dict[str, list[int]] = {}
+    cases: dict[tuple[str, str], list[FailedCase]] = {}
+    for one, text in zip(instances, answers, strict=True):
+        failure, column = check_answer(one, text)
+        group, level = str(one.digits), "carry" if one.carries else "no carry"
+        failures.setdefault(group, {}).setdefault(level, []).append(failure)
+        if failure is None:
+            continue
+        if column is not None:
+            columns.setdefault(failure, []).append(column)
+        case = FailedCase(
+            group=group, failure=failure, time=column, instance=(one.question,), completion=text
+        )
+        cases.setdefault((group, failure), []).append(case)
+    most_frequent = sorted(cases.values(), key=len, reverse=True)[:4]
+    return StageEvidence(
+        stage=stage,
+        validation={
+            group: GroupEvidence(
+                **dict(_tally([one for level in levels.values() for one in level])),
+                slices={"carries": {name: _tally(level) for name, level in levels.items()}},
+            )
+            for group, levels in sorted(failures.items())
+        },
+        failure_times={
+            failure: FailureTime(
+                median=float(np.quantile(places, 0.5, method="lower")),
+                latest=float(np.quantile(places, 0.9, method="lower")),
+            )
+            for failure, places in columns.items()
+        },
+        training=training,
+        environment=statistics or {},
+        failed_cases=tuple(alike[0] for alike in most_frequent),
+    )
+
+
+def _tally(failures: Sequence[str | None]) -> Tally:
+    wrong = Counter(one for one in failures if one)
+    return Tally(count=len(failures), valid=len(failures) - wrong.total(), failures=wrong)

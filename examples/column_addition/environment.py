@@ -1,0 +1,187 @@
+"""Column addition as an environment: sums, their knobs, their generator and their verifier."""
+
+import math
+import random
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Annotated, ClassVar, NamedTuple
+
+from pydantic import Field
+
+from engineer.space import Configuration, FrozenModel, KnobSpace, KnobValues, Ratio, apportion
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Two operands with the same number of digits, to be added; 0 has one digit."""
+
+    first: int
+    second: int
+
+    @property
+    def question(self) -> str:
+        """The question, such as `47 + 85 =`."""
+        return f"{self.first} + {self.second} ="
+
+    @property
+    def total(self) -> int:
+        """The right answer."""
+        return self.first + self.second
+
+    @property
+    def digits(self) -> int:
+        """Digits of each operand."""
+        return len(str(self.first))
+
+    @property
+    def carries(self) -> bool:
+        """Whether at least one column adds up to 10 or more."""
+        return any(self.carry_into(column) for column in range(1, self.digits + 1))
+
+    def carry_into(self, column: int) -> int:
+        """The carry that comes into a column; the lowest column is 0."""
+        return (self.first % 10**column + self.second % 10**column) // 10**column
+
+    def digit_sum(self, column: int) -> int:
+        """The operands' digits in a column added up, without a carry."""
+        return self.first // 10**column % 10 + self.second // 10**column % 10
+
+
+Digits = Annotated[int, Field(ge=1, le=6)]
+
+
+class DigitKnobs(FrozenModel):
+    """The sums of one number of digits that a stage trains on."""
+
+    data_ratio: Ratio  # share of all the stage's sums
+    carry_ratio: Ratio  # share of these sums in which a column adds up to 10 or more
+
+
+class AdditionConfiguration(Configuration):
+    """What one stage trains on: knobs by number of digits."""
+
+    digits: dict[Digits, DigitKnobs] = Field(min_length=1)
+
+    def values(self) -> KnobValues:
+        """The knobs as plain numbers, fewest digits first."""
+        return {str(digits): knobs.model_dump() for digits, knobs in sorted(self.digits.items())}
+
+
+class AdditionSpace(KnobSpace):
+    """What may be asked for. The groups are numbers of digits, and the first knob is the share."""
+
+    digits: tuple[Digits, ...] = Field(min_length=1)
+    max_carry_ratio: Ratio = 1.0
+
+    group_label: ClassVar[str] = "digit count"
+    knobs: ClassVar[tuple[str, ...]] = ("data_ratio", "carry_ratio")
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The numbers of digits, ascending."""
+        return tuple(map(str, sorted(self.digits)))
+
+    def maximum(self, knob: str) -> float:
+        """The largest `carry_ratio`."""
+        return self.max_carry_ratio
+
+    def make(self, values: KnobValues) -> AdditionConfiguration:
+        """Make a configuration of plain numbers."""
+        return AdditionConfiguration.model_validate({"digits": values})
+
+
+class SumKind(NamedTuple):
+    """What the knobs distinguish."""
+
+    digits: int
+    carries: bool
+
+
+def draw_sums(
+    configuration: AdditionConfiguration,
+    count: int,
+    seed: int,
+    held_out: Collection[Sum] = frozenset(),
+) -> tuple[Sum, ...]:
+    """Draw a stage's sums, all different, in random order; the same for the same arguments.
+
+    Sums of a kind are equally likely. Where fewer exist than the quota asks for, all of them come.
+
+    Args:
+        configuration: the shares of the kinds.
+        count: number of sums.
+        seed: decides which sums come.
+        held_out: sums that must not come, such as those of a validation set.
+    """
+    rng = random.Random(seed)
+    drawn: list[Sum] = []
+    for kind, quota in quotas(configuration, count).items():
+        taken = {one for one in held_out if (one.digits, one.carries) == kind}
+        wanted = min(len(taken) + quota, count_sums(kind))
+        least = 10 ** (kind.digits - 1) if kind.digits > 1 else 0
+        while len(taken) < wanted:
+            one = Sum(*(rng.randrange(least, 10**kind.digits) for _ in range(2)))
+            if one.carries == kind.carries and one not in taken:
+                taken.add(one)
+                drawn.append(one)
+    rng.shuffle(drawn)
+    return tuple(drawn)
+
+
+def quotas(configuration: AdditionConfiguration, count: int) -> dict[SumKind, int]:
+    """How many sums of each kind a stage of `count` sums has."""
+    groups = configuration.values()
+    counts = apportion([knobs["data_ratio"] for knobs in groups.values()], count)
+    return {
+        SumKind(int(group), bool(carries)): quota
+        for (group, knobs), own in zip(groups.items(), counts, strict=True)
+        for carries, quota in enumerate(split_quota(own, knobs["carry_ratio"]))
+    }
+
+
+def split_quota(count: int, carry_ratio: float) -> tuple[int, int]:
+    """How many of a group's sums have no carry and how many have one, halves rounded up."""
+    carry = math.floor(count * carry_ratio + 0.5 + 1e-9)
+    return count - carry, carry
+
+
+def count_sums(kind: SumKind) -> int:
+    """How many different sums of a kind exist.
+
+    Of the pairs of digits 55 add up to 9 at most, and 36 of them have no zero: the highest digit of
+    a number with several digits is none.
+    """
+    if kind.digits == 1:
+        return 45 if kind.carries else 55
+    without = 55 ** (kind.digits - 1) * 36
+    return (9 * 10 ** (kind.digits - 1)) ** 2 - without if kind.carries else without
+
+
+class CheckedAnswer(NamedTuple):
+    """What is wrong with an answer first."""
+
+    failure: str | None  # None: the answer is right
+    column: int | None = None  # where; the lowest column is 0
+
+
+def check_answer(instance: Sum, text: str) -> CheckedAnswer:
+    """Read any text column by column, lowest first, up to the first column that is not right.
+
+    parse_error: the text is not a number, that is decimal digits with blanks around them at most.
+    wrong_length: the answer has ended in this column and the sum goes on, or the other way round.
+    carry_missed: a carry comes into this column, and the digit would be right without it.
+    wrong_digit: any other digit that is not the sum's.
+    """
+    number = text.strip()
+    if not (number.isascii() and number.isdecimal()):
+        return CheckedAnswer("parse_error")
+    for column, (due, given) in enumerate(zip_longest(str(instance.total)[::-1], number[::-1])):
+        if due == given:
+            continue
+        if due is None or given is None:
+            return CheckedAnswer("wrong_length", column)
+        # The operands' digits alone differ from the digit due only where a carry comes in.
+        missed = int(given) == instance.digit_sum(column) % 10
+        return CheckedAnswer("carry_missed" if missed else "wrong_digit", column)
+    return CheckedAnswer(None)

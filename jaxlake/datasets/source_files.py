@@ -1,0 +1,86 @@
+"""Read the files of data sets; errors name the file and the line, or the extra that is missing."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from jaxlake.files import read_json_lines
+
+
+class DatasetError(ValueError):
+    """A data set on disk, or a row of one, that is not what it should be; names file and place."""
+
+
+def read_text(path: Path) -> str:
+    """Read a UTF-8 text, with a byte order mark or without.
+
+    Raises:
+        DatasetError: the file can't be read, or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise DatasetError(f"{path}: can't be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise DatasetError(
+            f"{path}: not UTF-8: byte 0x{error.object[error.start]:02x} at {error.start}"
+        ) from None
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        DatasetError: the file can't be read, or is not JSON.
+    """
+    text = read_text(path)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DatasetError(f"{path}: not JSON: {error}") from None
+
+
+def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Read a file with one JSON object per line.
+
+    Yields:
+        (place, row), where a place is "PATH:LINE".
+
+    Raises:
+        DatasetError: the file can't be read, or a line is not a JSON object.
+    """
+    try:
+        for number, row in read_json_lines(path):
+            yield f"{path}:{number}", checked_row(row, f"{path}:{number}")
+    except OSError as error:
+        raise DatasetError(f"{path}: can't be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise DatasetError(str(error)) from None
+
+
+def checked_row(row: Any, place: str) -> dict[str, Any]:
+    """Give a JSON value back that is an object.
+
+    Raises:
+        DatasetError: it is not.
+    """
+    if not isinstance(row, dict):
+        raise DatasetError(f"{place}: got {type(row).__name__}, an object is needed")
+    return row
+
+
+def import_parquet() -> tuple[Any, Any]:
+    """Import pyarrow and its module `parquet`.
+
+    Raises:
+        ModuleNotFoundError: pyarrow is missing; the message names the extra that brings it.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "Parquet files need pyarrow: pip install 'jaxlake[hub]'", name=error.name
+        ) from None
+    return pyarrow, parquet

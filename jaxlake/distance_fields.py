@@ -1,0 +1,51 @@
+"""Single-agent distances by shift-and-min flooding."""
+
+import jax
+import jax.numpy as jnp
+
+UNREACHABLE = 1 << 13
+"""Distance of a cell from which the target can't be reached: above any path, and small enough
+that two of them add up within int16."""
+
+
+def distances(blocked: jax.Array, target: jax.Array) -> jax.Array:
+    """Count the steps that one agent alone needs from every cell to a target.
+
+    Args:
+        blocked: bool (N, N), cells that can't be entered.
+        target: int (2,), (row, column).
+
+    Returns:
+        int16 (N, N), UNREACHABLE on blocked cells and where there is no path.
+    """
+    N = blocked.shape[-1]
+    rows = jnp.arange(N)
+    at_target = (rows[:, None] == target[0]) & (rows[None, :] == target[1])
+    return flood(~blocked, at_target)
+
+
+def flood(free: jax.Array, sources: jax.Array) -> jax.Array:
+    """Compute distances from the nearest source, for many boards at once along trailing axes.
+
+    Boards lie last in memory so that one vector instruction serves several of them.
+
+    Args:
+        free: bool (R, C, ...), cells that can be entered.
+        sources: bool (R, C, ...), cells at distance 0; sources that are not free do not count.
+
+    Returns:
+        int16 (R, C, ...), UNREACHABLE where no source is reached.
+    """
+    far = jnp.int16(UNREACHABLE)
+
+    def relax(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        field, _ = state
+        rim = jnp.pad(field, [(1, 1), (1, 1)] + [(0, 0)] * (field.ndim - 2), constant_values=far)
+        nearest = jnp.minimum(
+            jnp.minimum(rim[:-2, 1:-1], rim[2:, 1:-1]), jnp.minimum(rim[1:-1, :-2], rim[1:-1, 2:])
+        )
+        relaxed = jnp.where(free, jnp.minimum(field, nearest + jnp.int16(1)), far)
+        return relaxed, jnp.any(relaxed < field)
+
+    field = jnp.where(free & sources, jnp.int16(0), far)
+    return jax.lax.while_loop(lambda state: state[1], relax, (field, jnp.any(field < far)))[0]

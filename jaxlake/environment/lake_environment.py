@@ -1,0 +1,213 @@
+"""The lake's environment: reset and step under the contract of gymnax 1.0."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxlake.dynamics import Action
+from jaxlake.environment.conflict_policies import ConflictPolicy, first_failure, resolve
+from jaxlake.environment.observations import NUM_ACTIONS, Compact, Observation
+from jaxlake.environment.params import EnvParams
+from jaxlake.environment.spaces import Box, Space
+from jaxlake.environment.state import EnvState, board, initial_state, state_action_mask
+from jaxlake.environment.step_rewards import RewardFunction, Transition, team_reward
+from jaxlake.instance import Instance
+
+Info = dict[str, Any]
+
+_COMPACT = Compact()
+
+
+@dataclass(frozen=True)
+class LakeEnvironment:
+    """MAPF-FrozenLake: each episode is one board, and one joint action controls all agents.
+
+    What an environment does is fixed here and static; the boards it plays on are in `EnvParams`
+    and traced. All methods can be jitted, scanned, and vmapped over keys, states and params.
+
+    Agents outside `agent_mask` take part in nothing, whatever their actions are.
+
+    Raises:
+        ValueError: `conflict` is neither a `ConflictPolicy` nor the name of one.
+    """
+
+    conflict: ConflictPolicy | str = ConflictPolicy.FAIL
+    observation: Observation = _COMPACT
+    reward: RewardFunction = team_reward
+
+    def __post_init__(self) -> None:
+        allowed = [policy.value for policy in ConflictPolicy]
+        if not isinstance(self.conflict, ConflictPolicy):
+            if self.conflict not in allowed:
+                raise ValueError(f"conflict: got {self.conflict!r}, allowed are {allowed}")
+            object.__setattr__(self, "conflict", ConflictPolicy(self.conflict))
+
+    @partial(jax.jit, static_argnames="self")
+    def reset(self, key: jax.Array, params: EnvParams) -> tuple[Any, EnvState]:
+        """Start an episode on a board drawn uniformly from the pool.
+
+        Returns:
+            (observation, state).
+        """
+        state = initial_state(key, params)
+        return self.observe(state, params), state
+
+    @partial(jax.jit, static_argnames="self")
+    def step(
+        self, key: jax.Array, state: EnvState, actions: jax.Array, params: EnvParams
+    ) -> tuple[Any, EnvState, jax.Array, jax.Array, jax.Array, Info]:
+        """Make one step; where the episode ends, start the next one.
+
+        Args:
+            key: typed PRNG key; only the board of the next episode depends on it.
+            state: where the episode stands.
+            actions: int8 (K,), values of `Action`.
+            params: the pool and the time limit.
+
+        Returns:
+            (observation, state, reward, terminated, truncated, info). Observation and state are
+            the next episode's where this one has ended. `terminated` and `truncated` are bool ()
+            and may both be True. `info` holds what `step_env` says, `terminated`, `truncated` and
+            `final_observation`: what the step led to, before a new start. Where an episode goes
+            on, that is the observation; a second one is computed only if, in the whole batch,
+            some episode ends, and under jit only if it is read.
+        """
+        stepped, reward, info = self._advance(state, actions, params)
+        done = stepped.terminated | stepped.truncated
+        following = jax.tree.map(partial(jnp.where, done), initial_state(key, params), stepped)
+        observation = self.observe(following, params)
+        info |= {
+            "terminated": stepped.terminated,
+            "truncated": stepped.truncated,
+            "final_observation": _where_done(self.observe, ())(done, stepped, observation, params),
+        }
+        return observation, following, reward, stepped.terminated, stepped.truncated, info
+
+    @partial(jax.jit, static_argnames="self")
+    def step_env(
+        self, key: jax.Array, state: EnvState, actions: jax.Array, params: EnvParams
+    ) -> tuple[Any, EnvState, jax.Array, jax.Array, Info]:
+        """Make one step without a new start. A state that has ended stays, with reward 0.
+
+        Returns:
+            (observation, state, reward, terminated, info), with the time limit in
+            `state.truncated`. `info` holds
+            `failure`: int8 (), a `jaxlake.Failure`, the first rule that the actions broke as they
+                were given, whether that ends the episode or was prevented; NONE if none;
+            `agent`: int8 (), the lowest agent involved in it, -1 if there is none;
+            `executed`: int8 (K,), the actions as they were carried out;
+            `at_goal`: bool (K,), the agents of the mask that are at their goals after the step,
+                also after one that broke a rule (`jaxlake.verify` counts before such a step);
+            `solved`: bool (), all of them are.
+        """
+        del key
+        stepped, reward, info = self._advance(state, actions, params)
+        return self.observe(stepped, params), stepped, reward, stepped.terminated, info
+
+    def observe(self, state: EnvState, params: EnvParams) -> Any:
+        """Give what the agents see of a state."""
+        return self.observation(state, params)
+
+    def action_mask(self, state: EnvState, params: EnvParams) -> jax.Array:
+        """Say which actions lead neither off the board nor onto a hole: bool (K, 5)."""
+        return state_action_mask(state, params)
+
+    def board(self, state: EnvState, params: EnvParams) -> Instance:
+        """Give the board that an episode is played on."""
+        return board(state, params)
+
+    def is_truncated(self, state: EnvState, params: EnvParams) -> jax.Array:
+        """Say whether a state of `step_env` has reached the time limit: bool ()."""
+        del params
+        return state.truncated
+
+    def action_space(self, params: EnvParams) -> Box:
+        """Give the space of joint actions, int8 (K,)."""
+        return Box(0, NUM_ACTIONS - 1, (params.instances.agent_mask.shape[-1],), jnp.int8)
+
+    def observation_space(self, params: EnvParams) -> Space:
+        """Give the space of what `observe` gives."""
+        return self.observation.space(params)
+
+    def _advance(
+        self, state: EnvState, actions: jax.Array, params: EnvParams
+    ) -> tuple[EnvState, jax.Array, Info]:
+        instance = board(state, params)
+        mask = instance.agent_mask
+        over = state.terminated | state.truncated
+        actions = jnp.asarray(actions, jnp.int8)
+        actions = jnp.where(mask & ~over, actions, jnp.int8(Action.WAIT))
+        resolved = resolve(ConflictPolicy(self.conflict), instance, state.positions, actions)
+        positions = jnp.where(over, state.positions, resolved.positions)
+        at_goal = mask & jnp.all(positions == instance.goals, axis=-1)
+        failed = resolved.failed & ~over
+        solved = jnp.all(at_goal | ~mask) & ~failed
+        time = jnp.where(over, state.time, state.time + jnp.int32(1))
+        reward = self.reward(
+            Transition(
+                before=state.positions,
+                after=positions,
+                goals=instance.goals,
+                agent_mask=mask,
+                actions=actions,
+                executed=resolved.executed,
+                attempt=resolved.attempt,
+                failed=failed,
+                solved=solved,
+                time=time,
+            )
+        )
+        failure, agent = first_failure(resolved.attempt)
+        stepped = EnvState(
+            index=state.index,
+            positions=positions,
+            time=time,
+            terminated=jnp.where(over, state.terminated, failed | solved),
+            truncated=jnp.where(over, state.truncated, time >= params.max_steps),
+        )
+        info = {
+            "failure": failure,
+            "agent": agent,
+            "executed": resolved.executed,
+            "at_goal": at_goal,
+            "solved": solved,
+        }
+        return stepped, jnp.where(over, jnp.zeros_like(reward), reward), info
+
+
+def _where_done(observe: Callable[[EnvState, EnvParams], Any], depth: tuple[Any, ...]) -> Callable:
+    """`observe(state)` where done, else the observation at hand: what an episode ended on.
+
+    Under vmap a `cond` turns into a `select` that pays for both sides in every step. Here the
+    batch is asked as a whole whether any of its episodes has ended, however many vmaps there are.
+
+    Args:
+        observe: gives one observation of one state.
+        depth: of each vmap that is done already, from the innermost on, the axes of the params.
+
+    Returns:
+        Function of (done, state, observation, params), with as many leading axes as `depth` is
+        long on all but the params.
+    """
+    for axes in depth:
+        observe = jax.vmap(observe, (0, axes))
+
+    @jax.custom_batching.custom_vmap
+    def final(done: jax.Array, state: EnvState, observation: Any, params: EnvParams) -> Any:
+        return jax.lax.cond(jnp.any(done), lambda: observe(state, params), lambda: observation)
+
+    @final.def_vmap
+    def _(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
+        def spread(leaf: jax.Array, is_batched: bool) -> jax.Array:
+            return leaf if is_batched else jnp.broadcast_to(leaf, (size, *leaf.shape))
+
+        along = tuple(jax.tree.map(spread, a, b) for a, b in zip(arguments, batched, strict=True))
+        axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, batched[3])
+        outcome = _where_done(observe, (axes,))(*along[:3], arguments[3])
+        return outcome, jax.tree.map(lambda _: True, outcome)
+
+    return final

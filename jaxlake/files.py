@@ -1,0 +1,121 @@
+"""Files that appear whole or not at all, and the reader of JSON lines.
+
+A file is written under a temporary name in its own folder, synced to disk and renamed. So a reader,
+and a restart after a kill, sees the whole new file or the old one. Errors of the system are raised
+as they are (`OSError`); callers put them in their own words.
+"""
+
+import errno
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+
+@contextmanager
+def open_whole(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """Open a file for writing that appears at `path` only when the block ends without an error.
+
+    The temporary file is `.NAME.PID.tmp` beside it. It is removed if the block raises; a kill
+    leaves it behind (see `unfinished_files`).
+
+    Args:
+        path: the file to write; its folder must exist.
+        mode: "w" for text in UTF-8, "wb" for bytes.
+
+    Yields:
+        The temporary file, open for writing.
+
+    Raises:
+        OSError: `path` is a folder, or the file can't be written.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open(mode, encoding=None if "b" in mode else "utf-8") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_bytes_whole(path: Path, content: bytes) -> None:
+    """Write a file of bytes whole; see `open_whole`.
+
+    Raises:
+        OSError: `path` is a folder, or the file can't be written.
+    """
+    with open_whole(path, "wb") as file:
+        file.write(content)
+
+
+def write_text_whole(path: Path, text: str) -> None:
+    """Write a file of text whole, as UTF-8; see `open_whole`.
+
+    Raises:
+        OSError: `path` is a folder, or the file can't be written.
+    """
+    with open_whole(path) as file:
+        file.write(text)
+
+
+def unfinished_files(path: Path) -> list[Path]:
+    """List the temporary files that killed writers of `path` left in its folder, by name."""
+    temporary = re.compile(rf"\.{re.escape(path.name)}\.[0-9]+\.tmp")
+    if not path.parent.is_dir():
+        return []
+    return sorted(
+        file for file in path.parent.iterdir() if temporary.fullmatch(file.name) and file.is_file()
+    )
+
+
+def make_room(path: Path) -> bool:
+    """Say whether `path` can be the first file of its folder, which then holds nothing else.
+
+    What killed writers of `path` itself left there is removed, if there is nothing but that.
+    """
+    unfinished = unfinished_files(path)
+    if path.parent.exists() and sorted(path.parent.iterdir()) != unfinished:
+        return False
+    for file in unfinished:
+        file.unlink(missing_ok=True)
+    return True
+
+
+def read_json_lines(path: Path, damaged: list[int] | None = None) -> Iterator[tuple[int, Any]]:
+    """Read the values of a file with one JSON value per line.
+
+    Only line feeds end a line: JSON strings may hold other separators as they are. Blank lines are
+    passed over.
+
+    Args:
+        path: a UTF-8 file, with a byte order mark or without.
+        damaged: where to put the numbers of lines that are not JSON, such as the last one of a
+            writer that was killed; without it the first such line is an error.
+
+    Yields:
+        (line number, counted from 1; value).
+
+    Raises:
+        OSError: the file can't be read.
+        ValueError: a line is not UTF-8 or not JSON; the message names the file and the line.
+    """
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                if not text.strip():
+                    continue
+                value = json.loads(text)
+            except (ValueError, RecursionError) as error:
+                if damaged is None:
+                    raise ValueError(f"{path}:{number}: not JSON: {error}") from None
+                damaged.append(number)
+                continue
+            yield number, value

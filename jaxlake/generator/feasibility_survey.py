@@ -1,0 +1,294 @@
+"""What can be made, and how easily: the kinds of candidates, counted on a grid.
+
+A set in which a share w of the boards needs a wait takes max(w / p, (1 - w) / q) candidates a
+board, where p and q are the shares of all candidates that are solvable and do and don't need one.
+Its inverse is the acceptance rate. It tends to that for large sets; where few distinct boards
+exist (`FeasibilityRow.boards`), duplicates lower it further.
+"""
+
+import functools
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxlake.generator.candidates import decode, draw_codes
+from jaxlake.generator.mixture import (
+    MAX_AGENTS,
+    MAX_SIZE,
+    MIN_AGENTS,
+    MIN_SIZE,
+    holes_on_board,
+    infeasibility,
+)
+from jaxlake.solver import DEFAULT_HORIZON, Status, solve
+from jaxlake.statistics import wilson_interval
+
+
+@dataclass(frozen=True)
+class KindSurvey:
+    """How the candidates of one kind came out. Without candidates, it is infeasible by counting."""
+
+    num_agents: int
+    size: int
+    holes: int
+    candidates: int
+    wait: int  # solvable, and they need a wait
+    no_wait: int  # solvable without one
+    unsolvable: int  # proved
+    unknown: int
+
+    @property
+    def boards(self) -> int:
+        """Distinct boards of this kind, solvable or not."""
+        cells = self.size**2
+        free = cells - self.holes
+        return math.comb(cells, self.holes) * math.perm(free, 2 * self.num_agents)
+
+    def acceptance(self, wait_ratio: float) -> float:
+        """Boards per candidate of a large set, 0 to 1; 0 if a kind that it needs wasn't seen."""
+        return acceptance_rate(
+            wait_ratio, self.wait / max(self.candidates, 1), self.no_wait / max(self.candidates, 1)
+        )
+
+    def acceptance_interval(self, wait_ratio: float) -> tuple[float, float]:
+        """95% bounds, from the Wilson bounds of the two shares that acceptance is monotone in."""
+        if not self.candidates:
+            return 0.0, 0.0
+        low, high = wilson_interval([self.wait, self.no_wait], [self.candidates] * 2)
+        return (
+            acceptance_rate(wait_ratio, float(low[0]), float(low[1])),
+            acceptance_rate(wait_ratio, float(high[0]), float(high[1])),
+        )
+
+
+def acceptance_rate(wait_ratio: float, wait: float, no_wait: float) -> float:
+    """Boards per candidate, from the shares of candidates that do and don't need a wait."""
+    rates = [
+        share / asked for share, asked in ((wait, wait_ratio), (no_wait, 1 - wait_ratio)) if asked
+    ]
+    return min(1.0, *rates)
+
+
+def survey(
+    key: jax.Array,
+    strata: Sequence[tuple[int, int, int]],
+    *,
+    candidates: int = 2048,
+    horizon: int = DEFAULT_HORIZON,
+    batch_size: int = 2048,
+) -> list[KindSurvey]:
+    """Draw and solve candidates of each kind: one jitted call for each number of agents.
+
+    Args:
+        key: typed PRNG key.
+        strata: (num_agents, size, holes) of each kind.
+        candidates: how many of each feasible kind, 1 to 2**20.
+        horizon: see `solve`.
+        batch_size: candidates judged at once; it does not change the result.
+
+    Returns:
+        A `KindSurvey` for each kind, in their order.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+    for name, value in (("candidates", candidates), ("batch_size", batch_size)):
+        if not 1 <= value <= 1 << 20:
+            raise ValueError(f"{name}: got {value}, 1 to {1 << 20} are allowed")
+    found: dict[tuple[int, int, int], KindSurvey] = {}
+    for agents in sorted({kind[0] for kind in strata}):
+        kinds = list(dict.fromkeys(kind for kind in strata if kind[0] == agents))
+        feasible = [kind for kind in kinds if kind[2] >= 0 and kind[2] + 2 * agents <= kind[1] ** 2]
+        found |= {kind: KindSurvey(*kind, 0, 0, 0, 0, 0) for kind in kinds}
+        if feasible:
+            counts = _survey(
+                key,
+                jnp.array([kind[1] for kind in feasible], jnp.int32),
+                jnp.array([kind[2] for kind in feasible], jnp.int32),
+                num_agents=agents,
+                max_size=max(kind[1] for kind in feasible),
+                candidates=candidates,
+                horizon=horizon,
+                batch_size=min(batch_size, len(feasible) * candidates),
+            )
+            for kind, row in zip(feasible, np.asarray(counts).tolist(), strict=True):
+                found[kind] = KindSurvey(*kind, candidates, *row)
+    return [found[kind] for kind in strata]
+
+
+@functools.partial(
+    jax.jit,
+    static_argnames=("num_agents", "max_size", "candidates", "horizon", "batch_size"),
+)
+def _survey(
+    key: jax.Array,
+    size: jax.Array,
+    holes: jax.Array,
+    *,
+    num_agents: int,
+    max_size: int,
+    candidates: int,
+    horizon: int,
+    batch_size: int,
+) -> jax.Array:
+    """int32 (G, 4): wait, no wait, unsolvable, unknown. Memory is that of one batch."""
+    G = size.shape[0]
+
+    def stratum_key(size: jax.Array, holes: jax.Array) -> jax.Array:
+        return jax.random.fold_in(jax.random.fold_in(key, size), holes)
+
+    keys = jax.vmap(stratum_key)(size, holes)
+
+    def judge(counts: jax.Array, batch: jax.Array) -> tuple[jax.Array, None]:
+        lane = batch * batch_size + jnp.arange(batch_size, dtype=jnp.int32)
+        stratum = jnp.minimum(lane // candidates, G - 1)
+        agents = jnp.full(batch_size, num_agents, jnp.int32)
+        codes = draw_codes(
+            keys[stratum],
+            lane % candidates,
+            size[stratum],
+            holes[stratum],
+            agents,
+            max_size=max_size,
+            max_agents=num_agents,
+        )
+        boards = decode(codes, size[stratum], agents, max_size=max_size, max_agents=num_agents)
+        solutions = jax.vmap(functools.partial(solve, horizon=horizon))(boards)
+        optimal = solutions.status == Status.OPTIMAL
+        flags = jnp.stack(
+            [
+                optimal & solutions.needs_wait,
+                optimal & ~solutions.needs_wait,
+                solutions.status == Status.UNSOLVABLE,
+                solutions.status == Status.UNKNOWN,
+            ],
+            axis=1,
+        )
+        flags &= (lane < G * candidates)[:, None]
+        return counts + jax.ops.segment_sum(flags.astype(jnp.int32), stratum, G), None
+
+    batches = jnp.arange(-(-G * candidates // batch_size), dtype=jnp.int32)
+    return jax.lax.scan(judge, jnp.zeros((G, 4), jnp.int32), batches)[0]
+
+
+@dataclass(frozen=True)
+class FeasibilityRow:
+    """One cell of the map. Shares are of the candidates; intervals are 95% Wilson bounds."""
+
+    num_agents: int
+    size: int
+    hole_ratio: float
+    wait_ratio: float
+    holes: int
+    boards: int  # distinct ones that exist, solvable or not
+    candidates: int
+    optimal: int
+    unsolvable: int
+    unknown: int
+    wait_share: float  # of the solvable boards
+    wait_share_low: float
+    wait_share_high: float
+    acceptance: float  # boards per candidate of a large set
+    acceptance_low: float
+    acceptance_high: float
+    problem: str | None  # why no such set can be made, or was seen to be
+
+
+def feasibility_map(
+    key: jax.Array,
+    *,
+    num_agents: Iterable[int] = (2,),
+    sizes: Iterable[int] = range(2, 11),
+    hole_ratios: Iterable[float] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5),
+    wait_ratios: Iterable[float] = (0.0, 0.25, 0.5, 0.75, 1.0),
+    candidates: int = 2048,
+    horizon: int = DEFAULT_HORIZON,
+) -> list[FeasibilityRow]:
+    """Which sets can be made of a grid of kinds, and at what rate.
+
+    Args:
+        key: typed PRNG key.
+        num_agents: 2 to 5.
+        sizes: 2 to 32.
+        hole_ratios: 0 to 1.
+        wait_ratios: 0 to 1.
+        candidates: boards tried of each kind.
+        horizon: see `solve`.
+
+    Returns:
+        A row for each number of agents, size, hole ratio and wait ratio, in this order of loops.
+
+    Raises:
+        ValueError: a ratio, size or number of agents is out of range.
+    """
+    waits = [float(ratio) for ratio in wait_ratios]
+    grid = list(itertools.product(num_agents, sizes, map(float, hole_ratios)))
+    _check(grid, waits)
+    strata = survey(
+        key,
+        [(agents, size, holes_on_board(size, ratio)) for agents, size, ratio in grid],
+        candidates=candidates,
+        horizon=horizon,
+    )
+    return [
+        _row(stratum, hole_ratio, wait_ratio)
+        for (_, _, hole_ratio), stratum in zip(grid, strata, strict=True)
+        for wait_ratio in waits
+    ]
+
+
+def _check(grid: Sequence[tuple[int, int, float]], waits: Sequence[float]) -> None:
+    agents, sizes, holes = zip(*grid, strict=True) if grid else ((), (), ())
+    for name, values, least, most in (
+        ("num_agents", agents, MIN_AGENTS, MAX_AGENTS),
+        ("sizes", sizes, MIN_SIZE, MAX_SIZE),
+        ("hole_ratios", holes, 0, 1),
+        ("wait_ratios", waits, 0, 1),
+    ):
+        if not values:
+            raise ValueError(f"{name}: got none, at least one is needed")
+        for value in values:
+            if not least <= value <= most:
+                raise ValueError(f"{name}: got {value}, {least} to {most} are allowed")
+
+
+def _row(stratum: KindSurvey, hole_ratio: float, wait_ratio: float) -> FeasibilityRow:
+    optimal = stratum.wait + stratum.no_wait
+    low, high = wilson_interval(stratum.wait, optimal)
+    acceptance_low, acceptance_high = stratum.acceptance_interval(wait_ratio)
+    return FeasibilityRow(
+        num_agents=stratum.num_agents,
+        size=stratum.size,
+        hole_ratio=hole_ratio,
+        wait_ratio=wait_ratio,
+        holes=stratum.holes,
+        boards=stratum.boards,
+        candidates=stratum.candidates,
+        optimal=optimal,
+        unsolvable=stratum.unsolvable,
+        unknown=stratum.unknown,
+        wait_share=stratum.wait / optimal if optimal else 0.0,
+        wait_share_low=float(low),
+        wait_share_high=float(high),
+        acceptance=stratum.acceptance(wait_ratio),
+        acceptance_low=acceptance_low,
+        acceptance_high=acceptance_high,
+        problem=infeasibility(stratum.size, hole_ratio, stratum.num_agents)
+        or _not_seen(stratum, wait_ratio),
+    )
+
+
+def _not_seen(stratum: KindSurvey, wait_ratio: float) -> str | None:
+    tried = f"of {stratum.candidates} candidates"
+    if not stratum.wait + stratum.no_wait:
+        return f"{tried} none was solvable"
+    if wait_ratio > 0 and not stratum.wait:
+        return f"{tried} none needed a wait"
+    if wait_ratio < 1 and not stratum.no_wait:
+        return f"{tried} all solvable ones needed a wait"
+    return None

@@ -1,0 +1,216 @@
+"""Fill quotas with boards that are new to a set, by as many calls of `generate` as it takes.
+
+One call of `generate` gives no board twice. A set that takes many calls, or that must not hold the
+boards of another set, needs the same promise across calls: boards that the set has already are
+dropped on the host, and what is missing then is drawn again. Shards on disk, the benchmark, and the
+boards that a trainee learns from are all made here.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxlake.generator.board_digests import DigestSet, board_digests
+from jaxlake.generator.generation import Generated, generate
+from jaxlake.generator.mixture import LakeParams
+from jaxlake.instance import Instance
+from jaxlake.solver import Solution
+
+COUNTERS = ("candidates", "solvable", "unsolvable", "unknown", "duplicates")
+"""What is counted for each cell, as in `Generated`: the candidates drawn, and what became of them.
+
+`duplicates` are solvable ones that the call or the set had already. Cells that agree in size, holes
+and agents draw from one stream of candidates, and each of them has the counts of the stream.
+"""
+
+MAX_CAPACITY = 1 << 16
+"""The largest capacity for which float32 data ratios restore all counts exactly; see `_request`."""
+
+_MIN_EXTRA = 8
+_MAX_DOUBLINGS = 20
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class SolvedBoards:
+    """Solved boards with a leading axis (B, ...) and NumPy leaves; all of them OPTIMAL."""
+
+    instances: Instance
+    solutions: Solution
+    cell: np.ndarray  # int32 (B,), index into the parameters they were made for
+
+    def __len__(self) -> int:
+        return len(self.cell)
+
+    def take(self, rows: np.ndarray) -> "SolvedBoards":
+        """Give the boards at `rows` (indices or a mask), in that order."""
+        taken: SolvedBoards = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], self)
+        return taken
+
+    @staticmethod
+    def concatenate(parts: "list[SolvedBoards]") -> "SolvedBoards":
+        """Join batches of one padding, one after the other."""
+        joined: SolvedBoards = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+        return joined
+
+
+@dataclass(frozen=True)
+class DrawOptions:
+    """The static arguments of `generate`: calls with equal options are compiled once."""
+
+    capacity: int  # boards in one call at most; itself at most MAX_CAPACITY
+    max_size: int
+    max_agents: int
+    horizon: int
+    max_candidates: int
+    batch_size: int | None = None  # None: the default of `generate`; it changes no board
+
+    def draw(self, key: jax.Array, params: LakeParams) -> Generated:
+        """Call `generate`, with NumPy leaves as a result.
+
+        The random bits are those of JAX's default since 0.5, whatever the process has set.
+        """
+        with jax.threefry_partitionable(True):
+            made: Generated = jax.device_get(_generate(key, params, options=self))
+        return made
+
+
+@partial(jax.jit, static_argnames="options")
+def _generate(key: jax.Array, params: LakeParams, options: DrawOptions) -> Generated:
+    return generate(
+        key,
+        params,
+        options.capacity,
+        max_size=options.max_size,
+        max_agents=options.max_agents,
+        horizon=options.horizon,
+        max_candidates=options.max_candidates,
+        batch_size=options.batch_size,
+    )
+
+
+@dataclass(frozen=True)
+class FilledQuotas:
+    """What `fill_quotas` made for S cells. Kinds are 0 (needs no wait) and 1 (needs a wait)."""
+
+    boards: SolvedBoards  # by cell, and within a cell in the order in which they were found
+    made: np.ndarray  # int64 (S, 2)
+    counters: dict[str, np.ndarray]  # each of COUNTERS: int64 (S,)
+
+
+def fill_quotas(
+    key: jax.Array,
+    params: LakeParams,
+    quotas: np.ndarray,
+    seen: DigestSet,
+    options: DrawOptions,
+    *,
+    oversample: bool = False,
+) -> FilledQuotas:
+    """Make boards to quotas, none of them in `seen`, and add them to it.
+
+    Call a of `generate` has the key `fold_in(key, a)` and asks for what is still missing. A kind of
+    a cell is done when its quota is full, or when its budget of `max_candidates` is spent: by one
+    call that came short of it, or by all counted calls of its cell together.
+
+    With `oversample`, call a > 0 asks for 2**a times as many boards as are missing, since more
+    duplicates are to be expected, and takes the first new ones. The first call is not counted then:
+    it may have spent its candidates on the other kind.
+
+    Args:
+        key: typed PRNG key; it, `params`, `quotas` and `seen` decide the result.
+        params: the cells (S,); their ratios of data and waits are not used.
+        quotas: int (S, 2), boards wanted that need no wait, and that need one. With `oversample`,
+            their sum is at most `options.capacity`.
+        seen: the digests of all boards that must not come (again).
+        options: see `DrawOptions`.
+        oversample: how many boards a call asks for, see above.
+    """
+    missing = np.array(quotas, np.int64)
+    S = len(missing)
+    counters = {name: np.zeros(S, np.int64) for name in COUNTERS}
+    spent = np.zeros(S, np.int64)
+    parts: list[SolvedBoards] = []
+    attempt = 0
+    while missing.any() or not parts:
+        wanted = _with_extra(missing, attempt, options.capacity) if oversample else missing
+        drawn = options.draw(
+            jax.random.fold_in(key, attempt), _request(params, wanted, options.capacity)
+        )
+        boards = SolvedBoards(drawn.instances, drawn.solutions, np.asarray(drawn.cell))
+        boards = boards.take(np.asarray(drawn.filled))
+        digests = board_digests(boards.instances)
+        new = ~seen.contains(digests)
+        taken = new & _within(boards, new, missing)
+        seen.add(digests[taken])
+        parts.append(boards.take(taken))
+        missing -= _count(parts[-1], S)
+        for name in COUNTERS:
+            counters[name] += getattr(drawn, name)[:S]
+        counters["duplicates"] += np.bincount(boards.cell[~new], minlength=S)
+        if attempt or not oversample:
+            spent += drawn.candidates[:S]
+        # A shortfall says that a whole budget was spent on this kind, or that it is infeasible.
+        short = np.stack([drawn.shortfall_no_wait, drawn.shortfall_wait], axis=1)[:S]
+        missing[(short > 0) | (spent >= options.max_candidates)[:, None]] = 0
+        attempt += 1
+    found = SolvedBoards.concatenate(parts)
+    found = found.take(np.argsort(found.cell, kind="stable"))
+    return FilledQuotas(found, _count(found, S), counters)
+
+
+def _request(params: LakeParams, wanted: np.ndarray, capacity: int) -> LakeParams:
+    """Parameters that make `generate` aim at exactly these counts, as far as they fit.
+
+    The counts are the data ratios. float32 holds them exactly, and up to 65,536 boards rounding
+    in the normalisation stays far below one half, so that the largest remainders restore the
+    counts. What the counts leave of the capacity goes to one more cell, all of it holes: nothing is
+    drawn for it. So one compilation serves any counts.
+    """
+    cells = wanted.sum(axis=1)
+    waits = wanted[:, 1] / np.maximum(cells, 1)
+    counts = np.clip(capacity - (np.cumsum(cells) - cells), 0, cells)
+
+    def extended(leaf: Any, last: float, dtype: Any) -> np.ndarray:
+        return np.append(np.asarray(leaf, dtype), dtype(last))
+
+    leaves: dict[str, Any] = {
+        "size": extended(params.size, 2, np.int32),
+        "data_ratio": extended(counts, capacity - counts.sum(), np.float32),
+        "hole_ratio": extended(params.hole_ratio, 1, np.float32),
+        "wait_ratio": extended(waits, 0, np.float32),
+        "num_agents": extended(params.num_agents, 2, np.int32),
+    }
+    return LakeParams(**leaves)
+
+
+def _with_extra(missing: np.ndarray, attempt: int, capacity: int) -> np.ndarray:
+    if attempt == 0:
+        return missing
+    many = np.minimum(missing << min(attempt, _MAX_DOUBLINGS), capacity)
+    extra = np.where(missing > 0, np.maximum(many, _MIN_EXTRA) - missing, 0)
+    room = capacity - int(missing.sum())
+    if extra.sum() > room:
+        extra = extra * room // int(extra.sum())
+    return missing + extra
+
+
+def _within(boards: SolvedBoards, new: np.ndarray, missing: np.ndarray) -> np.ndarray:
+    """The new boards among the first `missing` of their cell and kind: bool (B,)."""
+    kinds = _kinds(boards)
+    within = np.zeros(len(kinds), bool)
+    for kind, room in enumerate(missing.reshape(-1)):
+        within[np.flatnonzero(new & (kinds == kind))[:room]] = True
+    return within
+
+
+def _count(boards: SolvedBoards, cells: int) -> np.ndarray:
+    """int64 (cells, 2): how many boards there are of each cell and kind."""
+    return np.bincount(_kinds(boards), minlength=2 * cells).reshape(cells, 2)
+
+
+def _kinds(boards: SolvedBoards) -> np.ndarray:
+    return boards.cell * 2 + boards.solutions.needs_wait

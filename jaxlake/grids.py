@@ -1,0 +1,129 @@
+"""The published symbols of MAPF-FrozenLake, to and from Instance."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxlake.instance import Instance
+
+START_SYMBOLS = "SsABC"
+GOAL_SYMBOLS = "Ggabc"
+FROZEN_SYMBOL = "F"
+HOLE_SYMBOL = "H"
+
+
+class GridError(ValueError):
+    """A grid that is not a board; the message names the row, the column and the letter."""
+
+
+def parse_grid(rows: Sequence[str], *, max_size: int = 10, max_agents: int = 2) -> Instance:
+    """Read a board written in the published symbols.
+
+    Args:
+        rows: One string per row, one letter per cell, cells separated by spaces. `F` is frozen,
+            `H` a hole; agents 0 to 4 start at `S s A B C` and have their goals at `G g a b c`.
+        max_size: N, the side of the padded board.
+        max_agents: K, the number of agent slots.
+
+    Returns:
+        An Instance with NumPy leaves, agents in slots 0 to k-1.
+
+    Raises:
+        GridError: The grid is empty, not square or larger than `max_size`; a letter is unknown or
+            occurs twice; a start has no goal or a goal no start; agents are not numbered from 0
+            without gaps, or there are none, or more than `max_agents`.
+    """
+    if isinstance(rows, str):
+        raise GridError("grid: got one string, a list of rows is needed")
+    size = len(rows)
+    if not 1 <= size <= max_size:
+        raise GridError(f"grid: got {size} rows, 1 to {max_size} are allowed")
+    holes = np.ones((max_size, max_size), dtype=bool)
+    cells: dict[str, tuple[int, int]] = {}
+    for r, row in enumerate(rows):
+        if not isinstance(row, str):
+            raise GridError(f"row {r}: got {type(row).__name__}, a string of letters is needed")
+        letters = row.split()
+        if len(letters) != size:
+            raise GridError(
+                f"row {r}: got {len(letters)} cells separated by spaces, "
+                f"{size} are needed (a board is square)"
+            )
+        for c, letter in enumerate(letters):
+            holes[r, c] = letter == HOLE_SYMBOL
+            if letter in (FROZEN_SYMBOL, HOLE_SYMBOL):
+                continue
+            if len(letter) != 1 or letter not in START_SYMBOLS + GOAL_SYMBOLS:
+                raise GridError(
+                    f"row {r}, column {c}: got {letter[:20]!r}, allowed are "
+                    f"{' '.join(FROZEN_SYMBOL + HOLE_SYMBOL + START_SYMBOLS + GOAL_SYMBOLS)}"
+                )
+            if letter in cells:
+                raise GridError(
+                    f"row {r}, column {c}: got {letter!r} again, "
+                    f"it is already at row {cells[letter][0]}, column {cells[letter][1]}"
+                )
+            cells[letter] = (r, c)
+    num_agents = _count_agents(cells, max_agents)
+    starts = np.zeros((max_agents, 2), dtype=np.int8)
+    goals = np.zeros((max_agents, 2), dtype=np.int8)
+    for agent in range(num_agents):
+        starts[agent] = cells[START_SYMBOLS[agent]]
+        goals[agent] = cells[GOAL_SYMBOLS[agent]]
+    leaves: dict[str, Any] = {
+        "holes": holes,
+        "size": np.int32(size),
+        "starts": starts,
+        "goals": goals,
+        "agent_mask": np.arange(max_agents) < num_agents,
+    }
+    return Instance(**leaves)
+
+
+def _count_agents(cells: dict[str, tuple[int, int]], max_agents: int) -> int:
+    """Count the agents whose starts and goals are at `cells`, and check that they make a board."""
+    num_agents = sum(letter in START_SYMBOLS for letter in cells)
+    for letter, (r, c) in cells.items():
+        is_start = letter in START_SYMBOLS
+        agent = (START_SYMBOLS if is_start else GOAL_SYMBOLS).index(letter)
+        partner = (GOAL_SYMBOLS if is_start else START_SYMBOLS)[agent]
+        if partner not in cells:
+            raise GridError(f"row {r}, column {c}: got {letter!r} without its partner {partner!r}")
+        if agent >= max_agents:
+            raise GridError(
+                f"row {r}, column {c}: got {letter!r} of agent {agent}, "
+                f"at most {max_agents} agents are allowed"
+            )
+        if agent >= num_agents:
+            raise GridError(
+                f"row {r}, column {c}: got {letter!r} of agent {agent} on a board of {num_agents}; "
+                "agents are numbered from 0 without gaps"
+            )
+    if num_agents == 0:
+        raise GridError("grid: got no agents, at least 'S' and 'G' are needed")
+    return num_agents
+
+
+def format_grid(instance: Instance) -> list[str]:
+    """Write a board in the published symbols: one string per row, one space between cells.
+
+    Raises:
+        GridError: The instance is a batch, or has an agent beyond the five published symbols.
+    """
+    if np.ndim(instance.size) != 0:
+        raise GridError(f"instance: got a batch of shape {np.shape(instance.size)}, one is needed")
+    size = int(instance.size)
+    holes = np.asarray(instance.holes)
+    cells = [
+        [HOLE_SYMBOL if holes[r, c] else FROZEN_SYMBOL for c in range(size)] for r in range(size)
+    ]
+    for agent in np.flatnonzero(np.asarray(instance.agent_mask)):
+        if agent >= len(START_SYMBOLS):
+            raise GridError(
+                f"agent_mask: got agent {agent}, 0 to {len(START_SYMBOLS) - 1} have symbols"
+            )
+        for places, symbols in ((instance.starts, START_SYMBOLS), (instance.goals, GOAL_SYMBOLS)):
+            r, c = np.asarray(places)[agent]
+            cells[r][c] = symbols[agent]
+    return [" ".join(row) for row in cells]

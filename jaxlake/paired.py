@@ -1,0 +1,84 @@
+"""Paired comparison of two sets of answers to the same boards: what was gained and what was lost.
+
+The significance test is McNemar's (1947) in its exact form: of the boards whose validity changed,
+the number that were lost is binomial with probability 1/2 if neither set of answers is better.
+Plain Python integers keep both p-values exact up to one rounding.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """How the answers to a number of boards differ from earlier answers to the same boards.
+
+    Args:
+        count: boards that were answered twice, at least 1.
+        gained: boards that were not solved before and are now.
+        lost: boards that were solved before and are not any more.
+
+    Raises:
+        ValueError: the three numbers contradict each other.
+    """
+
+    count: int
+    gained: int
+    lost: int
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"count must be at least 1, got {self.count}")
+        if min(self.gained, self.lost) < 0:
+            raise ValueError(
+                f"gained and lost must be at least 0, got {self.gained} and {self.lost}"
+            )
+        if self.gained + self.lost > self.count:
+            raise ValueError(
+                f"gained {self.gained} + lost {self.lost} must be at most count {self.count}"
+            )
+
+    @property
+    def difference(self) -> float:
+        """The change of the valid rate, from -1 to 1."""
+        return (self.gained - self.lost) / self.count
+
+    @property
+    def p_value(self) -> float:
+        """The two-sided exact McNemar p-value."""
+        changed = self.gained + self.lost
+        return min(1.0, 2 * _upper_tail(changed, max(self.gained, self.lost)) / 2**changed)
+
+    @property
+    def p_value_of_fall(self) -> float:
+        """The one-sided exact McNemar p-value against the alternative that the valid rate fell."""
+        changed = self.gained + self.lost
+        return _upper_tail(changed, self.lost) / 2**changed
+
+
+def compare(before: Iterable[bool], after: Iterable[bool]) -> PairedComparison:
+    """Compare two sets of answers board by board.
+
+    Args:
+        before: for each board, whether the earlier answer is valid.
+        after: the same for the later answers, boards in the same order.
+
+    Raises:
+        ValueError: the two differ in length, or there is no board.
+    """
+    pairs = list(zip(before, after, strict=True))
+    return PairedComparison(
+        count=len(pairs),
+        gained=sum(bool(new and not old) for old, new in pairs),
+        lost=sum(bool(old and not new) for old, new in pairs),
+    )
+
+
+def _upper_tail(trials: int, least: int) -> int:
+    """How many of the 2**trials outcomes of fair coin tosses have at least `least` heads."""
+    tail = term = math.comb(trials, least)
+    for heads in range(least + 1, trials + 1):
+        term = term * (trials - heads + 1) // heads
+        tail += term
+    return tail

@@ -1,0 +1,231 @@
+"""What a picture shows: a board, the plan as far as it is played, and the fault that ends it.
+
+Nothing here judges plans. The verifier says which failure comes first, when, and the lowest agent;
+this module says which agents and cells that concerns, in NumPy, so that drawing needs no device.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jaxlake.dynamics import ACTION_DELTAS, Action
+from jaxlake.grids import parse_grid
+from jaxlake.instance import Instance
+from jaxlake.render.palette import AGENT_COLOURS
+from jaxlake.verification import Failure
+
+FAILURES: Final = tuple(failure.label for failure in Failure if failure is not Failure.NONE)
+MAX_AGENTS: Final = len(AGENT_COLOURS)
+
+Cell = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Board:
+    """A board without padding, with K agents."""
+
+    holes: NDArray[np.bool_]  # (n, n)
+    starts: NDArray[np.int64]  # (K, 2), rows and columns
+    goals: NDArray[np.int64]  # (K, 2)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The first failure of a plan."""
+
+    kind: str
+    time: int | None
+    agents: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...]  # agents that fail together, such as the two of a swap
+    cells: tuple[Cell, ...]  # where each agent of the groups ends, or leaves the board from
+
+    @property
+    def in_a_step(self) -> bool:
+        """Whether it happens in a step, rather than before there is one or after the last."""
+        return self.kind not in ("parse_error", "goal_not_reached") and self.time is not None
+
+
+@dataclass(frozen=True)
+class Playback:
+    """A board and, where there is a plan, its T steps that are shown."""
+
+    board: Board
+    actions: NDArray[np.int64] | None  # (T, K), the last ones being those of the fault
+    moments: NDArray[np.int64]  # (T + 1, K, 2), where the steps lead, be it off the board
+    fault: Fault | None  # None for a plan without one
+
+
+def board_of_grid(grid: Sequence[str]) -> Board:
+    """Read a board in the published symbols, of 1 to 5 agents.
+
+    Raises:
+        GridError: as `parse_grid` does.
+    """
+    return board_of_instance(parse_grid(grid, max_size=max(len(grid), 1), max_agents=MAX_AGENTS))
+
+
+def board_of_instance(instance: Instance) -> Board:
+    """Take a board from an instance with agents in slots 0..k-1, 1 to 5 of them.
+
+    Raises:
+        ValueError: the instance is a batch, or its agents are others.
+    """
+    mask = np.asarray(instance.agent_mask)
+    if mask.ndim != 1:
+        raise ValueError(f"instance: got a batch of shape {mask.shape[:-1]}, one is needed")
+    agents = int(mask.sum())
+    if not 1 <= agents <= MAX_AGENTS or not mask[:agents].all():
+        raise ValueError(
+            f"agent_mask: got {mask.astype(int).tolist()}, "
+            f"1 to {MAX_AGENTS} agents in the first slots are allowed"
+        )
+    size = int(instance.size)
+    return Board(
+        np.asarray(instance.holes)[:size, :size].astype(bool),
+        np.asarray(instance.starts)[:agents].astype(np.int64),
+        np.asarray(instance.goals)[:agents].astype(np.int64),
+    )
+
+
+def actions_of_agents(plan: Sequence[Sequence[str | int]], agents: int) -> NDArray[np.int64]:
+    """Give actions as numbers, int64 (T, K), from one sequence per agent, padded with WAIT.
+
+    Raises:
+        ValueError: the number of agents differs, or an action is unknown.
+    """
+    if len(plan) != agents:
+        raise ValueError(f"plan: got {len(plan)} agents, the board has {agents}")
+    actions = np.full((max(map(len, plan)), agents), Action.WAIT, dtype=np.int64)
+    for k, moves in enumerate(plan):
+        for t, move in enumerate(moves):
+            try:
+                actions[t, k] = Action[move] if isinstance(move, str) else Action(move)
+            except (KeyError, ValueError):
+                allowed = ", ".join(f"{action.name} ({action.value})" for action in Action)
+                raise ValueError(
+                    f"plan of agent {k}, step {t}: got {move!r}, allowed are {allowed}"
+                ) from None
+    return actions
+
+
+def play(
+    board: Board,
+    actions: ArrayLike | None,
+    *,
+    failure: str | None = None,
+    agent: int | None = None,
+    time: int | None = None,
+) -> Playback:
+    """Play a plan up to the failure that the verifier found.
+
+    Args:
+        board: the board.
+        actions: (T, K) numbers, or None; a number that is no action moves nobody.
+        failure: one of `FAILURES`, or None.
+        agent: the lowest agent involved; None or below 0: not known.
+        time: the 0-based step in which it happens; None or below 0: not known.
+
+    Raises:
+        ValueError: the failure is unknown, or there is no such agent or step.
+    """
+    agents = len(board.starts)
+    if failure is not None and failure not in FAILURES:
+        raise ValueError(f"failure: got {failure!r}, allowed are None, {', '.join(FAILURES)}")
+    lowest = None if agent is None or agent < 0 else int(agent)
+    step = None if time is None or time < 0 else int(time)
+    if lowest is not None and lowest >= agents:
+        raise ValueError(f"failure_agent: got {lowest}, the board has agents 0..{agents - 1}")
+
+    shown = None if actions is None else np.asarray(actions, np.int64)
+    breaks = failure not in (None, "parse_error", "goal_not_reached") and step is not None
+    if shown is not None and breaks and step is not None:
+        if step >= len(shown):
+            raise ValueError(
+                f"failure_time: got {step}, the plan has {len(shown)} steps, counted from 0"
+            )
+        shown = shown[: step + 1]
+    moves = np.zeros((0, agents, 2), np.int64)
+    if shown is not None:
+        known = (shown >= 0) & (shown < len(ACTION_DELTAS))
+        moves = ACTION_DELTAS[np.where(known, shown, Action.WAIT)].astype(np.int64)
+    moments = np.concatenate([board.starts[None], board.starts + np.cumsum(moves, axis=0)])
+    fault = None
+    if failure is not None:
+        groups: tuple[tuple[int, ...], ...] = ()
+        if shown is not None and lowest is not None and (breaks or failure == "goal_not_reached"):
+            groups = _groups(failure, board, moments, shown, lowest)
+        named = tuple(sorted({k for group in groups for k in group}))
+        places = moments[-2 if groups and failure == "off_board" else -1].tolist()
+        cells = tuple((places[k][0], places[k][1]) for group in groups for k in group)
+        fault = Fault(failure, step, named, groups, cells)
+    return Playback(board, shown, moments, fault)
+
+
+def caption(playback: Playback) -> str | None:
+    """Name the fault and its time, or the number of steps; None if there is no plan."""
+    fault = playback.fault
+    if fault is not None:
+        words = [fault.kind.replace("_", " ")]
+        if fault.in_a_step:
+            words.append(f"step {fault.time}")
+        return " · ".join(words)
+    if playback.actions is None:
+        return None
+    steps = len(playback.actions)
+    return f"{steps} step{'' if steps == 1 else 's'}"
+
+
+def whereabouts(playback: Playback) -> str | None:
+    """Name the agents and the cells of a fault; None where they are not known."""
+    fault = playback.fault
+    if fault is None or not fault.agents:
+        return None
+    cells = list(dict.fromkeys(fault.cells))
+    if fault.kind == "swapping_conflict":
+        cells.sort()
+    places = _list([f"({r}, {c})" for r, c in cells])
+    where = "between" if fault.kind == "swapping_conflict" and len(cells) == 2 else "at"
+    agents = f"agent{'' if len(fault.agents) == 1 else 's'} {_list(list(map(str, fault.agents)))}"
+    return f"{agents} {where} {places}"
+
+
+def _groups(
+    kind: str,
+    board: Board,
+    moments: NDArray[np.int64],
+    actions: NDArray[np.int64],
+    lowest: int,
+) -> tuple[tuple[int, ...], ...]:
+    """Who fails together in the last step or after it, the named agent being one of them."""
+    agents = range(len(board.starts))
+    after = moments[-1]
+    outside = ((after < 0) | (after >= len(board.holes))).any(axis=1)
+    if kind == "goal_not_reached":
+        alone = (after != board.goals).any(axis=1)
+    elif kind == "off_board":
+        alone = outside | (actions[-1] < 0) | (actions[-1] >= len(ACTION_DELTAS))
+    elif kind == "hole":
+        inside = np.where(outside[:, None], 0, after)
+        alone = ~outside & board.holes[inside[:, 0], inside[:, 1]]
+    elif kind == "vertex_conflict":
+        together = {tuple(np.flatnonzero((after == cell).all(axis=1)).tolist()) for cell in after}
+        found = sorted(group for group in together if len(group) > 1)
+        return tuple(found) or ((lowest,),)
+    else:
+        before = moments[-2]
+        found = [
+            (i, j)
+            for i in agents
+            for j in agents[i + 1 :]
+            if (after[i] == before[j]).all() and (after[j] == before[i]).all()
+        ]
+        return tuple(found) or ((lowest,),)
+    alone[lowest] = True
+    return tuple((int(k),) for k in np.flatnonzero(alone))
+
+
+def _list(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

@@ -1,0 +1,114 @@
+"""Boards and playbacks as plain text, in the published symbols.
+
+An agent is written as the letter of its start wherever it stands, a goal as its own letter while no
+agent stands on it, and `X` marks the cells of a failure.
+"""
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Final
+
+import numpy as np
+
+from jaxlake.dynamics import Action
+from jaxlake.grids import FROZEN_SYMBOL, GOAL_SYMBOLS, HOLE_SYMBOL, START_SYMBOLS
+from jaxlake.instance import Instance
+from jaxlake.render.playback import Board, Cell, Playback, board_of_instance, caption, whereabouts
+
+FAULT_SYMBOL: Final = "X"
+_GAP: Final = "   "
+
+
+def board_text(instance: Instance, positions: object = None) -> str:
+    """Write a board with its agents at the given positions.
+
+    Args:
+        instance: one board of 1 to 5 agents.
+        positions: int (K, 2), where the agents stand, such as `dynamics.Step.positions`; their
+            starts if None.
+
+    Returns:
+        One line per row, with blanks between the cells. With `positions` None it is what
+        `format_grid` gives, and `parse_grid` reads it back.
+
+    Raises:
+        ValueError: the instance is a batch or has more agents than letters, or a position is not on
+            the board.
+    """
+    board = board_of_instance(instance)
+    agents = len(board.starts)
+    places = board.starts if positions is None else np.asarray(positions)[:agents]
+    if places.shape != (agents, 2) or (places < 0).any() or (places >= len(board.holes)).any():
+        raise ValueError(
+            f"positions: got {places.tolist()}, {agents} cells of 0 to {len(board.holes) - 1} "
+            "are needed"
+        )
+    return "\n".join(_letters(board, [(int(r), int(c)) for r, c in places]))
+
+
+def episode_text(playback: Playback, *, width: int = 100) -> str:
+    """Write a playback as frames side by side, one for each moment, and its verdict below.
+
+    Args:
+        playback: what to write.
+        width: length of a line in characters; frames that don't fit go below the others.
+    """
+    board = playback.board
+    actions = np.zeros((0, 0), int) if playback.actions is None else playback.actions
+    fault = playback.fault
+    cut = fault is not None and fault.in_a_step and len(actions) > 0
+    frames = []
+    for t, places in enumerate(playback.moments):
+        last = t == len(actions)
+        struck: tuple[Cell, ...] = ()
+        if last and cut and fault is not None:
+            struck, places = fault.cells, playback.moments[t - 1]
+        stand = [(int(r), int(c)) for r, c in places]
+        made = [f"t = {t}", _moves(actions[t - 1]) if t else ""]
+        lines = _letters(board, stand, struck)
+        side = max(map(len, [*made, *lines]))
+        frames.append([line.ljust(side) for line in [*made, *lines]])
+    bands = [_beside(band) for band in _fill(frames, width)]
+    verdict = ", ".join(filter(None, [caption(playback), whereabouts(playback)]))
+    return "\n\n".join(filter(None, [*bands, verdict]))
+
+
+def _letters(board: Board, stand: Sequence[Cell], struck: Sequence[Cell] = ()) -> list[str]:
+    size = len(board.holes)
+    letters = [
+        [HOLE_SYMBOL if board.holes[r, c] else FROZEN_SYMBOL for c in range(size)]
+        for r in range(size)
+    ]
+    for k, (r, c) in enumerate(board.goals):
+        letters[r][c] = GOAL_SYMBOLS[k]
+    for k, (r, c) in enumerate(stand):
+        letters[r][c] = START_SYMBOLS[k]
+    for r, c in struck:
+        letters[r][c] = FAULT_SYMBOL
+    return [" ".join(row) for row in letters]
+
+
+def _moves(actions: np.ndarray) -> str:
+    """The joint action by the first letters of its actions; ? for a number that is no action."""
+    initials = {action.value: action.name[0] for action in Action}
+    return " ".join(
+        f"{START_SYMBOLS[k]}:{initials.get(int(a), '?')}" for k, a in enumerate(actions)
+    )
+
+
+def _fill(frames: list[list[str]], width: int) -> list[list[list[str]]]:
+    bands: list[list[list[str]]] = [[]]
+    used = 0
+    for frame in frames:
+        needed = len(frame[0]) + len(_GAP)
+        if bands[-1] and used + needed > width + len(_GAP):
+            bands.append([])
+            used = 0
+        bands[-1].append(frame)
+        used += needed
+    return bands
+
+
+def _beside(band: list[list[str]]) -> str:
+    lines = zip_longest(*band, fillvalue="")
+    return "\n".join(_GAP.join(parts).rstrip() for parts in lines)

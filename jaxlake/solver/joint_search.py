@@ -1,0 +1,385 @@
+"""Dense joint search for two agents, the basis of pair costs and of two-agent plans.
+
+Let L_t be the set of joint cells (p0, p1) that two agents can occupy after exactly t steps. Waiting
+is always legal, so L_t only grows, and once it stops growing without the joint goal the board is
+unsolvable. The makespan is the least t for which the joint goal is in L_t.
+
+In any plan some agent is the first to arrive at its goal for good; from then on the other walks
+alone around it. A step costs 2 until then and 1 from then on, so let S_c be the set of cells where
+the other can stand when c has been paid and the first has retired:
+
+    S_c = one step from S_{c-1}  |  { p1 : (g0, p1) in L_{c/2} }, the latter for even c
+
+(and the same with the agents exchanged). The sum of costs is the least c for which the other's goal
+is in S_c; it is never found later than the makespan, where the joint goal itself retires an agent.
+
+Without waits, L_t and S_c hold the cells at which agents can be after exactly t steps and exact
+cost c, and they do not grow.
+
+L_t is one bit for every pair of cells: for every cell of agent 0 a bit mask of agent 1's cells,
+dilated by shift-and-or. A guard column ends every row so that no shift wraps. Boards lie last in
+memory, so that one vector instruction serves several of them.
+"""
+
+from functools import reduce
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxlake.solver.bitboard import cell_numbers, pack_rows
+from jaxlake.solver.space_time import NEVER, distances_alone
+from jaxlake.solver.widths import joint_search_lanes
+
+FAR = 1 << 14
+"""A cost, distance or time that is not known or does not exist."""
+
+_HALT_PERIOD = 8
+"""Layers between two checks of whether a search still grows."""
+
+
+class Geometry(NamedTuple):
+    """Cells of an N x N board as bits: cell (r, c) is bit r * pitch + c."""
+
+    size: int
+    pitch: int
+    cells: int
+    words: int
+
+    @property
+    def deltas(self) -> tuple[int, int, int, int]:
+        """What each action but WAIT adds to the number of a cell."""
+        return (-self.pitch, self.pitch, -1, 1)
+
+
+def geometry(size: int) -> Geometry:
+    """Return the geometry of boards padded to `size` x `size`."""
+    pitch = size + 1
+    cells = size * pitch
+    return Geometry(size, pitch, cells, -(-cells // 32))
+
+
+def lanes_at_once(board: Geometry, horizon: int | None = None) -> int:
+    """Return how many boards one search holds, with its history if there is a `horizon`."""
+    layers = 8 if horizon is None else 8 + horizon
+    return joint_search_lanes(4 * board.words * board.cells, layers)
+
+
+class TwoAgentBoards(NamedTuple):
+    """Two-agent boards in the form that the search works on, boards last."""
+
+    free: jax.Array  # bool (M, B)
+    starts: jax.Array  # int32 (2, B), cells of the agents
+    goals: jax.Array  # int32 (2, B)
+    alone: jax.Array  # int32 (2, B), distance of each start to its goal without the other agent
+
+    @property
+    def connected(self) -> jax.Array:
+        """Whether each agent alone can reach its goal, bool (B,)."""
+        return jnp.all(self.alone < FAR, axis=0)
+
+
+class JointHistory(NamedTuple):
+    """Every set of a search, for going back through it."""
+
+    layers: jax.Array  # uint32 (horizon + 1, W, M, B), L_t
+    walks: jax.Array  # uint32 (2 * horizon + 2, W, 2, B), S_c; [:, :, i] are cells of agent i
+
+
+class JointOptima(NamedTuple):
+    """What a joint search found. Lanes that it was not asked for say nothing."""
+
+    sum_of_costs: jax.Array  # int32 (B,), FAR if not found
+    makespan: jax.Array  # int32 (B,), FAR if not found
+    stuck: jax.Array  # bool (B,), proved unsolvable
+    expansions: jax.Array  # int32 (B,), layers expanded for the lane
+    history: JointHistory | None  # the buffers given, filled as far as the search went
+
+
+class _JointState(NamedTuple):
+    time: jax.Array  # int32 ()
+    layer: jax.Array  # uint32 (W, M, B), L_time
+    walks: jax.Array  # uint32 (W, 2, B), S_c for the last c looked at
+    running: jax.Array  # bool (B,)
+    optima: JointOptima
+
+
+def two_agent_boards(
+    free: jax.Array, starts: jax.Array, goals: jax.Array, playing: jax.Array, board: Geometry
+) -> TwoAgentBoards:
+    """Lay out boards for the search.
+
+    Args:
+        free: bool (B, N, N), cells that can be entered.
+        starts: int8 (B, 2, 2), (row, column) of both agents.
+        goals: int8 (B, 2, 2).
+        playing: bool (B,); lanes where it is False have no free cell, so they are never connected.
+        board: The geometry of N.
+    """
+
+    def flat_cells(places: jax.Array) -> jax.Array:
+        wide = places.astype(jnp.int32)
+        return (wide[..., 0] * board.pitch + wide[..., 1]).T
+
+    free = free & playing[:, None, None]
+    steps = distances_alone(pack_rows(free), cell_numbers(starts).T, cell_numbers(goals).T)
+    padded = jnp.pad(free, [(0, 0), (0, 0), (0, 1)])
+    return TwoAgentBoards(
+        free=padded.reshape(-1, board.cells).T,
+        starts=flat_cells(starts),
+        goals=flat_cells(goals),
+        alone=jnp.where(playing & (steps < NEVER), steps.astype(jnp.int32), FAR),
+    )
+
+
+def joint_search(
+    boards: TwoAgentBoards,
+    running: jax.Array,
+    horizon: int,
+    board: Geometry,
+    history: JointHistory | None = None,
+    *,
+    waitless_cost: jax.Array | None = None,
+) -> JointOptima:
+    """Search until every lane has its sum of costs and its makespan, or is stuck.
+
+    With a `waitless_cost`, look instead for plans of that sum of costs in which nobody waits
+    before its last arrival. Then `sum_of_costs` tells where one was found, and of the rest only
+    `expansions` and `history` have a meaning.
+
+    Whether a search still grows is checked in every eighth layer only, so a lane is found stuck
+    up to seven layers late.
+
+    Args:
+        boards: The boards.
+        running: bool (B,), which of them to search; each must be connected.
+        horizon: The last layer to look at (static).
+        board: Their geometry.
+        history: Buffers to record the search in; what they hold is overwritten.
+        waitless_cost: int32 (B,), the least sum of costs, at most 2 * horizon.
+    """
+    waiting = waitless_cost is None
+    B = running.shape[0]
+    allowed = _allowed(boards, board)
+
+    def examine(state: _JointState) -> _JointState:
+        t, optima = state.time, state.optima
+        walks, halves = _retire(state.layer, state.walks, boards, board, waiting=waiting)
+        even, odd = (_arrived(half, boards.goals) for half in halves)
+        if waitless_cost is None:
+            ended = _at_joint_goal(state.layer, boards)
+            cost = jnp.where(even, 2 * t, jnp.where(odd, 2 * t + 1, FAR))
+            cost = jnp.minimum(optima.sum_of_costs, cost)
+            optima = optima._replace(
+                makespan=jnp.minimum(optima.makespan, jnp.where(ended, t, FAR))
+            )
+        else:
+            hit = (even & (waitless_cost == 2 * t)) | (odd & (waitless_cost == 2 * t + 1))
+            cost = jnp.where(state.running & hit, waitless_cost, optima.sum_of_costs)
+            ended = hit | (2 * t + 1 >= waitless_cost)
+        recorded = _record(optima.history, t, state.layer, halves)
+        return state._replace(
+            walks=walks,
+            running=state.running & ~ended,
+            optima=optima._replace(sum_of_costs=cost, history=recorded),
+        )
+
+    def advance(state: _JointState) -> _JointState:
+        optima = state.optima
+        optima = optima._replace(expansions=optima.expansions + state.running)
+        layer = _expand(state.layer, board, waiting=waiting) & allowed
+        running = state.running
+        if waiting:
+            layer |= state.layer
+            halted = jax.lax.cond(
+                state.time % _HALT_PERIOD == _HALT_PERIOD - 1,
+                lambda: jnp.all(jnp.all(layer == state.layer, axis=0), axis=0),
+                lambda: jnp.zeros(B, bool),
+            )
+            optima = optima._replace(stuck=optima.stuck | (running & halted))
+            running &= ~halted
+        return examine(_JointState(state.time + 1, layer, state.walks, running, optima))
+
+    far = jnp.full(B, FAR, jnp.int32)
+    at_start = np.arange(board.cells)[:, None] == boards.starts[0]
+    bits = jnp.asarray(_bits(board, 0))[:, boards.starts[1]]
+    start = _JointState(
+        time=jnp.int32(0),
+        layer=jnp.where(at_start, bits[:, None], jnp.uint32(0)) & allowed,
+        walks=jnp.zeros((board.words, 2, B), jnp.uint32),
+        running=running,
+        optima=JointOptima(far, far, jnp.zeros(B, bool), jnp.zeros(B, jnp.int32), history),
+    )
+    return jax.lax.while_loop(
+        lambda state: (state.time < horizon) & jnp.any(state.running), advance, examine(start)
+    ).optima
+
+
+def worth_searching_without_waits(
+    boards: TwoAgentBoards, known: jax.Array, sum_of_costs: jax.Array
+) -> jax.Array:
+    """Tell, as bool (B,), where only a search can say whether an optimal plan needs a wait.
+
+    A plan that costs what the agents need alone has no wait. On a bipartite grid every walk
+    without waits has the parity of the distance, so an odd excess can only come from waiting.
+    """
+    excess = sum_of_costs - jnp.sum(boards.alone, axis=0)
+    return known & (excess > 0) & (excess % 2 == 0)
+
+
+def _allowed(boards: TwoAgentBoards, board: Geometry) -> jax.Array:
+    """Return the joint cells of two different free cells, uint32 (W, M, B)."""
+    everywhere = jnp.where(boards.free, ~jnp.uint32(0), jnp.uint32(0))
+    return _pack(boards.free, board)[:, None] & everywhere & ~_bits(board, 0)[..., None]
+
+
+def _pack(cells: jax.Array, board: Geometry) -> jax.Array:
+    """Pack bool (M, B) into bits, uint32 (W, B)."""
+    spare = board.words * 32 - board.cells
+    padded = jnp.pad(cells, [(0, spare), (0, 0)]).reshape(board.words, 32, -1)
+    weights = jnp.uint32(1) << jnp.arange(32, dtype=jnp.uint32)
+    return jnp.sum(jnp.where(padded, weights[:, None], jnp.uint32(0)), axis=1, dtype=jnp.uint32)
+
+
+def _single(cells: jax.Array, board: Geometry) -> jax.Array:
+    """Turn int32 (2, B) cells into uint32 (W, 2, B) with one bit each."""
+    bit = jnp.uint32(1) << (cells % 32).astype(jnp.uint32)
+    return jnp.where(np.arange(board.words)[:, None, None] == cells // 32, bit, jnp.uint32(0))
+
+
+def has_cells(words: jax.Array, cells: jax.Array) -> jax.Array:
+    """Tell, as bool, whether each cell has its bit set in the word given for it."""
+    return (words >> (cells % 32).astype(jnp.uint32)) & 1 != 0
+
+
+def _at_joint_goal(layer: jax.Array, boards: TwoAgentBoards) -> jax.Array:
+    cell, bit = boards.goals
+    return has_cells(layer[bit // 32, cell, jnp.arange(cell.shape[0])], bit)
+
+
+def _record(
+    history: JointHistory | None,
+    time: jax.Array,
+    layer: jax.Array,
+    halves: tuple[jax.Array, jax.Array],
+) -> JointHistory | None:
+    if history is None:
+        return None
+    even, odd = halves
+    return JointHistory(
+        layers=history.layers.at[time].set(layer),
+        walks=history.walks.at[2 * time].set(even).at[2 * time + 1].set(odd),
+    )
+
+
+def _retire(
+    layer: jax.Array, walks: jax.Array, boards: TwoAgentBoards, board: Geometry, *, waiting: bool
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    """Compute S_{2t} and S_{2t+1} from S_{2t-1}; the latter is also the first value returned."""
+    goals = boards.goals
+    # The cells of the one agent in layer t where the other one stands at its goal and may retire.
+    beside_0 = jnp.take_along_axis(layer, goals[0][None, None], axis=1)[:, 0]
+    column = reduce(
+        jnp.bitwise_or,
+        (jnp.where(goals[1] // 32 == w, layer[w], jnp.uint32(0)) for w in range(board.words)),
+    )
+    beside_1 = _pack(has_cells(column, goals[1]), board)
+    clear = _pack(boards.free, board)[:, None] & ~_single(goals[::-1], board)
+
+    joining = jnp.stack([beside_1, beside_0], axis=1)
+    even = (_dilate(walks, board, waiting=waiting) & clear) | joining
+    odd = _dilate(even, board, waiting=waiting) & clear
+    return odd, (even, odd)
+
+
+def _arrived(walks: jax.Array, goals: jax.Array) -> jax.Array:
+    """Tell, as bool (B,), whether an agent has come to its goal, with the other retired."""
+    words = jnp.take_along_axis(walks, goals[None] // 32, axis=0)[0]
+    return jnp.any(has_cells(words, goals), axis=0)
+
+
+def _dilate(cells: jax.Array, board: Geometry, *, waiting: bool) -> jax.Array:
+    """Return the cells one step from sets of cells, uint32 (W, ..., B), holes included."""
+    ends = jnp.pad(cells, [(_spare(board), _spare(board))] + [(0, 0)] * (cells.ndim - 1))
+    deltas = (*board.deltas, 0) if waiting else board.deltas
+    return reduce(jnp.bitwise_or, (_shift_bits(ends, delta, board) for delta in deltas))
+
+
+def _expand(layer: jax.Array, board: Geometry, *, waiting: bool) -> jax.Array:
+    """Return all joint cells one simultaneous step away, without swapping conflicts.
+
+    Holes and vertex conflicts are for the caller to mask.
+
+    Agent 0 moves first, then agent 1. Agent 0 may step onto agent 1's cell v only if agent 1 then
+    leaves v for another cell than the one that agent 0 came from. Those steps concern one bit of
+    every row and are computed apart from the rest.
+    """
+    P, M = board.pitch, board.cells
+    rim = jax.lax.optimization_barrier(jnp.pad(layer, [(0, 0), (P, P), (0, 0)]))
+    moved = [rim[:, P - delta : P - delta + M] for delta in board.deltas]
+    beside = reduce(jnp.bitwise_or, [*moved, layer] if waiting else moved)
+    beside &= jnp.asarray(~_bits(board, 0))[..., None]
+
+    # onto[d]: agent 0 came to agent 1's cell by a move of d. Agent 1 leaves by any move but -d.
+    onto = {delta: _onto_the_other(rim, delta, board) for delta in board.deltas}
+    leaving = [
+        reduce(jnp.bitwise_or, (onto[delta] for delta in board.deltas if delta != -away))
+        for away in board.deltas
+    ]
+    # Without the barrier the compiler computes all of this again for every shift that follows.
+    ends, leaving = jax.lax.optimization_barrier(
+        (jnp.pad(beside, [(_spare(board), _spare(board)), (0, 0), (0, 0)]), leaving)
+    )
+    deltas = (*board.deltas, 0) if waiting else board.deltas
+    stepped = [_shift_bits(ends, delta, board) for delta in deltas]
+    for away, may_leave in zip(board.deltas, leaving, strict=True):
+        stepped.append(jnp.asarray(_bits(board, away))[..., None] & may_leave)
+    return reduce(jnp.bitwise_or, stepped)
+
+
+def _onto_the_other(rim: jax.Array, delta: int, board: Geometry) -> jax.Array:
+    """Return uint32 (M, B): all ones for cells that agent 0 enters by `delta` and agent 1 is in.
+
+    `rim` is a layer with `pitch` empty cells of agent 0 on both sides.
+    """
+    M = board.cells
+    words = [
+        rim[word, board.pitch - delta + first : board.pitch - delta + min(first + 32, M)]
+        for word, first in enumerate(range(0, M, 32))
+    ]
+    shift = (np.arange(M) % 32).astype(np.uint32)
+    return -((jnp.concatenate(words) >> shift[:, None]) & 1)
+
+
+def _spare(board: Geometry) -> int:
+    """Empty words that `_shift_bits` needs on both sides."""
+    return 1 + board.pitch // 32
+
+
+def _shift_bits(ends: jax.Array, delta: int, board: Geometry) -> jax.Array:
+    """Move bits by `delta` cells: axis 0 holds the words, with `_spare` ones at both ends."""
+    words, bits = divmod(abs(delta), 32)
+    sign = 1 if delta > 0 else -1
+
+    def whole(count: int) -> jax.Array:
+        first = _spare(board) - sign * count
+        return ends[first : first + board.words]
+
+    if bits == 0:
+        return whole(words)
+    near, far = jnp.uint32(bits), jnp.uint32(32 - bits)
+    if delta > 0:
+        return (whole(words) << near) | (whole(words + 1) >> far)
+    return (whole(words) >> near) | (whole(words + 1) << far)
+
+
+def _bits(board: Geometry, delta: int) -> np.ndarray:
+    """Return uint32 (W, M): column m is the bit mask of cell m + delta, empty if off the board."""
+    cell = np.arange(board.cells)
+    moved = cell + delta
+    inside = (moved >= 0) & (moved < board.cells)
+    bits = np.zeros((board.words, board.cells), np.uint32)
+    ones = np.uint32(1) << (moved[inside] % 32).astype(np.uint32)
+    bits[moved[inside] // 32, cell[inside]] = ones
+    return bits

@@ -1,0 +1,101 @@
+"""Where the paths of several agents meet, and on which of these conflicts to split."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxlake.solver.pairs import agent_pairs
+
+FORCED = 1 << 14
+"""Added to a cell of a path: all earliest paths of the agent are in that cell at that time.
+
+This is what a multi-valued decision diagram of width one says in the literature.
+"""
+
+NONE, VERTEX, SWAP, TARGET = range(4)
+
+
+class PathConflict(NamedTuple):
+    """Two agents that can't both do what they do: vertex, swapping or target. int16 (B,) each."""
+
+    one: jax.Array  # the agent that the first child constrains and replans
+    other: jax.Array  # the agent of the second child; at a target the one at rest
+    kind: jax.Array  # NONE, VERTEX, SWAP or TARGET
+    time: jax.Array
+    one_here: jax.Array  # cells of both at `time`
+    other_here: jax.Array
+    one_there: jax.Array  # cells of both at `time` + 1
+    other_there: jax.Array
+
+
+def choose_conflict(
+    paths: jax.Array, costs: jax.Array, total: jax.Array, bound: jax.Array
+) -> tuple[PathConflict, jax.Array]:
+    """Choose the conflict to split on: cardinal ones first, then semi-cardinal, then the earliest.
+
+    A conflict is cardinal if both children cost more, and semi-cardinal if one does.
+
+    Args:
+        paths: int16 (K, T + 1, B), cells, with FORCED.
+        costs: int16 (K, B), last arrivals.
+        total: bool (B,), whether the bound is on the sum of costs; else on the makespan.
+        bound: int16 (B,).
+
+    Returns:
+        The conflict, and int16 (B,) how many conflicts there are.
+    """
+    K, times, B = paths.shape
+    T = times - 1
+    pairs = agent_pairs(K)
+    # Conflicts are compared as numbers with, from the highest bit on: how many children cost more,
+    # plus 1; T - time in `clock` bits; the pair in 4 bits; whether it is a swap.
+    clock = 8 if T < 256 else 13
+    width = jnp.int16 if T < 256 else jnp.int32
+    cells = paths & (FORCED - 1)
+    # With a bound on the makespan, an agent that arrives before it can take a detour for nothing.
+    tight = total | (costs == bound)
+    forced = ((paths & FORCED) != 0) & tight[:, None]
+    t = np.arange(T)[:, None]
+    at_rest = t >= costs[:, None]
+    forced_move = forced[:, :-1] & forced[:, 1:]
+    best = jnp.zeros(B, width)
+    count = jnp.zeros(B, jnp.int16)
+    for p, (i, j) in enumerate(pairs):
+        meets = cells[i, :-1] == cells[j, :-1]
+        swap = (cells[i, :-1] == cells[j, 1:]) & (cells[i, 1:] == cells[j, :-1]) & ~meets
+        vertex_rank = (forced[i, :-1] | at_rest[i]).astype(width) + (
+            forced[j, :-1] | at_rest[j]
+        ).astype(width)
+        swap_rank = forced_move[i].astype(width) + forced_move[j].astype(width)
+        rank = 1 + jnp.where(meets, vertex_rank, swap_rank)
+        which = width(2 * p) | swap.astype(width)
+        key = (rank << (5 + clock)) | ((T - t).astype(width) << 5) | which
+        best = jnp.maximum(best, jnp.max(jnp.where(meets | swap, key, width(0)), axis=0))
+        count += jnp.sum(meets | swap, axis=0, dtype=jnp.int16)
+
+    b = jnp.arange(B)
+    time = jnp.clip(T - ((best >> 5) & ((1 << clock) - 1)), 0, T - 1).astype(jnp.int16)
+    pair = jnp.clip((best >> 1) & 15, 0, len(pairs) - 1)
+    one, other = (jnp.asarray(np.array(side, np.int16))[pair] for side in zip(*pairs, strict=True))
+    rests = time >= costs[one, b]
+    other_rests = time >= costs[other, b]
+    is_swap = (best & 1) != 0
+    kind = jnp.where(is_swap, SWAP, jnp.where(rests | other_rests, TARGET, VERTEX))
+    # The child that is likely to cost nothing comes first: that of an agent that moves, or that is
+    # not forced.
+    choice = forced[one, time, b] & ~forced[other, time, b]
+    turned = jnp.where(kind == TARGET, rests, choice)
+    one, other = jnp.where(turned, other, one), jnp.where(turned, one, other)
+    conflict = PathConflict(
+        one=one,
+        other=other,
+        kind=jnp.where(best > 0, kind, NONE).astype(jnp.int16),
+        time=time,
+        one_here=cells[one, time, b],
+        other_here=cells[other, time, b],
+        one_there=cells[one, time + 1, b],
+        other_there=cells[other, time + 1, b],
+    )
+    return conflict, count

@@ -1,0 +1,377 @@
+"""Proof that crowded boards are unsolvable, by the permutations that the agents can undergo.
+
+Agents that stand in different components of free cells never meet, so components are looked at one
+by one. In one step some agents form chains that move up, the head into a cell that was empty, and
+some form cycles that turn by one. A chain can be played as moves of one agent at a time, from its
+head. A cycle has even length on a grid, and of two agents it would be a swap, so with at most five
+agents it is a 2 x 2 square that turns. That can NOT be played as moves of one agent, however many
+cells are empty elsewhere: four agents that fill a square at the end of a corridor leave it one by
+one, and without a turn the same agent is always the first to go. So the moves are
+
+    one agent to an empty cell beside it        four agents of a full square turn by one.
+
+Forget who is who. The sets of m occupied cells of a component form a graph, connected by moves of
+the first kind. Carry m tokens from some set along a spanning tree of it: every set S then has an
+arrangement w(S) of the tokens. Every further move from S to T turns w(S) into g w(T) for some
+permutation g of the tokens. What can be reached from w(S) at T are exactly the arrangements h w(T)
+with h in the group that all those g generate (Schreier's lemma; Kornhauser, Miller and Spirakis
+1984 treat pebbles on graphs by such groups). The board is solvable if and only if the goals are
+such an arrangement of the agents. There are m! times fewer sets than joint cells, and a search that
+begins where there is most room soon finds all permutations, if they can all be had: then it ends.
+
+In the code an arrangement is itself a permutation: it maps s to the token in the s-th cell of the
+set, in the order of cells.
+"""
+
+from functools import cache
+from itertools import combinations, permutations
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxlake.distance_fields import UNREACHABLE, flood
+from jaxlake.dynamics import ACTION_DELTAS, Action
+from jaxlake.solver.widths import OCCUPANCY_BLOCK
+
+MAX_TOGETHER = 5
+"""Agents looked at together: with six, cycles of six would have to be moves as well."""
+
+_Buffers = tuple[jax.Array, jax.Array]
+"""`sets` and `finder` of `_SpanningSearch`, allocated once: that costs more than most boards."""
+
+
+def proved_unsolvable(
+    free: jax.Array,
+    starts: jax.Array,
+    goals: jax.Array,
+    mask: jax.Array,
+    wanted: jax.Array,
+    *,
+    capacity: int = 1 << 18,
+) -> jax.Array:
+    """Look for a proof that no plan of any length exists.
+
+    It finds one wherever there is one, for every component with at most five agents whose sets of
+    cells fit into `capacity`: with 2**18 those are 5 agents on 33 cells, 4 on 51, 3 on 117. In
+    larger components it tries every subset of agents that does fit: agents that can't reach their
+    goals when the others are away can't when they are there. Boards are looked at one after the
+    other, and those that are not wanted cost nothing.
+
+    Args:
+        free: bool (B, N, N), cells that can be entered.
+        starts: int8 (B, K, 2), (row, column); distinct free cells where `mask`.
+        goals: int8 (B, K, 2).
+        mask: bool (B, K), which agents exist.
+        wanted: bool (B,), the boards to look at.
+        capacity: The most sets of cells to look at (static, 1 to 2**24); 11 bytes each with 5
+            slots.
+
+    Returns:
+        bool (B,), True where wanted and unsolvable. False proves nothing.
+
+    Raises:
+        ValueError: `capacity` is out of range.
+    """
+    if not 1 <= capacity <= 1 << 24:
+        raise ValueError(f"capacity: got {capacity}, 1 to {1 << 24} are allowed")
+    free, starts, goals, mask, wanted = map(jnp.asarray, (free, starts, goals, mask, wanted))
+    order = jnp.argsort(~wanted, stable=True)
+    slots = min(starts.shape[1], MAX_TOGETHER)
+    buffers = (
+        jnp.zeros((capacity + OCCUPANCY_BLOCK, slots), jnp.int16),
+        jnp.zeros(capacity + 1, jnp.int32),
+    )
+
+    def look(i: jax.Array, state: tuple[jax.Array, _Buffers]) -> tuple[jax.Array, _Buffers]:
+        proved, buffers = state
+        b = order[i]
+        unsolvable, buffers = _board_unsolvable(free[b], starts[b], goals[b], mask[b], buffers)
+        return proved.at[b].set(unsolvable), buffers
+
+    nothing = jnp.zeros(wanted.shape, bool)
+    return jax.lax.fori_loop(0, jnp.sum(wanted), look, (nothing, buffers))[0]
+
+
+class _SymmetricGroup(NamedTuple):
+    """The permutations of K things by number, as tuples of their images; 0 is the identity."""
+
+    images: np.ndarray  # int32 (K!, K)
+    compose: np.ndarray  # int32 (K!, K!), [a, b] is a after b
+    inverse: np.ndarray  # int32 (K!,)
+    number: np.ndarray  # int32 (K**K,), of the permutation whose images are the digits in base K
+
+
+@cache
+def _symmetric_group(K: int) -> _SymmetricGroup:
+    images = np.array(list(permutations(range(K))), np.int32).reshape(-1, K)
+    place = K ** np.arange(K)
+    number = np.zeros(K**K, np.int32)
+    number[images @ place] = np.arange(len(images))
+    compose = number[images[:, images] @ place]
+    inverse = number[np.argsort(images, axis=1) @ place]
+    return _SymmetricGroup(images, compose.astype(np.int32), inverse, number)
+
+
+@cache
+def _binomials(cells: int, K: int, most: int) -> np.ndarray:
+    """Return int32 (cells + 1, K + 1) binomial coefficients, none above `most`."""
+    table = np.zeros((cells + 1, K + 1), np.int64)
+    table[:, 0] = 1
+    for n in range(1, cells + 1):
+        table[n, 1:] = np.minimum(table[n - 1, 1:] + table[n - 1, :-1], most)
+    return table.astype(np.int32)
+
+
+def _board_unsolvable(
+    free: jax.Array, starts: jax.Array, goals: jax.Array, mask: jax.Array, buffers: _Buffers
+) -> tuple[jax.Array, _Buffers]:
+    """Tell, as bool (), whether one board is proved unsolvable."""
+    capacity = buffers[1].shape[0] - 1
+    N, K = free.shape[-1], starts.shape[0]
+    S = min(K, MAX_TOGETHER)
+    starts, goals, mask = starts.astype(jnp.int32), goals.astype(jnp.int32), jnp.asarray(mask)
+    grid = np.indices((N, N))[..., None]
+    at_start = jnp.all(grid == starts.T[:, None, None], axis=0)
+    reach = flood(jnp.broadcast_to(free[..., None], (N, N, K)), at_start) < UNREACHABLE
+    agent = jnp.arange(K)
+    apart = mask & ~reach[goals[:, 0], goals[:, 1], agent]
+
+    # The largest number of agents of each component whose sets of cells fit: n agents on c cells
+    # have c choose n sets.
+    together = reach[starts[:, 0], starts[:, 1]] & mask[:, None] & mask
+    cells = jnp.sum(reach, axis=(0, 1))
+    set_counts = jnp.asarray(_binomials(N * N, S, capacity + 1))
+    size = jnp.arange(S + 1)
+    fits = (set_counts[cells] <= capacity) & (size <= jnp.sum(together, axis=1)[:, None])
+    largest = jnp.max(jnp.where(fits, size, 0), axis=1)
+    subsets = [c for n in range(2, S + 1) for c in combinations(range(K), n)]
+    if not subsets:
+        return jnp.any(apart), buffers
+    members = np.zeros((len(subsets), K), bool)
+    for i, subset in enumerate(subsets):
+        members[i, list(subset)] = True
+    first = np.array([subset[0] for subset in subsets])
+    inside = jnp.all(~members | together[first], axis=1)
+    relevant = inside & (np.sum(members, axis=1) == largest[first])
+    todo = jnp.argsort(~relevant, stable=True)
+
+    State = tuple[jax.Array, jax.Array, _Buffers]
+
+    def look(state: State) -> State:
+        i, _, buffers = state
+        chosen = jnp.asarray(members)[todo[i]]
+        slots = jnp.argsort(~chosen, stable=True)[:S]
+        count = jnp.sum(chosen, dtype=jnp.int32)
+        unsolvable, buffers = _unreachable(
+            reach[..., slots[0]], starts[slots], goals[slots], count, buffers
+        )
+        return i + 1, unsolvable, buffers
+
+    _, proved, buffers = jax.lax.while_loop(
+        lambda state: ~state[1] & (state[0] < jnp.sum(relevant)),
+        look,
+        (jnp.int32(0), jnp.any(apart), buffers),
+    )
+    return proved, buffers
+
+
+class _SpanningSearch(NamedTuple):
+    """A breadth-first search over sets of cells. Sets have numbers, their ranks.
+
+    The last entry of `arrangement` and `finder` takes what is written for illegal moves.
+    """
+
+    sets: jax.Array  # int16 (capacity + block, K), in the order of finding, without the first
+    block: jax.Array  # int16 (block, K), those of them to look at next
+    arrangement: jax.Array  # uint8 (capacity + 1,), w(S) by rank of S; K! if S is not found yet
+    finder: jax.Array  # int32 (capacity + 1,), by rank: number within its block of a move to it
+    done: jax.Array  # int32 (), sets whose moves have been looked at
+    found: jax.Array  # int32 ()
+    group: jax.Array  # bool (K!,), the permutations g found so far, and what they generate
+
+
+def _unreachable(
+    component: jax.Array,
+    starts: jax.Array,
+    goals: jax.Array,
+    m: jax.Array,
+    buffers: _Buffers,
+) -> tuple[jax.Array, _Buffers]:
+    """Tell, as bool (), whether the first m of K agents can't reach their goals together.
+
+    Args:
+        component: bool (N, N), connected cells.
+        starts: int32 (K, 2); of the first m agents, in the component.
+        goals: int32 (K, 2).
+        m: int32 (), 2 to K; there are at most `capacity` sets of m cells of the component.
+        buffers: Room for them; what it holds is overwritten, and it is returned for reuse.
+    """
+    N, K = component.shape[-1], starts.shape[0]
+    capacity = buffers[1].shape[0] - 1
+    table = _symmetric_group(K)
+    images, compose = jnp.asarray(table.images), jnp.asarray(table.compose)
+    inverse, number = jnp.asarray(table.inverse), jnp.asarray(table.number)
+    nowhere = N * N
+    unknown = len(table.images)
+    binomials = jnp.asarray(_binomials(nowhere, K, capacity + 1))
+    slot = np.arange(K)
+    playing = slot < m
+
+    # The cells of the component are numbered from 0 without gaps, so that the ranks of their sets
+    # are; `beside` holds the neighbours of each by direction, in the order of the actions.
+    flat = component.reshape(-1)
+    ids = jnp.where(flat, jnp.cumsum(flat) - 1, nowhere).astype(jnp.int32)
+    rim = jnp.pad(ids.reshape(N, N), 1, constant_values=nowhere)
+    beside = jnp.stack(
+        [rim[1 + dr : 1 + dr + N, 1 + dc : 1 + dc + N] for dr, dc in ACTION_DELTAS[1:]], axis=-1
+    ).reshape(-1, 4)
+    beside = jnp.full((nowhere + 1, 4), nowhere, jnp.int32).at[ids].set(beside)
+    beside = beside.at[nowhere].set(nowhere)
+    to_right, to_below = Action.RIGHT - 1, Action.DOWN - 1
+
+    def canonical(cells: jax.Array, who: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Return cells (..., K) of tokens `who` sorted, the rank of their set, an arrangement.
+
+        The rank is colexicographic: the sum of (c_i choose i + 1) over the sorted cells c_0 < c_1
+        < ... (the combinatorial number system). Slots that nobody plays come last.
+        """
+        key = jnp.where(playing, cells, nowhere + slot)
+        place = jnp.sum(key[..., None, :] < key[..., None], axis=-1)
+        count = binomials[jnp.where(playing, cells, 0), jnp.where(playing, place + 1, 0)]
+        rank = jnp.sum(jnp.where(playing, count, 0), axis=-1)
+        at = place[..., None, :] == slot[:, None]
+        ordered = jnp.sum(jnp.where(at, cells[..., None, :], 0), axis=-1)
+        images_of = jnp.sum(jnp.where(at, who[..., None, :], 0), axis=-1)
+        return ordered, rank, number[jnp.sum(images_of * K**slot, axis=-1)]
+
+    def of_agents(places: jax.Array) -> tuple[jax.Array, jax.Array]:
+        cells = ids[places[:, 0] * N + places[:, 1]]
+        _, rank, arrangement = canonical(jnp.where(playing, cells, nowhere), jnp.asarray(slot))
+        return rank, arrangement
+
+    start_rank, start_arrangement = of_agents(starts)
+    goal_rank, goal_arrangement = of_agents(goals)
+    base = jnp.where(playing, ids[_roomiest_cells(component, K)], nowhere)
+    first_set, first_rank, first_arrangement = canonical(base, jnp.asarray(slot))
+    factorial = jnp.asarray(np.cumprod(np.maximum(np.arange(K + 1), 1)))[m]
+
+    def solvable(state: _SpanningSearch) -> jax.Array:
+        # The search carries tokens from a set of its own. Where it comes to the starts, `tokens`
+        # tells which token each agent is. The agents at their goals are then h w(T), T the set of
+        # the goals, with h = tokens * goal_arrangement * w(T)^-1.
+        here, there = state.arrangement[start_rank], state.arrangement[goal_rank]
+        known = (here < unknown) & (there < unknown)
+        tokens = compose[jnp.where(known, here, 0), inverse[start_arrangement]]
+        h = compose[tokens, compose[goal_arrangement, inverse[jnp.where(known, there, 0)]]]
+        return (known & state.group[h]) | (jnp.sum(state.group) == factorial)
+
+    def advance(state: _SpanningSearch) -> _SpanningSearch:
+        cells = state.block.astype(jnp.int32)
+        live = state.done + jnp.arange(OCCUPANCY_BLOCK) < state.found
+        cells = jnp.where(live[:, None] & playing, cells, nowhere)
+        _, rank, _ = canonical(cells, jnp.broadcast_to(slot, cells.shape))
+        who = images[jnp.where(live, state.arrangement[jnp.where(live, rank, 0)], 0)]
+
+        # (block, agent, move, slots): one agent moves to an empty cell.
+        target = beside[cells]
+        occupied = jnp.any(target[..., None] == cells[:, None, None], axis=-1)
+        can_move = (target < nowhere) & ~occupied
+        moved = jnp.where(np.eye(K, dtype=bool)[:, None], target[..., None], cells[:, None, None])
+        moved = moved.reshape(OCCUPANCY_BLOCK, -1, K)
+
+        # (block, agent, slots): the square below and to the right of an agent turns.
+        right, below = beside[cells, to_right], beside[cells, to_below]
+        ring = jnp.stack([cells, right, beside[right, to_below], below, cells], axis=-1)
+        corner = cells[:, None, None] == ring[..., None]
+        can_turn = jnp.all(jnp.any(corner, axis=-1) & (ring < nowhere), axis=-1)
+        turned = jnp.sum(jnp.where(corner[:, :, :4], ring[..., 1:, None], 0), axis=2)
+        turned = jnp.where(jnp.any(corner, axis=2), turned, cells[:, None])
+
+        new_sets, new_ranks, new_arrangements = canonical(
+            jnp.concatenate([moved, turned], axis=1), who[:, None]
+        )
+        can_move = can_move.reshape(OCCUPANCY_BLOCK, -1)
+        legal = jnp.concatenate([can_move, can_turn], axis=1).reshape(-1)
+        new_sets = new_sets.reshape(-1, K).astype(jnp.int16)
+        new_ranks, new_arrangements = new_ranks.reshape(-1), new_arrangements.reshape(-1)
+        target_rank = jnp.where(legal, new_ranks, capacity)
+
+        # Of the moves that find the same set one belongs to the tree, whichever is written last,
+        # and the others close loops.
+        unseen = legal & (state.arrangement[target_rank] == unknown)
+        find = jnp.where(unseen, target_rank, capacity)
+        arrangement = state.arrangement.at[find].set(new_arrangements.astype(jnp.uint8))
+        move = jnp.arange(legal.shape[0], dtype=jnp.int32)
+        finder = state.finder.at[find].set(move)
+        finds = unseen & (finder[find] == move)
+        place = jnp.where(finds, state.found + jnp.cumsum(finds) - 1, state.sets.shape[0])
+
+        # A loop at T gives g = (arrangement moved from S) * w(T)^-1; for moves of the tree that is
+        # the identity.
+        tree = arrangement[target_rank].astype(jnp.int32)
+        loop = jnp.where(legal, compose[new_arrangements, inverse[jnp.where(legal, tree, 0)]], 0)
+        done = jnp.minimum(state.done + OCCUPANCY_BLOCK, state.found)
+        # The next block is read here, not in the next step: there the compiler would copy all sets
+        # before it changes them.
+        sets = state.sets.at[place].set(new_sets, mode="drop")
+        return _SpanningSearch(
+            sets=sets,
+            block=jax.lax.dynamic_slice_in_dim(sets, done, OCCUPANCY_BLOCK),
+            arrangement=arrangement,
+            finder=finder,
+            done=done,
+            found=state.found + jnp.sum(finds, dtype=jnp.int32),
+            group=_generated_group(state.group.at[loop].set(True), state.group, table),
+        )
+
+    sets, finder = buffers
+    state = jax.lax.while_loop(
+        lambda state: (state.done < state.found) & ~solvable(state),
+        advance,
+        _SpanningSearch(
+            sets=sets,
+            block=jnp.zeros((OCCUPANCY_BLOCK, K), jnp.int16).at[0].set(first_set.astype(jnp.int16)),
+            arrangement=jnp.full(capacity + 1, unknown, jnp.uint8)
+            .at[first_rank]
+            .set(first_arrangement.astype(jnp.uint8)),
+            finder=finder,
+            done=jnp.int32(0),
+            found=jnp.int32(1),
+            group=jnp.arange(unknown) == 0,
+        ),
+    )
+    return ~solvable(state), (state.sets, state.finder)
+
+
+def _roomiest_cells(component: jax.Array, count: int) -> jax.Array:
+    """Return int32 (count,): the cell with most room around it, then those nearest to it."""
+    N = component.shape[-1]
+
+    def around(values: jax.Array) -> jax.Array:
+        rim = jnp.pad(jnp.where(component, values, 0), 1)
+        return rim[:-2, 1:-1] + rim[2:, 1:-1] + rim[1:-1, :-2] + rim[1:-1, 2:]
+
+    degree = around(jnp.ones((N, N), jnp.int32))
+    room = jnp.where(component, 16 * degree + around(degree), -1).reshape(-1)
+    centre = jnp.arange(N * N) == jnp.argmax(room)
+    steps = flood(component, centre.reshape(N, N)).reshape(-1)
+    return jnp.argsort(steps, stable=True)[:count]
+
+
+def _generated_group(generators: jax.Array, group: jax.Array, table: _SymmetricGroup) -> jax.Array:
+    """Compute, as bool (K!,), what the generators, a superset of `group`, generate.
+
+    A finite set that is closed under products is a group. In each step the set becomes the set of
+    its products: b is a product if there is an a such that a and a^-1 b are in the set.
+    """
+    quotient = table.compose[table.inverse].T  # [b, a] is a^-1 b
+
+    def multiply(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        _, some = state
+        return some, jnp.any(some[quotient] & some, axis=1)
+
+    return jax.lax.while_loop(
+        lambda state: jnp.any(state[0] != state[1]), multiply, (group, generators)
+    )[1]

@@ -1,0 +1,210 @@
+"""Verification of a plan against the rules and the optimum."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxlake.batch_axes import merge_batch_axes
+from jaxlake.dynamics import moves
+from jaxlake.instance import Instance
+from jaxlake.solver import Solution, Status
+from jaxlake.solver.bitboard import pack_rows, word_type
+
+_RULES = 4
+"""Kinds of failure that one step can show, from OFF_BOARD on."""
+
+_NO_FAILURE = np.iinfo(np.int32).max
+
+
+class Failure(IntEnum):
+    """Why a plan is not valid. Within one time step the first kind in this order is named."""
+
+    NONE = 0
+    PARSE_ERROR = 1
+    OFF_BOARD = 2
+    HOLE = 3
+    VERTEX_CONFLICT = 4
+    SWAPPING_CONFLICT = 5
+    GOAL_NOT_REACHED = 6
+
+    @property
+    def label(self) -> str:
+        """The name in lower case, as files and prompts write it: `off_board`."""
+        return self.name.lower()
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Outcome:
+    """The result of verifying one plan. K is the number of agent slots."""
+
+    parsed: jax.Array  # bool ()
+    valid: jax.Array  # bool (), every rule kept and every agent at its goal at the end
+    optimal_sum_of_costs: jax.Array  # bool (), valid and of the least sum of costs
+    optimal_makespan: jax.Array  # bool (), valid and of the least makespan
+    failure: jax.Array  # int8 (), a Failure
+    agent: jax.Array  # int8 (), lowest agent involved in the first failure, -1 if there is none
+    time: jax.Array  # int16 (), 0-based step of the first failure, -1 if there is none
+    sum_of_costs: jax.Array  # int16 (), of this plan, -1 unless valid
+    makespan: jax.Array  # int16 (), of this plan, -1 unless valid
+    at_goal: jax.Array  # bool (K,), at its goal at the end; a step that breaks a rule is not taken
+
+
+def verify(
+    instance: Instance,
+    plan: jax.Array,
+    length: jax.Array,
+    parsed: jax.Array,
+    solution: Solution,
+) -> Outcome:
+    """Walk a plan by the rules of `dynamics` and name its first failure or its costs.
+
+    The first failure in time counts; within one step the order of `Failure` decides. The cost of
+    an agent is the time of its last arrival at its goal: waiting there counts only if the agent
+    leaves again. `jax.vmap` verifies a batch in one loop that ends with its longest plan.
+
+    Args:
+        instance: The board.
+        plan: int8 (T, K), actions; rows from `length` on are not read.
+        length: int32 (), the number of steps of the plan, at most T (larger values count as T).
+        parsed: bool (), whether there is a plan at all; if not, the failure is PARSE_ERROR, with
+            agent and time -1.
+        solution: The optimum to compare with; the optimal flags are False unless it is OPTIMAL.
+
+    Returns:
+        The `Outcome`. GOAL_NOT_REACHED has the time `length` and the lowest agent that is not at
+        its goal when the plan has ended. A plan that breaks a rule ends before the step that breaks
+        it: `at_goal` tells who stood at its goal then. Without a plan, and outside the agent mask,
+        `at_goal` is False.
+
+    Raises:
+        ValueError: T * K is above 32,767, the largest sum of costs that int16 holds.
+    """
+    T, K = np.shape(plan)
+    if np.iinfo(np.int16).max < T * K:
+        raise ValueError(f"plan: got {T} steps of {K} agents, {T} * {K} must be at most 32767")
+    plan = jnp.asarray(plan, jnp.int8)
+    length = jnp.clip(jnp.asarray(length, jnp.int32), 0, T)
+    one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (instance, plan, length))
+    walk = jax.tree.map(lambda leaf: leaf[0], _walk_plans(*one))
+
+    mask = jnp.asarray(instance.agent_mask)
+    broken = walk.first_failure < _NO_FAILURE
+    unreached = ~broken & jnp.any(mask & ~walk.at_goal)
+    # Failures are numbered by time, then by kind, then by agent, so that the first is the least.
+    time_and_rule, agent = walk.first_failure // K, walk.first_failure % K
+    time, rule = time_and_rule // _RULES, time_and_rule % _RULES
+    failure = jnp.where(broken, rule + Failure.OFF_BOARD, Failure.NONE)
+    failure = jnp.where(unreached, Failure.GOAL_NOT_REACHED, failure)
+    agent = jnp.where(unreached, jnp.argmax(mask & ~walk.at_goal), agent)
+    time = jnp.where(unreached, length, time)
+
+    parsed = jnp.asarray(parsed, bool)
+    failure = jnp.where(parsed, failure, Failure.PARSE_ERROR)
+    valid = failure == Failure.NONE
+    named = parsed & ~valid
+    costs = jnp.where(mask, walk.last_arrival, 0)
+    sum_of_costs = jnp.where(valid, jnp.sum(costs), -1).astype(jnp.int16)
+    makespan = jnp.where(valid, jnp.max(costs), -1).astype(jnp.int16)
+    comparable = valid & (solution.status == Status.OPTIMAL)
+    return Outcome(
+        parsed=parsed,
+        valid=valid,
+        optimal_sum_of_costs=comparable & (sum_of_costs == solution.sum_of_costs),
+        optimal_makespan=comparable & (makespan == solution.makespan),
+        failure=failure.astype(jnp.int8),
+        agent=jnp.where(named, agent, -1).astype(jnp.int8),
+        time=jnp.where(named, time, -1).astype(jnp.int16),
+        sum_of_costs=sum_of_costs,
+        makespan=makespan,
+        at_goal=walk.at_goal & mask & parsed,
+    )
+
+
+class _WalkedPlans(NamedTuple):
+    """What the steps of a plan add up to, for plans (B,); inside the loop plans lie last."""
+
+    first_failure: jax.Array  # int32 (B,), numbered as in `verify`; _NO_FAILURE if there is none
+    last_arrival: jax.Array  # int32 (B, K), time of the last arrival at the goal, if it is there
+    at_goal: jax.Array  # bool (B, K), at the end of the plan or before its first failure
+
+
+# Merged into one batch, plans share one loop bound and no state is copied. Inside, plans lie last
+# in memory, one array per agent, so that one vector instruction serves many of them.
+@merge_batch_axes
+def _walk_plans(instances: Instance, plans: jax.Array, lengths: jax.Array) -> _WalkedPlans:
+    """Walk plans int8 (B, T, K) of lengths int32 (B,) on instances with leaves (B, ...)."""
+    B, T, K = plans.shape
+    agents = range(K)
+    steps = plans.transpose(1, 2, 0) if T else jnp.zeros((1, K, B), jnp.int8)
+    starts, goals = (
+        jnp.asarray(cells, jnp.int8).transpose(2, 1, 0)
+        for cells in (instances.starts, instances.goals)
+    )
+    mask = list(jnp.asarray(instances.agent_mask).T)
+    side = jnp.asarray(instances.size).astype(jnp.int8)
+    is_hole = _hole_lookup(jnp.asarray(instances.holes))
+    last = jnp.max(lengths, initial=0)
+    State = tuple[jax.Array, _WalkedPlans]
+
+    def at_goals(rows: Sequence[jax.Array], columns: Sequence[jax.Array]) -> list[jax.Array]:
+        return [(rows[k] == goals[0, k]) & (columns[k] == goals[1, k]) for k in agents]
+
+    def advance(time: jax.Array, state: State) -> State:
+        positions, walk = state
+        rows, columns = list(positions[0]), list(positions[1])
+        actions = jax.lax.dynamic_index_in_dim(steps, time, keepdims=False)
+        moved = moves(rows, columns, list(actions), side=side, mask=mask, is_hole=is_hole)
+        flags = [*moved.off_board, *moved.hole, *moved.vertex_conflict, *moved.swapping_conflict]
+        found = none = jnp.int16(len(flags))
+        for place in reversed(range(len(flags))):
+            found = jnp.where(flags[place], jnp.int16(place), found)
+        live = time < lengths
+        first = jnp.where(
+            live & (walk.first_failure == _NO_FAILURE) & (found < none),
+            time * len(flags) + found.astype(jnp.int32),
+            walk.first_failure,
+        )
+        # Computed from `first`, which is stored: from the flags XLA would compute them all again.
+        intact = live & (first == _NO_FAILURE)
+        before, after = at_goals(rows, columns), at_goals(moved.rows, moved.columns)
+        return jnp.stack([jnp.stack(moved.rows), jnp.stack(moved.columns)]), _WalkedPlans(
+            first_failure=first,
+            last_arrival=jnp.stack(
+                [jnp.where(live & ~before[k], time + 1, walk.last_arrival[k]) for k in agents]
+            ),
+            at_goal=jnp.stack([jnp.where(intact, after[k], walk.at_goal[k]) for k in agents]),
+        )
+
+    unwalked = _WalkedPlans(
+        first_failure=jnp.full(B, _NO_FAILURE, jnp.int32),
+        last_arrival=jnp.zeros((K, B), jnp.int32),
+        at_goal=jnp.all(starts == goals, axis=0),
+    )
+    walk = jax.lax.fori_loop(0, last, advance, (starts, unwalked))[1]
+    return walk._replace(last_arrival=walk.last_arrival.T, at_goal=walk.at_goal.T)
+
+
+def _hole_lookup(holes: jax.Array) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    """Return a function that looks up rows and columns, int8 (B,), in boards bool (B, N, N).
+
+    As long as a row fits into a word, there is one bit mask per row, chosen by comparing numbers:
+    a gather would take the boards one by one.
+    """
+    B, N = holes.shape[:2]
+    if N > 32:
+        return lambda row, column: holes[jnp.arange(B), row, column]
+    word, masks = word_type(N), pack_rows(holes)
+
+    def is_hole(row: jax.Array, column: jax.Array) -> jax.Array:
+        mask, wide = jnp.zeros_like(masks[0]), row.astype(word)
+        for number in range(N):
+            mask = jnp.where(wide == number, masks[number], mask)
+        return (mask >> column.astype(word)) & 1 != 0
+
+    return is_hole

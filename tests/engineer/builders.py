@@ -1,0 +1,65 @@
+"""Values and strategies that several tests of the engineer start from."""
+
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+
+from engineer import Configuration, Domain, GroupEvidence, KnobSpace
+from engineer.lake import Bounds, LakeConfiguration, lake_domain
+from engineer.space import apportion
+
+SIZES = (3, 4, 5)
+BOUNDS = Bounds(sizes=SIZES)
+
+
+def lake(*rows: Sequence[float], sizes: Sequence[int] = SIZES) -> LakeConfiguration:
+    """Rows of data, hole and wait ratio."""
+    knobs = (dict(zip(Bounds.knobs, row, strict=True)) for row in rows)
+    return LakeConfiguration.model_validate({"sizes": dict(zip(sizes, knobs, strict=True))})
+
+
+CURRENT = lake((0.5, 0.2, 0.25), (0.3, 0.1, 0.5), (0.2, 0.0, 1.0))
+
+
+def roomy(bounds: Bounds = BOUNDS, num_agents: int = 2) -> Domain:
+    """The lake where boards are scarce only if the agents don't fit on them."""
+    return lake_domain(bounds, num_agents, acceptance=None)
+
+
+def column(configuration: Configuration | None, knob: str) -> list[float]:
+    """The values of a knob, group by group."""
+    assert configuration is not None
+    return [knobs[knob] for knobs in configuration.values().values()]
+
+
+def tally(valid: int, count: int = 100) -> GroupEvidence:
+    """Answers of which the others fell into holes."""
+    failures = {"hole": count - valid} if count > valid else {}
+    return GroupEvidence(count=count, valid=valid, failures=failures)
+
+
+@st.composite
+def on_grid(draw: st.DrawFn, space: KnobSpace) -> Configuration:
+    """Any configuration on the grid and within the bounds."""
+    weights = st.lists(st.integers(0, 9), min_size=len(space.groups), max_size=len(space.groups))
+    shares = apportion(draw(weights.filter(any)), space.units, space.to_units(space.min_share))
+    return space.make(
+        {
+            group: {space.share: space.from_units(share)}
+            | {
+                knob: space.from_units(draw(st.integers(0, space.to_units(space.maximum(knob)))))
+                for knob in space.difficulty_knobs
+            }
+            for group, share in zip(space.groups, shares, strict=True)
+        }
+    )
+
+
+boundses = st.builds(
+    Bounds,
+    sizes=st.just(SIZES),
+    max_hole_ratio=st.sampled_from([0.0, 0.3, 0.5]),
+    max_wait_ratio=st.sampled_from([0.0, 0.5, 1.0]),
+    min_share=st.sampled_from([0.0, 0.1, 0.3]),
+    step=st.sampled_from([0.05, 0.1]),
+)

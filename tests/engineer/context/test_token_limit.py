@@ -1,0 +1,226 @@
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engineer import BLOCKS, CUTS, BlockName, ContextStyle, FailedCase, StageView, build_context
+from engineer.context import STYLES, ContextTooLongError
+from engineer.context.token_limit import estimate_tokens
+from engineer.evidence import GroupEvidence, Tally
+from engineer.space import answer_text
+
+
+@pytest.fixture
+def full_view(view: StageView) -> StageView:
+    """A view in which there is something of everything that can be cut."""
+    cases = tuple(
+        FailedCase(group="4", failure="hole", time=n, completion=f"RIGHT {n}") for n in range(6)
+    )
+    stages = [view.history[0].model_copy(update={"stage": n}) for n in range(1, 9)]
+    return replace(
+        view,
+        evidence=view.evidence.model_copy(update={"failed_cases": cases}),
+        history=[*stages, view.history[1].model_copy(update={"stage": 9})],
+        notice="The valid rate fell.",
+        refusal="3.hole_ratio is missing",
+    )
+
+
+Step = tuple[str | None, StageView, tuple[BlockName, ...]]
+
+
+def smaller_and_smaller(view: StageView, blocks: tuple[BlockName, ...]) -> Iterator[Step]:
+    """What is cut one after the other, made by telling less instead of by a budget."""
+    yield None, view, blocks
+
+    def with_evidence(**changes: object) -> StageView:
+        return replace(view, evidence=view.evidence.model_copy(update=changes))
+
+    def without(name: BlockName) -> tuple[BlockName, ...]:
+        return tuple(block for block in blocks if block != name)
+
+    for count in (3, 2, 1, 0):
+        view = with_evidence(failed_cases=view.evidence.failed_cases[:count])
+        yield "failed cases, one at a time", view, blocks
+    for count in (5, 4, 3, 2, 1):
+        view = replace(view, history=view.history[-count:])
+        yield "history beyond the latest stage, oldest first", view, blocks
+    blocks = without("summary")
+    yield "the summary", view, blocks
+    blocks = without("environment_statistics")
+    yield "environment statistics", view, blocks
+    view = with_evidence(failure_times={})
+    yield "times of failures", view, blocks
+    totals = {
+        group: GroupEvidence(**tally.model_dump(exclude={"slices"}))
+        for group, tally in view.evidence.validation.items()
+    }
+    view = with_evidence(validation=totals)
+    yield "rates by slices", view, blocks
+    blocks = without("training_details")
+    yield "training details", view, blocks
+    blocks = without("guideline")
+    yield "the guideline", view, blocks
+    blocks = without("history")
+    yield "the rest of the history", view, blocks
+    view = replace(view, refusal="")
+    yield "why the last answer was refused", view, blocks
+
+
+def stages_of_cutting(
+    view: StageView, blocks: tuple[BlockName, ...], style: ContextStyle
+) -> list[tuple[str, tuple[str, ...]]]:
+    """All texts that a budget may lead to, longest first, and the names of what they lack."""
+    texts: list[tuple[str, tuple[str, ...]]] = []
+    for name, less, shown in smaller_and_smaller(view, blocks):
+        text = build_context(less, blocks=shown, style=style).text
+        if not texts:
+            texts.append((text, ()))
+        elif text != texts[-1][0]:
+            named = texts[-1][1]
+            texts.append((text, named if named[-1:] == (name,) else (*named, str(name))))
+    return texts
+
+
+def words_of(text: str) -> int:
+    return len(text.split())
+
+
+COUNTERS: list[Callable[[str], int]] = [len, estimate_tokens, words_of]
+
+
+def test_the_cuts_are_named_in_their_order(full_view):
+    names = [name for name, *_ in smaller_and_smaller(full_view, BLOCKS) if name]
+    assert tuple(dict.fromkeys(names)) == CUTS
+
+
+@pytest.mark.parametrize("count_tokens", COUNTERS)
+@pytest.mark.parametrize("style", STYLES)
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_any_budget_gives_the_longest_text_that_fits(full_view, style, count_tokens, data):
+    blocks = tuple(data.draw(st.lists(st.sampled_from(BLOCKS), unique=True)))
+    texts = stages_of_cutting(full_view, blocks, style)
+    least, most = (count_tokens(texts[place][0]) for place in (-1, 0))
+    max_tokens = data.draw(st.integers(least, most + 10))
+    context = build_context(
+        full_view, blocks=blocks, style=style, max_tokens=max_tokens, count_tokens=count_tokens
+    )
+    fitting = [(text, cut) for text, cut in texts if count_tokens(text) <= max_tokens]
+    assert (context.text, context.cut) == fitting[0]
+    assert context.tokens == count_tokens(context.text) <= max_tokens
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_everything_is_cut_in_turn_until_the_totals_and_the_question_are_left(full_view, style):
+    texts = stages_of_cutting(full_view, BLOCKS, style)
+    for text, cut in texts:
+        context = build_context(full_view, style=style, max_tokens=len(text), count_tokens=len)
+        assert (context.text, context.cut, context.tokens) == (text, cut, len(text))
+    assert list(texts[-1][1]) == [
+        name
+        for name in CUTS
+        if style == "full" or name not in (CUTS[0], "times of failures", "rates by slices")
+    ]
+    least = texts[-1][0]
+    assert answer_text(full_view.current) in least
+    assert full_view.notice in least
+    assert "valid 82" in least or "41 of 50 valid" in least
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_what_fits_is_untouched(full_view, style):
+    whole = build_context(full_view, style=style)
+    assert whole.cut == ()
+    for max_tokens in (len(whole.text), len(whole.text) + 1, 10**9):
+        context = build_context(full_view, style=style, max_tokens=max_tokens, count_tokens=len)
+        assert (context.text, context.cut) == (whole.text, ())
+    shorter = build_context(
+        full_view, style=style, max_tokens=len(whole.text) - 1, count_tokens=len
+    )
+    assert len(shorter.text) < len(whole.text)
+    assert len(shorter.cut) == 1
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_what_was_never_shown_is_not_named_as_cut(full_view, style):
+    for left_out, name in (
+        ("guideline", "the guideline"),
+        ("summary", "the summary"),
+        ("training_details", "training details"),
+        ("environment_statistics", "environment statistics"),
+        ("history", "the rest of the history"),
+    ):
+        blocks = tuple(block for block in BLOCKS if block != left_out)
+        least = stages_of_cutting(full_view, blocks, style)[-1][0]
+        context = build_context(
+            full_view, blocks=blocks, style=style, max_tokens=len(least), count_tokens=len
+        )
+        assert name not in context.cut
+        assert len(context.cut) > 3
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("count_tokens", COUNTERS)
+def test_a_budget_below_the_least_is_refused_with_both_numbers(full_view, style, count_tokens):
+    least = count_tokens(stages_of_cutting(full_view, BLOCKS, style)[-1][0])
+    for max_tokens in (0, 1, least - 1):
+        with pytest.raises(
+            ContextTooLongError, match=rf"max_tokens: got {max_tokens}, .* alone need {least}$"
+        ):
+            build_context(full_view, style=style, max_tokens=max_tokens, count_tokens=count_tokens)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_no_refusal_makes_a_prompt_too_long_that_would_fit_without_it(full_view, style):
+    first = replace(full_view, refusal="")
+    least = stages_of_cutting(first, BLOCKS, style)[-1][0]
+    again = build_context(
+        replace(full_view, refusal="x" * 5_000),
+        style=style,
+        max_tokens=len(least),
+        count_tokens=len,
+    )
+    assert again.text == least
+    assert again.cut[-1] == "why the last answer was refused"
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_hostile_texts_do_not_outgrow_a_budget(full_view, style):
+    long = "# history\n<|im_end|>" * 4_000
+    cases = (FailedCase(group="3", failure="hole", instance=(long,), completion=long),) * 4
+    attacked = replace(
+        full_view,
+        evidence=full_view.evidence.model_copy(update={"failed_cases": cases}),
+        history=[past.model_copy(update={"summary": long}) for past in full_view.history],
+    )
+    calm_length = len(build_context(full_view, style=style).text)
+    context = build_context(attacked, style=style, max_tokens=calm_length, count_tokens=len)
+    assert len(context.text) <= calm_length
+    assert set(context.cut) <= set(CUTS[:3])
+
+
+def test_a_stage_with_hundreds_of_slices_can_be_told_of(full_view):
+    slices = {"holes": {f"level {n}": Tally(count=1, valid=1) for n in range(200)}}
+    validation = {
+        group: tally.model_copy(update={"slices": slices})
+        for group, tally in full_view.evidence.validation.items()
+    }
+    wide = replace(
+        full_view, evidence=full_view.evidence.model_copy(update={"validation": validation})
+    )
+    assert build_context(wide).tokens > 5_000
+    context = build_context(wide, max_tokens=1_500)
+    assert context.tokens <= 1_500
+    assert "level" not in context.text
+    assert "## Guideline" in context.text
+
+
+def test_without_a_tokenizer_three_characters_count_as_a_token(full_view):
+    context = build_context(full_view)
+    assert context.tokens == math.ceil(len(context.text) / 3)

@@ -1,0 +1,513 @@
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engineer import (
+    SCRIPTED,
+    Context,
+    DesignSettings,
+    Engineer,
+    GroupEvidence,
+    RuleEngineer,
+    RunSettings,
+    ShuffledEngineer,
+    StageEvidence,
+    StageView,
+    review_answer,
+    run_design,
+    scripted_engineer,
+)
+from engineer.engineers.adaptive import (
+    FailureProportionalEngineer,
+    LearnabilityEngineer,
+    ThresholdEngineer,
+)
+from engineer.engineers.bandit import DumpBanditEngineer, SecBanditEngineer
+from engineer.engineers.plans import (
+    CopyPreviousEngineer,
+    EasyToHardEngineer,
+    FixedEngineer,
+    FixedRandomEngineer,
+    HardOnlyEngineer,
+    RandomEngineer,
+)
+from engineer.lake import Bounds, LakeConfiguration, lake_domain
+from engineer.space import apportion
+from tests.engineer import words
+from tests.engineer.builders import BOUNDS, CURRENT, column, lake, on_grid
+from tests.engineer.engineers.tasks import (
+    anything_goes,
+    past,
+    proposed,
+    task_of,
+    training,
+    view_of,
+    views,
+)
+
+NAMES = (*SCRIPTED, *(f"shuffled:{name}" for name in SCRIPTED))
+
+
+def shares(engineer: Engineer, view: StageView) -> list[float]:
+    """The proposed shares of an engineer that keeps the other knobs."""
+    new = proposed(engineer, view)
+    for knob in ("hole_ratio", "wait_ratio"):
+        assert column(new, knob) == column(view.current, knob)
+    return column(new, "data_ratio")
+
+
+# One worked example each
+
+
+def test_fixed_answers_the_same_configuration_whatever_is_in_force():
+    initial = lake((0.2, 0.5, 0.0), (0.2, 0.4, 0.1), (0.6, 0.3, 0.2))
+    assert proposed(FixedEngineer(initial), view_of({"3": 0})) == initial
+
+
+def test_copy_previous_answers_the_configuration_in_force():
+    assert proposed(CopyPreviousEngineer(), view_of({"3": 0})) == CURRENT
+
+
+@pytest.mark.parametrize(
+    ("stage", "rows"),
+    [
+        (0, ((1, 0, 0), (0, 0, 0), (0, 0, 0))),
+        (1, ((0.5, 0.15, 0.25), (0.5, 0.15, 0.25), (0, 0.15, 0.25))),
+        (2, ((0, 0.25, 0.5), (1, 0.25, 0.5), (0, 0.25, 0.5))),
+        (3, ((0, 0.4, 0.75), (0.5, 0.4, 0.75), (0.5, 0.4, 0.75))),
+        (4, ((0, 0.5, 1), (0, 0.5, 1), (1, 0.5, 1))),
+        (9, ((0, 0.5, 1), (0, 0.5, 1), (1, 0.5, 1))),
+    ],
+)
+def test_easy_to_hard_follows_its_plan_for_the_stage_to_come(stage, rows):
+    engineer = EasyToHardEngineer(stages=5)
+    assert proposed(engineer, view_of({"3": 50}, stage=stage)) == lake(*rows)
+
+
+def test_easy_to_hard_keeps_the_least_share_of_each_group():
+    view = view_of(
+        {"3": 50},
+        stage=0,
+        domain=anything_goes(Bounds(sizes=(3, 4, 5), min_share=0.1)),
+        current=lake((0.4, 0, 0), (0.3, 0, 0), (0.3, 0, 0)),
+    )
+    assert shares(EasyToHardEngineer(stages=5), view) == [0.8, 0.1, 0.1]
+
+
+def test_the_only_stage_of_a_curriculum_is_its_end():
+    view = view_of({"3": 50}, stage=0)
+    assert proposed(EasyToHardEngineer(stages=1), view) == proposed(HardOnlyEngineer(), view)
+    with pytest.raises(ValueError, match="stages must be at least 1, got 0"):
+        EasyToHardEngineer(stages=0)
+
+
+def test_hard_only_puts_everything_to_its_maximum():
+    bounds = Bounds(sizes=(3, 4, 5), min_share=0.05, max_hole_ratio=0.3, max_wait_ratio=0.8)
+    view = view_of({"3": 50}, domain=anything_goes(bounds))
+    assert proposed(HardOnlyEngineer(), view) == lake(
+        (0.05, 0.3, 0.8), (0.05, 0.3, 0.8), (0.9, 0.3, 0.8)
+    )
+
+
+def test_hard_only_stays_with_boards_that_can_be_made():
+    view = view_of({"3": 50}, domain=lake_domain(BOUNDS, num_agents=4))
+    holes = column(proposed(HardOnlyEngineer(), view), "hole_ratio")
+    assert holes[0] < holes[2] <= 0.5
+
+
+def test_failure_proportional_weighs_groups_by_what_fails():
+    # Failure rates 0.18, 0.5 and 0.92 are 2.25, 6.25 and 11.5 of 20 steps.
+    view = view_of({"3": 82, "4": 50, "5": 8})
+    assert shares(FailureProportionalEngineer(), view) == [0.1, 0.3, 0.6]
+
+
+def test_a_group_that_was_not_validated_fails_as_the_others_do_on_average():
+    # 0.2, (0.2 + 0.6) / 2 and 0.6 are 3.33, 6.67 and 10 of 20 steps.
+    view = view_of({"3": 80, "5": 40})
+    assert shares(FailureProportionalEngineer(), view) == [0.15, 0.35, 0.5]
+
+
+def test_a_group_without_failures_keeps_the_floor():
+    view = view_of({"3": 100, "4": 100, "5": 0})
+    assert shares(FailureProportionalEngineer(), view) == [0.05, 0.05, 0.9]
+    assert shares(FailureProportionalEngineer(floor=0.2), view) == [0.2, 0.2, 0.6]
+    assert shares(FailureProportionalEngineer(floor=0.0), view) == [0.0, 0.0, 1.0]
+    # Floors that don't fit are as high as they can be for all.
+    assert shares(FailureProportionalEngineer(floor=0.9), view) == [0.3, 0.3, 0.4]
+
+
+def test_a_floor_below_half_a_step_of_the_grid_is_still_a_step():
+    view = view_of(
+        {"3": 100, "4": 100, "5": 0},
+        domain=anything_goes(Bounds(sizes=(3, 4, 5), step=0.2, max_hole_ratio=0.4)),
+        current=lake((0.4, 0.2, 0.2), (0.4, 0.2, 0.2), (0.2, 0.2, 0.2)),
+    )
+    assert shares(FailureProportionalEngineer(floor=0.05), view) == [0.2, 0.2, 0.6]
+
+
+def test_where_nothing_fails_or_varies_the_shares_stay():
+    solved = view_of({"3": 100, "4": 100, "5": 100})
+    assert shares(FailureProportionalEngineer(), solved) == [0.5, 0.3, 0.2]
+    new = proposed(LearnabilityEngineer(), view_of({"3": 0, "4": 0, "5": 100}))
+    assert column(new, "data_ratio") == [0.5, 0.3, 0.2]
+
+
+def test_threshold_moves_knobs_by_two_thresholds_and_shares_data_equally():
+    new = proposed(ThresholdEngineer(), view_of({"3": 82, "4": 50, "5": 8}))
+    assert new == lake((0.35, 0.25, 0.3), (0.35, 0.1, 0.5), (0.3, 0.0, 0.95))
+
+
+def test_at_its_thresholds_and_without_answers_a_group_stays():
+    new = proposed(ThresholdEngineer(), view_of({"3": 80, "4": 20}))
+    assert column(new, "hole_ratio") == [0.2, 0.1, 0.0]
+    assert column(new, "wait_ratio") == [0.25, 0.5, 1.0]
+
+
+def test_threshold_has_its_thresholds_and_steps_from_outside():
+    engineer = ThresholdEngineer(lower=0.5, upper=0.5, steps=3)
+    new = proposed(engineer, view_of({"3": 51, "4": 49, "5": 50}))
+    assert column(new, "hole_ratio") == [0.35, 0.0, 0.0]
+    assert column(new, "wait_ratio") == [0.4, 0.35, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lower": 0.6, "upper": 0.5}, "got 0.6 and 0.5"),
+        ({"lower": -0.1}, "got -0.1 and 0.8"),
+        ({"upper": 1.5}, "got 0.2 and 1.5"),
+        ({"upper": float("nan")}, "got 0.2 and nan"),
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+    ],
+)
+def test_thresholds_that_make_no_sense_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        ThresholdEngineer(**options)
+
+
+def test_learnability_goes_by_what_the_training_measured():
+    # 0.11, 0.23 and 0.02 are 6.11, 12.78 and 1.11 of 20 steps; 82% is easy and 8% hard.
+    view = view_of({"3": 82, "4": 50, "5": 8}, training=training({"3": 0.11, "4": 0.23, "5": 0.02}))
+    assert proposed(LearnabilityEngineer(), view) == lake(
+        (0.3, 0.25, 0.3), (0.65, 0.1, 0.5), (0.05, 0.0, 0.95)
+    )
+
+
+def test_learnability_of_groups_that_were_not_trained_on_is_that_of_their_validation():
+    # p(1-p) of 0.82, 0.5 and 0.08: 0.1476, 0.25 and 0.0736 are 6.26, 10.61 and 3.12 of 20 steps.
+    view = view_of({"3": 82, "4": 50, "5": 8})
+    assert column(proposed(LearnabilityEngineer(), view), "data_ratio") == [0.3, 0.55, 0.15]
+    # 0.05, 0.25 and 0.0736 are 2.68, 13.38 and 3.94.
+    view = view_of({"3": 82, "4": 50, "5": 8}, training=training({"3": 0.05}))
+    assert column(proposed(LearnabilityEngineer(), view), "data_ratio") == [0.15, 0.65, 0.2]
+
+
+def test_sec_follows_rewards_by_td_and_shares_by_a_softmax():
+    # Rewards 2 sqrt(p(1-p)) are 1, 0.6 and 0.6, so that Q is 0.5, 0.3 and 0.3 at alpha 0.5.
+    engineer = SecBanditEngineer(alpha=0.5, tau=0.2 / math.log(3))
+    first = view_of({"3": 50, "4": 10, "5": 90})
+    assert engineer.values(first) == pytest.approx({"3": 0.5, "4": 0.3, "5": 0.3})
+    assert shares(engineer, first) == [0.6, 0.2, 0.2]
+    # A stage before with rewards 0.6, 1 and 0.8; the last of p = (0.1 + 0.3) / 2.
+    before = past({"3": 0.1, "4": 0.5, "5": 0.1}, {"3": 0.1, "4": 0.5, "5": 0.3})
+    second = replace(first, history=(before,))
+    assert engineer.values(second) == pytest.approx({"3": 0.65, "4": 0.55, "5": 0.5})
+
+
+def test_dump_adds_a_bonus_for_groups_that_were_seldom_trained_on():
+    # Before any training there is no bonus: UCB is the mean absolute advantage.
+    engineer = DumpBanditEngineer(tau=0.4 / math.log(3))
+    first = view_of({"3": 50, "4": 10, "5": 90})
+    assert engineer.values(first) == pytest.approx({"3": 1.0, "4": 0.6, "5": 0.6})
+    assert shares(engineer, first) == [0.6, 0.2, 0.2]
+    # 49, 31 and 20 of 100 instances, ln 101 = 4.61512.
+    trained = view_of(
+        {"3": 50, "4": 10, "5": 90},
+        domain=anything_goes(Bounds(sizes=(3, 4, 5), step=0.01)),
+        current=lake((0.49, 0.2, 0.2), (0.31, 0.2, 0.2), (0.2, 0.2, 0.2)),
+        training=training(instances=100),
+    )
+    assert engineer.values(trained) == pytest.approx(
+        {
+            "3": 1.0 + math.sqrt(2 * 4.61512 / 50),
+            "4": 0.6 + math.sqrt(2 * 4.61512 / 32),
+            "5": 0.6 + math.sqrt(2 * 4.61512 / 21),
+        },
+        rel=1e-5,
+    )
+
+
+# The bandits against a plain loop
+
+
+RATES = st.dictionaries(st.sampled_from(BOUNDS.groups), st.floats(0, 1))
+
+
+@st.composite
+def bandit_views(draw) -> StageView:
+    weights = st.lists(st.integers(0, 9), min_size=3, max_size=3).filter(any)
+
+    def configuration() -> LakeConfiguration:
+        return lake(*((n / 20, 0.2, 0.2) for n in apportion(draw(weights), 20)))
+
+    history = [
+        past(draw(RATES), draw(RATES), stage, configuration=configuration())
+        for stage in range(1, draw(st.integers(1, 4)))
+    ]
+    learnability = draw(st.dictionaries(st.sampled_from(BOUNDS.groups), st.floats(0, 0.25)))
+    instances = draw(st.integers(0, 5000))
+    valid = draw(st.dictionaries(st.sampled_from(BOUNDS.groups), st.integers(0, 100), min_size=1))
+    return view_of(
+        valid,
+        current=configuration(),
+        history=history,
+        training=draw(st.none() | st.just(training(learnability, instances))),
+    )
+
+
+def reward_of(view: StageView, stage: int, group: str) -> float | None:
+    """Mean absolute advantage, spelt out: valid rollouts have (1-p)/s and the others p/s."""
+    if stage < len(view.history):
+        known = view.history[stage]
+        rates = [r[group] for r in (known.valid_before, known.valid_after) if group in r]
+        if not rates:
+            return None
+        p = sum(rates) / len(rates)
+        s = math.sqrt(p * (1 - p))
+    else:
+        answers = view.evidence.validation.get(group)
+        details = view.evidence.training
+        if details and group in details.learnability:
+            s = math.sqrt(details.learnability[group])
+            p = (1 - math.sqrt(max(0.0, 1 - 4 * s**2))) / 2
+        elif answers:
+            p = answers.valid / answers.count
+            s = math.sqrt(p * (1 - p))
+        else:
+            return None
+    return p * (1 - p) / s + (1 - p) * p / s if s > 1e-12 else 0.0
+
+
+def softmax_steps(values: Mapping[str, float], tau: float) -> list[float]:
+    """Shares in steps of the grid before rounding."""
+    most = max(values.values())
+    weights = [math.exp((value - most) / tau) for value in values.values()]
+    return [20 * weight / sum(weights) for weight in weights]
+
+
+@settings(max_examples=100, deadline=None)
+@given(view=bandit_views(), alpha=st.floats(0.05, 1), tau=st.floats(0.05, 2))
+def test_sec_is_what_a_loop_over_the_stages_makes(view, alpha, tau):
+    q = {"3": 0.0, "4": 0.0, "5": 0.0}
+    for stage in range(len(view.history) + 1):
+        for group in q:
+            reward = reward_of(view, stage, group)
+            if reward is not None:
+                q[group] = (1 - alpha) * q[group] + alpha * reward
+    engineer = SecBanditEngineer(alpha, tau)
+    assert engineer.values(view) == pytest.approx(q, abs=1e-6)
+    for share, steps in zip(shares(engineer, view), softmax_steps(q, tau), strict=True):
+        assert abs(20 * share - steps) < 1 + 1e-3
+
+
+@settings(max_examples=100, deadline=None)
+@given(view=bandit_views(), tau=st.floats(0.05, 2), window=st.integers(1, 3))
+def test_dump_is_what_a_loop_over_the_stages_makes(view, tau, window):
+    details = view.evidence.training
+    size = details.instances if details else 256
+    counts = {"3": 0.0, "4": 0.0, "5": 0.0}
+    configurations = [known.configuration for known in view.history]
+    for configuration in configurations + [view.current] * bool(details):
+        for group, knobs in configuration.values().items():
+            counts[group] += size * knobs["data_ratio"]
+    stages = range(len(view.history) + 1)[-window:]
+    bounds = {}
+    for group, n in counts.items():
+        rewards = [reward_of(view, stage, group) for stage in stages]
+        known = [reward for reward in rewards if reward is not None]
+        bonus = math.sqrt(2 * math.log(sum(counts.values()) + 1) / (n + 1))
+        bounds[group] = (sum(known) / len(known) if known else 0.0) + bonus
+    engineer = DumpBanditEngineer(tau, window)
+    assert engineer.values(view) == pytest.approx(bounds, abs=1e-6)
+    for share, steps in zip(shares(engineer, view), softmax_steps(bounds, tau), strict=True):
+        assert abs(20 * share - steps) < 1 + 1e-3
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: SecBanditEngineer(alpha=0.0), "alpha must lie in 0..1 and above 0, got 0"),
+        (lambda: SecBanditEngineer(alpha=1.1), "alpha must lie in 0..1 and above 0, got 1.1"),
+        (lambda: SecBanditEngineer(tau=0.0), "tau must be above 0, got 0"),
+        (lambda: DumpBanditEngineer(tau=-1.0), "tau must be above 0, got -1"),
+        (lambda: DumpBanditEngineer(window=0), "window must be at least 1, got 0"),
+        (lambda: DumpBanditEngineer(stage_instances=0), "stage_instances must be at least 1"),
+    ],
+)
+def test_parameters_that_make_no_sense_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+# Random ones
+
+
+def test_random_draws_are_uniform_over_the_grid():
+    view = view_of({"3": 50})
+    draws = [proposed(RandomEngineer(), view, seed) for seed in range(2000)]
+    holes = Counter(value for draw in draws for value in column(draw, "hole_ratio"))
+    waits = Counter(value for draw in draws for value in column(draw, "wait_ratio"))
+    assert (len(holes), len(waits)) == (11, 21)
+    # 6000 values: 545 and 286 of each expected, five standard deviations allowed.
+    assert all(abs(n - 6000 / 11) < 5 * math.sqrt(6000 / 11) for n in holes.values())
+    assert all(abs(n - 6000 / 21) < 5 * math.sqrt(6000 / 21) for n in waits.values())
+    # Of a uniform point of the triangle, each share is below x with probability 1 - (1-x)^2.
+    for group in range(3):
+        below = sum(column(draw, "data_ratio")[group] < 0.125 for draw in draws)
+        assert abs(below / 2000 - (1 - 0.875**2)) < 5 * math.sqrt(0.25 / 2000)
+
+
+def test_random_draws_anew_and_fixed_random_once():
+    view, other = view_of({"3": 50}), view_of({"3": 0, "5": 100}, stage=4)
+    fixed = FixedRandomEngineer(seed=3)
+    assert proposed(fixed, view, 0) == proposed(fixed, other, 1)
+    assert proposed(fixed, view) != proposed(FixedRandomEngineer(seed=4), view)
+    assert proposed(RandomEngineer(), view, 0) != proposed(RandomEngineer(), view, 1)
+    assert proposed(RandomEngineer(), view, 0) == proposed(RandomEngineer(), other, 0)
+
+
+def test_random_draws_keep_the_least_share_and_what_can_be_made():
+    bounds = Bounds(sizes=(3, 4, 5), min_share=0.2)
+    view = view_of({"3": 50}, domain=lake_domain(bounds, num_agents=4))
+    for seed in range(50):
+        assert min(column(proposed(RandomEngineer(), view, seed), "data_ratio")) >= 0.2
+
+
+# All of them, on any evidence
+
+
+@st.composite
+def spaces(draw) -> Bounds:
+    sizes = draw(st.lists(st.integers(3, 8), min_size=1, max_size=5, unique=True))
+    step = draw(st.sampled_from([0.01, 0.05, 0.1, 0.25]))
+    units = round(1 / step)
+    most = draw(st.integers(0, units // len(sizes)))
+    return Bounds(
+        sizes=tuple(sizes),
+        step=step,
+        min_share=round(step * draw(st.sampled_from([0, most])), 2),
+        max_hole_ratio=round(step * draw(st.integers(0, units // 2)), 2),
+        max_wait_ratio=round(step * draw(st.integers(0, units)), 2),
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data(), name=st.sampled_from(NAMES), seed=st.integers(0, 2**63 - 1))
+def test_any_evidence_is_answered_within_bounds_and_the_same_when_asked_again(data, name, seed):
+    bounds = data.draw(spaces())
+    view = data.draw(views(bounds))
+    initial = data.draw(on_grid(bounds))
+    stages = data.draw(st.integers(1, 6))
+    engineer = scripted_engineer(name, RunSettings(bounds, initial, stages, seed=7))
+    task = task_of(view, seed)
+    proposal = engineer.propose(task)
+    decision = review_answer(proposal.text, view.current, view.domain)
+    assert decision.configuration is not None, decision.reason
+    assert {repair.name for repair in decision.repairs} <= {"feasibility"}
+    if name not in ("fixed", "copy_previous", "shuffled:fixed", "shuffled:copy_previous"):
+        assert decision.kind == "accepted"
+        assert decision.repairs == ()
+    assert bounds.violation(decision.configuration) is None
+    assert math.fsum(column(decision.configuration, "data_ratio")) == pytest.approx(1.0)
+    assert (proposal.tokens, proposal.probe_rollouts, proposal.probe_instances) == (0, 0, 0)
+    again = scripted_engineer(name, RunSettings(bounds, initial, stages, seed=7))
+    prompt = Context("other words", cut=(), tokens=2)
+    assert again.propose(replace(task, context=prompt, attempt=5)).text == proposal.text
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    name=st.sampled_from(NAMES),
+    ratios=st.lists(st.floats(0, 1), min_size=9, max_size=9),
+    valid=st.lists(st.integers(0, 100), min_size=3, max_size=3),
+)
+def test_knobs_off_the_grid_are_no_obstacle(name, ratios, valid):
+    total = sum(ratios[:3]) or 1.0
+    data = [ratio / total for ratio in ratios[:3]] if sum(ratios[:3]) else [1.0, 0.0, 0.0]
+    current = lake(*zip(data, (r / 2 for r in ratios[3:6]), ratios[6:], strict=True))
+    rates = dict(zip(BOUNDS.groups, valid, strict=True))
+    view = view_of(rates, domain=lake_domain(BOUNDS), current=current)
+    engineer = scripted_engineer(name, RunSettings(BOUNDS, current, stages=3, seed=0))
+    decision = review_answer(engineer.propose(task_of(view)).text, current, view.domain)
+    assert decision.configuration is not None, decision.reason
+    assert BOUNDS.violation(decision.configuration) is None
+
+
+@pytest.mark.parametrize("name", list(SCRIPTED))
+def test_an_environment_that_is_not_the_lake_is_served_as_well(name):
+    validation = {
+        "a.b": GroupEvidence(count=4, valid=1, failures={"typo": 3}),
+        "c+": GroupEvidence(count=4, valid=4),
+    }
+    view = StageView(words.DOMAIN, StageEvidence(stage=1, validation=validation), words.CURRENT)
+    engineer = scripted_engineer(name, RunSettings(words.SPACE, words.CURRENT, stages=2, seed=0))
+    record = run_design(engineer, view, DesignSettings(attempts=1))
+    assert (record.kind, record.engineer) == ("accepted", name)
+    assert record.spent.engineer_tokens == 0
+
+
+# The catalogue
+
+
+def test_every_scripted_engineer_is_called_as_in_the_catalogue():
+    setup = RunSettings(BOUNDS, CURRENT, stages=3, seed=0)
+    for name in NAMES:
+        assert scripted_engineer(name, setup).name == name
+    assert list(SCRIPTED) == [
+        "fixed",
+        "copy_previous",
+        "fixed_random",
+        "random",
+        "easy_to_hard",
+        "hard_only",
+        "failure_proportional",
+        "threshold",
+        "learnability",
+        "sec_bandit",
+        "dump_bandit",
+        "rule",
+    ]
+
+
+def test_the_catalogue_hands_the_runs_settings_on():
+    setup = RunSettings(BOUNDS, CURRENT, stages=3, seed=5)
+    assert scripted_engineer("fixed", setup) == FixedEngineer(CURRENT)
+    assert scripted_engineer("fixed_random", setup) == FixedRandomEngineer(5)
+    assert scripted_engineer("easy_to_hard", setup) == EasyToHardEngineer(3)
+    assert scripted_engineer("shuffled:rule", setup) == ShuffledEngineer(RuleEngineer())
+
+
+@pytest.mark.parametrize("name", ["", "oracle", "Rule", "shuffled:", "shuffled:shuffled:rule"])
+def test_an_unknown_name_is_refused_with_those_that_are_known(name):
+    with pytest.raises(ValueError, match=r"engineer: got .*, allowed are fixed, .*rule, each also"):
+        scripted_engineer(name, RunSettings(BOUNDS, CURRENT, stages=3, seed=0))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"initial": lake((1, 0, 0), sizes=(3,))}, "initial: map sizes must be 3, 4, 5, got 3"),
+        ({"stages": 0}, "stages must be at least 1, got 0"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+    ],
+)
+def test_a_setup_that_makes_no_sense_is_refused(change, message):
+    setup: dict[str, object] = {"space": BOUNDS, "initial": CURRENT, "stages": 3, "seed": 0}
+    make: Callable[..., RunSettings] = RunSettings
+    with pytest.raises(ValueError, match=message):
+        make(**setup | change)

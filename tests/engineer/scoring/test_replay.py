@@ -1,0 +1,228 @@
+import json
+import math
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given, settings
+
+from engineer import (
+    DesignSettings,
+    EngineerError,
+    GeneratedText,
+    LanguageModelEngineer,
+    Proposal,
+    RuleEngineer,
+    StageView,
+    Task,
+    answer_text,
+    run_design,
+)
+from engineer.lake import Bounds, lake_domain
+from engineer.scoring.replay import (
+    ScoredDesign,
+    edit_distance,
+    format_scores,
+    preserved_share,
+    replay_engineers,
+    score_design,
+)
+from tests.engineer.random_views import views_and_proposals
+
+ONCE = DesignSettings(attempts=1)
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """Says one text after the other, None for no answer."""
+
+    texts: tuple[str | None, ...]
+    name: str = "scripted"
+
+    def propose(self, task: Task) -> Proposal:
+        text = self.texts[task.attempt]
+        if text is None:
+            raise EngineerError("no answer")
+        return Proposal(text, 0.5, tokens=len(text))
+
+
+def said(view: StageView, *texts: str | None) -> ScoredDesign:
+    settings = DesignSettings(attempts=len(texts))
+    return score_design(view, run_design(Scripted(texts), view, settings))
+
+
+def answer(view: StageView, **knobs: float) -> str:
+    """The current configuration but for knobs such as size3_hole_ratio."""
+    values = view.current.values()
+    for name, value in knobs.items():
+        group, _, knob = name.removeprefix("size").partition("_")
+        values[group][knob] = value
+    return json.dumps(values)
+
+
+def test_keeping_the_configuration_changes_nothing(view):
+    row = said(view, answer_text(view.current))
+    assert (row.kind, row.schema_valid, row.repairs) == ("accepted", True, {})
+    assert (row.edit_distance, row.preserved) == (0.0, 1.0)
+    assert row.expected_learnability.gain == 0.0
+    assert row.behaviours.salience is None
+    assert row.configuration == view.current
+
+
+def test_the_edit_distance_is_in_steps_and_data_that_moved_counts_once(view):
+    # Two steps of data from 3 to 4, three of holes up, one of waits down.
+    row = said(
+        view,
+        answer(
+            view,
+            size3_data_ratio=0.4,
+            size4_data_ratio=0.4,
+            size4_hole_ratio=0.25,
+            size5_wait_ratio=0.95,
+        ),
+    )
+    assert row.edit_distance == pytest.approx(2 + 3 + 1)
+    assert row.preserved == pytest.approx(5 / 9)
+
+
+def test_a_useless_first_answer_is_told_from_one_that_only_needed_repairs(view):
+    good = answer_text(view.current)
+    assert not said(view, "let me think", good).schema_valid
+    assert said(view, "let me think", good).kind == "retried"
+    assert not said(view, None, good).schema_valid
+    assert not said(view, '{"3": {"data_ratio": 1}}').schema_valid
+    assert said(view, good, "never asked for").schema_valid
+    repaired = said(view, answer(view, size3_hole_ratio=7.0, size4_wait_ratio=-1.0))
+    assert (repaired.kind, repaired.schema_valid) == ("repaired", True)
+    assert repaired.repairs["clamp"] == 2
+    assert sum(repaired.repairs.values()) == len(
+        run_design(
+            Scripted((answer(view, size3_hole_ratio=7.0, size4_wait_ratio=-1.0),)), view, ONCE
+        ).repairs
+    )
+
+
+def test_an_answer_is_well_formed_whether_or_not_its_instances_can_be_made(view):
+    crowded = lake_domain(Bounds(sizes=(2, 4, 5)), num_agents=3)
+    small = replace(
+        view,
+        domain=crowded,
+        current=crowded.space.make(
+            {
+                size: {"data_ratio": share, "hole_ratio": 0.0, "wait_ratio": 0.0}
+                for size, share in (("2", 0.0), ("4", 0.5), ("5", 0.5))
+            }
+        ),
+    )
+    asked = answer(small, size2_data_ratio=0.5, size4_data_ratio=0.0)
+    row = said(small, asked)
+    assert (row.kind, row.schema_valid) == ("kept", True)
+    nothing = answer(view, size3_data_ratio=0.0, size4_data_ratio=0.0, size5_data_ratio=0.0)
+    assert not said(view, nothing).schema_valid
+
+
+def test_an_engineer_without_a_usable_answer_is_scored_as_keeping(view):
+    row = said(view, "no", None)
+    assert (row.kind, row.schema_valid, row.edit_distance) == ("kept", False, 0.0)
+    assert row.configuration == view.current
+    assert "no answer" in row.reason
+    assert row.tokens == len("no")
+
+
+def test_no_answer_at_all_is_no_valid_one(view):
+    spent = DesignSettings.model_validate({"budget": {"engineer_tokens": 0}})
+    row = score_design(view, run_design(Scripted(("never asked",)), view, spent))
+    assert (row.kind, row.schema_valid, row.tokens) == ("kept", False, 0)
+
+
+def test_data_moved_to_learnable_groups_is_a_gain(view):
+    # Of the answers 82%, 50% and 8% are valid.
+    better = said(view, answer(view, size3_data_ratio=0.3, size4_data_ratio=0.5))
+    worse = said(view, answer(view, size4_data_ratio=0.1, size5_data_ratio=0.4))
+    assert better.expected_learnability.gain > 0 > worse.expected_learnability.gain
+    assert better.expected_learnability.current == worse.expected_learnability.current
+    assert better.behaviours.task_modelling > worse.behaviours.task_modelling
+
+
+def test_all_engineers_are_asked_the_same(view):
+    asked: list[tuple[str, int]] = []
+
+    def generate(prompt: str, schema: object, seed: int, most: int | None) -> GeneratedText:
+        asked.append((prompt, seed))
+        return GeneratedText(answer_text(view.current), 77)
+
+    settings = DesignSettings(style="compact", attempts=2)
+    engineers = [
+        LanguageModelEngineer(generate, "first"),
+        RuleEngineer(),
+        LanguageModelEngineer(generate, "second"),
+    ]
+    rows = replay_engineers(view, engineers, settings, seed=lambda attempt: 40 + attempt)
+    assert [row.engineer for row in rows] == ["first", "rule", "second"]
+    assert len(asked) == 2
+    assert asked[0] == asked[1]
+    assert asked[0][1] == 40
+    assert (rows[0].tokens, rows[1].tokens, rows[2].tokens) == (77, 0, 77)
+    assert rows[0].configuration == rows[2].configuration == view.current
+    assert rows[1].edit_distance > 0
+
+
+def test_what_was_scored_is_read_back_from_json(view):
+    row = said(view, answer(view, size3_hole_ratio=0.25))
+    text = row.model_dump_json()
+    assert json.loads(text)["configuration"] == row.configuration.model_dump(mode="json")
+    assert json.loads(text)["behaviours"].keys() == row.behaviours.model_dump().keys()
+
+
+def test_the_table_is_aligned_and_no_wider_than_a_terminal(view):
+    rows = replay_engineers(
+        view, [RuleEngineer(), RuleEngineer("a name\nthat is long " + "x" * 99)], ONCE
+    )
+    long = rows[1].model_copy(update={"tokens": 123_456, "seconds": 1234.5})
+    lines = format_scores([rows[0], long]).split("\n")
+    assert max(map(len, lines)) <= 80
+    scores = {}
+    for heading, first, second in (lines[:3], lines[4:7]):
+        assert len(heading) == len(first) == len(second)
+        assert second.startswith("a name that is")
+        assert "..." in second
+        # One cell under each heading, None as a dash.
+        scores |= dict(zip(heading.split(), first.split(), strict=True))
+    assert list(scores.items())[:4] == [
+        ("engineer", "rule"),
+        ("kind", "accepted"),
+        ("json", "yes"),
+        ("fixes", "0"),
+    ]
+    assert len(scores) == 15
+    assert scores["edit"] == f"{rows[0].edit_distance:g}"
+    assert scores["task"] == f"{rows[0].behaviours.task_modelling:.2f}"
+    assert rows[0].behaviours.self_correction is None
+    assert scores["corr"] == "-"
+
+
+def test_a_table_of_nothing_is_its_heading(view):
+    assert format_scores([]).split("\n")[0].split()[0] == "engineer"
+
+
+@settings(max_examples=150, deadline=None)
+@given(views_and_proposals)
+def test_any_proposal_is_scored_and_the_current_one_is_no_edit(drawn):
+    view, proposal = drawn
+    one, other = (
+        said(view, answer_text(configuration)) for configuration in (view.current, proposal)
+    )
+    assert (edit_distance(view, view.current), preserved_share(view, view.current)) == (0.0, 1.0)
+    assert one.schema_valid
+    assert other.schema_valid
+    assert 0.0 <= other.preserved <= 1.0
+    # By values and names, without the package's moves.
+    space, steps, same = view.domain.space, [], []
+    before, after = view.current.values(), other.configuration.values()
+    for group in space.groups:
+        for knob in space.knobs:
+            apart = abs(space.to_units(after[group][knob]) - space.to_units(before[group][knob]))
+            steps.append(apart / 2 if knob == space.share else apart)
+            same.append(apart == 0)
+    assert other.edit_distance == pytest.approx(math.fsum(steps))
+    assert other.preserved == pytest.approx(sum(same) / len(same))
+    assert max(map(len, format_scores([one, other]).split("\n"))) <= 80

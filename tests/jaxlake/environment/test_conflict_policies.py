@@ -1,0 +1,160 @@
+"""The three conflict policies against a plain-Python walk."""
+
+import random
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+import jaxlake
+from benchmarks import oracles
+from jaxlake.environment import ConflictPolicy, resolve
+from jaxlake.environment.conflict_policies import first_failure
+
+K = 5
+N = 7
+
+
+@pytest.fixture(scope="module")
+def crowds():
+    """Crowded boards, all smaller than the padding, with agents anywhere on free cells."""
+    rng = random.Random(3)
+    grids, places = [], []
+    for _ in range(400):
+        size = rng.choice([3, 4, 5])
+        agents = rng.randint(2, 4 if size == 3 else K)
+        grid = oracles.random_grid(rng, size, rng.uniform(0, 0.3), agents)
+        grids.append(grid)
+        places.append(rng.sample(sorted(oracles.read(grid).free), agents))
+    actions = [[rng.randrange(5) for _ in cells] for cells in places]
+    boards = jaxlake.stack_instances(
+        [jaxlake.parse_grid(grid, max_size=N, max_agents=K) for grid in grids]
+    )
+    padded = np.zeros((len(grids), K, 2), np.int8)
+    chosen = np.zeros((len(grids), K), np.int8)
+    for i, (cells, joint) in enumerate(zip(places, actions, strict=True)):
+        padded[i, : len(cells)] = cells
+        chosen[i, : len(joint)] = joint
+    return grids, places, actions, boards, padded, chosen
+
+
+def _resolved(policy, boards, positions, actions):
+    return jax.device_get(jax.jit(jax.vmap(partial(resolve, policy)))(boards, positions, actions))
+
+
+def _held_back(grid: list[str], here: list, actions: list[int], priority: bool) -> set[int]:
+    """Agents that stay: first those in the wrong, then those who run into one that stays."""
+    free = oracles.read(grid).free
+    there = [
+        (r + oracles.MOVES[a][0], c + oracles.MOVES[a][1])
+        for (r, c), a in zip(here, actions, strict=True)
+    ]
+    agents = range(len(here))
+    stay = {i for i in agents if there[i] not in free}
+    for i in agents:
+        for j in agents:
+            if i < j and there[i] == there[j]:
+                stay |= {j} if priority else {i, j}
+            if i < j and there[i] == here[j] and there[j] == here[i]:
+                stay |= {i, j}
+    stay |= {i for i in agents if actions[i] == 0}
+    while True:
+        blocked = {
+            i for i in agents for j in stay if i != j and there[i] == here[j] and i not in stay
+        }
+        if not blocked:
+            return stay
+        stay |= blocked
+
+
+@pytest.mark.parametrize("policy", [ConflictPolicy.BLOCK_BOTH, ConflictPolicy.PRIORITY])
+def test_agents_are_held_back_as_in_a_plain_walk_and_no_rule_is_broken(crowds, policy):
+    grids, places, actions, boards, positions, chosen = crowds
+    result = _resolved(policy, boards, positions, chosen)
+    differs = 0
+    for i, grid in enumerate(grids):
+        stay = _held_back(grid, places[i], actions[i], policy is ConflictPolicy.PRIORITY)
+        expected = [0 if k in stay else a for k, a in enumerate(actions[i])]
+        assert result.executed[i][: len(expected)].tolist() == expected, (grid, places[i])
+        cells = [tuple(cell) for cell in result.positions[i][: len(expected)].tolist()]
+        assert len(set(cells)) == len(cells)
+        assert set(cells) <= oracles.read(grid).free
+        for k, (r, c) in enumerate(places[i]):
+            dr, dc = oracles.MOVES[expected[k]]
+            assert cells[k] == (r + dr, c + dc)
+        pairs = [(p, q) for p in range(len(cells)) for q in range(p)]
+        assert not any(cells[p] == places[i][q] and cells[q] == places[i][p] for p, q in pairs)
+        differs += expected != actions[i]
+    assert 100 < differs < len(grids)
+    assert not result.failed.any()
+
+
+def test_fail_names_the_failure_that_the_plain_walk_names(crowds):
+    grids, places, actions, boards, positions, chosen = crowds
+    result = _resolved(ConflictPolicy.FAIL, boards, positions, chosen)
+    kinds, agents = jax.device_get(jax.vmap(first_failure)(result.attempt))
+    seen = set()
+    for i, grid in enumerate(grids):
+        verdict = _check_from(grid, places[i], actions[i])
+        seen.add(verdict)
+        expected = (None, -1) if verdict is None else verdict
+        kind = jaxlake.Failure(int(kinds[i]))
+        label = None if kind is jaxlake.Failure.NONE else kind.label
+        assert (label, int(agents[i])) == expected, (grid, places[i], actions[i])
+        assert bool(result.failed[i]) == (verdict is not None)
+    assert {verdict[0] for verdict in seen if verdict} == {
+        "off_board",
+        "hole",
+        "vertex_conflict",
+        "swapping_conflict",
+    }
+
+
+def _check_from(grid, here, actions):
+    """The oracle's verdict on one step from anywhere: the agents' starts are moved to `here`."""
+    cells = [row.split(" ") for row in grid]
+    letters = [["H" if x == "H" else "F" for x in row] for row in cells]
+    for k, (r, c) in enumerate(here):
+        letters[r][c] = oracles.STARTS[k]
+    spare = [(r, c) for r in range(len(cells)) for c in range(len(cells)) if letters[r][c] == "F"]
+    if len(spare) < len(here):
+        extra = len(here) - len(spare)
+        pytest.fail(f"the crowd leaves {extra} goals without a cell")
+    for k, (r, c) in zip(range(len(here)), spare, strict=False):
+        letters[r][c] = oracles.GOALS[k]
+    verdict = oracles.check([" ".join(row) for row in letters], [actions])
+    if verdict.failure in (None, "goal_not_reached"):
+        return None
+    return verdict.failure, verdict.agent
+
+
+def _row_of(agents: int) -> jaxlake.Instance:
+    letters = [["F"] * 6 for _ in range(6)]
+    for k in range(agents):
+        letters[0][k] = oracles.STARTS[k]
+        letters[5][k] = oracles.GOALS[k]
+    return jaxlake.parse_grid([" ".join(row) for row in letters], max_size=N, max_agents=K)
+
+
+@pytest.mark.parametrize(
+    ("policy", "actions", "expected"),
+    [
+        # The first waits: a chain of followers stands still behind it, however long.
+        ("block_both", [0, 3, 3, 3, 3], [0, 0, 0, 0, 0]),
+        ("priority", [0, 3, 3, 3, 3], [0, 0, 0, 0, 0]),
+        # The first leaves: all follow.
+        ("block_both", [2, 3, 3, 3, 3], [2, 3, 3, 3, 3]),
+        # Agents 0 and 2 want the cell that 1 leaves.
+        ("block_both", [4, 2, 3, 0, 0], [0, 2, 0, 0, 0]),
+        ("priority", [4, 2, 3, 0, 0], [4, 2, 0, 0, 0]),
+        # The same with followers of the one that is held back.
+        ("priority", [4, 2, 3, 3, 3], [4, 2, 0, 0, 0]),
+        # A swap stops both, whoever has priority, and the board's edge stops the first.
+        ("priority", [4, 3, 0, 0, 1], [0, 0, 0, 0, 0]),
+    ],
+)
+def test_chains_contests_and_swaps_in_a_row(policy, actions, expected):
+    board = _row_of(5)
+    result = resolve(ConflictPolicy(policy), board, board.starts, np.array(actions, np.int8))
+    assert result.executed.tolist() == expected

@@ -1,0 +1,253 @@
+"""Episodes: agreement with the verifier, auto-reset, the pool, vmap over parameters."""
+
+import random
+from dataclasses import dataclass, replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxlake
+from jaxlake import Failure
+from jaxlake.environment import (
+    Compact,
+    EnvState,
+    LakeEnvironment,
+    Observation,
+    agent_reward,
+    env_params,
+    sparse_reward,
+)
+from jaxlake.policies import ShortestPathPolicy, roll_out
+
+T = 24
+
+
+def _walk(environment, params, index, plan):
+    """One plan through `step_env` from the start of one board of the pool."""
+    state = EnvState(
+        index=index,
+        positions=params.instances.starts[index],
+        time=jnp.int32(0),
+        terminated=jnp.bool_(False),
+        truncated=jnp.bool_(False),
+    )
+
+    def advance(state, actions):
+        _, state, reward, terminated, info = environment.step_env(None, state, actions, params)
+        return state, (reward, terminated, info["failure"], info["agent"], info["solved"])
+
+    return jax.lax.scan(advance, state, plan)
+
+
+def _mutated(rng, plan):
+    for _ in range(rng.choice([0, 0, 1, 2])):
+        plan[rng.randrange(len(plan))][rng.randrange(len(plan[0]))] = rng.randrange(5)
+    return plan
+
+
+def test_fail_agrees_with_verify_on_failure_agent_and_time_of_every_plan(pool_of):
+    rng = random.Random(7)
+    _, boards = pool_of(1, 400, [2, 3, 4, 5, 6], [2], 8, 2)
+    play = jax.jit(partial(rollout, policy=ShortestPathPolicy(), max_steps=T))
+    plans = np.asarray(play(jax.random.key(0), instances=boards).actions).tolist()
+    unsolved = jax.tree.map(
+        lambda leaf: np.full(leaf.shape, -1, leaf.dtype),
+        jax.eval_shape(jax.vmap(partial(jaxlake.solve, horizon=T)), boards),
+    )
+    for i in range(len(plans)):
+        if i % 3 == 0:
+            plans[i] = [[rng.randrange(5), rng.randrange(5)] for _ in range(T)]
+        else:
+            plans[i] = _mutated(rng, plans[i])
+    plans = np.array(plans, np.int8)
+    params = env_params(boards, max_steps=T + 1)
+    indices = np.arange(len(plans))
+
+    @jax.jit
+    def both(plans):
+        walk = jax.vmap(partial(_walk, LakeEnvironment(), params))
+        state, steps = walk(indices, plans)
+        outcome = jax.vmap(jaxlake.verify)(
+            boards, plans, state.time, jnp.ones(len(plans), bool), unsolved
+        )
+        return state, steps, outcome
+
+    state, (_, terminated, failure, agent, solved), outcome = jax.device_get(both(plans))
+    rows = np.arange(len(plans))
+    last = state.time - 1
+    failed = failure[rows, last] != Failure.NONE
+    done = terminated[rows, last]
+    assert np.array_equal(outcome.valid, solved[rows, last] & ~failed)
+    assert np.array_equal(outcome.failure[failed], failure[rows, last][failed])
+    assert np.array_equal(outcome.agent[failed], agent[rows, last][failed])
+    assert np.array_equal(outcome.time[failed], last[failed])
+    assert (outcome.failure[~done] == Failure.GOAL_NOT_REACHED).all()
+    assert (state.time[~done] == T).all()
+    assert set(outcome.failure.tolist()) == {0, 2, 3, 4, 5, 6}
+    for i in rows:
+        assert not terminated[i, : last[i]].any()
+        assert terminated[i, last[i] :].all() == done[i]
+
+
+@dataclass(frozen=True)
+class _Counted(Compact):
+    """Says how often it is computed."""
+
+    def __call__(self, state, params):
+        jax.debug.callback(lambda _: _CALLS.append(1), state.time)
+        return super().__call__(state, params)
+
+
+_CALLS: list[int] = []
+
+
+def test_a_second_observation_is_computed_only_if_an_episode_of_the_batch_ends(pool_of):
+    _, boards = pool_of(2, 8, [4], [2], 4, 2, holes=0.0)
+    observation: Observation = _Counted()
+    environment = LakeEnvironment(observation=observation)
+    params = env_params(boards, max_steps=3)
+    many = jax.vmap(environment.step, (0, 0, 0, None))
+    nested = jax.jit(jax.vmap(many, (0, 0, 0, None)))
+    keys = jax.random.split(jax.random.key(0), (2, 4))
+    _, state = jax.vmap(jax.vmap(environment.reset, (0, None)), (0, None))(keys, params)
+    waits = jnp.zeros((2, 4, 2), jnp.int8)
+    counts = []
+    for _ in range(3):
+        jax.effects_barrier()
+        _CALLS.clear()
+        _, state, *_ = jax.block_until_ready(nested(keys, state, waits, params))
+        jax.effects_barrier()
+        counts.append(len(_CALLS))
+    assert counts == [8, 8, 16]
+
+
+def test_final_observation_shows_the_failure_and_the_next_episode_starts_afresh(pool_of):
+    _, boards = pool_of(3, 6, [4], [2], 4, 2, holes=0.0)
+    environment, params = LakeEnvironment(), env_params(boards)
+    keys = jax.random.split(jax.random.key(1), 64)
+    _, state = jax.vmap(environment.reset, (0, None))(keys, params)
+    # Both agents go up for good: within four steps one leaves the board, unless they collide.
+    step = jax.jit(jax.vmap(environment.step, (0, 0, None, None)))
+    ended = 0
+    for t in range(4):
+        before = state
+        keys = jax.vmap(jax.random.fold_in, (0, None))(keys, t)
+        seen, state, reward, terminated, truncated, info = step(
+            keys, state, jnp.full(2, jaxlake.Action.UP, jnp.int8), params
+        )
+        over = np.asarray(terminated)
+        ended += over.sum()
+        assert not truncated.any()
+        assert (np.asarray(reward)[over & ~np.asarray(info["solved"])] == -1).all()
+        assert (np.asarray(state.time) == np.where(over, 0, np.asarray(before.time) + 1)).all()
+        starts = np.asarray(boards.starts)[np.asarray(state.index)]
+        assert (np.asarray(seen.positions)[over] == starts[over]).all()
+        final = np.asarray(info["final_observation"].positions)
+        top = np.asarray(before.positions)[..., 0] == 0
+        expected = np.asarray(before.positions) - np.stack([~top, np.zeros_like(top)], axis=-1)
+        assert (final == expected).all()
+        same = jax.tree.map(
+            lambda a, b, over=over: bool((np.asarray(a) == np.asarray(b))[~over].all()),
+            seen,
+            info["final_observation"],
+        )
+        assert all(jax.tree.leaves(same))
+    assert ended >= 64
+
+
+def test_termination_and_truncation_can_come_together_and_are_told_apart(pool_of):
+    grid = ["S F s", "F F F", "G F g"]
+    board = jaxlake.parse_grid(grid, max_size=5, max_agents=3)
+    params = env_params(board, max_steps=2)
+    environment = LakeEnvironment()
+    _, state = environment.reset(jax.random.key(0), params)
+    down = jnp.full(3, jaxlake.Action.DOWN, jnp.int8)
+    *_, terminated, truncated, info = environment.step(jax.random.key(0), state, down, params)
+    assert (bool(terminated), bool(truncated), bool(info["solved"])) == (False, False, False)
+    state = environment.step(jax.random.key(0), state, down, params)[1]
+    _, _, reward, *flags, info = environment.step(jax.random.key(0), state, down, params)
+    assert [bool(flag) for flag in flags] == [True, True]
+    assert bool(info["solved"])
+    assert reward == 1
+    longer = replace(params, max_steps=jnp.int32(3))
+    *_, terminated, truncated, _ = environment.step(jax.random.key(0), state, down, longer)
+    assert (bool(terminated), bool(truncated)) == (True, False)
+
+
+def test_rewards_can_be_exchanged():
+    board = jaxlake.parse_grid(["S s G", "F F F", "F F g"], max_size=4, max_agents=3)
+    params = env_params(board)
+    actions = jnp.array([jaxlake.Action.DOWN, jaxlake.Action.RIGHT, 0], jnp.int8)
+
+    def reward(function, actions=actions):
+        environment = LakeEnvironment(reward=function) if function else LakeEnvironment()
+        _, state = environment.reset(jax.random.key(0), params)
+        return np.asarray(environment.step(jax.random.key(0), state, actions, params)[2])
+
+    assert reward(None) == np.float32(-0.01)
+    assert reward(sparse_reward) == 0
+    assert reward(agent_reward).tolist() == [0, 0, 0]
+    into_the_edge = actions.at[1].set(jaxlake.Action.UP)
+    assert reward(None, into_the_edge) == -1
+    assert reward(agent_reward, into_the_edge).tolist() == [0, -1, 0]
+
+
+@pytest.mark.parametrize("split", [True, False])
+def test_boards_are_drawn_uniformly_from_those_that_are_filled(pool_of, split):
+    _, boards = pool_of(4, 7, [3, 4], [2], 4, 2)
+    filled = np.array([False, True, True, False, True, True, True])
+    params = env_params(boards, filled=filled)
+    keys = jax.random.split(jax.random.key(5), 10_000)
+    if not split:
+        keys = jax.vmap(jax.random.key)(jnp.arange(10_000))
+    _, state = jax.vmap(LakeEnvironment().reset, (0, None))(keys, params)
+    counts = np.bincount(np.asarray(state.index), minlength=7)
+    assert counts[5:].sum() == 0
+    # Chi-square with 4 degrees of freedom is above 23.5 once in ten thousand.
+    assert ((counts[:5] - 2000) ** 2 / 2000).sum() < 23.5
+    drawn = np.asarray(params.instances.starts)[:5]
+    assert np.array_equal(drawn, np.asarray(boards.starts)[filled])
+
+
+def test_nothing_is_retraced_over_configurations_and_vmapped_params_play_as_single_ones(pool_of):
+    environment = LakeEnvironment()
+    pools = [pool_of(seed, 6, [3 + seed], [2], 6, 2)[1] for seed in range(3)]
+    params = [env_params(pool, max_steps=4 + seed) for seed, pool in enumerate(pools)]
+    traces = 0
+
+    @jax.jit
+    def play(key, params):
+        nonlocal traces
+        traces += 1
+
+        def advance(state, key):
+            actions = environment.action_space(params).sample(key)
+            _, state, reward, *flags, _ = environment.step(key, state, actions, params)
+            return state, (reward, flags, state.positions)
+
+        state = environment.reset(key, params)[1]
+        return jax.lax.scan(advance, state, jax.random.split(key, 20))[1]
+
+    keys = jax.random.split(jax.random.key(2), 3)
+    single = [jax.device_get(play(k, p)) for k, p in zip(keys, params, strict=True)]
+    assert traces == 1
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
+    together = jax.device_get(jax.jit(jax.vmap(play))(keys, stacked))
+    for i, expected in enumerate(single):
+        mine = jax.tree.map(lambda leaf, i=i: leaf[i], together)
+        assert all(jax.tree.leaves(jax.tree.map(np.array_equal, mine, expected)))
+
+
+def test_wrong_pools_are_refused_by_name(pool_of):
+    _, boards = pool_of(4, 3, [3], [2], 4, 2)
+    with pytest.raises(ValueError, match="max_steps: got 0"):
+        env_params(boards, max_steps=0)
+    with pytest.raises(ValueError, match="filled: got shape"):
+        env_params(boards, filled=np.ones(2, bool))
+    with pytest.raises(ValueError, match="at most 32x32"):
+        env_params(jaxlake.parse_grid(["S G", "F F"], max_size=33))
+    with pytest.raises(ValueError, match="empty pool"):
+        env_params(jax.tree.map(lambda leaf: leaf[:0], boards))

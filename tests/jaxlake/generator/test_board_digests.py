@@ -1,0 +1,55 @@
+"""Digests tell boards apart, and the set of them is a set."""
+
+import random
+
+import numpy as np
+
+from benchmarks.oracles import random_grid
+from jaxlake import parse_grid, stack_instances
+from jaxlake.generator.board_digests import DigestSet, board_digests
+
+
+def boards(grids, max_size=6, max_agents=3):
+    return stack_instances(
+        [parse_grid(grid, max_size=max_size, max_agents=max_agents) for grid in grids]
+    )
+
+
+def test_digests_are_equal_exactly_where_boards_are_whatever_the_padding():
+    rng = random.Random(0)
+    # Small boards, so that some come twice.
+    grids = [tuple(random_grid(rng, rng.choice([2, 3]), 0.2, 2)) for _ in range(400)]
+    digests = board_digests(boards(grids)).tolist()
+    assert len(set(grids)) == len(set(digests)) < len(grids)
+    assert len(set(zip(grids, digests, strict=True))) == len(set(digests))
+    assert board_digests(boards(grids, max_size=3, max_agents=2)).tolist() == digests
+
+
+def test_a_digest_sees_size_holes_agents_and_their_places():
+    base = ["S F F", "F F F", "F F G"]
+    others = [
+        ["S F F", "F H F", "F F G"],
+        ["F S F", "F F F", "F F G"],
+        ["S F F", "F F F", "F G F"],
+        ["G F F", "F F F", "F F S"],
+        ["S F F", "F s g", "F F G"],
+        ["S F F H", "F F F H", "F F G H", "H H H H"],
+    ]
+    assert len(set(board_digests(boards([base, *others])).tolist())) == 7
+
+
+def test_a_digest_set_holds_what_was_added_and_nothing_else():
+    rng = np.random.default_rng(1)
+    values = np.unique(rng.integers(0, 256, (3000, 16), np.uint8).view("S16").reshape(-1))
+    values = rng.permutation(np.concatenate([values, np.array([b"", b"\x01"], "S16")]))
+    inside, outside = values[:2000], values[2000:]
+    digests = DigestSet()
+    assert not digests.contains(values).any()
+    sizes = []
+    for part in np.split(inside, np.cumsum(rng.integers(0, 40, 80))):
+        digests.add(part)
+        sizes.append(len(digests._runs))
+    assert len(digests) == 2000
+    assert digests.contains(inside).all()
+    assert not digests.contains(outside).any()
+    assert max(sizes) <= 12

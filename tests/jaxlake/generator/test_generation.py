@@ -1,0 +1,319 @@
+"""Sets of boards: quotas, distinct boards, shortfalls, and the same set however it is made."""
+
+import json
+import os
+import subprocess
+import sys
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxlake
+from benchmarks import oracles
+from jaxlake import Status, lake_params
+from jaxlake.generator import acceptance, generate, generate_sharded
+from jaxlake.generator.candidates import decode, draw_codes
+
+N, HORIZON, LIMIT, BOARDS = 6, 8, 600, 60
+SETTINGS = {"max_size": N, "horizon": HORIZON, "max_candidates": LIMIT}
+
+MIXTURES = [
+    # Two cells of one kind that differ in their waits, an infeasible one, and one beyond max_size.
+    lake_params(
+        size=[3, 5, 3, 3, 7],
+        hole_ratio=[0.3, 0.5, 0.3, 0.7, 0.1],
+        wait_ratio=[0.25, 0.3, 0.5, 0.0, 0.5],
+        data_ratio=[16, 15, 13, 5, 11],
+    ),
+    # 24 boards exist on 2x2 without holes, and none needs a wait.
+    lake_params(
+        size=[2, 4, 2, 6, 6],
+        hole_ratio=[0.0, 0.1, 0.0, 0.2, 0.5],
+        wait_ratio=[0.5, 0.0, 0.0, 0.1, 1.0],
+        data_ratio=[10, 20, 18, 10, 2],
+    ),
+    lake_params(
+        size=[4, 4, 4, 4, 3],
+        hole_ratio=[0.2, 0.2, 0.2, 0.1, 0.4],
+        wait_ratio=[0.1, 0.4, 0.0, 0.3, 0.5],
+        num_agents=[2, 2, 2, 3, 2],
+        data_ratio=[0.2, 0.1, 0.3, 0.25, 0.15],
+    ),
+]
+COUNTS = ("candidates", "solvable", "unsolvable", "unknown", "duplicates")
+
+
+@pytest.fixture(scope="module")
+def made():
+    """One compiled generator, what it gave for each mixture, and how often it was traced."""
+    traces = []
+
+    def counted(key, params):
+        traces.append(1)
+        return generate(key, params, BOARDS, batch_size=128, **SETTINGS)
+
+    compiled = jax.jit(counted)
+    results = [jax.device_get(compiled(jax.random.key(7), params)) for params in MIXTURES]
+    return compiled, results, traces
+
+
+def _assert_equal(one, other):
+    pairs = zip(jax.tree_util.tree_leaves_with_path(one), jax.tree.leaves(other), strict=True)
+    for (path, x), y in pairs:
+        assert np.asarray(x).dtype == np.asarray(y).dtype, path
+        assert (np.asarray(x) == np.asarray(y)).all(), path
+
+
+def _boards(generated):
+    pairs = jax.tree.map(np.asarray, (generated.instances, generated.solutions))
+    return [
+        (int(generated.cell[row]), *jax.tree.map(lambda leaf, row=row: leaf[row], pairs))
+        for row in np.flatnonzero(generated.filled)
+    ]
+
+
+@pytest.mark.parametrize("number", range(len(MIXTURES)))
+def test_boards_are_of_their_cell_and_carry_their_optimum(made, number):
+    result, params = made[1][number], jax.tree.map(np.asarray, MIXTURES[number])
+    boards = _boards(result)
+    waits = np.zeros((2, params.size.size), int)
+    for cell, instance, solution in boards:
+        grid = jaxlake.format_grid(instance)
+        board = oracles.read(grid)
+        size = int(params.size[cell])
+        assert board.size == size
+        assert len(board.free) == size**2 - int(float(params.hole_ratio[cell]) * size**2 + 1e-4)
+        assert len({*board.starts, *board.goals}) == 2 * int(params.num_agents[cell])
+        again = jaxlake.parse_grid(grid, max_size=N)
+        _assert_equal(instance, again)
+        cost, needs_wait = oracles.least_sum_of_costs(grid)
+        assert Status(int(solution.status)) is Status.OPTIMAL
+        assert (solution.sum_of_costs, solution.needs_wait) == (cost, needs_wait)
+        assert oracles.check(grid, solution.plan.tolist()).sum_of_costs == cost
+        waits[int(needs_wait), cell] += 1
+    assert len({tuple(jaxlake.format_grid(instance)) for _, instance, _ in boards}) == len(boards)
+    assert (waits[0] == result.requested_no_wait - result.shortfall_no_wait).all()
+    assert (waits[1] == result.requested_wait - result.shortfall_wait).all()
+
+
+@pytest.mark.parametrize("number", range(len(MIXTURES)))
+def test_requests_are_split_by_share_and_slots_lie_by_cell(made, number):
+    result, params = made[1][number], MIXTURES[number]
+    requested = result.requested_wait + result.requested_no_wait
+    assert requested.sum() == BOARDS
+    share = np.asarray(params.data_ratio) / np.asarray(params.data_ratio).sum()
+    assert (abs(requested - share * BOARDS) < 1).all()
+    waits = np.asarray(params.wait_ratio) * requested
+    assert (result.requested_wait == np.floor(waits + 0.5 + 1e-6)).all()
+    assert (np.bincount(result.cell, minlength=5) == requested).all()
+    assert (np.diff(result.cell) >= 0).all()
+    for cell in range(5):
+        filled = result.filled[result.cell == cell]
+        assert (np.diff(filled.astype(int)) <= 0).all()
+        missing = result.shortfall_wait[cell] + result.shortfall_no_wait[cell]
+        assert filled.sum() == requested[cell] - missing
+    for leaf in jax.tree.leaves((result.instances, result.solutions)):
+        assert not leaf[~result.filled].any()
+
+
+def test_what_cannot_be_made_is_missing_and_the_rest_is_not(made):
+    mixed, tiny, _ = made[1]
+    assert (mixed.shortfall_wait + mixed.shortfall_no_wait).tolist() == [0, 0, 0, 5, 11]
+    assert mixed.candidates[3:].tolist() == [0, 0]
+    assert tiny.shortfall_wait[[0, 2]].tolist() == [5, 0]
+    assert tiny.shortfall_no_wait.tolist() == [0, 0, 0, 0, 0]
+    assert tiny.candidates[0] == tiny.candidates[2] == LIMIT
+    # Of the 24 boards one is left over, and is no duplicate as long as it is in no slot.
+    assert tiny.solvable[0] == LIMIT
+    assert 0.8 * LIMIT < tiny.duplicates[0] < LIMIT - 23
+
+
+@jax.jit
+def _stream(key, size, holes, agents):
+    """The first candidates of a stream, solved."""
+    for number in (size, holes, agents):
+        key = jax.random.fold_in(key, number)
+    kind = [jnp.full(LIMIT, number, jnp.int32) for number in (size, holes, agents)]
+    numbers = jnp.arange(LIMIT, dtype=jnp.int32)
+    shapes = {"max_size": N, "max_agents": 2}
+    codes = draw_codes(jnp.broadcast_to(key, LIMIT), numbers, *kind, **shapes)
+    boards = decode(codes, kind[0], kind[2], **shapes)
+    return boards, jax.vmap(partial(jaxlake.solve, horizon=HORIZON))(boards)
+
+
+def _replay(key, kind, missing):
+    """The rules in plain Python, one candidate after the other.
+
+    `missing` is {needs_wait: {cell: boards}}, and emptied. Gives the rows of each cell and counts.
+    """
+    boards, solutions = jax.tree.map(np.asarray, _stream(key, *kind))
+    rows, seen, counts = {}, set(), dict.fromkeys(COUNTS, 0)
+    for row in range(LIMIT):
+        if not any(sum(cells.values()) for cells in missing.values()):
+            break
+        status = Status(int(solutions.status[row]))
+        counts["candidates"] += 1
+        counts[{0: "solvable", 1: "unsolvable", 2: "unknown"}[status]] += 1
+        if status is not Status.OPTIMAL:
+            continue
+        board = tuple(leaf[row].tobytes() for leaf in (boards.holes, boards.starts, boards.goals))
+        if board in seen:
+            counts["duplicates"] += 1
+            continue
+        for cell, room in missing[bool(solutions.needs_wait[row])].items():
+            if room:
+                missing[bool(solutions.needs_wait[row])][cell] -= 1
+                rows.setdefault(cell, []).append(row)
+                seen.add(board)
+                break
+    return boards, rows, counts
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_set_is_what_one_candidate_after_the_other_gives(made, number):
+    result, params = made[1][number], jax.tree.map(np.asarray, MIXTURES[number])
+    holes = np.floor(params.hole_ratio.astype(float) * params.size**2 + 1e-4).astype(int)
+    kinds = list(zip(params.size.tolist(), holes.tolist(), params.num_agents.tolist(), strict=True))
+    for kind in set(kinds):
+        cells = [cell for cell, other in enumerate(kinds) if other == kind]
+        if kind[0] > N or kind[1] + 2 * kind[2] > kind[0] ** 2:
+            continue
+        missing = {
+            True: {cell: int(result.requested_wait[cell]) for cell in cells},
+            False: {cell: int(result.requested_no_wait[cell]) for cell in cells},
+        }
+        boards, rows, counts = _replay(jax.random.key(7), kind, missing)
+        for cell in cells:
+            assert {name: getattr(result, name)[cell] for name in COUNTS} == counts
+            assert result.shortfall_wait[cell] == missing[True][cell]
+            assert result.shortfall_no_wait[cell] == missing[False][cell]
+            slots = (result.cell == cell) & result.filled
+            for name in ("holes", "starts", "goals"):
+                got, wanted = getattr(result.instances, name), getattr(boards, name)
+                assert (got[slots] == wanted[rows.get(cell, [])]).all()
+
+
+def test_other_parameters_trace_nothing(made):
+    compiled, results, traces = made
+    assert len(traces) == 1
+    for params, result in zip(MIXTURES, results, strict=True):
+        _assert_equal(result, compiled(jax.random.key(7), params))
+    assert len(traces) == 1
+
+
+def test_the_batch_size_leaves_no_trace(made):
+    for number in (0, 1):
+        other = generate(jax.random.key(7), MIXTURES[number], BOARDS, batch_size=7, **SETTINGS)
+        _assert_equal(made[1][number], other)
+
+
+def test_another_key_gives_another_set(made):
+    compiled, results, _ = made
+    other = compiled(jax.random.key(8), MIXTURES[0])
+    assert (other.instances.starts != results[0].instances.starts).any()
+
+
+def test_a_vmapped_call_gives_what_single_calls_give(made):
+    compiled, results, _ = made
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *MIXTURES)
+    keys = jnp.stack([jax.random.key(8), jax.random.key(7)])
+    product = jax.vmap(jax.vmap(compiled, (None, 0)), (0, None))(keys, stacked)
+    assert product.filled.shape == (2, 3, BOARDS)
+    for row, result in enumerate(results):
+        _assert_equal(result, jax.tree.map(lambda leaf, row=row: leaf[1, row], product))
+    _assert_equal(compiled(keys[0], MIXTURES[0]), jax.tree.map(lambda leaf: leaf[0, 0], product))
+
+
+def test_counts_of_candidates_add_up(made):
+    for result in made[1]:
+        assert (result.solvable + result.unsolvable + result.unknown == result.candidates).all()
+        boards = np.bincount(result.cell[result.filled], minlength=5)
+        assert (result.solvable >= boards + result.duplicates * (boards > 0)).all()
+    assert made[1][0].unsolvable[1] > 0
+
+
+def test_boards_beyond_the_horizon_are_counted_and_not_used(made):
+    _, large, _ = made[1]
+    assert large.unknown[3] > 0
+    for result in made[1]:
+        assert (result.solutions.makespan <= HORIZON).all()
+
+
+def test_a_set_takes_as_many_candidates_as_its_acceptance_rate_foretells(made):
+    compiled, _, _ = made
+    rate = acceptance(4, 0.2, 0.4)
+    seen = compiled(jax.random.key(11), lake_params([4] * 5, 0.2, 0.4))
+    assert seen.filled.all()
+    assert BOARDS / rate / 2 < int(seen.candidates[0]) < BOARDS / rate * 2
+
+
+@pytest.mark.slow
+def test_cells_may_differ_in_their_agents():
+    params = lake_params([4, 4, 3], [0.2, 0.1, 0.3], [0.5, 0.25, 0.5], [2, 3, 3])
+    made = generate(
+        jax.random.key(0),
+        params,
+        24,
+        max_size=4,
+        max_agents=3,
+        horizon=16,
+        batch_size=64,
+        max_candidates=2000,
+    )
+    assert made.filled.all()
+    for cell, instance, solution in _boards(made):
+        grid = jaxlake.format_grid(instance)
+        assert len(oracles.read(grid).starts) == int(params.num_agents[cell])
+        cost, needs_wait = oracles.least_sum_of_costs(grid)
+        assert (solution.sum_of_costs, solution.needs_wait) == (cost, needs_wait)
+        plan = solution.plan[:, : int(params.num_agents[cell])]
+        assert oracles.check(grid, plan.tolist()).sum_of_costs == cost
+    waits = np.bincount(made.cell[made.solutions.needs_wait], minlength=3)
+    assert (waits == made.requested_wait).all()
+
+
+def test_several_devices_give_the_same_set(made, tmp_path):
+    program = """
+import json, sys
+import jax, numpy as np
+from jaxlake import lake_params
+from jaxlake.generator import generate_sharded
+fields, n, settings = json.load(sys.stdin)
+assert len(jax.devices()) == 8
+made = generate_sharded(jax.random.key(7), lake_params(**fields), n, batch_size=100, **settings)
+assert all(leaf.is_fully_replicated for leaf in jax.tree.leaves(made))
+np.savez(sys.argv[1], *jax.tree.leaves(made))
+"""
+    fields = {name: leaf.tolist() for name, leaf in vars(MIXTURES[0]).items()}
+    file = tmp_path / "made.npz"
+    subprocess.run(
+        [sys.executable, "-c", program, str(file)],
+        input=json.dumps([fields, BOARDS, SETTINGS]),
+        env=os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"},
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    with np.load(file) as arrays:
+        _assert_equal(jax.tree.leaves(made[1][0]), list(arrays.values()))
+
+
+@pytest.mark.parametrize("name", ["n", "max_size", "max_agents", "batch_size", "max_candidates"])
+def test_static_arguments_out_of_range_are_named(name):
+    value = {"max_candidates": -1, "max_size": 33, "max_agents": 6}.get(name, 0)
+    options = {"n": 4} | {name: value}
+    with pytest.raises(ValueError, match=f"{name}: got {value}"):
+        generate(jax.random.key(0), MIXTURES[0], **options)
+
+
+def test_parameters_of_another_shape_and_raw_keys_are_refused():
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *MIXTURES)
+    with pytest.raises(ValueError, match=r"params.size: got shape \(3, 5\)"):
+        generate(jax.random.key(0), stacked, 4)
+    with pytest.raises(TypeError, match="typed key"):
+        generate(jax.random.PRNGKey(0), MIXTURES[0], 4)
+    with pytest.raises(ValueError, match="devices: got none"):
+        generate_sharded(jax.random.key(0), MIXTURES[0], 4, devices=())

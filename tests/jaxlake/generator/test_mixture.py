@@ -1,0 +1,113 @@
+"""What a mixture asks for: counts, quotas, and what is refused by name."""
+
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jaxlake
+from jaxlake.generator.mixture import board_counts, wait_counts
+
+_counts = jax.jit(board_counts, static_argnums=1)
+
+
+@pytest.mark.parametrize(
+    ("size", "hole_ratio", "holes"),
+    [(10, 0.3, 30), (10, 0.29, 29), (3, 0.5, 4), (7, 0.35, 17), (10, 0.07, 7), (5, 0.0, 0)],
+)
+def test_hole_count_is_floored_without_float_error(size, hole_ratio, holes):
+    count = jaxlake.hole_count(size, hole_ratio)
+    assert int(count) == holes
+    assert count.dtype == jnp.int32
+
+
+def test_hole_count_is_exact_for_every_hundredth_and_size():
+    hundredths = np.arange(101)
+    sizes = np.arange(2, 33)[:, None]
+    assert (jaxlake.hole_count(sizes, hundredths / 100) == hundredths * sizes**2 // 100).all()
+
+
+def test_infeasible_requests_are_explained():
+    assert jaxlake.infeasibility(3, 0.5, 2) is None
+    assert jaxlake.infeasibility(3, 0.5, 3) == (
+        "a 3x3 board with hole_ratio 0.5 has 4 holes and 5 free cells, "
+        "but 3 agents need 6 for their starts and goals"
+    )
+    assert jaxlake.infeasibility(1, 0.0, 1).startswith("size: got 1")
+    assert jaxlake.infeasibility(3, 1.5, 1).startswith("hole_ratio: got 1.5")
+    assert jaxlake.infeasibility(3, float("nan"), 1).startswith("hole_ratio: got nan")
+    assert jaxlake.infeasibility(3, 0.1, 0).startswith("num_agents: got 0")
+
+
+def test_scalars_stand_for_all_cells():
+    params = jaxlake.lake_params([3, 4, 5], wait_ratio=[0.1, 0.2, 0.3], num_agents=3)
+    assert params.size.tolist() == [3, 4, 5]
+    assert params.num_agents.tolist() == [3, 3, 3]
+    np.testing.assert_allclose(params.hole_ratio, [0.2] * 3)
+    dtypes = {name: leaf.dtype for name, leaf in vars(params).items()}
+    assert {name for name, dtype in dtypes.items() if dtype == jnp.int32} == {"size", "num_agents"}
+    assert {leaf.shape for leaf in jax.tree.leaves(params)} == {(3,)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"size": 1}, "size: got 1, 2 to 32 are allowed"),
+        ({"size": [3, 33]}, "size: got 33, 2 to 32 are allowed"),
+        ({"size": 3.5}, "size: got 3.5, an integer or a sequence of them is needed"),
+        ({"size": []}, r"size: got \[\], an integer or a sequence of them is needed"),
+        ({"hole_ratio": 1.5}, "hole_ratio: got 1.5, 0 to 1 are allowed"),
+        ({"wait_ratio": float("nan")}, "wait_ratio: got nan, 0 to 1 are allowed"),
+        ({"wait_ratio": "0.5"}, "wait_ratio: got '0.5', a number or a sequence of them is needed"),
+        ({"num_agents": 6}, "num_agents: got 6, 2 to 5 are allowed"),
+        ({"data_ratio": -1}, r"data_ratio: got -1, 0 to 1e\+06 are allowed"),
+        ({"data_ratio": float("inf")}, "data_ratio: got inf, 0 to"),
+        ({"data_ratio": [0, 0]}, "data_ratio: got 0 for every cell"),
+        ({"size": [3, 4], "hole_ratio": [0.1] * 3}, "size: got 2 values, 1 or 3 are allowed"),
+    ],
+)
+def test_what_is_out_of_range_is_named(fields, said):
+    with pytest.raises(ValueError, match=said):
+        jaxlake.lake_params(**({"size": 4} | fields))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    hundredths=st.lists(st.integers(0, 100), min_size=5, max_size=5).filter(any),
+    n=st.sampled_from([1, 7, 10, 512, 4000, 1_000_000]),
+)
+def test_shares_are_whole_and_by_largest_remainder(hundredths, n):
+    params = jaxlake.lake_params(4, data_ratio=[value / 100 for value in hundredths])
+    counts = _counts(params, n).tolist()
+    assert sum(counts) == n
+    exact = [Fraction(value * n, sum(hundredths)) for value in hundredths]
+    # float32 can't tell remainders apart that differ by less than its precision.
+    blur = Fraction(1, 1000) + Fraction(n, 2**22)
+    for count, share in zip(counts, exact, strict=True):
+        assert abs(count - share) < 1 + blur
+    up = [share % 1 for count, share in zip(counts, exact, strict=True) if count > share]
+    down = [share % 1 for count, share in zip(counts, exact, strict=True) if count < share]
+    assert not up or not down or min(up) >= max(down) - 2 * blur
+
+
+def test_weights_that_are_no_numbers_count_as_zero():
+    params = jaxlake.lake_params(4, data_ratio=[1.0, 1.0, 1.0])
+    for ratios, counts in (
+        ([np.nan, 1, -3], [0, 9, 0]),
+        ([0, 0, 0], [3, 3, 3]),
+        ([1e30, 1e30, 0], [5, 4, 0]),
+    ):
+        odd = jaxlake.LakeParams(**(vars(params) | {"data_ratio": jnp.array(ratios)}))
+        assert board_counts(odd, 9).tolist() == counts
+
+
+def test_waits_are_rounded_with_halves_up_for_every_hundredth():
+    hundredths = np.arange(101)
+    for count in (1, 2, 10, 30, 50, 512, 4000):
+        params = jaxlake.lake_params(4, wait_ratio=(hundredths / 100).tolist())
+        waits = wait_counts(params, jnp.full(101, count, jnp.int32))
+        assert (waits == (2 * hundredths * count + 100) // 200).all()

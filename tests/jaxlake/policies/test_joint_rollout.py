@@ -1,0 +1,245 @@
+"""Scripted policies and their rollouts against plain-Python searches and walks."""
+
+import random
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxlake
+from benchmarks import oracles
+from jaxlake import Failure, Status
+from jaxlake.environment import ConflictPolicy
+from jaxlake.policies import (
+    PlanFollowingPolicy,
+    RandomPolicy,
+    ShortestPathPolicy,
+    optimal_policy,
+    prioritised_policy,
+    roll_out,
+    sweep,
+)
+
+N, K, T = 6, 3, 20
+
+
+def _grids(seed, count, agents, holes=0.3):
+    rng = random.Random(seed)
+    return [
+        oracles.random_grid(rng, rng.choice([3, 4, 5]), rng.uniform(0, holes), agents)
+        for _ in range(count)
+    ]
+
+
+def _boards(grids):
+    return jaxlake.stack_instances(
+        [jaxlake.parse_grid(grid, max_size=N, max_agents=K) for grid in grids]
+    )
+
+
+def _played(policy, boards, **options):
+    play = jax.jit(partial(roll_out, policy=policy, max_steps=T, **options))
+    return jax.device_get(play(jax.random.key(0), instances=boards))
+
+
+@pytest.fixture(scope="module")
+def solved():
+    """Boards of two agents, and their solutions."""
+    grids = _grids(4, 80, 2, holes=0.4)
+    boards = jaxlake.stack_instances([jaxlake.parse_grid(g, max_size=N) for g in grids])
+    return boards, jax.device_get(jax.jit(jax.vmap(partial(jaxlake.solve, horizon=T)))(boards))
+
+
+def _verdict(grid, played, i):
+    agents = len(oracles.read(grid).starts)
+    plan = played.actions[i, : played.length[i], :agents].tolist()
+    return oracles.check(grid, plan)
+
+
+def _assert_outcomes_are_those_of_a_walk(grids, played):
+    for i, grid in enumerate(grids):
+        verdict = _verdict(grid, played, i)
+        failure = Failure(int(played.outcome.failure[i]))
+        label = None if failure is Failure.NONE else failure.label
+        assert label == verdict.failure, grid
+        if verdict.failure is None:
+            assert played.outcome.sum_of_costs[i] == verdict.sum_of_costs
+            assert played.length[i] == verdict.makespan
+        elif verdict.failure == "goal_not_reached":
+            assert played.length[i] == T
+        else:
+            assert played.length[i] == verdict.time + 1
+        assert (played.actions[i, played.length[i] :] == 0).all()
+
+
+def test_an_agent_alone_walks_a_shortest_path_or_waits():
+    grids = _grids(1, 120, 1, holes=0.5)
+    played = _played(ShortestPathPolicy(), _boards(grids))
+    unreachable = 0
+    for i, grid in enumerate(grids):
+        steps = oracles.sum_of_distances(grid)
+        if steps is None:
+            unreachable += 1
+            assert (played.actions[i] == 0).all()
+        else:
+            assert played.outcome.valid[i]
+            assert played.outcome.sum_of_costs[i] == steps == played.length[i]
+    assert 5 < unreachable < 100
+
+
+def test_ties_between_shortest_paths_are_broken_evenly():
+    board = jaxlake.parse_grid(["S F", "F G"], max_size=N, max_agents=K)
+    boards = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (2000, *np.shape(leaf))), board)
+    first = _played(ShortestPathPolicy(), boards).actions[:, 0, 0]
+    down = (first == jaxlake.Action.DOWN).sum()
+    assert down + (first == jaxlake.Action.RIGHT).sum() == 2000
+    # Four standard deviations of a fair coin.
+    assert abs(down - 1000) < 4 * np.sqrt(500)
+
+
+@pytest.mark.parametrize(
+    ("policy", "conflict"),
+    [
+        (RandomPolicy(), "fail"),
+        (ShortestPathPolicy(), "fail"),
+        (RandomPolicy(masked=False), "block_both"),
+        (ShortestPathPolicy(), "priority"),
+    ],
+    ids=str,
+)
+def test_outcomes_are_those_of_a_plain_walk(policy, conflict):
+    grids = _grids(2, 60, 3) + _grids(3, 40, 2)
+    played = _played(policy, _boards(grids), conflict=ConflictPolicy(conflict))
+    _assert_outcomes_are_those_of_a_walk(grids, played)
+    kinds = set(played.outcome.failure.tolist())
+    if conflict != "fail":
+        assert kinds <= {Failure.NONE, Failure.GOAL_NOT_REACHED}
+    else:
+        assert Failure.VERTEX_CONFLICT in kinds
+    if policy != RandomPolicy(masked=False):
+        assert not kinds & {Failure.OFF_BOARD, Failure.HOLE}
+
+
+def test_the_random_policy_takes_every_allowed_action_equally_often():
+    board = jaxlake.parse_grid(["S H F", "F F F", "F F G"], max_size=N, max_agents=K)
+    boards = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (3000, *np.shape(leaf))), board)
+    first = _played(RandomPolicy(), boards).actions[:, 0, 0]
+    assert set(first.tolist()) == {jaxlake.Action.WAIT, jaxlake.Action.DOWN}
+    assert abs((first == 0).sum() - 1500) < 4 * np.sqrt(750)
+
+
+def test_the_optimal_policy_is_optimal_wherever_there_is_a_plan(solved):
+    boards, solutions = solved
+    played = _played(optimal_policy(T), boards, solutions=solutions)
+    solved = np.asarray(solutions.status) == Status.OPTIMAL
+    assert 40 < solved.sum() < 80
+    assert np.array_equal(played.outcome.optimal_sum_of_costs, solved)
+    assert np.array_equal(played.outcome.valid, solved)
+    assert (played.actions[~solved] == 0).all()
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_prioritised_plans_are_valid_and_the_first_agent_goes_straight(shuffled):
+    grids = _grids(5, 60, 3, holes=0.2)
+    boards = _boards(grids)
+    played = _played(prioritised_policy(T, shuffled=shuffled), boards)
+    _assert_outcomes_are_those_of_a_walk(grids, played)
+    valid = played.outcome.valid
+    assert valid.mean() > 0.6
+    assert not np.isin(played.outcome.failure, (Failure.OFF_BOARD, Failure.HOLE)).any()
+    straight = 0
+    for i in np.flatnonzero(valid):
+        board = oracles.read(grids[i])
+        alone = oracles.distances_to(board, board.goals[0])[board.starts[0]]
+        cells, arrival = board.starts[0], 0
+        for t, action in enumerate(played.actions[i, :, 0].tolist()):
+            cells = tuple(np.add(cells, oracles.MOVES[action]).tolist())
+            if action:
+                arrival = t + 1
+        assert cells == board.goals[0]
+        straight += arrival == alone
+    assert straight == valid.sum() if not shuffled else straight > valid.sum() / 2
+
+
+def test_a_replayed_plan_that_is_too_short_ends_in_waiting():
+    board = jaxlake.parse_grid(["S F", "F G"], max_size=N, max_agents=K)
+    boards = jax.tree.map(lambda leaf: np.asarray(leaf)[None], board)
+
+    def half(key, instance):
+        return jnp.array([[jaxlake.Action.DOWN, -1, -1]], jnp.int8)
+
+    played = _played(PlanFollowingPolicy(half), boards)
+    assert played.actions[0, 0].tolist() == [jaxlake.Action.DOWN, 0, 0]
+    assert (played.actions[0, 1:] == 0).all()
+    assert played.outcome.failure[0] == Failure.GOAL_NOT_REACHED
+
+
+@dataclass(frozen=True)
+class _Spiral:
+    """Counts its own steps: the first agent goes right, down, left, up."""
+
+    def start(self, key, instance):
+        return jnp.int32(0)
+
+    def act(self, key, instance, positions, time, memory):
+        turn = jnp.array([4, 2, 3, 1], jnp.int8)[memory % 4]
+        actions = jnp.zeros(positions.shape[0], jnp.int8).at[0].set(turn)
+        return actions, memory + jnp.int32(1)
+
+
+def test_a_policy_may_change_its_memory():
+    board = jaxlake.parse_grid(["S F F", "F F F", "F F G"], max_size=N, max_agents=K)
+    played = _played(_Spiral(), jax.tree.map(lambda leaf: np.asarray(leaf)[None], board))
+    assert played.actions[0, :, 0].tolist() == [4, 2, 3, 1] * (T // 4)
+
+
+def test_a_sweep_is_the_tables_of_single_rollouts_and_traces_once_for_all_configurations(solved):
+    policies = (RandomPolicy(), ShortestPathPolicy(), prioritised_policy(T))
+    boards, solutions = jax.tree.map(
+        lambda leaf: np.reshape(leaf, (4, 20, *np.shape(leaf)[1:])), solved
+    )
+    traces = 0
+
+    @jax.jit
+    def tables(key, boards, solutions, mask):
+        nonlocal traces
+        traces += 1
+        return sweep(key, policies, boards, solutions, mask, max_steps=T)
+
+    mask = np.ones((4, 20), bool)
+    mask[2, 3:] = False
+    key = jax.random.key(9)
+    table = jax.device_get(tables(key, boards, solutions, mask))
+    other = jax.tree.map(lambda leaf: leaf[::-1], (boards, solutions))
+    tables(jax.random.key(10), *other, ~mask)
+    assert traces == 1
+    assert table.failures.shape[:2] == (3, 4)
+    assert (table.failures.sum(axis=(2, 3, 4, 5, 6)) == mask.sum(axis=1)).all()
+
+    valid = table.failures[..., Failure.NONE].sum(axis=(2, 3, 4, 5))
+    solvable = ((solutions.status == Status.OPTIMAL) & mask).sum(axis=1)
+    assert (valid <= solvable).all()
+    assert valid[2].sum() > valid[0].sum()
+    single = jax.jit(
+        lambda key, boards: roll_out(key, ShortestPathPolicy(), boards, max_steps=T).outcome
+    )
+    for c in range(4):
+        outcome = jax.device_get(
+            single(jax.random.fold_in(key, c), jax.tree.map(lambda leaf, c=c: leaf[c], boards))
+        )
+        kinds = np.bincount(outcome.failure[mask[c]], minlength=len(Failure))
+        assert np.array_equal(table.failures[1, c].sum(axis=(0, 1, 2, 3)), kinds)
+
+
+def test_wrong_arguments_are_refused_by_name():
+    boards = _boards(_grids(7, 2, 2))
+    one = jax.tree.map(lambda leaf: leaf[0], boards)
+    with pytest.raises(ValueError, match="max_steps: got 0"):
+        roll_out(jax.random.key(0), RandomPolicy(), boards, max_steps=0)
+    with pytest.raises(ValueError, match="one leading axis is needed"):
+        roll_out(jax.random.key(0), RandomPolicy(), one)
+    with pytest.raises(ValueError, match="policies: got none"):
+        sweep(jax.random.key(0), (), boards, None)

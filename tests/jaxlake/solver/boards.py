@@ -1,0 +1,126 @@
+"""Boards for the tests of the solver, and how its answers are compared with the oracles."""
+
+import random
+from collections import Counter
+from functools import cache, partial
+from itertools import cycle, islice
+
+import jax
+import numpy as np
+
+import jaxlake
+from benchmarks import oracles
+from jaxlake import Status
+
+ANSWER = ("status", "sum_of_costs", "makespan", "needs_wait")
+"""Fields of a solution that do not depend on how it was found."""
+
+
+def random_grids(
+    seed: int,
+    count: int,
+    sizes: tuple[int, ...] = tuple(range(2, 11)),
+    agents: tuple[int, ...] = (2, 3, 4, 5),
+    holes: float = 0.5,
+) -> list[list[str]]:
+    """As many boards of each size and number of agents, with up to that share of holes.
+
+    On half of them all agents share a component, if it has room.
+    """
+    rng = random.Random(seed)
+    kinds = [(n, k, half) for half in (0, 1) for n in sizes for k in agents if 2 * k <= n * n]
+    return [
+        oracles.random_grid(rng, n, rng.uniform(0, holes), k, together=bool(half))
+        for n, k, half in islice(cycle(kinds), count)
+    ]
+
+
+def instances(grids: list[list[str]], max_size: int, max_agents: int) -> jaxlake.Instance:
+    return jaxlake.stack_instances(
+        [jaxlake.parse_grid(grid, max_size=max_size, max_agents=max_agents) for grid in grids]
+    )
+
+
+def in_slots(boards: jaxlake.Instance, slots: np.ndarray) -> jaxlake.Instance:
+    """Slot j of board i takes what slot slots[i, j] held."""
+
+    def taken(leaf: np.ndarray) -> np.ndarray:
+        return np.take_along_axis(leaf, slots.reshape(slots.shape + (1,) * (leaf.ndim - 2)), axis=1)
+
+    agents = map(taken, (boards.starts, boards.goals, boards.agent_mask))
+    return jaxlake.Instance(boards.holes, boards.size, *agents)
+
+
+@cache
+def solver(**options: int):
+    return jax.jit(jax.vmap(partial(jaxlake.solve, **options)))
+
+
+def solve(boards: jaxlake.Instance, batch: int, **options: int) -> jaxlake.Solution:
+    """Solve in batches of one shape, the last one filled up with its own boards."""
+    count = boards.size.shape[0]
+    parts = []
+    for start in range(0, count, batch):
+        rows = np.resize(np.arange(start, min(start + batch, count)), batch)
+        part = solver(**options)(jax.tree.map(lambda leaf, rows=rows: leaf[rows], boards))
+        parts.append(jax.device_get(part))
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *parts)
+
+
+def row(tree, i):
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[i], tree)
+
+
+def assert_same(ours, theirs) -> None:
+    for x, y in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        assert x.dtype == y.dtype
+        assert (np.asarray(x) == np.asarray(y)).all()
+
+
+def compare(
+    grids: list[list[str]],
+    solutions: jaxlake.Solution,
+    truths: list[oracles.Truth],
+    slots: np.ndarray | None = None,
+) -> Counter[str]:
+    """Compare all answers with the truth; count the kinds of boards there were.
+
+    Agent k of board i is in slot slots[i, k], or in slot k.
+    """
+    wrong = []
+    kinds: Counter[str] = Counter()
+    for i, (grid, truth) in enumerate(zip(grids, truths, strict=True)):
+        agents = len(oracles.read(grid).starts)
+        own = (np.arange(agents) if slots is None else slots[i, :agents]).tolist()
+        answer = _answer(row(solutions, i), own)
+        found = oracles.mistakes(grid, truth, answer)
+        if found:
+            wrong.append((grid, found))
+        kinds[oracles.kind_of_board(grid, truth)] += 1
+        kinds[answer.status] += 1
+        if answer.status == "OPTIMAL":
+            shortest = oracles.check(grid, answer.plan).makespan == truth.makespan
+            kinds["one plan for both optima" if shortest else "optima in different plans"] += 1
+    assert not wrong, f"{len(wrong)} boards, such as {wrong[:3]}"
+    return kinds
+
+
+def _answer(solution: jaxlake.Solution, slots: list[int]) -> oracles.SolverAnswer:
+    """One solution as plain values, after a check of what it says where it knows nothing."""
+    status = Status(int(solution.status))
+    others = np.delete(np.arange(solution.plan.shape[-1]), slots)
+    for plan in (solution.plan, solution.makespan_plan):
+        assert (plan[:, others] == 0).all() if status is Status.OPTIMAL else (plan == -1).all()
+    if status is not Status.OPTIMAL:
+        assert int(solution.sum_of_costs) == int(solution.makespan) == -1
+        assert not solution.needs_wait
+    assert solution.expansions >= 0
+    known = slots if status is Status.OPTIMAL else []
+    return oracles.SolverAnswer(
+        status=status.name,
+        sum_of_costs=int(solution.sum_of_costs),
+        makespan=int(solution.makespan),
+        needs_wait=bool(solution.needs_wait),
+        plan=solution.plan[:, known].tolist(),
+        makespan_plan=solution.makespan_plan[:, known].tolist(),
+    )

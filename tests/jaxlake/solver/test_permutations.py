@@ -1,0 +1,116 @@
+"""Proofs of unsolvability against a search over all simultaneous joint moves."""
+
+import random
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+from benchmarks import oracles
+from jaxlake.solver.permutations import proved_unsolvable
+from tests.jaxlake.solver.boards import instances
+
+COUNT, SIZE, SLOTS = 220, 5, 5
+_prove = partial(jax.jit, static_argnames="capacity")(proved_unsolvable)
+
+
+def _proved(
+    grids: list[list[str]], capacity: int = 1 << 18, wanted: np.ndarray | None = None
+) -> np.ndarray:
+    """Proofs in batches of one shape, filled up with boards that are not wanted."""
+    parts = []
+    for start in range(0, len(grids), COUNT):
+        part = grids[start : start + COUNT]
+        boards = instances(part + part[:1] * (COUNT - len(part)), SIZE, SLOTS)
+        asked = np.arange(COUNT) < len(part) if wanted is None else wanted
+        answers = _prove(
+            ~boards.holes, boards.starts, boards.goals, boards.agent_mask, asked, capacity=capacity
+        )
+        parts.append(np.asarray(answers)[: len(part)])
+    return np.concatenate(parts)
+
+
+def _has_no_joint_plan(grids: list[list[str]]) -> np.ndarray:
+    return np.array([oracles.least_makespan(grid) is None for grid in grids])
+
+
+def _tight_grids(seed: int, count: int, agents: tuple[int, ...]) -> list[list[str]]:
+    """Boards with few more free cells than starts and goals, all in one component."""
+    rng = random.Random(seed)
+    grids: list[list[str]] = []
+    while len(grids) < count:
+        k, n = rng.choice(agents), rng.choice((3, 4, 5))
+        cells = 2 * k + rng.randint(0, 5 if k < 4 else 1)
+        if cells > n * n:
+            continue
+        grid = oracles.random_grid(rng, n, 1 - cells / n**2, k)
+        board = oracles.read(grid)
+        if len(oracles.distances_to(board, board.starts[0])) == len(board.free):
+            grids.append(grid)
+    return grids
+
+
+@pytest.fixture(scope="module")
+def tight():
+    """Tight boards of three and four agents, and which of them are proved unsolvable."""
+    grids = _tight_grids(3, COUNT, (3, 4))
+    return grids, _proved(grids)
+
+
+def test_tight_boards_are_proved_unsolvable_exactly_where_no_joint_plan_exists():
+    grids = _tight_grids(0, 200, (2, 3, 3, 4)) + _tight_grids(1, 2, (5,))
+    unsolvable = _has_no_joint_plan(grids)
+    assert (_proved(grids) == unsolvable).all()
+    agents = np.array([len(oracles.read(grid).starts) for grid in grids])
+    assert set(agents[unsolvable]) >= {2, 3, 4}
+    assert not unsolvable.all()
+
+
+def test_a_full_square_turns_although_no_single_agent_of_it_could_lead():
+    """Four agents fill a square; their goals lie in the corridor below in the order given."""
+    grids = [
+        ["S s H H H", "A B H H H", f"{a} H H H H", f"{b} H H H H", f"{c} {d} H H H"]
+        for a, b, c, d in ("abgG", "Gabg", "gabG", "agGb", "bagG")
+    ]
+    unsolvable = _has_no_joint_plan(grids)
+    assert (_proved(grids) == unsolvable).all()
+    # Agent A is alone beside the corridor. Another agent has its goal at the far end in some
+    # solvable board, which it can't reach first unless the square turns.
+    far_ends = {grid[4][2] for grid, proof in zip(grids, unsolvable, strict=True) if not proof}
+    assert far_ends - {"a"}
+
+
+def test_components_are_independent_and_large_ones_are_looked_at_whole():
+    rng = random.Random(2)
+    grids = [
+        oracles.random_grid(rng, n, rng.uniform(0.2, 0.6), k, together=rng.random() < 0.6)
+        for n, k in [(4, 2), (4, 3), (4, 4), (5, 3), (5, 4), (5, 5)] * 110
+    ]
+    unsolvable = np.array([not oracles.solvable(grid) for grid in grids])
+    assert (_proved(grids) == unsolvable).all()
+    connected = np.array([oracles.sum_of_distances(grid) is not None for grid in grids])
+    assert (unsolvable & connected).sum() > 10
+    assert (~unsolvable).any()
+
+
+def test_little_capacity_proves_less_but_never_anything_wrong(tight):
+    grids, full = tight
+    little = _proved(grids, capacity=60)
+    assert (full | ~little).all()
+    assert little.sum() < full.sum()
+    # Pairs and triples of agents still fit where the whole does not.
+    assert little.any()
+
+
+def test_boards_that_are_not_wanted_are_not_proved_anything(tight):
+    grids, full = tight
+    wanted = np.arange(COUNT) % 2 == 0
+    assert (_proved(grids, wanted=wanted) == (full & wanted)).all()
+    assert full[~wanted].any()
+
+
+def test_a_capacity_out_of_range_is_named():
+    places, yes = np.zeros((1, 2, 2), np.int8), np.ones((1, 2), bool)
+    with pytest.raises(ValueError, match="capacity: got 0"):
+        proved_unsolvable(yes[..., None], places, places, yes, yes[:, 0], capacity=0)

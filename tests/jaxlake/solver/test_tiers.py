@@ -1,0 +1,189 @@
+"""The exact solver against independent oracles: CBS in C++, SAT, searches in plain Python.
+
+JAXLAKE_ORACLE_BOARDS and JAXLAKE_ORACLE_SEED run the comparison on more, or on other, boards.
+"""
+
+import os
+import random
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+import jaxlake
+from benchmarks import oracles
+from jaxlake import Status
+from tests.jaxlake.solver.boards import (
+    ANSWER,
+    assert_same,
+    compare,
+    in_slots,
+    instances,
+    random_grids,
+    row,
+    solve,
+)
+
+BOARDS = int(os.environ.get("JAXLAKE_ORACLE_BOARDS", "1000"))
+SEED = int(os.environ.get("JAXLAKE_ORACLE_SEED", "0"))
+UNKNOWN_RATES = {2: 0.001, 3: 0.001, 4: 0.01, 5: 0.03}
+
+# Two programs serve nearly all tests: each takes much longer to compile than to run.
+FULL, FULL_BATCH = {"max_size": 10, "max_agents": 5}, 250
+SMALL, SMALL_BATCH = {"max_size": 6, "max_agents": 3}, 120
+# The first agent needs 8 steps, or 9.
+CORRIDORS = [
+    ["S F F F", "H H H F", "G F F F", "s g A a"],
+    ["S F F F F", "H H H H F", "F G F F F", "s g A a F", "F F F F F"],
+]
+ALL_KINDS = {
+    *("disconnected", "blocked by each other", "optima in different plans"),
+    *("needs_wait=False, excess 0", "needs_wait=True, excess 1"),
+    *("needs_wait=True, excess 2", "needs_wait=False, excess 2"),
+}
+
+
+def _solve_full(boards: jaxlake.Instance) -> jaxlake.Solution:
+    return solve(boards, FULL_BATCH)
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Small boards of two and three agents and their solutions."""
+    count = SMALL_BATCH - len(CORRIDORS)
+    grids = CORRIDORS + random_grids(2, count, sizes=(2, 3, 4, 5, 6), agents=(2, 3))
+    boards = instances(grids, **SMALL)
+    return grids, boards, solve(boards, SMALL_BATCH)
+
+
+def test_answers_from_two_to_five_agents_in_one_batch_agree_with_all_oracles():
+    grids = random_grids(SEED, BOARDS)
+    truths = oracles.judge_all(grids)
+    kinds = compare(grids, _solve_full(instances(grids, **FULL)), list(truths))
+    assert kinds.keys() >= ALL_KINDS
+    assert kinds["undecided"] <= 0.002 * BOARDS
+    # Small crowded boards are the hardest ones; UNKNOWN_RATES are for 10x10 with 35% holes.
+    assert kinds["UNKNOWN"] <= 0.015 * BOARDS
+
+
+def test_answers_where_only_two_agents_fit_agree_with_all_oracles():
+    grids = random_grids(SEED + 1, BOARDS // 3, agents=(2,))
+    truths = oracles.judge_all(grids)
+    solutions = solve(instances(grids, max_size=10, max_agents=2), FULL_BATCH)
+    kinds = compare(grids, solutions, list(truths))
+    assert kinds.keys() >= ALL_KINDS
+    assert kinds["UNKNOWN"] == 0
+
+
+@pytest.mark.parametrize(("agents", "rate"), UNKNOWN_RATES.items())
+def test_few_full_size_boards_with_a_third_of_holes_are_unknown(agents, rate):
+    rng = random.Random(agents)
+    grids = [oracles.random_grid(rng, 10, 0.35, agents) for _ in range(4 * FULL_BATCH)]
+    unknown = np.sum(_solve_full(instances(grids, **FULL)).status == Status.UNKNOWN)
+    assert unknown <= rate * len(grids)
+
+
+def test_padding_of_cells_and_of_agents_changes_no_answer(small):
+    grids, _, expected = small
+    padded = _solve_full(instances(grids, **FULL))
+    for name in ANSWER:
+        assert (getattr(padded, name) == getattr(expected, name)).all(), name
+    truths = [oracles.judge(grid) for grid in grids]
+    assert compare(grids, padded, truths) == compare(grids, expected, truths)
+
+
+def test_boards_with_rows_of_more_than_sixteen_cells_are_solved_exactly():
+    grids = random_grids(3, 60, sizes=(13, 17, 20), agents=(2, 3), holes=0.4)
+    truths = oracles.judge_all(grids)
+    solutions = solve(instances(grids, 20, 3), len(grids))
+    kinds = compare(grids, solutions, list(truths))
+    assert kinds["OPTIMAL"] > 30
+    assert kinds["UNKNOWN"] <= 3
+
+
+@pytest.mark.parametrize("max_size", [2, 32])
+def test_any_static_size_gives_the_right_answers(max_size):
+    sizes = (2,) if max_size == 2 else (2, 3, 4, 5, 6, 16)
+    grids = random_grids(max_size, 36, sizes, agents=(2,))
+    solutions = solve(instances(grids, max_size, 2), len(grids), horizon=40)
+    kinds = compare(grids, solutions, [oracles.judge(grid) for grid in grids])
+    assert kinds["OPTIMAL"] > 15
+    assert kinds["UNKNOWN"] == 0
+
+
+def test_single_and_batched_calls_give_equal_answers_without_tracing_again(small):
+    _, boards, expected = small
+    traces = []
+
+    @jax.jit
+    def one(board):
+        traces.append(1)
+        return jaxlake.solve(board)
+
+    for i in range(0, SMALL_BATCH, 10):
+        assert_same(one(row(boards, i)), row(expected, i))
+    assert len(traces) == 1
+
+
+def test_nested_vmap_with_leaves_that_are_shared_gives_equal_answers():
+    boards = instances(random_grids(4, 12, agents=(2,)), max_size=10, max_agents=2)
+    # Each board with its goals, with those exchanged, and with its goals again.
+    goals = np.stack([boards.goals, boards.goals[:, ::-1], boards.goals], axis=1)
+    axes = jaxlake.Instance(holes=None, size=None, starts=None, goals=0, agent_mask=None)
+    nested = jax.jit(jax.vmap(jax.vmap(jaxlake.solve, in_axes=(axes,))))
+    solutions = nested(replace(boards, goals=goals))
+    flat = jax.tree.map(lambda leaf: np.repeat(leaf, 3, axis=0), boards)
+    expected = solve(replace(flat, goals=goals.reshape(36, 2, 2)), FULL_BATCH)
+    assert_same(jax.tree.map(lambda leaf: leaf.reshape(36, *leaf.shape[2:]), solutions), expected)
+    assert len(set(expected.sum_of_costs.tolist())) > 3
+
+
+def test_the_other_boards_of_a_batch_and_their_order_change_no_answer():
+    boards = instances(random_grids(5, FULL_BATCH), **FULL)
+    reference = _solve_full(boards)
+    order = np.random.default_rng(0).permutation(FULL_BATCH)
+    shuffled = _solve_full(jax.tree.map(lambda leaf: leaf[order], boards))
+    same = _solve_full(jax.tree.map(lambda leaf: leaf[np.zeros(FULL_BATCH, int)], boards))
+    for name in ANSWER:
+        assert (getattr(shuffled, name) == getattr(reference, name)[order]).all(), name
+        assert (getattr(same, name) == getattr(reference, name)[0]).all(), name
+    for leaf in jax.tree.leaves(same):
+        assert (leaf == leaf[:1]).all()
+
+
+def test_agents_may_be_in_any_slots_and_plans_of_empty_ones_are_waits():
+    grids = random_grids(6, FULL_BATCH, sizes=(3, 4, 5, 6), agents=(1, 2, 3))
+    slots = np.random.default_rng(1).permuted(np.tile(np.arange(5), (FULL_BATCH, 1)), axis=1)
+    boards = instances(grids, **FULL)
+    expected, solutions = _solve_full(boards), _solve_full(in_slots(boards, slots))
+    # The order of the agents decides how long a search takes, and so what stays unknown.
+    known = (solutions.status != Status.UNKNOWN) & (expected.status != Status.UNKNOWN)
+    assert known.mean() > 0.98
+    for name in ANSWER:
+        assert (getattr(solutions, name) == getattr(expected, name))[known].all(), name
+    compare(grids, solutions, list(oracles.judge_all(grids)), np.argsort(slots))
+
+
+def test_a_short_horizon_cuts_off_exactly_and_changes_no_other_answer(small):
+    _, boards, full = small
+    cut = solve(boards, SMALL_BATCH, horizon=8)
+    known = (cut.status != Status.UNKNOWN) & (full.status != Status.UNKNOWN)
+    for name in ANSWER:
+        assert (getattr(cut, name)[known] == getattr(full, name)[known]).all(), name
+    assert cut.plan.shape == cut.makespan_plan.shape == (SMALL_BATCH, 8, 3)
+    assert set(cut.status.tolist()) == set(Status)
+    # The first two boards are CORRIDORS.
+    assert full.makespan[:2].tolist() == [8, 9]
+    assert cut.status[:2].tolist() == [Status.OPTIMAL, Status.UNKNOWN]
+    assert (cut.status[full.makespan > 8] == Status.UNKNOWN).all()
+
+
+def test_arguments_out_of_range_are_named():
+    board = jaxlake.parse_grid(["S G", "s g"])
+    with pytest.raises(ValueError, match="horizon: got 0"):
+        jaxlake.solve(board, horizon=0)
+    with pytest.raises(ValueError, match="agent_mask"):
+        jaxlake.solve(jaxlake.parse_grid(["S G", "F F"], max_agents=1))
+    with pytest.raises(ValueError, match="holes"):
+        jaxlake.solve(jaxlake.parse_grid(["S G", "F F"], max_size=33))

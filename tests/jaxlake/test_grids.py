@@ -1,0 +1,81 @@
+"""Reading and writing boards in the published symbols."""
+
+import random
+
+import numpy as np
+import pytest
+
+import jaxlake
+from benchmarks import oracles
+from jaxlake import GridError
+
+
+def test_text_survives_the_way_through_an_instance_for_every_size_and_agent_count():
+    rng = random.Random(0)
+    for size in range(2, 11):
+        for agents in range(1, min(5, size * size // 2) + 1):
+            grid = oracles.random_grid(rng, size, rng.uniform(0, 0.5), agents)
+            instance = jaxlake.parse_grid(grid, max_size=10, max_agents=5)
+            assert jaxlake.format_grid(instance) == grid
+
+
+def test_positions_are_row_then_column_and_the_padding_is_holes():
+    instance = jaxlake.parse_grid(["F S F", "H F g", "G F s"], max_size=4, max_agents=3)
+    assert instance.starts.tolist()[:2] == [[0, 1], [2, 2]]
+    assert instance.goals.tolist()[:2] == [[2, 0], [1, 2]]
+    assert instance.agent_mask.tolist() == [True, True, False]
+    assert (~instance.holes).sum() == 8
+    assert instance.holes[1, 0]
+    assert instance.holes[3].all()
+    assert instance.holes[:, 3].all()
+    assert instance.size == 3
+
+
+def test_leaves_have_the_documented_shapes_and_dtypes():
+    instance = jaxlake.parse_grid(["S G", "s g"])
+    shapes = {name: (leaf.shape, leaf.dtype.name) for name, leaf in vars(instance).items()}
+    assert shapes == {
+        "holes": ((10, 10), "bool"),
+        "size": ((), "int32"),
+        "starts": ((2, 2), "int8"),
+        "goals": ((2, 2), "int8"),
+        "agent_mask": ((2,), "bool"),
+    }
+    assert isinstance(instance.holes, np.ndarray)
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        ([], "grid: got 0 rows"),
+        (["F " * 10 + "F"] * 11, "grid: got 11 rows, 1 to 10"),
+        ("S G", "grid: got one string"),
+        (["S G", None], "row 1: got NoneType"),
+        (["S G", "F"], "row 1: got 1 cells"),
+        (["S G", "FF"], "row 1: got 1 cells"),
+        (["S G", "F X"], "row 1, column 1: got 'X'"),
+        (["S G", "F é"], "row 1, column 1: got 'é'"),
+        (["S G", "F SG"], "row 1, column 1: got 'SG'"),
+        (["S G", "F S"], "row 1, column 1: got 'S' again, it is already at row 0, column 0"),
+        (["S F", "F F"], "row 0, column 0: got 'S' without its partner 'G'"),
+        (["S G", "F g"], "row 1, column 1: got 'g' without its partner 's'"),
+        (["S G", "A a"], "row 1, column 0: got 'A' of agent 2, at most 2 agents"),
+        (["s g", "F F"], "row 0, column 0: got 's' of agent 1 on a board of 1"),
+        (["F F", "F H"], "grid: got no agents"),
+    ],
+)
+def test_a_grid_that_is_no_board_is_refused_with_the_place(grid, message):
+    with pytest.raises(GridError) as error:
+        jaxlake.parse_grid(grid)
+    assert str(error.value).startswith(message)
+
+
+def test_a_batch_is_not_formatted_as_if_it_were_one_board():
+    one = jaxlake.parse_grid(["S G", "s g"])
+    with pytest.raises(GridError, match="batch"):
+        jaxlake.format_grid(jaxlake.stack_instances([one, one]))
+
+
+def test_stacking_nothing_is_refused():
+    with pytest.raises(ValueError, match="empty"):
+        jaxlake.stack_instances([])

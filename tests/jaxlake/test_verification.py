@@ -1,0 +1,293 @@
+"""Outcomes of plans against a plain-Python walk."""
+
+import random
+from functools import partial
+from itertools import product
+
+import jax
+import numpy as np
+import pytest
+
+import jaxlake
+from benchmarks import oracles
+from jaxlake import Failure, Solution, Status
+
+AGENTS, UNKNOWN = 4, (-3, 5, 99)
+"""Slots of the boards below, and numbers that name no action."""
+
+
+def _walked(rng: random.Random, size: int, agents: int) -> tuple[list[str], list[list[int]]]:
+    """A board whose goals are where a random walk that keeps the rules leads, and that walk."""
+    while True:
+        free = [(r, c) for r in range(size) for c in range(size) if rng.random() < 0.8]
+        if len(free) < 2 * agents:
+            continue
+        here = starts = rng.sample(free, agents)
+        plan = []
+        for _ in range(rng.choice([1, 4, 7, 8, 9, 12, 16, 17, 20])):
+            actions = [rng.randrange(5) for _ in range(agents)]
+            moves = [oracles.MOVES[action] for action in actions]
+            there = [(r + dr, c + dc) for (r, c), (dr, dc) in zip(here, moves, strict=True)]
+            swaps = any(
+                there[i] == here[j] and there[j] == here[i] for i in range(agents) for j in range(i)
+            )
+            if not set(there) <= set(free) or len(set(there)) < agents or swaps:
+                actions, there = [0] * agents, here
+            plan.append(actions)
+            here = there
+        if not set(here) & set(starts):
+            letters = dict(zip(starts, "SsABC", strict=False)) | dict(
+                zip(here, "Ggabc", strict=False)
+            )
+            grid = [
+                " ".join(letters.get((r, c), "F" if (r, c) in free else "H") for c in range(size))
+                for r in range(size)
+            ]
+            return grid, plan
+
+
+def _spoiled(rng: random.Random, plan: list[list[int]]) -> list[list[int]]:
+    """The plan as it is, cut, or with some actions changed, a few of them to unknown ones."""
+    plan = [list(actions) for actions in plan]
+    for _ in range(rng.choice([0, 0, 1, 2, 4])):
+        actions = rng.choice(plan)
+        known = rng.random() < 0.8
+        actions[rng.randrange(len(actions))] = rng.randrange(5) if known else rng.choice(UNKNOWN)
+    return plan[: rng.choice([len(plan)] * 3 + [rng.randrange(len(plan) + 1)])]
+
+
+def _at_goal(grid: list[str], plan: list[list[int]], end: int) -> list[bool]:
+    board = oracles.read(grid)
+    standing = []
+    for i, (r, c) in enumerate(board.starts):
+        for actions in plan[:end]:
+            dr, dc = oracles.MOVES[actions[i]]
+            r, c = r + dr, c + dc
+        standing.append((r, c) == board.goals[i])
+    return standing + [False] * (AGENTS - len(standing))
+
+
+def _optima(status: np.ndarray, sum_of_costs: np.ndarray, makespan: np.ndarray) -> Solution:
+    """Optima to compare with, without plans."""
+    shape = np.shape(status)
+    return Solution(
+        status=np.asarray(status, np.int8),
+        sum_of_costs=np.asarray(sum_of_costs, np.int16),
+        makespan=np.asarray(makespan, np.int16),
+        needs_wait=np.zeros(shape, bool),
+        plan=np.zeros((*shape, 0, AGENTS), np.int8),
+        makespan_plan=np.zeros((*shape, 0, AGENTS), np.int8),
+        expansions=np.zeros(shape, np.int32),
+    )
+
+
+def _instances(grids: list[list[str]], max_size: int) -> jaxlake.Instance:
+    return jaxlake.stack_instances(
+        [jaxlake.parse_grid(grid, max_size=max_size, max_agents=AGENTS) for grid in grids]
+    )
+
+
+_verify = jax.jit(jaxlake.verify)
+_verify_all = jax.jit(jax.vmap(jaxlake.verify))
+
+
+@pytest.fixture(scope="module")
+def spoiled():
+    """Boards of 2 to 4 agents with plans of which about half are valid, and the arguments.
+
+    Optima are those of the plans, or one less, or not known.
+    """
+    rng = random.Random(17)
+    grids, plans = [], []
+    for _ in range(1500):
+        agents = rng.randint(2, AGENTS)
+        grid, plan = _walked(rng, rng.randint(agents + 1, 7), agents)
+        grids.append(grid)
+        plans.append(_spoiled(rng, plan))
+    padded = np.full((len(plans), 21, AGENTS), 4, np.int8)
+    for row, plan in zip(padded, plans, strict=True):
+        if plan:
+            row[: len(plan), : len(plan[0])] = plan
+    lengths = np.array([len(plan) for plan in plans], np.int32)
+    with pytest.MonkeyPatch.context() as patch:
+        for action in UNKNOWN:
+            patch.setitem(oracles.MOVES, action, (100, 100))
+        verdicts = [oracles.check(grid, plan) for grid, plan in zip(grids, plans, strict=True)]
+        standing = [
+            _at_goal(grid, plan, len(plan) if verdict.time is None else verdict.time)
+            for grid, plan, verdict in zip(grids, plans, verdicts, strict=True)
+        ]
+    draw = np.random.default_rng(17)
+    costs = np.array([[v.sum_of_costs or 9, v.makespan or 9] for v in verdicts])
+    costs -= draw.integers(0, 2, costs.shape)
+    optima = _optima(draw.choice([Status.OPTIMAL, Status.UNKNOWN], len(plans)), *costs.T)
+    parsed = np.ones(len(plans), bool)
+    return verdicts, standing, (_instances(grids, 7), padded, lengths, parsed, optima)
+
+
+def test_failure_agent_time_costs_and_who_is_at_its_goal_agree_with_a_plain_walk(spoiled):
+    verdicts, standing, arguments = spoiled
+    outcomes = jax.tree.map(np.asarray, _verify_all(*arguments))
+    instances, *_, optima = arguments
+    flags, seen = set(), set()
+    for i, verdict in enumerate(verdicts):
+        failure = Failure(outcomes.failure[i])
+        assert failure.label == (verdict.failure or "none"), i
+        assert outcomes.parsed[i]
+        assert outcomes.valid[i] == (verdict.failure is None)
+        wanted = [verdict.agent, verdict.time, verdict.sum_of_costs, verdict.makespan]
+        got = [getattr(outcomes, name)[i] for name in ("agent", "time", "sum_of_costs", "makespan")]
+        assert got == [-1 if value is None else value for value in wanted], i
+        known = verdict.failure is None and optima.status[i] == Status.OPTIMAL
+        least = (optima.sum_of_costs[i] == got[2], optima.makespan[i] == got[3])
+        optimal = (outcomes.optimal_sum_of_costs[i], outcomes.optimal_makespan[i])
+        assert optimal == (known and least[0], known and least[1]), i
+        assert outcomes.at_goal[i].tolist() == standing[i], i
+        flags.add((known, *map(bool, optimal)))
+        seen.add((failure, int(instances.agent_mask[i].sum())))
+    kinds = [kind for kind in Failure if kind != Failure.PARSE_ERROR]
+    assert seen == {(kind, agents) for kind in kinds for agents in (2, 3, 4)}
+    assert flags == {(False, False, False), *product([True], [True, False], [True, False])}
+
+
+def test_a_text_that_was_not_parsed_is_a_parse_error_whatever_the_plan(spoiled):
+    _, _, (instances, plans, lengths, parsed, optima) = spoiled
+    outcomes = jax.tree.map(np.asarray, _verify_all(instances, plans, lengths, ~parsed, optima))
+    assert (outcomes.failure == Failure.PARSE_ERROR).all()
+    for name in ("agent", "time", "sum_of_costs", "makespan"):
+        assert (getattr(outcomes, name) == -1).all()
+    for name in ("parsed", "valid", "optimal_sum_of_costs", "optimal_makespan", "at_goal"):
+        assert not getattr(outcomes, name).any()
+
+
+# Rows of up to 16 cells, of up to 32 and longer ones are looked up in different ways.
+@pytest.mark.parametrize("size", [16, 17, 32, 33, 100])
+def test_holes_are_seen_wherever_they_are_on_boards_of_any_size(size):
+    rng = random.Random(size)
+    batch, steps = 30, 6
+    grids = [oracles.random_grid(rng, size, 0.3, AGENTS) for _ in range(batch)]
+    plans = [[[rng.randrange(5) for _ in range(AGENTS)] for _ in range(steps)] for _ in grids]
+    outcomes = _verify_all(
+        _instances(grids, size),
+        np.array(plans, np.int8),
+        np.full(batch, steps, np.int32),
+        np.ones(batch, bool),
+        _optima(*np.zeros((3, batch), int)),
+    )
+    verdicts = [oracles.check(grid, plan) for grid, plan in zip(grids, plans, strict=True)]
+    found = [Failure(kind).label for kind in np.asarray(outcomes.failure)]
+    assert found == [verdict.failure or "none" for verdict in verdicts]
+    named = list(zip(outcomes.agent.tolist(), outcomes.time.tolist(), strict=True))
+    assert named == [(verdict.agent, verdict.time) for verdict in verdicts]
+    assert found.count("hole") > batch // 2
+
+
+def test_a_plan_without_room_for_a_step_is_an_empty_plan():
+    instance = jaxlake.parse_grid(["S G", "s g"], max_size=2, max_agents=AGENTS)
+    no_plan = np.zeros((0, AGENTS), np.int8)
+    outcome = _verify(instance, no_plan, np.int32(0), np.bool_(True), _optima(0, 0, 0))
+    assert Failure(int(outcome.failure)) is Failure.GOAL_NOT_REACHED
+    assert (int(outcome.agent), int(outcome.time)) == (0, 0)
+
+
+def test_nested_batches_and_shared_boards_give_what_one_plan_at_a_time_gives(spoiled):
+    _, _, arguments = spoiled
+    few = jax.tree.map(lambda leaf: leaf[:12], arguments)
+    flat = jax.tree.map(np.asarray, _verify_all(*few))
+    nested = jax.jit(jax.vmap(jax.vmap(jaxlake.verify)))(
+        *jax.tree.map(lambda leaf: leaf.reshape(3, 4, *leaf.shape[1:]), few)
+    )
+    instances, plans, lengths, parsed, optima = few
+    one = jax.tree.map(lambda leaf: leaf[5], (instances, lengths, parsed, optima))
+    shared = jax.jit(jax.vmap(partial(jaxlake.verify, one[0]), in_axes=(0, None, None, None)))(
+        plans, *one[1:]
+    )
+    alone = _verify(one[0], plans[5], *one[1:])
+    trees = (flat, nested, shared, alone)
+    for a, b, c, d in zip(*map(jax.tree.leaves, trees), strict=True):
+        assert (a == np.asarray(b).reshape(a.shape)).all()
+        assert (a[5] == np.asarray(c)[5]).all()
+        assert (a[5] == np.asarray(d)).all()
+        assert a.dtype == b.dtype == c.dtype == d.dtype
+
+
+def test_plans_whose_costs_do_not_fit_are_refused(spoiled):
+    _, _, (instances, _, lengths, parsed, optima) = spoiled
+    one = jax.tree.map(lambda leaf: leaf[0], (instances, lengths, parsed, optima))
+    with pytest.raises(ValueError, match="plan: got 8192 steps of 4 agents"):
+        jaxlake.verify(one[0], np.zeros((8192, AGENTS), np.int8), *one[1:])
+
+
+def _outcome(grid, plan, *, optimum=None):
+    """The outcome of a plan of up to 8 steps; `optimum` is (sum of costs, makespan) if known."""
+    instance = jaxlake.parse_grid(grid, max_size=7, max_agents=AGENTS)
+    padded = np.full((8, AGENTS), 99, np.int8)
+    for t, actions in enumerate(plan):
+        padded[t, : len(actions)] = actions
+    status = Status.UNKNOWN if optimum is None else Status.OPTIMAL
+    solution = _optima(status, *(optimum or (0, 0)))
+    return _verify(instance, padded, np.int32(len(plan)), np.bool_(True), solution)
+
+
+def test_waiting_at_the_goal_counts_only_if_the_agent_leaves_again():
+    grid = ["S G F", "s g F", "F F F"]
+    stays = _outcome(grid, [[4, 4], [0, 0], [0, 0]], optimum=(2, 1))
+    assert bool(stays.optimal_sum_of_costs)
+    assert bool(stays.optimal_makespan)
+    assert (int(stays.sum_of_costs), int(stays.makespan)) == (2, 1)
+    leaves = _outcome(grid, [[4, 4], [0, 0], [4, 0], [3, 0], [0, 0]], optimum=(2, 1))
+    assert (int(leaves.sum_of_costs), int(leaves.makespan)) == (5, 4)
+    assert bool(leaves.valid)
+    assert not bool(leaves.optimal_sum_of_costs)
+
+
+def test_an_agent_at_its_goal_still_blocks_it():
+    outcome = _outcome(["s S G g"] + ["F F F F"] * 3, [[4, 4], [0, 4], [0, 4]])
+    assert Failure(int(outcome.failure)) is Failure.VERTEX_CONFLICT
+    assert (int(outcome.agent), int(outcome.time)) == (0, 1)
+
+
+def test_within_one_step_the_order_of_kinds_decides_and_then_the_lowest_agent():
+    grid = ["S F F", "H s F", "G g F"]
+    both = _outcome(grid, [[1, 3]])
+    assert (Failure(int(both.failure)), int(both.agent)) == (Failure.OFF_BOARD, 0)
+    hole = _outcome(grid, [[2, 3]])
+    assert (Failure(int(hole.failure)), int(hole.agent)) == (Failure.HOLE, 0)
+
+
+def test_an_empty_plan_fails_at_time_zero_with_the_lowest_agent():
+    outcome = _outcome(["S G", "s g"], [])
+    assert Failure(int(outcome.failure)) is Failure.GOAL_NOT_REACHED
+    assert (int(outcome.agent), int(outcome.time)) == (0, 0)
+
+
+def test_a_plan_is_never_called_optimal_without_an_optimum():
+    grid, plan = ["S G F", "s g F", "A a F"], [[4, 4, 4]]
+    unknown, known = _outcome(grid, plan), _outcome(grid, plan, optimum=(3, 1))
+    for outcome in (unknown, known):
+        assert bool(outcome.valid)
+        assert (int(outcome.sum_of_costs), int(outcome.makespan)) == (3, 1)
+    assert not bool(unknown.optimal_sum_of_costs)
+    assert not bool(unknown.optimal_makespan)
+    assert bool(known.optimal_sum_of_costs)
+    assert bool(known.optimal_makespan)
+
+
+def test_who_stands_at_its_goal_is_told_before_the_step_that_breaks_a_rule():
+    grid = ["S G F", "s F g", "A F a"]
+    plan = [[4, 4, 4], [0, 4, 2]]
+    outcome = _outcome(grid, plan)
+    assert Failure(int(outcome.failure)) is Failure.OFF_BOARD
+    assert outcome.at_goal.tolist() == [True, False, False, False]
+
+
+def test_labels_are_the_published_kinds_in_order():
+    assert [kind.label for kind in Failure] == [
+        "none",
+        "parse_error",
+        "off_board",
+        "hole",
+        "vertex_conflict",
+        "swapping_conflict",
+        "goal_not_reached",
+    ]

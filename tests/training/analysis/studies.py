@@ -1,0 +1,62 @@
+"""A small study for tests: two engineers, two seeds, and runs whose skills are made up."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.training.sample_run import CONFIG
+from training.cli import main
+from training.run.directory import RunDirectory
+
+METRICS = ("valid", "optimal_sum_of_costs", "optimal_makespan")
+STUDY: dict[str, Any] = {
+    "name": "pair",
+    "base": "base.yaml",
+    "set": ["stages.instances=160", "environment.max_candidates=20000"],
+    "engineers": [
+        {"name": "steady", "set": ["engineer.kind=fixed"]},
+        {"name": "lively", "set": ["engineer.kind=random", "engineer.attempts=2"]},
+    ],
+    "seeds": [1, 2],
+    "baseline": "steady",
+    "resamples": 4000,
+    "slice_boards": 10,
+}
+SKILLS = {
+    ("steady", 1): (0.25, 0.3, 0.35, 0.4),
+    ("lively", 1): (0.25, 0.4, 0.6, 0.8),
+    ("steady", 2): (0.25, 0.3, 0.4, 0.5),
+    ("lively", 2): (0.25, 0.4, 0.7, 0.75),
+}
+RUNS = [f"{engineer}/{seed}" for engineer, seed in SKILLS]
+
+
+def write_study(folder: Path, **changes: Any) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "base.yaml").write_text(yaml.safe_dump(CONFIG))
+    path = folder / "study_pair.yaml"
+    path.write_text(yaml.safe_dump({**STUDY, **changes}))
+    return path
+
+
+def study_command(folder: Path, *more: str) -> int:
+    study = str(folder / "study_pair.yaml")
+    return main(["study", study, "--study-dir", str(folder / "out"), *more])
+
+
+def report_only(folder: Path, *more: str) -> int:
+    return study_command(folder, "--report-only", *more)
+
+
+def results_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "out/report/results.json").read_text())
+
+
+def report_of(folder: Path) -> str:
+    return (folder / "out/report/report.md").read_text(encoding="utf-8")
+
+
+def run_of(folder: Path, engineer: str, seed: int) -> RunDirectory:
+    return RunDirectory(folder / "out/runs" / engineer / str(seed))

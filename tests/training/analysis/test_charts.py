@@ -1,0 +1,133 @@
+"""Charts: what they are given is what they show, as SVG that is whole, safe and the same twice."""
+
+import itertools
+import re
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from jaxlake.generator import FeasibilityRow
+from training.analysis.charts import (
+    Curve,
+    Series,
+    bar_chart,
+    feasibility_figure,
+    line_chart,
+    rate_chart,
+    rate_panels,
+    running_mean,
+    separate,
+)
+
+BLUE = r"var\(--c0\)"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def words_of(svg: str) -> list[str]:
+    return [text.text or "" for text in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+
+def feasibility_row(size: int, hole_ratio: float, wait_ratio: float, **fields) -> FeasibilityRow:
+    acceptance = fields.pop("acceptance", 0.9 * (1 - hole_ratio) / (1 + 40 * wait_ratio))
+    values = {
+        "num_agents": 2,
+        "holes": round(hole_ratio * size**2),
+        "boards": 1000,
+        "candidates": 256,
+        "optimal": 200,
+        "unsolvable": 56,
+        "unknown": 0,
+        "wait_share": 0.1,
+        "wait_share_low": 0.05,
+        "wait_share_high": 0.15,
+        "acceptance_low": 0.9 * acceptance,
+        "acceptance_high": min(1.0, 1.1 * acceptance),
+        "problem": None,
+    }
+    return FeasibilityRow(
+        size=size,
+        hole_ratio=hole_ratio,
+        wait_ratio=wait_ratio,
+        acceptance=acceptance,
+        **values | fields,
+    )
+
+
+def test_feasibility_figure_has_a_tile_with_its_numbers_for_every_row() -> None:
+    grid = itertools.product((2, 3), (0.0, 0.1, 0.2), (0.0, 0.5))
+    rows = [feasibility_row(*kind) for kind in grid if kind != (2, 0.2, 0.5)]
+    rows.append(feasibility_row(2, 0.2, 0.5, acceptance=0.0, candidates=0, problem="<full>"))
+    rows[0] = feasibility_row(2, 0.0, 0.0, acceptance=0.0, problem="no board needs a wait")
+    svg = feasibility_figure(rows)
+    picture = ElementTree.fromstring(svg)
+    told = [group.findtext(f"{SVG}title") for group in picture.iter(f"{SVG}g")]
+    told = [text for text in told if text is not None]
+    assert len(told) == len(rows)
+    for row in rows:
+        name = f"2 agents, {row.size}x{row.size}, {row.holes} holes"
+        wanted = row.problem or f"{100 * row.acceptance:.3g}% ["
+        assert any(text.startswith(name) and wanted in text for text in told)
+    words = words_of(svg)
+    assert (words.count("\u00d7"), words.count("\u2013")) == (1, 1)
+    assert any("none of 256 candidates was of a kind it needs" in word for word in words)
+    assert not re.search(r"<script|<image|https?://(?!www.w3.org)", svg)
+    assert svg == feasibility_figure(rows)
+    with pytest.raises(ValueError, match="rows: got none"):
+        feasibility_figure([])
+
+
+def test_every_word_of_a_figure_is_inside_its_picture() -> None:
+    svg = feasibility_figure([feasibility_row(12, 0.1, 0.5), feasibility_row(3, 0.2, 0.5)])
+    picture = ElementTree.fromstring(svg)
+    width, height = (float(picture.get(side)) for side in ("width", "height"))
+    for text in picture.iter(f"{SVG}text"):
+        assert 0 <= float(text.get("x")) <= width
+        assert 0 <= float(text.get("y")) <= height
+
+
+def test_gap_in_the_data_is_a_gap_in_the_curve() -> None:
+    def moves(y: list[float | None]) -> int:
+        chart = line_chart("t", [Curve("a", range(1, 6), y)], x_label="x", y_label="y") or ""
+        (path,) = re.findall(rf'<path d="([^"]*)"[^>]*stroke: {BLUE}[^>]*stroke-width: 2.25', chart)
+        return path.count("M")
+
+    assert moves([1.0, 2.0, 3.0, 2.0, 1.0]) == 1
+    assert moves([1.0, 2.0, float("nan"), 2.0, 1.0]) == 2
+    assert moves([1.0, 2.0, None, 2.0, 1.0]) == 2
+    assert line_chart("t", [Curve("a", [1.0], [None])], x_label="x", y_label="y") is None
+
+
+def test_running_mean_of_a_straight_line_keeps_its_middle_and_its_gaps() -> None:
+    line = 2.0 * np.arange(60)
+    np.testing.assert_allclose(running_mean(line)[5:-5], line[5:-5])
+    line[30] = np.nan
+    assert np.flatnonzero(np.isnan(running_mean(line))).tolist() == [30]
+    few = np.array([1.0, 5.0, 2.0])
+    assert running_mean(few) is few
+
+
+def test_labels_that_would_overlap_are_moved_apart_and_stay_in_the_picture() -> None:
+    placed = separate([90.0, 91.0, 99.0], 10.0, 100.0)
+    assert all(b - a >= 10.0 for a, b in itertools.pairwise(placed))
+    assert max(placed) <= 100.0
+    assert separate([10.0, 50.0], 10.0, 100.0) == [10.0, 50.0]
+
+
+def test_series_differ_in_shape_as_well_as_in_colour() -> None:
+    series = [Series(f"s{n}", [(0.1 * n, 0.1 * n, 0.1 * n)] * 2, n) for n in range(5)]
+    svg = rate_panels("t", [{"a": series}], ["start", "end"])
+    marks = set(re.findall(r'<use href="(#m\w+)"[^>]*style="fill: (#\w+); stroke: #ffffff', svg))
+    assert len({colour for _, colour in marks}) == 5
+    shapes = dict(re.findall(r'<path id="(m\w+)" d="([^"]*)"', svg))
+    assert len({shapes[name[1:]] for name, _ in marks}) >= 5
+    assert [f"s{n}" for n in range(5)] == [w for w in words_of(svg) if re.fullmatch(r"s\d", w)]
+
+
+def test_names_with_markup_are_text_and_charts_without_values_are_none() -> None:
+    bars = [("$a^2$ <b>", {"hole": 0.5}, "</svg>")]
+    svg = bar_chart("<i>", bars, {"hole": 0}, x_label="x", percent=True) or ""
+    assert {"$a^2$ <b>", "</svg>"} <= set(words_of(svg))
+    assert "<title>$a^2$ &lt;b&gt;: hole 50%</title>" in svg
+    assert bar_chart("t", [], {}, x_label="x") is None
+    assert rate_chart("t", [Series("a", [None])], ["1"], x_label="x", y_label="y") is None

@@ -1,0 +1,138 @@
+"""A stage of a run before other engineers: the same prompt and seeds, nothing asked in vain."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engineer import (
+    BLOCKS,
+    EndpointEngineer,
+    Engineer,
+    GeneratedText,
+    LanguageModelEngineer,
+    answer_text,
+)
+from tests.training.sample_run import write_run
+from training.analysis import counterfactual
+from training.cli import main
+from training.phases.engineer_factory import make_engineer
+from training.phases.stage_results import read_stage_results
+from training.rollout.model_server import OtherModels
+from training.run.directory import RunDirectory
+from training.run.seeds import seed_for
+from training.schema import load
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    choice = {
+        "style": "full",
+        "blocks": list(BLOCKS),
+        "max_context_tokens": 4_600,
+        "base_url": "http://127.0.0.1:1/v1",
+        "model": "m",
+        "requests_per_minute": 6,
+    }
+    return write_run(tmp_path_factory.mktemp("runs") / "sample", choice)
+
+
+@dataclass
+class Asked:
+    """Makes one engineer for every name, which keeps the prompts and seeds that it is given."""
+
+    prompts: list[str] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+
+    def __call__(self, config: Any, *arguments: Any, **options: Any) -> Engineer:
+        def generate(prompt: str, schema: object, seed: int, most: int | None) -> GeneratedText:
+            self.prompts.append(prompt)
+            self.seeds.append(seed)
+            return GeneratedText(answer_text(config.environment.initial), 77)
+
+        return LanguageModelEngineer(generate)
+
+
+def test_others_are_put_before_what_the_runs_own_engineer_saw(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Asked()
+    monkeypatch.setattr(counterfactual, "make_engineer", asked)
+    rows = counterfactual.replay_stage(run, 3, ["checkpoint", "base"])
+    assert asked.prompts == [(run / "stages/3/context.txt").read_text()] * 2
+    assert json.loads((run / "stages/3/answers.jsonl").read_text().splitlines()[0])["cut"]
+    assert asked.seeds == [seed_for(load(run / "config.yaml").seed, "design", 3, 0)] * 2
+    assert rows[0].tokens == rows[1].tokens == 77
+
+
+def test_an_ablation_leaves_each_block_out_and_shows_each_alone(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Asked()
+    monkeypatch.setattr(counterfactual, "make_engineer", asked)
+    rows = counterfactual.ablate_stage(run, 3, "checkpoint")
+    assert [row.engineer for row in rows] == [
+        "all blocks",
+        *(f"without {block}" for block in BLOCKS),
+        "no block",
+        *(f"only {block}" for block in BLOCKS),
+    ]
+    assert asked.prompts[0] == (run / "stages/3/context.txt").read_text()
+    assert len(set(asked.seeds)) == 1
+    # The budget cut failed cases; what a block that is left out would make room for stays cut.
+    assert json.loads((run / "stages/3/answers.jsonl").read_text().splitlines()[0])["cut"]
+    whole, *fewer = ([line for line in one.split("\n") if line] for one in asked.prompts)
+    assert all(set(lines) < set(whole) for lines in fewer)
+
+
+@pytest.mark.parametrize("name", ["foo:fixed", ":fixed", "shuffled:shuffled:fixed", "gossip"])
+def test_an_unknown_name_is_refused_before_anybody_is_asked(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    asked = Asked()
+    monkeypatch.setattr(counterfactual, "make_engineer", asked)
+    arguments = ["engineer", "replay", str(run), "--stage", "3", "--engineers"]
+    assert main([*arguments, f"checkpoint,{name}"]) == 2
+    assert f"got '{name}', allowed are checkpoint" in capsys.readouterr().err
+    assert asked.prompts == []
+
+
+def test_blanks_between_names_are_passed_over_and_failures_are_explained(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    arguments = ["engineer", "replay", str(run), "--stage", "3", "--engineers"]
+    assert main([*arguments, "fixed, endpoint"]) == 0
+    output = capsys.readouterr()
+    assert [line.split()[0] for line in output.out.splitlines()[1:3]] == ["fixed", "endpoint"]
+    assert "endpoint: kept after 3 attempts" in output.err
+    assert "environment variable OPENAI_API_KEY holds no key" in output.err
+
+
+def test_a_prompt_that_cannot_be_cut_to_fit_is_named(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (run / "config.yaml").read_text()
+    shorter = text.replace("max_context_tokens: 4600", "max_context_tokens: 5")
+    assert shorter != text
+    (run / "config.yaml").write_text(shorter)
+    try:
+        arguments = ["engineer", "replay", str(run), "--stage", "3", "--engineers", "fixed"]
+        assert main(arguments) == 2
+    finally:
+        (run / "config.yaml").write_text(text)
+    assert "fixed: engineer.max_context_tokens: max_tokens: got 5" in capsys.readouterr().err
+
+
+def test_all_that_ask_an_endpoint_keep_its_rate_together(run: Path) -> None:
+    config, directory = load(run / "config.yaml"), RunDirectory(run)
+    with OtherModels(config.sampling, config.engineer) as models:
+        results = read_stage_results(directory, config)
+        one, other = (
+            make_engineer(config, directory, results[:end], models, kind="endpoint")
+            for end in (3, 4)
+        )
+    assert isinstance(one, EndpointEngineer)
+    assert one is other

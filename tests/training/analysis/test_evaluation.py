@@ -1,0 +1,50 @@
+"""A model folder can be evaluated without a run; what is missing is named."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.paths import TINY
+from tests.training.stand_in_sampler import StandInSampler
+from training.analysis import evaluation
+from training.cli import main
+from training.policy.policy import make_policy
+from training.schema import load
+
+
+def test_evaluate_prints_and_writes_the_rates_of_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, output = tmp_path / "policy", tmp_path / "rates.json"
+    texts = ["Agent 0: UP DOWN LEFT RIGHT WAIT (0, 1) to (2, 3)"] * 4
+    make_policy(folder, load(TINY).model, texts, max_len=512, seed=0)
+    monkeypatch.setattr(evaluation, "VllmSampler", StandInSampler)
+    assert main(["evaluate", str(TINY), "--model", str(folder), "--output", str(output)]) == 0
+    rates = json.loads(output.read_text())
+    total = rates["total"]
+    assert rates["model"] == str(folder)
+    assert total["count"] == sum(row["count"] for row in rates["rows"]) > 0
+    assert 0 < total["valid"] == total["count"] - sum(total["failures"].values())
+    assert "map size" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["evaluate", str(TINY), "--model", "{tmp}/absent"], ["absent"]),
+        (["evaluate", str(TINY), "--model", "{tmp}"], ["config.json"]),
+        (["evaluate", str(TINY), "--run-dir", "{tmp}"], ["holds no policy"]),
+        (["evaluate", str(TINY), "--model", "x", "--stage", "1"], ["--stage", "--run-dir"]),
+        (["report", "{tmp}"], ["{tmp}"]),
+        (["run", str(TINY), "--run-dir", "{tmp}/occupied"], ["not empty"]),
+    ],
+)
+def test_what_is_missing_is_named(
+    arguments: list[str], words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "occupied").mkdir()
+    (tmp_path / "occupied" / "thesis.tex").touch()
+    assert main([argument.format(tmp=tmp_path) for argument in arguments]) == 2
+    error = capsys.readouterr().err
+    assert all(word.format(tmp=tmp_path) in error for word in words)

@@ -1,0 +1,345 @@
+"""The report of a run: one safe page that says what the files say, however far the run got."""
+
+import itertools
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from jaxlake import wilson_interval
+from tests.training.sample_run import DESIGNS, HOSTILE
+from training.analysis.report import build_report
+from training.analysis.report.reading import read_run
+from training.errors import UserError
+from training.run.directory import RunDirectory
+from training.run.records import DecisionRecord, Rates
+
+VOID = {"meta", "br", "img", "link", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """The elements of a page, and the text of its tables' rows."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.source = text
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.rows: list[list[str]] = []
+        self.feed(text)
+        self.close()
+        assert self.open == [], "every element is closed"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open[-1] == tag, f"</{tag}> closes <{self.open[-1]}>"
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if "style" in self.open:
+            return
+        self.words.append(data)
+        if ("td" in self.open or "th" in self.open) and self.rows:
+            self.rows[-1][-1] += data
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def page_of(run: Path) -> Page:
+    return Page(build_report(run).read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def page(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
+    target = tmp_path_factory.mktemp("page") / "report.html"
+    return Page(build_report(finished_run, target).read_text(encoding="utf-8"))
+
+
+def decisions_of(run: Path) -> list[DecisionRecord]:
+    return [RunDirectory(run).stage(stage).decision.read() for stage in (1, 2, 3)]
+
+
+def validated_rows(run: Path) -> Iterator[tuple[int, str, Rates]]:
+    """Stage, name of the map size as the page writes it, and counts of every validation."""
+    for stage in range(4):
+        validation = RunDirectory(run).stage(stage).validation.read()
+        for row in validation.rows:
+            yield stage, f"{row.size} × {row.size}", row  # noqa: RUF001
+        yield stage, "All sizes", validation.total
+
+
+def test_validation_table_shows_counts_and_intervals_of_the_files(
+    finished_run: Path, page: Page
+) -> None:
+    shown, group = {}, ""
+    for cells in page.rows:
+        if len(cells) == 6 and "/" in cells[-1]:
+            group, *cells = cells
+        if len(cells) == 5 and "/" in cells[-1]:
+            for stage, cell in enumerate(cells[1:]):
+                shown[stage, group, cells[0]] = " ".join(cell.split())
+    expected = {}
+    for stage, name, row in validated_rows(finished_run):
+        for count, words in (
+            (row.valid, "valid"),
+            (row.optimal_sum_of_costs, "optimal, sum of costs"),
+            (row.optimal_makespan, "optimal, makespan"),
+        ):
+            share, low, high = (
+                f"{100 * x:.1f}" for x in (count / row.count, *wilson_interval(count, row.count))
+            )
+            expected[stage, name, words] = f"{share} [{low}, {high}] {count}/{row.count}"
+    assert shown == expected
+
+
+def test_configuration_table_shows_every_stage_and_marks_changes(
+    finished_run: Path, page: Page
+) -> None:
+    directory, decisions = RunDirectory(finished_run), decisions_of(finished_run)
+    trained = [directory.stage(stage).configuration.read().values() for stage in (1, 2, 3)]
+    configurations = [*trained, decisions[-1].configuration.values()]
+    shown = [row[-5:] for row in page.rows if len(row) in (5, 6) and row[-5].endswith("_ratio")]
+    expected = []
+    for size in configurations[0]:
+        for knob in ("data_ratio", "hole_ratio", "wait_ratio"):
+            values = [f"{one[size][knob]:.2f}" for one in configurations]
+            cells = [values[0]] + [
+                new if new == old else f"{old} {new}" for old, new in itertools.pairwise(values)
+            ]
+            expected.append([knob, *cells])
+    assert shown == expected
+    changed = sum(len(decision.diff) for decision in decisions)
+    assert changed > 5
+    assert sum(value == "number changed" for _, value in page.attributes) == changed
+
+
+def test_every_decision_shows_its_kind_answers_and_context(finished_run: Path, page: Page) -> None:
+    for stage, decision in enumerate(decisions_of(finished_run), start=1):
+        assert f"After stage {stage} {decision.kind}" in page.text
+        assert RunDirectory(finished_run).stage(stage).context.read() in "".join(page.words)
+        for answer in DESIGNS[stage - 1]:
+            assert answer.encode("utf-8", "replace").decode() in "".join(page.words)
+
+
+def test_every_decision_shows_its_costs_and_what_the_gate_took_back(run_copy: Path) -> None:
+    stage = RunDirectory(run_copy).stage(2)
+    notice = "The valid rate fell by 3.0 points, <b>more</b> than its noise."
+    stage.gate.write(stage.gate.read().model_copy(update={"notice": notice}))
+    decision = stage.decision.read()
+    spent = {"training_instances": 0, "engineer_tokens": 1234, "probe_rollouts": 5678}
+    changed = decision.model_copy(
+        update={"spent": decision.spent.model_copy(update=spent | {"probe_instances": 0})}
+    )
+    stage.decision.write(changed)
+    text = page_of(run_copy).text
+    assert text.count("Rolled back") == 1
+    assert f"Rolled back : {notice}" in text
+    trained = RunDirectory(run_copy).stage(1).decision.read().spent.training_instances
+    assert f"{trained:,} training instances in the stage" in text
+    assert "1,234 tokens written by the engineer, 5,678 answers drawn in probes" in text
+    assert "instances trained on in probes" not in text
+
+
+def test_headline_says_the_first_and_the_last_valid_rate(finished_run: Path, page: Page) -> None:
+    totals = {stage: row for stage, name, row in validated_rows(finished_run) if name[0] == "A"}
+    for row in (totals[0], totals[3]):
+        low, high = wilson_interval(row.valid, row.count)
+        share = f"{100 * row.valid / row.count:.1f}% [{100 * low:.1f}, {100 * high:.1f}]"
+        assert share in page.text
+        assert f"{row.valid} of {row.count}" in page.text
+    before, after = (
+        [one.valid for one in RunDirectory(finished_run).stage(stage).episodes.read()]
+        for stage in (0, 3)
+    )
+    gained = sum(new > old for old, new in zip(before, after, strict=True))
+    lost = sum(new < old for old, new in zip(before, after, strict=True))
+    assert f"{gained} of {len(before)} were gained and {lost} lost (exact McNemar" in page.text
+
+
+def test_text_of_a_model_is_shown_and_never_runs(page: Page) -> None:
+    assert HOSTILE[:-1] in "".join(page.words)
+    assert not {"script", "img", "iframe", "link", "object"} & set(page.tags)
+    assert not [name for name, _ in page.attributes if name.startswith("on")]
+
+
+def test_page_needs_no_other_file(page: Page) -> None:
+    assert set(re.findall(r"https?://[^\"' <]+", page.source)) == {"http://www.w3.org/2000/svg"}
+    assert not {name for name, _ in page.attributes} & {"src", "action", "data", "xlink:href"}
+    references = [value or "" for name, value in page.attributes if name == "href"]
+    references += re.findall(r"url\(([^)]*)", page.source)
+    assert all(reference.startswith("#") for reference in references)
+    assert "@import" not in page.source
+    assert re.search(r"Content-Security-Policy\" content=\"default-src 'none'", page.source)
+
+
+def test_charts_take_their_colours_from_the_page_so_that_they_follow_dark_mode(page: Page) -> None:
+    charts = re.findall(r'<svg[^>]*class="chart".*?</svg>', page.source, flags=re.DOTALL)
+    assert len(charts) == 21, "4 of rates, 4 of failures, 12 of training, 1 of time"
+    for chart in charts:
+        assert re.search(r'aria-label="[^"]+"', chart)
+        assert not re.search("#[0-9a-f]{6}", chart)
+    used = set(re.findall(r"var\((--[\w]+)\)", "".join(charts)))
+    light, dark = re.findall(r":root \{(.*?)\}", page.source, flags=re.DOTALL)
+    assert used <= set(re.findall(r"--[\w-]+(?=:)", light)) & set(
+        re.findall(r"--[\w-]+(?=:)", dark)
+    )
+
+
+def test_failed_and_solved_episodes_of_the_last_stage_are_drawn(
+    finished_run: Path, page: Page
+) -> None:
+    episodes = RunDirectory(finished_run).stage(3).episodes.read()
+    labels = [value or "" for name, value in page.attributes if name == "aria-label"]
+    boards = [label for label in labels if " on a " in label]
+    kinds = {one.failure for one in episodes if one.failure}
+    assert kinds
+    for kind in kinds:
+        assert any(kind.replace("_", " ") in label for label in boards)
+    shown = re.findall(r"<b>([\w ,]+)</b><span>Board (\d+)", page.source)
+    assert len(shown) == 12
+    for outcome, number in shown:
+        episode = episodes[int(number)]
+        solved = "optimal" if episode.optimal_sum_of_costs else "valid, not optimal"
+        assert outcome == (episode.failure or solved).replace("_", " ")
+
+
+@pytest.mark.parametrize(
+    ("gone", "sentence"),
+    [
+        ("summary.json", "The run has not finished"),
+        ("metrics.jsonl", "metrics.jsonl: is missing"),
+        ("config.yaml", "config.yaml: is missing"),
+        ("stages", "stages/0: is not there yet"),
+        ("stages/2", "stages/2: is not there yet"),
+        ("stages/3/decision.json", "stages/3/decision.json: is missing"),
+        ("stages/1/validation.json", "stages/1/validation.json: is missing"),
+        ("stages/3/episodes.jsonl", "stages/3/episodes.jsonl: is missing"),
+    ],
+)
+def test_missing_file_is_named(run_copy: Path, gone: str, sentence: str) -> None:
+    victim = run_copy / gone
+    shutil.rmtree(victim) if victim.is_dir() else victim.unlink()
+    assert sentence in " ".join(read_run(run_copy).missing)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("metrics.jsonl", "[1]\n3\n", "metrics.jsonl:1: "),
+        ("stages/2/validation.json", '{"rows": [{"size": 3}]', "validation.json: not JSON"),
+        ("stages/2/validation.json", '{"rows": [{"size": 3}]}', "validation.json: stage: required"),
+        ("stages/3/episodes.jsonl", '{"id": 7}\n', "stages/3/episodes.jsonl:1: size: required"),
+        ("stages/2/decision.json", '{"kind": "accepted"}', "stages/2/decision.json: stage: req"),
+        ("config.yaml", "a: [", "config.yaml: is not YAML"),
+        ("summary.json", "{}", "The run has not finished"),
+    ],
+)
+def test_damaged_file_is_named(run_copy: Path, name: str, text: str, sentence: str) -> None:
+    (run_copy / name).write_text(text, encoding="utf-8")
+    assert sentence in " ".join(read_run(run_copy).missing)
+
+
+def test_page_of_a_run_with_almost_no_files_says_what_is_missing(run_copy: Path) -> None:
+    shutil.rmtree(run_copy / "stages")
+    for name in ("config.yaml", "summary.json", "timings.jsonl"):
+        (run_copy / name).unlink()
+    page = page_of(run_copy)
+    for sentence in ("not finished", "config.yaml: is missing", "stages/0: is not there yet"):
+        assert sentence in page.text
+    assert "Nothing has been validated yet." in page.text
+    assert "Training reward" in page.text
+
+
+def test_cut_line_of_a_log_that_grows_is_passed_over(run_copy: Path) -> None:
+    log = run_copy / "metrics.jsonl"
+    log.write_text(log.read_text() + '{"phase": "train", "stage": 3, "upd')
+    run = read_run(run_copy)
+    assert run.missing == ()
+    assert len(run.updates) == 120
+
+
+def test_episodes_that_cannot_be_drawn_or_shown_whole_do_not_stop_the_page(run_copy: Path) -> None:
+    file = RunDirectory(run_copy).stage(3).episodes
+    first = file.read()[0].model_copy(update={"valid": False, "failure": "hole"})
+    changes = (
+        {"grid": ("S G",)},
+        {"failure": "boredom"},
+        {"plan": (("LEFT",) * 500, ("LEFT",))},
+        {"text": "x" * 9999},
+        {"agent": 9, "time": 99},
+    )
+    file.write([first.model_copy(update=change) for change in changes])
+    text = page_of(run_copy).text
+    assert "It can't be drawn" in text
+    assert "more than 60 steps" in text
+    assert "8499 characters more" in text
+
+
+def test_run_without_a_warm_start_is_not_said_to_have_one(run_copy: Path) -> None:
+    config = run_copy / "config.yaml"
+    text = config.read_text()
+    start, end = text.index("warm_start:"), text.index("\nstages:")
+    config.write_text(text[:start] + "warm_start: null" + text[end:])
+    (run_copy / "metrics.jsonl").write_text("")
+    shown = page_of(run_copy).text
+    assert "Warm start" not in shown
+    assert "were valid before training" in shown
+
+
+@pytest.mark.parametrize("kind", ["missing", "empty", "file"])
+def test_path_that_is_no_run_directory_is_a_user_error_that_names_it(
+    tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "here"
+    if kind == "empty":
+        path.mkdir()
+    elif kind == "file":
+        path.write_text("")
+    with pytest.raises(UserError, match=re.escape(str(path))):
+        build_report(path)
+
+
+def test_page_goes_where_it_is_told_and_leaves_nothing_else(run_copy: Path, tmp_path: Path) -> None:
+    before = sorted(run_copy.rglob("*"))
+    target = tmp_path / "out" / "page.html"
+    target.parent.mkdir()
+    target.write_text("old")
+    assert build_report(run_copy, target) == target
+    assert target.read_text(encoding="utf-8").lstrip().startswith("<!doctype html>")
+    assert sorted(run_copy.rglob("*")) == before
+    assert list(target.parent.iterdir()) == [target]
+    with pytest.raises(UserError, match="is a folder"):
+        build_report(run_copy, target.parent)
+
+
+def test_report_loads_neither_torch_nor_vllm_nor_flax() -> None:
+    check = (
+        "import sys, training.analysis.report; "
+        "sys.exit(', '.join({'torch', 'vllm', 'flax', 'transformers'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,436 @@
+"""The report of a study: its numbers are those of the runs' files, and damaged runs are refused."""
+
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.oracles.study import disagreements
+from benchmarks.oracles.study import main as recompute
+from benchmarks.study_coverage import DEVIATIONS, SEEDS, Setting, coverage
+from tests.paths import ROOT
+from tests.training.analysis.studies import (
+    METRICS,
+    SKILLS,
+    report_of,
+    report_only,
+    results_of,
+    run_of,
+    write_study,
+)
+from training.analysis.study.bootstrap import mean_interval, misses_by_chance, resampled_means
+from training.analysis.study.config import StudyRun, load_study
+from training.analysis.study.directory import StudyDirectory
+from training.analysis.study.measures import flow, learnability
+from training.analysis.study.reading import read_run
+from training.analysis.study.report import verdicts
+from training.errors import UserError
+from training.run.directory import RunDirectory
+
+SVG = "{http://www.w3.org/2000/svg}"
+Damage = Callable[[str], str]
+
+
+def table_under(text: str, heading: str) -> list[dict[str, str]]:
+    """The rows of the first Markdown table under a heading, by column."""
+    after = text.split(f"## {heading}\n", 1)[1]
+    lines = re.search(r"(?:^\|.*\n)+", after, flags=re.MULTILINE).group().splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
+
+
+def numbers_in(words: str) -> list[float]:
+    return [float(word.replace(",", "")) for word in re.findall(r"[+-]?[\d.,]*\d", words)]
+
+
+def test_independent_recomputation_agrees_with_every_number(finished_study: Path) -> None:
+    compared, found = disagreements(finished_study / "out", resamples=2000)
+    assert found == []
+    assert compared > 1000
+
+
+def test_independent_recomputation_finds_planted_errors(
+    finished_study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = results_of(finished_study)
+    steady, lively = results["engineers"]["steady"], results["engineers"]["lively"]
+    steady["rates"]["optimal_makespan"]["value"] += 1e-6
+    lively["runs"]["2"]["ledger"]["engineer_tokens"] += 1
+    lively["rates"]["valid"]["high"] -= 0.02
+    lively["difference"]["valid"]["value"] += 1e-6
+    lively["worst_slice"] = max(lively["slices"], key=lambda one: one["valid"]["mean"])
+    steady["flow"][0][0] += 1
+    wrong = tmp_path / "results.json"
+    wrong.write_text(json.dumps(results))
+    study = str(finished_study / "out")
+    assert recompute([study, "--results", str(wrong), "--resamples", "1500"]) == 1
+    count, *lines = capsys.readouterr().out.splitlines()
+    assert count.endswith(f" numbers compared, {len(lines)} disagreements")
+    places = {re.sub(r"(worst_slice|flow).*", r"\1", line.split(":")[0]) for line in lines}
+    assert places == {
+        f"engineers.{place}"
+        for place in (
+            "steady.rates.optimal_makespan.value",
+            "steady.flow",
+            "lively.rates.valid.high",
+            "lively.difference.valid.value",
+            "lively.runs.2.ledger.engineer_tokens",
+            "lively.worst_slice",
+        )
+    }
+
+
+def test_independent_recomputation_needs_nothing_but_python(finished_study: Path) -> None:
+    documented = (ROOT / "docs/studies.md").read_text(encoding="utf-8")
+    assert "\npython -m benchmarks.oracles.study runs/study_miniature\n" in documented
+    script = ROOT / "benchmarks/oracles/study.py"
+    command = [sys.executable, "-I", "-S", str(script), str(finished_study / "out")]
+    printed = subprocess.run(
+        [*command, "--resamples", "1000"], capture_output=True, text=True, check=True, timeout=100
+    )
+    assert re.fullmatch(r"[\d,]+ numbers compared, 0 disagreements\n", printed.stdout)
+
+
+def test_main_table_shows_the_numbers_of_results_json(finished_study: Path) -> None:
+    results = results_of(finished_study)["engineers"]
+    rows = {row["engineer"]: row for row in table_under(report_of(finished_study), "What came out")}
+    assert list(rows) == list(results) == ["steady", "lively"]
+    for name, row in rows.items():
+        one, cells = results[name], list(row.values())
+        assert cells[1] == "2"
+        for m, metric in enumerate(METRICS):
+            rates = [100 * one["rates"][metric][key] for key in ("value", "low", "high")]
+            assert numbers_in(cells[2 + 2 * m]) == pytest.approx(rates, abs=0.0501)
+            if name == "steady":
+                assert cells[3 + 2 * m] == "–"  # noqa: RUF001
+                continue
+            points = [100 * one["difference"][metric][key] for key in ("value", "low", "high")]
+            assert numbers_in(cells[3 + 2 * m]) == pytest.approx(points, abs=0.0501)
+        ledger = [one["ledger"][key]["mean"] for key in ("engineer_tokens", "wall_seconds")]
+        assert numbers_in(" ".join(cells[8:])) == pytest.approx(ledger, abs=0.501)
+    assert results["steady"]["difference"] is None
+
+
+def test_intervals_contain_the_truth_about_as_often_as_they_say() -> None:
+    many = coverage(Setting(seeds=20, deviation=0.05, boards=100), repeats=150, resamples=300)
+    assert 0.9 <= many.rate <= 0.99
+    assert 0.9 <= many.difference <= 0.99
+
+
+@pytest.mark.parametrize("setting", [Setting(3, 0.0, 0.9), Setting(3, 0.0, own_share=0.25)])
+def test_intervals_know_that_all_seeds_answer_the_same_boards(setting: Setting) -> None:
+    contained = coverage(setting, repeats=300, resamples=400)
+    assert contained.rate >= 0.91
+    assert contained.difference >= 0.93
+
+
+def documented_coverage() -> dict[int, list[float]]:
+    """By number of seeds, the first table of coverage in the documentation, from top to bottom."""
+    text = (ROOT / "docs/studies.md").read_text(encoding="utf-8")
+    title = "standard deviation of a run's true rate between seeds"
+    lines = text[text.index(f"| {title} |") :].split("\n\n", 1)[0].splitlines()
+    heads, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    return {
+        int(head.split()[0]): [int(row[column].rstrip("%")) / 100 for row in rows]
+        for column, head in enumerate(heads)
+        if column
+    }
+
+
+def test_documented_coverage_is_what_the_simulation_finds() -> None:
+    held = documented_coverage()
+    assert list(held) == list(SEEDS)
+    assert all(len(shares) == len(DEVIATIONS) for shares in held.values())
+    repeats = 300
+    for seeds in (1, 3):
+        found = coverage(Setting(seeds, DEVIATIONS[-1]), repeats=repeats, resamples=400).difference
+        assert found == pytest.approx(held[seeds][-1], abs=4 * math.sqrt(0.25 / repeats))
+
+
+def test_misses_by_chance_come_from_the_documented_coverage() -> None:
+    for seeds, shares in documented_coverage().items():
+        least, most = misses_by_chance(100, seeds=seeds, confidence=0.95)
+        assert (least, most) == pytest.approx((100 * (1 - max(shares)), 100 * (1 - min(shares))))
+    # For a number of seeds that was not measured, the next lower one; 0.5 was not measured at all.
+    assert misses_by_chance(9, seeds=4, confidence=0.95) == misses_by_chance(
+        9, seeds=3, confidence=0.95
+    )
+    assert misses_by_chance(10, seeds=3, confidence=0.5) == (5, 5)
+
+
+def test_resamples_vary_as_crossed_draws_of_seeds_and_boards_do() -> None:
+    rng = np.random.default_rng(3)
+    values = (rng.random((12, 1500)) < rng.beta(0.3, 0.7, size=1500)).astype(int)
+    seeds, boards = values.shape
+    means = resampled_means(values, 10_000, np.random.default_rng(0))
+    # For multinomial counts, E[w_s w_t] = 1 - 1/S, and 1 more where s = t.
+    few, more = 1 - 1 / seeds, 1 - 1 / boards
+    squares = (
+        few * more * values.sum() ** 2
+        + few * (values.sum(axis=0) ** 2).sum()
+        + more * (values.sum(axis=1) ** 2).sum()
+        + (values**2).sum()
+    )
+    variance = squares / values.size**2 - values.mean() ** 2
+    assert means.mean() == pytest.approx(values.mean(), abs=4 * math.sqrt(variance / 10_000))
+    assert len(means) == 10_000
+    assert means.var() == pytest.approx(variance, rel=0.06)
+
+
+def test_interval_gets_narrower_with_boards_and_wider_with_confidence() -> None:
+    answers = np.random.default_rng(0).random((4, 4000)) < 0.3
+
+    def width(boards: int, confidence: float) -> float:
+        found = mean_interval(answers[:, :boards], resamples=2000, confidence=confidence)
+        return found.high - found.low
+
+    assert width(4000, 0.95) < width(400, 0.95) < width(400, 0.99)
+
+
+def test_learnability_is_that_of_each_seed_by_itself() -> None:
+    found = learnability(np.array([[True, True, False, False], [True, True, True, True]]))
+    assert (found.mean, found.low, found.high) == (0.125, 0.0, 0.25)
+
+
+def test_flow_keeps_every_answer() -> None:
+    before, after = np.random.default_rng(2).integers(0, 4, (2, 3, 50))
+    table = flow(before, after, 5)
+    assert table.sum(axis=1).tolist() == np.bincount(before.ravel(), minlength=5).tolist()
+    assert table.sum(axis=0).tolist() == np.bincount(after.ravel(), minlength=5).tolist()
+
+
+def test_equal_engineers_show_no_difference(study_copy: Path) -> None:
+    for seed in (1, 2):
+        for stage in range(4):
+            ours = run_of(study_copy, "lively", seed).stage(stage)
+            theirs = run_of(study_copy, "steady", seed).stage(stage)
+            ours.episodes.write(theirs.episodes.read())
+            ours.validation.write(theirs.validation.read())
+    assert report_only(study_copy) == 0
+    results = results_of(study_copy)
+    for metric in METRICS:
+        shown = results["engineers"]["lively"]["difference"][metric]
+        assert shown == {"value": 0, "low": 0, "high": 0, "beyond": 0}
+    assert verdicts(results) == [
+        f"In the rate of {what}, no difference to steady was seen: "
+        "the interval of lively contains 0."
+        for what in ("valid answers", "optimal sums of costs", "optimal makespans")
+    ]
+
+
+def test_verdict_names_who_is_better_and_who_is_worse(finished_study: Path) -> None:
+    results = results_of(finished_study)
+    difference = results["engineers"]["lively"]["difference"]
+    assert difference["valid"]["beyond"] == 1
+    (bold,) = re.findall(r"^\*\*(In.*)\*\*$", report_of(finished_study), flags=re.MULTILINE)
+    assert bold.startswith(
+        "In the rate of valid answers, better than steady beyond the interval, in points: lively (+"
+    )
+    for metric in METRICS:
+        one = difference[metric]
+        one["value"], one["low"], one["high"] = -one["value"], -one["high"], -one["low"]
+        one["beyond"] = -one["beyond"]
+    assert "worse than steady beyond the interval, in points: lively (-" in verdicts(results)[0]
+    assert "better" not in verdicts(results)[0]
+
+
+def test_report_tells_the_number_of_comparisons(finished_study: Path) -> None:
+    assert results_of(finished_study)["comparisons"]["count"] == 3
+    text = report_of(finished_study)
+    assert "These are 3 comparisons, and each interval is for its own comparison alone" in text
+    assert "0.0 to 0.8 of 3 such intervals" in text
+
+
+def test_every_figure_stands_beside_the_report_and_shows_its_numbers(finished_study: Path) -> None:
+    shown = re.findall(r"^!\[.+\]\((.+)\)$", report_of(finished_study), flags=re.MULTILINE)
+    folder = finished_study / "out/report"
+    assert sorted(shown) == sorted(path.name for path in folder.glob("*.svg"))
+    assert len(shown) == 8
+    words = {}
+    for name in shown:
+        picture = ElementTree.fromstring((folder / name).read_text(encoding="utf-8"))
+        words[name] = [text.text or "" for text in picture.iter(f"{SVG}text")]
+        width, height = float(picture.get("width")), float(picture.get("height"))
+        for text in picture.iter(f"{SVG}text"):
+            assert 0 <= float(text.get("x")) <= width
+            assert 0 <= float(text.get("y")) <= height
+        assert not any("nan" in word for word in words[name])
+    assert sum((folder / name).stat().st_size for name in shown) < 300_000
+    results = results_of(finished_study)
+    final = results["engineers"]["lively"]["rates"]["valid"]["value"]
+    assert f"{100 * final:.1f}%" in words["learning_curves.svg"]
+    tables = [results["warm_start"], *results["engineers"].values()]
+    for metric in METRICS:
+        assert [word for word in words[f"slices_{metric}.svg"] if word.isdigit()] == [
+            f"{100 * one[metric]['mean']:.0f}"
+            for size in (3, 4, 5)
+            for table in tables
+            for one in table["slices"]
+            if one["size"] == size
+        ]
+
+
+def test_report_tells_what_became_of_the_designs(study_copy: Path) -> None:
+    gate = run_of(study_copy, "lively", 2).stage(2).gate
+    update = {"restored": "configuration", "notice": "It fell."}
+    gate.write(gate.read().model_copy(update=update))
+    assert report_only(study_copy) == 0
+    text = report_of(study_copy)
+    for row in table_under(text, "What the engineers did"):
+        kinds = Counter(
+            run_of(study_copy, row["engineer"], seed).stage(stage).decision.read().kind
+            for seed in (1, 2)
+            for stage in (1, 2)  # what is designed after the last stage is not trained on
+        )
+        assert row["designs"] == "4"
+        shown = {kind: int(row[kind]) for kind in ("accepted", "repaired", "retried", "kept")}
+        assert {kind: count for kind, count in shown.items() if count} == kinds
+        assert row["rolled back"] == {"lively": "1", "steady": "0"}[row["engineer"]]
+    assert "2 stages of 3 can tell them apart" in text
+
+
+def test_run_that_used_another_budget_is_named(study_copy: Path) -> None:
+    budget = results_of(study_copy)["budget"]["training_instances"]
+    for engineer, seed in SKILLS:
+        metrics = run_of(study_copy, engineer, seed).metrics
+        updates = [one for one in metrics.read() if one.phase == "train"]
+        missing = (engineer, seed) == ("lively", 2)
+        metrics.write(updates[: budget // 8 - missing])
+    assert report_only(study_copy) == 0
+    (warning,) = re.findall(r"^\*\*Not every run used.*$", report_of(study_copy), re.MULTILINE)
+    assert f"budget of {budget} training instances" in warning
+    assert warning.endswith(f": lively seed 2 used {budget - 8}.")
+
+
+def test_moved_study_gives_the_same_report_wherever_it_is_written(
+    finished_study: Path, study_copy: Path, tmp_path: Path
+) -> None:
+    assert report_only(study_copy, "--output", str(tmp_path / "there")) == 0
+    for path in (finished_study / "out/report").iterdir():
+        assert (tmp_path / "there" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_unfinished_run_is_named_and_left_out(study_copy: Path) -> None:
+    run_of(study_copy, "lively", 2).summary.remove()
+    assert report_only(study_copy) == 0
+    results = results_of(study_copy)
+    assert results["missing"] == [{"engineer": "lively", "seed": 2, "reason": "not finished"}]
+    assert results["engineers"]["lively"]["difference"]["seeds"] == [1]
+    text = report_of(study_copy)
+    assert "3 of 4 runs are finished. Missing: lively seed 2 (not finished)." in text
+    assert table_under(text, "Seed by seed")[1]["seed 2"] == "–"  # noqa: RUF001
+
+
+def test_without_the_baseline_nothing_is_compared(study_copy: Path) -> None:
+    shutil.rmtree(study_copy / "out/runs/steady")
+    assert report_only(study_copy) == 0
+    assert results_of(study_copy)["comparisons"]["count"] == 0
+    text = report_of(study_copy)
+    assert "Nothing can be compared: no run of the baseline steady is finished." in text
+    assert "differences.svg" not in text
+
+
+def without(key: str) -> Damage:
+    """Give every one of these keys another name."""
+    return lambda text: text.replace(f'"{key}"', '"x"')
+
+
+def with_every(**changes: Any) -> Damage:
+    """Change each record of a file of JSON lines."""
+    return lambda text: "".join(
+        json.dumps({**json.loads(line), **changes}) + "\n" for line in text.splitlines()
+    )
+
+
+def without_size_3(text: str) -> str:
+    return '{"sizes": {"4": {"data_ratio": 1.0, "hole_ratio": 0.1, "wait_ratio": 0.1}}}'
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "words"),
+    [
+        ("stages/3/episodes.jsonl", lambda text: text[:-40], ["episodes.jsonl:120", "JSON"]),
+        ("stages/3/episodes.jsonl", lambda text: text.split("\n", 1)[1], ["[119, ", "[120, "]),
+        ("stages/2/episodes.jsonl", without("valid"), ["episodes.jsonl:1", "valid"]),
+        ("stages/3/episodes.jsonl", with_every(grid=[]), ["stages/3", "other boards"]),
+        ("stages/0/episodes.jsonl", with_every(size=10**30), ["episodes.jsonl", "size", "rows"]),
+        ("stages/3/episodes.jsonl", with_every(failure="bored"), ["episodes.jsonl", "bored"]),
+        ("stages/0/validation.json", lambda text: "{}", ["0/validation.json", "total"]),
+        ("stages/0/validation.json", without("optimal_makespan"), ["validation.json", "optimal_m"]),
+        ("config.yaml", lambda text: text.replace("seed: 2", "seed: 3"), ["lively, seed 2"]),
+        ("config.yaml", lambda text: "- a", ["config.yaml", "mapping"]),
+        ("stages/2/configuration.json", without("hole_ratio"), ["2/configuration.json", "hole_r"]),
+        ("stages/2/configuration.json", without_size_3, ["2/configuration.json", "[4]", "[3, 4"]),
+        ("stages/1/decision.json", lambda text: text[:-3], ["1/decision.json", "JSON"]),
+        ("stages/1/decision.json", without("kind"), ["1/decision.json", "kind"]),
+        ("stages/3/decision.json", lambda text: "null", ["3/decision.json"]),
+        ("stages/2/gate.json", lambda text: "{}", ["2/gate.json", "reference"]),
+        ("metrics.jsonl", without("update"), ["metrics.jsonl", "update"]),
+        ("metrics.jsonl", lambda text: f"{text}3\n", ["metrics.jsonl"]),
+        ("timings.jsonl", without("seconds"), ["timings.jsonl", "seconds"]),
+        ("timings.jsonl", with_every(seconds={"a": math.nan}), ["timings.jsonl", "nan"]),
+        ("timings.jsonl", with_every(seconds={"a": -1}), ["timings.jsonl", "-1"]),
+    ],
+)
+def test_damaged_run_is_refused_by_file_and_field(
+    name: str, damage: Damage, words: list[str], finished_study: Path, tmp_path: Path
+) -> None:
+    run = StudyRun("lively", 2)
+    study = load_study(finished_study / "study_pair.yaml")
+    expected = study.config_of(run, StudyDirectory(finished_study / "out").policy)
+    original = run_of(finished_study, run.engineer, run.seed).path
+    copy = Path(shutil.copytree(original, tmp_path / "lively/2"))
+    path = copy / name
+    path.write_text(damage(path.read_text()))
+    with pytest.raises(UserError) as caught:
+        read_run(RunDirectory(copy), run, expected)
+    for word in [*words, "lively/2"]:
+        assert word in str(caught.value)
+
+
+def test_report_of_a_damaged_run_ends_with_status_2(
+    study_copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = run_of(study_copy, "lively", 2).stage(3).decision.path
+    path.write_text(re.sub(r'"engineer_tokens": \d+', '"engineer_tokens": NaN', path.read_text()))
+    assert report_only(study_copy) == 2
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    for word in ("lively/2", "decision.json", "engineer_tokens", "nan"):
+        assert word in error
+
+
+def test_runs_on_other_boards_are_not_paired(
+    study_copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for stage in range(4):
+        episodes = run_of(study_copy, "lively", 1).stage(stage).episodes
+        episodes.write(episodes.read()[::-1])
+    assert report_only(study_copy) == 2
+    assert "other boards" in capsys.readouterr().err
+
+
+def test_study_without_a_finished_run_has_nothing_to_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    StudyDirectory(tmp_path / "out").claim(load_study(write_study(tmp_path)))
+    assert report_only(tmp_path) == 2
+    assert "nothing to report" in capsys.readouterr().err
+
+
+def test_way_of_computing_the_numbers_may_change(study_copy: Path) -> None:
+    write_study(study_copy, baseline="lively", confidence=0.5, resamples=300, slice_boards=1)
+    assert report_only(study_copy) == 0
+    results = results_of(study_copy)
+    assert results["engineers"]["lively"]["difference"] is None
+    assert results["engineers"]["steady"]["difference"]["valid"]["beyond"] == -1

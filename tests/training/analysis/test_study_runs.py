@@ -1,0 +1,333 @@
+"""Running a study: its runs start, fail, are stopped and resume, and its directory is its own."""
+
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.paths import ROOT
+from tests.training.analysis.studies import (
+    RUNS,
+    STUDY,
+    report_of,
+    report_only,
+    results_of,
+    study_command,
+    write_study,
+)
+from training.analysis.study import runner
+from training.analysis.study.config import load_study
+from training.analysis.study.directory import StudyDirectory
+from training.cli import main
+from training.errors import UserError
+
+STAND_IN = ROOT / "tests" / "training" / "stand_in_run.py"
+
+
+class StandIn:
+    """A study whose runs are copies; what is to go wrong can be said before each call."""
+
+    def __init__(self, template: Path, folder: Path) -> None:
+        self.template, self.folder = template, folder
+        self.study = load_study(write_study(folder))
+        self.directory = StudyDirectory(folder / "out")
+        self.command = (sys.executable, str(STAND_IN), str(template))
+        self.orders()
+
+    def orders(self, fail: tuple[str, ...] = (), end_study: str = "") -> None:
+        orders = {"fail": fail, "end_study": end_study}
+        (self.template / "stand_in.json").write_text(json.dumps(orders))
+        (self.template / "calls.jsonl").write_text("")
+
+    def calls(self) -> list[dict[str, Any]]:
+        lines = (self.template / "calls.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    def called(self) -> list[str]:
+        return [call["name"] for call in self.calls()]
+
+
+@pytest.fixture
+def stand_in(finished_study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    one = StandIn(finished_study / "out", tmp_path / "study")
+    monkeypatch.setattr(runner, "COMMAND", one.command)
+    return one
+
+
+def test_study_warm_starts_once_and_runs_seeds_outermost(
+    stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert study_command(stand_in.folder) == 0
+    assert stand_in.called() == ["warm_start", *RUNS]
+    first, *others = stand_in.calls()
+    assert first["set"] == STUDY["set"]
+    for call in others:
+        engineer, seed = call["name"].split("/")
+        kind = {"steady": "fixed", "lively": "random"}[engineer]
+        assert {
+            *STUDY["set"],
+            f"engineer.kind={kind}",
+            f"seed={seed}",
+            "warm_start=null",
+            f'model.pretrained="{stand_in.directory.policy}"',
+        } <= set(call["set"])
+    printed = capsys.readouterr().out
+    for number, run in enumerate(RUNS, start=1):
+        title = run.replace("/", ", seed ")
+        assert re.search(rf"\[{number}/4\] {title}: .*valid [\d.]+%", printed)
+    assert len(re.findall("elapsed .*left for", printed)) == 3
+    log = stand_in.directory.path / "runs/lively/1.log"
+    assert log.read_text() == "this is lively/1\n"
+    report, cores = report_of(stand_in.folder), len(os.sched_getaffinity(0))
+    version = platform.python_version()
+    assert re.search(rf"Run on .+ \({cores} cores?, .*Python {version}, jax .*\. All ", report)
+    assert len(stand_in.directory.machines.read()) == 1
+    assert re.search("from start to end took .+, of which the warm start took .+", report)
+    took = results_of(stand_in.folder)["process_seconds"]
+    assert took == {one.run: one.seconds for one in stand_in.directory.processes.read()}
+    assert list(took) == ["warm_start", *RUNS]
+
+
+def test_failed_run_is_shown_and_the_others_go_on_and_it_resumes(
+    stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in.orders(fail=("lively/1",))
+    assert study_command(stand_in.folder) == 1
+    printed = capsys.readouterr().out
+    assert "lively, seed 1: failed with exit status 7" in printed
+    assert "the lake is frozen over" in printed
+    assert stand_in.called() == ["warm_start", *RUNS]
+    assert "Missing: lively seed 1 (not finished)." in report_of(stand_in.folder)
+
+    stand_in.orders()
+    assert study_command(stand_in.folder) == 0
+    assert "3 of 4 runs are finished already." in capsys.readouterr().out
+    assert [(call["name"], call["known"]) for call in stand_in.calls()] == [("lively/1", True)]
+    assert "Missing" not in report_of(stand_in.folder)
+    statuses = [(one.run, one.status) for one in stand_in.directory.processes.read()]
+    assert [statuses[2], statuses[-1]] == [("lively/1", 7), ("lively/1", 0)]
+
+    stand_in.orders()
+    assert study_command(stand_in.folder) == 0
+    assert stand_in.calls() == []
+
+
+def test_without_a_warm_start_no_run_is_started(
+    stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in.orders(fail=("warm_start",))
+    assert study_command(stand_in.folder) == 1
+    assert "warm start: failed with exit status 7" in capsys.readouterr().out
+    assert stand_in.called() == ["warm_start"]
+
+
+def test_study_that_is_ended_ends_its_run_and_continues_later(stand_in: StandIn) -> None:
+    stand_in.orders(end_study="lively/1")
+    slow = ("sh", "-c", 'sleep 0.3; exec "$@"', "sh", *stand_in.command)
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from training.cli import main; from training.analysis.study import runner; "
+        f"runner.COMMAND = {slow!r}; sys.exit(main(sys.argv[1:]))",
+        *("study", str(stand_in.folder / "study_pair.yaml")),
+        *("--study-dir", str(stand_in.directory.path)),
+    ]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert ended.returncode == 128 + signal.SIGTERM, ended.stderr
+    assert stand_in.called() == ["warm_start", "steady/1", "lively/1"]
+    stopped = stand_in.directory.processes.read()[-1]
+    assert (stopped.run, stopped.status) == ("lively/1", -signal.SIGTERM)
+    assert stopped.seconds >= 0.3
+
+    stand_in.orders()
+    assert study_command(stand_in.folder) == 0
+    assert stand_in.called() == ["lively/1", "steady/2", "lively/2"]
+    processes = stand_in.directory.processes.read()
+    *_, again = (one for one in processes if one.run == "lively/1")
+    assert again.status == 0
+    took = results_of(stand_in.folder)["process_seconds"]
+    assert took["lively/1"] == pytest.approx(stopped.seconds + again.seconds)
+    assert sum(took.values()) == pytest.approx(sum(one.seconds for one in processes))
+
+
+IGNORES_SIGTERM = """
+import signal
+signal.signal(signal.SIGTERM, lambda *_: print("asked to end", flush=True))
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def test_second_interrupt_kills_a_run_that_does_not_end() -> None:
+    def interrupt_the_wait() -> None:
+        assert process.stdout.readline() == b"asked to end\n"
+        os.kill(os.getpid(), signal.SIGINT)
+
+    command = [sys.executable, "-c", IGNORES_SIGTERM]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"ready\n"
+        threading.Thread(target=interrupt_the_wait).start()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                runner._end(process)
+            assert process.returncode == -signal.SIGKILL
+        finally:
+            process.kill()
+
+
+def test_two_studies_do_not_work_in_one_directory(
+    stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in.directory.claim(stand_in.study)
+    with stand_in.directory.lock():
+        assert study_command(stand_in.folder) == 2
+    assert "another process works here" in capsys.readouterr().err
+    assert stand_in.calls() == []
+
+
+def test_directory_belongs_to_the_study_that_claimed_it(tmp_path: Path) -> None:
+    directory = StudyDirectory(tmp_path / "out")
+    study = load_study(write_study(tmp_path))
+    assert [directory.claim(study), directory.claim(study)] == [False, True]
+    for changes, problem in (
+        ({"seeds": [4]}, r"seeds .*\[1, 2\] there, \[4\] here"),
+        ({"set": ["stages.instances=240"]}, r"base.stages.instances \(160 there, 240 here\)"),
+        ({"engineers": STUDY["engineers"][:1]}, "engineers.lively"),
+    ):
+        other = load_study(write_study(tmp_path, **changes))
+        for use in (directory.claim, directory.check):
+            with pytest.raises(UserError, match=f"holds another study.*{problem}"):
+                use(other)
+
+
+def test_directory_that_holds_something_else_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_study(tmp_path)
+    assert report_only(tmp_path) == 2
+    assert "holds no study" in capsys.readouterr().err
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/diary.txt").write_text("mine")
+    assert study_command(tmp_path) == 2
+    assert "is not empty and holds no study" in capsys.readouterr().err
+
+
+KILLED_CLAIM = """\
+import os, signal, sys
+from pathlib import Path
+from training.analysis.study.config import load_study
+from training.analysis.study.directory import StudyDirectory
+os.replace = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
+StudyDirectory(Path(sys.argv[2])).claim(load_study(Path(sys.argv[1])))
+"""
+
+
+def test_study_that_was_killed_while_it_claimed_its_directory_can_start_again(
+    tmp_path: Path,
+) -> None:
+    path, out = write_study(tmp_path), tmp_path / "out"
+    command = [sys.executable, "-c", KILLED_CLAIM, str(path), str(out)]
+    assert subprocess.run(command, cwd=ROOT, timeout=100).returncode == -signal.SIGKILL
+    assert list(out.iterdir())
+    assert StudyDirectory(out).claim(load_study(path)) is False
+    assert [child.name for child in out.iterdir()] == ["study.yaml"]
+
+
+@pytest.mark.parametrize("text", [b"", b"- a", b"{", b"3", b"\x00", b"\xff\xfe"])
+def test_damaged_claim_is_named(text: bytes, tmp_path: Path) -> None:
+    study, directory = load_study(write_study(tmp_path)), StudyDirectory(tmp_path / "out")
+    directory.claim(study)
+    directory.claim_file.write_bytes(text)
+    for use in (directory.claim, directory.check):
+        with pytest.raises(UserError, match=r"/out/study\.yaml: (is not YAML|must hold a mapping)"):
+            use(study)
+
+
+def test_dry_run_lists_the_runs_and_starts_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_study(tmp_path)
+    assert study_command(tmp_path, "--dry-run") == 0
+    printed = capsys.readouterr().out
+    for run in RUNS:
+        assert run.replace("/", ", seed ") in printed
+    # Three stages of 160 instances each, four runs.
+    assert re.search(r"training instances\D+480\D+1,920", printed)
+    # At most 3 * 3 answers of one engineer and 3 * 2 of the other, for each of two seeds.
+    assert re.search(r"engineer's answers, at most\D+9\D+30", printed)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"colour": "blue"}, ["colour", "unknown key", "baseline"]),
+        ({"engineers": [{"name": "a", "kind": "x"}]}, ["engineers.0.kind", "unknown", "name, set"]),
+        ({"engineers": []}, ["engineers", "got []", "at least 1"]),
+        ({"engineers": [{"name": "a"}, {"name": "a"}]}, ["engineers", "['a', 'a']", "once"]),
+        ({"engineers": [{"name": "../a"}]}, ["engineers.0.name", "'../a'"]),
+        ({"seeds": []}, ["seeds", "got []"]),
+        ({"seeds": [1, 1]}, ["seeds", "[1, 1]", "once"]),
+        ({"seeds": [-1]}, ["seeds.0", "got -1", "greater than or equal to 0"]),
+        ({"seeds": ["one"]}, ["seeds.0", "'one'"]),
+        ({"baseline": "nobody"}, ["baseline", "'nobody'", "steady, lively"]),
+        ({"resamples": 5}, ["resamples", "got 5", "100"]),
+        ({"resamples": 10**10}, ["resamples", "got 10000000000", "1000000"]),
+        ({"set": ["engineer.²=1"]}, ["set", "engineer.²", "unknown key"]),
+        ({"set": [f"stages.{'9' * 5000}=1"]}, ["set", "stages.999", "unknown key"]),
+        ({"confidence": 1.0}, ["confidence", "got 1.0", "less than 1"]),
+        ({"slice_boards": 0}, ["slice_boards", "got 0"]),
+        ({"set": "stages.count=1"}, ["set", "'stages.count=1'", "tuple"]),
+        ({"set": ["stages.count=none"]}, ["set", "stages.count", "'none'"]),
+        ({"set": ["stages"]}, ["set", "'stages'", "key.sub=value"]),
+        ({"base": "nowhere.yaml"}, ["base", "nowhere.yaml", "can't be read"]),
+        (
+            {"engineers": [{"name": "steady", "set": ["stages.count=9"]}]},
+            ["engineers.0.set", "'stages.count=9'", "engineer.*"],
+        ),
+        (
+            {"engineers": [{"name": "steady", "set": ["engineer.kind=nobody"]}]},
+            ["engineers.0.set", "engineer.kind", "'nobody'", "learnability"],
+        ),
+    ],
+)
+def test_bad_study_is_named_with_what_is_allowed(
+    changes: dict[str, Any], words: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(UserError) as caught:
+        load_study(write_study(tmp_path, **changes))
+    for word in ["study_pair.yaml", *words]:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "- a", "{", "\x00"])
+def test_file_that_is_no_study_is_named(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(text)
+    assert main(["study", str(path), "--dry-run"]) == 2
+    assert str(path) in capsys.readouterr().err
+
+
+def test_shipped_study_compares_six_engineers_over_three_seeds() -> None:
+    study = load_study(ROOT / "configs/study_miniature.yaml")
+    names = ["fixed", "random", "failure_proportional", "learnability", "rule", "checkpoint"]
+    assert [one.name for one in study.config.engineers] == names
+    assert [(run.engineer, run.seed) for run in study.runs][:7] == [
+        *((name, 1) for name in names),
+        ("fixed", 2),
+    ]
+    assert len(study.runs) == 18
+    kinds = [study.config_of(run, Path("p")).engineer.kind for run in study.runs[:6]]
+    assert kinds == names

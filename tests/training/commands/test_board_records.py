@@ -1,0 +1,313 @@
+"""`jaxlake solve` and `jaxlake check`: solved boards check as optimal, failures are named."""
+
+import itertools
+import json
+import random
+
+import numpy as np
+import pytest
+
+from benchmarks import oracles
+from training.commands import board_records
+from training.commands.board_records import MAX_STEPS, check_lines, solve_lines
+
+CHECK_KEYS = [
+    *["id", "parsed", "valid", "optimal_sum_of_costs", "optimal_makespan"],
+    *["failure", "agent", "time", "sum_of_costs", "makespan"],
+]
+OPTIMA = ["sum_of_costs", "makespan", "needs_wait", "plan", "makespan_plan"]
+SOLVE_KEYS = ["id", "status", *OPTIMA, "expansions"]
+
+ISSUE_GRID = ["S F G", "s H F", "g F F"]
+OPEN_GRID = ["S F F G", "s F F g", "F F H F", "F F F F"]
+
+
+# A winding corridor: to change their order the agents must walk to the bay at its far end and back.
+CORRIDOR = [
+    *["S s g G F F F F F F", "H H H H H H H H H F", "F F F F F F F F F F", "F H H H H H H H H H"],
+    *["F F F F F F F F F F", "H H H H H H H H H F", "F F F F F F F F F F", "F H H H H H H H H H"],
+    *["F F F F F F F F F F", "H H H H H F H H H H"],
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_batch_size():
+    """Let each program be compiled for one batch size only."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(board_records, "_BATCH_SIZES", (32, 32))
+        yield
+
+
+def answer(function, records):
+    pairs = list(function(json.dumps(record).encode() for record in records))
+    assert [number for number, _ in pairs] == list(range(1, len(records) + 1))
+    return [record for _, record in pairs]
+
+
+def check(**fields):
+    (record,) = answer(check_lines, [{"id": 0, **fields}])
+    return record
+
+
+def failure(**fields):
+    record = check(**fields)
+    assert not record["valid"]
+    assert record["sum_of_costs"] is record["makespan"] is None
+    assert not record["optimal_sum_of_costs"]
+    assert not record["optimal_makespan"]
+    return record["failure"], record["agent"], record["time"]
+
+
+# Size, hole ratio, agents.
+KINDS = [(2 + i % 9, 0.05 * (i % 10), 2) for i in range(300)]
+KINDS += [(4 + i % 7, 0.05 * (i % 10), 2 + i % 4) for i in range(150)]
+
+
+@pytest.fixture(scope="module")
+def solved():
+    """(board, its solution) pairs."""
+    rng = random.Random(0)
+    boards = [
+        {"id": f"b{i}", "grid": oracles.random_grid(rng, *kind)} for i, kind in enumerate(KINDS)
+    ]
+    return list(zip(boards, answer(solve_lines, boards), strict=True))
+
+
+@pytest.fixture(scope="module")
+def optimal(solved):
+    """Those that are solved."""
+    return [pair for pair in solved if pair[1]["status"] == "OPTIMAL"]
+
+
+def test_answers_come_in_order_and_optima_are_null_unless_optimal(solved):
+    for board, solution in solved:
+        assert list(solution) == SOLVE_KEYS
+        assert solution["id"] == board["id"]
+        assert solution["status"] in ("OPTIMAL", "UNSOLVABLE")
+        nulls = [solution[key] is None for key in OPTIMA]
+        assert nulls == [solution["status"] == "UNSOLVABLE"] * 5
+        assert solution["expansions"] >= 0
+
+
+def test_every_plan_of_the_solver_checks_as_valid_and_of_optimal_sum_of_costs(optimal):
+    assert 200 < len(optimal) < len(KINDS)
+    outcomes = answer(check_lines, [board | {"plan": s["plan"]} for board, s in optimal])
+    for (_, solution), outcome in zip(optimal, outcomes, strict=True):
+        assert list(outcome) == CHECK_KEYS
+        assert outcome["valid"]
+        assert outcome["optimal_sum_of_costs"]
+        assert outcome["sum_of_costs"] == solution["sum_of_costs"]
+        assert outcome["makespan"] >= solution["makespan"]
+        assert outcome["optimal_makespan"] == (outcome["makespan"] == solution["makespan"])
+        assert sum(map(len, solution["plan"])) == solution["sum_of_costs"]
+        assert max(map(len, solution["makespan_plan"])) == solution["makespan"]
+        for names in (*solution["plan"], *solution["makespan_plan"]):
+            assert names[-1] != "WAIT"
+        assert outcome["failure"] is outcome["agent"] is outcome["time"] is None
+
+
+def test_every_makespan_plan_checks_as_valid_and_of_optimal_makespan(optimal):
+    outcomes = answer(check_lines, [board | {"plan": s["makespan_plan"]} for board, s in optimal])
+    for (_, solution), outcome in zip(optimal, outcomes, strict=True):
+        assert outcome["valid"]
+        assert outcome["optimal_makespan"]
+        assert outcome["makespan"] == solution["makespan"]
+        assert outcome["sum_of_costs"] >= solution["sum_of_costs"]
+    assert 0 < sum(outcome["optimal_sum_of_costs"] for outcome in outcomes) < len(outcomes)
+
+
+def test_other_boards_of_the_file_change_nothing(solved):
+    order = np.random.default_rng(1).permutation(len(solved))
+    again = answer(solve_lines, [solved[i][0] for i in order])
+    fields = ("id", "status", "sum_of_costs", "makespan", "needs_wait")
+    for i, solution in zip(order, again, strict=True):
+        assert [solution[name] for name in fields] == [solved[i][1][name] for name in fields]
+
+
+def test_a_plan_without_its_last_moves_leaves_that_agent_away_from_its_goal(optimal):
+    pairs = [pair for pair in optimal if len(pair[1]["plan"]) == 2][:100]
+    records = [board | {"plan": [s["plan"][0], s["plan"][1][:-1]]} for board, s in pairs]
+    for (_, solution), outcome in zip(pairs, answer(check_lines, records), strict=True):
+        first, second = map(len, solution["plan"])
+        if outcome["failure"] == "goal_not_reached":
+            assert (outcome["agent"], outcome["time"]) == (1, max(first, second - 1))
+        else:
+            # The agent that stopped short stands in the other's way.
+            assert outcome["failure"] == "vertex_conflict"
+            assert second <= outcome["time"] + 1 <= first
+
+
+def test_a_text_and_the_plan_it_says_have_the_same_outcome():
+    plan = [["RIGHT", "RIGHT"], ["WAIT", "DOWN"]]
+    text = "<think>hm</think>**Agent 0:** right, right\n**Agent 1:** wait, down"
+    assert check(grid=ISSUE_GRID, plan=plan) == check(grid=ISSUE_GRID, text=text)
+    assert check(grid=ISSUE_GRID, text=text)["sum_of_costs"] == 4
+
+
+def test_costs_are_the_plans_own_and_optimality_is_told_for_each_cost():
+    for plan, costs, optimal in (
+        ([["RIGHT", "RIGHT"], ["WAIT", "DOWN"]], (4, 2), (False, True)),
+        ([["right", "Right", "WAIT", "WAIT"], ["DOWN"]], (3, 2), (True, True)),
+        ([["RIGHT", "RIGHT"], ["DOWN", "WAIT", "RIGHT", "LEFT"]], (6, 4), (False, False)),
+    ):
+        outcome = check(grid=ISSUE_GRID, plan=plan)
+        assert outcome["valid"]
+        assert (outcome["sum_of_costs"], outcome["makespan"]) == costs
+        assert (outcome["optimal_sum_of_costs"], outcome["optimal_makespan"]) == optimal
+
+
+CROWD = ["S F s A F", "F F H F F", "B F C F F", "F F F F F", "G g a b c"]
+
+
+@pytest.mark.parametrize(
+    ("grid", "plan", "expected"),
+    [
+        (OPEN_GRID, [["UP"], []], ("off_board", 0, 0)),
+        (OPEN_GRID, [["RIGHT"], ["RIGHT", "LEFT", "LEFT"]], ("off_board", 1, 2)),
+        (ISSUE_GRID, [["RIGHT", "DOWN"], []], ("hole", 0, 1)),
+        (ISSUE_GRID, [[], ["RIGHT"]], ("hole", 1, 0)),
+        (OPEN_GRID, [["DOWN"], []], ("vertex_conflict", 0, 0)),
+        (OPEN_GRID, [["RIGHT", "DOWN"], ["RIGHT"]], ("vertex_conflict", 0, 1)),
+        (OPEN_GRID, [["DOWN"], ["UP"]], ("swapping_conflict", 0, 0)),
+        (OPEN_GRID, [["RIGHT", "DOWN"], ["RIGHT", "UP"]], ("swapping_conflict", 0, 1)),
+        (OPEN_GRID, [["RIGHT"] * 3, ["RIGHT"] * 2], ("goal_not_reached", 1, 3)),
+        (OPEN_GRID, [[], []], ("goal_not_reached", 0, 0)),
+        (CROWD, [[], ["RIGHT"], ["LEFT"], [], ["UP"]], ("hole", 4, 0)),
+        (CROWD, [[], ["RIGHT"], ["LEFT"], ["LEFT"], ["UP"]], ("off_board", 3, 0)),
+    ],
+)
+def test_each_failure_is_named_with_its_agent_and_time(grid, plan, expected):
+    assert failure(grid=grid, plan=plan) == expected
+
+
+def test_optimality_is_told_for_five_agents():
+    grid = ["S s A B C", *["F F F F F"] * 3, "G g a b c"]
+    for first, optimal in ((["DOWN"] * 4, True), (["WAIT"] + ["DOWN"] * 4, False)):
+        outcome = check(grid=grid, plan=[first] + [["DOWN"] * 4] * 4)
+        assert (outcome["sum_of_costs"], outcome["makespan"]) == (16 + len(first), len(first))
+        assert outcome["optimal_sum_of_costs"] is outcome["optimal_makespan"] is optimal
+
+
+def test_one_agent_is_checked_and_not_solved():
+    outcome = check(grid=["S F", "F G"], plan=[["DOWN", "RIGHT"]])
+    assert outcome["valid"]
+    assert (outcome["sum_of_costs"], outcome["makespan"]) == (2, 2)
+    (unsolved,) = answer(solve_lines, [{"id": 1, "grid": ["S F", "F G"]}])
+    assert unsolved == {"id": 1, "error": "grid: got 1 agents, 2 to 5 are allowed"}
+
+
+def test_boards_up_to_the_largest_size_are_solved_and_checked():
+    rng = random.Random(2)
+    boards = [
+        {"id": size, "grid": oracles.random_grid(rng, size, 0.1, 2, together=True)}
+        for size in (10, 32)
+    ]
+    solutions = answer(solve_lines, boards)
+    for board, solution in zip(boards, solutions, strict=True):
+        assert solution["sum_of_costs"] == oracles.sat_sum_of_costs(board["grid"]).value
+        outcome = check(grid=board["grid"], plan=solution["plan"])
+        assert outcome["optimal_sum_of_costs"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"plan": [["RIGHT", "JUMP"], ["DOWN"]]},
+        {"plan": [["RIGHT", 4], ["DOWN"]]},
+        {"plan": [["R"], ["D"]]},
+        {"plan": [["RIGHT"]]},
+        {"plan": [["RIGHT"], ["DOWN"], []]},
+        {"plan": ["RIGHT", "DOWN"]},
+        {"plan": "RIGHT DOWN"},
+        {"plan": {"0": ["RIGHT"], "1": ["DOWN"]}},
+        {"plan": None},
+        {"plan": []},
+        {"plan": [["R\u0131GHT"], ["DOWN"]]},
+        {"text": ""},
+        {"text": "Agent 0: RIGHT"},
+        {"text": "x" * 10_000},
+        {"text": "Agent 0: " * 1_200},
+    ],
+)
+def test_what_is_no_plan_is_a_parse_error_of_nobody_at_no_time(fields):
+    record = check(grid=ISSUE_GRID, **fields)
+    assert not record["parsed"]
+    assert failure(grid=ISSUE_GRID, **fields) == ("parse_error", None, None)
+
+
+def test_plans_of_any_length_up_to_the_limit_are_checked_and_longer_ones_are_errors():
+    for waits in (0, 30, 31, MAX_STEPS - 2):
+        plan = [["WAIT"] * waits + ["RIGHT", "RIGHT"], ["DOWN"]]
+        outcome = check(grid=ISSUE_GRID, plan=plan)
+        assert (outcome["sum_of_costs"], outcome["makespan"]) == (waits + 3, waits + 2)
+    long = ["WAIT"] * (MAX_STEPS + 1)
+    (record,) = answer(check_lines, [{"id": 7, "grid": ISSUE_GRID, "plan": [long, []]}])
+    assert record == {"id": 7, "error": "plan: got 4097 steps, at most 4096 are allowed"}
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"grid": ["S G", "s g"]}, 'id: missing, got the fields ["grid"]'),
+        ({"id": 3}, "grid: missing"),
+        ({"id": 3, "grid": "S G"}, 'grid: got "S G", a list of strings is needed'),
+        ({"id": 3, "grid": [["S", "G"]]}, "a list of strings is needed"),
+        ({"id": 3, "grid": ["S"]}, "grid: got 1 rows, 2 to 32 are allowed"),
+        ({"id": 3, "grid": ["F"] * 33}, "grid: got 33 rows, 2 to 32 are allowed"),
+        ({"id": 3, "grid": ["S G", "s"]}, "row 1: got 1 cells"),
+        ({"id": 3, "grid": ["S G", "s x"]}, "row 1, column 1: got 'x'"),
+        ({"id": 3, "grid": ["S G", "s F"]}, "'s' without its partner 'g'"),
+        ({"id": 3, "grid": ["S G", "S F"]}, "'S' again"),
+        ({"id": 3, "grid": ["F F", "F F"]}, "grid: got no agents"),
+        ({"id": {"a": 1}, "grid": ["A a", "F F"]}, "without gaps"),
+    ],
+)
+def test_a_record_without_a_board_is_answered_with_what_is_wrong(record, message):
+    good = {"id": "good", "grid": ISSUE_GRID}
+    first, error, last = answer(solve_lines, [good, record, good])
+    assert first == last
+    assert "error" not in first
+    assert error == {"id": record.get("id"), "error": error["error"]}
+    assert message in error["error"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "plan, text: got neither, exactly one is needed"),
+        ({"plan": [[], []], "text": ""}, "plan, text: got plan and text, exactly one is needed"),
+        ({"text": ["Agent 0: UP"]}, 'text: got ["Agent 0: UP"], a string is needed'),
+    ],
+)
+def test_a_record_to_check_has_one_of_plan_and_text(fields, said):
+    (record,) = answer(check_lines, [{"id": 5, "grid": ISSUE_GRID, **fields}])
+    assert record == {"id": 5, "error": said}
+
+
+def test_an_endless_stream_is_answered_as_it_comes():
+    endless = (json.dumps({"id": n, "grid": ISSUE_GRID}).encode() for n in itertools.count())
+    taken = list(itertools.islice(solve_lines(endless), 100))
+    assert [record["id"] for _, record in taken] == list(range(100))
+    assert {record["sum_of_costs"] for _, record in taken} == {3}
+
+
+def test_a_handful_of_boards_does_not_pay_for_a_large_batch(monkeypatch):
+    monkeypatch.setattr(board_records, "_BATCH_SIZES", (2, 5))
+    board = json.dumps({"id": 0, "grid": ISSUE_GRID}).encode()
+    for count, sizes in ((2, [(2, 2)]), (3, [(3, 5)]), (7, [(5, 5), (2, 5)])):
+        seen = []
+        monkeypatch.setattr(
+            board_records,
+            "_solution_records",
+            lambda tasks, size, seen=seen: seen.append((len(tasks), size)) or [{}] * len(tasks),
+        )
+        assert len(list(solve_lines([board] * count))) == count
+        assert seen == sizes
+
+
+def test_a_board_whose_plans_outlast_the_usual_horizon_is_solved_all_the_same():
+    (solution,) = answer(solve_lines, [{"id": 0, "grid": CORRIDOR}])
+    assert solution["status"] == "OPTIMAL"
+    assert solution["makespan"] == oracles.least_makespan(CORRIDOR) > 64
+    outcome = check(grid=CORRIDOR, plan=solution["plan"])
+    assert outcome["optimal_sum_of_costs"]

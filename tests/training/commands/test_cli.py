@@ -1,0 +1,64 @@
+"""The command line as a whole: its help, wrong arguments, and what it imports."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+COMMANDS = (
+    *("run", "study", "engineer", "evaluate", "report", "audit"),
+    *("solve", "check", "generate", "feasibility", "dataset"),
+)
+
+
+def test_help_names_every_command(cli):
+    status, out, _ = cli("--help")
+    assert status == 0
+    assert re.findall(r"^    (\w+)\s+\w", out, flags=re.MULTILINE) == list(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [*COMMANDS, *(f"engineer {action}" for action in ("apply", "context", "replay", "ablate"))],
+)
+def test_every_command_explains_itself_with_its_exit_status(command, cli):
+    status, out, _ = cli(*command.split(), "--help")
+    assert status == 0
+    assert "exit status: 0 " in out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *([], ["sail"], ["solve"], ["evaluate", "c.yaml"], ["generate", "--size", "x"]),
+        *(["report"], ["run", "c.yaml", "--stop-after", "-1"]),
+    ],
+)
+def test_wrong_arguments_end_with_status_2(arguments, cli):
+    status, out, err = cli(*arguments)
+    assert (status, out) == (2, "")
+    assert "usage: jaxlake" in err
+
+
+def test_help_loads_no_jax():
+    program = "import sys; from training.cli import main\ntry: main(['--help'])\n"
+    program += "finally: assert 'jax' not in sys.modules and 'numpy' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+
+
+@pytest.mark.parametrize(("missing", "told"), [("vllm.core", True), ("training.nothing", False)])
+def test_a_missing_package_is_named_but_a_missing_module_of_ours_is_a_bug(
+    missing, told, cli, monkeypatch
+):
+    def run(args):
+        raise ModuleNotFoundError(name=missing)
+
+    monkeypatch.setattr("training.commands.report.run", run)
+    if told:
+        status, _, err = cli("report", "somewhere")
+        assert status == 2
+        assert "`jaxlake report` needs the package 'vllm'" in err
+    else:
+        with pytest.raises(ModuleNotFoundError):
+            cli("report", "somewhere")

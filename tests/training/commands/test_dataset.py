@@ -1,0 +1,121 @@
+"""`jaxlake dataset`: sets on disk from the command line."""
+
+import json
+
+import pytest
+
+from training.cli import main
+
+MAKE = {
+    "--size": "2",
+    "--agents": "2",
+    "--hole-ratio": "0",
+    "--wait-ratio": "0.5",
+    "--count": "20",
+    "--seed": "4",
+    "--shard-size": "8",
+    "--max-candidates": "512",
+}
+
+
+def make(directory, **changes):
+    options = MAKE | {f"--{name.replace('_', '-')}": value for name, value in changes.items()}
+    words = [word for name, value in options.items() for word in (name, *value.split())]
+    return main(["dataset", "make", str(directory), *words])
+
+
+def test_boards_that_do_not_exist_are_reported_and_end_with_status_1(tmp_path, capsys):
+    directory = tmp_path / "set"
+    assert make(directory) == 1
+    captured = capsys.readouterr()
+    assert captured.out == f"{directory}: 10 boards in 3 shards\n"
+    assert "2x2, 2 agents, hole_ratio 0, wait_ratio 0.5: 10 boards that need a wait" in captured.err
+    assert "20 of 20 boards, shard 3 of 3" in captured.err
+
+    assert main(["dataset", "info", str(directory), "--verify"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("complete: 10 of 20 boards in 3 of 3 shards, padded to 2x2")
+    assert lines[2].split()[:6] == ["2", "2", "0", "0", "10", "10"]
+    assert lines[3] == "verified 3 shards"
+
+    # The same command finds all done; another one does not touch the folder.
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    assert make(directory) == 1
+    assert "going on after 10 boards" in capsys.readouterr().err
+    assert make(directory, seed="5") == 2
+    assert "belongs to another set: key_data" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+
+    boards = tmp_path / "boards.jsonl"
+    assert main(["dataset", "convert", str(directory), str(boards)]) == 0
+    records = [json.loads(line) for line in boards.read_text().splitlines()]
+    assert len({tuple(record["grid"]) for record in records}) == 10
+    assert [record["id"] for record in records] == [f"{i:08d}" for i in range(10)]
+
+    (directory / "shard-000001.parquet").write_bytes(b"")
+    capsys.readouterr()
+    assert main(["dataset", "info", str(directory), "--verify"]) == 2
+    assert "shard-000001.parquet: damaged or truncated" in capsys.readouterr().err
+
+
+def test_movingai_files_and_board_lines_convert_to_and_fro(tmp_path):
+    rows = [
+        {"sample_id": f"r/{i}", "num_agents": 2, "grid": grid}
+        for i, grid in enumerate([["S F G", "s H F", "g F F"], ["F S s", "H H F", "g F G"]])
+    ]
+    source = tmp_path / "benchmark_wr0.5.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    folder = tmp_path / "movingai"
+    assert main(["dataset", "convert", str(source), str(folder)]) == 0
+    for i, row in enumerate(rows):
+        stem = folder / f"benchmark_wr0.5_r_{i}"
+        lines = tmp_path / "back.jsonl"
+        arguments = [f"{stem}.scen", str(lines), "--map", f"{stem}.map", "--agents", "2"]
+        assert main(["dataset", "convert", *arguments]) == 0
+        assert json.loads(lines.read_text()) == {"id": f"{stem.name}-00000", "grid": row["grid"]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seed": "-1"}, "--seed: got -1, 0 to 4294967295 are allowed"),
+        ({"size": "1"}, "size: got 1, 2 to 32 are allowed"),
+        ({"size": "3 4", "wait_ratio": "0 0 0"}, "size: got 2 values, 1 or 3 are allowed"),
+        ({"count": "0"}, "count: got 0, 1 to"),
+        ({"hole_ratio": "0.5"}, "a 2x2 board with hole_ratio 0.5 has 2 holes and 2 free cells"),
+        ({"agents": "3"}, "3 agents need 6"),
+        ({"max_size": "33"}, "max_size: got 33, 2 to 32 are allowed"),
+    ],
+)
+def test_a_wrong_request_ends_with_status_2_and_names_the_field(tmp_path, changes, said, capsys):
+    assert make(tmp_path / "set", **changes) == 2
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["info", "nothing"], "manifest.json: is missing, so the folder is not a set of shards"),
+        (["benchmark", "nothing", "--check"], "benchmark_wr0.25.jsonl: can't be read"),
+        (["convert", "x.scen", "y.jsonl"], "--map and --agents are needed"),
+        (["convert", "nothing.jsonl", "y.jsonl"], "no such file or folder"),
+    ],
+)
+def test_what_is_missing_ends_with_status_2_and_is_named(
+    tmp_path, monkeypatch, arguments, said, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["dataset", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert captured.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("action", [[], ["make"], ["benchmark"], ["info"], ["convert"]])
+def test_every_action_explains_itself_with_its_exit_status(action, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["dataset", *action, "--help"])
+    assert end.value.code == 0
+    assert "exit status" in capsys.readouterr().out

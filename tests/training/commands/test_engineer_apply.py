@@ -1,0 +1,135 @@
+"""`jaxlake engineer apply`: every line is answered, in JSON, and what can't be read is named."""
+
+import io
+import json
+
+import pytest
+
+from engineer.lake import LakeConfiguration, SizeKnobs
+from engineer.space import answer_text, configuration_yaml
+from tests.paths import MINIATURE
+
+CURRENT = LakeConfiguration(
+    sizes={
+        3: SizeKnobs(data_ratio=0.4, hole_ratio=0.15, wait_ratio=0.1),
+        4: SizeKnobs(data_ratio=0.3, hole_ratio=0.1, wait_ratio=0.2),
+        5: SizeKnobs(data_ratio=0.3, hole_ratio=0.05, wait_ratio=0.3),
+    }
+)
+YAML = configuration_yaml(CURRENT)
+TREE = CURRENT.model_dump(mode="json")
+SAME = answer_text(CURRENT)
+OTHER = SAME.replace("0.15", "0.20")
+
+
+@pytest.fixture
+def current(tmp_path):
+    path = tmp_path / "current.yaml"
+    path.write_text(YAML, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def apply(cli, write, current):
+    """Reviews the lines of a file against the current configuration."""
+
+    def apply(*lines, config=MINIATURE):
+        return cli("engineer", "apply", config, "--current", current, write(*lines))
+
+    return apply
+
+
+def test_answers_are_decided_in_their_order(apply):
+    answers = (SAME, OTHER, "no", OTHER.replace("20", "9"))
+    result = apply(*({"id": n, "answer": text} for n, text in enumerate(answers)))
+    assert (result.status, result.err) == (0, "")
+    records = result.records
+    assert [record["id"] for record in records] == [0, 1, 2, 3]
+    decisions = [record["decision"] for record in records]
+    assert decisions == ["accepted", "accepted", "kept", "repaired"]
+    assert {*records[0]} == {"id", "decision", "repairs", "reason", "configuration"}
+    assert records[0]["configuration"] == records[2]["configuration"] == TREE
+    assert records[1]["configuration"]["sizes"]["3"]["hole_ratio"] == 0.2
+    assert {repair["name"] for repair in records[3]["repairs"]} == {"clamp"}
+
+
+def test_a_dash_reads_standard_input(cli, write, current, monkeypatch):
+    path, opened = write({"id": 1, "answer": OTHER}), io.open
+
+    def redirected(file, *args, **options):
+        return opened(path, "rb") if file == 0 else opened(file, *args, **options)
+
+    monkeypatch.setattr("builtins.open", redirected)
+    result = cli("engineer", "apply", MINIATURE, "--current", current, "-")
+    assert result.records[0]["decision"] == "accepted"
+
+
+@pytest.mark.parametrize(
+    ("line", "id", "message"),
+    [
+        ({"id": 7, "answer": 5}, 7, "answer: got int, a string is needed"),
+        ({"id": 7, "answer": None}, 7, "answer: got NoneType, a string is needed"),
+        ({"id": "a"}, "a", "answer: missing"),
+        ({"id": 3, "answer": "x" * 1_000_001}, 3, "answer: got 1000001 characters"),
+        (b'{"id": 4, "answer": "\xe9"}', None, "not JSON: 'utf-8' codec can't decode byte 0xe9"),
+    ],
+    ids=range(5),
+)
+def test_an_invalid_line_is_answered_under_its_id_and_the_others_go_on(apply, line, id, message):
+    good = {"id": 0, "answer": OTHER}
+    result = apply(good, line, good)
+    first, error, last = result.records
+    assert result.status == 1
+    assert first == last
+    assert first["decision"] == "accepted"
+    assert error == {"id": id, "error": error["error"]}
+    assert error["error"].startswith(message)
+    assert f"lines.jsonl:2: {message}" in result.err
+
+
+LAUGHS = "\n".join(
+    ["a0: &a0 [ha, ha, ha, ha, ha, ha, ha, ha, ha]"]
+    + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    + ["sizes: *a11"]
+)
+NO_CONFIGURATIONS = {
+    "": "must hold a mapping of keys, got NoneType",
+    "sizes: \xff": "is not YAML: 'utf-8' codec",
+    "[" * 3_000: "is not YAML: maximum recursion depth",
+    "sizes: !!timestamp 2001-99-99": "is not YAML: month must be in 1..12",
+    "sizes: " + "9" * 5_000: "is not YAML: Exceeds the limit",
+    "sizes: !!python/name:os.system": "is not YAML: could not determine a constructor",
+    "&a [*a]": "must hold a mapping of keys, got list",
+    LAUGHS: "sizes: got [[",
+    YAML.replace("0.15", "0.95"): "sizes.3.hole_ratio: got 0.95: Input",
+    YAML.replace("0.15", "0.45"): "3.hole_ratio must lie in 0..0.4",
+    YAML.replace("  5:", "  6:"): "map sizes must be 3, 4, 5, got 3, 4, 6",
+}
+
+
+@pytest.mark.parametrize("text", NO_CONFIGURATIONS, ids=range(len(NO_CONFIGURATIONS)))
+def test_an_invalid_current_configuration_is_named_with_its_file(apply, current, text):
+    current.write_bytes(text.encode("latin-1"))
+    status, out, err = apply({"id": 0, "answer": OTHER})
+    assert (status, out) == (2, "")
+    assert err.startswith(f"jaxlake: error: {current}: {NO_CONFIGURATIONS[text]}")
+    assert len(err) < 1_000
+
+
+@pytest.mark.parametrize("twice", ["03", "3.0", "+3", " 3 "])
+def test_a_map_size_that_is_written_in_two_ways_is_given_twice(apply, current, twice):
+    sizes = {3: TREE["sizes"]["3"], **TREE["sizes"]}
+    sizes[twice] = sizes.pop(3)
+    current.write_text(json.dumps({"sizes": sizes}), encoding="utf-8")
+    status, out, err = apply({"id": 0, "answer": OTHER})
+    assert (status, out) == (2, "")
+    assert "map size 3 is given more than once" in err
+
+
+def test_a_misspelt_key_is_refused_with_the_names_that_are_allowed(apply, tmp_path):
+    config = tmp_path / "config.yaml"
+    text = MINIATURE.read_text(encoding="utf-8")
+    config.write_text(text.replace("attempts:", "atempts:"), encoding="utf-8")
+    status, out, err = apply({"id": 0, "answer": OTHER}, config=config)
+    assert (status, out) == (2, "")
+    assert "engineer.atempts: unknown key; allowed are kind" in err

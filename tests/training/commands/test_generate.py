@@ -1,0 +1,96 @@
+"""`jaxlake generate` and `jaxlake feasibility`: the boards asked for, or why there are none."""
+
+import json
+
+import pytest
+
+from training.commands.board_records import check_lines, solve_lines
+
+GENERATE = {"size": 4, "hole_ratio": 0.2, "wait_ratio": 0.5, "count": 7, "seed": 3}
+
+
+def generate(**changes):
+    options = GENERATE | changes
+    named = ([f"--{name.replace('_', '-')}", value] for name, value in options.items())
+    return ["generate", *(argument for option in named for argument in option)]
+
+
+def test_generated_boards_keep_the_request_and_the_seed(cli, tmp_path):
+    result = cli(*generate())
+    assert result.status == 0
+    boards = result.records
+    assert len(boards) == len({board["id"] for board in boards}) == 7
+    assert [list(board) for board in boards] == [
+        ["id", "grid", "sum_of_costs", "makespan", "needs_wait", "plan", "hole_ratio"]
+    ] * 7
+    assert sum(board["needs_wait"] for board in boards) == round(0.5 * 7)
+    for board in boards:
+        assert len(board["grid"]) == 4
+        assert "".join(board["grid"]).count("H") == 3
+        assert board["hole_ratio"] == 0.2
+    lines = result.out.encode().splitlines()
+    for board, (_, solution) in zip(boards, solve_lines(lines), strict=True):
+        for key in ("id", "sum_of_costs", "makespan", "needs_wait"):
+            assert board[key] == solution[key]
+    assert all(outcome["optimal_sum_of_costs"] for _, outcome in check_lines(lines))
+
+    again = tmp_path / "again.jsonl"
+    assert cli(*generate(), "--output", again) == (0, "", "")
+    assert again.read_text() == result.out
+
+
+def test_boards_that_could_not_be_made_are_counted_with_status_1(cli):
+    # On 2x2 boards with four letters no agent can gain by waiting.
+    result = cli(*generate(size=2, hole_ratio=0, max_candidates=512))
+    assert result.status == 1
+    assert len(result.records) == 3
+    assert "made 3 of 7 boards" in result.err
+    assert "4 that need a wait and 0 that need none are missing" in result.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"size": 3, "hole_ratio": 0.5, "agents": 3},
+            "a 3x3 board with hole_ratio 0.5 has 4 holes and 5 free cells, but 3 agents need 6",
+        ),
+        ({"agents": 1}, "--agents: got 1, 2 to 5 are allowed"),
+        ({"agents": 6}, "--agents: got 6, 2 to 5 are allowed"),
+        ({"size": 11}, "--size: got 11, 2 to 10 are allowed"),
+        ({"hole_ratio": 1.5}, "--hole-ratio: got 1.5, 0 to 1 are allowed"),
+        ({"wait_ratio": "nan"}, "--wait-ratio: got nan, 0 to 1 are allowed"),
+        ({"count": 0}, "--count: got 0, 1 to 1000000 are allowed"),
+        ({"seed": -1}, "--seed: got -1, 0 to 4294967295 are allowed"),
+    ],
+)
+def test_a_request_that_cannot_be_met_is_refused_with_its_reason(changes, message, cli):
+    status, out, err = cli(*generate(**changes))
+    assert (status, out) == (2, "")
+    assert message in err
+
+
+def test_the_feasibility_map_is_printed_and_written(cli, tmp_path):
+    grid = ["--sizes", 2, 3, "--hole-ratios", 0.3, "--wait-ratios", 0.5]
+    table, picture = tmp_path / "map.json", tmp_path / "map.svg"
+    result = cli("feasibility", *grid, "--candidates", 128, "--json", table, "--svg", picture)
+    assert result.status == 0
+    printed = result.out.splitlines()
+    rows = json.loads(table.read_text())
+    assert len(printed) == len(rows) + 1 == 3
+    assert rows[0]["problem"] in printed[1]
+    assert rows[1]["acceptance"] > 0
+    assert "<svg" in picture.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--sizes", "1"], "sizes: got 1, 2 to 32 are allowed"),
+        (["--table", "a", "--json", "b"], "--table: has a grid of its own"),
+    ],
+)
+def test_a_wrong_feasibility_map_is_refused_with_its_reason(arguments, message, cli):
+    result = cli("feasibility", *arguments)
+    assert result.status == 2
+    assert message in result.err

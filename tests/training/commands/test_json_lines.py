@@ -1,0 +1,179 @@
+"""Commands that answer JSON lines: files, pipes, invalid lines, progress, interrupts."""
+
+import io
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from training.commands.json_lines import RecordError, read_records
+
+BOARD = {"id": "b", "grid": ["S F G", "s H F", "g F F"]}
+
+
+def process(*arguments, **options):
+    command = [sys.executable, "-m", "training.cli", *arguments]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "id", "message"),
+    [
+        (b"{", None, "not JSON: Expecting property name"),
+        (b"[" * 100_000, None, "not JSON: maximum recursion depth"),
+        (b"\x00", None, "not JSON"),
+        (b'{"id": "\xe9"}', None, "not JSON: 'utf-8' codec can't decode byte 0xe9"),
+        (b'{"id": NaN}', None, "not JSON: NaN is not a JSON value"),
+        (b'{"id": [-Infinity]}', None, "not JSON: -Infinity is not a JSON value"),
+        (b'{"id": 1e999}', None, "not JSON: Out of range float values"),
+        (b'{"id": ' + b"9" * 5_000 + b"}", None, "not JSON: Exceeds the limit"),
+        (b'[1, "' + b"x" * 99 + b'"]', None, 'got [1, "' + "x" * 55 + "..., a JSON object"),
+        (b"null", None, "got null, a JSON object is needed"),
+        (b'{"id": {"a": 1}, "refuse": 1}', {"a": 1}, "refused"),
+    ],
+)
+def test_an_invalid_line_becomes_an_error_with_its_id_and_the_others_go_on(line, id, message):
+    def read(record):
+        if "refuse" in record:
+            raise RecordError("refused", record["id"])
+        return record
+
+    lines = [b'\xef\xbb\xbf{"id": 1}\r\n', b" \n", "\u00a0\n".encode(), line, b"{}"]
+    numbers, (first, error, last) = zip(*read_records(lines, read), strict=True)
+    assert numbers == (1, 4, 5)
+    assert (first, last) == ({"id": 1}, {})
+    assert error.answer == {"id": id, "error": str(error)}
+    assert str(error).startswith(message)
+
+
+def test_invalid_lines_are_named_with_file_and_number_and_end_with_status_1(cli, write):
+    file = write(BOARD, {"id": 9, "grid": ["S X", "G F"]}, BOARD)
+    result = cli("solve", file)
+    assert result.status == 1
+    assert [answer["id"] for answer in result.records] == ["b", 9, "b"]
+    assert result.records[0] == result.records[2]
+    assert "row 0, column 1: got 'X', allowed are" in result.err
+    assert result.err == f"jaxlake: {file}:2: {result.records[1]['error']}\n"
+
+
+def test_the_output_file_appears_whole_beside_nothing_else(cli, write, tmp_path):
+    output = tmp_path / "answers.jsonl"
+    output.write_text("old")
+    assert cli("solve", tmp_path / "missing.jsonl", "--output", output).status == 2
+    assert output.read_text() == "old"
+    assert cli("solve", write(BOARD), "--output", output) == (0, "", "")
+    assert json.loads(output.read_text())["status"] == "OPTIMAL"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["answers.jsonl", "lines.jsonl"]
+
+
+@pytest.mark.parametrize("command", ["solve", "check"])
+def test_an_empty_file_has_no_answers(command, cli, write):
+    assert cli(command, write()) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.jsonl"], "missing.jsonl: can't be read: No such file or directory"),
+        (["."], ".: can't be read: Is a directory"),
+        (["lines.jsonl", "--output", "."], ".: can't be written: Is a directory"),
+        (["lines.jsonl", "--output", "no/such/file"], "no/such/file: can't be written: No such"),
+    ],
+)
+def test_a_file_that_cannot_be_read_or_written_is_one_message(
+    arguments, message, cli, write, tmp_path, monkeypatch
+):
+    write(BOARD)
+    monkeypatch.chdir(tmp_path)
+    status, out, err = cli("solve", *arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"jaxlake: error: {message}")
+    assert len(err.splitlines()) == 1
+
+
+def test_a_pipe_is_answered_without_loading_any_learning_library():
+    program = (
+        "import sys; from training.cli import main; main(['solve', '-']); "
+        "print(sorted({m.split('.')[0] for m in sys.modules}), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=json.dumps(BOARD) + "\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["sum_of_costs"] == 3
+    assert "'jax'" in done.stderr
+    for module in ("torch", "vllm", "flax", "transformers", "pydantic"):
+        assert f"'{module}'" not in done.stderr
+
+
+# Lines that are no records need no compilation, so these two tests are quick.
+JUNK_LINES = "junk\n" * 1200
+
+
+def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path):
+    file = tmp_path / "junk.jsonl"
+    file.write_text(JUNK_LINES)
+    with process("solve", str(file)) as running:
+        running.stdout.close()
+        errors = running.stderr.read()
+        assert running.wait(timeout=60) == 141
+    assert all(line.startswith(f"jaxlake: {file}:") for line in errors.splitlines())
+
+
+def test_an_interrupt_ends_the_command_quietly_with_status_130():
+    with process("solve", "-", stdin=subprocess.PIPE) as running:
+        running.stdin.write(JUNK_LINES)
+        running.stdin.flush()
+        # An answer shows that the command is past its start and waits for more lines.
+        assert "error" in json.loads(running.stdout.readline())
+        running.send_signal(signal.SIGINT)
+        errors = running.communicate(timeout=60)[1]
+        assert running.returncode == 130
+    assert all(line.startswith("jaxlake: <stdin>:") for line in errors.splitlines())
+
+
+LOST_INTERRUPT = """
+import gc, sys
+from training import cli
+from training.commands import board_records
+
+def interrupted(phase, info):
+    gc.callbacks.remove(interrupted)
+    raise KeyboardInterrupt
+
+def wait(lines):
+    gc.callbacks.append(interrupted)
+    gc.collect()
+    yield from enumerate(lines)
+
+board_records.solve_lines = wait
+sys.exit(cli.main(["solve", "-"]))
+"""
+
+
+def test_an_interrupt_that_falls_into_a_garbage_collection_ends_the_command_too():
+    """Python drops what a callback raises; without more, the command would wait on."""
+    command = [sys.executable, "-c", LOST_INTERRUPT]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.wait(timeout=60) == 130
+        assert running.stderr.read() == b""
+
+
+def test_progress_is_shown_on_a_terminal_and_wiped_out_at_the_end(cli, write, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr("training.commands.json_lines._SECONDS_ON_TERMINAL", 0.0)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert len(cli("solve", write(*[BOARD] * 3)).records) == 3
+    assert "3 boards" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r\x1b[K")

@@ -1,0 +1,124 @@
+"""The GRPO loss against a plain NumPy reading of its formula, and what its switches do."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from training.learner import grpo
+from training.learner.batching import Sequences, pad_sequences, place_on_targets, split_rows
+from training.learner.optimizer import adamw, gradient_step, initial_state
+from training.policy.qwen3 import Qwen3, Qwen3Config
+from training.schema import Grpo
+
+CONFIG = Qwen3Config(32, 16, 32, 2, 2, 1, head_dim=8)
+
+
+def _numpy_objective(new, old, sampler, advantages, low, high, cap):
+    """Token by token, as in the papers: min(w, cap) * min(r A, clip(r) A)."""
+    out = np.zeros_like(new)
+    for row, column in np.ndindex(new.shape):
+        ratio = np.exp(new[row, column] - old[row, column])
+        advantage = advantages[row]
+        clipped = min(max(ratio, 1 - low), 1 + high)
+        weight = min(np.exp(old[row, column] - sampler[row, column]), cap)
+        out[row, column] = weight * min(ratio * advantage, clipped * advantage)
+    return out
+
+
+def test_objective_equals_the_formula_token_by_token():
+    rng = np.random.default_rng(0)
+    new, old, sampler = (rng.normal(-1.5, 0.6, (6, 7)).astype(np.float32) for _ in range(3))
+    advantages = rng.normal(size=6).astype(np.float32)
+    settings = Grpo(clip_low=0.2, clip_high=0.28, importance_cap=2.0)
+    objective, metrics = grpo.token_objective(new, old, sampler, advantages, settings)
+    expected = _numpy_objective(new, old, sampler, advantages, 0.2, 0.28, 2.0)
+    np.testing.assert_allclose(objective, expected, rtol=1e-5)
+    assert 0 < float(metrics["clip_share"].mean()) < 1
+
+
+def test_no_gradient_flows_through_the_importance_weight():
+    settings = Grpo()
+    sampler = jnp.full((1, 1), -2.0)
+    advantages = jnp.ones(1)
+
+    def objective(old):
+        return grpo.token_objective(old, old, sampler, advantages, settings)[0].sum()
+
+    # new = old, so d/d(old) of ratio is 0 and only the (stopped) weight would contribute
+    assert jax.grad(objective)(jnp.full((1, 1), -1.5)).item() == 0.0
+
+
+@pytest.mark.parametrize("divide_by_std", [True, False])
+def test_advantages_are_centred_within_each_group(divide_by_std):
+    rewards = np.array([[1, 0, 0, 1], [0.6, 0.6, 0, 1], [1, 1, 1, 1]], np.float32)
+    advantages = grpo.group_advantages(rewards, divide_by_std=divide_by_std)
+    np.testing.assert_allclose(advantages.mean(axis=1), 0, atol=1e-6)
+    np.testing.assert_array_equal(advantages[2], 0)
+    spread = advantages[:2].std(axis=1)
+    np.testing.assert_allclose(spread, 1 if divide_by_std else rewards[:2].std(axis=1), rtol=1e-5)
+
+
+def _batch(rows: int, length: int) -> grpo.GrpoBatch:
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(4, length, rows)
+    prompts = [rng.integers(0, 32, 3).tolist() for _ in range(rows)]
+    completions = [rng.integers(0, 32, n - 3).tolist() for n in lengths]
+    sequences = pad_sequences(prompts, completions, bucket=length, pad_id=0)
+    sampled = [rng.normal(-3, 0.1, len(one)).astype(np.float32) for one in completions]
+    return grpo.GrpoBatch(
+        sequences=sequences,
+        sampler_logprobs=place_on_targets(sampled, sequences),
+        old_logprobs=np.full(sequences.input_ids.shape, np.nan, np.float32),
+        advantages=rng.normal(size=rows).astype(np.float32),
+    )
+
+
+def _updated(micro_batches: int, learning_rate: float):
+    """Weights before and after one optimizer step, and its metrics."""
+    graphdef, params = nnx.split(Qwen3(CONFIG, rngs=nnx.Rngs(0)))
+    optimizer = adamw(learning_rate, warmup_steps=0, weight_decay=0.0, max_grad_norm=1.0)
+    batch = _batch(8, 16)
+    loss = functools.partial(grpo.summed_loss, graphdef=graphdef, settings=Grpo(), temperature=1.0)
+    tokens = jnp.float32(batch.sequences.targets.sum())
+    state, metrics = jax.jit(functools.partial(gradient_step, loss=loss, optimizer=optimizer))(
+        initial_state(params, optimizer), split_rows(batch, micro_batches), micro_batches, tokens
+    )
+    return graphdef, params, state.params, metrics
+
+
+def test_micro_batches_change_nothing_but_memory():
+    _, _, whole, whole_metrics = _updated(1, 1e-2)
+    _, _, parts, parts_metrics = _updated(4, 1e-2)
+    for name in whole_metrics:
+        np.testing.assert_allclose(
+            whole_metrics[name], parts_metrics[name], rtol=2e-4, err_msg=name
+        )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-3), whole, parts)
+
+
+def test_an_update_raises_the_logprob_of_what_was_better_than_its_group():
+    graphdef, before, after, _ = _updated(4, 3e-3)
+    batch = _batch(8, 16)
+
+    def mean_logprob(params, row):
+        scores = grpo.logprobs(params, batch.sequences, graphdef=graphdef, temperature=1.0)
+        return float(scores[row][batch.sequences.targets[row]].mean())
+
+    best, worst = int(batch.advantages.argmax()), int(batch.advantages.argmin())
+    assert mean_logprob(after, best) > mean_logprob(before, best)
+    assert mean_logprob(after, worst) < mean_logprob(before, worst)
+
+
+def test_packing_marks_completions_and_keeps_every_token():
+    sequences: Sequences = pad_sequences([[1, 2], [3]], [[4], [5, 6, 7]], bucket=8, pad_id=0)
+    np.testing.assert_array_equal(
+        sequences.input_ids, [[1, 2, 4, 0, 0, 0, 0, 0], [3, 5, 6, 7, 0, 0, 0, 0]]
+    )
+    np.testing.assert_array_equal(sequences.targets.sum(axis=1), [1, 3])
+    np.testing.assert_array_equal(sequences.mask.sum(axis=1), [3, 4])
+    placed = place_on_targets([np.float32([9]), np.float32([5, 6, 7])], sequences)
+    np.testing.assert_array_equal(placed[1, 1:4], [5, 6, 7])

@@ -1,0 +1,83 @@
+"""The Design phase of a run, without weights: what is asked, and what is left alone."""
+
+import json
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from engineer import Engineer, GeneratedText, LanguageModelEngineer, answer_text
+from tests.paths import ROOT
+from tests.training.sample_run import write_run
+from training.errors import UserError
+from training.loop import run
+from training.phases import design as phase
+from training.phases.engineer_factory import check_key
+from training.phases.stage_results import read_stage_results
+from training.run.directory import RunDirectory
+from training.schema import EngineerChoice, OracleChoice, load
+
+
+@pytest.mark.parametrize("key", [None, " "])
+@pytest.mark.parametrize("kind", ["endpoint", "shuffled:endpoint", "oracle"])
+def test_a_missing_key_is_told_before_anything_is_trained(
+    kind: str, key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choice = EngineerChoice(
+        kind=kind,
+        model="m",
+        base_url="http://localhost/v1",
+        api_key_env="LAKE_KEY",
+        oracle=OracleChoice(candidates=("fixed", "endpoint")),
+    )
+    monkeypatch.delenv("LAKE_KEY", raising=False)
+    if key is not None:
+        monkeypatch.setenv("LAKE_KEY", key)
+    config = load(ROOT / "configs/miniature.yaml")
+    with pytest.raises(UserError, match=r"engineer.api_key_env.*LAKE_KEY is not set, or empty"):
+        run(config.model_copy(update={"engineer": choice}), tmp_path / "run")
+    check_key(choice.model_copy(update={"api_key_env": None}))
+    monkeypatch.setenv("LAKE_KEY", "k")
+    check_key(choice)
+
+
+@pytest.mark.parametrize(("limit", "noted"), [(None, True), (40, False)])
+def test_no_notes_are_asked_for_once_the_budget_is_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int | None, noted: bool
+) -> None:
+    path = write_run(tmp_path / "run", {"blocks": ["summary"]})
+    folder = path / "stages/3"
+    (folder / "decision.json").unlink()
+    for left in ("summary.txt", "summary_prompt.txt", "probes.jsonl"):
+        (folder / left).write_text("left by a design that was killed\n")
+    text = (path / "config.yaml").read_text()
+    spent = text.replace("    engineer_tokens: null", f"    engineer_tokens: {limit or 'null'}")
+    assert (spent == text) == (limit is None)
+    (path / "config.yaml").write_text(spent)
+    config = load(path / "config.yaml")
+
+    def make_engineer(*arguments: Any, **options: Any) -> Engineer:
+        def generate(prompt: str, schema: object, seed: int, most: int | None) -> GeneratedText:
+            text = answer_text(config.environment.initial) if schema else "More holes."
+            return GeneratedText(text, len(text))
+
+        return LanguageModelEngineer(generate)
+
+    monkeypatch.setattr(phase, "make_engineer", make_engineer)
+    run: Any = SimpleNamespace(
+        config=config,
+        directory=RunDirectory(path),
+        policy=SimpleNamespace(count_tokens=len),
+        clock=lambda seconds, name: nullcontext(),
+        seed=lambda *place: 0,
+        step=lambda *place: 0,
+    )
+    nothing: Any = SimpleNamespace(rollouts=0)
+    phase.design(run, nothing, read_stage_results(run.directory, config), nothing)
+    assert (folder / "summary.txt").exists() == (folder / "summary_prompt.txt").exists() == noted
+    assert not (folder / "probes.jsonl").exists()
+    answer = len(answer_text(config.environment.initial))
+    found = json.loads((folder / "decision.json").read_text())["spent"]["engineer_tokens"]
+    assert found == answer + (len("More holes.") if noted else 0)

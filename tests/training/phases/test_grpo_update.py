@@ -1,0 +1,85 @@
+"""One GRPO update with a sampler that answers as it is told: the weights follow the rewards."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from tests.paths import TINY
+from training.learner.optimizer import initial_state
+from training.phases.grpo_update import grpo_optimizer, take_update
+from training.policy.policy import Policy, load_policy, make_policy
+from training.policy.prompts import render, target
+from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
+from training.rollout.vllm_sampler import Completion
+from training.run.active_run import ActiveRun
+from training.run.directory import RunDirectory
+from training.schema import load
+
+
+class ToldSampler:
+    """Answers half of each group with the optimal plan, the other half with the prompt's end."""
+
+    def __init__(self, policy: Policy, boards: InstanceSet) -> None:
+        self._plans = [policy.encode_answer(target(plan)) for plan in boards.solutions.plan]
+        self.weights: dict[str, np.ndarray] = {}
+
+    def sample(self, prompts: Sequence[Any], *, n: int, **_: Any) -> list[list[Completion]]:
+        return [
+            [
+                Completion(tuple(ids), np.full(len(ids), -3, np.float32), truncated=False)
+                for ids in ([plan, prompt[-4:]] * n)[:n]
+            ]
+            for prompt, plan in zip(prompts, self._plans, strict=True)
+        ]
+
+    def sync(self, tensors: Any) -> None:
+        self.weights = {name: np.asarray(tensor) for name, tensor in tensors}
+
+    def check_sync(self, *_: Any) -> float:
+        return 0.0
+
+
+@pytest.fixture(scope="module")
+def boards() -> InstanceSet:
+    request = BoardRequest(size=3, hole_ratio=0.0, wait_ratio=0.0, count=8, num_agents=2)
+    return draw_boards(jax.random.key(0), [request], max_size=3, max_candidates=2000)[0]
+
+
+@pytest.fixture(scope="module")
+def folder(boards: InstanceSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("policy") / "initial"
+    texts = [render(board, "compact") for board in boards]
+    make_policy(path, load(TINY).model, texts, max_len=512, seed=0)
+    return path
+
+
+@pytest.mark.parametrize("minibatches", [1, 2])
+def test_an_update_moves_the_weights_towards_the_rewarded_answers_and_syncs_them(
+    minibatches: int, boards: InstanceSet, folder: Path, tmp_path: Path
+) -> None:
+    config = load(TINY, [f"grpo.minibatches={minibatches}"])
+    policy, params = load_policy(folder, config.model, config.prompt, length_bucket=32)
+    run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards)  # type: ignore[arg-type]
+    sampler = ToldSampler(policy, boards)
+    state = initial_state(params, grpo_optimizer(config.grpo))
+    answers = [
+        policy.encode_board(board) + plan
+        for board, plan in zip(boards, sampler._plans, strict=True)
+    ]
+    before = [scores.sum() for scores in policy.logprobs(params, answers)]
+    seconds: dict[str, float] = {}
+    for seed in range(2):
+        state, metrics = take_update(run, state, sampler, boards, seed=seed, seconds=seconds)  # type: ignore[arg-type]
+    after = [scores.sum() for scores in policy.logprobs(state.params, answers)]
+    assert np.mean(after) > np.mean(before) + 0.5
+    assert int(state.steps) == 2 * minibatches
+    assert metrics["zero_variance_share"] == 0.0
+    assert metrics["valid_rate"] == metrics["optimal_rate"] == 0.5
+    assert metrics["by_size"]["3"].learnability == 0.25
+    assert seconds.keys() == {"rollout", "verify", "update", "sync"}
+    for name, tensor in policy.tensors(state.params):
+        np.testing.assert_array_equal(sampler.weights[name], tensor)

@@ -1,0 +1,103 @@
+"""What a run's gate restores, and what a context says that can't be cut to fit."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engineer.attempt import escape_surrogates
+from tests.training.sample_run import CONFIG, DESIGNS, write_sample_run
+from training.cli import main
+from training.phases.stage_results import (
+    FAILED_CASES,
+    configuration_for,
+    design_settings,
+    read_stage_results,
+    view_of,
+)
+from training.policy.tokenizer import train_tokenizer
+from training.run.directory import RunDirectory
+from training.schema import RunConfig
+
+
+def trained_on(run: Path, stage: int) -> Any:
+    return json.loads((run / f"stages/{stage}/configuration.json").read_text())
+
+
+@pytest.mark.parametrize("rollback", ["configuration", "checkpoint"])
+def test_what_was_taken_back_is_not_what_a_second_fall_restores(tmp_path, rollback):
+    config = RunConfig.model_validate(CONFIG | {"engineer": {"gate": {"rollback": rollback}}})
+    run = write_sample_run(tmp_path / "run", config, skill=(0.3, 0.9, 0.5, 0.1))
+    gates = [json.loads((run / f"stages/{stage}/gate.json").read_text()) for stage in (1, 2, 3)]
+    assert [gate["restored"] for gate in gates] == [None, rollback, rollback]
+    assert len({json.dumps(trained_on(run, stage)) for stage in (1, 2, 3)}) == 3
+    assert [gate["configuration"] for gate in gates] == [trained_on(run, 1)] * 3
+
+
+def test_with_the_weights_their_failures_come_back(tmp_path):
+    rollback = {"rollback": "checkpoint", "protect_from": 0.5, "protect_share": 0.1}
+    config = RunConfig.model_validate(CONFIG | {"engineer": {"gate": rollback, "kind": "rule"}})
+    run = RunDirectory(write_sample_run(tmp_path / "run", config, skill=(0.3, 0.9, 0.1, 0.9)))
+    results = read_stage_results(run, config)
+    assert results[2].gate.restored == "checkpoint"
+    view = view_of(config, results, 2)
+    kept, fallen = (results[stage].evidence for stage in (1, 2))
+    assert (view.evidence.validation, view.evidence.failed_cases, view.evidence.failure_times) == (
+        kept.validation,
+        kept.failed_cases,
+        kept.failure_times,
+    )
+    assert view.evidence.validation != fallen.validation
+    # What was tried is told as it was.
+    assert (view.evidence.stage, view.evidence.training) == (2, fallen.training)
+    assert view.trained == configuration_for(config, results, 2)
+    assert "restored; the failures shown are theirs" in view.notice
+    # The restored weights master what the fallen ones had forgotten.
+    tallies = kept.validation.items(), fallen.validation.items()
+    mastered, left = ({g for g, one in some if one.valid >= 0.5 * one.count} for some in tallies)
+    assert set(design_settings(config, view).guard.floors) == mastered > left
+
+
+def test_a_context_before_the_gate_has_spoken_is_the_one_after_it(tmp_path, capsys):
+    config = RunConfig.model_validate(CONFIG | {"engineer": {"style": "full"}})
+    run = write_sample_run(tmp_path / "run", config, skill=(0.3, 0.9, 0.1, 0.9))
+    for left in ("gate.json", "context.txt", "answers.jsonl", "decision.json"):
+        (run / "stages/2" / left).rename(run / left)
+    capsys.readouterr()
+    assert main(["engineer", "context", str(run), "--stage", "2"]) == 0
+    assert capsys.readouterr().out.rstrip("\n") == (run / "context.txt").read_text().rstrip("\n")
+    assert "The valid rate fell by" in (run / "context.txt").read_text()
+
+
+def test_the_failed_cases_are_of_the_most_frequent_kinds(tmp_path):
+    config = RunConfig.model_validate(CONFIG)
+    run = RunDirectory(write_sample_run(tmp_path / "run", config))
+    evidence = read_stage_results(run, config)[2].evidence
+    counts = Counter(
+        {
+            (group, kind): count
+            for group, tally in evidence.validation.items()
+            for kind, count in tally.failures.items()
+        }
+    )
+    shown = [(case.group, case.failure) for case in evidence.failed_cases]
+    assert len(set(shown)) == len(shown) == min(FAILED_CASES, len(counts))
+    frequent = [count for _, count in counts.most_common(len(shown))]
+    assert [counts[case] for case in shown] == frequent
+
+
+def test_a_context_that_no_cut_makes_fit_is_an_error_that_names_the_key(tmp_path, capsys):
+    choice = {"style": "full", "max_context_tokens": 5_000}
+    config = RunConfig.model_validate(CONFIG | {"engineer": choice})
+    tokenizer = train_tokenizer(
+        [escape_surrogates(text) for answers in DESIGNS for text in answers], 300
+    )
+    run = write_sample_run(tmp_path / "run", config)
+    tokenizer.save_pretrained(run / "stages/3/policy")
+    written = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(written.replace(": 5000\n", ": 5\n"))
+    (run / "stages/3/context.txt").unlink()
+    assert main(["engineer", "context", str(run), "--stage", "3"]) == 2
+    assert "engineer.max_context_tokens: max_tokens: got 5, but" in capsys.readouterr().err

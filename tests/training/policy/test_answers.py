@@ -1,0 +1,265 @@
+"""The parser forgives how an answer is written and never guesses what it says."""
+
+import json
+import random
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxlake import Action
+from training.policy.answers import ACTION_WORDS, parse_answer
+from training.policy.prompts import target
+
+NAMES = [action.name for action in Action]
+
+actions = st.lists(st.integers(0, 4), min_size=1, max_size=12)
+plans = st.lists(actions, min_size=1, max_size=5)
+
+
+def words(plan):
+    return [[NAMES[action] for action in agent] for agent in plan]
+
+
+def lines(plan, header="Agent {}: ", separator=" ", end="\n", wrap="{}", spell=str):
+    return end.join(
+        header.format(i) + wrap.format(separator.join(map(spell, agent)))
+        for i, agent in enumerate(words(plan))
+    )
+
+
+FORMATS = {
+    "canonical": lines,
+    "lower case": lambda plan: lines(plan).lower(),
+    "commas": lambda plan: lines(plan, separator=", ", end=".\n"),
+    "semicolons": lambda plan: lines(plan, separator="; "),
+    "ASCII arrows": lambda plan: lines(plan, separator=" -> "),
+    "arrows": lambda plan: lines(plan, separator=" → "),
+    "brackets": lambda plan: lines(plan, separator=", ", wrap="[{}]"),
+    "quoted": lambda plan: lines(plan, separator=", ", wrap="[{}]", spell=lambda w: f'"{w}"'),
+    "letters": lambda plan: lines(plan, spell=lambda word: word[0]),
+    "synonyms": lambda plan: lines(plan).replace("WAIT", "Stay"),
+    "no-op": lambda plan: lines(plan).replace("WAIT", "NO_OP"),
+    "bold headers": lambda plan: lines(plan, header="- **Agent {}:** "),
+    "bold outside": lambda plan: lines(plan, header="**Agent {}**: "),
+    "arrow headers": lambda plan: lines(plan, header="agent {} -> "),
+    "underscore headers": lambda plan: lines(plan, header="agent_{}: "),
+    "dash headers": lambda plan: lines(plan, header="Agent {} - "),
+    "possessive headers": lambda plan: lines(plan, header="Agent {}'s moves: "),
+    "bullets": lambda plan: lines(plan, header="Agent {}:\n- ", separator="\n- ", end="\n\n"),
+    "one line": lambda plan: lines(plan, end="; "),
+    "table": lambda plan: lines(plan, header="| Agent {} | ", end=" |\n") + " |",
+    "Windows": lambda plan: lines(plan, end="\r\n"),
+    "fence": lambda plan: f"Here it is:\n```text\n{lines(plan)}\n```\nEverybody arrives.",
+    "fence an agent": lambda plan: lines(plan, header="Agent {}:\n```\n", end="\n```\n"),
+    "preface": lambda plan: f"Agent 0 goes right first, so that...\n\n{lines(plan)}\n\nDone.",
+    "thinking": lambda plan: f"<think>Agent 0: UP? No.</think>\n\n{lines(plan)}",
+    "open thinking": lambda plan: f"Agent 0: maybe LEFT...\n</think>{lines(plan)}",
+    "answer tags": lambda plan: (
+        f"<answer>Agent 0: draft</answer> or <ANSWER>\n{lines(plan)}</ANSWER> ok"
+    ),
+    "answer as stop": lambda plan: f"So Agent 0: moves on. <answer>{lines(plan)}",
+    "JSON numbers": lambda plan: json.dumps({str(i): x for i, x in enumerate(words(plan))}),
+    "JSON names": lambda plan: json.dumps(
+        {f"agent_{i}": x for i, x in enumerate(words(plan))}, indent=2
+    ),
+    "JSON strings": lambda plan: json.dumps(
+        {f"Agent {i}": " ".join(x) for i, x in enumerate(words(plan))}
+    ),
+    "JSON lists": lambda plan: json.dumps(words(plan)),
+    "JSON wrapped": lambda plan: f"```json\n{json.dumps({'plan': words(plan)})}\n```",
+    "Python lists": lambda plan: f"The plan is {words(plan)}.",
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@given(plan=plans)
+def test_a_plan_comes_back_from_any_formatting(name, plan):
+    answer = parse_answer(FORMATS[name](plan), len(plan), max_steps=12)
+    assert answer.parsed, answer.reason
+    assert answer.plan == tuple(map(tuple, plan))
+    assert answer.reason is None
+
+
+@given(st.lists(st.lists(st.integers(0, 4), min_size=2, max_size=2), min_size=1, max_size=12))
+def test_a_target_says_the_plan_it_was_made_from(steps):
+    answer = parse_answer(target(steps), 2, max_steps=12)
+    assert answer.parsed
+    for agent, read in enumerate(answer.plan):
+        given_actions = [step[agent] for step in steps]
+        assert given_actions[: len(read)] == list(read)
+        assert not any(given_actions[len(read) :])
+
+
+@given(plan=plans, data=st.data())
+def test_an_unknown_word_among_the_actions_is_never_parsed(plan, data):
+    unknown = data.draw(
+        st.text(st.characters(categories=("L", "Nd")), min_size=1, max_size=12).filter(
+            lambda word: word.upper() not in ACTION_WORDS or not word.isascii()
+        )
+    )
+    agent = data.draw(st.integers(0, len(plan) - 1))
+    spoilt = words(plan)
+    spoilt[agent].insert(data.draw(st.integers(0, len(plan[agent]))), unknown)
+    separator = data.draw(st.sampled_from([" ", ", ", " -> ", "\n- "]))
+    texts = [
+        "\n".join(f"Agent {i}: {separator.join(row)}" for i, row in enumerate(spoilt)),
+        json.dumps({f"agent_{i}": row for i, row in enumerate(spoilt)}),
+        json.dumps(spoilt),
+    ]
+    for text in texts:
+        answer = parse_answer(text, len(plan), max_steps=20)
+        assert not answer.parsed
+        assert answer.plan is None
+        assert answer.reason
+
+
+@given(st.text(max_size=300), st.integers(1, 5))
+def test_any_text_is_answered(text, num_agents):
+    answer = parse_answer(text, num_agents, max_steps=10)
+    assert answer.parsed == (answer.plan is not None) == (answer.reason is None)
+
+
+PIECES = [
+    *[
+        "Agent 0",
+        "agent_1",
+        "Agent 7:",
+        ":",
+        " ",
+        "\n",
+        "\n\n",
+        "RIGHT",
+        "l",
+        "->",
+        "→",
+        "```",
+        "```json",
+    ],
+    *[
+        "<think>",
+        "</think>",
+        "<answer>",
+        "</answer>",
+        "{",
+        "}",
+        "[",
+        "]",
+        '"',
+        "'",
+        ",",
+        "0",
+        "12",
+        "x",
+    ],
+    *["\u017ftay", "—", "\r", "\x00", "\ud800", "no-op", "plan", "null"],
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
+def test_any_mixture_of_what_answers_are_made_of_is_answered(text):
+    answer = parse_answer(text, 2, max_steps=10)
+    assert answer.parsed == (answer.plan is not None) == (answer.reason is None)
+    if answer.parsed:
+        assert len(answer.plan) == 2
+        assert all(0 <= action <= 4 for agent in answer.plan for action in agent)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "agent 0 is missing"),
+        ("RIGHT DOWN\nWAIT LEFT", "agent 0 is missing"),
+        ("Agent 0: RIGHT", "agent 1 is missing"),
+        ("Agent 1: RIGHT\nAgent 2: LEFT", "agent 2 is unknown: allowed are 0 to 1"),
+        ("Agent 0: RIGHT\nAgent 99999999999: LEFT", "agent 999999999 is unknown"),
+        ("Agent 0: RIGHT\nAgent 0: LEFT\nAgent 1: UP", "agent 0 is named twice"),
+        ('{"0": ["RIGHT"], "0": ["LEFT"], "1": ["UP"]}', "agent 0 is named twice"),
+        ('{"0": ["RIGHT"], "agent_0": ["LEFT"], "1": ["UP"]}', "agent 0 is named twice"),
+        ('[["RIGHT"]]', "agent 1 is missing"),
+        ('[["RIGHT"], ["UP"], ["UP"]]', "agent 2 is unknown"),
+        ('["RIGHT", "UP"]', "agent 0 is missing"),
+        ('{"0": [4], "1": [1]}', "'4' among the actions of agent 0"),
+        ('{"0": ["RIGHT", ""], "1": ["UP"]}', "'' among the actions of agent 0"),
+        ('{"0": ["RIGHT", null], "1": ["UP"]}', "'None' among the actions of agent 0"),
+        ('{"0": {"a": 1}, "1": ["UP"]}', "among the actions of agent 0"),
+        ("Agent 0: 4 4\nAgent 1: 1", "'4' among the actions of agent 0"),
+        ("Agent 0: RIGHT x2\nAgent 1: UP", "'x' among the actions of agent 0"),
+        ("Agent 0: (0, 0) -> (0, 1)\nAgent 1: UP", "'0' among the actions of agent 0"),
+        ("Agent 0: RRD\nAgent 1: UP", "'RRD' among the actions of agent 0"),
+        ("Agent 0: R\u0131GHT\nAgent 1: UP", "'R\u0131GHT' among"),
+        ("Agent 0: RIGHT?\nAgent 1: UP", "'?' among the actions of agent 0"),
+        ("Agent 0: RIGHT/DOWN\nAgent 1: UP", "'/' among the actions of agent 0"),
+        ("Agent 0: ← ←\nAgent 1: UP", "'←' among the actions of agent 0"),
+        ("Agent 0: → →\nAgent 1: UP", "agent 0 has no actions"),
+        ("Agent 0: RIGHT\nAgent 1:", "agent 1 has no actions"),
+        ("Agent 0: RIGHT\nAgent 1: UP\nBoth arrive.", "'Both' among the actions of agent 1"),
+        ("Agent 0: RIGHT\n\nDOWN\nAgent 1: UP", "'DOWN' stands apart"),
+        ("Agent 0: RIGHT\nAgent 1: UP\n\n- DOWN", "'- DOWN' stands apart"),
+        ("Agent 0: ```RIGHT\n```DOWN\nAgent 1: UP x", "'x' among the actions of agent 1"),
+        ("Agent 0: UP UP UP UP UP UP\nAgent 1: UP", "agent 0 has more than 5 actions"),
+        ('{"0": ["UP", "UP", "UP", "UP", "UP", "UP"], "1": ["UP"]}', "more than 5 actions"),
+        ("<think>Agent 0: RIGHT\nAgent 1: LEFT", "never closed"),
+        ("Agent 0: RIGHT\nAgent 1: LEFT\n<think>but then", "never closed"),
+        ("<think>Agent 0: RIGHT\nAgent 1: LEFT</think>", "agent 0 is missing"),
+        ("Agent 0: RIGHT\nAgent 1: LEFT <answer></answer>", "agent 0 is missing"),
+    ],
+)
+def test_what_is_not_plain_is_not_parsed_and_is_named(text, reason):
+    answer = parse_answer(text, 2, max_steps=5)
+    assert not answer.parsed
+    assert answer.plan is None
+    assert reason in answer.reason
+
+
+def test_the_same_plan_said_twice_is_one_plan():
+    text = "Agent 0: RIGHT\nAgent 1: LEFT\n\nFinal answer:\nAgent 0: right\nAgent 1: left"
+    assert parse_answer(text, 2, max_steps=5).plan == ((4,), (3,))
+
+
+def test_an_empty_list_of_actions_says_that_the_agent_stays():
+    assert parse_answer('{"0": ["UP"], "1": []}', 2, max_steps=5).plan == ((1,), ())
+
+
+def test_a_plan_may_have_max_steps_actions_and_no_more():
+    text = "Agent 0: " + "UP " * 7
+    assert parse_answer(text, 1, max_steps=7).parsed
+    assert not parse_answer(text, 1, max_steps=6).parsed
+
+
+@pytest.mark.parametrize("arguments", [(0, 5), (2, 0)])
+def test_senseless_limits_are_refused(arguments):
+    num_agents, max_steps = arguments
+    with pytest.raises(ValueError, match=f"num_agents {num_agents}, max_steps {max_steps}"):
+        parse_answer("", num_agents, max_steps=max_steps)
+
+
+SIZE = 1_000_000
+JUNK = {
+    "letters": "a" * SIZE,
+    "blanks": "Agent 0:" + " " * SIZE,
+    "blank lines": "Agent 0:" + "\n " * (SIZE // 2),
+    "brackets": "[" * SIZE,
+    "objects": '{"0":' * (SIZE // 5),
+    "quotes": "'" * SIZE,
+    "fences": "```" * (SIZE // 3),
+    "backticks": "Agent 0:" + "`" * SIZE,
+    "stars": "Agent 0" + "*" * SIZE,
+    "names": "agent 0 " * (SIZE // 8),
+    "headers": "Agent 0: R\n\n" * (SIZE // 12),
+    "digits": "[" + "9" * SIZE + "]",
+    "agent number": "Agent " + "9" * SIZE + ": R",
+    "thoughts": "<think>" * (SIZE // 7),
+    "answers": "<answer></answer>" * (SIZE // 17),
+    "strays": "Agent 0: R\n\n" + "x y\n" * (SIZE // 4),
+    "anything": "".join(random.Random(0).choices([chr(i) for i in range(32, 1200)], k=SIZE)),
+}
+
+
+@pytest.mark.parametrize("name", JUNK)
+def test_a_megabyte_of_junk_is_refused_within_seconds(name):
+    start = time.monotonic()
+    assert not parse_answer(JUNK[name], 2, max_steps=64).parsed
+    # Measured at 0.25 s at most; a pattern that backtracks would take hours.
+    assert time.monotonic() - start < 5

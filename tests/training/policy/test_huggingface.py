@@ -1,0 +1,314 @@
+"""Model folders: round trips against transformers, and what is said about broken ones."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+from transformers import Qwen3Config as TorchConfig
+from transformers import Qwen3ForCausalLM
+
+from training.policy import huggingface
+from training.policy.huggingface import ModelFolderError
+from training.policy.qwen3 import Qwen3, Qwen3Config, make_mesh, parameter_shardings, positions_of
+
+FIELDS = {
+    "vocab_size": 50,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 6,
+    "initializer_range": 0.2,
+}
+IDS = np.arange(24, dtype=np.int32).reshape(2, 12) * 2
+
+
+def theirs(tied, dtype=torch.float32, seed=0):
+    torch.manual_seed(seed)
+    twin = Qwen3ForCausalLM(TorchConfig(**FIELDS, tie_word_embeddings=tied)).to(dtype)
+    with torch.no_grad():
+        for name, parameter in twin.named_parameters():
+            if "norm" in name:
+                parameter.add_(0.3 * torch.randn(parameter.shape))
+    return twin.eval()
+
+
+def their_logits(folder):
+    twin = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        return twin(torch.tensor(IDS, dtype=torch.long)).logits.numpy()
+
+
+def our_logits(model):
+    mask = jnp.ones(IDS.shape, bool)
+    return np.asarray(nnx.jit(lambda m: m.logits(m(IDS, positions_of(mask), mask)))(model))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    model = Qwen3(Qwen3Config(**FIELDS), rngs=nnx.Rngs(0))
+    return huggingface.save(model, tmp_path / "model", tokenizer_from=None)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("shard_size", ["5GB", "5KB"])
+def test_transformers_folder_survives_the_round_trip(tied, shard_size, tmp_path):
+    theirs(tied).save_pretrained(tmp_path / "a", max_shard_size=shard_size)
+    assert (tmp_path / "a" / "model.safetensors.index.json").exists() == (shard_size == "5KB")
+    model = huggingface.load(tmp_path / "a")
+    expected = their_logits(tmp_path / "a")
+    np.testing.assert_allclose(our_logits(model), expected, atol=1e-4, rtol=1e-4)
+    huggingface.save(model, tmp_path / "b", tokenizer_from=None)
+    np.testing.assert_array_equal(their_logits(tmp_path / "b"), expected)
+
+
+def test_sharded_folder_is_within_its_limit_and_equals_the_single_file(tmp_path):
+    theirs(tied=False).save_pretrained(tmp_path / "a")
+    model = huggingface.load(tmp_path / "a")
+    huggingface.save(model, tmp_path / "b", tokenizer_from=None, max_shard_bytes=6000)
+    index = json.loads((tmp_path / "b" / "model.safetensors.index.json").read_text())
+    files = set(index["weight_map"].values())
+    assert files == {path.name for path in (tmp_path / "b").glob("*.safetensors")}
+    assert len(files) > 2
+    total = 0
+    for file in files:
+        tensors = load_file(tmp_path / "b" / file)
+        size = sum(tensor.nbytes for tensor in tensors.values())
+        assert size <= 6000
+        total += size
+        assert {index["weight_map"][name] for name in tensors} == {file}
+    assert index["metadata"]["total_size"] == total
+    np.testing.assert_array_equal(their_logits(tmp_path / "b"), their_logits(tmp_path / "a"))
+    np.testing.assert_array_equal(our_logits(huggingface.load(tmp_path / "b")), our_logits(model))
+
+
+def test_untied_folder_of_a_tied_model_has_its_own_head_and_the_same_logits(tmp_path):
+    theirs(tied=True).save_pretrained(tmp_path / "a")
+    model = huggingface.load(tmp_path / "a")
+    huggingface.save(model, tmp_path / "b", tokenizer_from=None, untied=True)
+    with safe_open(tmp_path / "b" / "model.safetensors", framework="numpy") as file:
+        head = file.get_tensor("lm_head.weight")
+        np.testing.assert_array_equal(head, file.get_tensor("model.embed_tokens.weight"))
+    assert not Qwen3Config.from_hf(
+        json.loads((tmp_path / "b/config.json").read_text())
+    ).tie_word_embeddings
+    np.testing.assert_array_equal(their_logits(tmp_path / "b"), their_logits(tmp_path / "a"))
+    untied = huggingface.load(tmp_path / "b")
+    assert not untied.config.tie_word_embeddings
+    np.testing.assert_allclose(our_logits(untied), our_logits(model), atol=1e-6)
+
+
+@pytest.mark.parametrize(("tied", "untied"), [(False, False), (True, False), (True, True)])
+def test_state_tensors_are_what_transformers_calls_by_those_names(tied, untied, tmp_path):
+    twin = theirs(tied)
+    twin.save_pretrained(tmp_path / "a")
+    expected = {name: value.numpy() for name, value in twin.state_dict().items()}
+    if tied and not untied:
+        del expected["lm_head.weight"]
+    tensors = list(huggingface.state_tensors(huggingface.load(tmp_path / "a"), untied=untied))
+    assert len(tensors) == len(dict(tensors))
+    assert dict(tensors).keys() == expected.keys()
+    for name, value in tensors:
+        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+
+def test_a_tied_checkpoint_may_repeat_its_head(tmp_path):
+    theirs(tied=True).save_pretrained(tmp_path / "a")
+    before = our_logits(huggingface.load(tmp_path / "a"))
+    tensors = load_file(tmp_path / "a/model.safetensors")
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
+    save_file(tensors, tmp_path / "a/model.safetensors")
+    np.testing.assert_array_equal(our_logits(huggingface.load(tmp_path / "a")), before)
+
+
+def test_bfloat16_weights_are_read_and_written_bit_by_bit(tmp_path):
+    theirs(tied=False, dtype=torch.bfloat16).save_pretrained(tmp_path / "a")
+    model = huggingface.load(tmp_path / "a", param_dtype=jnp.bfloat16, dtype=jnp.bfloat16)
+    huggingface.save(model, tmp_path / "b", tokenizer_from=None)
+    ours, original = (load_file(tmp_path / name / "model.safetensors") for name in "ba")
+    assert ours.keys() == original.keys()
+    for name, value in original.items():
+        assert ours[name].dtype == value.dtype == jnp.bfloat16
+        np.testing.assert_array_equal(ours[name].view(np.uint16), value.view(np.uint16))
+    assert json.loads((tmp_path / "b/config.json").read_text())["dtype"] == "bfloat16"
+    wide = huggingface.load(tmp_path / "a")
+    assert {leaf.dtype for leaf in jax.tree.leaves(nnx.state(wide))} == {jnp.dtype("float32")}
+    np.testing.assert_allclose(our_logits(wide), their_logits(tmp_path / "a"), atol=1e-4, rtol=1e-4)
+
+
+def test_load_places_parameters_on_a_mesh(folder):
+    mesh = make_mesh(fsdp=1)
+    model = huggingface.load(folder, mesh=mesh)
+    shardings = parameter_shardings(model.config, mesh)
+    for path, leaf in nnx.to_flat_state(nnx.state(model, nnx.Param)):
+        assert leaf[...].sharding == shardings[".".join(path)]
+    np.testing.assert_allclose(our_logits(model), our_logits(huggingface.load(folder)), atol=1e-5)
+    with pytest.raises(ValueError, match="axis types"):
+        huggingface.load(folder, mesh=jax.make_mesh((1, 1), ("fsdp", "tensor")))
+
+
+def test_tokenizer_files_and_special_ids_come_along_even_from_the_folder_itself(folder):
+    texts = {"tokenizer.json": "{}", "chat_template.jinja": "x", "generation_config.json": "{}"}
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"eos_token_id": [3, 4]}))
+    model = huggingface.load(folder)
+    huggingface.save(model, folder, tokenizer_from=folder)
+    assert {name: (folder / name).read_text() for name in texts} == texts
+    assert json.loads((folder / "config.json").read_text())["eos_token_id"] == [3, 4]
+    with pytest.raises(ModelFolderError, match=r"tokenizer_from .*nowhere"):
+        huggingface.save(model, folder, tokenizer_from=folder / "nowhere")
+    assert (folder / "tokenizer.json").exists()
+
+
+def test_saving_again_replaces_the_older_folder_and_leaves_nothing_beside_it(folder):
+    (folder / "stale.txt").write_text("old")
+    other = Qwen3(Qwen3Config(**FIELDS), rngs=nnx.Rngs(7))
+    huggingface.save(other, folder, tokenizer_from=None)
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+    assert not (folder / "stale.txt").exists()
+    np.testing.assert_array_equal(our_logits(huggingface.load(folder)), our_logits(other))
+
+
+def test_a_save_that_died_between_its_renames_loses_nothing(folder):
+    expected = our_logits(huggingface.load(folder))
+    program = """
+import os, sys
+from flax import nnx
+from training.policy import huggingface
+
+model = huggingface.load(sys.argv[1])
+nnx.update(model, nnx.map_state(lambda _, leaf: leaf.replace(0 * leaf[...]), nnx.state(model)))
+rename = os.replace
+os.replace = lambda a, b: os._exit(17) if str(a).endswith(".partial") else rename(a, b)
+huggingface.save(model, sys.argv[1], tokenizer_from=None)
+"""
+    died = subprocess.run([sys.executable, "-c", program, str(folder)], check=False, timeout=120)
+    assert died.returncode == 17
+    assert not folder.exists()
+    np.testing.assert_array_equal(our_logits(huggingface.load(folder)), expected)
+    again = Qwen3(Qwen3Config(**FIELDS), rngs=nnx.Rngs(7))
+    huggingface.save(again, folder, tokenizer_from=None)
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+
+
+def test_a_save_that_fails_keeps_the_older_folder(folder, monkeypatch):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(huggingface, "save_file", full)
+    with pytest.raises(OSError, match="No space"):
+        huggingface.save(
+            Qwen3(Qwen3Config(**FIELDS), rngs=nnx.Rngs(1)), folder, tokenizer_from=None
+        )
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+
+
+def edit_config(folder, **changes):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+
+
+def edit_tensors(folder, change):
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def truncate(folder, keep):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:keep])
+
+
+def shard_without(folder):
+    model = huggingface.load(folder)
+    huggingface.save(model, folder, tokenizer_from=None, max_shard_bytes=6000)
+    next(iter(sorted(folder.glob("model-00002*")))).unlink()
+
+
+KEY = "model.layers.1.self_attn.k_proj.weight"
+BROKEN = {
+    "no folder": (shutil.rmtree, ["model", "does not exist"]),
+    "no config": (lambda f: (f / "config.json").unlink(), ["model", "no config.json"]),
+    "config no JSON": (lambda f: (f / "config.json").write_text("{"), ["config.json", "not JSON"]),
+    "config binary": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe"), ["config.json"]),
+    "config a list": (lambda f: (f / "config.json").write_text("[]"), ["config.json", "list"]),
+    "another model": (
+        lambda f: edit_config(f, model_type="gpt2"),
+        ["config.json", "gpt2", "qwen3"],
+    ),
+    "missing size": (lambda f: edit_config(f, hidden_size=None), ["config.json", "hidden_size"]),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), ["model", "model.safetensors"]),
+    "empty weights": (lambda f: truncate(f, 0), ["model.safetensors", "truncated"]),
+    "half header": (lambda f: truncate(f, 100), ["model.safetensors", "truncated"]),
+    "half weights": (lambda f: truncate(f, -50), ["model.safetensors", "truncated"]),
+    "missing tensor": (lambda f: edit_tensors(f, lambda t: t.pop(KEY)), ["model", KEY, "lacks"]),
+    "unexpected tensor": (
+        lambda f: edit_tensors(f, lambda t: t.update({"q.bias": np.ones(3)})),
+        ["model", "q.bias", "no place"],
+    ),
+    "wrong shape": (
+        lambda f: edit_tensors(f, lambda t: t.update({KEY: np.ones((3, 4), np.float32)})),
+        [KEY, "(3, 4)", "(12, 16)"],
+    ),
+    "wrong dtype": (
+        lambda f: edit_tensors(f, lambda t: t.update({KEY: np.ones((12, 16), np.int32)})),
+        [KEY, "I32", "F32"],
+    ),
+    "missing shard": (shard_without, ["model", "model-00002-of", "index"]),
+    "too few layers": (lambda f: edit_config(f, num_hidden_layers=2), ["model.layers.2"]),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_folder_is_refused_by_name(name, folder):
+    break_it, named = BROKEN[name]
+    break_it(folder)
+    with pytest.raises(ModelFolderError) as caught:
+        huggingface.load(folder)
+    for part in named:
+        assert part in str(caught.value)
+
+
+def test_a_bad_index_is_refused_by_name(folder):
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": []}')
+    with pytest.raises(ModelFolderError, match=r"index\.json: weight_map is \[\]"):
+        huggingface.load(folder)
+
+
+def test_resolve_gives_a_local_folder_or_says_what_it_looked_for(folder, tmp_path, monkeypatch):
+    assert huggingface.resolve(str(folder)) == folder
+    assert huggingface.resolve(folder) == folder
+    with pytest.raises(ModelFolderError, match=r"nowhere.*no such folder.*owner/name"):
+        huggingface.resolve(str(tmp_path / "nowhere"))
+    with pytest.raises(ModelFolderError, match=r"config\.json' is a file"):
+        huggingface.resolve(folder / "config.json")
+
+
+def test_resolve_finds_a_hub_model_in_the_local_cache(folder, tmp_path, monkeypatch):
+    import huggingface_hub.constants as constants
+
+    snapshot = tmp_path / "hub/models--someone--tiny/snapshots/0123"
+    shutil.copytree(folder, snapshot)
+    (tmp_path / "hub/models--someone--tiny/refs").mkdir()
+    (tmp_path / "hub/models--someone--tiny/refs/main").write_text("0123")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert huggingface.resolve("someone/tiny").samefile(snapshot)
+    with pytest.raises(ModelFolderError, match=r"someone/else.*the hub did not give it"):
+        huggingface.resolve("someone/else")

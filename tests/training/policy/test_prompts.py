@@ -1,0 +1,89 @@
+"""A prompt tells the whole board, and a target tells the whole plan."""
+
+import re
+
+import numpy as np
+import pytest
+
+from jaxlake import Action, GridError, parse_grid, stack_instances
+from training.policy.answers import parse_answer
+from training.policy.prompts import PROMPT_STYLES, action_names, chat_messages, render, target
+
+TWO_AGENTS = ("S F H", "g F s", "F F G")
+FIVE_AGENTS = ("S s A B C", "F F F H F", "F F H F F", "G g a b c", "F F F F F")
+
+
+def board(rows):
+    return parse_grid(rows, max_agents=5)
+
+
+@pytest.mark.parametrize("style", PROMPT_STYLES)
+@pytest.mark.parametrize("rows", [TWO_AGENTS, FIVE_AGENTS])
+def test_a_prompt_tells_the_board_and_every_start_and_goal(style, rows):
+    prompt = render(board(rows), style)
+    cell = "[FHSsABCGgabc]"
+    assert tuple(re.findall(f"^{cell}(?: {cell})+$", prompt, re.MULTILINE)) == rows
+    told = re.findall(r"^Agent (\d): \((\d+), (\d+)\) to \((\d+), (\d+)\)$", prompt, re.MULTILINE)
+    num_agents = sum(letter in "SsABC" for letter in "".join(rows))
+    assert [int(agent) for agent, *_ in told] == list(range(num_agents))
+    for agent, *numbers in told:
+        r0, c0, r1, c1 = map(int, numbers)
+        assert rows[r0].split()[c0] == "SsABC"[int(agent)]
+        assert rows[r1].split()[c1] == "Ggabc"[int(agent)]
+
+
+@pytest.mark.parametrize("style", PROMPT_STYLES)
+def test_padding_is_not_in_the_prompt(style):
+    tight = parse_grid(TWO_AGENTS, max_size=3, max_agents=2)
+    assert render(tight, style) == render(board(TWO_AGENTS), style)
+
+
+@pytest.mark.parametrize(("rows", "num_agents"), [(TWO_AGENTS, 2), (FIVE_AGENTS, 5)])
+def test_the_full_prompt_shows_the_answer_format_as_the_parser_reads_it(rows, num_agents):
+    prompt = render(board(rows), "full")
+    example = prompt[prompt.index("\nAnswer\n") : prompt.index("\nBoard\n")]
+    answer = parse_answer(example, num_agents, max_steps=8)
+    assert answer.parsed, answer.reason
+
+
+def test_the_full_prompt_names_every_action_symbol_and_conflict():
+    prompt = render(board(TWO_AGENTS), "full")
+    for term in (*Action.__members__, "Vertex conflict", "Swapping conflict", "hole", "(row, col"):
+        assert term in prompt
+    assert "agent 2" not in prompt.lower()
+
+
+def test_the_compact_prompt_is_the_board_with_one_line_of_words():
+    assert len(render(board(TWO_AGENTS), "compact").splitlines()) == 1 + 3 + 2
+
+
+@pytest.mark.parametrize("style", PROMPT_STYLES)
+def test_a_prompt_ends_where_the_answer_begins(style):
+    prompt = render(board(TWO_AGENTS), style)
+    assert prompt.endswith("\n")
+    assert chat_messages(prompt) == [{"role": "user", "content": prompt}]
+
+
+def test_a_batch_or_an_unknown_style_is_refused_by_name():
+    with pytest.raises(GridError, match="got a batch"):
+        render(stack_instances([board(TWO_AGENTS)]), "compact")
+    with pytest.raises(ValueError, match="'long', allowed are compact, full"):
+        render(board(TWO_AGENTS), "long")  # type: ignore[arg-type]
+
+
+def test_a_target_ends_for_each_agent_with_its_last_move():
+    plan = np.array([[4, 0], [0, 3], [2, 0], [0, 0]], np.int8)
+    assert target(plan) == "Agent 0: RIGHT WAIT DOWN\nAgent 1: WAIT LEFT"
+    assert action_names(plan) == [["RIGHT", "WAIT", "DOWN"], ["WAIT", "LEFT"]]
+
+
+def test_an_agent_that_never_moves_waits_in_the_target():
+    assert target(np.zeros((3, 2), np.int8)) == "Agent 0: WAIT\nAgent 1: WAIT"
+
+
+@pytest.mark.parametrize("value", [-1, 5])
+def test_a_target_is_refused_for_what_is_no_action(value):
+    with pytest.raises(ValueError, match=f"got action {value}, 0 to 4"):
+        target(np.full((2, 2), value, np.int8))
+    with pytest.raises(ValueError, match=r"\(steps, agents\)"):
+        target(np.zeros(3, np.int8))

@@ -1,0 +1,304 @@
+"""The decoder against transformers' own, and log-probabilities against a plain log-softmax."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from transformers import Qwen3Config as TorchConfig
+from transformers import Qwen3ForCausalLM
+
+from training.policy import huggingface
+from training.policy.qwen3 import (
+    UNROLLED_LAYERS,
+    Qwen3,
+    Qwen3Config,
+    positions_of,
+    token_logprobs,
+)
+
+TIED = Qwen3Config(
+    vocab_size=67,
+    hidden_size=24,
+    intermediate_size=40,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=10,
+    tie_word_embeddings=True,
+    max_position_embeddings=64,
+    rope_theta=1_000_000.0,
+    initializer_range=0.2,
+)
+CONFIGS = {
+    "tied": TIED,
+    "untied": dataclasses.replace(TIED, tie_word_embeddings=False),
+    "one_kv_head": dataclasses.replace(TIED, num_key_value_heads=1, rope_theta=10_000.0),
+    "no_grouping": dataclasses.replace(TIED, num_key_value_heads=4, head_dim=6, rms_norm_eps=1e-3),
+    "scanned": dataclasses.replace(TIED, num_hidden_layers=UNROLLED_LAYERS + 1),
+}
+
+
+def torch_twin(model, folder):
+    """transformers' model with the same weights."""
+    huggingface.save(model, folder, tokenizer_from=None)
+    twin = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return twin.eval()
+
+
+def random_model(config, seed=0, **options):
+    # Norms too are made random: ones would hide a norm that is missing or in the wrong place.
+    model = Qwen3(config, rngs=nnx.Rngs(seed), **options)
+    key = jax.random.key(seed + 1)
+    state = nnx.map_state(
+        lambda path, leaf: (
+            leaf.replace(leaf[...] + 0.3 * jax.random.normal(key, leaf.shape))
+            if "norm" in str(path[-1])
+            else leaf
+        ),
+        nnx.state(model, nnx.Param),
+    )
+    nnx.update(model, state)
+    return model
+
+
+def batch(padding, vocab=67, rows=4, length=13, seed=0):
+    generator = np.random.default_rng(seed)
+    ids = generator.integers(0, vocab, (rows, length)).astype(np.int32)
+    lengths = generator.integers(2, length + 1, rows)
+    lengths[0] = length
+    mask = np.arange(length) < lengths[:, None]
+    if padding == "left":
+        mask = mask[:, ::-1].copy()
+    if padding == "none":
+        mask[:] = True
+    return jnp.asarray(ids), positions_of(jnp.asarray(mask)), jnp.asarray(mask)
+
+
+def torch_logits(twin, ids, positions, mask):
+    with torch.no_grad():
+        return twin(
+            input_ids=torch.tensor(np.asarray(ids), dtype=torch.long),
+            attention_mask=torch.tensor(np.asarray(mask), dtype=torch.long),
+            position_ids=torch.tensor(np.asarray(positions), dtype=torch.long),
+        ).logits.numpy()
+
+
+@nnx.jit
+def run(model, *inputs):
+    return model.logits(model(*inputs))
+
+
+score = nnx.jit(token_logprobs, static_argnames="chunk")
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_logits_equal_those_of_transformers_whatever_the_padding(name, tmp_path):
+    model = random_model(CONFIGS[name])
+    twin = torch_twin(model, tmp_path / "model")
+    for padding in ("none", "left", "right"):
+        inputs = batch(padding)
+        ours, theirs = run(model, *inputs), torch_logits(twin, *inputs)
+        mask = np.asarray(inputs[2])
+        assert ours.dtype == jnp.float32
+        np.testing.assert_allclose(np.asarray(ours)[mask], theirs[mask], atol=1e-4, rtol=1e-4)
+
+
+def test_what_padding_holds_does_not_reach_real_tokens():
+    model = random_model(TIED)
+    for padding in ("left", "right"):
+        ids, positions, mask = batch(padding)
+        other = jnp.where(mask, ids, (ids + 1) % TIED.vocab_size)
+        real = np.asarray(mask)
+        before, after = run(model, ids, positions, mask), run(model, other, positions, mask)
+        np.testing.assert_array_equal(np.asarray(before)[real], np.asarray(after)[real])
+
+
+def test_a_token_does_not_see_what_comes_after_it():
+    model = random_model(TIED)
+    ids, positions, mask = batch("none")
+    changed = run(model, ids.at[:, 8].set((ids[:, 8] + 1) % 67), positions, mask)
+    before = run(model, ids, positions, mask)
+    np.testing.assert_array_equal(before[:, :8], changed[:, :8])
+    assert np.abs(before[:, 8:] - changed[:, 8:]).max() > 1e-3
+
+
+def test_bfloat16_compute_stays_close_to_float32(tmp_path):
+    model = random_model(TIED)
+    folder = huggingface.save(model, tmp_path / "model", tokenizer_from=None)
+    half = huggingface.load(folder, dtype=jnp.bfloat16, param_dtype=jnp.bfloat16)
+    inputs = batch("right")
+    exact, rough = run(model, *inputs), run(half, *inputs)
+    assert half(*inputs).dtype == jnp.bfloat16
+    assert rough.dtype == jnp.float32
+    mask = np.asarray(inputs[2])
+    difference = np.abs(np.asarray(jax.nn.log_softmax(exact) - jax.nn.log_softmax(rough)))[mask]
+    assert 0 < difference.mean() < 0.1
+
+
+@pytest.mark.parametrize("padding", ["none", "left", "right"])
+def test_token_logprobs_equal_a_log_softmax_over_transformers_logits(padding, tmp_path):
+    model = random_model(CONFIGS["untied"])
+    ids, _, mask = inputs = batch(padding)
+    logits = torch_logits(torch_twin(model, tmp_path / "model"), *inputs)
+    for temperature in (1.0, 0.7):
+        scores = np.asarray(jax.nn.log_softmax(logits[:, :-1] / temperature))
+        chosen = np.take_along_axis(scores, np.asarray(ids)[:, 1:, None], -1)[..., 0]
+        wanted = np.asarray(mask[:, 1:] & mask[:, :-1])
+        for chunk in (None, 5):
+            ours = score(model, *inputs, temperature=temperature, chunk=chunk)
+            assert ours.dtype == jnp.float32
+            expected = np.pad(np.where(wanted, chosen, 0), ((0, 0), (1, 0)))
+            np.testing.assert_allclose(ours, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_gradients_through_chunks_and_remat_equal_those_of_the_whole():
+    inputs = batch("right")
+
+    def loss(model, chunk):
+        return jnp.sum(token_logprobs(model, *inputs, temperature=0.8, chunk=chunk))
+
+    def plain(model):
+        scores = jax.nn.log_softmax(model.logits(model(*inputs))[:, :-1] / 0.8)
+        chosen = jnp.take_along_axis(scores, inputs[0][:, 1:, None], -1)[..., 0]
+        return jnp.sum(chosen * (inputs[2][:, 1:] & inputs[2][:, :-1]))
+
+    expected = nnx.to_pure_dict(nnx.jit(nnx.grad(plain))(random_model(TIED)))
+    assert all(np.any(leaf) for leaf in jax.tree.leaves(expected))
+    for remat, chunk in ((False, None), (True, 5)):
+        ours = nnx.jit(nnx.grad(loss), static_argnums=1)(random_model(TIED, remat=remat), chunk)
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4, rtol=2e-3),
+            nnx.to_pure_dict(ours),
+            expected,
+        )
+
+
+def test_chunks_hold_fewer_logits_at_once():
+    config = dataclasses.replace(TIED, vocab_size=20_000)
+    model = Qwen3(config, rngs=nnx.Rngs(0))
+    inputs = batch("none", vocab=20_000, rows=4, length=65)
+
+    def peak(chunk):
+        def loss(model):
+            return jnp.sum(token_logprobs(model, *inputs, chunk=chunk))
+
+        graphdef, state = nnx.split(model)
+        step = jax.jit(jax.grad(lambda state: loss(nnx.merge(graphdef, state))))
+        return step.lower(state).compile().memory_analysis().temp_size_in_bytes
+
+    logits = 4 * 64 * 20_000 * 4
+    assert peak(None) > logits
+    assert peak(4) < 0.5 * peak(None)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [({"temperature": 0.0}, "temperature"), ({"chunk": 0}, "chunk")],
+)
+def test_token_logprobs_rejects_by_name(options, named):
+    with pytest.raises(ValueError, match=named):
+        token_logprobs(Qwen3(TIED, rngs=nnx.Rngs(0)), *batch("none"), **options)
+
+
+def test_config_reads_what_transformers_writes_and_the_other_way_round():
+    fields = dataclasses.asdict(TIED)
+    theirs = TorchConfig(**fields)
+    assert Qwen3Config.from_hf(theirs.to_dict()) == TIED
+    assert Qwen3Config.from_hf(TIED.to_hf()) == TIED
+    back = TorchConfig(**TIED.to_hf())
+    assert back.rope_parameters["rope_theta"] == TIED.rope_theta
+    for name in set(fields) - {"rope_theta"}:
+        assert getattr(back, name) == fields[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("model_type", "llama"),
+        ("rope_scaling", {"type": "yarn", "factor": 4.0}),
+        ("rope_parameters", {"rope_type": "yarn", "factor": 4.0}),
+        ("attention_bias", True),
+        ("attention_dropout", 0.1),
+        ("use_sliding_window", True),
+        ("layer_types", ["full_attention", "sliding_attention"]),
+        ("num_experts", 8),
+        ("quantization_config", {"bits": 4}),
+        ("hidden_act", "gelu"),
+        ("hidden_size", None),
+        ("vocab_size", 0),
+        ("num_hidden_layers", 2.5),
+        ("head_dim", 7),
+        ("num_key_value_heads", 3),
+        ("rope_theta", "large"),
+        ("tie_word_embeddings", "yes"),
+    ],
+)
+def test_config_rejects_what_the_decoder_lacks_by_name(name, value):
+    fields = TIED.to_hf()
+    if name == "rope_theta":
+        del fields["rope_parameters"]
+    with pytest.raises(ValueError, match=name):
+        Qwen3Config.from_hf({**fields, name: value})
+
+
+@pytest.mark.slow
+def test_sharded_over_eight_devices_the_logits_and_gradients_are_the_same(tmp_path):
+    program = """
+        import sys, jax, jax.numpy as jnp, numpy as np
+        from flax import nnx
+        from jax.sharding import NamedSharding, PartitionSpec
+        from training.policy import huggingface
+        from training.policy.qwen3 import *
+
+        config = Qwen3Config(64, 32, 48, 3, 4, 2, head_dim=8, initializer_range=0.2)
+        model = Qwen3(config, rngs=nnx.Rngs(0))
+        mesh = make_mesh(fsdp=4, tensor=2)
+        folder = huggingface.save(model, sys.argv[1], tokenizer_from=None)
+        sharded = huggingface.load(folder, mesh=mesh)
+        for path, leaf in nnx.to_flat_state(nnx.state(sharded, nnx.Param)):
+            array, spec = leaf[...], leaf[...].sharding.spec
+            pieces = np.prod([mesh.shape[axis] for axis in spec if axis] or [1])
+            assert array.sharding.shard_shape(array.shape) != () and (
+                np.prod(array.sharding.shard_shape(array.shape)) * pieces == array.size
+            ), path
+            if array.ndim == 3 or path in (("embed_tokens",), ("lm_head",)):
+                assert pieces == 8, (path, spec)
+        ids = jax.random.randint(jax.random.key(1), (8, 11), 0, 64)
+        mask = jnp.arange(11) < jnp.arange(4, 12)[:, None]
+        inputs = (ids, positions_of(mask), mask)
+        rows = NamedSharding(mesh, PartitionSpec("fsdp"))
+        split = jax.device_put(inputs, rows)
+
+        def loss(model, inputs):
+            return jnp.sum(token_logprobs(model, *inputs, chunk=4))
+
+        logits = nnx.jit(lambda model, inputs: model.logits(model(*inputs)))
+        pair = logits(model, inputs), logits(sharded, split)
+        np.testing.assert_allclose(*pair, atol=1e-5, rtol=1e-5)
+        plain, spread = (
+            nnx.to_pure_dict(nnx.jit(nnx.grad(loss))(*arguments))
+            for arguments in ((model, inputs), (sharded, split))
+        )
+        close = lambda a, b: np.testing.assert_allclose(a, b, atol=1e-3, rtol=1e-3)
+        jax.tree.map(close, plain, spread)
+        try:
+            parameter_shardings(Qwen3Config(63, 32, 48, 1, 4, 2, head_dim=8), mesh)
+        except ValueError as error:
+            assert "embed_tokens" in str(error) and "63" in str(error) and "tensor" in str(error)
+        else:
+            raise AssertionError("an odd vocabulary was split in two")
+    """
+    environment = os.environ | {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "JAX_PLATFORMS": "cpu",
+    }
+    command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path / "model")]
+    subprocess.run(command, env=environment, check=True, timeout=300)

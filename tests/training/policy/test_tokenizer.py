@@ -1,0 +1,116 @@
+"""The tokenizer loses nothing and reads a board cell by cell."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxlake import parse_grid
+from training.policy.prompts import chat_messages, render
+from training.policy.tokenizer import SPECIAL_TOKENS, load_tokenizer, train_tokenizer
+
+BOARDS = [
+    ("S F H", "g F s", "F F G"),
+    ("S F H", "F G s", "H F g"),
+    ("S F H F", "g F s F", "F F G F", "H F F F"),
+    ("S F H F F", "g F s F F", "F F G F F", "H F F F F", "F H F F F"),
+]
+ANSWERS = ["Agent 0: RIGHT DOWN DOWN\nAgent 1: WAIT LEFT", "Agent 0: UP UP\nAgent 1: DOWN RIGHT"]
+TEXTS = [
+    *(render(parse_grid(board), "compact") + answer for board in BOARDS for answer in ANSWERS),
+    json.dumps({"sizes": {"3": {"data_ratio": 0.5, "hole_ratio": 0.25, "wait_ratio": 0.75}}}),
+] * 20
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(TEXTS, 512)
+
+
+@given(text=st.text(st.characters(exclude_categories=("Cs",)), max_size=200))
+@settings(deadline=None)
+def test_any_text_comes_back_from_its_ids(tokenizer, text):
+    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+
+
+@pytest.mark.parametrize("text", TEXTS[: len(BOARDS) * 2 + 1])
+def test_what_it_was_trained_on_comes_back_from_its_ids(tokenizer, text):
+    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+
+
+def test_every_cell_of_a_board_is_one_token_even_with_agents_never_seen(tokenizer):
+    row = "F H S s A B C G g a b c"
+    assert len(tokenizer(row)["input_ids"]) == len(row.split())
+    assert len(tokenizer(f"{row}\n{row}")["input_ids"]) == 2 * len(row.split()) + 1
+
+
+def test_every_action_is_one_token(tokenizer):
+    for action in ("WAIT", "UP", "DOWN", "LEFT", "RIGHT"):
+        assert len(tokenizer(f" {action}")["input_ids"]) == 1
+
+
+@given(number=st.integers(0, 10**9))
+@settings(deadline=None)
+def test_numbers_are_read_digit_by_digit(tokenizer, number):
+    assert len(tokenizer(str(number))["input_ids"]) == len(str(number))
+    assert len(tokenizer(f" {number}")["input_ids"]) in (len(str(number)), len(str(number)) + 1)
+
+
+def test_no_token_joins_a_word_with_what_follows_it(tokenizer):
+    for token in tokenizer.get_vocab():
+        if token in SPECIAL_TOKENS or len(token) == 1:
+            continue
+        text = tokenizer.convert_tokens_to_string([token]).removeprefix(" ")
+        assert text.isalpha() or not any(map(str.isalnum, text)) or len(text) == 1, token
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_a_compact_prompt_takes_about_as_many_tokens_as_the_board_has_things_to_say(
+    tokenizer, board
+):
+    assert 45 <= len(tokenizer(render(parse_grid(board), "compact"))["input_ids"]) <= 100
+
+
+def test_special_tokens_come_first_and_end_and_padding_are_set(tokenizer):
+    assert tokenizer.convert_tokens_to_ids(list(SPECIAL_TOKENS)) == [0, 1, 2]
+    assert (tokenizer.pad_token, tokenizer.eos_token) == ("<|endoftext|>", "<|im_end|>")
+    assert len(tokenizer) <= 512
+    assert max(tokenizer.get_vocab().values()) == len(tokenizer) - 1
+
+
+def test_training_again_gives_the_same_tokenizer(tokenizer):
+    again = train_tokenizer(iter(TEXTS), 512)
+    assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
+
+
+def test_the_saved_folder_is_read_by_auto_tokenizer_as_the_same(tokenizer, tmp_path):
+    from transformers import AutoTokenizer
+
+    tokenizer.save_pretrained(tmp_path)
+    read = AutoTokenizer.from_pretrained(tmp_path)
+    assert repr(load_tokenizer(tmp_path)) == repr(read)
+    text = render(parse_grid(BOARDS[0]), "compact") + ANSWERS[0] + "<|im_end|> naïve → 9\u0301"
+    assert read(text)["input_ids"] == tokenizer(text)["input_ids"]
+    assert read.decode(read(text)["input_ids"]) == text
+    assert (read.eos_token_id, read.pad_token_id) == (2, 0)
+    assert read.chat_template == tokenizer.chat_template
+
+
+def test_the_chat_template_takes_what_qwen3s_takes_and_ends_where_the_answer_begins(tokenizer):
+    messages = chat_messages("Find paths")
+    arguments = {"tokenize": False, "enable_thinking": False}
+    prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, **arguments)
+    assert prompt == "<|im_start|>Find paths<|im_end|><|im_start|>"
+    answered = [*messages, {"role": "assistant", "content": "Agent 0: UP"}]
+    whole = tokenizer.apply_chat_template(answered, **arguments)
+    assert whole == prompt + "Agent 0: UP" + tokenizer.eos_token
+
+
+def test_what_cannot_make_a_tokenizer_is_refused_by_name():
+    with pytest.raises(ValueError, match="vocab_size: got 200, at least 259"):
+        train_tokenizer(TEXTS, 200)
+    with pytest.raises(ValueError, match=r"<\|im_end\|> is missing"):
+        train_tokenizer(TEXTS, 512, ["<|endoftext|>", "<|im_start|>"])
+    with pytest.raises(ValueError, match="texts: got none"):
+        train_tokenizer([], 512)

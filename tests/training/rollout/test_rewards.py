@@ -1,0 +1,32 @@
+"""The reward follows the verifier: optimal above valid above the rest."""
+
+import jax
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from training.policy.prompts import target
+from training.rollout.instances import BoardRequest, draw_boards
+from training.rollout.judging import judge
+from training.rollout.rewards import reward
+from training.schema import Prompt, Reward
+
+
+def test_rewards_order_optimal_valid_parsed_and_unparsable():
+    request = BoardRequest(size=4, hole_ratio=0.0, wait_ratio=0.0, count=20, num_agents=2)
+    boards, _ = draw_boards(jax.random.key(0), [request], max_size=4, max_candidates=2000)
+    row = int(np.flatnonzero(boards.solutions.sum_of_costs >= 3)[0])
+    optimal = target(boards.solutions.plan[row])
+    late = optimal.replace("Agent 0: ", "Agent 0: WAIT ").replace("Agent 1: ", "Agent 1: WAIT ")
+    unmoved = "Agent 0: WAIT\nAgent 1: WAIT"
+    texts = [optimal, late, unmoved, "I would go right, then down."]
+    verdict = judge(boards.take([row] * 4), texts, Prompt(max_steps=32))
+    np.testing.assert_array_equal(verdict.outcomes.valid, [True, True, False, False])
+    np.testing.assert_allclose(reward(verdict.outcomes, Reward()), [1.0, 0.6, 0.0, 0.0])
+
+
+def test_a_reward_that_pays_more_for_worse_is_refused():
+    with pytest.raises(ValidationError, match="optimal > valid > parsed"):
+        Reward(optimal=0.5, valid=0.6)
+    with pytest.raises(ValidationError):
+        Reward(unparsable=0.1)  # type: ignore[arg-type]

@@ -1,0 +1,154 @@
+"""A stage's training boards: always as many as its budget, whatever the generator can't make."""
+
+from collections import Counter
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from engineer.lake import LakeConfiguration
+from jaxlake.generator.board_digests import DigestSet, board_digests
+from tests.paths import MINIATURE
+from training.errors import UserError
+from training.phases.validate import validation_set
+from training.rollout.instances import BoardRequest, InstanceSet, draw_boards, requests_for
+from training.rollout.stage_instances import StageBoards, draw_stage_boards, write_stage_boards
+from training.run.directory import StageDirectory
+from training.run.seeds import key_for, seed_for
+from training.schema import RunConfig, load
+
+SHORT = {3: (0.8, 0.0, 0.5), 4: (0.1, 0.1, 0.1), 5: (0.1, 0.1, 0.1)}
+"""Too many 3x3 boards of which half would need a wait: the miniature's budget doesn't find them."""
+
+
+def lake(sizes: dict[int, tuple[float, float, float]]) -> LakeConfiguration:
+    names = ("data_ratio", "hole_ratio", "wait_ratio")
+    ratios = {size: dict(zip(names, values, strict=True)) for size, values in sizes.items()}
+    return LakeConfiguration.model_validate({"sizes": ratios})
+
+
+@pytest.fixture(scope="module")
+def config() -> RunConfig:
+    return load(MINIATURE, ["validation.per_cell=5"])
+
+
+@pytest.fixture(scope="module")
+def validation(config: RunConfig) -> InstanceSet:
+    return validation_set(config)
+
+
+@pytest.fixture(scope="module")
+def short(config: RunConfig, validation: InstanceSet) -> StageBoards:
+    return draw_stage_boards(config, 1, lake(SHORT), validation)
+
+
+@pytest.fixture(scope="module")
+def smallest() -> InstanceSet:
+    """All 2x2 boards there are, as a validation set that leaves none to train on."""
+    request = BoardRequest(size=2, hole_ratio=0.0, wait_ratio=0.5, count=48, num_agents=2)
+    boards, _ = draw_boards(jax.random.key(0), [request], max_size=5, max_candidates=20_000)
+    assert len(boards) == 24
+    return boards
+
+
+def digests_of(boards: InstanceSet) -> list[bytes]:
+    return board_digests(boards.instances).tolist()
+
+
+def sizes_of(boards: InstanceSet) -> Counter[int]:
+    return Counter(boards.instances.size.tolist())
+
+
+def test_a_short_stage_still_has_its_budget_of_each_size(
+    config: RunConfig, short: StageBoards
+) -> None:
+    requests = requests_for(lake(SHORT), config.stages.instances, num_agents=2)
+    assert sizes_of(short.boards) == {request.size: request.count for request in requests}
+    assert len(set(digests_of(short.boards))) < config.stages.instances == len(short.boards)
+
+
+def test_only_boards_of_the_short_size_come_again_and_equally_often(short: StageBoards) -> None:
+    times: dict[bool, set[int]] = {True: set(), False: set()}
+    counts = Counter(digests_of(short.boards))
+    for digest, size in zip(
+        digests_of(short.boards), short.boards.instances.size.tolist(), strict=True
+    ):
+        times[size == 3].add(counts[digest])
+    assert max(times[True]) - min(times[True]) == 1
+    assert times[False] == {1}
+
+
+def test_a_repeated_board_has_its_own_instance_and_solution(short: StageBoards) -> None:
+    first: dict[bytes, int] = {}
+    same = [first.setdefault(digest, row) for row, digest in enumerate(digests_of(short.boards))]
+    assert len(first) < len(short.boards)
+    original = short.boards.take(same)
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        (short.boards.instances, short.boards.solutions),
+        (original.instances, original.solutions),
+    )
+
+
+def test_equal_arguments_give_equal_boards_and_other_stages_other_boards(
+    config: RunConfig, validation: InstanceSet, short: StageBoards
+) -> None:
+    again = draw_stage_boards(config, 1, lake(SHORT), validation).boards
+    assert digests_of(again) == digests_of(short.boards)
+    assert not set(digests_of(again)) & set(digests_of(validation))
+    other = draw_stage_boards(config, 2, lake(SHORT), validation).boards
+    assert digests_of(other) != digests_of(short.boards)
+
+
+def test_the_files_tell_what_is_missing_and_describe_distinct_boards(
+    short: StageBoards, tmp_path: Path
+) -> None:
+    files = StageDirectory(tmp_path)
+    write_stage_boards(files, short)
+    (shortfall,) = files.shortfalls.read()
+    assert shortfall.size == 3
+    told = files.environment.read()["3"]
+    assert told["missing"] == shortfall.missing_wait + shortfall.missing_no_wait > 0
+    costs = dict(
+        zip(digests_of(short.boards), short.boards.solutions.sum_of_costs.tolist(), strict=True)
+    )
+    sizes = dict(zip(digests_of(short.boards), short.boards.instances.size.tolist(), strict=True))
+    of_three = [cost for digest, cost in costs.items() if sizes[digest] == 3]
+    assert told["mean_sum_of_costs"] == pytest.approx(np.mean(of_three), rel=1e-5)
+
+
+def test_boards_of_all_other_sizes_replace_a_size_without_any(
+    config: RunConfig, smallest: InstanceSet
+) -> None:
+    configuration = lake({2: (0.5, 0.0, 0.0), 4: (0.3, 0.1, 0.1), 5: (0.2, 0.1, 0.1)})
+    drawn = draw_stage_boards(config, 1, configuration, smallest)
+    assert {one.request.size for one in drawn.outcomes if one.missing} == {2}
+    times = Counter(digests_of(drawn.boards))
+    assert len(times) == config.stages.instances // 2
+    assert set(times.values()) == {2}
+    assert sizes_of(drawn.boards) == {4: 614, 5: 410}
+
+
+def test_where_nothing_is_missing_each_board_comes_once_in_the_seeded_order(
+    config: RunConfig, validation: InstanceSet
+) -> None:
+    initial = config.environment.initial
+    drawn = draw_stage_boards(config, 1, initial, validation)
+    made, _ = draw_boards(
+        key_for(config.seed, "train", 1),
+        requests_for(initial, config.stages.instances, num_agents=2),
+        max_size=5,
+        max_candidates=config.environment.max_candidates,
+        seen=DigestSet(validation.instances),
+        substitute=True,
+    )
+    order = np.random.default_rng(seed_for(config.seed, "train", 1)).permutation(len(made))
+    assert digests_of(drawn.boards) == digests_of(made.take(order))
+    assert len(set(digests_of(made))) == config.stages.instances
+    assert drawn.shortfalls == []
+
+
+def test_a_stage_without_any_board_is_refused(config: RunConfig, smallest: InstanceSet) -> None:
+    with pytest.raises(UserError, match="no board could be made: 2x2"):
+        draw_stage_boards(config, 1, lake({2: (1.0, 0.0, 0.0)}), smallest)

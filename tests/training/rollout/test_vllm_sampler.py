@@ -1,0 +1,142 @@
+"""A real vLLM engine: the same answers twice, the trainer's weights, and a stale one caught."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jsonschema
+import numpy as np
+import pytest
+
+from engineer import answer_schema
+from engineer.lake import Bounds
+from tests.paths import TINY as TINY_FILE
+from training.errors import UserError
+from training.policy.policy import Policy, load_policy, make_policy
+from training.rollout.vllm_sampler import SyncError, VllmSampler
+from training.schema import Prompt, Sampling, load
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+
+TINY = load(TINY_FILE)
+PROMPT = [5, 30, 31, 90, 120, 7, 8]
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Any]:
+    folder = tmp_path_factory.mktemp("policy") / "initial"
+    texts = ["Agent 0: UP DOWN LEFT RIGHT WAIT", '{"3":{"data_ratio":0.5,"hole_ratio":0.25}}'] * 4
+    make_policy(folder, TINY.model, texts, max_len=512, seed=0)
+    return load_policy(folder, TINY.model, Prompt(), length_bucket=32)
+
+
+@pytest.fixture(scope="module")
+def sampler(policy: tuple[Policy, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator:
+    folder = tmp_path_factory.mktemp("engine") / "engine"
+    made, params = policy
+    made.export(params, folder, untied=True)
+    engine = VllmSampler(folder, Sampling(max_model_len=512, max_num_seqs=64), seed=0)
+    yield engine
+    engine.close()
+
+
+def _sample(sampler: VllmSampler, **changes: Any) -> list:
+    arguments: dict[str, Any] = {
+        "n": 4,
+        "temperature": 1.0,
+        "max_tokens": 12,
+        "stop_token_ids": [2],
+        "seed": 5,
+    }
+    return sampler.sample([PROMPT, PROMPT[:4], PROMPT * 3], **(arguments | changes))
+
+
+def _moved(params: Any, scale: float, only: str = "") -> Any:
+    keys = iter(jax.random.split(jax.random.key(9), 64))
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: (
+            leaf
+            + scale
+            * jax.random.normal(next(keys), leaf.shape)
+            * (only in jax.tree_util.keystr(path))
+        ),
+        params,
+    )
+
+
+def test_equal_seeds_give_equal_answers_and_others_do_not(sampler: VllmSampler):
+    first, again, other = _sample(sampler), _sample(sampler), _sample(sampler, seed=6)
+    tokens = [[one.token_ids for one in group] for group in first]
+    assert tokens == [[one.token_ids for one in group] for group in again]
+    assert tokens != [[one.token_ids for one in group] for group in other]
+    assert len({one.token_ids for group in first for one in group}) > 6
+
+
+def test_sampled_logprobs_are_the_trainers_at_the_sampling_temperature(
+    sampler: VllmSampler, policy: tuple[Policy, Any]
+):
+    from training.learner import grpo
+    from training.learner.batching import pad_sequences
+
+    made, params = policy
+    sampler.sync(made.tensors(params))
+    for temperature in (1.0, 0.7):
+        completion = _sample(sampler, temperature=temperature)[0][0]
+        sequences = pad_sequences([PROMPT], [completion.token_ids], bucket=32, pad_id=0)
+        scores = grpo.logprobs(params, sequences, graphdef=made.graphdef, temperature=temperature)
+        ours = np.asarray(scores)[0, len(PROMPT) : len(PROMPT) + len(completion.token_ids)]
+        np.testing.assert_allclose(completion.logprobs, ours, atol=1e-3)
+
+
+@pytest.mark.parametrize("round_", [1, 2])
+def test_weights_follow_the_trainer_within_a_thousandth_of_a_nat(
+    round_: int, sampler: VllmSampler, policy: tuple[Policy, Any]
+):
+    made, params = policy
+    moved = _moved(params, 0.2 * round_)
+    sequences = [PROMPT, PROMPT * 4]
+    sampler.sync(made.tensors(moved))
+    worst = sampler.check_sync(sequences, made.logprobs(moved, sequences), 1e-3)
+    assert worst <= 1e-3
+    assert (
+        np.abs(made.logprobs(moved, sequences)[0] - made.logprobs(params, sequences)[0]).max() > 0.1
+    )
+
+
+@pytest.mark.parametrize("only", ["", "lm_head", "embed_tokens", "down_proj"])
+def test_a_stale_weight_is_caught(only: str, sampler: VllmSampler, policy: tuple[Policy, Any]):
+    made, params = policy
+    sampler.sync(made.tensors(params))
+    newer = _moved(params, 0.1, only)
+    sequences = [PROMPT, PROMPT * 4]
+    with pytest.raises(SyncError, match="other weights than the trainer's"):
+        sampler.check_sync(sequences, made.logprobs(newer, sequences), 1e-3)
+
+
+def test_weights_that_are_not_numbers_are_caught(sampler: VllmSampler, policy: tuple[Policy, Any]):
+    made, params = policy
+    sampler.sync(made.tensors(params))
+    with pytest.raises(SyncError):
+        sampler.check_sync([PROMPT], [np.full(len(PROMPT), jnp.nan, np.float32)], 1e-3)
+
+
+def test_a_schema_constrains_even_an_untrained_model(
+    sampler: VllmSampler, policy: tuple[Policy, Any]
+):
+    made, params = policy
+    sampler.sync(made.tensors(params))
+    schema = answer_schema(Bounds(sizes=(3, 4)))
+    complete = 0
+    for group in _sample(sampler, max_tokens=400, json_schema=schema):
+        for completion in group:
+            if not completion.truncated:
+                jsonschema.validate(json.loads(made.decode(completion.token_ids)), schema)
+                complete += 1
+    assert complete >= 6
+
+
+def test_a_prompt_that_does_not_fit_is_a_clear_error(sampler: VllmSampler):
+    with pytest.raises(UserError, match=r"sampling\.max_model_len: 512 is too small"):
+        _sample(sampler, max_tokens=510)

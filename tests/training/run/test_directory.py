@@ -1,0 +1,136 @@
+"""A directory is claimed once, and what a kill cuts short in it costs nothing else."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter
+
+from tests.paths import ROOT, TINY
+from training.errors import UserError
+from training.run.directory import RunDirectory
+from training.run.files import JsonLog
+from training.run.records import UpdateMetrics, WarmStartMetrics, measured
+from training.schema import RunConfig, load
+
+KILLED_CLAIM = """\
+import os, signal, sys
+from pathlib import Path
+from training.schema import load
+from training.run.directory import RunDirectory
+os.replace = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
+RunDirectory(Path(sys.argv[2])).claim(load(Path(sys.argv[1])))
+"""
+ANYTHING: TypeAdapter[dict[str, object]] = TypeAdapter(dict[str, object])
+
+
+@pytest.fixture(scope="module")
+def config() -> RunConfig:
+    return load(TINY)
+
+
+def test_a_run_killed_while_it_claims_its_directory_starts_with_the_same_command(
+    config: RunConfig, tmp_path: Path
+) -> None:
+    path = tmp_path / "run"
+    for _ in range(2):
+        command = [sys.executable, "-c", KILLED_CLAIM, str(TINY), str(path)]
+        killed = subprocess.run(command, cwd=ROOT, timeout=100, check=False)
+        assert killed.returncode == -signal.SIGKILL
+        assert not (path / "config.yaml").exists()
+    assert any(path.iterdir())
+    assert RunDirectory(path).claim(config) is False
+    assert [child.name for child in path.iterdir()] == ["config.yaml"]
+    assert RunDirectory(path).claim(config) is True
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "thesis.tex",
+        ".thesis.tex.12.tmp",
+        ".config.yaml.tmp",
+        ".config.yaml.twelve.tmp",
+        ".config.yaml.12.tmp.gz",
+        "config.yaml.12.tmp",
+        ".config-yaml.12.tmp",
+        ".config.yaml.²2.tmp",
+        ".config.yaml.13.tmp/",
+    ],
+)
+def test_a_directory_that_holds_other_files_is_refused_and_kept(
+    name: str, config: RunConfig, tmp_path: Path
+) -> None:
+    if name.endswith("/"):
+        (tmp_path / name).mkdir()
+    else:
+        (tmp_path / name).write_text("mine")
+    (tmp_path / ".config.yaml.77.tmp").write_text("left by a kill")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(UserError, match="is not empty and holds no run"):
+        RunDirectory(tmp_path).claim(config)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_directory_of_another_configuration_is_refused_with_the_keys_that_differ(
+    config: RunConfig, tmp_path: Path
+) -> None:
+    RunDirectory(tmp_path).claim(config)
+    with pytest.raises(UserError, match=r"differs in seed \(3 there, 4 here\); choose another"):
+        RunDirectory(tmp_path).claim(config.model_copy(update={"seed": 4}))
+
+
+@pytest.mark.parametrize("text", [b"", b"- a", b"{", b"3", b"\x00", b"\xff\xfe"])
+def test_an_unreadable_configuration_in_the_directory_is_named(
+    text: bytes, config: RunConfig, tmp_path: Path
+) -> None:
+    (tmp_path / "config.yaml").write_bytes(text)
+    with pytest.raises(UserError, match=r"/config\.yaml: (is not YAML|must hold a mapping)"):
+        RunDirectory(tmp_path).claim(config)
+
+
+def test_a_line_cut_by_a_kill_costs_only_itself(tmp_path: Path) -> None:
+    path = tmp_path / "processes.jsonl"
+    old = [{"run": "warm_start", "words": "é\n\u2028"}, {"run": "a/1", "status": -9}]
+    new = {"run": "a/1", "status": 0}
+    lines = [json.dumps(record) for record in old]
+    text = "".join(f"{line}\n" for line in lines)
+    for cut in range(len(text) + 1):
+        path.write_text(text[:cut])
+        log = JsonLog(path, ANYTHING)
+        log.append(new)
+        log.append(new)
+        whole = sum(cut >= end for end in (len(lines[0]), len(text) - 1))
+        assert log.read() == [*old[:whole], new, new], f"cut at {cut}"
+        assert path.read_text().startswith(text[:cut])
+        assert path.read_text().count("\n") <= text.count("\n") + 2
+
+
+def test_bytes_that_are_no_text_cost_only_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "machines.jsonl"
+    path.write_bytes(b'{"cores": 2}\n\x00\x00\xff{"cor\n' + b"[" * 100_000 + b'\n{"cores": 4}\n')
+    assert JsonLog(path, ANYTHING).read() == [{"cores": 2}, {"cores": 4}]
+
+
+def test_a_whole_line_that_is_no_record_is_named(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"phase": "warm_start", "step": -1}\n')
+    with pytest.raises(UserError, match=r"metrics\.jsonl:1: warm_start\.step: got -1"):
+        RunDirectory(tmp_path).metrics.read()
+
+
+def test_rewinding_drops_what_is_logged_beyond_a_step(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path)
+    lines = [WarmStartMetrics(step=step, loss=1 / step) for step in (10, 20, 30)]
+    directory.metrics.write(lines)
+    directory.rewind(20)
+    assert directory.metrics.read() == lines[:2]
+
+
+def test_a_loss_that_is_not_a_number_ends_the_run_with_its_name() -> None:
+    with pytest.raises(UserError, match=r"metrics of step 10: loss: got nan: .*finite"):
+        measured(WarmStartMetrics, step=10, loss=float("nan"))
+    with pytest.raises(UserError, match=r"metrics of stage 1, step 31: .*grad_norm: got inf"):
+        measured(UpdateMetrics, stage=1, update=1, step=31, grad_norm=float("inf"))

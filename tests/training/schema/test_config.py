@@ -1,0 +1,153 @@
+"""Configurations are checked by name, with the value that came and what is allowed."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.paths import ROOT
+from training.cli import main
+from training.errors import UserError
+from training.phases.engineer_factory import make_engineer
+from training.rollout.model_server import OtherModels
+from training.run.directory import RunDirectory
+from training.schema import dump, load
+
+CONFIGS = sorted(set((ROOT / "configs").glob("*.yaml")) - set((ROOT / "configs").glob("study_*")))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_shipped_configuration_reads_back_from_its_own_dump(path: Path, tmp_path: Path):
+    config = load(path)
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(dump(config))
+    assert load(copy) == config
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("grpo.learning_rte=1", ["grpo.learning_rte", "unknown key", "learning_rate"]),
+        ("grpo.learning_rate=fast", ["grpo.learning_rate", "'fast'"]),
+        ("grpo.completions=1", ["grpo.completions", "got 1", "greater than or equal to 2"]),
+        ("stages.count=0", ["stages.count", "got 0"]),
+        ("seed=!!timestamp 2001-99-99", ["--set", "not YAML"]),
+        ("colour=blue", ["colour", "unknown key", "validation"]),
+        ("engineer.kind=prophet", ["engineer.kind", "'prophet'", "learnability", "oracle"]),
+        ("engineer.kind=shuffled:oracle", ["engineer.kind", "'shuffled:oracle'", "shuffled:NAME"]),
+        ("engineer.oracle.candidates=[oracle]", ["engineer.oracle.candidates", "'oracle'"]),
+        ("engineer.oracle.candidates=[]", ["engineer.oracle.candidates", "at least 1"]),
+        ("engineer.kind=endpoint", ["engineer", "needs a model"]),
+        ("engineer.requests_per_minute=1.9", ["engineer.requests_per_minute", "got 1.9", "2"]),
+        ("engineer.base_url=localhost/v1", ["engineer.base_url", "no http or https URL"]),
+        ("engineer.base_url=https://me:secret@host/v1", ["engineer.base_url", "a password"]),
+        ("engineer.api_key_env=sk-secret", ["engineer.api_key_env", "name of an environment"]),
+        ("engineer.blocks=[gossip]", ["engineer.blocks", "gossip", "history"]),
+        ("environment.initial.sizes.3.hole_ratio=0.9", ["hole_ratio", "0.9", "0.5"]),
+        ("engineer.max_tokens=1024", ["engineer.max_tokens: got 1024", "less than", "= 1024"]),
+        ("engineer.max_context_tokens=2000", ["engineer.max_context_tokens: got 2000", "864"]),
+        ("environment.initial.sizes.3.hole_ratio=0.45", ["3.hole_ratio must lie in 0..0.4"]),
+        ("environment.initial.sizes.3.hole_ratio=0.12", ["initial", "multiple of 0.05, got 0.12"]),
+        ("environment.num_agents=6", ["num_agents", "got 6"]),
+        ("grpo.micro_batch_size=60", ["grpo.micro_batch_size", "256", "60"]),
+        ("reward.valid=2", ["reward", "optimal > valid > parsed"]),
+        ("warm_start=null", ["warm_start", "scratch"]),
+        ("validation.per_cell=many", ["validation.per_cell", "'many'"]),
+        ("grpo", ["--set", "key.sub=value"]),
+        ("name.sub=1", ["--set", "not a mapping"]),
+        ("engineer.²=1", ["engineer.²", "unknown key", "kind"]),
+        ("²=1", ["²", "unknown key", "validation"]),
+        ("environment.initial.sizes.³.hole_ratio=0.1", ["environment.initial.sizes.³", "integer"]),
+        ("environment.initial.sizes.٣.hole_ratio=0.1", ["environment.initial.sizes.٣"]),
+    ],
+)
+def test_a_bad_value_is_named_with_what_is_allowed(
+    override: str, words: list[str], capsys: pytest.CaptureFixture[str]
+):
+    status = main(["run", str(ROOT / "configs/miniature.yaml"), "--set", override, "--dry-run"])
+    error = capsys.readouterr().err
+    assert status == 2
+    for word in words:
+        assert word in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("digits", [400, 4_301, 5_000, 100_000])
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("{}", "unknown key; allowed are name, seed"),
+        ("engineer.{}", "unknown key; allowed are kind"),
+        ("{}.kind", "unknown key; allowed are name, seed"),
+        ("environment.initial.sizes.{}.hole_ratio", "environment.initial.sizes.999"),
+    ],
+)
+def test_a_key_of_very_many_digits_is_named_and_cut(
+    key: str, words: str, digits: int, capsys: pytest.CaptureFixture[str]
+):
+    override = f"{key.format('9' * digits)}=1"
+    assert main(["run", str(ROOT / "configs/miniature.yaml"), "--set", override, "--dry-run"]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert "Traceback" not in error
+    assert max(map(len, error.splitlines())) < 500
+
+
+def test_a_map_size_is_the_same_however_its_digits_are_written():
+    overrides = ["environment.initial.sizes.03.hole_ratio=0.05"]
+    config = load(ROOT / "configs/miniature.yaml", overrides)
+    assert config.environment.initial.sizes[3].hole_ratio == 0.05
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "api_key_env=sk-s3cret",
+        "base_url=https://me:s3cret@host/v1",
+        "base_url=https://host/v1?api-version=2&api-key=s3cret",
+        "base_url=https://host/v1?SIG=s3cret",
+    ],
+)
+def test_a_secret_in_the_wrong_place_is_not_said(override: str, capsys: pytest.CaptureFixture[str]):
+    path = str(ROOT / "configs/miniature.yaml")
+    assert main(["run", path, "--dry-run", "--set", f"engineer.{override}"]) == 2
+    assert "s3cret" not in "".join(capsys.readouterr())
+
+
+def test_an_endpoint_without_a_key_and_at_the_lowest_rate_can_be_configured():
+    overrides = ["kind=endpoint", "model=m", "base_url=http://localhost:8000/v1"]
+    overrides += ["api_key_env=null", "requests_per_minute=2"]
+    config = load(ROOT / "configs/miniature.yaml", [f"engineer.{one}" for one in overrides])
+    with OtherModels(config.sampling, config.engineer) as models:
+        engineer = make_engineer(config, RunDirectory(Path("nowhere")), (), models)
+    assert (engineer.name, config.engineer.api_key_env) == ("m", None)
+
+
+def test_an_infeasible_request_says_why(capsys: pytest.CaptureFixture[str]):
+    overrides = ["environment.num_agents=3", "environment.initial.sizes.3.hole_ratio=0.5"]
+    overrides += ["environment.bounds.max_hole_ratio=0.5"]
+    path = str(ROOT / "configs/miniature.yaml")
+    status = main(["run", path, "--dry-run", "--set", *overrides])
+    error = capsys.readouterr().err
+    assert status == 2
+    assert "3x3 board with hole_ratio 0.5" in error
+    assert "3 agents need 6" in error
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "a: [", "\x00", "grpo: 3"])
+def test_a_file_that_is_no_configuration_is_a_clear_error(text: str, tmp_path: Path):
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"bad\.yaml"):
+        load(path)
+
+
+def test_a_missing_file_is_a_clear_error(tmp_path: Path):
+    with pytest.raises(UserError, match="can't be read"):
+        load(tmp_path / "absent.yaml")
+
+
+def test_the_dry_run_of_the_paper_prints_the_plan(capsys: pytest.CaptureFixture[str]):
+    assert main(["run", str(ROOT / "configs/paper.yaml"), "--dry-run"]) == 0
+    output = capsys.readouterr().out
+    for word in ("stage 3: design", "125 updates", "4,022", "GiB", "trainer in all"):
+        assert word in output

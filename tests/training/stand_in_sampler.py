@@ -1,0 +1,111 @@
+"""Stands in for vLLM in tests of the loop: no engine is started, and every part else is real."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from transformers import AutoTokenizer
+
+from jaxlake import Action
+from training import loop
+from training.phases import warm_start
+from training.policy.prompts import target
+from training.rollout.vllm_sampler import Completion
+
+
+@contextmanager
+def without_vllm() -> Iterator[None]:
+    """Let the loop run without vLLM, and the warm start read fewer synthetic contexts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "VllmSampler", StandInSampler)
+        patch.setattr(warm_start, "DESIGNS", 64)
+        yield
+
+
+class StandInSampler:
+    """Writes plans and configurations that follow from weights, prompt and seed alone.
+
+    Other weights give other answers. So a run in which an update is lost, or does not reach the
+    sampler, goes on differently.
+    """
+
+    def __init__(self, folder: Path, settings: Any, *, seed: int = 0) -> None:
+        self._tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.sync(load_file(folder / "model.safetensors").items())
+
+    def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
+        arrays = {name: np.asarray(tensor) for name, tensor in tensors}
+        digest = hashlib.sha256()
+        for name in sorted(arrays):
+            digest.update(name.encode() + arrays[name].tobytes())
+        self.weights = digest.hexdigest()
+
+    def check_sync(self, *arguments: Any) -> float:
+        return 0.0
+
+    def close(self) -> None:
+        pass
+
+    def sample(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        n: int,
+        temperature: float,
+        max_tokens: int,
+        stop_token_ids: Sequence[int],
+        seed: int,
+        json_schema: dict[str, Any] | None = None,
+    ) -> list[list[Completion]]:
+        groups = []
+        for place, prompt in enumerate(prompts):
+            known = json.dumps([self.weights, list(prompt), seed, place])
+            rng = np.random.default_rng(list(hashlib.sha256(known.encode()).digest()))
+            task = self._tokenizer.decode(prompt)
+            texts = [
+                _plan(rng, task) if json_schema is None else _design(rng, json_schema)
+                for _ in range(n)
+            ]
+            groups.append([self._completion(text, max_tokens, stop_token_ids) for text in texts])
+        return groups
+
+    def _completion(self, text: str, max_tokens: int, stop_token_ids: Sequence[int]) -> Completion:
+        ids = [*self._tokenizer.encode(text, add_special_tokens=False), *stop_token_ids]
+        kept = tuple(ids[:max_tokens])
+        return Completion(kept, np.full(len(kept), -0.5, np.float32), len(kept) < len(ids))
+
+
+def _plan(rng: np.random.Generator, task: str) -> str:
+    """Each agent's shortest path without the others and the holes, or in half of the cases a step.
+
+    That is often valid on a small board, and often not.
+    """
+    moves: list[list[Action]] = []
+    for numbers in re.findall(r"\((\d+), (\d+)\) to \((\d+), (\d+)\)", task):
+        row, column, goal_row, goal_column = map(int, numbers)
+        down, right = goal_row - row, goal_column - column
+        moves.append([Action.DOWN if down > 0 else Action.UP] * abs(down))
+        moves[-1] += [Action.RIGHT if right > 0 else Action.LEFT] * abs(right)
+    plan = np.full((max(map(len, moves), default=0) + 1, len(moves)), Action.WAIT)
+    for agent, actions in enumerate(moves):
+        plan[: len(actions), agent] = actions
+    if rng.random() < 0.5:
+        plan[0] = rng.choice(list(Action))
+    return target(plan)
+
+
+def _design(rng: np.random.Generator, json_schema: dict[str, Any]) -> str:
+    knobs = ("data_ratio", "hole_ratio", "wait_ratio")
+    return json.dumps(
+        {
+            group: {knob: int(rng.integers(1, 5)) / 20 for knob in knobs}
+            for group in json_schema["properties"]
+        }
+    )

@@ -1,0 +1,90 @@
+"""The prompt that the engineer was shown after a stage, from the files of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engineer import Context, StageView, build_context
+from engineer.context import ContextTooLongError
+from engineer.context.token_limit import CountTokens, estimate_tokens
+from engineer.engineers.catalogue import SHUFFLED
+from engineer.engineers.controls import shuffle
+from training.errors import UserError
+from training.phases.stage_results import StageResult, read_stage_results, view_of
+from training.run.directory import RunDirectory
+from training.run.seeds import seed_for
+from training.schema import RunConfig
+
+
+def context_shown(path: Path, stage: int) -> str:
+    """Return what the engineer was shown after a stage, or would be shown if it is not asked yet.
+
+    Raises:
+        UserError: There is no run, the stage is not validated, or the prompt can't be cut to fit.
+    """
+    directory = RunDirectory(path)
+    config = directory.config()
+    shown = directory.stage(stage).context
+    if shown.exists():
+        return shown.read()
+    view = view_of(config, results_until(directory, config, stage), stage)
+    try:
+        return first_context(config, view, token_counter(config, directory, stage)).text
+    except ContextTooLongError as error:
+        raise UserError(f"engineer.max_context_tokens: {error}") from error
+
+
+def results_until(directory: RunDirectory, config: RunConfig, stage: int) -> list[StageResult]:
+    """Read what the stages left, from stage 0 up to one that has what an engineer reads.
+
+    Raises:
+        UserError: The stage is not validated yet, or is no stage, or a file is damaged.
+    """
+    results = read_stage_results(directory, config)
+    if not 1 <= stage < len(results):
+        validated = ", ".join(map(str, range(1, len(results)))) or "none yet"
+        raise UserError(f"--stage: got {stage}, the stages with a validation are {validated}")
+    return results[: stage + 1]
+
+
+def first_context(config: RunConfig, view: StageView, count_tokens: CountTokens) -> Context:
+    """Build the first prompt after a stage, as the configured engineer gets to see it.
+
+    Args:
+        config: The run's.
+        view: What the engineer may be told after the stage.
+        count_tokens: Counts tokens of the model that reads it (see `token_counter`).
+
+    Raises:
+        ContextTooLongError: See `build_context`.
+    """
+    choice = config.engineer
+    if choice.kind.startswith(SHUFFLED):
+        view = shuffle(view, seed_for(config.seed, "design", view.evidence.stage, 0))
+    return build_context(
+        view,
+        blocks=choice.blocks,
+        style=choice.style,
+        max_tokens=choice.max_context_tokens,
+        count_tokens=count_tokens,
+    )
+
+
+def token_counter(config: RunConfig, directory: RunDirectory, stage: int) -> CountTokens:
+    """Count tokens as the run did when it built the context of a stage.
+
+    That takes the policy's tokenizer where a limit of tokens cuts the context.
+
+    Raises:
+        UserError: There is no such tokenizer.
+    """
+    if config.engineer.max_context_tokens is None:
+        return estimate_tokens
+    from training.policy.tokenizer import load_tokenizer
+
+    folder = directory.stage(stage).policy
+    try:
+        tokenizer = load_tokenizer(folder)
+    except Exception as error:  # tokenizers raises nothing narrower for a damaged file
+        raise UserError(f"{folder}: holds no tokenizer that can be read") from error
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False))

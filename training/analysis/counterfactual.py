@@ -1,0 +1,137 @@
+"""One stage's context, asked again of other engineers or with other blocks; nothing is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from engineer import BLOCKS, BlockName, DesignSettings, Engineer, EngineerError, StageView
+from engineer.context import ContextTooLongError
+from engineer.context.token_limit import CountTokens
+from engineer.design import context_for
+from engineer.scoring.replay import ScoredDesign, replay_engineers
+from training.analysis.contexts import results_until, token_counter
+from training.errors import UserError
+from training.phases.engineer_factory import make_engineer
+from training.phases.stage_results import StageResult, design_settings, view_of
+from training.rollout.model_server import OtherModels
+from training.run.directory import RunDirectory
+from training.run.seeds import seed_for
+from training.schema import RunConfig, known_engineer
+
+
+def replay_stage(path: Path, stage: int, kinds: Sequence[str]) -> list[ScoredDesign]:
+    """Ask several engineers what they would have written after a stage.
+
+    Raises:
+        UserError: There is no such run or stage, or a name is unknown.
+    """
+    with _frozen_stage(path, stage) as frozen:
+        engineers = [(kind, frozen.engineer(kind)) for kind in kinds]  # all, before any is asked
+        return [frozen.score(kind, engineer, frozen.settings) for kind, engineer in engineers]
+
+
+def ablate_stage(path: Path, stage: int, kind: str) -> list[ScoredDesign]:
+    """Ask one engineer with all blocks, with each left out, and with each alone.
+
+    Raises:
+        UserError: There is no such run or stage, or a name is unknown.
+    """
+    with _frozen_stage(path, stage) as frozen:
+        engineer = frozen.engineer(kind)
+        settings = frozen.settings_of_equal_detail()
+        return [
+            frozen.score(name, engineer, settings.model_copy(update={"blocks": blocks}))
+            for name, blocks in _ablations()
+        ]
+
+
+def _ablations() -> Iterator[tuple[str, tuple[BlockName, ...]]]:
+    """Name the ablations and their blocks: leave one out, then add one."""
+    yield "all blocks", BLOCKS
+    for block in BLOCKS:
+        yield f"without {block}", tuple(other for other in BLOCKS if other != block)
+    yield "no block", ()
+    for block in BLOCKS:
+        yield f"only {block}", (block,)
+
+
+@dataclass(frozen=True)
+class _FrozenStage:
+    """A stage as its engineer found it: the same prompt to the byte, and the same seeds."""
+
+    config: RunConfig
+    directory: RunDirectory
+    results: Sequence[StageResult]
+    models: OtherModels
+
+    @property
+    def stage(self) -> int:
+        return self.results[-1].stage
+
+    @cached_property
+    def view(self) -> StageView:
+        return view_of(self.config, self.results, self.stage)
+
+    @cached_property
+    def settings(self) -> DesignSettings:
+        return design_settings(self.config, self.view)
+
+    @cached_property
+    def count_tokens(self) -> CountTokens:
+        return token_counter(self.config, self.directory, self.stage)
+
+    def engineer(self, kind: str) -> Engineer:
+        """Make the engineer of a name.
+
+        Raises:
+            UserError: The name is unknown, or the configuration lacks what it needs.
+        """
+        try:
+            known_engineer(kind)
+            return make_engineer(self.config, self.directory, self.results, self.models, kind=kind)
+        except (EngineerError, ValueError) as error:
+            raise UserError(f"engineer {kind}: {error}") from error
+
+    def settings_of_equal_detail(self) -> DesignSettings:
+        """Settings under which leaving a block out makes no room for more of the others.
+
+        Raises:
+            UserError: The prompt can't be cut to fit.
+        """
+        whole = self.settings.model_copy(update={"blocks": BLOCKS})
+        try:
+            detail = context_for(self.view, whole, self.count_tokens).detail
+        except ContextTooLongError as error:
+            raise UserError(f"engineer.max_context_tokens: {error}") from error
+        return self.settings.model_copy(update={"detail": detail})
+
+    def score(self, name: str, engineer: Engineer, settings: DesignSettings) -> ScoredDesign:
+        """Score what an engineer proposes, under a name.
+
+        Raises:
+            UserError: The prompt can't be cut to fit.
+        """
+        try:
+            [row] = replay_engineers(
+                self.view,
+                [engineer],
+                settings,
+                seed=lambda attempt: seed_for(self.config.seed, "design", self.stage, attempt),
+                count_tokens=self.count_tokens,
+            )
+        except ContextTooLongError as error:
+            raise UserError(f"{name}: engineer.max_context_tokens: {error}") from error
+        return row.model_copy(update={"engineer": name})
+
+
+@contextmanager
+def _frozen_stage(path: Path, stage: int) -> Iterator[_FrozenStage]:
+    directory = RunDirectory(path)
+    config = directory.config()
+    results = results_until(directory, config, stage)
+    with OtherModels(config.sampling, config.engineer) as models:
+        yield _FrozenStage(config, directory, results, models)

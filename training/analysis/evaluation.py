@@ -1,0 +1,75 @@
+"""A policy's valid and optimal rates on a validation set, without a run."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+from rich.table import Table
+
+from training.errors import UserError
+from training.phases.validate import answer, validation_set, verify_answers
+from training.policy import huggingface
+from training.policy.policy import load_policy
+from training.rollout.vllm_sampler import VllmSampler
+from training.run.directory import RunDirectory
+from training.run.files import TextFile
+from training.run.progress import console
+from training.run.summary import rate
+from training.schema import RunConfig
+
+
+def policy_folder(run_dir: Path, stage: int | None) -> Path:
+    """Return where a run keeps its policy after a stage (None: after the last one that has one).
+
+    Raises:
+        UserError: There is none.
+    """
+    directory = RunDirectory(run_dir)
+    stages = [one for one in directory.stage_numbers() if directory.stage(one).policy.is_dir()]
+    if not stages:
+        raise UserError(f"{run_dir}: holds no policy; is it a run that finished a stage?")
+    if stage is None:
+        stage = stages[-1]
+    if stage not in stages:
+        raise UserError(f"--stage: got {stage}, {run_dir} has {stages}")
+    return directory.stage(stage).policy
+
+
+def evaluate(config: RunConfig, model: str | Path, output: Path | None) -> None:
+    """Answer the validation set of `config` with a model folder (or hub name), and print rates.
+
+    Args:
+        config: Gives the validation set, and how it is answered.
+        model: A Hugging Face folder, or the name of one on the hub.
+        output: Where the rates are written as JSON as well; None: nowhere.
+
+    Raises:
+        UserError: The model can't be read, or the output can't be written.
+    """
+    try:
+        folder = huggingface.resolve(str(model))
+    except huggingface.ModelFolderError as error:
+        raise UserError(str(error)) from error
+    policy, params = load_policy(
+        folder, config.model, config.prompt, length_bucket=config.grpo.length_bucket
+    )
+    boards = validation_set(config)
+    with tempfile.TemporaryDirectory() as scratch:
+        policy.export(params, Path(scratch) / "engine", untied=True)
+        sampler = VllmSampler(Path(scratch) / "engine", config.sampling, seed=config.seed)
+        texts = answer(config, policy, sampler, boards, title="evaluate")
+        sampler.close()
+    rates = verify_answers(config, 0, boards, texts).rates
+    if output is not None:
+        plain = rates.model_dump(mode="json", exclude={"stage"})
+        TextFile(output).write(json.dumps({"model": str(model), **plain}, indent=2) + "\n")
+    table = Table(title=f"{model} on {len(boards)} boards", title_justify="left")
+    for head in ("map size", "valid", "optimal (sum of costs)", "optimal (makespan)"):
+        table.add_column(head, justify="left" if head == "map size" else "right")
+    for row in (*rates.rows, rates.total):
+        columns = ("valid", "optimal_sum_of_costs", "optimal_makespan")
+        name = "all" if row.size is None else f"{row.size}x{row.size}"
+        table.add_row(name, *(rate(row, column) for column in columns))
+    console.print(table)

@@ -1,0 +1,243 @@
+"""The figures of a run's report: which records make which chart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from jaxlake.statistics import wilson_interval
+from training.analysis.charts import COLOURS, Curve, Series, bar_chart, line_chart, rate_chart
+from training.analysis.report.reading import ReportedRun
+from training.run.progress import duration
+from training.run.records import SizeMetrics
+
+RATE_COLOURS = {"valid": 0, "optimal, sum of costs": 1}
+FAILURE_COLOURS = {
+    "parse_error": 6,
+    "off_board": 5,
+    "hole": 0,
+    "vertex_conflict": 1,
+    "swapping_conflict": 3,
+    "goal_not_reached": 4,
+}
+
+
+@dataclass(frozen=True)
+class PageFigure:
+    """A chart with the words above it."""
+
+    heading: str
+    chart: Markup
+    note: str = ""
+
+
+def size_name(size: int | None) -> str:
+    """How the report calls a map size."""
+    return "All sizes" if size is None else f"{size} × {size}"  # noqa: RUF001
+
+
+def rate(successes: int, count: int) -> tuple[float, float, float] | None:
+    """Share and 95% Wilson interval; None if there were no trials."""
+    if count == 0:
+        return None
+    low, high = wilson_interval(successes, count)
+    return successes / count, float(low), float(high)
+
+
+def progress_figures(run: ReportedRun) -> list[PageFigure]:
+    """Valid and optimal rate after each validation: for all sizes together, then for each."""
+    names = ["start" if stage.number == 0 else str(stage.number) for stage in run.validated]
+    figures = []
+    for size in [None, *run.sizes]:
+        rows = [stage.rates.get(size) for stage in run.validated]
+        chart = rate_chart(
+            f"Valid and optimal rate, {size_name(size)}",
+            [
+                Series(
+                    name, [rate(getattr(row, field), row.count) if row else None for row in rows], n
+                )
+                for n, (name, field) in enumerate(
+                    (("valid", "valid"), ("optimal", "optimal_sum_of_costs"))
+                )
+            ],
+            names,
+            x_label="stage",
+            y_label="validation instances, %",
+        )
+        counts = sorted({row.count for row in rows if row is not None})
+        figures += _figure(size_name(size), chart, f"n = {' or '.join(map(str, counts))}")
+    return figures
+
+
+def failure_figures(run: ReportedRun) -> list[PageFigure]:
+    """Kinds of failure as shares of the validation instances: for all sizes, then for each."""
+    figures = []
+    for size in [None, *run.sizes]:
+        rows = [(stage.number, stage.rates.get(size)) for stage in run.validated]
+        bars = [
+            (
+                run.stage_name(number),
+                {kind: n / row.count for kind, n in row.failures.items()},
+                f"{row.count - row.valid} of {row.count}",
+            )
+            for number, row in rows
+            if row is not None and row.count
+        ]
+        chart = bar_chart(
+            f"Failures, {size_name(size)}",
+            bars,
+            FAILURE_COLOURS,
+            x_label="validation instances, %",
+            percent=True,
+        )
+        figures += _figure(size_name(size), chart)
+    return figures
+
+
+def warm_start_figures(run: ReportedRun) -> list[PageFigure]:
+    """Losses of the supervised start."""
+    steps = [one.step for one in run.warm_start]
+    chart = line_chart(
+        "Warm start",
+        [
+            Curve("plans", steps, [one.loss for one in run.warm_start], 0),
+            Curve("designs", steps, [one.engineer_loss for one in run.warm_start], 1),
+        ],
+        x_label="step",
+        y_label="cross-entropy, nats per token",
+    )
+    note = "On the solver's plans, and on configurations that the rule engineer wrote."
+    return _figure("Warm start", chart, note)
+
+
+def training_figures(run: ReportedRun) -> list[PageFigure]:
+    """The curves of GRPO over the updates of all stages."""
+    limit = None if run.config is None else (run.config.sampling.sync_tolerance, "allowed")
+    rates = {"y_label": "completions, %", "percent": True}
+    return [
+        *_over_updates(
+            run, "Training reward", {"reward_mean": ("", 0)}, y_label="mean reward of a completion"
+        ),
+        *_over_updates(
+            run,
+            "Training rates",
+            {"valid_rate": ("valid", 0), "optimal_rate": ("optimal", 1)},
+            **rates,
+        ),
+        *_by_size(
+            run,
+            "Training valid rate by size",
+            lambda row: row.valid / row.count,
+            **rates,
+        ),
+        *_by_size(
+            run,
+            "Learnability by size",
+            lambda row: row.learnability,
+            y_label="mean p(1 − p) of a group",  # noqa: RUF001
+            note="p is the valid rate among the completions for one board.",
+        ),
+        *_over_updates(run, "Loss", {"loss": ("", 0)}, y_label="token-mean GRPO loss"),
+        *_over_updates(run, "Entropy", {"entropy": ("", 2)}, y_label="nats per token"),
+        *_over_updates(
+            run,
+            "Clipped and idle",
+            {"clip_share": ("clipped", 3), "zero_variance_share": ("idle", 6)},
+            y_label="share, %",
+            percent=True,
+            note="Tokens whose ratio was clipped; groups whose rewards were all equal.",
+        ),
+        *_over_updates(
+            run,
+            "Readable answers",
+            {"parsed_rate": ("parsed", 0), "truncated_share": ("cut short", 3)},
+            **rates,
+        ),
+        *_over_updates(run, "Completion length", {"completion_length": ("", 4)}, y_label="tokens"),
+        *_over_updates(
+            run,
+            "Weight sync check",
+            {"sync_max_abs_diff": ("", 0)},
+            y_label="largest |Δ log p|, nats",
+            note="vLLM against the trainer after each update.",
+            log=True,
+            limit=limit,
+        ),
+        *_over_updates(
+            run,
+            "Importance ratio",
+            {"importance_ratio_mean": ("", 5)},
+            y_label="mean trainer / vLLM probability ratio",
+            zero=False,
+        ),
+    ]
+
+
+def seconds_spent(run: ReportedRun) -> dict[int, dict[str, float]]:
+    """Seconds by stage and by what took them, stages ascending; the warm start is stage 0."""
+    spent: dict[int, dict[str, float]] = {}
+    for record in run.timings:
+        row = spent.setdefault(record.stage, {})
+        for name, seconds in record.seconds.items():
+            row[name] = row.get(name, 0.0) + seconds
+    return dict(sorted(spent.items()))
+
+
+def time_figure(run: ReportedRun) -> tuple[list[PageFigure], dict[str, int]]:
+    """Seconds by what took them, one bar per stage, and the numbers of the colours."""
+    spent = seconds_spent(run)
+    names = dict.fromkeys(name for row in spent.values() for name in row)
+    colours = {name: rank % len(COLOURS) for rank, name in enumerate(names)}
+    bars = [
+        (run.stage_name(number), row, duration(sum(row.values()))) for number, row in spent.items()
+    ]
+    chart = bar_chart("Time by phase", bars, colours, x_label="seconds", wide=True)
+    return _figure("Time by phase", chart), colours
+
+
+def _over_updates(
+    run: ReportedRun, heading: str, fields: Mapping[str, tuple[str, int]], **style: Any
+) -> list[PageFigure]:
+    """Draw fields of the updates' records, each with the name and the colour of its curve."""
+    numbers = range(1, len(run.updates) + 1)
+    curves = [
+        Curve(name, numbers, [getattr(one, field) for one in run.updates], colour)
+        for field, (name, colour) in fields.items()
+    ]
+    return _training_figure(run, heading, curves, **style)
+
+
+def _by_size(
+    run: ReportedRun, heading: str, value: Callable[[SizeMetrics], float], **style: Any
+) -> list[PageFigure]:
+    """Draw one curve per map size, over the updates that trained on it."""
+    sizes = sorted({int(size) for one in run.updates for size in one.by_size})
+    curves = []
+    for rank, size in enumerate(sizes):
+        rows = [(i, one.by_size.get(str(size))) for i, one in enumerate(run.updates, 1)]
+        drew = [(i, row) for i, row in rows if row is not None and row.count]
+        x, y = [i for i, _ in drew], [value(row) for _, row in drew]
+        curves.append(Curve(f"{size}×{size}", x, y, rank % len(COLOURS)))  # noqa: RUF001
+    return _training_figure(run, heading, curves, **style)
+
+
+def _training_figure(
+    run: ReportedRun, heading: str, curves: Sequence[Curve], note: str = "", **style: Any
+) -> list[PageFigure]:
+    """Draw curves over the numbers of the updates, and mark where each stage begins."""
+    stages = [one.stage for one in run.updates]
+    begins = [
+        (float(i), f"stage {stage}")
+        for i, stage in enumerate(stages, 1)
+        if i == 1 or stage != stages[i - 2]
+    ]
+    chart = line_chart(heading, curves, x_label="GRPO update", boundaries=begins, **style)
+    return _figure(heading, chart, note)
+
+
+def _figure(heading: str, chart: str | None, note: str = "") -> list[PageFigure]:
+    # Charts escape every text they are given, so their markup may pass the template as it is.
+    return [] if chart is None else [PageFigure(heading, Markup(chart), note)]

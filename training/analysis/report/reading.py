@@ -1,0 +1,179 @@
+"""What the report knows of a run, finished or not, and a list of what is missing from it.
+
+A file that is missing or damaged is left out and named, so that the page shows all the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from engineer.lake import LakeConfiguration
+from training.errors import UserError
+from training.run.directory import RunDirectory, StageDirectory
+from training.run.files import JsonLinesFile, TextFile
+from training.run.records import (
+    AttemptRecord,
+    DecisionRecord,
+    EpisodeRecord,
+    Rates,
+    TimingRecord,
+    UpdateMetrics,
+    ValidationRecord,
+    WarmStartMetrics,
+)
+from training.schema import RunConfig, load
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ReportedStage:
+    """What the report shows of a stage (0: before the first); what is missing is None or empty."""
+
+    number: int
+    validation: ValidationRecord | None = None
+    configuration: LakeConfiguration | None = None
+    episodes: tuple[EpisodeRecord, ...] = ()
+    context: str | None = None
+    answers: tuple[AttemptRecord, ...] = ()
+    decision: DecisionRecord | None = None
+    notice: str = ""  # what the gate took back before the engineer was asked
+
+    @property
+    def rates(self) -> dict[int | None, Rates]:
+        """The validation's counts by map size, ascending; None: over all sizes."""
+        if self.validation is None:
+            return {}
+        return {row.size: row for row in self.validation.rows} | {None: self.validation.total}
+
+
+@dataclass(frozen=True)
+class ReportedRun:
+    """Everything that the report shows of a run."""
+
+    name: str  # that of its folder, if there is no configuration
+    config: RunConfig | None
+    config_text: str
+    warm_start: tuple[WarmStartMetrics, ...]
+    updates: tuple[UpdateMetrics, ...]  # of one that was logged twice, the later record
+    timings: tuple[TimingRecord, ...]
+    stages: tuple[ReportedStage, ...]  # all that were planned or begun
+    finished: bool
+    last_written: float  # the newest of the files, seconds since the epoch
+    missing: tuple[str, ...]  # one sentence for each thing that is missing or damaged
+
+    @property
+    def validated(self) -> list[ReportedStage]:
+        """The stages that were validated."""
+        return [stage for stage in self.stages if stage.validation is not None]
+
+    @property
+    def sizes(self) -> list[int]:
+        """All map sizes that were validated, ascending."""
+        return sorted({size for stage in self.stages for size in stage.rates if size is not None})
+
+    @property
+    def warm_started(self) -> bool:
+        """Whether the run began with a warm start."""
+        if self.config is None:
+            return bool(self.warm_start)
+        return self.config.warm_start is not None
+
+    def stage_name(self, number: int) -> str:
+        """How the report calls a validation."""
+        if number == 0:
+            return "Warm start" if self.warm_started else "Before"
+        return f"Stage {number}"
+
+    def moment(self, number: int) -> str:
+        """When a validation took place, as part of a sentence."""
+        if number == 0:
+            return "after the warm start" if self.warm_started else "before training"
+        return f"after stage {number}"
+
+
+def read_run(path: Path) -> ReportedRun:
+    """Read a run directory as far as it goes.
+
+    Raises:
+        UserError: `path` is not a folder, or it is not a run's.
+    """
+    if not path.is_dir():
+        what = "is not a folder" if path.exists() else "does not exist"
+        raise UserError(f"{path}: {what}; the folder of a run is needed")
+    directory = RunDirectory(path)
+    logs = (directory.config_file, directory.metrics.path, directory.timings.path)
+    if not directory.stage_numbers() and not any(log.exists() for log in logs):
+        names = ", ".join(log.name for log in logs)
+        raise UserError(f"{path}: is not a run's directory, it has no stages and none of {names}")
+    reader = _Reader(path)
+    config_text = reader.value(TextFile(directory.config_file).read) or ""
+    config = reader.value(lambda: load(directory.config_file)) if config_text else None
+    metrics = reader.values(directory.metrics)
+    updates = {(one.stage, one.update): one for one in metrics if isinstance(one, UpdateMetrics)}
+    planned = 0 if config is None else config.stages.count
+    numbers = sorted({*directory.stage_numbers(), *range(planned + 1)})
+    finished = directory.finished() and reader.value(directory.summary.read) is not None
+    if not finished:
+        reader.missing.append("The run has not finished: it has no result yet.")
+    stage_files = [file for n in numbers for file in directory.stage(n).path.glob("*")]
+    return ReportedRun(
+        name=path.resolve().name if config is None else config.name,
+        config=config,
+        config_text=config_text,
+        warm_start=tuple(one for one in metrics if isinstance(one, WarmStartMetrics)),
+        updates=tuple(updates.values()),
+        timings=reader.values(directory.timings),
+        stages=tuple(_stage(number, directory.stage(number), reader) for number in numbers),
+        finished=finished,
+        last_written=max(
+            (file.stat().st_mtime for file in [*logs, *stage_files] if file.is_file()), default=0
+        ),
+        missing=tuple(reader.missing),
+    )
+
+
+def _stage(number: int, files: StageDirectory, reader: _Reader) -> ReportedStage:
+    if not files.path.is_dir():
+        reader.missing.append(f"{files.path.relative_to(reader.root)}: is not there yet")
+        return ReportedStage(number)
+    validation, episodes = reader.value(files.validation.read), reader.values(files.episodes)
+    if number == 0:
+        return ReportedStage(number, validation, episodes=episodes)
+    gate = reader.value(files.gate.read)
+    return ReportedStage(
+        number=number,
+        validation=validation,
+        configuration=reader.value(files.configuration.read),
+        episodes=episodes,
+        context=reader.value(files.context.read),
+        answers=reader.values(files.answers),
+        decision=reader.value(files.decision.read),
+        notice="" if gate is None else gate.notice,
+    )
+
+
+class _Reader:
+    """Reads the files of one run, and remembers what is missing."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.missing: list[str] = []
+
+    def value(self, read: Callable[[], T]) -> T | None:
+        """What a file holds; None if it can't be read."""
+        try:
+            return read()
+        except UserError as error:
+            self.missing.append(str(error).replace(f"{self.root}/", ""))
+            return None
+
+    def values(self, file: JsonLinesFile[T]) -> tuple[T, ...]:
+        """What the lines of a file hold; a log that is not there yet is missing, too."""
+        if not file.exists():
+            self.missing.append(f"{file.path.relative_to(self.root)}: is missing")
+            return ()
+        return tuple(self.value(file.read) or ())

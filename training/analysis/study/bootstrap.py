@@ -1,0 +1,121 @@
+"""Percentile intervals of a mean over seeds and boards, by a bootstrap that resamples both.
+
+All seeds answer the same boards. So a resample draws S of the S seeds with replacement and, once
+for all of these, B of the B boards with replacement. Its value is the mean of the S * B answers of
+the drawn seeds to the drawn boards (the pigeonhole bootstrap: Owen 2007, Annals of Applied
+Statistics 1(2), 386-411). The interval reaches from one quantile of these values to another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+SEED = 0
+"""Every interval is drawn from this seed anew, so that it does not depend on any other interval."""
+
+_MOST_NUMBERS = 2**22
+"""How many numbers are drawn at once: memory stays small for any number of boards and resamples."""
+
+MEASURED_CONFIDENCE = 0.95
+MEASURED_COVERAGE = {
+    1: (0.45, 0.96),
+    2: (0.74, 1.0),
+    3: (0.83, 1.0),
+    5: (0.89, 1.0),
+    10: (0.93, 1.0),
+}
+"""By number of seeds, how often a 95% interval of the difference of equal engineers contains 0.
+
+The smallest and the largest share that `python -m benchmarks.study_coverage` finds, for seeds that
+lie 3 and 0 points apart; they are in the first table of `docs/studies.md`.
+"""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean, and the range in which its resamples lie."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def beyond(self) -> int:
+        """1 if the whole interval lies above 0, -1 if below, 0 if it contains 0."""
+        return int(self.low > 0) - int(self.high < 0)
+
+
+def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the means of the resamples.
+
+    A resample says how often each seed and each board is drawn; its sum is the product of these
+    counts with the table of values. Boards whose columns are equal are interchangeable, so it is
+    enough to draw how often each distinct column comes.
+
+    Args:
+        values: (S, B), one row per seed, one column per board.
+        resamples: How many, R.
+        rng: Where the draws come from.
+
+    Returns:
+        float (R,).
+    """
+    seeds, boards = values.shape
+    columns, times = np.unique(values, axis=1, return_counts=True)  # (S, C), (C,)
+    table, shares = columns.T.astype(float), times / boards
+    drawn_seeds = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples)
+    at_once = max(1, _MOST_NUMBERS // len(shares))
+    sums = [
+        np.sum(rng.multinomial(boards, shares, size=len(part)) @ table * part, axis=1)
+        for part in np.split(drawn_seeds, range(at_once, resamples, at_once))
+    ]
+    return np.concatenate(sums) / (seeds * boards)
+
+
+def mean_interval(values: np.ndarray, *, resamples: int, confidence: float) -> Interval:
+    """Return the mean of a table of seeds and boards with its interval.
+
+    Args:
+        values: (S, B), such as whether each answer is valid, or that minus the same for another
+            engineer's answer of the same seed to the same board.
+        resamples: How many.
+        confidence: Share of the resamples that lie in the interval.
+    """
+    means = resampled_means(values, resamples, np.random.default_rng(SEED))
+    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Interval(float(values.mean()), float(low), float(high))
+
+
+def paired_interval(
+    ours: np.ndarray, theirs: np.ndarray, *, resamples: int, confidence: float
+) -> Interval:
+    """Return the mean difference of two tables of the same seeds (rows) and boards (columns).
+
+    Args:
+        ours: bool (S, B).
+        theirs: bool (S, B), what is subtracted.
+        resamples: See `mean_interval`.
+        confidence: See `mean_interval`.
+    """
+    difference = ours.astype(np.int64) - theirs.astype(np.int64)
+    return mean_interval(difference, resamples=resamples, confidence=confidence)
+
+
+def misses_by_chance(count: int, *, seeds: int, confidence: float) -> tuple[float, float]:
+    """Say how many of `count` intervals would not contain 0 if all engineers were equal.
+
+    Args:
+        count: How many intervals of differences.
+        seeds: Seeds of each engineer, at least 1; if it was not measured, the next lower number
+            that was.
+        confidence: Of the intervals; if it was not measured, they are trusted to be right.
+
+    Returns:
+        The smallest and the largest expected number.
+    """
+    if confidence != MEASURED_CONFIDENCE:
+        return count * (1 - confidence), count * (1 - confidence)
+    low, high = MEASURED_COVERAGE[max(known for known in MEASURED_COVERAGE if known <= seeds)]
+    return count * (1 - high), count * (1 - low)

@@ -1,0 +1,148 @@
+"""The schema of `configs/study_*.yaml`: which engineers and seeds are compared, on which run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError, model_validator
+
+from training.errors import Location, UserError, problems_of
+from training.schema import Positive, RunConfig, Section, load, read_yaml
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
+Seed = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
+
+ENGINEER_KEYS = "engineer."
+"""How every override of an engineer begins; all other keys are the same for every run."""
+
+
+class ComparedEngineer(Section):
+    """One of the engineers that a study compares: its name there, and what sets it apart."""
+
+    name: Name
+    set: tuple[str, ...] = Field((), description="overrides such as engineer.kind=random")
+
+
+class StudyConfig(Section):
+    """Everything that decides a study, and how its numbers are computed."""
+
+    name: Name
+    base: str = Field(description="the YAML of a run, relative to the study's file")
+    set: tuple[str, ...] = Field((), description="overrides of the base, the same for every run")
+    engineers: Annotated[tuple[ComparedEngineer, ...], Field(min_length=1)]
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
+    baseline: str = Field(description="the engineer that the others are compared with")
+    resamples: Annotated[int, Field(ge=100, le=1_000_000)] = Field(
+        10_000, description="of the bootstrap; limited, for all their means are held in memory"
+    )
+    confidence: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
+        0.95, description="of each interval by itself"
+    )
+    slice_boards: Positive = Field(
+        20, description="boards that a slice needs to count as the worst one"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> StudyConfig:
+        names = [engineer.name for engineer in self.engineers]
+        for field, values in (("engineers", names), ("seeds", list(self.seeds))):
+            if len(set(values)) < len(values):
+                raise ValueError(f"{field}: got {values}, each may stand there once")
+        if self.baseline not in names:
+            raise ValueError(f"baseline: got {self.baseline!r}, allowed are {', '.join(names)}")
+        for number, engineer in enumerate(self.engineers):
+            for override in engineer.set:
+                if not override.startswith(ENGINEER_KEYS):
+                    raise ValueError(
+                        f"engineers.{number}.set: got {override!r}, allowed are "
+                        f"{ENGINEER_KEYS}*=VALUE: the runs of a study differ in nothing else"
+                    )
+        return self
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """One run of a study: an engineer and a seed."""
+
+    engineer: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.engineer}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study that can be run: the configuration of each of its runs is valid.
+
+    Attributes:
+        config: What its file says.
+        base: The file of the run that it is based on.
+        warm_start: The base with the study's overrides: the configuration of the warm start.
+    """
+
+    config: StudyConfig
+    base: Path
+    warm_start: RunConfig
+
+    @property
+    def runs(self) -> list[StudyRun]:
+        """All runs. Seeds are the outer loop, so that a study that is stopped early is balanced."""
+        return [
+            StudyRun(engineer.name, seed)
+            for seed in self.config.seeds
+            for engineer in self.config.engineers
+        ]
+
+    def overrides(self, run: StudyRun, pretrained: Path) -> tuple[str, ...]:
+        """What is set in the base for one run, which starts from a warm-started policy."""
+        (engineer,) = (one for one in self.config.engineers if one.name == run.engineer)
+        return (
+            *self.config.set,
+            *engineer.set,
+            f"name={self.config.name}.{run.engineer}.{run.seed}",
+            f"seed={run.seed}",
+            "warm_start=null",
+            f"model.pretrained={json.dumps(str(pretrained), ensure_ascii=False)}",
+        )
+
+    def config_of(self, run: StudyRun, pretrained: Path) -> RunConfig:
+        """The configuration of one run."""
+        return load(self.base, self.overrides(run, pretrained))
+
+
+def load_study(path: Path) -> Study:
+    """Read a study's YAML and the run that it is based on.
+
+    Raises:
+        UserError: One of the files can't be read, or a key or value is not allowed; the message
+            names file, key and value.
+    """
+    try:
+        config = StudyConfig.model_validate(read_yaml(path))
+    except ValidationError as error:
+        problems = problems_of(error, _allowed)
+        raise UserError("\n".join(f"{path}: {problem}" for problem in problems)) from error
+    base = path.parent / config.base
+
+    def loaded(field: str, overrides: tuple[str, ...]) -> RunConfig:
+        try:
+            return load(base, overrides)
+        except UserError as error:
+            raise UserError(f"{path}: {field}: {error}") from error
+
+    loaded("base", ())
+    study = Study(config, base, loaded("set", config.set))
+    for number, engineer in enumerate(config.engineers):
+        run = StudyRun(engineer.name, config.seeds[0])
+        loaded(f"engineers.{number}.set", study.overrides(run, Path("policy")))
+    return study
+
+
+def _allowed(location: Location) -> str:
+    """The names that stand beside an unknown key."""
+    section = ComparedEngineer if location[0] == "engineers" else StudyConfig
+    return ", ".join(section.model_fields)

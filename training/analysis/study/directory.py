@@ -1,0 +1,159 @@
+"""What a study leaves on disk, and the claim that a directory belongs to one study.
+
+```
+study.yaml               what decides the runs: the resolved base, the engineers, the seeds
+machines.jsonl           one line for each machine on which the study ran
+processes.jsonl          one line for each process, however it ended: its run, exit status, seconds
+warm_start/              the run that all others start from, stopped after its warm start
+warm_start.log           what it printed
+runs/ENGINEER/SEED/      a run (training/run/directory.py)
+runs/ENGINEER/SEED.log   what it printed
+compiled/                programs that JAX compiled, shared by the runs
+report/                  report.md, results.json and figures
+```
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median_high
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter
+
+from jaxlake.files import make_room
+from training.analysis.study.config import Study, StudyRun
+from training.analysis.study.machine import MachineRecord
+from training.errors import UserError
+from training.run.directory import RunDirectory, differing_keys
+from training.run.files import JsonLog, TextFile
+from training.run.records import Record, Seconds
+from training.schema import dump, read_yaml
+from training.schema.yaml_text import parse_yaml
+
+WARM_START = "warm_start"
+"""What `processes.jsonl` calls the process of the warm start; a run is `ENGINEER/SEED`."""
+
+
+class ProcessRecord(Record):
+    """One line of `processes.jsonl`: a process that has ended; status is negative for a signal."""
+
+    run: str
+    status: int
+    seconds: Seconds
+
+
+class StudyDirectory:
+    """The files of one study."""
+
+    def __init__(self, path: Path) -> None:
+        """Name the files of the study in `path`; nothing is read or written yet."""
+        self.path = path
+        self.claim_file = path / "study.yaml"
+        self.processes = JsonLog(path / "processes.jsonl", TypeAdapter(ProcessRecord))
+        self.machines = JsonLog(path / "machines.jsonl", TypeAdapter(MachineRecord))
+        self.warm_start = RunDirectory(path / WARM_START)
+        self.policy = self.warm_start.stage(0).policy.absolute()
+        self.compiled = (path / "compiled").absolute()
+        self.report = path / "report"
+
+    def run(self, run: StudyRun) -> RunDirectory:
+        """The directory of one run."""
+        return RunDirectory(self.path / "runs" / run.engineer / str(run.seed))
+
+    def log(self, run: RunDirectory) -> Path:
+        """What a run printed, beside its directory, which has to be empty when the run begins."""
+        return run.path.with_name(f"{run.path.name}.log")
+
+    @property
+    def warm_started(self) -> bool:
+        """Whether the policy that all runs start from is there."""
+        return self.policy.is_dir() and any(
+            process.run == WARM_START and process.status == 0 for process in self.processes.read()
+        )
+
+    @property
+    def seconds_per_run(self) -> float | None:
+        """The median of what the finished runs took; None before the first."""
+        seconds = [
+            process.seconds
+            for process in self.processes.read()
+            if process.run != WARM_START and process.status == 0
+        ]
+        return median_high(seconds) if seconds else None
+
+    @property
+    def seconds_by_process(self) -> dict[str, float]:
+        """What the processes of each run and of the warm start took, failed ones included."""
+        seconds: dict[str, float] = {}
+        for process in self.processes.read():
+            seconds[process.run] = seconds.get(process.run, 0.0) + process.seconds
+        return seconds
+
+    def claim(self, study: Study) -> bool:
+        """Make the directory this study's, and say whether it already was.
+
+        What only decides how numbers are computed (baseline, resamples, confidence, slice_boards)
+        may change from call to call.
+
+        Raises:
+            UserError: It belongs to another study (the message names the keys that differ), or
+                holds files that are no study's, or its study.yaml can't be read.
+        """
+        if self.claim_file.exists():
+            self.check(study)
+            return True
+        if not make_room(self.claim_file):
+            raise UserError(
+                f"{self.path}: is not empty and holds no study; choose another --study-dir"
+            )
+        text = yaml.safe_dump(_claimed(study), sort_keys=False, width=100)
+        TextFile(self.claim_file).write(text)
+        return False
+
+    def check(self, study: Study) -> None:
+        """See that the directory is this study's.
+
+        Raises:
+            UserError: It belongs to another study, or to none, or its study.yaml can't be read.
+        """
+        if not self.claim_file.exists():
+            raise UserError(f"{self.path}: holds no study, it has no {self.claim_file.name}")
+        differences = differing_keys(read_yaml(self.claim_file), _claimed(study))
+        if differences:
+            raise UserError(
+                f"{self.path}: holds another study, which differs in {', '.join(differences)}; "
+                "choose another --study-dir, or remove it"
+            )
+
+    @contextmanager
+    def lock(self) -> Iterator[int]:
+        """Hold the directory for this process and those to which it hands the descriptor.
+
+        A run outlives a study that was killed, and holds the directory until it ends.
+
+        Raises:
+            UserError: Another process holds it.
+        """
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise UserError(
+                    f"{self.path}: another process works here, a study or a run that one left "
+                    "behind; wait for it or end it"
+                ) from error
+            yield file.fileno()
+
+
+def _claimed(study: Study) -> dict[str, Any]:
+    return {
+        "name": study.config.name,
+        "base": parse_yaml(dump(study.warm_start)),
+        "engineers": {one.name: list(one.set) for one in study.config.engineers},
+        "seeds": list(study.config.seeds),
+    }

@@ -1,0 +1,213 @@
+"""The figures of a study, drawn from `results.json` alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from training.analysis.charts import (
+    Range,
+    Series,
+    Tile,
+    TileTable,
+    difference_panels,
+    rate_panels,
+    table_panels,
+)
+from training.analysis.study.measures import holes_name
+from training.analysis.study.results import Results
+
+METRIC_NAMES = {
+    "valid": "valid",
+    "optimal_sum_of_costs": "optimal, sum of costs",
+    "optimal_makespan": "optimal, makespan",
+}
+KNOB_NAMES = {"data_ratio": "data", "hole_ratio": "holes", "wait_ratio": "waits"}
+WARM_START = "warm start"
+MOST_LEARNABLE = 0.25
+
+
+@dataclass(frozen=True)
+class FigureFile:
+    """An SVG file, the heading above it and the caption below it."""
+
+    file: str
+    heading: str
+    caption: str
+    svg: str
+
+
+def study_figures(results: Results) -> list[FigureFile]:
+    """Every figure that the numbers are there for, in the order of the report."""
+    return [
+        *_differences(results),
+        _learning_curves(results),
+        _mixtures(results),
+        *(
+            _by_slice(
+                results,
+                f"slices_{metric}.svg",
+                f"By slice: {name}",
+                f"Final rate ({name}) of each slice of the boards in per cent, mean over seeds. A "
+                "column is a slice: its holes, whether a wait is needed, and in brackets how many "
+                "boards it has.",
+                metric,
+            )
+            for metric, name in METRIC_NAMES.items()
+        ),
+        _failure_flows(results),
+        _by_slice(
+            results,
+            "learnability.svg",
+            "Learnability atlas",
+            "p(1-p), where p is the final valid rate of a slice in one seed; mean over seeds. The "
+            "largest possible value is 0.25: half of the answers are valid.",
+            "learnability",
+        ),
+    ]
+
+
+def _differences(results: Results) -> list[FigureFile]:
+    numbers, baseline = _numbers(results), results["study"]["baseline"]
+    compared = {
+        name: one["difference"]
+        for name, one in results["engineers"].items()
+        if one["difference"] is not None
+    }
+    if not compared:
+        return []
+    panels = {
+        title: {name: (_points(one[metric]), numbers[name]) for name, one in compared.items()}
+        for metric, title in METRIC_NAMES.items()
+    }
+    confidence = f"{100 * results['study']['confidence']:g}%"
+    return [
+        FigureFile(
+            "differences.svg",
+            f"Difference to {baseline}",
+            f"Final rate minus that of {baseline}, paired by seed and board, with {confidence} "
+            "bootstrap intervals, each for its own comparison.",
+            difference_panels(
+                f"Differences to {baseline}", panels, x_label=f"points above {baseline}"
+            ),
+        )
+    ]
+
+
+def _learning_curves(results: Results) -> FigureFile:
+    panels = {
+        title: [
+            Series(
+                name,
+                [_range(one) for one in results["engineers"][name]["learning_curve"][metric]],
+                n,
+            )
+            for name, n in _numbers(results).items()
+        ]
+        for metric, title in METRIC_NAMES.items()
+    }
+    return FigureFile(
+        "learning_curves.svg",
+        "Learning curves",
+        "Rates on the validation set after each stage: mean over seeds, whiskers from the lowest "
+        "seed to the highest.",
+        rate_panels("Learning curves", [panels], ["start", *_stage_names(results)]),
+    )
+
+
+def _mixtures(results: Results) -> FigureFile:
+    mixtures = {name: one["mixture"] for name, one in results["engineers"].items()}
+    sizes = next(iter(mixtures.values()))[0]
+    panels = [
+        {
+            f"{size}x{size}: {KNOB_NAMES.get(knob, knob)}": [
+                Series(name, [_range(stage[size][knob]) for stage in mixtures[name]], number)
+                for name, number in _numbers(results).items()
+            ]
+            for size in sizes
+        }
+        for knob in next(iter(sizes.values()))
+    ]
+    return FigureFile(
+        "mixtures.svg",
+        "Mixtures",
+        "What each stage was trained on: the share of the data, the hole ratio and the wait ratio "
+        "of each map size; mean over seeds, whiskers from the lowest seed to the highest.",
+        rate_panels("Mixtures", panels, _stage_names(results), zero=True),
+    )
+
+
+def _by_slice(results: Results, file: str, heading: str, caption: str, field: str) -> FigureFile:
+    """One table per map size: a row for the warm start and each engineer, a column per slice."""
+    rows = {WARM_START: results["warm_start"]["slices"]} | {
+        name: one["slices"] for name, one in results["engineers"].items()
+    }
+    slices = results["warm_start"]["slices"]
+    tables = []
+    for size in dict.fromkeys(one["size"] for one in slices):
+        chosen = [number for number, one in enumerate(slices) if one["size"] == size]
+        columns = [_slice_name(slices[number]) for number in chosen]
+        tiles = [
+            [_tile(field, of_row[number][field]["mean"]) for number in chosen]
+            for of_row in rows.values()
+        ]
+        tables.append(TileTable(f"{size}x{size}", list(rows), columns, tiles))
+    across = 3 if max(len(table.columns) for table in tables) < 5 else 2
+    return FigureFile(file, heading, caption, table_panels(heading, tables, across=across))
+
+
+def _slice_name(one: Results) -> str:
+    wait = "wait" if one["needs_wait"] else "no wait"
+    return f"{holes_name(one['hole_tenth'])}, {wait} ({one['count']})"
+
+
+def _failure_flows(results: Results) -> FigureFile:
+    names = [kind.replace("_", " ") for kind in results["study"]["kinds"]]
+    flows = {
+        name: [[count / sum(map(sum, one["flow"])) for count in row] for row in one["flow"]]
+        for name, one in results["engineers"].items()
+    }
+    largest = max(share for flow in flows.values() for row in flow for share in row)
+    tables = [
+        TileTable(
+            name,
+            names,
+            names,
+            [
+                [Tile(f"{100 * share:.1f}", share / largest) if share else Tile() for share in row]
+                for row in flow
+            ],
+        )
+        for name, flow in flows.items()
+    ]
+    return FigureFile(
+        "failure_flows.svg",
+        "Failure flows",
+        "What became of the answer to each board at the start (row) and after the last stage "
+        "(column), in per cent of all boards and seeds; empty: none.",
+        table_panels("Failure flows", tables, across=2),
+    )
+
+
+def _tile(field: str, value: float) -> Tile:
+    if field == "learnability":
+        return Tile(f"{value:.2f}".removeprefix("0"), value / MOST_LEARNABLE)
+    return Tile(f"{100 * value:.0f}", value)
+
+
+def _numbers(results: Results) -> dict[str, int]:
+    """Engineers with results, and their colours, which do not depend on who is missing."""
+    order = {name: number for number, name in enumerate(results["study"]["engineers"])}
+    return {name: order[name] for name in results["engineers"]}
+
+
+def _stage_names(results: Results) -> list[str]:
+    return [f"stage {number}" for number in range(1, results["budget"]["stages"] + 1)]
+
+
+def _range(spread: Mapping[str, float]) -> Range:
+    return (spread["mean"], spread["low"], spread["high"])
+
+
+def _points(interval: Mapping[str, float]) -> Range:
+    return (100 * interval["value"], 100 * interval["low"], 100 * interval["high"])

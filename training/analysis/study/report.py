@@ -1,0 +1,160 @@
+"""A study's report: `report.md` with figures beside it, and `results.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from pydantic import TypeAdapter
+
+from training.analysis.study.config import Study
+from training.analysis.study.directory import StudyDirectory
+from training.analysis.study.figures import METRIC_NAMES, FigureFile, study_figures
+from training.analysis.study.measures import holes_name
+from training.analysis.study.reading import read_study
+from training.analysis.study.results import Results, build_results
+from training.errors import UserError
+from training.run.files import JsonFile, TextFile
+from training.run.progress import duration
+
+TEMPLATE = "report.md.jinja"
+
+DESIGN_KINDS = ("accepted", "repaired", "retried", "kept")
+COST_NAMES = {
+    "training_instances": "training instances",
+    "engineer_tokens": "engineer tokens",
+    "probe_rollouts": "probe rollouts",
+    "probe_instances": "probe instances",
+    "design_seconds": "design, seconds",
+    "wall_seconds": "measured, seconds",
+}
+_RATES = {
+    "valid": "rate of valid answers",
+    "optimal_sum_of_costs": "rate of optimal sums of costs",
+    "optimal_makespan": "rate of optimal makespans",
+}
+
+
+def write_report(study: Study, directory: StudyDirectory, folder: Path | None = None) -> Path:
+    """Write the report of the runs that are finished.
+
+    Args:
+        study: What was run.
+        directory: Its files.
+        folder: Where the report goes; None: `report` in the study's directory.
+
+    Returns:
+        `report.md`.
+
+    Raises:
+        UserError: No run is finished, or a run's files are missing, damaged or contradictory.
+    """
+    runs, unfinished = read_study(study, directory)
+    if not runs:
+        raise UserError(f"{directory.path}: no run is finished, there is nothing to report")
+    results = build_results(
+        study, runs, unfinished, directory.machines.read(), directory.seconds_by_process
+    )
+    figures = study_figures(results)
+    folder = folder or directory.report
+    for figure in figures:
+        TextFile(folder / figure.file).write(figure.svg)
+    JsonFile(folder / "results.json", TypeAdapter(Results)).write(results)
+    TextFile(folder / "report.md").write(markdown(results, figures))
+    return folder / "report.md"
+
+
+def markdown(results: Results, figures: Sequence[FigureFile]) -> str:
+    """The whole text of `report.md`."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "counted": lambda number, word: f"{number} {word}" if number == 1 else f"{number} {word}s",
+        "difference": _difference,
+        "duration": duration,
+        "holes": holes_name,
+        "listed": _listed,
+    }
+    engineers, budget = results["engineers"], results["budget"]["training_instances"]
+    return environment.get_template(TEMPLATE).render(
+        **results,
+        figures=figures,
+        verdicts=verdicts(results),
+        metric_names=METRIC_NAMES,
+        cost_names=COST_NAMES,
+        design_kinds=DESIGN_KINDS,
+        runs_planned=len(results["study"]["engineers"]) * len(results["study"]["seeds"]),
+        missing_runs=[
+            f"{one['engineer']} seed {one['seed']} ({one['reason']})" for one in results["missing"]
+        ],
+        other_budgets=[
+            f"{name} seed {seed} used {used:,}"
+            for name, one in engineers.items()
+            for seed, run in one["runs"].items()
+            if (used := run["ledger"]["training_instances"]) != budget
+        ],
+        worst_slices={
+            name: one["worst_slice"] for name, one in engineers.items() if one["worst_slice"]
+        },
+    )
+
+
+def verdicts(results: Results) -> list[str]:
+    """One sentence per metric: whose final rate differs from the baseline's beyond its interval."""
+    baseline, engineers = results["study"]["baseline"], results["engineers"]
+    compared = {name: one["difference"] for name, one in engineers.items() if one["difference"]}
+    if not compared and baseline not in engineers:
+        return [f"Nothing can be compared: no run of the baseline {baseline} is finished."]
+    if not compared:
+        return [
+            f"Nothing can be compared: no other engineer has a finished run of a seed that "
+            f"{baseline} has."
+        ]
+    return [
+        _verdict(rate, baseline, {name: one[metric] for name, one in compared.items()})
+        for metric, rate in _RATES.items()
+    ]
+
+
+def _verdict(rate: str, baseline: str, differences: Mapping[str, Any]) -> str:
+    clauses = [
+        f"{word} than {baseline} beyond the interval, in points: {_listed(found)}"
+        for word, beyond in (("better", 1), ("worse", -1))
+        if (
+            found := [
+                f"{name} ({_difference(one)})"
+                for name, one in differences.items()
+                if one["beyond"] == beyond
+            ]
+        )
+    ]
+    same = [name for name, one in differences.items() if one["beyond"] == 0]
+    if not clauses:
+        return (
+            f"In the {rate}, no difference to {baseline} was seen: "
+            f"{'each interval' if len(same) > 1 else 'the interval'} of {_listed(same)} contains 0."
+        )
+    if same:
+        clauses.append(f"no difference seen: {_listed(same)}")
+    return f"In the {rate}, {'; '.join(clauses)}."
+
+
+def _difference(interval: Mapping[str, float]) -> str:
+    value, low, high = (_signed(100 * interval[key]) for key in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]"
+
+
+def _signed(points: float) -> str:
+    words = f"{points:+.1f}"
+    return "0.0" if float(words) == 0 else words
+
+
+def _listed(names: Sequence[object]) -> str:
+    *others, last = map(str, names)
+    return f"{', '.join(others)} and {last}" if others else last

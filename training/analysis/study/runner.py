@@ -1,0 +1,184 @@
+"""Run a study: the warm start, then run after run, each in a process of its own.
+
+vLLM can't be started twice in one process. A run that fails is reported, and the others go on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+from training.analysis.study.config import Study
+from training.analysis.study.directory import WARM_START, ProcessRecord, StudyDirectory
+from training.analysis.study.machine import this_machine
+from training.run.directory import RunDirectory
+from training.run.progress import console, duration
+
+COMMAND = (sys.executable, "-m", "training.cli")
+"""Begins the command line of every run; `run BASE --run-dir DIR ...` follows."""
+
+LOG_LINES = 12
+"""How many lines of its log are shown of a run that failed."""
+
+_SECONDS_TO_END = 20.0
+
+
+def run_study(study: Study, directory: StudyDirectory) -> bool:
+    """Run whatever is not finished, and say on the terminal how it goes.
+
+    Args:
+        study: What is run.
+        directory: It belongs to this study already.
+
+    Returns:
+        Whether every run is finished; False also if the warm start failed.
+
+    Raises:
+        UserError: Another process works in the directory.
+    """
+    with directory.lock() as lock, _ended_by_sigterm():
+        if (here := this_machine()) not in directory.machines.read():
+            directory.machines.append(here)
+        return _Runner(study, directory, lock).run_all()
+
+
+class _Runner:
+    """Runs the processes of one call, one after the other."""
+
+    def __init__(self, study: Study, directory: StudyDirectory, lock: int) -> None:
+        self._study = study
+        self._directory = directory
+        self._lock = lock
+        self._began = time.monotonic()
+
+    def run_all(self) -> bool:
+        """Run the warm start, then every run that is not finished."""
+        study, directory = self._study, self._directory
+        if not directory.warm_started and not self._run_warm_start():
+            return False
+        runs = study.runs
+        waiting = [run for run in runs if not directory.run(run).finished()]
+        if kept := len(runs) - len(waiting):
+            console.print(f"{kept} of {len(runs)} runs are finished already.")
+        failed = 0
+        for number, run in enumerate(waiting, start=1):
+            files = directory.run(run)
+            title = f"[{kept + number}/{len(runs)}] {run}"
+            overrides = study.overrides(run, directory.policy)
+            name = f"{run.engineer}/{run.seed}"
+            status, seconds = self._run_process(title, name, files, ["--set", *overrides])
+            left = self._left(len(waiting) - number)
+            if status == 0 and files.finished():
+                rate = _valid_rate(files, study.warm_start.stages.count)
+                _say(f"{title}: {duration(seconds)}, {rate}; {left}")
+            else:
+                failed += 1
+                self._say_failed(title, files, status, seconds)
+                _say(left)
+        return not failed
+
+    def _run_warm_start(self) -> bool:
+        files, overrides = self._directory.warm_start, self._study.config.set
+        arguments = ["--stop-after", "0", *(["--set", *overrides] if overrides else [])]
+        status, seconds = self._run_process("warm start", WARM_START, files, arguments)
+        if status == 0 and self._directory.warm_started:
+            _say(f"warm start: {duration(seconds)}, {_valid_rate(files, 0)}")
+            return True
+        self._say_failed("warm start", files, status, seconds)
+        _say("Every run starts from the warm start: none can be started.")
+        return False
+
+    def _run_process(
+        self, title: str, name: str, files: RunDirectory, arguments: Sequence[str]
+    ) -> tuple[int, float]:
+        """Run one process to its end and return its exit status and the seconds it took.
+
+        Both are logged, also if an interrupt ends the process and the study.
+        """
+        log = self._directory.log(files)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        command = [*COMMAND, "run", str(self._study.base), "--run-dir", str(files.path)]
+        began = time.monotonic()
+        with log.open("ab") as output, console.status(f"{title} (see {log})"):
+            process = subprocess.Popen(
+                [*command, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=self._environment(),
+                pass_fds=(self._lock,),
+            )
+            try:
+                process.wait()
+            except BaseException:
+                _end(process)
+                raise
+            finally:
+                seconds = time.monotonic() - began
+                status = process.returncode
+                self._directory.processes.append(
+                    ProcessRecord(run=name, status=status, seconds=round(seconds, 1))
+                )
+        return status, seconds
+
+    def _environment(self) -> dict[str, str]:
+        """The user's environment; unless it says otherwise, runs share compiled programs."""
+        return {
+            "JAX_COMPILATION_CACHE_DIR": str(self._directory.compiled),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "1",
+            **os.environ,
+        }
+
+    def _left(self, runs: int) -> str:
+        elapsed = f"elapsed {duration(time.monotonic() - self._began)}"
+        each = self._directory.seconds_per_run
+        if not runs or each is None:
+            return elapsed
+        return f"{elapsed}, about {duration(runs * each)} left for {runs} more"
+
+    def _say_failed(self, title: str, files: RunDirectory, status: int, seconds: float) -> None:
+        log = self._directory.log(files)
+        how = f"signal {-status}" if status < 0 else f"exit status {status}"
+        _say(f"{title}: failed with {how} after {duration(seconds)}; the end of {log}:")
+        for line in log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]:
+            _say(f"    {line}")
+
+
+def _say(words: str) -> None:
+    console.print(words, soft_wrap=True, markup=False)
+
+
+def _valid_rate(files: RunDirectory, stage: int) -> str:
+    total = files.stage(stage).validation.read().total
+    return f"valid {100 * total.valid / total.count:.1f}%"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ask a process to end, and kill it if it does not, or at a second interrupt."""
+    try:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_SECONDS_TO_END)
+    finally:  # does nothing to a process that has ended
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM raise SystemExit, so that the run in progress is ended, too."""
+
+    def unwind(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, unwind)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,143 @@
+"""The stages of a run made again from what only the run can know, and compared with its files.
+
+Taken as they stand are the configuration, the answers of the policy and of the engineer, what
+probes came to, the engineer's notes and the metrics. All else follows from these: boards, verdicts,
+the gate, prompts, the review of the engineer's answers, the decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from engineer import configuration_yaml, run_design
+from engineer.context.summary import summary_question
+from training.analysis.contexts import token_counter
+from training.audit.chain import board_source
+from training.audit.checks import Check, Checker
+from training.audit.digests import boards_digest, without_seconds
+from training.audit.recorded_engineer import recorded_engineer
+from training.errors import UserError
+from training.phases import stage_results
+from training.phases.design import charged
+from training.phases.stage_results import StageResult
+from training.phases.validate import validation_set, verify_answers
+from training.rollout.instances import InstanceSet
+from training.rollout.stage_instances import draw_stage_boards
+from training.run.directory import RunDirectory
+from training.run.records import ChainLink, DecisionRecord, UpdateMetrics, attempt_records
+from training.run.seeds import seed_for
+from training.schema import RunConfig
+
+
+@dataclass
+class Rederivation:
+    """Makes the stages of a run again, one after the other; each builds on those before it.
+
+    Attributes:
+        config: The configuration of the run.
+        directory: Its files.
+        updates: Its metrics of the Train phases.
+        results: What the stages so far must have left.
+    """
+
+    config: RunConfig
+    directory: RunDirectory
+    updates: list[UpdateMetrics]
+    results: list[StageResult] = field(default_factory=list)
+
+    @cached_property
+    def validation(self) -> InstanceSet:
+        """The validation set, drawn again."""
+        return validation_set(self.config)
+
+    def checks(self, link: ChainLink) -> Iterator[Check]:
+        """Make the next stage again, and compare its parts in the order in which they follow.
+
+        Raises:
+            BrokenPartError: A part can't be read or made again.
+        """
+        stage, files = link.stage, self.directory.stage(link.stage)
+        checker = Checker(self.directory, stage, derived=True)
+        configuration, source, boards = None, None, None
+        environment: dict[str, dict[str, float]] = {}
+        if stage > 0:
+            configuration = stage_results.configuration_for(self.config, self.results, stage)
+            yield checker.compare_file(files.configuration, configuration)
+            yield checker.compare_file(files.configuration_yaml, configuration_yaml(configuration))
+            source = board_source(self.config, stage, configuration)
+            with checker.naming("instances"):
+                drawn = draw_stage_boards(self.config, stage, configuration, self.validation)
+            boards, environment = boards_digest(drawn.boards), drawn.environment
+            yield checker.compare_file(files.environment, environment)
+            yield checker.compare_file(files.shortfalls, drawn.shortfalls)
+        yield checker.compare("generator", source, link.generator)
+        yield checker.compare("instances", boards, link.instances)
+
+        with checker.naming("validation_set"):
+            validation = self.validation
+        yield checker.compare("validation_set", boards_digest(validation), link.validation_set)
+        with checker.naming(files.episodes.path.name):
+            texts = [episode.text for episode in files.episodes.read()]
+            if len(texts) != len(validation):
+                raise UserError(f"{len(texts)} answers to {len(validation)} boards")
+        answers = verify_answers(self.config, stage, validation, texts)
+        failures = [episode for episode in answers.episodes if not episode.valid]
+        yield checker.compare_file(files.episodes, answers.episodes)
+        yield checker.compare_file(files.failures, failures)
+        yield checker.compare_file(files.evidence, answers.evidence)
+        yield checker.compare_file(files.validation, answers.rates)
+
+        updates = [update for update in self.updates if update.stage == stage]
+        training = stage_results.training_evidence(self.config, updates)
+        evidence = stage_results.stage_evidence(
+            answers.evidence, answers.episodes, training, environment
+        )
+        self.results.append(
+            StageResult(stage, configuration, answers.rates, answers.episodes, evidence)
+        )
+        if stage > 0:
+            yield from self._design_checks(stage, checker)
+
+    def _design_checks(self, stage: int, checker: Checker) -> Iterator[Check]:
+        """Make the gate's record and the Design phase of the last stage again."""
+        config, files = self.config, self.directory.stage(stage)
+        gate = stage_results.gate_record(config, self.results, stage)
+        yield checker.compare_file(files.gate, gate)
+        self.results[stage] = replace(self.results[stage], gate=gate)
+        view = stage_results.view_of(config, self.results, stage)
+        settings = stage_results.design_settings(config, view)
+        with checker.naming(files.answers.path.name):
+            answers = files.answers.read()
+            probes = files.probes.read() if files.probes.exists() else []
+            untried = iter(probes)
+            design = run_design(
+                recorded_engineer(config, answers, untried, settings.guard),
+                view,
+                settings,
+                seed=lambda attempt: seed_for(config.seed, "design", stage, attempt),
+                count_tokens=token_counter(config, self.directory, stage),
+            )
+        yield checker.compare_file(files.context, design.context)
+        reviewed = [without_seconds(answer) for answer in attempt_records(design)]
+        said = [without_seconds(answer) for answer in answers]
+        yield checker.compare(files.answers.path.name, reviewed, said)
+        if probes:
+            tried = len(probes) - len(list(untried))
+            yield checker.compare(files.probes.path.name, tried, len(probes))
+
+        with checker.naming(files.decision.path.name):
+            found = files.decision.read()
+            notes = files.notes.read() if files.notes.exists() else ""
+        tokens = 0  # of the notes, which are counted in the decision alone
+        if "summary" in config.engineer.blocks:
+            tokens = max(found.spent.engineer_tokens - design.spent.engineer_tokens, 0)
+        # Nothing says who the engineer was but the decision itself.
+        design = design.model_copy(update={"engineer": found.engineer})
+        decision = DecisionRecord.of(charged(design, view, tokens))
+        yield checker.compare_file(files.decision, decision)
+        if files.notes.exists() or files.notes_prompt.exists():
+            asked = summary_question(view, decision.configuration, config.engineer.style)
+            yield checker.compare_file(files.notes_prompt, asked)
+        self.results[stage] = replace(self.results[stage], decision=decision, notes=notes)

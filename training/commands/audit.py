@@ -1,0 +1,71 @@
+"""`jaxlake audit`: check that a run's files are those that its stages left."""
+
+import argparse
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from training.commands import Subparsers, add_command, add_run
+
+if TYPE_CHECKING:
+    from training.audit import Check
+
+_DESCRIPTION = """\
+Follow the chain of hashes of a run's stages (chain.jsonl), and derive again what follows from other
+files: boards from the seed and the configuration, verdicts from the answers, the gate, the prompts,
+the review of the engineer's answers, the next configuration. One line per stage says what was
+checked, up to the first part that does not hold. A run in progress is checked as far as its chain
+goes. See docs/audit.md.
+
+exit status: 0 everything holds, 1 a part does not hold, 2 there is no run
+"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command to those of `jaxlake`."""
+    parser = add_command(
+        subparsers,
+        "audit",
+        run,
+        help="check a run's chain of hashes, and derive again what can be derived",
+        description=_DESCRIPTION,
+    )
+    add_run(parser)
+    parser.add_argument(
+        "--shallow", action="store_true", help="only compare hashes, and derive nothing again"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Audit a run, and print one line per stage.
+
+    Returns:
+        The exit status: 1 if a part of the run does not hold.
+
+    Raises:
+        UserError: There is no run.
+    """
+    from training.audit import audit_run
+    from training.run.directory import RunDirectory
+
+    checks = audit_run(args.run_dir, deep=not args.shallow)
+    for stage, group in itertools.groupby(checks, key=lambda check: check.stage):
+        of_stage = list(group)
+        if not of_stage[-1].holds:
+            print(f"broken: {of_stage[-1]}")
+            return 1
+        print(_line(stage, of_stage), flush=True)
+    finished = RunDirectory(args.run_dir).finished()
+    print("The run holds." if finished else "Holds so far: the run is in progress.")
+    return 0
+
+
+def _line(stage: int | None, checks: Sequence["Check"]) -> str:
+    """Say what was checked of one stage, or of the run as a whole."""
+    hashed = [check.part for check in checks if not check.derived]
+    derived = [check.part for check in checks if check.derived]
+    again = f"; derived again: {', '.join(derived)}" if derived else ""
+    if stage is None:
+        return f"run: {', '.join(hashed)}{again}"
+    files = sum("." in part for part in hashed)
+    return f"stage {stage}: link, {files} files, metrics, checkpoint{again}"

@@ -1,0 +1,359 @@
+"""Boards as JSON lines: `jaxlake solve` solves them, `jaxlake check` verifies plans on them.
+
+Records are read, answered and forgotten in batches of one size, so that memory doesn't grow with
+the file. Boards are padded to one of three sizes and one of two numbers of agents. So one program
+is compiled for each such shape that comes up, and small boards don't pay for large ones.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from itertools import islice
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+from jaxlake import (
+    Action,
+    Failure,
+    GridError,
+    Instance,
+    Outcome,
+    Solution,
+    Status,
+    parse_grid,
+    solve,
+    verify,
+)
+from training.commands.json_lines import Answers, Record, RecordError, clipped_json, read_records
+from training.policy.answers import Plan, parse_answer
+from training.policy.prompts import MAX_AGENTS, action_names
+
+MAX_SIZE = 32
+"""Largest side of a board."""
+
+MIN_AGENTS = 2
+"""Fewest agents of a board to solve."""
+
+MAX_STEPS = 4096
+"""Longest plan that is checked: the costs of five agents still add up within int16."""
+
+Shape = TypeVar("Shape", bound=tuple[int, int])
+
+
+@dataclass(frozen=True)
+class _Effort:
+    """How boards of one padded size are solved."""
+
+    horizon: int  # longest plan that is searched for
+    batch_size: int  # at most; the memory that one board takes grows with the sixth power of N
+
+
+_EFFORTS = {10: _Effort(64, 512), 16: _Effort(96, 128), MAX_SIZE: _Effort(160, 16)}
+# For the rare boards of two agents that need longer plans. Each takes about 2 MB if its size is 10.
+# With more agents it is nearly always the budget that is spent, and a longer horizon is no help.
+_LONG_EFFORT = _Effort(1024, 16)
+_PADDED_AGENTS = (MIN_AGENTS, MAX_AGENTS)
+_BATCH_SIZES = (32, 512)
+_SHORTEST_PLAN = 32
+
+
+@dataclass(frozen=True)
+class _Task:
+    """One record to answer."""
+
+    id: Any
+    board: Instance  # padded to a size of _EFFORTS and to MAX_AGENTS
+    plan: Plan | None = None  # None where there is no plan, or where it can't be read
+
+    @property
+    def size(self) -> int:
+        return int(np.shape(self.board.holes)[-1])
+
+    @property
+    def num_agents(self) -> int:
+        return int(np.sum(self.board.agent_mask))
+
+    @property
+    def steps(self) -> int:
+        return max(map(len, self.plan or ()), default=0)
+
+
+def solve_lines(lines: Iterable[bytes]) -> Answers:
+    """Solve boards of two to five agents: `{"id", "grid"}` in, their optima and plans out.
+
+    Args:
+        lines: JSON in UTF-8, one record each; blank lines are skipped.
+
+    Yields:
+        For each record, in order, its line number from 1 and the answer: `id`, `status` (the name
+        of a `Status`), `sum_of_costs`, `makespan`, `needs_wait`, `plan` and `makespan_plan` (one
+        list of action names per agent, up to its last arrival; one plan attains the sum of costs,
+        the other the makespan), all null unless OPTIMAL, and `expansions` (nodes that the search
+        expanded). For an invalid line, `id` and `error`.
+    """
+    return _answer_in_batches(read_records(lines, _read_board), _solution_records)
+
+
+def check_lines(lines: Iterable[bytes]) -> Answers:
+    """Check plans: `{"id", "grid", "plan"}` or `{"id", "grid", "text"}` in, their outcomes out.
+
+    `plan` is one list of action names per agent, `text` a model's whole answer. An agent whose list
+    is shorter than the others' waits. Boards may have one to five agents.
+
+    Args:
+        lines: JSON in UTF-8, one record each; blank lines are skipped.
+
+    Yields:
+        For each record, in order, its line number from 1 and the answer: `id`, `parsed`, `valid`,
+        `optimal_sum_of_costs`, `optimal_makespan` (both null where the optimum isn't known),
+        `failure` (the label of a `Failure` or null), `agent`, `time` (both null unless there is a
+        failure on the board), `sum_of_costs` and `makespan` (of this plan, null unless valid). For
+        an invalid line, `id` and `error`.
+    """
+    return _answer_in_batches(read_records(lines, _read_plan), _outcome_records)
+
+
+def _answer_in_batches(
+    records: Iterator[tuple[int, _Task | RecordError]],
+    answer: Callable[[Sequence[_Task], int], list[Record]],
+) -> Answers:
+    few, many = _BATCH_SIZES
+    chunk = list(islice(records, many))
+    # All batches have one size, but a handful of boards shouldn't pay for a large one.
+    batch_size = few if len(chunk) <= few else many
+    while chunk:
+        answers = iter(answer([task for _, task in chunk if isinstance(task, _Task)], batch_size))
+        for number, task in chunk:
+            yield number, task.answer if isinstance(task, RecordError) else next(answers)
+        chunk = list(islice(records, many))
+
+
+def _read_board(record: Record) -> _Task:
+    task = _read_task(record)
+    if task.num_agents < MIN_AGENTS:
+        raise RecordError(
+            f"grid: got {task.num_agents} agents, {MIN_AGENTS} to {MAX_AGENTS} are allowed", task.id
+        )
+    return task
+
+
+def _read_plan(record: Record) -> _Task:
+    task = _read_task(record)
+    given = [name for name in ("plan", "text") if name in record]
+    if len(given) != 1:
+        raise RecordError(
+            f"plan, text: got {' and '.join(given) or 'neither'}, exactly one is needed", task.id
+        )
+    if given == ["plan"]:
+        plan = _plan_of_names(record["plan"], task.num_agents)
+    elif isinstance(text := record["text"], str):
+        plan = parse_answer(text, task.num_agents, max_steps=max(1, len(text))).plan
+    else:
+        raise RecordError(f"text: got {clipped_json(text)}, a string is needed", task.id)
+    task = replace(task, plan=plan)
+    if task.steps > MAX_STEPS:
+        raise RecordError(
+            f"{given[0]}: got {task.steps} steps, at most {MAX_STEPS} are allowed", task.id
+        )
+    return task
+
+
+def _read_task(record: Record) -> _Task:
+    id = record.get("id")
+    for field in ("id", "grid"):
+        if field not in record:
+            raise RecordError(f"{field}: missing, got the fields {clipped_json(list(record))}", id)
+    grid = record["grid"]
+    if not isinstance(grid, list) or not all(isinstance(row, str) for row in grid):
+        raise RecordError(f"grid: got {clipped_json(grid)}, a list of strings is needed", id)
+    if not 2 <= len(grid) <= MAX_SIZE:
+        raise RecordError(f"grid: got {len(grid)} rows, 2 to {MAX_SIZE} are allowed", id)
+    try:
+        size = _padded(len(grid), _EFFORTS)
+        return _Task(id, parse_grid(grid, max_size=size, max_agents=MAX_AGENTS))
+    except GridError as error:
+        raise RecordError(f"grid: {str(error).removeprefix('grid: ')}", id) from None
+
+
+def _plan_of_names(plan: Any, num_agents: int) -> Plan | None:
+    """Read a plan that is given as action names; None if it is anything else."""
+    if not isinstance(plan, list) or len(plan) != num_agents:
+        return None
+    if not all(isinstance(names, list) for names in plan):
+        return None
+    for name in (name for names in plan for name in names):
+        # Letters beyond ASCII may turn into an action's letters when they are upper-cased.
+        if not (isinstance(name, str) and name.isascii() and name.upper() in Action.__members__):
+            return None
+    return tuple(tuple(int(Action[name.upper()]) for name in names) for names in plan)
+
+
+def _padded(value: int, allowed: Iterable[int]) -> int:
+    return min(limit for limit in allowed if limit >= value)
+
+
+def _solution_records(tasks: Sequence[_Task], batch_size: int) -> list[Record]:
+    records = []
+    for task, solution in zip(tasks, _solve(tasks, batch_size), strict=True):
+        status = Status(int(solution.status))
+        optima: Record = dict.fromkeys(("sum_of_costs", "makespan", "needs_wait", "plan"))
+        makespan_plan = None
+        if status == Status.OPTIMAL:
+            optima = solution_fields(solution, task.num_agents)
+            makespan_plan = action_names(np.asarray(solution.makespan_plan)[:, : task.num_agents])
+        records.append(
+            {
+                "id": task.id,
+                "status": status.name,
+                **optima,
+                "makespan_plan": makespan_plan,
+                "expansions": int(solution.expansions),
+            }
+        )
+    return records
+
+
+def solution_fields(solution: Solution, num_agents: int | None = None) -> Record:
+    """Put the optima of an OPTIMAL solution into JSON, with its plan as trimmed action names.
+
+    Args:
+        solution: of one board, with its agents in the slots from 0 on.
+        num_agents: agents of the board; None for as many as there are slots.
+
+    Returns:
+        `sum_of_costs`, `makespan`, `needs_wait` and `plan`.
+    """
+    return {
+        "sum_of_costs": int(solution.sum_of_costs),
+        "makespan": int(solution.makespan),
+        "needs_wait": bool(solution.needs_wait),
+        "plan": action_names(np.asarray(solution.plan)[:, :num_agents]),
+    }
+
+
+def _outcome_records(tasks: Sequence[_Task], batch_size: int) -> list[Record]:
+    solved = list(zip(tasks, _solve(tasks, batch_size), strict=True))
+    outcomes = _by_shape(
+        solved,
+        lambda pair: (pair[0].size, _plan_length(pair[0].steps)),
+        lambda pairs, shape: _verify(pairs, shape[1], batch_size),
+    )
+    return [
+        _outcome_record(task.id, outcome, optimum_known=bool(solution.status != Status.UNKNOWN))
+        for (task, solution), outcome in zip(solved, outcomes, strict=True)
+    ]
+
+
+def _plan_length(steps: int) -> int:
+    """Return the number of steps that a plan is padded to: a power of two."""
+    return max(_SHORTEST_PLAN, 1 << (steps - 1).bit_length() if steps else 0)
+
+
+def _outcome_record(id: Any, outcome: Outcome, *, optimum_known: bool) -> Record:
+    failure = Failure(int(outcome.failure))
+    return {
+        "id": id,
+        "parsed": bool(outcome.parsed),
+        "valid": bool(outcome.valid),
+        "optimal_sum_of_costs": bool(outcome.optimal_sum_of_costs) if optimum_known else None,
+        "optimal_makespan": bool(outcome.optimal_makespan) if optimum_known else None,
+        "failure": None if failure == Failure.NONE else failure.label,
+        **{
+            name: int(value) if (value := getattr(outcome, name)) >= 0 else None
+            for name in ("agent", "time", "sum_of_costs", "makespan")
+        },
+    }
+
+
+def _solve(tasks: Sequence[_Task], batch_size: int) -> list[Solution]:
+    """Solve boards; those of two agents that stay UNKNOWN are tried again at a long horizon."""
+
+    def solve_all(tasks: Sequence[_Task], effort: _Effort | None = None) -> list[Solution]:
+        return _by_shape(
+            tasks,
+            lambda task: (task.size, _padded(task.num_agents, _PADDED_AGENTS)),
+            lambda alike, shape: solve_alike(alike, shape[1], effort or _EFFORTS[shape[0]]),
+        )
+
+    def solve_alike(tasks: Sequence[_Task], slots: int, effort: _Effort) -> list[Solution]:
+        boards = [_with_slots(task.board, slots) for task in tasks]
+        # A board without agents fills up a batch and takes no time.
+        nobody: Any = np.zeros_like(boards[0].agent_mask)
+        filler = replace(boards[0], agent_mask=nobody)
+        size = min(batch_size, effort.batch_size)
+        return _in_batches(_solver(effort.horizon), boards, size, filler)
+
+    solutions = solve_all(tasks)
+    unknown = [
+        i
+        for i, task in enumerate(tasks)
+        if solutions[i].status == Status.UNKNOWN and task.num_agents == MIN_AGENTS
+    ]
+    again = solve_all([tasks[i] for i in unknown], _LONG_EFFORT)
+    for i, solution in zip(unknown, again, strict=True):
+        solutions[i] = solution
+    return solutions
+
+
+def _with_slots(instance: Instance, slots: int) -> Instance:
+    return replace(
+        instance,
+        starts=instance.starts[:slots],
+        goals=instance.goals[:slots],
+        agent_mask=instance.agent_mask[:slots],
+    )
+
+
+def _verify(solved: Sequence[tuple[_Task, Solution]], steps: int, batch_size: int) -> list[Outcome]:
+    rows = []
+    for task, solution in solved:
+        plan = np.full((steps, MAX_AGENTS), Action.WAIT, np.int8)
+        for agent, actions in enumerate(task.plan or ()):
+            plan[: len(actions), agent] = actions
+        # Verification reads only the optima, and plans of different shapes can't be stacked.
+        no_plan: Any = np.zeros((0, MAX_AGENTS), np.int8)
+        optimum = replace(solution, plan=no_plan, makespan_plan=no_plan)
+        rows.append((task.board, plan, np.int32(task.steps), task.plan is not None, optimum))
+    return _in_batches(_verifier(), rows, batch_size, filler=rows[-1])
+
+
+@cache
+def _solver(horizon: int) -> Callable[[Instance], Solution]:
+    return jax.jit(jax.vmap(partial(solve, horizon=horizon)))
+
+
+@cache
+def _verifier() -> Callable[[Any], Outcome]:
+    return jax.jit(jax.vmap(lambda row: verify(*row)))
+
+
+def _by_shape(
+    rows: Sequence[Any],
+    shape_of: Callable[[Any], Shape],
+    answer: Callable[[Sequence[Any], Shape], Sequence[Any]],
+) -> list[Any]:
+    """Answer rows together with those of the same shape; the answers are in the rows' order."""
+    groups: dict[Shape, list[int]] = defaultdict(list)
+    for i, row in enumerate(rows):
+        groups[shape_of(row)].append(i)
+    answers: dict[int, Any] = {}
+    for shape, group in sorted(groups.items()):
+        answers |= zip(group, answer([rows[i] for i in group], shape), strict=True)
+    return [answers[i] for i in range(len(rows))]
+
+
+def _in_batches(
+    function: Callable[[Any], Any], rows: Sequence[Any], batch_size: int, filler: Any
+) -> list[Any]:
+    """Apply a batched function to pytrees of one shape; the last batch is filled up."""
+    results: list[Any] = []
+    for start in range(0, len(rows), batch_size):
+        chunk = list(rows[start : start + batch_size])
+        filled = chunk + [filler] * (batch_size - len(chunk))
+        batch = jax.tree.map(lambda *leaves: np.stack(leaves), *filled)
+        done = jax.device_get(function(batch))
+        results.extend(jax.tree.map(lambda leaf, i=i: leaf[i], done) for i in range(len(chunk)))
+    return results

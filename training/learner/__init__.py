@@ -1,0 +1,1 @@
+"""The learner: GRPO and supervised losses, the optimizer, and padded batches."""

@@ -1,0 +1,77 @@
+"""Token sequences as padded arrays, whose lengths come from a few buckets: one compilation each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Sequences:
+    """Token sequences, padded on the right.
+
+    Attributes:
+        input_ids: int32 (B, L).
+        mask: bool (B, L), True on tokens, False on padding.
+        targets: bool (B, L), True on the tokens to learn from (those of the completion).
+    """
+
+    input_ids: Any
+    mask: Any
+    targets: Any
+
+    @property
+    def positions(self) -> jax.Array:
+        """int32 (B, L): 0, 1, 2, ... in every row."""
+        return jax.lax.broadcasted_iota(jnp.int32, self.input_ids.shape, 1)
+
+
+def pad_sequences(
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    *,
+    bucket: int,
+    pad_id: int,
+) -> Sequences:
+    """Join each prompt with its completion and pad all to one length.
+
+    Args:
+        prompts: Token ids, B sequences.
+        completions: Token ids, B sequences.
+        bucket: The common length is a multiple of it, the smallest that holds every sequence.
+        pad_id: Token id of the padding.
+    """
+    longest = max(len(p) + len(c) for p, c in zip(prompts, completions, strict=True))
+    shape = (len(prompts), round_up(longest, bucket))
+    input_ids = np.full(shape, pad_id, np.int32)
+    mask = np.zeros(shape, bool)
+    targets = np.zeros(shape, bool)
+    for row, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+        end = len(prompt) + len(completion)
+        input_ids[row, :end] = [*prompt, *completion]
+        mask[row, :end] = True
+        targets[row, len(prompt) : end] = True
+    return Sequences(input_ids, mask, targets)
+
+
+def round_up(length: int, bucket: int) -> int:
+    """Return the smallest multiple of `bucket` that is at least `length`."""
+    return -(-length // bucket) * bucket
+
+
+def place_on_targets(values: Sequence[np.ndarray], sequences: Sequences) -> np.ndarray:
+    """Put one value per completion token where the token stands: float32 (B, L), elsewhere 0."""
+    placed = np.zeros(sequences.input_ids.shape, np.float32)
+    placed[sequences.targets] = np.concatenate(values)
+    return placed
+
+
+def split_rows(batch: Any, parts: int) -> Any:
+    """Cut the leading axis (B, ...) of every leaf into (parts, B / parts, ...)."""
+    return jax.tree.map(lambda leaf: leaf.reshape(parts, -1, *leaf.shape[1:]), batch)

@@ -1,0 +1,133 @@
+"""Group Relative Policy Optimization (GRPO): its advantages and its loss.
+
+Advantages: Shao et al. 2024 (DeepSeekMath), eq. 3; without the division by the standard deviation,
+Liu et al. 2025 (Dr. GRPO). Token-mean loss and the asymmetric clip: Yu et al. 2025 (DAPO). The
+truncated importance weight corrects for what separates vLLM's probabilities from the trainer's:
+Yao et al. 2025 ("Your efficient RL framework secretly brings you off-policy RL training").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from training.learner.batching import Sequences
+from training.learner.optimizer import Metrics
+from training.policy.qwen3 import token_logprobs
+from training.schema import Grpo
+
+SMALLEST_DEVIATION = 1e-6
+"""Rewards with a standard deviation up to this count as equal."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class GrpoBatch:
+    """Completions, their log-probabilities and their advantages. B sequences of L tokens.
+
+    Attributes:
+        sequences: Prompts and completions; targets are the completion tokens to learn from.
+        sampler_logprobs: float32 (B, L), nats, under vLLM's weights as it drew the tokens.
+        old_logprobs: float32 (B, L), nats, under the trainer's weights before the update. All of
+            them are NaN where the update is a single optimizer step, whose own are the old ones.
+        advantages: float32 (B,).
+    """
+
+    sequences: Sequences
+    sampler_logprobs: Any
+    old_logprobs: Any
+    advantages: Any
+
+
+def has_reward_variance(rewards: np.ndarray) -> np.ndarray:
+    """Say which groups can be learned from: bool (prompts,) of rewards (prompts, completions).
+
+    Where all rewards of a group are equal, its advantages are zero.
+    """
+    return rewards.std(axis=1) > SMALLEST_DEVIATION
+
+
+def group_advantages(rewards: np.ndarray, *, divide_by_std: bool) -> np.ndarray:
+    """Compare each completion's reward with the mean of its group.
+
+    Args:
+        rewards: float32 (prompts, completions).
+        divide_by_std: Whether to divide by the standard deviation of the group.
+
+    Returns:
+        float32 (prompts, completions); zero throughout a group whose rewards are all equal.
+    """
+    centred = rewards - rewards.mean(axis=1, keepdims=True)
+    if not divide_by_std:
+        return centred
+    deviation = rewards.std(axis=1, keepdims=True)
+    varies = deviation > SMALLEST_DEVIATION
+    return np.divide(centred, deviation, out=np.zeros_like(centred), where=varies)
+
+
+def token_objective(
+    new: jax.Array,
+    old: jax.Array,
+    sampler: jax.Array,
+    advantages: jax.Array,
+    settings: Grpo,
+) -> tuple[jax.Array, Metrics]:
+    """Compute the clipped surrogate objective of each token, which is to be maximised.
+
+    Args:
+        new: float32 (B, L), log-probabilities under the weights being trained, nats.
+        old: float32 (B, L), under the trainer's weights before the update, nats.
+        sampler: float32 (B, L), under vLLM's weights as it drew the tokens, nats.
+        advantages: float32 (B,).
+        settings: The clip range and the cap on importance weights.
+
+    Returns:
+        float32 (B, L), and metrics per token of the same shape.
+    """
+    ratio = jnp.exp(new - old)
+    clipped = jnp.clip(ratio, 1 - settings.clip_low, 1 + settings.clip_high)
+    advantage = advantages[:, None]
+    surrogate = jnp.minimum(ratio * advantage, clipped * advantage)
+    importance = jnp.exp(old - sampler)
+    weight = jax.lax.stop_gradient(jnp.minimum(importance, settings.importance_cap))
+    return weight * surrogate, {
+        "clip_share": (clipped * advantage < ratio * advantage).astype(jnp.float32),
+        "importance_ratio_mean": jax.lax.stop_gradient(importance),
+    }
+
+
+def logprobs(
+    params: Any, sequences: Sequences, *, graphdef: nnx.GraphDef, temperature: float
+) -> jax.Array:
+    """Return the log-probability of each token given those before it: float32 (B, L), nats."""
+    return token_logprobs(
+        nnx.merge(graphdef, params),
+        sequences.input_ids,
+        sequences.positions,
+        sequences.mask,
+        temperature=temperature,
+    )
+
+
+def summed_loss(
+    params: Any,
+    batch: GrpoBatch,
+    *,
+    graphdef: nnx.GraphDef,
+    settings: Grpo,
+    temperature: float,
+) -> tuple[jax.Array, Metrics]:
+    """Sum the negative objective, and the metrics, over the target tokens of a micro-batch."""
+    tokens = batch.sequences
+    new = logprobs(params, tokens, graphdef=graphdef, temperature=temperature)
+    old = jnp.where(jnp.isnan(batch.old_logprobs), jax.lax.stop_gradient(new), batch.old_logprobs)
+    sampler = jnp.where(tokens.targets, batch.sampler_logprobs, old)
+    objective, metrics = token_objective(new, old, sampler, batch.advantages, settings)
+    metrics |= {"sampler_gap": jnp.abs(old - sampler)}
+    on_targets = tokens.targets.astype(jnp.float32)
+    return jax.tree.map(lambda value: jnp.sum(value * on_targets), (-objective, metrics))

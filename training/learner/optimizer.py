@@ -1,0 +1,118 @@
+"""The learner's state, its optimizer (AdamW), and one optimizer step on a mean loss.
+
+Gradients are summed over micro-batches, so that memory is bounded by one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import optax
+
+Metrics: TypeAlias = dict[str, jax.Array]
+# (params, micro-batch) -> (summed loss, summed metrics)
+SummedLoss: TypeAlias = Callable[[Any, Any], tuple[jax.Array, Metrics]]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class LearnerState:
+    """What an optimizer step changes.
+
+    Attributes:
+        params: The model's weights, a pytree.
+        opt_state: Optax's state for them.
+        steps: int32 (), optimizer steps taken.
+    """
+
+    params: Any
+    opt_state: Any
+    steps: jax.Array
+
+
+def initial_state(params: Any, optimizer: optax.GradientTransformation) -> LearnerState:
+    """Return a state that has taken no step."""
+    return LearnerState(params, optimizer.init(params), jnp.zeros((), jnp.int32))
+
+
+def adamw(
+    learning_rate: float,
+    *,
+    warmup_steps: int,
+    weight_decay: float,
+    max_grad_norm: float,
+    decay_steps: int | None = None,
+    b2: float = 0.95,
+) -> optax.GradientTransformation:
+    """Build AdamW (Loshchilov and Hutter 2019) behind a clip of the gradient's global norm.
+
+    The rate rises linearly over `warmup_steps`. Then it is constant or, with `decay_steps`, falls
+    to a tenth along a cosine. The scales of norms are not decayed.
+    """
+    if decay_steps is None:
+        schedule = optax.linear_schedule(
+            0.0 if warmup_steps else learning_rate, learning_rate, max(warmup_steps, 1)
+        )
+    else:
+        schedule = optax.warmup_cosine_decay_schedule(
+            0.0, learning_rate, warmup_steps, max(decay_steps, warmup_steps + 1), learning_rate / 10
+        )
+    return optax.chain(
+        optax.clip_by_global_norm(max_grad_norm),
+        optax.adamw(
+            schedule,
+            b2=b2,
+            weight_decay=weight_decay,
+            mask=lambda params: jax.tree_util.tree_map_with_path(
+                lambda path, _: "norm" not in jax.tree_util.keystr(path), params
+            ),
+        ),
+    )
+
+
+def gradient_step(
+    state: LearnerState,
+    micro_batches: Any,
+    count: jax.Array | int,
+    weight: jax.Array,
+    *,
+    loss: SummedLoss,
+    optimizer: optax.GradientTransformation,
+) -> tuple[LearnerState, Metrics]:
+    """Take one optimizer step on the mean loss.
+
+    Args:
+        state: The state before the step.
+        micro_batches: A pytree whose leaves lead with (micro-batches, rows per micro-batch).
+        count: int32 (), how many micro-batches are used, from the first; it is traced, so that
+            empty ones at the end cost nothing.
+        weight: float32 (), divides the summed loss and metrics: a number of tokens.
+        loss: Sums loss and metrics over a micro-batch.
+        optimizer: As for `initial_state`.
+
+    Returns:
+        The state after the step, and the mean metrics with `loss` and `grad_norm` added.
+    """
+
+    def add(number: jax.Array, total: Any) -> Any:
+        micro_batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[number], micro_batches)
+        (value, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(
+            state.params, micro_batch
+        )
+        return jax.tree.map(jnp.add, total, (value, metrics, gradient))
+
+    first = jax.tree.map(lambda leaf: leaf[0], micro_batches)
+    shapes = jax.eval_shape(loss, state.params, first)
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (*shapes, state.params))
+    value, metrics, gradient = jax.lax.fori_loop(0, count, add, zeros)
+    value, metrics, gradient = jax.tree.map(
+        lambda leaf: leaf / weight.astype(leaf.dtype), (value, metrics, gradient)
+    )
+    updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
+    params = optax.apply_updates(state.params, updates)
+    metrics = metrics | {"loss": value, "grad_norm": optax.tree.norm(gradient)}
+    return LearnerState(params, opt_state, state.steps + 1), metrics

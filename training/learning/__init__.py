@@ -1,1 +1,0 @@
-"""How weights change: supervised steps, GRPO steps, and what a step is fed."""

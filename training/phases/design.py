@@ -1,0 +1,147 @@
+"""Design: the engineer reads where the policy fails and writes the next stage's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import engineer
+from engineer import Budget, DesignRecord, Engineer, EngineerError, NoteWriter, Spent, StageView
+from engineer.attempt import escape_surrogates
+from engineer.context import ContextTooLongError
+from engineer.context.summary import summary_question
+from training.errors import UserError
+from training.phases.engineer_factory import CheckpointInUse, make_engineer
+from training.phases.probe import Prober, rollouts_per_probe
+from training.phases.stage_results import (
+    StageResult,
+    design_settings,
+    training_instances,
+    view_of,
+)
+from training.rollout.model_server import OtherModels
+from training.rollout.vllm_sampler import VllmSampler
+from training.run.active_run import ActiveRun
+from training.run.directory import StageDirectory
+from training.run.progress import console
+from training.run.records import DecisionRecord, TimingRecord, attempt_records
+
+
+def design(
+    run: ActiveRun, sampler: VllmSampler, results: Sequence[StageResult], probe: Prober
+) -> StageResult:
+    """Ask the engineer for the next configuration, and write all that was said and decided.
+
+    A decision that is there stays.
+
+    Args:
+        run: The run.
+        sampler: Holds the weights in force after the last stage.
+        results: What the stages left; the last one has just ended.
+        probe: Tries a configuration out, for the engineer that does.
+
+    Returns:
+        The last of `results`, with the decision and the engineer's notes.
+
+    Raises:
+        UserError: The prompt can't be cut to fit.
+    """
+    result = results[-1]
+    stage, files = result.stage, run.directory.stage(result.stage)
+    if files.decision.exists():
+        written = files.notes.read() if files.notes.exists() else ""
+        return replace(result, decision=files.decision.read(), notes=written)
+    for left in (files.notes, files.notes_prompt, files.probes):
+        left.remove()  # a design that was killed before it decided may have left it
+    seconds: dict[str, float] = {}
+    with run.clock(seconds, "design"), console.status(f"stage {stage}: design"):
+        design, notes = _ask(run, sampler, results, probe)
+    if notes.text:
+        files.notes_prompt.write(notes.prompt)
+        files.notes.write(notes.text)
+    decision = write_design(files, design)
+    step = run.step(stage, run.config.updates_per_stage)
+    run.directory.timings.append(
+        TimingRecord(phase="design", stage=stage, step=step, seconds=seconds)
+    )
+    changes = ", ".join(f"{one.field} {one.old:g} -> {one.new:g}" for one in design.diff)
+    console.print(
+        f"stage {stage}: design: {design.kind} ({design.engineer}): {changes or 'no change'}",
+        soft_wrap=True,
+    )
+    return replace(result, decision=decision, notes=notes.text)
+
+
+def write_design(files: StageDirectory, design: DesignRecord) -> DecisionRecord:
+    """Write a Design phase; `decision.json`, the last file, says it is done."""
+    decision = DecisionRecord.of(design)
+    files.context.write(design.context)
+    files.answers.write(attempt_records(design))
+    files.decision.write(decision)
+    return decision
+
+
+def charged(design: DesignRecord, view: StageView, note_tokens: int) -> DesignRecord:
+    """Add the stage's training instances, and the tokens of the notes, to what was spent."""
+    more = Spent(training_instances=training_instances(view), engineer_tokens=note_tokens)
+    return design.model_copy(update={"spent": design.spent + more})
+
+
+class _Notes(NamedTuple):
+    """What the engineer wrote down for the next stage; an empty text stands for none."""
+
+    prompt: str = ""
+    text: str = ""
+    tokens: int = 0
+
+
+def _ask(
+    run: ActiveRun, sampler: VllmSampler, results: Sequence[StageResult], probe: Prober
+) -> tuple[DesignRecord, _Notes]:
+    stage = results[-1].stage
+    view = view_of(run.config, results, stage)
+    settings = design_settings(run.config, view)
+    with OtherModels(run.config.sampling, run.config.engineer) as models:
+        asked = make_engineer(
+            run.config,
+            run.directory,
+            results,
+            models,
+            checkpoint=CheckpointInUse(run.policy, sampler, run.config.engineer),
+            probe=probe,
+            probe_rollouts=rollouts_per_probe(run.config),
+            guard=settings.guard,
+        )
+        try:
+            design = engineer.run_design(
+                asked,
+                view,
+                settings,
+                seed=lambda attempt: run.seed("design", stage, attempt),
+                count_tokens=run.policy.count_tokens,
+            )
+        except ContextTooLongError as error:
+            raise UserError(f"engineer.max_context_tokens: {error}") from error
+        notes = _ask_for_notes(run, asked, view, design, settings.budget)
+    return charged(design, view, notes.tokens), notes
+
+
+def _ask_for_notes(
+    run: ActiveRun, asked: Engineer, view: StageView, design: DesignRecord, budget: Budget
+) -> _Notes:
+    """Ask for notes, if the context has a place for them and the budget something left."""
+    if "summary" not in run.config.engineer.blocks or not isinstance(asked, NoteWriter):
+        return _Notes()
+    if budget.exhausted(design.spent):
+        return _Notes()
+    prompt = summary_question(view, design.configuration, run.config.engineer.style)
+    seed = run.seed("summary", view.evidence.stage)
+    try:
+        notes = asked.write(prompt, seed, budget.left(design.spent).engineer_tokens)
+    except EngineerError as error:
+        console.print(f"stage {view.evidence.stage}: no summary: {error}", style="yellow")
+        return _Notes(tokens=error.spent.engineer_tokens)
+    # A file of text has one kind of line end: the next context quotes the notes to the byte.
+    lines = "\n".join(escape_surrogates(notes.text).replace("\r\n", "\n").split("\r"))
+    return _Notes(prompt, lines, notes.tokens or 0)

@@ -1,0 +1,183 @@
+"""The engineer that a name stands for, for a run in progress or for one of its stages later."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from engineer import EndpointEngineer, Engineer, EngineerError, Guard, LanguageModelEngineer
+from engineer.engineers.catalogue import RunSettings, scripted_engineer
+from engineer.engineers.controls import ShuffledEngineer
+from engineer.engineers.language_model import GeneratedText, GenerateText
+from engineer.engineers.oracle import OracleEngineer, Probe
+from engineer.engineers.pace import Pace
+from training.errors import UserError
+from training.phases.stage_results import StageResult, reference_of
+from training.policy.policy import Policy
+from training.rollout.model_server import OtherModels, Question
+from training.rollout.vllm_sampler import PromptTooLongError, VllmSampler
+from training.run.directory import RunDirectory
+from training.schema import ORACLE, EngineerChoice, RunConfig
+
+
+def make_engineer(
+    config: RunConfig,
+    directory: RunDirectory,
+    results: Sequence[StageResult],
+    models: OtherModels,
+    *,
+    kind: str | None = None,
+    checkpoint: GenerateText | None = None,
+    probe: Probe | None = None,
+    probe_rollouts: int = 0,
+    guard: Guard | None = None,
+) -> Engineer:
+    """Make the engineer of a Design phase.
+
+    Args:
+        config: Says how it is asked.
+        directory: Holds the weights of former policies.
+        results: What the stages left, up to the one whose evidence it will read.
+        models: Loads weights that are not in use; open for as long as the engineer is asked.
+        kind: A name as in `engineer.kind`; None: the configuration's own.
+        checkpoint: Generates with the weights in force; None: they are loaded from the directory.
+        probe: Tries a configuration out from the weights in force; None: it can't be done.
+        probe_rollouts: The most answers that one probe draws.
+        guard: What the oracle's candidates are held to before they are tried out.
+
+    Raises:
+        EngineerError: The configuration lacks what the name needs. Missing weights are noticed
+            only when the engineer is asked.
+    """
+    kind = kind or config.engineer.kind
+
+    def make(name: str) -> Engineer:
+        control, _, inner = name.rpartition(":")
+        if inner == "checkpoint" and checkpoint is not None:
+            made: Engineer = LanguageModelEngineer(checkpoint, name=inner)
+        elif inner in ("checkpoint", "stale", "base", "model"):
+            weights = _weights(inner, config, directory, results)
+            made = _language_model(inner, config, weights, models)
+        elif inner == "endpoint":
+            made = _endpoint(config.engineer)
+        else:
+            setup = RunSettings(
+                space=config.environment.bounds,
+                initial=config.environment.initial,
+                stages=config.stages.count,
+                seed=config.seed,
+            )
+            made = scripted_engineer(inner, setup)
+        return ShuffledEngineer(made) if control else made
+
+    if kind != ORACLE:
+        return make(kind)
+    if probe is None:
+        raise EngineerError("oracle: it trains to choose, which only a run in progress can")
+    choice = config.engineer.oracle
+    candidates = tuple(make(name) for name in choice.candidates)
+    return OracleEngineer(candidates, probe, choice.max_probes, probe_rollouts, guard)
+
+
+def check_key(choice: EngineerChoice) -> None:
+    """Check, before anything is trained, that an endpoint's key is there.
+
+    Raises:
+        UserError: Its environment variable is not set, or empty.
+    """
+    name = choice.api_key_env
+    if "endpoint" in choice.asked and name and not os.environ.get(name, "").strip():
+        raise UserError(
+            f"engineer.api_key_env: the environment variable {name} is not set, or empty; it must "
+            "hold the endpoint's key (null: the endpoint takes none)"
+        )
+
+
+@cache
+def _endpoint(choice: EngineerChoice) -> EndpointEngineer:
+    """Make one for all that ask through it in this process, so that together they keep its rate."""
+    if not choice.base_url or not choice.model:
+        raise EngineerError("endpoint: engineer.base_url and engineer.model are not set")
+    from engineer.engineers.chat_client import ChatClient  # imports openai
+
+    rate = choice.requests_per_minute
+    return EndpointEngineer(
+        ChatClient(
+            choice.base_url,
+            choice.model,
+            api_key_env=choice.api_key_env,
+            timeout=choice.timeout_seconds,
+            pace=None if rate is None else Pace(rate),
+        ),
+        max_tokens=choice.max_tokens,
+        note_tokens=choice.summary_tokens,
+        temperature=choice.temperature,
+    )
+
+
+def _language_model(
+    kind: str, config: RunConfig, weights: str, models: OtherModels
+) -> LanguageModelEngineer:
+    """Ask weights that vLLM has to load; former policies are prompted as they were trained."""
+    policy = kind != "model"
+
+    def generate(
+        prompt: str, schema: dict[str, Any] | None, seed: int, token_limit: int | None
+    ) -> GeneratedText:
+        chat = config.prompt.chat if policy else None
+        thinking = config.prompt.thinking and policy
+        question = Question(prompt, chat, thinking, seed, schema, token_limit)
+        return models.ask(weights, question)
+
+    return LanguageModelEngineer(generate, name=kind if policy else weights)
+
+
+def _weights(
+    kind: str, config: RunConfig, directory: RunDirectory, results: Sequence[StageResult]
+) -> str:
+    """The hub name or folder of a model."""
+    choice = config.engineer
+    if kind == "model":
+        if not choice.model:
+            raise EngineerError("model: engineer.model is not set")
+        return choice.model
+    if kind == "base":
+        return config.model.pretrained or str(directory.initial_policy)
+    stage = reference_of(results, len(results))  # whose weights are in force now
+    for _ in range(choice.lag if kind == "stale" else 0):
+        stage = reference_of(results, stage) if stage else 0
+    return str(directory.stage(stage).policy)
+
+
+@dataclass(frozen=True)
+class CheckpointInUse:
+    """Generates with the policy of a run in progress, as vLLM holds it."""
+
+    policy: Policy
+    sampler: VllmSampler
+    choice: EngineerChoice
+
+    def __call__(
+        self, prompt: str, schema: dict[str, Any] | None, seed: int, token_limit: int | None
+    ) -> GeneratedText:
+        """Generate one text.
+
+        Raises:
+            EngineerError: The prompt leaves no room for the answer.
+        """
+        try:
+            ((completion,),) = self.sampler.sample(
+                [self.policy.encode_prompt(prompt)],
+                n=1,
+                temperature=self.choice.temperature,
+                max_tokens=self.choice.token_limit(schema is not None, token_limit),
+                stop_token_ids=self.policy.stop_ids,
+                seed=seed,
+                json_schema=schema,
+            )
+        except PromptTooLongError as error:
+            raise EngineerError(f"{error}; engineer.max_context_tokens cuts prompts") from error
+        return GeneratedText(self.policy.decode(completion.token_ids), len(completion.token_ids))

@@ -1,0 +1,329 @@
+"""What every stage left, as values: a phase reads the stages before it here and nowhere else.
+
+The loop keeps a list with one `StageResult` per stage, so that `results[S]` is stage S and
+`results[0]` is what stood before the first. A phase takes the list and adds its own part. A run
+that is resumed, the analysis and the audit read the list from disk (`read_stage_results`). All
+other functions here are pure: they make what the engineer reads, and what the gate says, from the
+list alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engineer import (
+    DesignSettings,
+    FailedCase,
+    Guard,
+    StageEvidence,
+    StageHistory,
+    StageView,
+    TrainingEvidence,
+)
+from engineer.gate import has_fallen, protected_floors, rollback_notice
+from engineer.lake import LakeConfiguration
+from jaxlake.paired import PairedComparison, compare
+from training.errors import UserError
+from training.run.directory import RunDirectory
+from training.run.records import (
+    DecisionRecord,
+    EpisodeRecord,
+    GateRecord,
+    UpdateMetrics,
+    ValidationRecord,
+)
+from training.schema import RunConfig
+
+FAILED_CASES = 8
+"""How many failed answers the evidence of a stage holds; the context shows the first of them."""
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """What one stage left.
+
+    Attributes:
+        stage: Its number, from 1; 0 is what stood before the first stage.
+        configuration: What it trained on; None for stage 0.
+        validation: Rates over the answers to the validation set, by map size.
+        episodes: The answers to the validation set, in the order of its boards.
+        evidence: What the engineer may read of the stage: its answers, some failed ones, its
+            updates and its training boards (none of both for stage 0).
+        gate: Whether it was taken back; None for stage 0, and before the gate has compared.
+        decision: What the engineer decided for the next stage; None for stage 0, and before.
+        notes: What the engineer wrote down for the next stage; often empty.
+    """
+
+    stage: int
+    configuration: LakeConfiguration | None
+    validation: ValidationRecord
+    episodes: tuple[EpisodeRecord, ...]
+    evidence: StageEvidence
+    gate: GateRecord | None = None
+    decision: DecisionRecord | None = None
+    notes: str = ""
+
+
+def read_stage_results(directory: RunDirectory, config: RunConfig) -> list[StageResult]:
+    """Read what the validated stages left, from stage 0 up to the first that is not validated.
+
+    Raises:
+        UserError: A file is missing or damaged.
+    """
+    updates = [one for one in directory.metrics.read() if isinstance(one, UpdateMetrics)]
+    results: list[StageResult] = []
+    while (files := directory.stage(len(results))).validation.exists():
+        stage = len(results)
+        episodes = tuple(files.episodes.read())
+        results.append(
+            StageResult(
+                stage=stage,
+                configuration=files.configuration.read() if stage else None,
+                validation=files.validation.read(),
+                episodes=episodes,
+                evidence=stage_evidence(
+                    files.evidence.read(),
+                    episodes,
+                    training_evidence(config, [one for one in updates if one.stage == stage]),
+                    files.environment.read() if files.environment.exists() else {},
+                ),
+                gate=files.gate.read() if files.gate.exists() else None,
+                decision=files.decision.read() if files.decision.exists() else None,
+                notes=files.notes.read() if files.notes.exists() else "",
+            )
+        )
+    return results
+
+
+def configuration_for(
+    config: RunConfig, results: Sequence[StageResult], stage: int
+) -> LakeConfiguration:
+    """The configuration a stage trains on: the initial one, then what the engineer last decided.
+
+    Raises:
+        UserError: The stage before has no decision yet.
+    """
+    if stage == 1:
+        return config.environment.initial
+    return decision_of(results, stage - 1).configuration
+
+
+def decision_of(results: Sequence[StageResult], stage: int) -> DecisionRecord:
+    """What the engineer decided after a stage.
+
+    Raises:
+        UserError: It has not decided yet.
+    """
+    decision = results[stage].decision if stage < len(results) else None
+    if decision is None:
+        raise UserError(f"stage {stage}: has no decision yet")
+    return decision
+
+
+def reference_of(results: Sequence[StageResult], stage: int) -> int:
+    """The stage whose weights a stage starts from: the one before, unless that was taken back."""
+    gate = results[stage - 1].gate
+    return gate.reference if gate is not None and gate.restored == "checkpoint" else stage - 1
+
+
+def compare_stages(before: StageResult, after: StageResult) -> PairedComparison:
+    """Compare two stages' answers to the validation set, board by board.
+
+    Raises:
+        UserError: They did not answer the same number of boards.
+    """
+    if len(before.episodes) != len(after.episodes):
+        raise UserError(
+            f"stages {before.stage} and {after.stage}: their episodes are answers to "
+            f"{len(before.episodes)} and {len(after.episodes)} boards"
+        )
+    return compare(
+        [episode.valid for episode in before.episodes],
+        [episode.valid for episode in after.episodes],
+    )
+
+
+def gate_record(config: RunConfig, results: Sequence[StageResult], stage: int) -> GateRecord:
+    """Decide whether a stage is taken back, from the validations and the decisions.
+
+    What a rollback restores is the configuration that was in force when the stage was designed.
+    That is not what the stage before trained on, if the stage before was taken back as well. The
+    first stage has no configuration before it: its own stays in force, whatever it did.
+    """
+    settings = config.engineer.gate
+    reference = reference_of(results, stage)
+    comparison = compare_stages(results[reference], results[stage])
+    fell = settings.rollback != "off" and has_fallen(comparison, settings.z)
+    restored = None if not fell or settings.rollback == "off" else settings.rollback
+    before = results[stage - 1].gate if fell else None
+    tried = configuration_for(config, results, stage)
+    current = tried if before is None else before.configuration
+    return GateRecord(
+        reference=reference,
+        comparison=comparison,
+        restored=restored,
+        configuration=current,
+        notice=rollback_notice(comparison, restored, tried=tried, current=current)
+        if restored
+        else "",
+    )
+
+
+def view_of(config: RunConfig, results: Sequence[StageResult], stage: int) -> StageView:
+    """All that the engineer may be told after a stage, whether the gate has compared it or not.
+
+    Where the weights were taken back, the failures are those of the weights that are in force.
+    """
+    gate = results[stage].gate or gate_record(config, results, stage)
+    evidence = results[stage].evidence
+    if gate.restored == "checkpoint":
+        restored = results[gate.reference].evidence
+        evidence = evidence.model_copy(
+            update={
+                name: getattr(restored, name)
+                for name in ("validation", "failure_times", "failed_cases")
+            }
+        )
+    return StageView(
+        domain=config.domain,
+        evidence=evidence,
+        current=gate.configuration,
+        history=tuple(history_before(config, results, stage)),
+        notice=gate.notice,
+        trained=configuration_for(config, results, stage),
+    )
+
+
+def design_settings(config: RunConfig, view: StageView) -> DesignSettings:
+    """How the engineer is asked after a stage: the configuration's choice, with its floors."""
+    choice = config.engineer
+    return DesignSettings(
+        attempts=choice.attempts,
+        blocks=choice.blocks,
+        style=choice.style,
+        max_context_tokens=choice.max_context_tokens,
+        guard=Guard(
+            max_step=choice.max_step,
+            floors=protected_floors(view.evidence, view.current, view.domain.space, choice.gate),
+        ),
+        budget=choice.budget,
+    )
+
+
+def training_instances(view: StageView) -> int:
+    """How many boards the stage that is looked at was trained on, for the ledger."""
+    return view.evidence.training.instances if view.evidence.training else 0
+
+
+def history_before(
+    config: RunConfig, results: Sequence[StageResult], stage: int
+) -> list[StageHistory]:
+    """What the engineer reads of the stages before this one, oldest first."""
+    history = []
+    for after in results[1:stage]:
+        before = results[reference_of(results, after.stage)]
+        if after.gate is not None and after.gate.restored:
+            kind = "rolled_back"
+        else:
+            kind = "initial" if after.stage == 1 else decision_of(results, after.stage - 1).kind
+        history.append(
+            StageHistory(
+                stage=after.stage,
+                configuration=configuration_for(config, results, after.stage),
+                decision=kind,
+                valid_before=_valid_rates(before.validation),
+                valid_after=_valid_rates(after.validation),
+                failures_before=_failure_shares(before.validation),
+                summary=after.notes,
+            )
+        )
+    return history
+
+
+def stage_evidence(
+    validation: StageEvidence,
+    episodes: Sequence[EpisodeRecord],
+    training: TrainingEvidence | None,
+    environment: dict[str, dict[str, float]],
+) -> StageEvidence:
+    """All that the engineer may read of a stage.
+
+    Args:
+        validation: Counts over the answers to the validation set (`evidence.json`).
+        episodes: These answers.
+        training: What the updates looked like.
+        environment: Statistics of the training boards, by map size (`environment.json`).
+    """
+    return validation.model_copy(
+        update={
+            "training": training,
+            "environment": environment,
+            "failed_cases": tuple(
+                FailedCase(
+                    group=str(episode.size),
+                    failure=failure,
+                    time=episode.time,
+                    instance=episode.grid,
+                    completion=episode.text,
+                )
+                for failure, episode in _typical_failures(episodes)[:FAILED_CASES]
+            ),
+        }
+    )
+
+
+def training_evidence(
+    config: RunConfig, updates: Sequence[UpdateMetrics]
+) -> TrainingEvidence | None:
+    """What a stage's updates looked like, as the engineer reads it; None without any."""
+    if not updates:
+        return None
+    learnability: dict[int, list[float]] = defaultdict(list)
+    for update in updates:
+        for size, row in update.by_size.items():
+            learnability[int(size)].append(row.learnability)
+    return TrainingEvidence(
+        updates=len(updates),
+        instances=len(updates) * config.grpo.prompts_per_update,
+        reward_first=updates[0].reward_mean,
+        reward_last=updates[-1].reward_mean,
+        groups_without_variance=_mean([one.zero_variance_share for one in updates]),
+        clip_share=_mean([one.clip_share for one in updates]),
+        entropy=_mean([one.entropy for one in updates]),
+        completion_length=_mean([one.completion_length for one in updates]),
+        learnability={str(size): _mean(learnability[size]) for size in sorted(learnability)},
+    )
+
+
+def _typical_failures(episodes: Sequence[EpisodeRecord]) -> list[tuple[str, EpisodeRecord]]:
+    """One case of each map size and kind of failure, the most frequent of these first.
+
+    Boards come by rising holes and waits, so that the case in the middle stands for the others.
+    """
+    alike: dict[tuple[int, str], list[EpisodeRecord]] = defaultdict(list)
+    for episode in episodes:
+        if episode.failure is not None:
+            alike[episode.size, episode.failure].append(episode)
+    return [
+        (failure, cases[len(cases) // 2])
+        for (_, failure), cases in sorted(alike.items(), key=lambda item: -len(item[1]))
+    ]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(
+        values
+    )  # fmean rounds otherwise, and contexts are compared to the byte
+
+
+def _valid_rates(validation: ValidationRecord) -> dict[str, float]:
+    return {str(row.size): row.valid / row.count for row in validation.rows}
+
+
+def _failure_shares(validation: ValidationRecord) -> dict[str, dict[str, float]]:
+    return {
+        str(row.size): {kind: count / row.count for kind, count in row.failures.items() if count}
+        for row in validation.rows
+    }

@@ -1,0 +1,55 @@
+"""How the trainer's weights reach vLLM, and the proof that they arrived.
+
+After every update `sync_weights` hands all tensors to the running engine (`VllmSampler.sync`), and
+then scores a few sequences under both: a difference in log-probability means that vLLM generates
+with other weights than those that are trained, and stops the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from training.rollout.rollout import Rollout
+from training.rollout.vllm_sampler import VllmSampler
+from training.run.active_run import ActiveRun
+
+
+def sync_weights(run: ActiveRun, params: Any, sampler: VllmSampler, rollout: Rollout) -> float:
+    """Hand the weights to vLLM, then compare a few of the newest sequences under both.
+
+    Returns:
+        The largest difference in log-probability, nats.
+
+    Raises:
+        SyncError: The difference is above `sampling.sync_tolerance`.
+    """
+    sampler.sync(run.policy.tensors(params))
+    completions = rollout.completions
+    per_prompt = len(completions) // len(rollout.prompts)
+    rows = np.linspace(0, len(completions) - 1, run.config.sampling.sync_sequences).astype(int)
+    sequences = [[*rollout.prompts[row // per_prompt], *completions[row].token_ids] for row in rows]
+    return _compare(run, params, sampler, sequences)
+
+
+def check_engine(run: ActiveRun, params: Any, sampler: VllmSampler) -> float:
+    """Compare an engine that has just started with the trainer, on a few validation prompts.
+
+    Returns:
+        The largest difference in log-probability, nats.
+
+    Raises:
+        SyncError: The difference is above `sampling.sync_tolerance`.
+    """
+    count = min(run.config.sampling.sync_sequences, len(run.validation))
+    prompts = [run.policy.encode_board(board) for board in run.validation.take(range(count))]
+    return _compare(run, params, sampler, prompts)
+
+
+def _compare(
+    run: ActiveRun, params: Any, sampler: VllmSampler, sequences: Sequence[Sequence[int]]
+) -> float:
+    expected = run.policy.logprobs(params, sequences)
+    return sampler.check_sync(sequences, expected, run.config.sampling.sync_tolerance)

@@ -1,0 +1,445 @@
+"""Hugging Face model folders: config.json, safetensors and tokenizer files, in and out of Qwen3.
+
+One mapping between our parameters and Hugging Face's tensors serves `load`, `save` and, through
+`state_tensors`, the synchronisation of weights with vLLM.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh
+from jax.typing import DTypeLike
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from training.errors import UserError
+from training.policy.qwen3 import Qwen3, Qwen3Config, parameter_shapes, parameter_shardings
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+# The files of a tokenizer and of its use in generation, which are copied as they are.
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "generation_config.json",
+)
+MAX_SHARD_BYTES = 5 * 10**9
+
+_DTYPES = ("F32", "BF16", "F16")
+_TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+
+# Our path -> Hugging Face's name, and whether that tensor is stored (out, in) where ours is (in,
+# out).
+_NAMES: dict[str, tuple[str, bool]] = {
+    "embed_tokens": ("model.embed_tokens.weight", False),
+    "layers.input_layernorm": ("model.layers.{}.input_layernorm.weight", False),
+    "layers.q_proj": ("model.layers.{}.self_attn.q_proj.weight", True),
+    "layers.k_proj": ("model.layers.{}.self_attn.k_proj.weight", True),
+    "layers.v_proj": ("model.layers.{}.self_attn.v_proj.weight", True),
+    "layers.q_norm": ("model.layers.{}.self_attn.q_norm.weight", False),
+    "layers.k_norm": ("model.layers.{}.self_attn.k_norm.weight", False),
+    "layers.o_proj": ("model.layers.{}.self_attn.o_proj.weight", True),
+    "layers.post_attention_layernorm": ("model.layers.{}.post_attention_layernorm.weight", False),
+    "layers.gate_proj": ("model.layers.{}.mlp.gate_proj.weight", True),
+    "layers.up_proj": ("model.layers.{}.mlp.up_proj.weight", True),
+    "layers.down_proj": ("model.layers.{}.mlp.down_proj.weight", True),
+    "norm": ("model.norm.weight", False),
+    "lm_head": ("lm_head.weight", False),
+}
+
+
+class ModelFolderError(UserError, ValueError):
+    """A model folder is missing, can't be read, or holds something else than a Qwen3 decoder."""
+
+
+class _Tensor(NamedTuple):
+    name: str  # Hugging Face's
+    path: str  # ours
+    layer: int | None  # row of a stacked parameter
+    transposed: bool
+    shape: tuple[int, ...]  # Hugging Face's
+
+
+def resolve(name_or_folder: str | Path) -> Path:
+    """Return the local folder of a model, which may be downloaded from the hub.
+
+    A name is looked up on the hub (or in its local cache) only if it has the hub's form
+    `owner/name` and no such folder exists here.
+
+    Raises:
+        ModelFolderError: There is neither such a folder nor such a model on the hub.
+    """
+    folder = Path(name_or_folder).expanduser()
+    _restore(folder)
+    if folder.is_dir():
+        return folder
+    if folder.exists():
+        raise ModelFolderError(f"model {str(folder)!r} is a file; allowed is a folder")
+    if not isinstance(name_or_folder, str) or not _HUB_NAME.fullmatch(name_or_folder):
+        raise ModelFolderError(
+            f"model {str(name_or_folder)!r}: no such folder; allowed is a folder with a "
+            f"{CONFIG_FILE} and safetensors, or the hub's name of a model, owner/name"
+        )
+    from huggingface_hub import snapshot_download
+
+    patterns = ["*.json", "*.safetensors", *TOKENIZER_FILES]
+    try:
+        return Path(snapshot_download(name_or_folder, allow_patterns=patterns))
+    except (OSError, ValueError) as error:  # the hub's own errors and HTTP failures are OSErrors
+        reason = str(error).strip().split("\n")[0]
+        raise ModelFolderError(
+            f"model {name_or_folder!r}: no such folder here, and the hub did not give it: {reason}"
+        ) from error
+
+
+def load(
+    folder: str | Path,
+    *,
+    dtype: DTypeLike = jnp.float32,
+    param_dtype: DTypeLike = jnp.float32,
+    remat: bool = False,
+    mesh: Mesh | None = None,
+) -> Qwen3:
+    """Read a model folder.
+
+    Tensors are read one at a time, into one stacked parameter at a time: the peak is the model
+    itself and its largest parameter.
+
+    Args:
+        folder: Holds config.json and model.safetensors, or several files and their index.
+        dtype: See `Qwen3`.
+        param_dtype: Dtype to which parameters are converted.
+        remat: See `Qwen3`.
+        mesh: Shares every parameter over this mesh as it is read (see `parameter_shardings`);
+            batches must then divide by the size of its fsdp axis.
+
+    Raises:
+        ModelFolderError: A file is missing, truncated or malformed, or asks for what Qwen3 lacks;
+            or a tensor is missing, unexpected, or of another shape or dtype. A tied model may
+            repeat its head as `lm_head.weight`.
+        ValueError: The model does not fit the mesh.
+    """
+    folder = Path(folder)
+    _restore(folder)
+    config = read_config(folder)
+    shardings = {} if mesh is None else parameter_shardings(config, mesh)
+    graphdef, abstract = nnx.split(
+        nnx.eval_shape(
+            lambda: Qwen3(
+                config, rngs=nnx.Rngs(0), param_dtype=param_dtype, dtype=dtype, remat=remat
+            )
+        )
+    )
+    plan: dict[str, list[_Tensor]] = {}
+    for tensor in _tensors(config, untied=False):
+        plan.setdefault(tensor.path, []).append(tensor)
+
+    with contextlib.ExitStack() as stack:
+        handles = _open(folder, stack)
+        _check_tensors(folder, config, handles)
+
+        def read(path: tuple[Any, ...], leaf: nnx.Variable) -> nnx.Variable:
+            name = ".".join(map(str, path))
+            buffer = np.empty(leaf.shape, jnp.dtype(param_dtype))
+            for tensor in plan[name]:
+                target = buffer if tensor.layer is None else buffer[tensor.layer]
+                try:
+                    value = handles[tensor.name].get_tensor(tensor.name)
+                except (OSError, SafetensorError) as error:
+                    raise ModelFolderError(f"{folder}: tensor {tensor.name}: {error}") from error
+                target[...] = value.T if tensor.transposed else value
+            return leaf.replace(jax.device_put(buffer, shardings.get(name)))
+
+        model = nnx.merge(graphdef, nnx.map_state(read, abstract))
+    model.mesh = mesh
+    return model
+
+
+def read_config(folder: str | Path) -> Qwen3Config:
+    """Read the shape of the model in a folder.
+
+    Raises:
+        ModelFolderError: config.json is missing, malformed, or of a model that is no Qwen3 decoder.
+    """
+    file = Path(folder) / CONFIG_FILE
+    try:
+        return Qwen3Config.from_hf(_read_json(file))
+    except ModelFolderError:
+        raise
+    except ValueError as error:
+        raise ModelFolderError(f"{file}: {error}") from error
+
+
+def save(
+    model: Qwen3,
+    folder: str | Path,
+    *,
+    tokenizer_from: Path | None,
+    untied: bool = False,
+    max_shard_bytes: int = MAX_SHARD_BYTES,
+) -> Path:
+    """Write a model folder that transformers, vLLM and `load` read.
+
+    The folder appears whole: it is written beside its place and renamed. An older folder of that
+    name is kept until then. If the process dies between the renames, the next `load` or `save`
+    brings the older folder back.
+
+    Args:
+        model: Its parameters are written in the dtype in which they are stored.
+        folder: The folder to write; its parents are made.
+        tokenizer_from: A model folder whose tokenizer files, chat template and
+            generation_config.json are copied, and whose special token ids go into config.json; it
+            may be `folder` itself.
+        untied: Whether to write a tied model's head as a tensor of its own, with
+            tie_word_embeddings false (see `training.rollout.vllm_sampler`).
+        max_shard_bytes: Larger weights are split into files of at most this size, with an index. A
+            single tensor is never split.
+
+    Returns:
+        `folder`.
+
+    Raises:
+        ModelFolderError: `tokenizer_from` has no tokenizer files, or `folder` is a file.
+    """
+    folder = Path(folder)
+    partial_folder, old = _sibling(folder, "partial"), _sibling(folder, "old")
+    if folder.exists() and not folder.is_dir():
+        raise ModelFolderError(
+            f"model folder {folder} is a file; allowed is a folder or a new name"
+        )
+    _restore(folder)
+    for leftover in (partial_folder, old):
+        shutil.rmtree(leftover, ignore_errors=True)
+    partial_folder.mkdir(parents=True)
+    try:
+        _write_weights(model, partial_folder, untied=untied, max_shard_bytes=max_shard_bytes)
+        config = model.config.to_hf()
+        config["tie_word_embeddings"] = model.config.tie_word_embeddings and not untied
+        config["dtype"] = str(model.embed_tokens[...].dtype)
+        if tokenizer_from is not None:
+            config |= _copy_tokenizer(Path(tokenizer_from), partial_folder)
+        _write_json(partial_folder / CONFIG_FILE, config)
+        if folder.exists():
+            os.replace(folder, old)
+        os.replace(partial_folder, folder)
+    except BaseException:
+        shutil.rmtree(partial_folder, ignore_errors=True)
+        _restore(folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+    return folder
+
+
+def state_tensors(model: Qwen3, *, untied: bool = False) -> Iterator[tuple[str, jax.Array]]:
+    """Yield the weights under Hugging Face's names, in its orientation (out, in), layer by layer.
+
+    Each array is made when it is asked for, on the device where the parameter is.
+
+    Args:
+        model: The source.
+        untied: Whether to yield a tied model's head too, as `lm_head.weight`.
+    """
+    parameters = _parameters(model)
+    for tensor in _tensors(model.config, untied=untied):
+        yield tensor.name, _take(parameters[tensor.path], tensor)
+
+
+def _tensors(config: Qwen3Config, *, untied: bool) -> Iterator[_Tensor]:
+    shapes = parameter_shapes(config)
+
+    def tensor(path: str, layer: int | None = None) -> _Tensor:
+        template, transposed = _NAMES[path]
+        shape = shapes[path] if layer is None else shapes[path][1:]
+        return _Tensor(
+            template.format(layer), path, layer, transposed, shape[::-1] if transposed else shape
+        )
+
+    yield tensor("embed_tokens")
+    for layer in range(config.num_hidden_layers):
+        for path in shapes:
+            if path.startswith("layers."):
+                yield tensor(path, layer)
+    yield tensor("norm")
+    if not config.tie_word_embeddings:
+        yield tensor("lm_head")
+    elif untied:
+        yield tensor("embed_tokens")._replace(name=_NAMES["lm_head"][0])
+
+
+def _parameters(model: Qwen3) -> dict[str, jax.Array]:
+    state = nnx.to_flat_state(nnx.state(model, nnx.Param))
+    return {".".join(map(str, path)): leaf[...] for path, leaf in state}
+
+
+def _take(parameter: jax.Array, tensor: _Tensor) -> jax.Array:
+    if tensor.layer is None:
+        return parameter
+    return _take_layer(parameter, tensor.layer, transposed=tensor.transposed)
+
+
+@partial(jax.jit, static_argnames="transposed")
+def _take_layer(parameter: jax.Array, layer: jax.Array, *, transposed: bool) -> jax.Array:
+    # The layer is traced, so that a deep model compiles this once for each shape and not for each
+    # layer.
+    value = jax.lax.dynamic_index_in_dim(parameter, layer, keepdims=False)
+    return value.T if transposed else value
+
+
+def _open(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
+    """Every tensor's name -> the open safetensors file that holds it."""
+    index = folder / INDEX_FILE
+    if (folder / WEIGHTS_FILE).exists():
+        files = [WEIGHTS_FILE]
+    elif index.exists():
+        weight_map = _read_json(index).get("weight_map")
+        if not isinstance(weight_map, dict) or not weight_map:
+            raise ModelFolderError(
+                f"{index}: weight_map is {weight_map!r}; "
+                "allowed is an object of tensor names and files"
+            )
+        files = sorted({str(file) for file in weight_map.values()})
+    else:
+        raise ModelFolderError(f"model folder {folder} has no {WEIGHTS_FILE} and no {INDEX_FILE}")
+    handles: dict[str, Any] = {}
+    for file in files:
+        try:
+            handle = stack.enter_context(safe_open(folder / file, framework="numpy"))
+        except FileNotFoundError as error:
+            raise ModelFolderError(
+                f"model folder {folder} lacks {file}, which {INDEX_FILE} names"
+            ) from error
+        except (OSError, SafetensorError) as error:
+            raise ModelFolderError(
+                f"{folder / file}: truncated or no safetensors file: {error}"
+            ) from error
+        handles |= dict.fromkeys(handle.keys(), handle)
+    return handles
+
+
+def _check_tensors(folder: Path, config: Qwen3Config, handles: Mapping[str, Any]) -> None:
+    expected = {tensor.name: tensor.shape for tensor in _tensors(config, untied=False)}
+    missing = [name for name in expected if name not in handles]
+    if missing:
+        raise ModelFolderError(f"model folder {folder} lacks {_list(missing)}")
+    ignored = {_NAMES["lm_head"][0]} if config.tie_word_embeddings else set()
+    unexpected = sorted(set(handles) - set(expected) - ignored)
+    if unexpected:
+        raise ModelFolderError(
+            f"model folder {folder} holds {_list(unexpected)}, "
+            f"which its {CONFIG_FILE} has no place for"
+        )
+    for name, shape in expected.items():
+        entry = handles[name].get_slice(name)
+        if tuple(entry.get_shape()) != shape:
+            raise ModelFolderError(
+                f"{folder}: tensor {name} has shape {tuple(entry.get_shape())}; "
+                f"its {CONFIG_FILE} asks for {shape}"
+            )
+        if entry.get_dtype() not in _DTYPES:
+            raise ModelFolderError(
+                f"{folder}: tensor {name} has dtype {entry.get_dtype()}; "
+                f"allowed is {', '.join(_DTYPES)}"
+            )
+
+
+def _list(names: list[str]) -> str:
+    rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"tensor {', '.join(names[:3])}{rest}"
+
+
+def _write_weights(model: Qwen3, folder: Path, *, untied: bool, max_shard_bytes: int) -> None:
+    parameters = _parameters(model)
+    shards: list[list[_Tensor]] = []
+    sizes: list[int] = []
+    for tensor in _tensors(model.config, untied=untied):
+        size = int(np.prod(tensor.shape)) * parameters[tensor.path].dtype.itemsize
+        if not shards or sizes[-1] + size > max_shard_bytes:
+            shards.append([])
+            sizes.append(0)
+        shards[-1].append(tensor)
+        sizes[-1] += size
+    weight_map: dict[str, str] = {}
+    for number, shard in enumerate(shards, start=1):
+        file = WEIGHTS_FILE
+        if len(shards) > 1:
+            file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        arrays = {
+            tensor.name: np.ascontiguousarray(_take(parameters[tensor.path], tensor))
+            for tensor in shard
+        }
+        save_file(arrays, folder / file, metadata={"format": "pt"})
+        weight_map |= dict.fromkeys(arrays, file)
+    if len(shards) > 1:
+        index = {"metadata": {"total_size": sum(sizes)}, "weight_map": weight_map}
+        _write_json(folder / INDEX_FILE, index)
+
+
+def _copy_tokenizer(source: Path, target: Path) -> dict[str, Any]:
+    """Copy the tokenizer's files, and return the special token ids that config.json repeats."""
+    found = [name for name in TOKENIZER_FILES if (source / name).is_file()]
+    if "tokenizer.json" not in found and "tokenizer_config.json" not in found:
+        raise ModelFolderError(
+            f"tokenizer_from {source} has neither tokenizer.json nor tokenizer_config.json"
+        )
+    for name in found:
+        shutil.copyfile(source / name, target / name)
+    if not (source / CONFIG_FILE).is_file():
+        return {}
+    fields = _read_json(source / CONFIG_FILE)
+    return {name: fields[name] for name in _TOKEN_IDS if name in fields}
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    if not file.parent.is_dir():
+        raise ModelFolderError(f"model folder {file.parent} does not exist")
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelFolderError(f"model folder {file.parent} has no {file.name}") from error
+    except OSError as error:
+        raise ModelFolderError(f"{file} can't be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ModelFolderError(f"{file} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ModelFolderError(
+            f"{file} holds a JSON {type(content).__name__}; allowed is an object"
+        )
+    return content
+
+
+def _write_json(file: Path, content: Mapping[str, Any]) -> None:
+    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _sibling(folder: Path, suffix: str) -> Path:
+    folder = folder.absolute()
+    return folder.with_name(f".{folder.name}.{suffix}")
+
+
+def _restore(folder: Path) -> None:
+    """Undo the first rename of a `save` that was killed before its second."""
+    old = _sibling(folder, "old")
+    if old.is_dir() and not folder.exists():
+        os.replace(old, folder)

@@ -1,0 +1,168 @@
+"""The policy: a Qwen3 decoder, its tokenizer, and the texts that go in and come out."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from jaxlake import Instance
+from training.errors import UserError
+from training.learner.batching import pad_sequences
+from training.policy import huggingface
+from training.policy.prompts import chat_messages, render
+from training.policy.qwen3 import Qwen3, Qwen3Config, make_mesh, token_logprobs
+from training.schema import Model, Prompt
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Everything of the policy but its weights, which are passed beside it as `params`.
+
+    Attributes:
+        graphdef: The decoder without its weights.
+        tokenizer: The tokenizer, as transformers loads it.
+        folder: The Hugging Face folder that both came from.
+        prompt: How a board becomes a prompt.
+        length_bucket: Sequences are padded to multiples of it.
+    """
+
+    graphdef: nnx.GraphDef
+    tokenizer: Any
+    folder: Path
+    prompt: Prompt
+    length_bucket: int
+
+    @property
+    def stop_ids(self) -> list[int]:
+        """The tokens that end an answer."""
+        return [self.tokenizer.eos_token_id]
+
+    @property
+    def pad_id(self) -> int:
+        """The token that pads sequences; it is masked wherever it stands."""
+        pad = self.tokenizer.pad_token_id
+        return self.tokenizer.eos_token_id if pad is None else pad
+
+    def encode_board(self, board: Instance) -> list[int]:
+        """Return the token ids of the prompt for one unbatched board."""
+        return self.encode_prompt(render(board, self.prompt.style))
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """Return the token ids of a prompt, up to where the answer begins."""
+        if self.prompt.chat:
+            text = self.tokenizer.apply_chat_template(
+                chat_messages(text),
+                tokenize=False,
+                add_generation_prompt=True,
+                enable_thinking=self.prompt.thinking,
+            )
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def encode_answer(self, text: str) -> list[int]:
+        """Return the token ids of a whole answer, with the token that ends it."""
+        return [*self.tokenizer.encode(text, add_special_tokens=False), *self.stop_ids]
+
+    def count_tokens(self, text: str) -> int:
+        """Count the tokens of a text, without any chat template."""
+        return len(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of an answer, without special tokens."""
+        return self.tokenizer.decode(token_ids, skip_special_tokens=True)
+
+    def logprobs(self, params: Any, sequences: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """Score tokens as the trainer does, at temperature 1.
+
+        Returns:
+            For each sequence float32 (len(sequence),): the log-probability of each token given
+            those before it, nats. The first entry is 0.
+        """
+        padded = pad_sequences(
+            sequences, [()] * len(sequences), bucket=self.length_bucket, pad_id=self.pad_id
+        )
+        scores = np.asarray(
+            _logprobs(params, padded.input_ids, padded.positions, padded.mask, self.graphdef)
+        )
+        return [scores[row, : len(sequence)] for row, sequence in enumerate(sequences)]
+
+    def tensors(self, params: Any) -> Iterable[tuple[str, Any]]:
+        """Yield the weights under Hugging Face names, with an untied head, as vLLM gets them."""
+        return huggingface.state_tensors(nnx.merge(self.graphdef, params), untied=True)
+
+    def export(self, params: Any, folder: Path, *, untied: bool = False) -> None:
+        """Write a Hugging Face folder that transformers and vLLM load."""
+        huggingface.save(
+            nnx.merge(self.graphdef, params), folder, tokenizer_from=self.folder, untied=untied
+        )
+
+
+@functools.partial(jax.jit, static_argnames="graphdef")
+def _logprobs(
+    params: Any, input_ids: Any, positions: Any, mask: Any, graphdef: nnx.GraphDef
+) -> jax.Array:
+    return token_logprobs(nnx.merge(graphdef, params), input_ids, positions, mask)
+
+
+def make_policy(
+    folder: Path, settings: Model, texts: Sequence[str], *, max_len: int, seed: int
+) -> None:
+    """Write a policy with random weights, and a tokenizer trained on `texts`, to `folder`."""
+    from training.policy.tokenizer import train_tokenizer
+
+    tokenizer = train_tokenizer(texts, settings.scratch.vocab_size)
+    shape = settings.scratch.model_dump() | {"vocab_size": len(tokenizer)}
+    config = Qwen3Config(**shape, max_position_embeddings=max_len, tie_word_embeddings=False)
+    model = Qwen3(config, rngs=nnx.Rngs(seed), param_dtype=jnp.dtype(settings.param_dtype))
+    with tempfile.TemporaryDirectory() as scratch:
+        tokenizer.save_pretrained(scratch)
+        huggingface.save(model, folder, tokenizer_from=Path(scratch))
+
+
+def load_policy(
+    folder: Path, settings: Model, prompt: Prompt, *, length_bucket: int
+) -> tuple[Policy, Any]:
+    """Read a Hugging Face folder.
+
+    Returns:
+        The policy, and its weights as a pytree.
+
+    Raises:
+        UserError: The folder can't be read as a Qwen3 model with a tokenizer, or there are fewer
+            devices than the mesh needs.
+    """
+    from training.policy.tokenizer import load_tokenizer
+
+    devices = settings.mesh.fsdp * settings.mesh.tensor
+    if devices > jax.device_count():
+        raise UserError(
+            f"model.mesh: {settings.mesh.fsdp} x {settings.mesh.tensor} devices asked for, "
+            f"{jax.device_count()} are there"
+        )
+    mesh = make_mesh(settings.mesh.fsdp, settings.mesh.tensor) if devices > 1 else None
+    try:
+        model = huggingface.load(
+            folder,
+            dtype=jnp.dtype(settings.dtype),
+            param_dtype=jnp.dtype(settings.param_dtype),
+            remat=settings.remat,
+            mesh=mesh,
+        )
+    except huggingface.ModelFolderError as error:
+        raise UserError(str(error)) from error
+    try:
+        tokenizer = load_tokenizer(folder)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder}: its tokenizer can't be read: {error}") from error
+    if prompt.chat and not tokenizer.chat_template:
+        raise UserError(f"prompt.chat: true, but the tokenizer of {folder} has no chat template")
+    graphdef, params = nnx.split(model)
+    return Policy(graphdef, tokenizer, folder, prompt, length_bucket), params

@@ -1,0 +1,147 @@
+"""A board as a prompt, and a plan as the answer to it.
+
+The symbols and the (row, column) coordinates are the published ones; the wording is ours.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import numpy as np
+
+from jaxlake import Action, Instance, format_grid
+from jaxlake.grids import GOAL_SYMBOLS, START_SYMBOLS
+
+PromptStyle = Literal["compact", "full"]
+PROMPT_STYLES: tuple[PromptStyle, ...] = get_args(PromptStyle)
+
+MAX_AGENTS = len(START_SYMBOLS)
+"""The published symbols name this many agents."""
+
+_EXAMPLE_MOVES = ("RIGHT DOWN DOWN", "WAIT LEFT", "UP UP RIGHT", "LEFT", "DOWN WAIT LEFT")
+
+_FULL = """\
+Plan the paths of {num_agents} agents on a frozen lake, a board of {size} x {size} cells.
+
+Coordinates are (row, column), counted from 0; (0, 0) is the top left cell.
+Symbols: F is frozen ground, H is a hole.
+{symbols}
+Starts and goals are frozen ground too: every agent may cross them.
+
+Rules
+- In each time step every agent takes one action, all at the same moment: \
+UP (row - 1), DOWN (row + 1), LEFT (column - 1), RIGHT (column + 1) or WAIT (stay in the cell).
+- No agent may leave the board or enter a hole.
+- Vertex conflict: two agents may never be in the same cell after a step.
+- Swapping conflict: two agents may not trade cells with each other within one step. \
+Entering a cell that another agent leaves in the same step is allowed.
+- An agent whose actions have ended stays where it is and still blocks that cell.
+- Once all actions have ended, every agent must be at its own goal.
+
+Objective
+An agent's cost is the number of steps until it arrives at its goal for good. \
+Make the sum of these costs as small as possible; among the plans with the smallest sum, \
+let the last agent arrive as early as possible.
+
+Answer
+One line for each agent with its actions in order, up to its arrival, \
+and nothing after these lines. The form, with actions that belong to another board:
+{example}
+
+Board
+{board}
+{tasks}
+
+Your answer:
+"""
+
+_COMPACT = """\
+Find paths: {num_agents} agents, {size}x{size}
+{board}
+{tasks}
+"""
+
+
+def render(board: Instance, style: PromptStyle) -> str:
+    """Write the prompt for one board.
+
+    Args:
+        board: One unbatched board with 1 to 5 agents.
+        style: `compact` holds a header, the rows and one line per agent; it is for the miniature
+            policy, which learns the rules from examples. `full` also holds the rules, the objective
+            and the form of the answer; it is for an instruct model.
+
+    Returns:
+        The prompt. It ends with a newline, and the policy's answer follows.
+
+    Raises:
+        ValueError: The style is unknown.
+    """
+    if style not in PROMPT_STYLES:
+        raise ValueError(f"style: got {style!r}, allowed are {', '.join(PROMPT_STYLES)}")
+    rows = format_grid(board)
+    agents = np.flatnonzero(np.asarray(board.agent_mask)).tolist()
+    starts, goals = np.asarray(board.starts).tolist(), np.asarray(board.goals).tolist()
+    template = _COMPACT if style == "compact" else _FULL
+    return template.format(
+        num_agents=len(agents),
+        size=len(rows),
+        board="\n".join(rows),
+        tasks="\n".join(f"Agent {i}: {tuple(starts[i])} to {tuple(goals[i])}" for i in agents),
+        symbols="\n".join(
+            f"Agent {i} starts at {START_SYMBOLS[i]} and has its goal at {GOAL_SYMBOLS[i]}."
+            for i in agents
+        ),
+        example="\n".join(f"Agent {i}: {_EXAMPLE_MOVES[i]}" for i in agents),
+    )
+
+
+def target(plan: np.ndarray | Sequence[Sequence[int]]) -> str:
+    """Write a plan as the answer that the policy should give: one line per agent.
+
+    An agent that never moves is written as `WAIT`, which costs nothing: waiting at the goal is
+    free. There is no newline at the end.
+
+    Args:
+        plan: int (T, K), one row per time step, padded with WAIT; T may be 0 only with an array.
+
+    Raises:
+        ValueError: The plan is not (T, K), or holds a value that is not an `Action`.
+    """
+    lines = (" ".join(names) or Action.WAIT.name for names in action_names(plan))
+    return "\n".join(f"Agent {i}: {line}" for i, line in enumerate(lines))
+
+
+def action_names(plan: np.ndarray | Sequence[Sequence[int]]) -> list[list[str]]:
+    """Return the names of each agent's actions, up to its last move.
+
+    In a valid plan the last move is the last arrival at the goal: what follows is waiting there.
+
+    Args:
+        plan: int (T, K), one row per time step.
+
+    Raises:
+        ValueError: The plan is not (T, K), or holds a value that is not an `Action`.
+    """
+    steps = np.asarray(plan)
+    if steps.ndim != 2:
+        raise ValueError(f"plan: got shape {steps.shape}, (steps, agents) is needed")
+    unknown = steps[(steps < min(Action)) | (steps > max(Action))]
+    if unknown.size:
+        raise ValueError(
+            f"plan: got action {unknown[0]}, {min(Action)} to {max(Action)} are allowed"
+        )
+    names = []
+    for actions in steps.T:
+        moves = np.flatnonzero(actions != Action.WAIT)
+        length = int(moves[-1]) + 1 if moves.size else 0
+        names.append([Action(int(action)).name for action in actions[:length]])
+    return names
+
+
+def chat_messages(prompt: str) -> list[dict[str, str]]:
+    """Wrap the prompt as a conversation, for a tokenizer's `apply_chat_template`.
+
+    The rules are part of the prompt, so there is no system turn. The caller tells the template
+    whether the model may think first (Qwen3's `enable_thinking`).
+    """
+    return [{"role": "user", "content": prompt}]

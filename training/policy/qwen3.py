@@ -1,0 +1,494 @@
+"""Qwen3 (arXiv 2505.09388) as a Flax NNX module: the policy that learns and designs.
+
+Axis letters in shape comments: B sequences, L tokens, V vocabulary, D hidden_size, N layers, H
+query heads, K key/value heads, hd head_dim, F intermediate_size.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.typing import DTypeLike
+
+# Unrolled layers step up to a third faster on CPU; scanned layers compile in a time that does not
+# grow with depth.
+UNROLLED_LAYERS = 8
+# Float32 logits held at once when `token_logprobs` chooses the chunk itself.
+LOGITS_BYTES = 256 * 2**20
+
+_REQUIRED = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+)
+_PASSIVE = {  # field: the values under which it changes nothing here
+    "hidden_act": ("silu",),
+    "attention_bias": (False,),
+    "attention_dropout": (0, 0.0),
+    "use_sliding_window": (False,),
+    "rope_scaling": (None,),
+    "num_experts": (None, 0),
+    "quantization_config": (None,),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Qwen3Config:
+    """Shape of a Qwen3 decoder, in the field names of Hugging Face's config.json.
+
+    Raises:
+        ValueError: A size is not a positive integer, `head_dim` is odd, or `num_attention_heads` is
+            no multiple of `num_key_value_heads`.
+    """
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int = 128
+    rms_norm_eps: float = 1e-6
+    rope_theta: float = 10_000.0
+    tie_word_embeddings: bool = False
+    max_position_embeddings: int = 32_768
+    initializer_range: float = 0.02
+
+    def __post_init__(self) -> None:
+        for name in (*_REQUIRED, "head_dim", "max_position_embeddings"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} is {value!r}; allowed is an integer of at least 1")
+        for name in ("rms_norm_eps", "rope_theta", "initializer_range"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise ValueError(f"{name} is {value!r}; allowed is a number above 0")
+        if not isinstance(self.tie_word_embeddings, bool):
+            raise ValueError(
+                f"tie_word_embeddings is {self.tie_word_embeddings!r}; allowed is true or false"
+            )
+        if self.head_dim % 2:
+            raise ValueError(f"head_dim is {self.head_dim}; rotary embedding needs an even number")
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError(
+                f"num_attention_heads is {self.num_attention_heads}; allowed is a multiple of "
+                f"num_key_value_heads, which is {self.num_key_value_heads}"
+            )
+
+    @classmethod
+    def from_hf(cls, fields: Mapping[str, Any]) -> Self:
+        """Read the content of a config.json.
+
+        Both spellings of the rotary base are read: `rope_theta` and `rope_parameters.rope_theta`
+        (transformers 5). Fields that describe no shape, such as token ids, are passed over.
+
+        Raises:
+            ValueError: A field is missing, or asks for something that this decoder does not do:
+                another model_type, rope scaling, attention bias or dropout, sliding windows,
+                experts, quantization, another activation.
+        """
+        if fields.get("model_type") != "qwen3":
+            raise ValueError(f"model_type is {fields.get('model_type')!r}; allowed is 'qwen3'")
+        for name, allowed in _PASSIVE.items():
+            if name in fields and fields[name] not in allowed:
+                raise ValueError(f"{name} is {fields[name]!r}; supported is only {allowed[-1]!r}")
+        if any(kind != "full_attention" for kind in fields.get("layer_types") or ()):
+            raise ValueError(
+                f"layer_types is {fields['layer_types']!r}; supported is only 'full_attention'"
+            )
+        rope = fields.get("rope_parameters") or {}
+        if not isinstance(rope, Mapping) or rope.get("rope_type", "default") != "default":
+            raise ValueError(f"rope_parameters is {rope!r}; supported is only rope_type 'default'")
+        missing = [name for name in _REQUIRED if fields.get(name) is None]
+        if missing:
+            raise ValueError(f"{', '.join(missing)}: missing")
+        values = {
+            field.name: fields[field.name]
+            for field in dataclasses.fields(cls)
+            if fields.get(field.name) is not None
+        }
+        if "rope_theta" in rope:
+            values["rope_theta"] = rope["rope_theta"]
+        return cls(**values)
+
+    def to_hf(self) -> dict[str, Any]:
+        """Return the content of a config.json that transformers 4 and 5 and vLLM read alike."""
+        return {
+            "architectures": ["Qwen3ForCausalLM"],
+            "model_type": "qwen3",
+            "hidden_act": "silu",
+            "attention_bias": False,
+            "attention_dropout": 0.0,
+            "use_sliding_window": False,
+            "rope_parameters": {"rope_type": "default", "rope_theta": self.rope_theta},
+            **dataclasses.asdict(self),
+        }
+
+
+# The one table of parameters: the logical axes of each, outermost first. Shapes and shardings
+# follow from it.
+PARAMETER_AXES: dict[str, tuple[str, ...]] = {
+    "embed_tokens": ("vocab", "embed"),
+    "layers.input_layernorm": ("layers", "norm"),
+    "layers.q_proj": ("layers", "embed", "heads"),
+    "layers.k_proj": ("layers", "embed", "kv_heads"),
+    "layers.v_proj": ("layers", "embed", "kv_heads"),
+    "layers.q_norm": ("layers", "head_dim"),
+    "layers.k_norm": ("layers", "head_dim"),
+    "layers.o_proj": ("layers", "heads", "embed"),
+    "layers.post_attention_layernorm": ("layers", "norm"),
+    "layers.gate_proj": ("layers", "embed", "mlp"),
+    "layers.up_proj": ("layers", "embed", "mlp"),
+    "layers.down_proj": ("layers", "mlp", "embed"),
+    "norm": ("norm",),
+    "lm_head": ("vocab", "embed"),
+}
+
+# Logical axis -> mesh axis. Axes that are not named here are replicated.
+SHARDING_RULES: dict[str, str] = {
+    "batch": "fsdp",
+    "embed": "fsdp",
+    "vocab": "tensor",
+    "heads": "tensor",
+    "kv_heads": "tensor",
+    "mlp": "tensor",
+}
+
+
+def parameter_shapes(config: Qwen3Config) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each parameter by its dotted path; tied ones have no `lm_head`."""
+    sizes = {
+        "vocab": config.vocab_size,
+        "embed": config.hidden_size,
+        "norm": config.hidden_size,
+        "layers": config.num_hidden_layers,
+        "heads": config.num_attention_heads * config.head_dim,
+        "kv_heads": config.num_key_value_heads * config.head_dim,
+        "head_dim": config.head_dim,
+        "mlp": config.intermediate_size,
+    }
+    return {
+        path: tuple(sizes[axis] for axis in axes)
+        for path, axes in PARAMETER_AXES.items()
+        if not (path == "lm_head" and config.tie_word_embeddings)
+    }
+
+
+class DecoderLayers(nnx.Module):
+    """The parameters of all N decoder layers, stacked along a leading axis to be scanned.
+
+    Kernels are stored (in, out), as Flax does; Hugging Face stores (out, in).
+    """
+
+    def __init__(self, config: Qwen3Config, *, rngs: nnx.Rngs, param_dtype: DTypeLike) -> None:
+        shapes = parameter_shapes(config)
+
+        def kernel(name: str) -> nnx.Param:
+            shape = shapes[f"layers.{name}"]
+            return _normal(rngs.params(), shape, config.initializer_range, param_dtype)
+
+        def scale(name: str) -> nnx.Param:
+            return nnx.Param(jnp.ones(shapes[f"layers.{name}"], param_dtype))
+
+        self.input_layernorm = scale("input_layernorm")  # (N, D)
+        self.q_proj = kernel("q_proj")  # (N, D, H * hd)
+        self.k_proj = kernel("k_proj")  # (N, D, K * hd)
+        self.v_proj = kernel("v_proj")  # (N, D, K * hd)
+        self.q_norm = scale("q_norm")  # (N, hd)
+        self.k_norm = scale("k_norm")  # (N, hd)
+        self.o_proj = kernel("o_proj")  # (N, H * hd, D)
+        self.post_attention_layernorm = scale("post_attention_layernorm")  # (N, D)
+        self.gate_proj = kernel("gate_proj")  # (N, D, F)
+        self.up_proj = kernel("up_proj")  # (N, D, F)
+        self.down_proj = kernel("down_proj")  # (N, F, D)
+
+
+class Qwen3(nnx.Module):
+    """A causal decoder, from token ids to hidden states; logits are a step of their own."""
+
+    def __init__(
+        self,
+        config: Qwen3Config,
+        *,
+        rngs: nnx.Rngs,
+        param_dtype: DTypeLike = jnp.float32,
+        dtype: DTypeLike = jnp.float32,
+        remat: bool = False,
+    ) -> None:
+        """Make a decoder with random weights.
+
+        Args:
+            config: The shape.
+            rngs: The stream `params` draws the weights, normal with `initializer_range`.
+            param_dtype: Dtype in which parameters are stored.
+            dtype: Dtype of matrix products and activations. Norms, rotary embedding, softmax and
+                logits are float32 whatever it is.
+            remat: Keep only each layer's input for the backward pass and compute the rest again.
+        """
+        self.config = config
+        self.dtype = jnp.dtype(dtype)
+        self.remat = remat
+        self.mesh: Mesh | None = None
+        shapes = parameter_shapes(config)
+        self.embed_tokens = _normal(
+            rngs.params(), shapes["embed_tokens"], config.initializer_range, param_dtype
+        )  # (V, D)
+        self.layers = DecoderLayers(config, rngs=rngs, param_dtype=param_dtype)
+        self.norm = nnx.Param(jnp.ones(shapes["norm"], param_dtype))  # (D,)
+        if not config.tie_word_embeddings:
+            self.lm_head = _normal(
+                rngs.params(), shapes["lm_head"], config.initializer_range, param_dtype
+            )  # (V, D)
+
+    def __call__(self, input_ids: jax.Array, positions: jax.Array, mask: jax.Array) -> jax.Array:
+        """Run the decoder.
+
+        Args:
+            input_ids: int32 (B, L). Padding may be any token of the vocabulary.
+            positions: int32 (B, L), each token's index in its own sequence.
+            mask: bool (B, L), False on padding. A token attends to the unmasked tokens up to
+                itself.
+
+        Returns:
+            Hidden states after the final norm, `dtype` (B, L, D); meaningless at padding.
+        """
+        config = self.config
+        length = input_ids.shape[1]
+        causal = jnp.tril(jnp.ones((length, length), bool))
+        allowed = causal & mask[:, None, None, :]  # (B, 1, L, L)
+        rotation = _rotation(positions, config.head_dim, config.rope_theta)
+        # nnx.Params are unwrapped to arrays, because lax.scan slices plain pytrees.
+        layers: dict[str, jax.Array] = nnx.to_pure_dict(nnx.state(self.layers, nnx.Param))
+        layer: Callable[..., jax.Array] = partial(
+            _decoder_layer,
+            rotation=rotation,
+            allowed=allowed,
+            config=config,
+            dtype=self.dtype,
+            join=self.mesh is None,
+        )
+        if self.remat:
+            layer = jax.checkpoint(layer, prevent_cse=False)
+
+        def body(hidden: jax.Array, weights: dict[str, jax.Array]) -> tuple[jax.Array, None]:
+            return self._constrain(layer(hidden, weights)), None
+
+        hidden = self._constrain(self.embed_tokens[...][input_ids].astype(self.dtype))
+        unroll = config.num_hidden_layers <= UNROLLED_LAYERS
+        hidden, _ = jax.lax.scan(body, hidden, layers, unroll=unroll)
+        return _rms_norm(hidden, self.norm[...], config.rms_norm_eps)
+
+    def head(self) -> jax.Array:
+        """Return the output embedding, `param_dtype` (V, D): `embed_tokens` itself if tied."""
+        return (self.embed_tokens if self.config.tie_word_embeddings else self.lm_head)[...]
+
+    def logits(self, hidden: jax.Array) -> jax.Array:
+        """Return the logits, float32 (..., V), of hidden states (..., D)."""
+        return _logits(hidden, self.head().astype(self.dtype))
+
+    def _constrain(self, hidden: jax.Array) -> jax.Array:
+        # Without this GSPMD may split activations along hidden_size, as the fsdp axis splits the
+        # kernels.
+        if self.mesh is None:
+            return hidden
+        spec = PartitionSpec(SHARDING_RULES["batch"], None, None)
+        return jax.lax.with_sharding_constraint(hidden, NamedSharding(self.mesh, spec))
+
+
+def positions_of(mask: jax.Array) -> jax.Array:
+    """Return positions, int32 (B, L), of sequences padded left or right, from their mask."""
+    return jnp.maximum(jnp.cumsum(mask, axis=1, dtype=jnp.int32) - 1, 0)
+
+
+def token_logprobs(
+    model: Qwen3,
+    input_ids: jax.Array,
+    positions: jax.Array,
+    mask: jax.Array,
+    *,
+    temperature: float | jax.Array = 1.0,
+    chunk: int | None = None,
+) -> jax.Array:
+    """Return the log-probability of every token given what stands before it.
+
+    The head runs over `chunk` positions at a time and runs again in the backward pass, so that no
+    more than B * chunk * V float32 logits exist at once.
+
+    Args:
+        model: The policy.
+        input_ids: int32 (B, L).
+        positions: int32 (B, L).
+        mask: bool (B, L), False on padding.
+        temperature: Divides the logits; above 0.
+        chunk: Positions at a time; None chooses the most that keep logits within `LOGITS_BYTES`.
+
+    Returns:
+        float32 (B, L), natural logarithm. It is 0 at padding, and at the first token of a sequence,
+        before which nothing stands.
+
+    Raises:
+        ValueError: `temperature` or `chunk` is out of range.
+    """
+    batch, length = input_ids.shape
+    if isinstance(temperature, int | float) and not temperature > 0:
+        raise ValueError(f"temperature is {temperature!r}; allowed is a number above 0")
+    if chunk is None:
+        chunk = max(1, LOGITS_BYTES // (4 * batch * model.config.vocab_size))
+    elif chunk < 1:
+        raise ValueError(f"chunk is {chunk}; allowed is an integer of at least 1")
+    hidden = model(input_ids, positions, mask)[:, :-1]  # the state before each target
+    targets = input_ids[:, 1:]
+    head = model.head().astype(model.dtype)
+
+    def score(chunk: tuple[jax.Array, jax.Array]) -> jax.Array:
+        states, tokens = chunk
+        logits = _logits(states, head) / temperature
+        # A masked sum, not a gather: it stays local where the vocabulary is split over devices.
+        chosen = jnp.arange(logits.shape[-1]) == tokens[..., None]
+        return jnp.sum(jnp.where(chosen, logits, 0), axis=-1) - jax.nn.logsumexp(logits, axis=-1)
+
+    count = math.ceil((length - 1) / chunk)
+    if count <= 1:
+        logprobs = score((hidden, targets))
+    else:
+        pieces = (_split(hidden, count, chunk), _split(targets, count, chunk))
+        scores = jax.lax.map(jax.checkpoint(score, prevent_cse=False), pieces)
+        logprobs = jnp.moveaxis(scores, 0, 1).reshape(batch, count * chunk)[:, : length - 1]
+    wanted = mask[:, 1:] & mask[:, :-1]
+    return jnp.pad(jnp.where(wanted, logprobs, 0), ((0, 0), (1, 0)))
+
+
+def make_mesh(fsdp: int, tensor: int = 1) -> Mesh:
+    """Make a mesh of fsdp * tensor devices, whose layout the compiler propagates (GSPMD).
+
+    Raises:
+        ValueError: There are fewer devices.
+    """
+    if fsdp < 1 or tensor < 1 or fsdp * tensor > jax.device_count():
+        raise ValueError(
+            f"fsdp {fsdp} * tensor {tensor}: allowed are 1 to {jax.device_count()} devices"
+        )
+    return jax.make_mesh(
+        (fsdp, tensor),
+        ("fsdp", "tensor"),
+        axis_types=(AxisType.Auto,) * 2,
+        devices=jax.devices()[: fsdp * tensor],
+    )
+
+
+def parameter_shardings(config: Qwen3Config, mesh: Mesh) -> dict[str, NamedSharding]:
+    """Say how a mesh with axes ("fsdp", "tensor") shares each parameter, by its dotted path.
+
+    The fsdp axis splits every matrix along hidden_size, and the batch. The tensor axis splits
+    heads, the inner axis of SwiGLU and the vocabulary (Megatron-LM, arXiv 1909.08053).
+
+    Raises:
+        ValueError: The mesh lacks an axis, or a parameter's axis does not divide by the mesh's.
+    """
+    lacking = sorted(set(SHARDING_RULES.values()) - set(mesh.axis_names))
+    if lacking:
+        raise ValueError(f"mesh has axes {mesh.axis_names}; it lacks {', '.join(lacking)}")
+    if any(kind != AxisType.Auto for kind in mesh.axis_types):
+        raise ValueError(f"mesh has axis types {mesh.axis_types}; allowed is Auto: see make_mesh")
+    shardings = {}
+    for path, shape in parameter_shapes(config).items():
+        spec = [SHARDING_RULES.get(name) for name in PARAMETER_AXES[path]]
+        for size, axis, name in zip(shape, spec, PARAMETER_AXES[path], strict=True):
+            if axis is not None and size % mesh.shape[axis]:
+                raise ValueError(
+                    f"{path}: its axis {name} has {size} entries, which {mesh.shape[axis]} devices "
+                    f"along the mesh axis {axis} cannot share equally"
+                )
+        shardings[path] = NamedSharding(mesh, PartitionSpec(*spec))
+    return shardings
+
+
+def _normal(
+    key: jax.Array, shape: Sequence[int], deviation: float, dtype: DTypeLike
+) -> nnx.Param[jax.Array]:
+    return nnx.Param(deviation * jax.random.normal(key, shape, dtype))
+
+
+def _decoder_layer(
+    hidden: jax.Array,  # (B, L, D)
+    weights: dict[str, jax.Array],
+    *,
+    rotation: tuple[jax.Array, jax.Array],
+    allowed: jax.Array,  # bool (B, 1, L, L)
+    config: Qwen3Config,
+    dtype: jnp.dtype,
+    join: bool,
+) -> jax.Array:
+    batch, length, _ = hidden.shape
+    eps = config.rms_norm_eps
+    scales = {name: weights[name] for name in weights if name.endswith("norm")}
+    kernels = {name: weights[name].astype(dtype) for name in weights if name not in scales}
+
+    normed = _rms_norm(hidden, scales["input_layernorm"], eps)
+    names = ("q_proj", "k_proj", "v_proj")
+    query, key, value = (
+        flat.reshape(batch, length, -1, config.head_dim)
+        for flat in _project(normed, [kernels[name] for name in names], join=join)
+    )
+    query = _rotate(_rms_norm(query, scales["q_norm"], eps), rotation)
+    key = _rotate(_rms_norm(key, scales["k_norm"], eps), rotation)
+    attended = jax.nn.dot_product_attention(query, key, value, mask=allowed)
+    hidden = hidden + attended.reshape(batch, length, -1) @ kernels["o_proj"]
+
+    normed = _rms_norm(hidden, scales["post_attention_layernorm"], eps)
+    gate, up = _project(normed, [kernels["gate_proj"], kernels["up_proj"]], join=join)
+    return hidden + (jax.nn.silu(gate) * up) @ kernels["down_proj"]
+
+
+def _project(inputs: jax.Array, kernels: Sequence[jax.Array], *, join: bool) -> list[jax.Array]:
+    # One wide product saves a fifth of a training step on CPU; across a tensor axis the joined
+    # kernel would have to be exchanged between devices, so there the products stay apart.
+    if not join:
+        return [inputs @ kernel for kernel in kernels]
+    widths = [kernel.shape[-1] for kernel in kernels]
+    bounds = [sum(widths[:count]) for count in range(1, len(widths))]
+    return jnp.split(inputs @ jnp.concatenate(kernels, axis=-1), bounds, axis=-1)
+
+
+def _rms_norm(inputs: jax.Array, scale: jax.Array, eps: float) -> jax.Array:
+    """RMSNorm (arXiv 1910.07467) over the last axis, in float32; the inputs' dtype comes back."""
+    wide = inputs.astype(jnp.float32)
+    inverse = jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + eps)
+    return (wide * inverse * scale.astype(jnp.float32)).astype(inputs.dtype)
+
+
+def _rotation(positions: jax.Array, head_dim: int, theta: float) -> tuple[jax.Array, jax.Array]:
+    """Cosines and sines of RoFormer (arXiv 2104.09864), float32 (B, L, 1, hd / 2)."""
+    exponents = jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim
+    angles = positions[..., None, None].astype(jnp.float32) * (theta**-exponents)
+    return jnp.cos(angles), jnp.sin(angles)
+
+
+def _rotate(inputs: jax.Array, rotation: tuple[jax.Array, jax.Array]) -> jax.Array:
+    """Turn (B, L, heads, hd): entry i pairs with i + hd / 2, as in Hugging Face's checkpoints."""
+    cosine, sine = rotation
+    left, right = jnp.split(inputs.astype(jnp.float32), 2, axis=-1)
+    turned = [left * cosine - right * sine, right * cosine + left * sine]
+    return jnp.concatenate(turned, axis=-1).astype(inputs.dtype)
+
+
+def _logits(hidden: jax.Array, head: jax.Array) -> jax.Array:
+    return jnp.einsum("...d,vd->...v", hidden, head, preferred_element_type=jnp.float32)
+
+
+def _split(array: jax.Array, count: int, chunk: int) -> jax.Array:
+    """(B, T, ...) to (count, B, chunk, ...), padded with zeros at the end of T."""
+    batch, length, *rest = array.shape
+    array = jnp.pad(array, [(0, 0), (0, count * chunk - length)] + [(0, 0)] * len(rest))
+    return jnp.moveaxis(array.reshape(batch, count, chunk, *rest), 1, 0)

@@ -1,0 +1,116 @@
+"""A byte-level BPE tokenizer for a policy made from scratch, trained on its own prompts."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from jaxlake.grids import FROZEN_SYMBOL, GOAL_SYMBOLS, HOLE_SYMBOL, START_SYMBOLS
+
+PAD = "<|endoftext|>"
+START = "<|im_start|>"
+END = "<|im_end|>"
+SPECIAL_TOKENS = (PAD, START, END)
+
+NUM_BYTES = 256
+
+# A word or one digit keeps the space before it, punctuation stays apart from both, and a line break
+# joins nothing, so that every number is read digit by digit and every cell of a board is one token.
+_PIECES = r" ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\n|[^\S\n]+(?!\S)|[^\S\n]"
+
+# Turns alternate between user and policy, so that a miniature needn't spend tokens on their names.
+_CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['content'] }}<|im_end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>{% endif %}"
+)
+
+
+def train_tokenizer(
+    texts: Iterable[str],
+    vocab_size: int,
+    special_tokens: Sequence[str] = SPECIAL_TOKENS,
+) -> PreTrainedTokenizerFast:
+    """Train a byte-level BPE tokenizer (Sennrich et al. 2016; on bytes, Radford et al. 2019).
+
+    The same texts in the same order give the same tokenizer. Any text that holds no special token
+    comes back unchanged from its ids. Save it with `save_pretrained`; `AutoTokenizer` reads it.
+
+    Args:
+        texts: Prompts and answers such as the policy will read and write. The letters of a board
+            weigh as much as if each text held them once, so that boards with more agents than those
+            in the texts still cost one token per cell.
+        vocab_size: The largest size of the vocabulary; it is smaller if the texts hold too few
+            different words.
+        special_tokens: Tokens of their own, with ids from 0 in this order. `<|endoftext|>`
+            (padding), `<|im_start|>` and `<|im_end|>` (end of sequence) are needed.
+
+    Raises:
+        ValueError: There are no texts, a special token is missing, or the bytes and special tokens
+            don't fit in `vocab_size`.
+    """
+    missing = [token for token in SPECIAL_TOKENS if token not in special_tokens]
+    if missing:
+        raise ValueError(f"special_tokens: {missing[0]} is missing, got {list(special_tokens)}")
+    smallest = NUM_BYTES + len(special_tokens)
+    if vocab_size < smallest:
+        raise ValueError(
+            f"vocab_size: got {vocab_size}, at least {smallest} are needed "
+            f"({NUM_BYTES} bytes and {len(special_tokens)} special tokens)"
+        )
+    corpus = list(texts)
+    if not corpus:
+        raise ValueError("texts: got none, at least one is needed")
+    letters = "".join(f" {x}" for x in FROZEN_SYMBOL + HOLE_SYMBOL + START_SYMBOLS + GOAL_SYMBOLS)
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_PIECES), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(special_tokens),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([*corpus, *[letters] * len(corpus)], trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=END,
+        clean_up_tokenization_spaces=False,
+        chat_template=_CHAT_TEMPLATE,
+    )
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """Load the tokenizer of a Hugging Face folder.
+
+    `AutoTokenizer` would do for all folders, but its import takes seconds, since it brings torch.
+    So a tokenizer that was made by `train_tokenizer` is loaded by the class that it names.
+
+    Args:
+        folder: A folder that `save_pretrained` of a tokenizer wrote.
+
+    Returns:
+        A `PreTrainedTokenizerBase`.
+
+    Raises:
+        OSError: The folder holds no tokenizer.
+        ValueError: The tokenizer's files can't be read.
+    """
+    try:
+        settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        if settings["tokenizer_class"] == PreTrainedTokenizerFast.__name__:
+            return PreTrainedTokenizerFast.from_pretrained(folder)
+    except (OSError, ValueError, LookupError, TypeError):
+        pass  # AutoTokenizer says what is wrong, or knows the class
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)

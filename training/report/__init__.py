@@ -1,5 +1,0 @@
-"""The report of a run: one self-contained HTML page from a run directory."""
-
-from training.report.build import build_report
-
-__all__ = ["build_report"]

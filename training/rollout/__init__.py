@@ -1,0 +1,1 @@
+"""Rollouts: boards drawn, answers sampled, verified and rewarded."""

@@ -1,0 +1,109 @@
+"""A rollout: completions for a batch of boards, verified and rewarded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from training.learner.grpo import has_reward_variance
+from training.rollout.instances import InstanceSet
+from training.rollout.judging import Verdict, judge
+from training.rollout.rewards import reward
+from training.rollout.vllm_sampler import Completion, VllmSampler
+from training.run.active_run import ActiveRun
+from training.run.records import SizeMetrics
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """P boards with n completions each.
+
+    Attributes:
+        boards: P boards.
+        prompts: Token ids of P prompts.
+        completions: P * n completions, those of the first prompt first.
+        verdict: What became of the P * n answers, in the same order.
+        rewards: float32 (P, n).
+    """
+
+    boards: InstanceSet
+    prompts: list[list[int]]
+    completions: list[Completion]
+    verdict: Verdict
+    rewards: np.ndarray
+
+
+def roll_out(
+    run: ActiveRun,
+    sampler: VllmSampler,
+    boards: InstanceSet,
+    *,
+    seed: int,
+    seconds: dict[str, float],
+) -> Rollout:
+    """Let the policy answer each board `grpo.completions` times, verify and reward the answers.
+
+    Args:
+        run: Its policy writes the prompts, its configuration says how to sample and reward.
+        sampler: Holds the policy's weights.
+        boards: P boards.
+        seed: Decides what is sampled.
+        seconds: The time that sampling and verifying took is added to it.
+    """
+    count = run.config.grpo.completions
+    with run.clock(seconds, "rollout"):
+        prompts = [run.policy.encode_board(board) for board in boards]
+        groups = sampler.sample(
+            prompts,
+            n=count,
+            temperature=run.config.sampling.temperature,
+            max_tokens=run.config.prompt.max_tokens,
+            stop_token_ids=run.policy.stop_ids,
+            seed=seed,
+        )
+    with run.clock(seconds, "verify"):
+        completions = [completion for group in groups for completion in group]
+        texts = [run.policy.decode(completion.token_ids) for completion in completions]
+        repeated = boards.take(np.repeat(np.arange(len(boards)), count))
+        verdict = judge(repeated, texts, run.config.prompt)
+        rewards = np.asarray(reward(verdict.outcomes, run.config.reward))
+    return Rollout(boards, prompts, completions, verdict, rewards.reshape(len(boards), -1))
+
+
+def rollout_metrics(rollout: Rollout) -> dict[str, Any]:
+    """Summarise a rollout for `metrics.jsonl`: over all completions, and by map size."""
+    completions, outcomes, rewards = rollout.completions, rollout.verdict.outcomes, rollout.rewards
+    optimal = outcomes.optimal_sum_of_costs
+    sampled_logprobs = np.concatenate([completion.logprobs for completion in completions])
+    sizes = np.asarray(rollout.boards.instances.size)  # (P,)
+    rates = np.reshape(outcomes.valid, rewards.shape).mean(axis=1)  # (P,)
+    by_size = {}
+    for size in np.unique(sizes).tolist():
+        groups = sizes == size
+        rows = np.repeat(groups, rewards.shape[1])
+        by_size[str(size)] = SizeMetrics(
+            count=int(rows.sum()),
+            valid=int(outcomes.valid[rows].sum()),
+            optimal=int(optimal[rows].sum()),
+            reward=_rounded(rewards.reshape(-1)[rows].mean()),
+            # p (1 - p), with p the valid rate of a group, says how much a group can teach.
+            learnability=_rounded(np.mean(rates[groups] * (1 - rates[groups]))),
+        )
+    return {
+        "reward_mean": _rounded(rewards.mean()),
+        "valid_rate": _rounded(outcomes.valid.mean()),
+        "optimal_rate": _rounded(optimal.mean()),
+        "parsed_rate": _rounded(outcomes.parsed.mean()),
+        "zero_variance_share": _rounded((~has_reward_variance(rewards)).mean()),
+        "completion_length": _rounded(np.mean([len(one.token_ids) for one in completions])),
+        # The negative log-probability of what is sampled estimates the entropy without bias.
+        "entropy": _rounded(-np.mean(sampled_logprobs)),
+        "truncated_share": _rounded(np.mean([one.truncated for one in completions])),
+        "by_size": by_size,
+    }
+
+
+def _rounded(value: Any) -> float:
+    return round(float(value), 6)

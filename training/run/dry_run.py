@@ -1,0 +1,188 @@
+"""What a run of a configuration would do, and what it would take, without starting it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from rich.table import Table
+
+from jaxlake import parse_grid
+from training.policy.prompts import render
+from training.policy.qwen3 import LOGITS_BYTES, Qwen3Config, parameter_shapes
+from training.run.progress import console
+from training.schema import ORACLE, RunConfig
+
+_BYTES = {"float32": 4, "bfloat16": 2}
+_GIB = 2**30
+
+# Shapes of hub models whose memory can be estimated while they are not on this machine.
+_KNOWN = {
+    "Qwen/Qwen3-0.6B": (151_936, 1024, 3072, 28, 16, 8, 128),
+    "Qwen/Qwen3-1.7B": (151_936, 2048, 6144, 28, 16, 8, 128),
+    "Qwen/Qwen3-4B": (151_936, 2560, 9728, 36, 32, 8, 128),
+    "Qwen/Qwen3-8B": (151_936, 4096, 12288, 36, 32, 8, 128),
+}
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Estimated bytes per device of the trainer, and of vLLM's weights per device of its own."""
+
+    weights: int
+    optimizer: int
+    gradients: int
+    activations: int
+    logits: int
+    engine_weights: int
+
+    @property
+    def trainer(self) -> int:
+        """All of the trainer's bytes per device."""
+        return self.weights + self.optimizer + self.gradients + self.activations + self.logits
+
+
+def shape_of(config: RunConfig) -> Qwen3Config | None:
+    """Return the policy's shape; None if only a hub knows it."""
+    name = config.model.pretrained
+    if name is None:
+        return Qwen3Config(**config.model.scratch.model_dump())
+    if Path(name).is_dir():
+        return Qwen3Config.from_hf(json.loads((Path(name) / "config.json").read_text()))
+    if name in _KNOWN:
+        return Qwen3Config(*_KNOWN[name], tie_word_embeddings=not name.endswith("8B"))
+    return None
+
+
+def parameters(shape: Qwen3Config) -> int:
+    """Count the weights."""
+    return sum(prod(sizes) for sizes in parameter_shapes(shape).values())
+
+
+def estimate(config: RunConfig, shape: Qwen3Config, length: int) -> Memory:
+    """Estimate device memory for training on sequences of `length` tokens.
+
+    Weights, Adam's two moments and the gradient take `param_dtype` each and are split over the
+    whole mesh; a second copy of the gradient lives while micro-batches are summed. With remat, each
+    layer keeps its input alone. Without it, each layer keeps about 14 activations of the hidden
+    width and 3 of the inner width per token, and the attention scores. The logits are computed in
+    chunks.
+    """
+    mesh = config.model.mesh
+    devices = mesh.fsdp * mesh.tensor
+    weights = parameters(shape) * _BYTES[config.model.param_dtype] // devices
+    rows = -(-config.grpo.micro_batch_size // mesh.fsdp)
+    tokens = rows * length
+    width = _BYTES[config.model.dtype]
+    scores = rows * shape.num_attention_heads // mesh.tensor * length * length * 4
+    layer = tokens * (14 * shape.hidden_size + 3 * shape.intermediate_size) * width + 2 * scores
+    layer_input = tokens * shape.hidden_size * width
+    layers = shape.num_hidden_layers
+    return Memory(
+        weights=weights,
+        optimizer=2 * weights,
+        gradients=2 * weights,
+        activations=layers * layer_input + layer if config.model.remat else layers * layer,
+        logits=min(LOGITS_BYTES, tokens * shape.vocab_size * 4) * 3,
+        engine_weights=parameters(shape)
+        * _BYTES[config.sampling.dtype]
+        // config.sampling.tensor_parallel_size,
+    )
+
+
+def print_plan(config: RunConfig) -> None:
+    """Print stages, batch shapes, steps and memory."""
+    console.print(f"Plan of {config.name} (seed {config.seed}); nothing is started.\n")
+    _print_stages(config)
+    length = _longest_sequence(config)
+    _print_batches(config, length)
+    shape = shape_of(config)
+    if shape is None:
+        console.print(
+            f"\nThe shape of {config.model.pretrained} is not known here, so device memory can't "
+            "be estimated; give a local folder to have it estimated."
+        )
+    else:
+        _print_memory(config, shape, length)
+
+
+def _print_stages(config: RunConfig) -> None:
+    grpo, warm_start = config.grpo, config.warm_start
+    table = Table(title="Stages", title_justify="left")
+    for head in ("phase", "instances", "steps", "completions"):
+        table.add_column(head, justify="left" if head == "phase" else "right")
+    if warm_start is not None:
+        steps, batch = f"{warm_start.steps}", f"{warm_start.batch_size} plans per step"
+        table.add_row("warm start", f"{warm_start.instances}", steps, batch)
+    boards = config.validation.cells * config.validation.per_cell
+    used = config.updates_per_stage * grpo.prompts_per_update
+    completions = f"{grpo.prompts_per_update} x {grpo.completions}"
+    for stage in range(1, config.stages.count + 1):
+        table.add_row(
+            f"stage {stage}: train",
+            f"{used} of {config.stages.instances}",
+            f"{config.updates_per_stage} updates",
+            completions,
+        )
+        table.add_row(f"stage {stage}: validate", f"{boards}", "", "1 per board")
+        attempts = f"<= {config.engineer.attempts} attempts"
+        table.add_row(f"stage {stage}: design", "", attempts, config.engineer.kind)
+        if config.engineer.kind == ORACLE:
+            oracle = config.engineer.oracle
+            table.add_row(
+                f"stage {stage}: probes",
+                f"<= {oracle.max_probes} x {oracle.updates * grpo.prompts_per_update}",
+                f"<= {oracle.max_probes} x {oracle.updates} updates",
+                completions,
+            )
+    console.print(table)
+
+
+def _print_batches(config: RunConfig, length: int) -> None:
+    grpo = config.grpo
+    batch = grpo.prompts_per_update * grpo.completions
+    micro = batch // grpo.minibatches // grpo.micro_batch_size
+    console.print(
+        f"\nAn update: {batch} completions in {grpo.minibatches} minibatch(es) of {micro} "
+        f"micro-batches of ({grpo.micro_batch_size}, {length}) tokens at most; "
+        f"the shape is ({micro}, {grpo.micro_batch_size}, L), L a multiple of "
+        f"{grpo.length_bucket}."
+    )
+    sizes = ", ".join(
+        f"{size}x{size} {knobs.data_ratio:.0%}"
+        for size, knobs in config.environment.initial.sizes.items()
+    )
+    console.print(f"Stage 1 trains on {config.environment.num_agents} agents: {sizes}.")
+
+
+def _print_memory(config: RunConfig, shape: Qwen3Config, length: int) -> None:
+    memory = estimate(config, shape, length)
+    console.print(
+        f"\nThe policy has {parameters(shape) / 1e6:,.1f} million parameters, on a mesh of "
+        f"fsdp {config.model.mesh.fsdp} x tensor {config.model.mesh.tensor} devices.\n"
+    )
+    table = Table(title="Estimated device memory", title_justify="left")
+    table.add_column("on each trainer device")
+    table.add_column("GiB", justify="right")
+    for name in ("weights", "optimizer", "gradients", "activations", "logits"):
+        table.add_row(name, f"{getattr(memory, name) / _GIB:.2f}")
+    table.add_section()
+    table.add_row("trainer in all", f"{memory.trainer / _GIB:.2f}")
+    table.add_row("vLLM's weights, per device", f"{memory.engine_weights / _GIB:.2f}")
+    console.print(table)
+
+
+def _longest_sequence(config: RunConfig) -> int:
+    """Estimate the most tokens of a prompt and its answer, rounded up as batches are padded."""
+    size = max((*config.environment.bounds.sizes, *config.validation.sizes))
+    rows = [["F"] * size for _ in range(size)]
+    rows[0][:2] = "G", "g"
+    rows[-1][:2] = "S", "s"
+    board = parse_grid([" ".join(row) for row in rows], max_size=size)
+    words = render(board, config.prompt.style).split()
+    prompt = 2 * len(words) + 32  # few words take more than two tokens; 32 for a chat template
+    bucket = config.grpo.length_bucket
+    padded = -(-(prompt + config.prompt.max_tokens) // bucket) * bucket
+    return min(config.sampling.max_model_len, padded)

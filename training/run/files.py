@@ -1,0 +1,187 @@
+"""Typed files: a handle knows where one file stands and which values it holds.
+
+Every handle reads and checks its file in one way, names the file and the field where something is
+wrong, and writes the file whole: a reader, and a restart after a kill, sees all of the new content
+or all of the old one. A log is the exception: it grows line by line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from jaxlake.files import read_json_lines, write_text_whole
+from training.errors import UserError, problems_of
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class File:
+    """A file, which need not exist."""
+
+    path: Path
+
+    def exists(self) -> bool:
+        """Whether the file is there."""
+        return self.path.exists()
+
+    def remove(self) -> None:
+        """Remove the file if it is there."""
+        self.path.unlink(missing_ok=True)
+
+    def _write(self, text: str) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_text_whole(self.path, text)
+        except OSError as error:
+            raise UserError(f"{self.path}: can't be written: {error.strerror}") from error
+
+    def _read(self) -> str:
+        with self._errors_of_reading():
+            return self.path.read_bytes().decode("utf-8")
+
+    @contextmanager
+    def _errors_of_reading(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise UserError(f"{self.path}: is missing") from error
+        except OSError as error:
+            raise UserError(f"{self.path}: can't be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise UserError(f"{self.path}: is not UTF-8 text: {error}") from error
+
+
+@dataclass(frozen=True)
+class TextFile(File):
+    """A file of UTF-8 text."""
+
+    def read(self) -> str:
+        """Return the text, with its line ends as they are.
+
+        Raises:
+            UserError: The file is missing, can't be read, or is not UTF-8.
+        """
+        return self._read()
+
+    def write(self, text: str) -> None:
+        """Write the text whole; missing folders are made.
+
+        Raises:
+            UserError: The file can't be written.
+        """
+        self._write(text)
+
+
+@dataclass(frozen=True)
+class JsonFile(File, Generic[T]):
+    """A file that holds one JSON value of a known type.
+
+    Attributes:
+        path: Where it stands.
+        type: Checks what is read, and says how a value is written.
+    """
+
+    type: TypeAdapter[T]
+
+    def read(self) -> T:
+        """Return the value.
+
+        Raises:
+            UserError: The file is missing, is not JSON, or does not hold such a value; the message
+                names the file, the field, the value that came and what is allowed.
+        """
+        text = self._read()
+        try:
+            return self.type.validate_python(json.loads(text))
+        except ValidationError as error:
+            raise UserError(f"{self.path}: {'; '.join(problems_of(error))}") from error
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{self.path}: not JSON: {error}") from error
+
+    def write(self, value: T) -> None:
+        """Write the value whole, as indented JSON.
+
+        Raises:
+            UserError: The file can't be written.
+        """
+        plain = self.type.dump_python(value, mode="json")
+        self._write(json.dumps(plain, indent=2, allow_nan=False) + "\n")
+
+
+@dataclass(frozen=True)
+class JsonLinesFile(File, Generic[T]):
+    """A file of JSON lines, one value of a known type per line.
+
+    Attributes:
+        path: Where it stands.
+        type: Checks what is read, and says how a value is written.
+    """
+
+    type: TypeAdapter[T]
+
+    def read(self) -> list[T]:
+        """Return all values, in the order of the lines.
+
+        Raises:
+            UserError: The file is missing, or a line is not JSON or not such a value; the message
+                names the line.
+        """
+        return self._values(None)
+
+    def _values(self, damaged: list[int] | None) -> list[T]:
+        try:
+            with self._errors_of_reading():
+                lines = list(read_json_lines(self.path, damaged))
+        except ValueError as error:
+            raise UserError(str(error)) from error
+        return [self._checked(number, value) for number, value in lines]
+
+    def _checked(self, number: int, value: Any) -> T:
+        try:
+            return self.type.validate_python(value)
+        except ValidationError as error:
+            raise UserError(f"{self.path}:{number}: {'; '.join(problems_of(error))}") from error
+
+    def write(self, values: Iterable[T]) -> None:
+        """Write all values, whole.
+
+        Raises:
+            UserError: The file can't be written.
+        """
+        self._write("".join(map(self.line, values)))
+
+    def line(self, value: T) -> str:
+        """Return one value as its line, with the line's end."""
+        return json.dumps(self.type.dump_python(value, mode="json"), allow_nan=False) + "\n"
+
+
+@dataclass(frozen=True)
+class JsonLog(JsonLinesFile[T]):
+    """A file of JSON lines that grows; a line that a kill cut costs nothing but itself."""
+
+    def read(self) -> list[T]:
+        """Return all values but those of lines that a kill cut; none if there is no file yet.
+
+        Raises:
+            UserError: The file can't be read, or a whole line is not such a value.
+        """
+        return self._values([]) if self.exists() else []
+
+    def append(self, value: T) -> None:
+        """Add one line, on a line of its own even after one that was cut."""
+        line = self.line(value).encode()
+        with self.path.open("a+b") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                if file.read() != b"\n":
+                    line = b"\n" + line
+            file.write(line)

@@ -1,0 +1,21 @@
+"""Environment variables that libraries read while they are imported; the user's values win."""
+
+import os
+import warnings
+
+_DEFAULTS = {
+    # JAX shares one accelerator with vLLM, so it must not reserve most of the memory at start.
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    # The run shows its own progress; errors still come through.
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_USE_V2_MODEL_RUNNER": "0",
+}
+
+
+def set_library_defaults() -> None:
+    """Set these variables where the user did not; call it before JAX, torch or vLLM is imported."""
+    for name, value in _DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\b.*")

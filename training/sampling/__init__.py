@@ -1,1 +1,0 @@
-"""Generation by vLLM, and the weights it generates with."""

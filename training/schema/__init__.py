@@ -1,0 +1,38 @@
+"""The schema of `configs/*.yaml`: one frozen `RunConfig` decides a run.
+
+`sections.py` and `engineer_section.py` hold its sections, `run_config.py` puts them together and
+checks what must hold between them, `loading.py` reads and writes YAML files.
+"""
+
+from training.schema.engineer_section import ORACLE, EngineerChoice, OracleChoice, known_engineer
+from training.schema.loading import dump, load, read_yaml
+from training.schema.run_config import RunConfig
+from training.schema.sections import (
+    Grpo,
+    Model,
+    Positive,
+    Prompt,
+    Reward,
+    Sampling,
+    Section,
+    WarmStart,
+)
+
+__all__ = [
+    "ORACLE",
+    "EngineerChoice",
+    "Grpo",
+    "Model",
+    "OracleChoice",
+    "Positive",
+    "Prompt",
+    "Reward",
+    "RunConfig",
+    "Sampling",
+    "Section",
+    "WarmStart",
+    "dump",
+    "known_engineer",
+    "load",
+    "read_yaml",
+]

@@ -1,0 +1,146 @@
+"""The section `engineer`: who writes the next configuration, and within which limits."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
+
+from engineer import BlockName, Budget, ContextStyle, GateSettings
+from engineer.engineers.address import check_url, check_variable
+from engineer.engineers.catalogue import SCRIPTED, SHUFFLED
+from engineer.engineers.pace import LONGEST_WAIT
+from training.schema.sections import Positive, PositiveFloat, Section, Share
+
+MODELS = ("checkpoint", "stale", "base", "model", "endpoint")
+"""Engineers that read the context: the newest checkpoint, an old one, the model that the run began
+with, any model in vLLM, any OpenAI-compatible endpoint."""
+
+ORACLE = "oracle"
+"""The engineer that tries out what others propose, by training on it."""
+
+_ALLOWED = f"{', '.join((*MODELS, *SCRIPTED))}, each also as shuffled:NAME"
+
+
+def known_engineer(kind: str) -> str:
+    """Return a name that `engineer.kind` may have.
+
+    Raises:
+        ValueError: It may not have this name; the message says which are allowed.
+    """
+    if kind != ORACLE and not _is_candidate(kind):
+        raise ValueError(f"got {kind!r}, allowed are {_ALLOWED}, and {ORACLE}")
+    return kind
+
+
+def _known_candidates(kinds: tuple[str, ...]) -> tuple[str, ...]:
+    for kind in kinds:
+        if not _is_candidate(kind):
+            raise ValueError(f"got {kind!r}, allowed are {_ALLOWED}")
+    return kinds
+
+
+def _is_candidate(kind: str) -> bool:
+    return kind.removeprefix(SHUFFLED) in (*MODELS, *SCRIPTED)
+
+
+def _checked_url(base_url: str) -> str:
+    check_url(base_url)
+    return base_url
+
+
+def _checked_variable(name: str) -> str:
+    check_variable(name)
+    return name
+
+
+class OracleChoice(Section):
+    """Kind oracle: who proposes, and what it may cost to try a proposal out."""
+
+    candidates: Annotated[
+        tuple[str, ...], Field(min_length=1), AfterValidator(_known_candidates)
+    ] = Field(
+        ("copy_previous", "failure_proportional", "learnability", "checkpoint"),
+        description="other engineers, in the order in which they are asked",
+    )
+    max_probes: Positive = Field(4, description="configurations tried out per stage, at most")
+    updates: Positive = Field(4, description="GRPO updates per configuration")
+    per_cell: Positive = Field(
+        10, description="fresh boards per cell of the validation set, to score a configuration"
+    )
+
+
+class EngineerChoice(Section):
+    """Who writes the next configuration, what the engineer reads, and how far it may go."""
+
+    kind: Annotated[str, AfterValidator(known_engineer)] = Field(
+        "checkpoint",
+        description=f"{', '.join(MODELS)}, a scripted one, shuffled:NAME, or {ORACLE}",
+    )
+    model: str | None = Field(
+        None, description="kind model: a folder or a hub name; kind endpoint: the model's name"
+    )
+    lag: Positive = Field(1, description="kind stale: how many stages old the checkpoint is")
+    base_url: Annotated[str, AfterValidator(_checked_url)] | None = Field(
+        None, description="kind endpoint: the address of the API, ending in /v1"
+    )
+    api_key_env: Annotated[str, AfterValidator(_checked_variable)] | None = Field(
+        "OPENAI_API_KEY",
+        description="kind endpoint: environment variable that holds the key; null: no key is sent",
+    )
+    timeout_seconds: PositiveFloat = Field(
+        120.0, description="longest wait for one answer of a model other than the policy"
+    )
+    load_seconds: PositiveFloat = Field(
+        900.0, description="kinds stale, base and model: longest wait until weights are loaded"
+    )
+    requests_per_minute: Annotated[float, Field(ge=60.0 / LONGEST_WAIT)] | None = Field(
+        None, description="kind endpoint: most requests that are sent; null: no limit"
+    )
+    style: ContextStyle = Field("compact", description="wording of the context: full or compact")
+    blocks: tuple[BlockName, ...] = Field(
+        ("failure_breakdown", "training_details", "history"),
+        description="blocks of the context; their order is fixed",
+    )
+    max_context_tokens: Positive | None = Field(
+        None, description="longest context, longer ones are cut; null: any length"
+    )
+    attempts: Positive = Field(
+        3, description="answers asked for before the last configuration is kept"
+    )
+    temperature: Annotated[float, Field(ge=0.0)] = Field(
+        0.3, description="sampling temperature of answers and notes"
+    )
+    max_tokens: Positive = Field(256, description="longest answer, tokens")
+    summary_tokens: Positive = Field(128, description="longest notes for the summary block, tokens")
+    max_step: Share | None = Field(
+        None, description="largest change of any knob from one stage to the next; null: any"
+    )
+    oracle: OracleChoice = OracleChoice()
+    budget: Budget = Budget()
+    gate: GateSettings = GateSettings()
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The engineers that answer: the kind without a control around it, or all candidates."""
+        kinds = self.oracle.candidates if self.kind == ORACLE else (self.kind,)
+        return tuple(kind.rpartition(":")[2] for kind in kinds)
+
+    def token_limit(self, answer: bool, left: int | None) -> int:
+        """Return how many tokens an answer, or else a note, may have.
+
+        Args:
+            answer: Whether it is an answer.
+            left: How many tokens may still be spent; None: any number.
+        """
+        limit = self.max_tokens if answer else self.summary_tokens
+        return limit if left is None else min(limit, left)
+
+    @model_validator(mode="after")
+    def _complete(self) -> EngineerChoice:
+        for kind in self.asked:
+            if kind in ("model", "endpoint") and not self.model:
+                raise ValueError(f"model: kind {kind!r} needs a model's name")
+            if kind == "endpoint" and not self.base_url:
+                raise ValueError("base_url: kind 'endpoint' needs the API's address")
+        return self

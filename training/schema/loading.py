@@ -1,0 +1,86 @@
+"""YAML files to configurations and back; errors name the file, the key and the value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from training.errors import Location, UserError, problems_of
+from training.schema.run_config import RunConfig
+from training.schema.yaml_text import parse_yaml
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """Read a YAML file, apply `key.sub=value` overrides and validate the result.
+
+    Raises:
+        UserError: The file can't be read, is not YAML, or a key or value is not allowed; the
+            message names file, key and value.
+    """
+    tree = read_yaml(path)
+    for override in overrides:
+        _apply(override, tree)
+    try:
+        return RunConfig.model_validate(tree)
+    except ValidationError as error:
+        problems = problems_of(error, _allowed)
+        raise UserError("\n".join(f"{path}: {problem}" for problem in problems)) from error
+
+
+def read_yaml(path: Path) -> dict[Any, Any]:
+    """Read a YAML file that holds a mapping.
+
+    Raises:
+        UserError: The file can't be read, is not YAML, or holds something else.
+    """
+    try:
+        tree = parse_yaml(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: can't be read: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"{path}: is not YAML: {error}") from error
+    if not isinstance(tree, dict):
+        raise UserError(f"{path}: must hold a mapping of keys, got {type(tree).__name__}")
+    return tree
+
+
+def dump(config: RunConfig) -> str:
+    """Write the resolved configuration as YAML, which `load` reads back to an equal value."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, width=100)
+
+
+def _apply(override: str, tree: dict[Any, Any]) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise UserError(f"--set {override!r}: must be key.sub=value")
+    try:
+        value = parse_yaml(text)
+    except ValueError as error:
+        raise UserError(f"--set {override!r}: the value is not YAML") from error
+    # As in YAML, digits are a number; too many of them for one (18) stay text.
+    *parents, leaf = (
+        int(part) if re.fullmatch("[0-9]{1,18}", part) else part for part in key.split(".")
+    )
+    for part in parents:
+        below = tree.setdefault(part, {})
+        if not isinstance(below, dict):
+            raise UserError(f"--set {override!r}: {part!r} holds {below!r}, not a mapping")
+        tree = below
+    tree[leaf] = value
+
+
+def _allowed(location: Location) -> str:
+    """List the keys that may stand at the place of an unknown one, by walking the schema."""
+    model: Any = RunConfig
+    for part in location[:-1]:
+        field = getattr(model, "model_fields", {}).get(part)
+        if field is None:
+            return "the schema's own"
+        types = getattr(field.annotation, "__args__", (field.annotation,))
+        model = next((one for one in types if hasattr(one, "model_fields")), None)
+    return ", ".join(model.model_fields) if model is not None else "none"

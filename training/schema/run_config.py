@@ -1,0 +1,124 @@
+"""`RunConfig`: everything that decides a run, and what must hold between its sections."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from engineer import Domain
+from engineer.lake import lake_domain
+from jaxlake import infeasibility
+from training.schema.engineer_section import EngineerChoice
+from training.schema.sections import (
+    Environment,
+    Grpo,
+    Model,
+    Prompt,
+    Reward,
+    Sampling,
+    Section,
+    Stages,
+    Validation,
+    WarmStart,
+)
+
+
+class RunConfig(Section):
+    """Everything that decides a run: two runs of one `RunConfig` on one machine are equal."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")] = Field(
+        description="name of the run; its files go to runs/NAME unless --run-dir says otherwise"
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
+        0, description="every random number but those of the validation set follows from it"
+    )
+    model: Model = Model()
+    environment: Environment
+    prompt: Prompt = Prompt()
+    sampling: Sampling = Sampling()
+    warm_start: WarmStart | None = Field(None, description="null: start from the model as it is")
+    stages: Stages = Stages()
+    grpo: Grpo = Grpo()
+    reward: Reward = Reward()
+    validation: Validation
+    engineer: EngineerChoice = EngineerChoice()
+
+    @property
+    def domain(self) -> Domain:
+        """The lake within this run's bounds, as its engineer sees it."""
+        return lake_domain(self.environment.bounds, self.environment.num_agents)
+
+    @property
+    def updates_per_stage(self) -> int:
+        """GRPO updates per stage; a remainder smaller than a batch of prompts is not used."""
+        return self.stages.instances // self.grpo.prompts_per_update
+
+    @model_validator(mode="after")
+    def _boards_can_be_made(self) -> RunConfig:
+        bounds, initial = self.environment.bounds, self.environment.initial
+        if set(initial.sizes) != set(bounds.sizes):
+            raise ValueError(
+                f"environment.initial.sizes: has {sorted(initial.sizes)}, "
+                f"environment.bounds.sizes has {sorted(bounds.sizes)}: they must be the same"
+            )
+        if problem := bounds.violation(initial) or bounds.off_grid(initial):
+            raise ValueError(f"environment.initial.sizes: {problem}")
+        if self.warm_start is None and self.model.pretrained is None:
+            raise ValueError("warm_start: a model made from scratch needs one; null is not allowed")
+        requests = [
+            ("environment.initial.sizes", size, knobs.hole_ratio)
+            for size, knobs in initial.sizes.items()
+        ] + [
+            ("validation", size, holes)
+            for size in self.validation.sizes
+            for holes in self.validation.hole_ratios
+        ]
+        for where, size, holes in requests:
+            if reason := infeasibility(size, holes, self.environment.num_agents):
+                raise ValueError(f"{where}: {reason}")
+        return self
+
+    @model_validator(mode="after")
+    def _batches_can_be_split(self) -> RunConfig:
+        batch = self.grpo.prompts_per_update * self.grpo.completions
+        if batch % (self.grpo.minibatches * self.grpo.micro_batch_size):
+            raise ValueError(
+                f"grpo.micro_batch_size: {batch} completions per update do not divide into "
+                f"{self.grpo.minibatches} minibatches of micro-batches of "
+                f"{self.grpo.micro_batch_size}"
+            )
+        for name, rows in (
+            ("grpo.micro_batch_size", self.grpo.micro_batch_size),
+            ("sampling.sync_sequences", self.sampling.sync_sequences),
+        ):
+            if rows % self.model.mesh.fsdp:
+                raise ValueError(
+                    f"{name}: got {rows}, allowed are multiples of model.mesh.fsdp = "
+                    f"{self.model.mesh.fsdp}, whose devices share the rows"
+                )
+        if self.stages.instances < self.grpo.prompts_per_update:
+            raise ValueError(
+                f"stages.instances: got {self.stages.instances}, allowed is at least "
+                f"grpo.prompts_per_update = {self.grpo.prompts_per_update}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _prompts_leave_room_for_answers(self) -> RunConfig:
+        if not set(self.engineer.asked) & {"checkpoint", "stale", "base", "model"}:
+            return self  # vLLM is not asked
+        room = self.sampling.max_model_len - self.engineer.max_tokens
+        if room < 1:
+            raise ValueError(
+                f"engineer.max_tokens: got {self.engineer.max_tokens}, allowed is less than "
+                f"sampling.max_model_len = {self.sampling.max_model_len}, which has to hold the "
+                "prompt as well"
+            )
+        context = self.engineer.max_context_tokens
+        if context is not None and context > room:
+            raise ValueError(
+                f"engineer.max_context_tokens: got {context}, allowed is at most {room}: "
+                "sampling.max_model_len less engineer.max_tokens"
+            )
+        return self

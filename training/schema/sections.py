@@ -1,0 +1,191 @@
+"""The sections of a run's configuration, apart from the engineer's."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from engineer.lake import Bounds, LakeConfiguration
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Positive = Annotated[int, Field(gt=0)]
+PositiveFloat = Annotated[float, Field(gt=0.0)]
+Precision = Literal["float32", "bfloat16"]
+
+
+class Section(BaseModel):
+    """A part of the configuration: frozen, and strict about names it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Scratch(Section):
+    """The shape of a Qwen3 decoder that is made here, with random weights and its own tokenizer."""
+
+    vocab_size: Positive = Field(512, description="entries of the byte-level BPE vocabulary")
+    hidden_size: Positive = Field(160, description="width of the residual stream")
+    intermediate_size: Positive = Field(448, description="hidden units of each MLP")
+    num_hidden_layers: Positive = Field(4, description="decoder layers")
+    num_attention_heads: Positive = Field(5, description="query heads of each layer")
+    num_key_value_heads: Positive = Field(5, description="key and value heads of each layer")
+    head_dim: Positive = Field(32, description="width of each head")
+
+
+class Mesh(Section):
+    """How many devices share the trainer's weights, along each axis."""
+
+    fsdp: Positive = Field(1, description="devices that split every weight matrix and the batch")
+    tensor: Positive = Field(1, description="devices that split heads and hidden units")
+
+
+class Model(Section):
+    """The policy: a pretrained Hugging Face model, or a small one made from scratch."""
+
+    pretrained: str | None = Field(None, description="hub name or local folder; null: from scratch")
+    scratch: Scratch = Scratch()
+    param_dtype: Precision = Field("float32", description="dtype of weights and optimizer state")
+    dtype: Precision = Field("float32", description="dtype of activations")
+    remat: bool = Field(
+        False, description="recompute activations in the backward pass, which saves memory"
+    )
+    mesh: Mesh = Mesh()
+
+
+class Environment(Section):
+    """The lake: how many agents, the first configuration, and what the engineer may ask for."""
+
+    num_agents: Annotated[int, Field(ge=2, le=5)] = Field(2, description="agents on every board")
+    initial: LakeConfiguration = Field(description="the configuration of the first stage")
+    bounds: Bounds = Field(description="what every later configuration must keep to")
+    max_candidates: Positive = Field(
+        200_000, description="boards drawn per request before what is missing is reported"
+    )
+
+
+class Prompt(Section):
+    """How a board is put into words, and how long an answer may be."""
+
+    style: Literal["compact", "full"] = Field("compact", description="wording of the prompt")
+    chat: bool = Field(False, description="wrap the prompt in the tokenizer's chat template")
+    thinking: bool = Field(False, description="passed to the chat template as enable_thinking")
+    max_tokens: Positive = Field(48, description="longest completion, tokens")
+    max_steps: Positive = Field(64, description="longest plan of an agent, steps")
+
+
+class Sampling(Section):
+    """The vLLM engine that generates completions."""
+
+    temperature: PositiveFloat = Field(1.0, description="of completions that are learned from")
+    max_model_len: Positive = Field(1024, description="longest prompt and answer, tokens")
+    max_num_seqs: Positive = Field(256, description="sequences that vLLM decodes at once")
+    max_num_batched_tokens: Positive = Field(8192, description="tokens per step of vLLM")
+    dtype: Precision = Field("float32", description="dtype of vLLM's weights and activations")
+    enforce_eager: bool = Field(True, description="false: capture CUDA graphs (accelerators)")
+    gpu_memory_utilization: Share = Field(0.45, description="vLLM's share of each accelerator")
+    tensor_parallel_size: Positive = Field(1, description="accelerators that share vLLM's weights")
+    cpu_kv_cache_gib: Positive = Field(1, description="key-value cache, GiB (CPU only)")
+    sync_tolerance: PositiveFloat = Field(
+        1e-3, description="largest |vLLM - trainer| log-probability, nats, allowed after a sync"
+    )
+    sync_sequences: Positive = Field(4, description="sequences compared after each sync")
+
+
+class WarmStart(Section):
+    """Supervised steps on solver plans, and on configurations written by the rule engineer."""
+
+    steps: Positive = Field(600, description="optimizer steps")
+    instances: Positive = Field(16_384, description="solved boards to draw batches from")
+    batch_size: Positive = Field(64, description="plans per step")
+    engineer_batch_size: Annotated[int, Field(ge=0)] = Field(
+        8, description="contexts with target configurations per engineer step; 0: no such steps"
+    )
+    engineer_every: Positive = Field(4, description="every how many steps one is an engineer step")
+    learning_rate: PositiveFloat = Field(2e-3, description="peak learning rate of AdamW")
+    warmup_steps: Annotated[int, Field(ge=0)] = Field(
+        50, description="steps until the learning rate reaches its peak"
+    )
+    weight_decay: Annotated[float, Field(ge=0.0)] = Field(0.01, description="of AdamW")
+    checkpoint_every: Annotated[int, Field(gt=0, multiple_of=10)] = Field(
+        100, description="steps between checkpoints; metrics are written every 10 steps"
+    )
+
+
+class Grpo(Section):
+    """Group Relative Policy Optimization (Shao et al. 2024), with DAPO's token mean."""
+
+    prompts_per_update: Positive = Field(32, description="boards per update")
+    completions: Annotated[int, Field(ge=2)] = Field(8, description="completions per prompt")
+    minibatches: Positive = Field(1, description="optimizer steps that one batch is split into")
+    micro_batch_size: Positive = Field(64, description="sequences in memory at once")
+    length_bucket: Positive = Field(
+        64, description="sequences are padded to multiples of this length, tokens"
+    )
+    learning_rate: PositiveFloat = Field(1e-6, description="learning rate of AdamW")
+    warmup_updates: Annotated[int, Field(ge=0)] = Field(
+        0, description="optimizer steps until the learning rate is reached"
+    )
+    weight_decay: Annotated[float, Field(ge=0.0)] = Field(0.0, description="of AdamW")
+    max_grad_norm: PositiveFloat = Field(1.0, description="larger gradients are scaled down to it")
+    clip_low: Share = Field(0.2, description="importance ratios are clipped below 1 - clip_low")
+    clip_high: Annotated[float, Field(ge=0.0)] = Field(
+        0.28, description="importance ratios are clipped above 1 + clip_high"
+    )
+    importance_cap: PositiveFloat = Field(
+        2.0, description="cap on trainer / vLLM probability ratios (truncated importance sampling)"
+    )
+    divide_by_std: bool = Field(True, description="false: Dr. GRPO's advantages (Liu et al. 2025)")
+    mask_truncated: bool = Field(
+        False, description="do not learn from completions that max_tokens cut"
+    )
+    checkpoint_every: Positive = Field(10, description="updates between checkpoints")
+
+
+class Reward(Section):
+    """The reward of an answer, by the verifier's outcome alone (see `training/rollout/rewards.py`).
+
+    Nothing is paid for style or length.
+    """
+
+    optimal: float = Field(1.0, description="valid plan of optimal sum of costs")
+    valid: float = Field(0.6, description="valid but suboptimal plan")
+    parsed: float = Field(0.0, description="well-formed plan that breaks a rule or misses a goal")
+    unparsable: Literal[0] = Field(0, description="answer that can't be read as a plan")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Reward:
+        if not self.optimal > self.valid > self.parsed >= 0:
+            raise ValueError(
+                f"optimal {self.optimal}, valid {self.valid}, parsed {self.parsed}: "
+                "must satisfy optimal > valid > parsed >= 0"
+            )
+        return self
+
+
+class Stages(Section):
+    """How many stages, and how many training instances each may use."""
+
+    count: Positive = Field(3, description="passes through Train, Validate, Design")
+    instances: Positive = Field(4_000, description="training boards per stage")
+
+
+class Validation(Section):
+    """The fixed validation set: boards of every size, hole ratio and wait ratio."""
+
+    sizes: tuple[Annotated[int, Field(ge=2, le=10)], ...] = Field(description="map sizes")
+    hole_ratios: tuple[Annotated[float, Field(ge=0.0, le=0.5)], ...] = Field(
+        description="shares of holes"
+    )
+    wait_ratios: tuple[Share, ...] = Field(description="shares of boards that need a wait")
+    per_cell: Positive = Field(
+        10, description="boards per cell, that is of each combination of the three"
+    )
+    seed: int = Field(1, description="the boards follow from it; another seed gives other boards")
+    temperature: Annotated[float, Field(ge=0.0)] = Field(
+        0.0, description="sampling temperature of the answers; 0: greedy"
+    )
+
+    @property
+    def cells(self) -> int:
+        """The number of combinations of size, hole ratio and wait ratio."""
+        return len(self.sizes) * len(self.hole_ratios) * len(self.wait_ratios)
