@@ -1,6 +1,6 @@
 """The published symbols of MAPF-FrozenLake, to and from Instance."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ START_SYMBOLS = "SsABC"
 GOAL_SYMBOLS = "Ggabc"
 FROZEN_SYMBOL = "F"
 HOLE_SYMBOL = "H"
+SYMBOLS = FROZEN_SYMBOL + HOLE_SYMBOL + START_SYMBOLS + GOAL_SYMBOLS
 
 
 class GridError(ValueError):
@@ -54,10 +55,9 @@ def parse_grid(rows: Sequence[str], *, max_size: int = 10, max_agents: int = 2) 
             holes[r, c] = letter == HOLE_SYMBOL
             if letter in (FROZEN_SYMBOL, HOLE_SYMBOL):
                 continue
-            if len(letter) != 1 or letter not in START_SYMBOLS + GOAL_SYMBOLS:
+            if len(letter) != 1 or letter not in SYMBOLS:
                 raise GridError(
-                    f"row {r}, column {c}: got {letter[:20]!r}, allowed are "
-                    f"{' '.join(FROZEN_SYMBOL + HOLE_SYMBOL + START_SYMBOLS + GOAL_SYMBOLS)}"
+                    f"row {r}, column {c}: got {letter[:20]!r}, allowed are {' '.join(SYMBOLS)}"
                 )
             if letter in cells:
                 raise GridError(
@@ -113,17 +113,24 @@ def format_grid(instance: Instance) -> list[str]:
     """
     if np.ndim(instance.size) != 0:
         raise GridError(f"instance: got a batch of shape {np.shape(instance.size)}, one is needed")
-    size = int(instance.size)
-    holes = np.asarray(instance.holes)
-    cells = [
-        [HOLE_SYMBOL if holes[r, c] else FROZEN_SYMBOL for c in range(size)] for r in range(size)
-    ]
+    size, starts, goals = (
+        int(instance.size),
+        np.asarray(instance.starts),
+        np.asarray(instance.goals),
+    )
+    cells: list[tuple[str, Sequence[int]]] = []
     for agent in np.flatnonzero(np.asarray(instance.agent_mask)):
         if agent >= len(START_SYMBOLS):
             raise GridError(
                 f"agent_mask: got agent {agent}, 0 to {len(START_SYMBOLS) - 1} have symbols"
             )
-        for places, symbols in ((instance.starts, START_SYMBOLS), (instance.goals, GOAL_SYMBOLS)):
-            r, c = np.asarray(places)[agent]
-            cells[r][c] = symbols[agent]
-    return [" ".join(row) for row in cells]
+        cells += [(START_SYMBOLS[agent], starts[agent]), (GOAL_SYMBOLS[agent], goals[agent])]
+    return write_rows(np.asarray(instance.holes)[:size, :size], cells)
+
+
+def write_rows(holes: np.ndarray, cells: Iterable[tuple[str, Sequence[int]]]) -> list[str]:
+    """Write a board with holes bool (n, n) and letters in some cells, later ones over earlier."""
+    letters = [[HOLE_SYMBOL if hole else FROZEN_SYMBOL for hole in row] for row in holes]
+    for letter, (r, c) in cells:
+        letters[r][c] = letter
+    return [" ".join(row) for row in letters]

@@ -110,12 +110,12 @@ class BenchmarkCell:
 
     @property
     def name(self) -> str:
-        """The name of the cell, such as 3ag_3x3."""
+        """The name of the cell, such as 3ag_3x3, which the ids of its rows begin with."""
         return cell_name(self.agents, self.size)
 
 
 def cell_name(agents: int, size: int) -> str:
-    """Give the name of a cell, which the ids of its rows begin with."""
+    """Give the name of a cell."""
     return f"{agents}ag_{size}x{size}"
 
 
@@ -158,26 +158,22 @@ def make_cell(
         boards, spent = _boards(benchmark, place, agents, size, hole_ratio, seen)
         for name in COUNTERS:
             counters[name] += spent[name]
-        dealt = _deal(boards, benchmark)
-        for config, wait_ratio, places in zip(
-            benchmark.configurations, benchmark.wait_ratios, dealt, strict=True
-        ):
-            for index, (board, requested_needs_wait) in enumerate(places):
+        dealt = zip(rows, benchmark.wait_ratios, _deal(boards, benchmark), strict=True)
+        for config, wait_ratio, places in dealt:
+            for index, (board, needs_wait) in enumerate(places):
                 single = boards.take(np.asarray(board))
-                rows[config].append(
-                    {
-                        "sample_id": f"{cell_name(agents, size)}_hr{hole_ratio:g}_{index:03d}",
-                        "num_agents": agents,
-                        "text": text(single.instances),
-                        "size": size,
-                        "grid": format_grid(single.instances),
-                        "requested_hole_ratio": hole_ratio,
-                        "requested_wait_ratio": wait_ratio,
-                        "requested_holes": int(hole_count(size, hole_ratio)),
-                        "requested_needs_wait": requested_needs_wait,
-                        **_facts(single, agents),
-                    }
-                )
+                row = {
+                    "sample_id": f"{cell_name(agents, size)}_hr{hole_ratio:g}_{index:03d}",
+                    "num_agents": agents,
+                    "text": text(single.instances),
+                    "size": size,
+                    "grid": format_grid(single.instances),
+                    "requested_hole_ratio": hole_ratio,
+                    "requested_wait_ratio": wait_ratio,
+                    "requested_holes": int(hole_count(size, hole_ratio)),
+                    "requested_needs_wait": needs_wait,
+                }
+                rows[config].append(row | _facts(single, agents))
     return BenchmarkCell(agents, size, rows, counters)
 
 
@@ -190,14 +186,9 @@ def write_benchmark(
 ) -> dict[str, Any]:
     """Make the whole benchmark: one JSON-lines file per configuration, and a record of hashes.
 
-    Args:
-        directory: a folder, made if need be; files of these names are replaced.
-        benchmark: which one.
-        text: what goes into each row's `text`; it is not part of the hashes.
-        progress: called after each cell with it, the number of cells done and of all.
-
-    Returns:
-        The record, as `make_record` makes it; also in the file `record_name`.
+    The folder is made if need be; files of these names are replaced. `text` makes each row's
+    `text`, which is not part of the hashes. `progress` is called after each cell with it, the
+    number of cells done and of all. Gives the record of `make_record`, also in `record_name`.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -233,8 +224,7 @@ def read_benchmark(
     for config in benchmark.configurations:
         rows[config] = []
         for place, row in read_rows(directory / f"{config}.jsonl"):
-            missing = [field for field in _HASHED if field not in row]
-            if missing:
+            if missing := [field for field in _HASHED if field not in row]:
                 raise DatasetError(f"{place}: the fields {', '.join(missing)} are missing")
             rows[config].append(row)
     return rows, read_json(directory / record_name(benchmark))
@@ -243,16 +233,11 @@ def read_benchmark(
 def make_record(
     benchmark: Benchmark, rows: Mapping[str, Sequence[Row]], unknown: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Count and hash the rows of every cell and of the whole.
+    """Count and hash the rows, given by configuration, of every cell and of the whole.
 
-    Args:
-        benchmark: which one.
-        rows: by configuration.
-        unknown: for each cell the candidates that the solver could say nothing about.
-
-    Returns:
-        `version`, `rows`, `sha256` (of the lines "CELL SHA256"), and for each cell `rows`,
-        `fewer_holes` and `other_kind` (rows that are not what was asked for), `unknown`, `sha256`.
+    Gives `version`, `rows`, `sha256` (of the lines "CELL SHA256"), and for each cell `rows`,
+    `fewer_holes` and `other_kind` (rows that are not what was asked for), `unknown` (candidates
+    that the solver could say nothing about) and `sha256`.
     """
     cells: dict[str, dict[str, Any]] = {}
     for agents, size in benchmark.cells:
@@ -285,11 +270,7 @@ def record_name(benchmark: Benchmark = V1) -> str:
 
 
 def committed_record(benchmark: Benchmark = V1) -> dict[str, Any]:
-    """The record that this package holds of a published benchmark.
-
-    Raises:
-        DatasetError: there is none of this version.
-    """
+    """The record that this package holds of a published benchmark, or a `DatasetError`."""
     file = resources.files("jaxlake.datasets") / record_name(benchmark)
     if not file.is_file():
         raise DatasetError(f"{record_name(benchmark)}: is not part of this package")
@@ -324,13 +305,8 @@ def _boards(
 ) -> tuple[SolvedBoards, dict[str, int]]:
     """As many boards as one hole ratio needs, by the rule for boards that do not exist."""
     wanted = benchmark.quota.sum(axis=0)
-    options = DrawOptions(
-        capacity=int(wanted.sum()),
-        max_size=benchmark.max_size,
-        max_agents=benchmark.max_agents,
-        horizon=benchmark.horizon,
-        max_candidates=benchmark.max_candidates,
-    )
+    limits = ("max_size", "max_agents", "horizon", "max_candidates")
+    options = DrawOptions(int(wanted.sum()), *(getattr(benchmark, name) for name in limits))
     parts: list[SolvedBoards] = []
     spent = dict.fromkeys(COUNTERS, 0)
     holes = min(int(hole_count(size, hole_ratio)), size * size - 2 * agents)

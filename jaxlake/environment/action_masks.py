@@ -16,16 +16,11 @@ _BITS = np.uint8(1) << np.arange(len(Action), dtype=np.uint8)
 def action_mask(instance: Instance, positions: jax.Array) -> jax.Array:
     """Say which actions lead neither off the board nor onto a hole; other agents don't matter.
 
-    Args:
-        instance: one board.
-        positions: int8 (K, 2), where the agents stand.
-
-    Returns:
-        bool (K, 5). WAIT is always allowed; an agent outside `agent_mask` can only wait.
+    The agents stand at `positions`, int8 (K, 2). Gives bool (K, 5): WAIT is always allowed, and an
+    agent outside `agent_mask` can only wait.
     """
-    return jnp.where(
-        instance.agent_mask[:, None], _allowed(instance, positions), jnp.asarray(_ONLY_WAIT)
-    )
+    allowed = _allowed(instance, positions)
+    return jnp.where(instance.agent_mask[:, None], allowed, jnp.asarray(_ONLY_WAIT))
 
 
 def open_moves(instance: Instance) -> jax.Array:

@@ -77,8 +77,8 @@ def make(
     environment = LakeEnvironment(**options)
     limit = spec.max_steps if max_steps is None else max_steps
     if instances is not None:
-        expected = (spec.size, spec.num_agents)
-        got = (jnp.shape(instances.holes)[-1], jnp.shape(instances.agent_mask)[-1])
+        expected = spec.size, spec.num_agents
+        got = jnp.shape(instances.holes)[-1], jnp.shape(instances.agent_mask)[-1]
         if got != expected:
             raise ValueError(f"instances: got (N, K) = {got}, {id} is played on {expected}")
         return environment, env_params(instances, max_steps=limit)

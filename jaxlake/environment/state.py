@@ -24,8 +24,7 @@ class EnvState:
 
 def initial_state(key: jax.Array, params: EnvParams) -> EnvState:
     """Draw a board of the pool, uniformly up to `count / 2**32`; its agents are at their starts."""
-    index = _below(_mixed(key), params.count.astype(jnp.uint32))
-    index = index.astype(jnp.int32)
+    index = _below(_mixed(key), params.count.astype(jnp.uint32)).astype(jnp.int32)
     return EnvState(
         index=index,
         positions=params.instances.starts[index],

@@ -15,11 +15,7 @@ class JointPolicy(Protocol):
     """
 
     def start(self, key: jax.Array, instance: Instance) -> Any:
-        """Look at the board before the first step.
-
-        Returns:
-            The memory, any pytree of arrays.
-        """
+        """Look at the board before the first step; give the memory, any pytree of arrays."""
 
     def act(
         self,
@@ -29,15 +25,8 @@ class JointPolicy(Protocol):
         time: jax.Array,
         memory: Any,
     ) -> tuple[jax.Array, Any]:
-        """Choose one joint action.
+        """Choose one joint action, int8 (K,).
 
-        Args:
-            key: typed PRNG key.
-            instance: the board.
-            positions: int8 (K, 2), where the agents stand.
-            time: int32 (), steps made.
-            memory: what `start` or the last `act` returned.
-
-        Returns:
-            Actions int8 (K,), and the memory, of the same tree, shapes and dtypes.
+        The agents stand at `positions`, int8 (K, 2), after `time` steps, int32 (). `memory` is what
+        `start` or the last `act` returned; it is given back with the same tree, shapes and dtypes.
         """

@@ -113,12 +113,12 @@ def sweep(
     counted = jnp.ones((C, B), bool) if mask is None else jnp.asarray(mask, bool)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(C))
 
+    options: dict[str, Any] = {"max_steps": max_steps, "conflict": conflict}
+
     def table(
         policy: JointPolicy, key: jax.Array, boards: Instance, optima: Solution, counted: jax.Array
     ) -> Statistics:
-        played = roll_out(
-            key, policy, boards, max_steps=max_steps, solutions=optima, conflict=conflict
-        )
+        played = roll_out(key, policy, boards, solutions=optima, **options)
         return tabulate(boards, optima.needs_wait, played.outcome, counted, optima)
 
     tables = [
@@ -142,9 +142,8 @@ def _play(
 
     def advance(carry: Carry, t: jax.Array) -> tuple[Carry, jax.Array]:
         positions, length, over, memory = carry
-        actions, following = policy.act(
-            jax.random.fold_in(key_act, t), instance, positions, t, memory
-        )
+        key = jax.random.fold_in(key_act, t)
+        actions, following = policy.act(key, instance, positions, t, memory)
         actions = jnp.where(mask & ~over, actions, jnp.int8(Action.WAIT))
         resolved = resolve(conflict, instance, positions, actions)
         positions = jnp.where(over, positions, resolved.positions)

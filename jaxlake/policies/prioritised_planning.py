@@ -1,11 +1,11 @@
 """Prioritised planning as a policy: agents plan in turn, around the paths of those before."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from jaxlake.batch_axes import merge_batch_axes
 from jaxlake.instance import Instance
 from jaxlake.policies.plan_following import PlanFollowingPolicy
 from jaxlake.solver import DEFAULT_HORIZON
@@ -29,7 +29,9 @@ class PrioritisedPlanner:
         """Plan int8 (horizon, K)."""
         K = instance.agent_mask.shape[-1]
         order = jax.random.permutation(key, K) if self.shuffled else jnp.arange(K)
-        return _planned(self.horizon)(instance, order)
+        # Vmapped, the planning of one board is the planning of one batch.
+        planned = merge_batch_axes(lambda boards, orders: _plan_batch(boards, orders, self.horizon))
+        return planned(*jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (instance, order)))[0]
 
 
 def prioritised_policy(
@@ -37,29 +39,6 @@ def prioritised_policy(
 ) -> PlanFollowingPolicy:
     """Plan with priorities at the start, then carry the plan out."""
     return PlanFollowingPolicy(PrioritisedPlanner(horizon, shuffled))
-
-
-def _planned(horizon: int) -> Any:
-    """Planning of one board that, vmapped, is the planning of one batch."""
-
-    def plan_one(instance: Instance, order: jax.Array) -> jax.Array:
-        batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (instance, order))
-        return merged(*batch)[0]
-
-    @jax.custom_batching.custom_vmap
-    def merged(instances: Instance, orders: jax.Array) -> jax.Array:
-        return _plan_batch(instances, orders, horizon)
-
-    @merged.def_vmap
-    def _(size: int, batched: Any, *arguments: Any) -> tuple[jax.Array, bool]:
-        def flat(leaf: jax.Array, is_batched: bool) -> jax.Array:
-            wide = leaf if is_batched else jnp.broadcast_to(leaf, (size, *leaf.shape))
-            return wide.reshape(-1, *leaf.shape[2 if is_batched else 1 :])
-
-        plans = merged(*jax.tree.map(flat, arguments, tuple(batched)))
-        return plans.reshape(size, -1, *plans.shape[1:]), True
-
-    return plan_one
 
 
 def _plan_batch(instances: Instance, orders: jax.Array, horizon: int) -> jax.Array:

@@ -9,7 +9,7 @@ from jaxlake.distance_fields import UNREACHABLE, distances
 from jaxlake.dynamics import Action, step
 from jaxlake.environment.action_masks import action_mask
 from jaxlake.instance import Instance
-from jaxlake.policies.random_choice import choose_allowed
+from jaxlake.policies.random_actions import choose_allowed
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,7 @@ def in_chunks(
         blank: Leaves (..., B), the results of lanes that no chunk holds.
         width: Lanes at a time, at most B (static).
         buffers: Memory passed from chunk to chunk, so that it is allocated once; None is allowed.
-
-    Returns:
-        Leaves (..., B): the results of at least all wanted lanes, `blank` elsewhere; and the
-        buffers.
+            It is returned beside the results of at least all wanted lanes.
     """
     B = wanted.shape[0]
     order = jnp.argsort(jnp.where(wanted, length, jnp.iinfo(length.dtype).max)).astype(jnp.int32)

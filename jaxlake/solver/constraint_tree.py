@@ -25,15 +25,17 @@ from jaxlake.solver.bitboard import word_type
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.pairs import matching_bound
 from jaxlake.solver.path_conflicts import FORCED, NONE, PathConflict, choose_conflict
-from jaxlake.solver.queries import TreeAnswers, TreeQueries, no_answers
 from jaxlake.solver.space_time import NEVER, NOBODY, PathBits, SearchBuffers, search_buffers
 from jaxlake.solver.tree_node import (
     FIELDS,
     SIDE,
+    TreeAnswers,
     TreeBranch,
     TreeLevel,
     TreeNode,
+    TreeQueries,
     constrained_agent,
+    no_answers,
     of_agent,
     read_level,
     replan_agent,
@@ -97,7 +99,7 @@ def search_trees(
     team: jax.Array | int = 1,
     split: jax.Array | int = 0,
 ) -> TreeAnswers:
-    """Answer every wanted query.
+    """Answer every wanted query; for the others, nothing is found and nothing given up.
 
     Args:
         queries: The questions; a bound that starts below the true lower bound only costs time.
@@ -105,9 +107,6 @@ def search_trees(
         lanes: B, nodes in hand at a time (static).
         team: Lanes that work on one query together; divides `lanes`.
         split: How many splits at the top of the tree are shared out among a team, at most 14.
-
-    Returns:
-        The answers; for queries that are not wanted, nothing is found and nothing given up.
     """
     teams = _Teams(*(jnp.asarray(x, jnp.int32) for x in (team, split)))
     order = jnp.argsort(~queries.wanted, stable=True)

@@ -110,12 +110,8 @@ def two_agent_boards(
 ) -> TwoAgentBoards:
     """Lay out boards for the search.
 
-    Args:
-        free: bool (B, N, N), cells that can be entered.
-        starts: int8 (B, 2, 2), (row, column) of both agents.
-        goals: int8 (B, 2, 2).
-        playing: bool (B,); lanes where it is False have no free cell, so they are never connected.
-        board: The geometry of N.
+    Cells that can be entered are bool (B, N, N); starts and goals int8 (B, 2, 2), (row, column) of
+    both agents. Lanes not `playing`, bool (B,), have no free cell, so they are never connected.
     """
 
     def flat_cells(places: jax.Array) -> jax.Array:

@@ -193,20 +193,13 @@ class _SpanningSearch(NamedTuple):
 
 
 def _unreachable(
-    component: jax.Array,
-    starts: jax.Array,
-    goals: jax.Array,
-    m: jax.Array,
-    buffers: _Buffers,
+    component: jax.Array, starts: jax.Array, goals: jax.Array, m: jax.Array, buffers: _Buffers
 ) -> tuple[jax.Array, _Buffers]:
     """Tell, as bool (), whether the first m of K agents can't reach their goals together.
 
-    Args:
-        component: bool (N, N), connected cells.
-        starts: int32 (K, 2); of the first m agents, in the component.
-        goals: int32 (K, 2).
-        m: int32 (), 2 to K; there are at most `capacity` sets of m cells of the component.
-        buffers: Room for them; what it holds is overwritten, and it is returned for reuse.
+    Their starts and goals, int32 (K, 2), lie in the component, bool (N, N), of connected cells.
+    There are at most `capacity` sets of m cells of it, for which the buffers, returned for reuse,
+    have room; m is 2 to K.
     """
     N, K = component.shape[-1], starts.shape[0]
     capacity = buffers[1].shape[0] - 1

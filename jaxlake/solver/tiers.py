@@ -26,9 +26,9 @@ from jaxlake.solver.certificates import PreparedBoards, prepare_boards, prioriti
 from jaxlake.solver.constraint_tree import search_trees
 from jaxlake.solver.pairs import agent_pairs, matching_bound, pair_optima
 from jaxlake.solver.permutations import proved_unsolvable
-from jaxlake.solver.queries import TreeAnswers, TreeQueries, no_answers
 from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
 from jaxlake.solver.space_time import NEVER, actions_of
+from jaxlake.solver.tree_node import TreeAnswers, TreeQueries, no_answers
 from jaxlake.solver.two_agents import solve_two
 from jaxlake.solver.widths import EXPANSIONS_BEFORE_TEAM, SHARED_SPLITS, TEAM_LANES, TREE_LANES
 
@@ -99,7 +99,6 @@ def _batch_solver(horizon: int) -> Callable[[Instance, jax.Array], Solution]:
 
 
 def _solve_two_slots(batch: Instance, horizon: int) -> Solution:
-    """Solve boards with two slots: prioritised planning, then the joint search."""
     boards = prepare_boards(batch)
     connected = jnp.all(boards.alone < NEVER, axis=0)
     best = prioritise(boards, connected, horizon)
@@ -122,7 +121,6 @@ def _solve_two_slots(batch: Instance, horizon: int) -> Solution:
 
 
 def _solve_many_slots(batch: Instance, horizon: int, budget: jax.Array) -> Solution:
-    """Solve boards with three slots or more, by all tiers."""
     B, K = batch.agent_mask.shape
     boards = prepare_boards(batch)
     connected = jnp.all(boards.alone < NEVER, axis=0)
@@ -232,15 +230,9 @@ def _search_with_teams(queries: TreeQueries, horizon: int) -> TreeAnswers:
     def go_on(so_far: TreeAnswers, effort: tuple[jax.Array, ...]) -> tuple[TreeAnswers, None]:
         team, split, most = effort
         wanted = so_far.gave_up
-        answers = search_trees(
-            queries._replace(
-                first=so_far.bound, budget=jnp.minimum(queries.budget, most), wanted=wanted
-            ),
-            horizon=horizon,
-            lanes=lanes,
-            team=team,
-            split=split,
-        )
+        budget = jnp.minimum(queries.budget, most)
+        left = queries._replace(first=so_far.bound, budget=budget, wanted=wanted)
+        answers = search_trees(left, horizon=horizon, lanes=lanes, team=team, split=split)
         return TreeAnswers(
             found=so_far.found | answers.found,
             gave_up=answers.gave_up,

@@ -38,20 +38,13 @@ class _TwoAgentOptima(NamedTuple):
 
 
 def solve_two(batch: Instance, wanted: jax.Array, horizon: int) -> Solution:
-    """Solve a batch of boards exactly where two agents play, in whichever slots.
+    """Solve a batch, leaves (B, ...), exactly where two agents play, in whichever of K >= 2 slots.
 
-    Args:
-        batch: Leaves (B, ...), K >= 2 slots. Boards whose `agent_mask` has another number of True
-            than two are UNKNOWN and cost next to nothing.
-        wanted: bool (B,); boards that are not wanted are UNKNOWN as well.
-        horizon: The longest plan to look for, in steps (static).
-
-    Returns:
-        A `Solution` with leaves (B, ...). Boards are UNKNOWN if their makespan is longer than
-        `horizon`, or if the plan of optimal sum of costs that is found is; plans of empty slots are
-        WAIT where OPTIMAL. `expansions` counts the layers of `joint_search` that were expanded
-        until the board was decided, those of the search without waits included; it does not
-        depend on the rest of the batch.
+    Boards that are not wanted, bool (B,), or have another number of agents are UNKNOWN and cost
+    next to nothing. Others are UNKNOWN if their makespan is longer than `horizon` (static), or if
+    the plan of optimal sum of costs that is found is; plans of empty slots are WAIT where OPTIMAL.
+    `expansions` counts the layers of `joint_search` that were expanded until the board was decided,
+    those of the search without waits included; it does not depend on the rest of the batch.
     """
     B, K = batch.agent_mask.shape
     slots = jnp.argsort(~batch.agent_mask, axis=-1, stable=True)[:, :2]

@@ -15,7 +15,7 @@ from jaxlake.generator import (
     acceptance,
     feasibility_map,
 )
-from jaxlake.generator.feasibility_table import TABLE_HOLE_RATIOS, TABLE_SIZES, table_kinds
+from jaxlake.generator.feasibility import TABLE_HOLE_RATIOS, TABLE_SIZES, table_kinds
 
 CANDIDATES = 512
 GRID = {"sizes": (2, 3), "hole_ratios": (0.0, 0.3, 0.5), "wait_ratios": (0.0, 0.5)}
