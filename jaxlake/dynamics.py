@@ -50,12 +50,10 @@ def step(instance: Instance, positions: jax.Array, actions: jax.Array) -> Step:
     Args:
         instance: The board; only `holes`, `size` and `agent_mask` are read.
         positions: int8 (K, 2), where the agents stand.
-        actions: int8 (K,), values of `Action`. Any other value leads to no cell and counts as
-            off the board.
+        actions: int8 (K,), values of `Action`. Any other leads to no cell and is off the board.
 
-    Returns:
-        The `Step`. An agent that tries to leave the board stays where it is; an agent that moves
-        onto a hole is placed there; agents in conflict are placed where they wanted to go.
+    An agent that tries to leave the board stays where it is; an agent that moves onto a hole is
+    placed there; agents in conflict are placed where they wanted to go.
     """
     # One number per cell instead of pairs vectorises, also under vmap.
     rows, columns = positions[:, 0], positions[:, 1]

@@ -19,16 +19,13 @@ class GridError(ValueError):
 
 
 def parse_grid(rows: Sequence[str], *, max_size: int = 10, max_agents: int = 2) -> Instance:
-    """Read a board written in the published symbols.
+    """Read a board in the published symbols, with NumPy leaves and agents in slots 0 to k-1.
 
     Args:
         rows: One string per row, one letter per cell, cells separated by spaces. `F` is frozen,
             `H` a hole; agents 0 to 4 start at `S s A B C` and have their goals at `G g a b c`.
         max_size: N, the side of the padded board.
         max_agents: K, the number of agent slots.
-
-    Returns:
-        An Instance with NumPy leaves, agents in slots 0 to k-1.
 
     Raises:
         GridError: The grid is empty, not square or larger than `max_size`; a letter is unknown or

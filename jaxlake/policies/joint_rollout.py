@@ -49,8 +49,7 @@ def roll_out(
         conflict: what becomes of actions that break a rule (static). With BLOCK_BOTH and PRIORITY
             the actions carried out break none, and the only failure is GOAL_NOT_REACHED.
 
-    Returns:
-        The `JointRollout`. Can be jitted and vmapped, over keys, boards and configurations.
+    Can be jitted and vmapped, over keys, boards and configurations.
 
     Raises:
         ValueError: `max_steps` is below 1, or the boards have no leading axis.
@@ -85,7 +84,7 @@ def sweep(
     max_steps: int = DEFAULT_HORIZON,
     conflict: ConflictPolicy = ConflictPolicy.FAIL,
 ) -> Statistics:
-    """Tables of failures, one for every policy and configuration; one program under jit.
+    """Tables of failures, leaves (P, C, ...), by policy and configuration; one program under jit.
 
     Args:
         key: typed PRNG key; policies play with the same keys.
@@ -95,9 +94,6 @@ def sweep(
         mask: bool (C, B), boards that count, such as `Generated.filled`; all if None.
         max_steps: see `roll_out` (static).
         conflict: see `roll_out` (static).
-
-    Returns:
-        `Statistics` with leaves (P, C, ...).
 
     Raises:
         ValueError: there are no policies, or the boards don't have two leading axes.

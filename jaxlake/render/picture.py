@@ -105,6 +105,8 @@ def show(
 ) -> Picture:
     """Show one board, or one plan on it with its failure marked where it happens.
 
+    A notebook shows the `Picture`, and its `save` writes SVG, GIF or text.
+
     Args:
         instance: the board, 1 to 5 agents, not a batch.
         plan: int (T, K), one row per step, as in `Solution.plan`. None shows the board alone.
@@ -112,9 +114,6 @@ def show(
         length: number of steps of the plan. If None, up to the last one in which anyone moves.
         cell: side of a cell in pixels; if None as large as fits 800 pixels, at most 36.
         seconds_per_step: duration of one step in seconds.
-
-    Returns:
-        A `Picture`: a notebook shows it, `.save(path)` writes SVG, GIF or text.
 
     Raises:
         ValueError: the instance is a batch, the plan has another shape or is the -1 of a board

@@ -63,7 +63,7 @@ def episode_svg(
     cell: float = 36,
     seconds_per_step: float = 0.6,
 ) -> str:
-    """Draw one board, and play the plan on it where there is one.
+    """Draw one board, with the plan played on it, as one `<svg>` element of well-formed XML.
 
     Args:
         grid: the rows of the board in the published symbols, as `parse_grid` reads them; 1 to 5
@@ -75,9 +75,6 @@ def episode_svg(
         failure_time: the 0-based step in which it happens; None or -1: none.
         cell: side of a cell in pixels.
         seconds_per_step: duration of one step of the plan in seconds.
-
-    Returns:
-        One `<svg>` element, well-formed XML. Its size grows with the number of moves in the plan.
 
     Raises:
         ValueError: names the row, agent, step or argument that is wrong, and what is allowed

@@ -147,13 +147,9 @@ def joint_search(
     Whether a search still grows is checked in every eighth layer only, so a lane is found stuck
     up to seven layers late.
 
-    Args:
-        boards: The boards.
-        running: bool (B,), which of them to search; each must be connected.
-        horizon: The last layer to look at (static).
-        board: Their geometry.
-        history: Buffers to record the search in; what they hold is overwritten.
-        waitless_cost: int32 (B,), the least sum of costs, at most 2 * horizon.
+    Boards to search, `running` bool (B,), must be connected. `horizon` (static) is the last layer
+    to look at, and `waitless_cost`, int32 (B,), at most twice as much. What the `history` holds is
+    overwritten.
     """
     waiting = waitless_cost is None
     B = running.shape[0]

@@ -57,7 +57,7 @@ def proved_unsolvable(
     cells fit into `capacity`: with 2**18 those are 5 agents on 33 cells, 4 on 51, 3 on 117. In
     larger components it tries every subset of agents that does fit: agents that can't reach their
     goals when the others are away can't when they are there. Boards are looked at one after the
-    other, and those that are not wanted cost nothing.
+    other, and those that are not wanted cost nothing. False, of bool (B,), proves nothing.
 
     Args:
         free: bool (B, N, N), cells that can be entered.
@@ -65,11 +65,7 @@ def proved_unsolvable(
         goals: int8 (B, K, 2).
         mask: bool (B, K), which agents exist.
         wanted: bool (B,), the boards to look at.
-        capacity: The most sets of cells to look at (static, 1 to 2**24); 11 bytes each with 5
-            slots.
-
-    Returns:
-        bool (B,), True where wanted and unsolvable. False proves nothing.
+        capacity: The most sets of cells to look at (static, 1 to 2**24), of 11 bytes for 5 slots.
 
     Raises:
         ValueError: `capacity` is out of range.

@@ -142,13 +142,13 @@ def reach_goal(
 ) -> Reachable:
     """Search forward until every agent has arrived to stay, or can't any more.
 
-    Levels are searches that differ in what is blocked and run side by side. The first level
-    decides about the arrival.
+    Levels are searches that differ in what is blocked, holes included, and run side by side. The
+    first level decides about the arrival.
 
     Args:
         start: words (R, B), one cell each.
         goal: words (R, B), likewise.
-        blocked: What is blocked at each level, holes included.
+        blocked: What is blocked at each level.
         waits: bool (B,), whether the agent may wait before it has arrived.
         earliest: int16 (B,), arrivals before this time do not count.
         latest: int16 (B,), nor do arrivals after this time; at most T, negative for idle lanes.

@@ -51,7 +51,7 @@ def _mutated(rng, plan):
 def test_fail_agrees_with_verify_on_failure_agent_and_time_of_every_plan(pool_of):
     rng = random.Random(7)
     _, boards = pool_of(1, 400, [2, 3, 4, 5, 6], [2], 8, 2)
-    play = jax.jit(partial(rollout, policy=ShortestPathPolicy(), max_steps=T))
+    play = jax.jit(partial(roll_out, policy=ShortestPathPolicy(), max_steps=T))
     plans = np.asarray(play(jax.random.key(0), instances=boards).actions).tolist()
     unsolved = jax.tree.map(
         lambda leaf: np.full(leaf.shape, -1, leaf.dtype),
