@@ -1,11 +1,10 @@
 """The published symbols of MAPF-FrozenLake, to and from Instance."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
-from jaxlake.instance import Instance
+from jaxlake.instance import Instance, numpy_instance
 
 START_SYMBOLS = "SsABC"
 GOAL_SYMBOLS = "Ggabc"
@@ -63,19 +62,11 @@ def parse_grid(rows: Sequence[str], *, max_size: int = 10, max_agents: int = 2) 
                 )
             cells[letter] = (r, c)
     num_agents = _count_agents(cells, max_agents)
-    starts = np.zeros((max_agents, 2), dtype=np.int8)
-    goals = np.zeros((max_agents, 2), dtype=np.int8)
+    starts, goals = np.zeros((2, max_agents, 2), dtype=np.int8)
     for agent in range(num_agents):
         starts[agent] = cells[START_SYMBOLS[agent]]
         goals[agent] = cells[GOAL_SYMBOLS[agent]]
-    leaves: dict[str, Any] = {
-        "holes": holes,
-        "size": np.int32(size),
-        "starts": starts,
-        "goals": goals,
-        "agent_mask": np.arange(max_agents) < num_agents,
-    }
-    return Instance(**leaves)
+    return numpy_instance(holes, size, starts, goals, num_agents)
 
 
 def _count_agents(cells: dict[str, tuple[int, int]], max_agents: int) -> int:
@@ -110,11 +101,7 @@ def format_grid(instance: Instance) -> list[str]:
     """
     if np.ndim(instance.size) != 0:
         raise GridError(f"instance: got a batch of shape {np.shape(instance.size)}, one is needed")
-    size, starts, goals = (
-        int(instance.size),
-        np.asarray(instance.starts),
-        np.asarray(instance.goals),
-    )
+    size, starts, goals = map(np.asarray, (instance.size, instance.starts, instance.goals))
     cells: list[tuple[str, Sequence[int]]] = []
     for agent in np.flatnonzero(np.asarray(instance.agent_mask)):
         if agent >= len(START_SYMBOLS):

@@ -136,11 +136,10 @@ def tabulate(
     ends = list(np.cumsum([len(Failure), len(counts), len(sums)]))
     failures, plans, high, low = jnp.split(table, ends, axis=-1)
     words = jnp.stack([high >> 8, ((high & 255) << 8) + low], axis=-1)
+    times = jnp.zeros((len(Failure), TIME_BINS), jnp.int32)
     statistics = Statistics(
         failures=failures,
-        first_failure_time=jnp.zeros((len(Failure), TIME_BINS), jnp.int32)
-        .at[kind, time]
-        .add(counted & (outcomes.time >= 0)),
+        first_failure_time=times.at[kind, time].add(counted & (outcomes.time >= 0)),
         **{name: plans[..., i] for i, name in enumerate(_COUNTS)},
         **{name: words[..., i, :] for i, name in enumerate(_SUMS)},
     )
@@ -197,10 +196,8 @@ def statistics_rows(statistics: Statistics, by: Sequence[str] = ("size",)) -> li
         raise ValueError(f"by: got {tuple(by)}, allowed are distinct names of {AXES}")
     away = tuple(i for i, name in enumerate(AXES) if name not in by)
     failures = np.asarray(statistics.failures).astype(np.int64).sum(axis=away)
-    counts = {
-        name: np.asarray(getattr(statistics, name)).astype(np.int64).sum(axis=away)
-        for name in _COUNTS
-    }
+    tables = {name: np.asarray(getattr(statistics, name), np.int64) for name in _COUNTS}
+    counts = {name: table.sum(axis=away) for name, table in tables.items()}
     sums = {name: join_words(getattr(statistics, name)).sum(axis=away) for name in _SUMS}
     # The sum over plans of the share of agents at their goal; the agents are the second axis.
     agents = np.maximum(np.arange(statistics.failures.shape[1]), 1)[:, None, None]

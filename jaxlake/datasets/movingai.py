@@ -8,14 +8,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from jaxlake.datasets.source_files import DatasetError, read_text
 from jaxlake.dynamics import ACTION_DELTAS
 from jaxlake.files import write_text_whole
-from jaxlake.instance import Instance
+from jaxlake.instance import Instance, numpy_instance
 
 PASSABLE = ".GS"
 """Ground, ground, swamp."""
@@ -230,14 +229,7 @@ def instance_from_scenarios(
             places[agent] = r, c
     holes = np.ones((N, N), bool)
     holes[: grid_map.height, : grid_map.width] = ~passable
-    leaves: dict[str, Any] = {
-        "holes": holes,
-        "size": np.int32(side),
-        "starts": starts,
-        "goals": goals,
-        "agent_mask": np.arange(K) < num_agents,
-    }
-    return Instance(**leaves)
+    return numpy_instance(holes, side, starts, goals, num_agents)
 
 
 def map_from_instance(instance: Instance) -> GridMap:

@@ -45,20 +45,10 @@ from jaxlake.solver import DEFAULT_HORIZON
 
 Row = dict[str, Any]
 
-_HASHED = (
-    "sample_id",
-    "num_agents",
-    "size",
-    "grid",
-    "requested_hole_ratio",
-    "requested_wait_ratio",
-    "requested_holes",
-    "requested_needs_wait",
-    "holes",
-    "needs_wait",
-    "sum_of_costs",
-    "makespan",
-)
+_BOARD = ("sample_id", "num_agents", "size", "grid")
+_REQUESTED = ("hole_ratio", "wait_ratio", "holes", "needs_wait")
+_OPTIMUM = ("holes", "needs_wait", "sum_of_costs", "makespan")
+_HASHED = (*_BOARD, *(f"requested_{name}" for name in _REQUESTED), *_OPTIMUM)
 
 
 @dataclass(frozen=True)
@@ -197,10 +187,8 @@ def write_benchmark(
         cells.append(make_cell(benchmark, agents, size, text=text))
         if progress is not None:
             progress(cells[-1], len(cells), len(benchmark.cells))
-    rows = {
-        config: [row for cell in cells for row in cell.rows[config]]
-        for config in benchmark.configurations
-    }
+    configurations = benchmark.configurations
+    rows = {name: [row for cell in cells for row in cell.rows[name]] for name in configurations}
     unknown = {cell.name: cell.counters["unknown"] for cell in cells}
     for config, lines in rows.items():
         content = "".join(json.dumps(row) + "\n" for row in lines)
@@ -296,12 +284,7 @@ def record_differences(record: Mapping[str, Any], expected: Mapping[str, Any]) -
 
 
 def _boards(
-    benchmark: Benchmark,
-    key: jax.Array,
-    agents: int,
-    size: int,
-    hole_ratio: float,
-    seen: DigestSet,
+    benchmark: Benchmark, key: jax.Array, agents: int, size: int, hole_ratio: float, seen: DigestSet
 ) -> tuple[SolvedBoards, dict[str, int]]:
     """As many boards as one hole ratio needs, by the rule for boards that do not exist."""
     wanted = benchmark.quota.sum(axis=0)

@@ -197,11 +197,7 @@ def load_shards(directory: str | Path, *, verify: bool = True) -> Generated:
 
 
 def _request(
-    key: jax.Array,
-    params: LakeParams,
-    count: int,
-    shard_size: int,
-    limits: dict[str, int],
+    key: jax.Array, params: LakeParams, count: int, shard_size: int, limits: dict[str, int]
 ) -> Request:
     for name, value, most in (
         ("count", count, _MAX_COUNT),
@@ -234,10 +230,8 @@ def _begin(directory: Path, request: Request) -> Manifest:
     """The manifest that is there, or a new one of no shards."""
     if (directory / FILE_NAME).exists():
         manifest = read_manifest(directory)
-        difference = first_difference(
-            asdict(manifest.request) | {"jaxlake": manifest.jaxlake},
-            asdict(request) | {"jaxlake": version("jaxlake")},
-        )
+        had = asdict(manifest.request) | {"jaxlake": manifest.jaxlake}
+        difference = first_difference(had, asdict(request) | {"jaxlake": version("jaxlake")})
         if difference is not None:
             raise DatasetError(f"{directory / FILE_NAME}: belongs to another set: {difference}")
         return manifest
@@ -312,9 +306,9 @@ def _read(directory: Path, shard: Shard, request: Request, *, verify: bool) -> S
     except OSError as error:
         raise DatasetError(f"{path}: can't be read: {error.strerror or error}") from None
     if verify and hashlib.sha256(content).hexdigest() != shard.sha256:
+        size = f"{len(content):,} bytes"
         raise DatasetError(
-            f"{path}: damaged or truncated: SHA-256 of its {len(content):,} bytes is not the "
-            "manifest's"
+            f"{path}: damaged or truncated: SHA-256 of its {size} is not the manifest's"
         )
     sizes = {name: getattr(request, name) for name in ("max_size", "max_agents", "horizon")}
     try:

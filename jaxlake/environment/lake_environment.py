@@ -55,13 +55,9 @@ class LakeEnvironment:
     def step(
         self, key: jax.Array, state: EnvState, actions: jax.Array, params: EnvParams
     ) -> tuple[Any, EnvState, jax.Array, jax.Array, jax.Array, Info]:
-        """Make one step; where the episode ends, start the next one.
+        """Make one step, actions int8 (K,); where the episode ends, start the next one.
 
-        Args:
-            key: typed PRNG key; only the board of the next episode depends on it.
-            state: where the episode stands.
-            actions: int8 (K,), values of `Action`.
-            params: the pool and the time limit.
+        Only the board of the next episode depends on the key, a typed one.
 
         Returns:
             (observation, state, reward, terminated, truncated, info). Observation and state are

@@ -25,13 +25,8 @@ class EnvState:
 def initial_state(key: jax.Array, params: EnvParams) -> EnvState:
     """Draw a board of the pool, uniformly up to `count / 2**32`; its agents are at their starts."""
     index = _below(_mixed(key), params.count.astype(jnp.uint32)).astype(jnp.int32)
-    return EnvState(
-        index=index,
-        positions=params.instances.starts[index],
-        time=jnp.int32(0),
-        terminated=jnp.bool_(False),
-        truncated=jnp.bool_(False),
-    )
+    no = jnp.bool_(False)
+    return EnvState(index, params.instances.starts[index], jnp.int32(0), no, no)
 
 
 def board(state: EnvState, params: EnvParams) -> Instance:

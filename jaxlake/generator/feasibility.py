@@ -112,16 +112,9 @@ def survey(
         found |= {kind: KindSurvey(*kind, 0, 0, 0, 0, 0) for kind in kinds}
         if feasible:
             sizes, holes = jnp.array(feasible, jnp.int32).T[1:]
-            counts = _survey(
-                key,
-                sizes,
-                holes,
-                num_agents=agents,
-                max_size=max(kind[1] for kind in feasible),
-                candidates=candidates,
-                horizon=horizon,
-                batch_size=min(batch_size, len(feasible) * candidates),
-            )
+            largest, batch = max(kind[1] for kind in feasible), len(feasible) * candidates
+            limits = (agents, largest, candidates, horizon, min(batch_size, batch))
+            counts = _survey(key, sizes, holes, *limits)
             for kind, row in zip(feasible, np.asarray(counts).tolist(), strict=True):
                 found[kind] = KindSurvey(*kind, candidates, *row)
     return [found[kind] for kind in strata]
@@ -140,38 +133,22 @@ def _survey(
 ) -> jax.Array:
     """int32 (G, 4): wait, no wait, unsolvable, unknown. Memory is that of one batch."""
     G = size.shape[0]
-
-    def stratum_key(size: jax.Array, holes: jax.Array) -> jax.Array:
-        return jax.random.fold_in(jax.random.fold_in(key, size), holes)
-
-    keys = jax.vmap(stratum_key)(size, holes)
+    shapes = {"max_size": max_size, "max_agents": num_agents}
+    fold = jax.vmap(jax.random.fold_in)
+    keys = fold(fold(jnp.broadcast_to(key, G), size), holes)
 
     def judge(counts: jax.Array, batch: jax.Array) -> tuple[jax.Array, None]:
         lane = batch * batch_size + jnp.arange(batch_size, dtype=jnp.int32)
         stratum = jnp.minimum(lane // candidates, G - 1)
         agents = jnp.full(batch_size, num_agents, jnp.int32)
-        codes = draw_codes(
-            keys[stratum],
-            lane % candidates,
-            size[stratum],
-            holes[stratum],
-            agents,
-            max_size=max_size,
-            max_agents=num_agents,
-        )
-        boards = decode(codes, size[stratum], agents, max_size=max_size, max_agents=num_agents)
+        kind = (size[stratum], holes[stratum], agents)
+        codes = draw_codes(keys[stratum], lane % candidates, *kind, **shapes)
+        boards = decode(codes, size[stratum], agents, **shapes)
         solutions = jax.vmap(functools.partial(solve, horizon=horizon))(boards)
         optimal = solutions.status == Status.OPTIMAL
-        flags = jnp.stack(
-            [
-                optimal & solutions.needs_wait,
-                optimal & ~solutions.needs_wait,
-                solutions.status == Status.UNSOLVABLE,
-                solutions.status == Status.UNKNOWN,
-            ],
-            axis=1,
-        )
-        flags &= (lane < G * candidates)[:, None]
+        kinds = [optimal & solutions.needs_wait, optimal & ~solutions.needs_wait]
+        kinds += [solutions.status == status for status in (Status.UNSOLVABLE, Status.UNKNOWN)]
+        flags = jnp.stack(kinds, axis=1) & (lane < G * candidates)[:, None]
         return counts + jax.ops.segment_sum(flags.astype(jnp.int32), stratum, G), None
 
     batches = jnp.arange(-(-G * candidates // batch_size), dtype=jnp.int32)
@@ -222,12 +199,8 @@ def feasibility_map(
     waits = [float(ratio) for ratio in wait_ratios]
     grid = list(itertools.product(num_agents, sizes, map(float, hole_ratios)))
     _check(grid, waits)
-    strata = survey(
-        key,
-        [(agents, size, holes_on_board(size, ratio)) for agents, size, ratio in grid],
-        candidates=candidates,
-        horizon=horizon,
-    )
+    kinds = [(agents, size, holes_on_board(size, ratio)) for agents, size, ratio in grid]
+    strata = survey(key, kinds, candidates=candidates, horizon=horizon)
     return [
         _row(stratum, hole_ratio, wait_ratio)
         for (_, _, hole_ratio), stratum in zip(grid, strata, strict=True)

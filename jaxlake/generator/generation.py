@@ -210,15 +210,9 @@ def _pool_on(options: _Options, devices: tuple[jax.Device, ...]) -> _Pool:
     """The pool with its lanes shared out over devices, and everything else on all of them."""
     mesh = jax.sharding.Mesh(np.array(devices), ("lanes",))
     everywhere = jax.sharding.PartitionSpec()
-    return jax.jit(
-        jax.shard_map(
-            partial(_fill, options=options, axis_name="lanes"),
-            mesh=mesh,
-            in_specs=(everywhere, everywhere),
-            out_specs=everywhere,
-            check_vma=False,
-        )
-    )
+    specs = {"in_specs": (everywhere, everywhere), "out_specs": everywhere}
+    fill = partial(_fill, options=options, axis_name="lanes")
+    return jax.jit(jax.shard_map(fill, mesh=mesh, check_vma=False, **specs))
 
 
 class _Plan(NamedTuple):
@@ -301,28 +295,21 @@ def _fill(
     V = code_words(options.max_size, options.max_agents)
     one = jnp.zeros(1, jnp.int32)
     _, blank = jax.eval_shape(examine, one, one)
-    kept = jax.lax.while_loop(
-        lambda kept: jnp.any(is_open(kept)),
-        try_batch,
-        _Kept(
-            drawn=jnp.zeros(G, jnp.int32),
-            filled=jnp.zeros((G, _KINDS), jnp.int32),
-            seen=jnp.zeros((G, 2 + len(Status)), jnp.int32),
-            number=jnp.full(total, _UNFILLED),
-            codes=jnp.zeros((total, V + 1), jnp.uint32),
-            solutions=jax.tree.map(lambda x: jnp.zeros((total, *x.shape[1:]), x.dtype), blank),
-            table=empty_table(total),
-        ),
+    nothing = _Kept(
+        drawn=jnp.zeros(G, jnp.int32),
+        filled=jnp.zeros((G, _KINDS), jnp.int32),
+        seen=jnp.zeros((G, 2 + len(Status)), jnp.int32),
+        number=jnp.full(total, _UNFILLED),
+        codes=jnp.zeros((total, V + 1), jnp.uint32),
+        solutions=jax.tree.map(lambda x: jnp.zeros((total, *x.shape[1:]), x.dtype), blank),
+        table=empty_table(total),
     )
+    kept = jax.lax.while_loop(lambda kept: jnp.any(is_open(kept)), try_batch, nothing)
     return _in_order(kept, plan, size, num_agents, C, options)
 
 
 def _plan(
-    params: LakeParams,
-    size: jax.Array,
-    holes: jax.Array,
-    num_agents: jax.Array,
-    options: _Options,
+    params: LakeParams, size: jax.Array, holes: jax.Array, num_agents: jax.Array, options: _Options
 ) -> _Plan:
     C, S = params.size.shape
     G = C * S
@@ -434,23 +421,13 @@ def _keep(
 
 
 def _in_order(
-    kept: _Kept,
-    plan: _Plan,
-    size: jax.Array,
-    num_agents: jax.Array,
-    C: int,
-    options: _Options,
+    kept: _Kept, plan: _Plan, size: jax.Array, num_agents: jax.Array, C: int, options: _Options
 ) -> Generated:
     slots = jnp.arange(C * options.n, dtype=jnp.int32)
     cell, number, order = jax.lax.sort((plan.cell_of_slot, kept.number, slots), num_keys=2)
     filled = number != _UNFILLED
-    boards = decode(
-        kept.codes[order, :-1],
-        size[cell],
-        num_agents[cell],
-        max_size=options.max_size,
-        max_agents=options.max_agents,
-    )
+    shapes = {"max_size": options.max_size, "max_agents": options.max_agents}
+    boards = decode(kept.codes[order, :-1], size[cell], num_agents[cell], **shapes)
 
     def unless_empty(leaf: jax.Array) -> jax.Array:
         where = filled.reshape(-1, *[1] * (leaf.ndim - 1))

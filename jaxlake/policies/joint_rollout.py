@@ -1,9 +1,9 @@
-"""Rollouts of scripted policies, and tables of their failures over many configurations."""
+"""Scripted joint policies: their protocol, rollouts, and tables of failures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +12,30 @@ import numpy as np
 from jaxlake.dynamics import Action
 from jaxlake.environment.conflict_policies import ConflictPolicy, resolve
 from jaxlake.instance import Instance
-from jaxlake.policies.joint_policy import JointPolicy
 from jaxlake.solver import DEFAULT_HORIZON, Solution
 from jaxlake.solver.solution import unknown_solution
 from jaxlake.statistics import Statistics, tabulate
 from jaxlake.verification import Outcome, verify
+
+
+class JointPolicy(Protocol):
+    """Decides for all agents at once. Both methods can be jitted, vmapped and scanned.
+
+    A policy has to be hashable. What it needs to know of a board it computes once, in `start`, and
+    finds again in its memory.
+    """
+
+    def start(self, key: jax.Array, instance: Instance) -> Any:
+        """Look at the board before the first step; give the memory, any pytree of arrays."""
+
+    def act(
+        self, key: jax.Array, instance: Instance, positions: jax.Array, time: jax.Array, memory: Any
+    ) -> tuple[jax.Array, Any]:
+        """Choose one joint action, int8 (K,).
+
+        The agents stand at `positions`, int8 (K, 2), after `time` steps, int32 (). `memory` is what
+        `start` or the last `act` returned; it is given back with the same tree, shapes and dtypes.
+        """
 
 
 @jax.tree_util.register_dataclass
@@ -144,12 +163,9 @@ def _play(
         resolved = resolve(conflict, instance, positions, actions)
         positions = jnp.where(over, positions, resolved.positions)
         solved = jnp.all((positions == goals) | ~mask[:, None])
-        return (
-            positions,
-            jnp.where(over, length, t + jnp.int32(1)),
-            over | resolved.failed | solved,
-            following,
-        ), resolved.executed
+        length = jnp.where(over, length, t + jnp.int32(1))
+        over |= resolved.failed | solved
+        return (positions, length, over, following), resolved.executed
 
     starts = instance.starts.astype(jnp.int8)
     begun = jnp.all((starts == goals) | ~mask[:, None])

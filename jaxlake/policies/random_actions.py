@@ -1,6 +1,7 @@
 """Random actions: any of them, or those that the board allows a lone agent."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -34,12 +35,7 @@ class RandomPolicy:
         """Remember nothing."""
 
     def act(
-        self,
-        key: jax.Array,
-        instance: Instance,
-        positions: jax.Array,
-        time: jax.Array,
-        memory: None,
+        self, key: jax.Array, instance: Instance, positions: jax.Array, time: jax.Array, memory: Any
     ) -> tuple[jax.Array, None]:
         """See `JointPolicy.act`."""
         allowed = action_mask(instance, positions)

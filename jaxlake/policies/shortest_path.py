@@ -1,6 +1,7 @@
 """A policy in which every agent follows a shortest path as if it were alone."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,12 +25,7 @@ class ShortestPathPolicy:
         return jax.vmap(distances, (None, 0))(instance.holes, instance.goals)
 
     def act(
-        self,
-        key: jax.Array,
-        instance: Instance,
-        positions: jax.Array,
-        time: jax.Array,
-        memory: jax.Array,
+        self, key: jax.Array, instance: Instance, positions: jax.Array, time: jax.Array, memory: Any
     ) -> tuple[jax.Array, jax.Array]:
         """See `JointPolicy.act`."""
         agents = jnp.arange(positions.shape[0])

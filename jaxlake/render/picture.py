@@ -143,13 +143,8 @@ def show(
     if outcome is None:
         outcome = _judge(instance, actions)
     failure = Failure(int(outcome.failure))
-    playback = play(
-        board,
-        actions,
-        failure=None if failure is Failure.NONE else failure.label,
-        agent=int(outcome.agent),
-        time=int(outcome.time),
-    )
+    label = None if failure is Failure.NONE else failure.label
+    playback = play(board, actions, failure=label, agent=int(outcome.agent), time=int(outcome.time))
     return Picture(playback, side, float(seconds_per_step))
 
 

@@ -175,11 +175,7 @@ def whereabouts(playback: Playback) -> str | None:
 
 
 def _groups(
-    kind: str,
-    board: Board,
-    moments: NDArray[np.int64],
-    actions: NDArray[np.int64],
-    lowest: int,
+    kind: str, board: Board, moments: NDArray[np.int64], actions: NDArray[np.int64], lowest: int
 ) -> tuple[tuple[int, ...], ...]:
     """Who fails together in the last step or after it, the named agent being one of them."""
     agents = range(len(board.starts))

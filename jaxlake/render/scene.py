@@ -144,13 +144,12 @@ def scene(playback: Playback, cell: float, *, panel: bool = False) -> Scene:
     if panel:
         paper = Paint(palette.PAPER, role="panel")
         content.append(Rectangle(0, 0, layout.width, layout.height, 0.25 * cell, paper))
-    content += [
-        _ice(board, layout),
-        *([] if track is None else [_trails(track, layout)]),
-        _goals_and_starts(board, layout),
-        _cast(board, track, layout),
-        *([] if track is None else [_timeline(track, layout)]),
-    ]
+    content.append(_ice(board, layout))
+    if track is not None:
+        content.append(_trails(track, layout))
+    content += [_goals_and_starts(board, layout), _cast(board, track, layout)]
+    if track is not None:
+        content.append(_timeline(track, layout))
     middle = layout.width / 2
     if words is not None:
         weight = 600 if playback.fault is not None else 400

@@ -13,13 +13,7 @@ from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
 from jaxlake.grids import parse_grid
-from jaxlake.render.playback import (
-    MAX_AGENTS,
-    Playback,
-    actions_of_agents,
-    board_of_instance,
-    play,
-)
+from jaxlake.render.playback import MAX_AGENTS, Playback, actions_of_agents, board_of_instance, play
 from jaxlake.render.scene import (
     LEAD_IN,
     MOTION,

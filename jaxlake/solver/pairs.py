@@ -57,15 +57,9 @@ def pair_optima(
         found = joint_search(chunk, chunk.connected, horizon, board)
         return (found.sum_of_costs, found.makespan, found.stuck), None
 
-    (sum_of_costs, makespan, stuck), _ = in_chunks(
-        find,
-        pairs,
-        pairs.connected,
-        jnp.max(pairs.alone, axis=0),
-        (far, far, jnp.zeros(B, bool)),
-        width,
-        None,
-    )
+    length, blank = jnp.max(pairs.alone, axis=0), (far, far, jnp.zeros(B, bool))
+    found, _ = in_chunks(find, pairs, pairs.connected, length, blank, width, None)
+    sum_of_costs, makespan, stuck = found
     known = makespan < FAR
     undecided = worth_searching_without_waits(pairs, known, sum_of_costs)
 

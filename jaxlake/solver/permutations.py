@@ -165,10 +165,9 @@ def _board_unsolvable(
         )
         return i + 1, unsolvable, buffers
 
+    begun = (jnp.int32(0), jnp.any(apart), buffers)
     _, proved, buffers = jax.lax.while_loop(
-        lambda state: ~state[1] & (state[0] < jnp.sum(relevant)),
-        look,
-        (jnp.int32(0), jnp.any(apart), buffers),
+        lambda state: ~state[1] & (state[0] < jnp.sum(relevant)), look, begun
     )
     return proved, buffers
 
@@ -316,20 +315,18 @@ def _unreachable(
         )
 
     sets, finder = buffers
+    nothing = jnp.full(capacity + 1, unknown, jnp.uint8)
+    begun = _SpanningSearch(
+        sets=sets,
+        block=jnp.zeros((OCCUPANCY_BLOCK, K), jnp.int16).at[0].set(first_set.astype(jnp.int16)),
+        arrangement=nothing.at[first_rank].set(first_arrangement.astype(jnp.uint8)),
+        finder=finder,
+        done=jnp.int32(0),
+        found=jnp.int32(1),
+        group=jnp.arange(unknown) == 0,
+    )
     state = jax.lax.while_loop(
-        lambda state: (state.done < state.found) & ~solvable(state),
-        advance,
-        _SpanningSearch(
-            sets=sets,
-            block=jnp.zeros((OCCUPANCY_BLOCK, K), jnp.int16).at[0].set(first_set.astype(jnp.int16)),
-            arrangement=jnp.full(capacity + 1, unknown, jnp.uint8)
-            .at[first_rank]
-            .set(first_arrangement.astype(jnp.uint8)),
-            finder=finder,
-            done=jnp.int32(0),
-            found=jnp.int32(1),
-            group=jnp.arange(unknown) == 0,
-        ),
+        lambda state: (state.done < state.found) & ~solvable(state), advance, begun
     )
     return ~solvable(state), (state.sets, state.finder)
 

@@ -58,14 +58,9 @@ def plan_in_order(
         plans, blocked, buffers, failed = state
         start, goal = bitboard_of(starts[rank], rows), bitboard_of(goals[rank], rows)
         absent = goals[rank] == NOBODY
+        last = jnp.where(failed | absent, jnp.int16(-1), latest[rank])
         found = reach_goal(
-            start,
-            goal,
-            (blocked,),
-            waits=True,
-            earliest=0,
-            latest=jnp.where(failed | absent, jnp.int16(-1), latest[rank]),
-            layers=buffers.layers,
+            start, goal, (blocked,), waits=True, earliest=0, latest=last, layers=buffers.layers
         )
         traced, cells = trace_back(
             goal, found, (blocked,), waits=True, buffer=buffers.cells, upwards=upwards
@@ -78,12 +73,8 @@ def plan_in_order(
         plans = PrioritisedPlans(
             plans.arrival.at[rank].set(arrival), plans.paths.at[rank].set(path)
         )
-        return (
-            plans,
-            blocked | blocked_by(bits, rows, jnp.ones((1, B), bool)),
-            SearchBuffers(found.layers, cells),
-            failed,
-        )
+        blocked |= blocked_by(bits, rows, jnp.ones((1, B), bool))
+        return plans, blocked, SearchBuffers(found.layers, cells), failed
 
     unplanned = PrioritisedPlans(
         arrival=jnp.zeros((K, B), jnp.int16), paths=jnp.full((K, T + 1, B), NOBODY, jnp.int16)

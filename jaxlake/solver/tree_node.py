@@ -54,13 +54,8 @@ class TreeAnswers(NamedTuple):
 def no_answers(queries: TreeQueries, horizon: int) -> TreeAnswers:
     """Return answers that say nothing yet, for plans of T = `horizon` steps."""
     K, Q = queries.starts.shape
-    return TreeAnswers(
-        found=jnp.zeros(Q, bool),
-        gave_up=jnp.zeros(Q, bool),
-        bound=queries.first,
-        expansions=jnp.zeros(Q, jnp.int32),
-        paths=jnp.zeros((K, horizon + 1, Q), jnp.int16),
-    )
+    no, none = jnp.zeros(Q, bool), jnp.zeros(Q, jnp.int32)
+    return TreeAnswers(no, no, queries.first, none, jnp.zeros((K, horizon + 1, Q), jnp.int16))
 
 
 class TreeLevel(NamedTuple):
@@ -198,12 +193,11 @@ def toggle_constraint(
         fixed = fix_now + jnp.int16(2) * fix_then
         before = jnp.where(fix_now, jnp.stack(row_and_bit(conflict.one_here, R)), before)
         after = jnp.where(fix_then, jnp.stack(row_and_bit(conflict.one_there, R)), after)
+    at_rest = (conflict.other, b)
     node = node._replace(
         forbidden=forbidden,
-        earliest=node.earliest.at[conflict.other, b].set(
-            jnp.where(delayed, new_earliest, earliest)
-        ),
-        latest=node.latest.at[conflict.other, b].set(jnp.where(rests, new_latest, latest)),
+        earliest=node.earliest.at[at_rest].set(jnp.where(delayed, new_earliest, earliest)),
+        latest=node.latest.at[at_rest].set(jnp.where(rests, new_latest, latest)),
         fixed=node.fixed.at[:, *now].set(before).at[:, *then].set(after),
     )
     return node, (limit, fixed)

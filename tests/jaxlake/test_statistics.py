@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from fractions import Fraction
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ import jaxlake
 from benchmarks import oracles
 from jaxlake import Failure, Outcome, Solution, Status
 from jaxlake.statistics import AXES, join_words, merge_statistics
+from tests.jaxlake.solver.boards import assert_same, instances, row_of
 from tests.paths import ROOT
 
 B, K = 240, 4
@@ -32,9 +34,6 @@ def batch():
         oracles.random_grid(rng, size, rng.uniform(0, 0.5), int(k))
         for size, k in zip(sizes, agents, strict=True)
     ]
-    instances = jaxlake.stack_instances(
-        [jaxlake.parse_grid(grid, max_size=7, max_agents=K) for grid in grids]
-    )
     failure = draw.integers(0, len(Failure), B).astype(np.int8)
     valid = failure == Failure.NONE
     parsed = failure != Failure.PARSE_ERROR
@@ -61,7 +60,7 @@ def batch():
         makespan_plan=np.zeros((B, 0, K), np.int8),
         expansions=np.zeros(B, np.int32),
     )
-    return grids, instances, outcomes, solutions, draw.random(B) < 0.8
+    return grids, instances(grids, 7, K), outcomes, solutions, draw.random(B) < 0.8
 
 
 def _by_hand(batch) -> dict[tuple, dict]:
@@ -99,22 +98,17 @@ def _by_hand(batch) -> dict[tuple, dict]:
 
 
 def _tabulate(batch, mask=None):
-    _, instances, outcomes, solutions, _ = batch
-    return _jitted(instances, solutions.needs_wait, outcomes, mask, solutions)
+    _, boards, outcomes, solutions, _ = batch
+    return _jitted(boards, solutions.needs_wait, outcomes, mask, solutions)
 
 
 _jitted = jax.jit(jaxlake.tabulate)
 
 
-def _assert_same(left, right):
-    for x, y in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
-        assert x.dtype == y.dtype == jnp.int32
-        assert (np.asarray(x) == np.asarray(y)).all()
-
-
 def test_every_number_agrees_with_counting_by_hand(batch):
     _, _, outcomes, _, mask = batch
     statistics = _tabulate(batch, mask)
+    assert {leaf.dtype for leaf in jax.tree.leaves(statistics)} == {jnp.dtype(jnp.int32)}
     expected = _by_hand(batch)
     table = jaxlake.statistics_rows(statistics, by=AXES)
     assert len(table) == len(expected)
@@ -137,34 +131,33 @@ def test_every_number_agrees_with_counting_by_hand(batch):
 
 def test_individual_success_is_a_mean_over_plans_not_over_agents(batch):
     _, _, outcomes, _, _ = batch
-    (row,) = jaxlake.statistics_rows(_tabulate(batch), by=())
+    (total,) = jaxlake.statistics_rows(_tabulate(batch), by=())
     agents = batch[1].agent_mask.sum(axis=1)
-    assert row["isr"] == pytest.approx(np.mean(outcomes.at_goal.sum(axis=1) / agents))
-    assert row["isr"] != pytest.approx(outcomes.at_goal.sum() / agents.sum(), rel=1e-4)
-    assert row["isr"] > row["csr"] > 0
+    assert total["isr"] == pytest.approx(np.mean(outcomes.at_goal.sum(axis=1) / agents))
+    assert total["isr"] != pytest.approx(outcomes.at_goal.sum() / agents.sum(), rel=1e-4)
+    assert total["isr"] > total["csr"] > 0
 
 
 def test_parts_add_up_to_the_whole(batch):
     mask = batch[-1]
     whole = _tabulate(batch, np.ones(B, bool))
     parts = [_tabulate(batch, mask), _tabulate(batch, ~mask)]
-    _assert_same(parts[0] + parts[1], whole)
-    _assert_same(sum(parts), whole)
-    _assert_same(merge_statistics(jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)), whole)
-    _assert_same(_tabulate(batch), whole)
+    assert_same(parts[0] + parts[1], whole)
+    assert_same(sum(parts), whole)
+    assert_same(merge_statistics(jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)), whole)
+    assert_same(_tabulate(batch), whole)
 
 
 def test_vmap_over_batches_gives_a_table_each_and_over_a_named_axis_the_same_for_all(batch):
-    _, instances, outcomes, solutions, mask = batch
-    arguments = (instances, solutions.needs_wait, outcomes, mask, solutions)
+    _, boards, outcomes, solutions, mask = batch
+    arguments = (boards, solutions.needs_wait, outcomes, mask, solutions)
     folded = jax.tree.map(lambda leaf: leaf.reshape(4, B // 4, *leaf.shape[1:]), arguments)
     whole = _tabulate(batch, mask)
-    _assert_same(merge_statistics(jax.vmap(jaxlake.tabulate)(*folded)), whole)
-    everywhere = jax.vmap(
-        lambda *part: jaxlake.tabulate(*part, axis_name="batches"), axis_name="batches"
-    )(*folded)
+    assert_same(merge_statistics(jax.vmap(jaxlake.tabulate)(*folded)), whole)
+    named = partial(jaxlake.tabulate, axis_name="batches")
+    everywhere = jax.vmap(named, axis_name="batches")(*folded)
     for place in range(4):
-        _assert_same(jax.tree.map(lambda leaf: leaf[place], everywhere), whole)  # noqa: B023
+        assert_same(row_of(everywhere, place), whole)
 
 
 def test_sums_stay_exact_far_beyond_32_bits(batch):

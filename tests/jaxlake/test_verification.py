@@ -11,6 +11,7 @@ import pytest
 import jaxlake
 from benchmarks import oracles
 from jaxlake import Failure, Solution, Status
+from tests.jaxlake.solver.boards import instances
 
 AGENTS, UNKNOWN = 4, (-3, 5, 99)
 """Slots of the boards below, and numbers that name no action."""
@@ -81,12 +82,6 @@ def _optima(status: np.ndarray, sum_of_costs: np.ndarray, makespan: np.ndarray) 
     )
 
 
-def _instances(grids: list[list[str]], max_size: int) -> jaxlake.Instance:
-    return jaxlake.stack_instances(
-        [jaxlake.parse_grid(grid, max_size=max_size, max_agents=AGENTS) for grid in grids]
-    )
-
-
 _verify = jax.jit(jaxlake.verify)
 _verify_all = jax.jit(jax.vmap(jaxlake.verify))
 
@@ -122,13 +117,13 @@ def spoiled():
     costs -= draw.integers(0, 2, costs.shape)
     optima = _optima(draw.choice([Status.OPTIMAL, Status.UNKNOWN], len(plans)), *costs.T)
     parsed = np.ones(len(plans), bool)
-    return verdicts, standing, (_instances(grids, 7), padded, lengths, parsed, optima)
+    return verdicts, standing, (instances(grids, 7, AGENTS), padded, lengths, parsed, optima)
 
 
 def test_failure_agent_time_costs_and_who_is_at_its_goal_agree_with_a_plain_walk(spoiled):
     verdicts, standing, arguments = spoiled
     outcomes = jax.tree.map(np.asarray, _verify_all(*arguments))
-    instances, *_, optima = arguments
+    batch, *_, optima = arguments
     flags, seen = set(), set()
     for i, verdict in enumerate(verdicts):
         failure = Failure(outcomes.failure[i])
@@ -144,15 +139,15 @@ def test_failure_agent_time_costs_and_who_is_at_its_goal_agree_with_a_plain_walk
         assert optimal == (known and least[0], known and least[1]), i
         assert outcomes.at_goal[i].tolist() == standing[i], i
         flags.add((known, *map(bool, optimal)))
-        seen.add((failure, int(instances.agent_mask[i].sum())))
+        seen.add((failure, int(batch.agent_mask[i].sum())))
     kinds = [kind for kind in Failure if kind != Failure.PARSE_ERROR]
     assert seen == {(kind, agents) for kind in kinds for agents in (2, 3, 4)}
     assert flags == {(False, False, False), *product([True], [True, False], [True, False])}
 
 
 def test_a_text_that_was_not_parsed_is_a_parse_error_whatever_the_plan(spoiled):
-    _, _, (instances, plans, lengths, parsed, optima) = spoiled
-    outcomes = jax.tree.map(np.asarray, _verify_all(instances, plans, lengths, ~parsed, optima))
+    _, _, (batch, plans, lengths, parsed, optima) = spoiled
+    outcomes = jax.tree.map(np.asarray, _verify_all(batch, plans, lengths, ~parsed, optima))
     assert (outcomes.failure == Failure.PARSE_ERROR).all()
     for name in ("agent", "time", "sum_of_costs", "makespan"):
         assert (getattr(outcomes, name) == -1).all()
@@ -169,7 +164,7 @@ def test_holes_are_seen_wherever_they_are_on_boards_of_any_size(size):
     plans = [[[rng.randrange(5) for _ in range(AGENTS)] for _ in range(steps)] for _ in grids]
     lengths, parsed = np.full(batch, steps, np.int32), np.ones(batch, bool)
     optima = _optima(*np.zeros((3, batch), int))
-    boards, actions = _instances(grids, size), np.array(plans, np.int8)
+    boards, actions = instances(grids, size, AGENTS), np.array(plans, np.int8)
     outcomes = _verify_all(boards, actions, lengths, parsed, optima)
     verdicts = [oracles.check(grid, plan) for grid, plan in zip(grids, plans, strict=True)]
     found = [Failure(kind).label for kind in np.asarray(outcomes.failure)]
@@ -186,8 +181,8 @@ def test_nested_batches_and_shared_boards_give_what_one_plan_at_a_time_gives(spo
     nested = jax.jit(jax.vmap(jax.vmap(jaxlake.verify)))(
         *jax.tree.map(lambda leaf: leaf.reshape(3, 4, *leaf.shape[1:]), few)
     )
-    instances, plans, lengths, parsed, optima = few
-    one = jax.tree.map(lambda leaf: leaf[5], (instances, lengths, parsed, optima))
+    batch, plans, lengths, parsed, optima = few
+    one = jax.tree.map(lambda leaf: leaf[5], (batch, lengths, parsed, optima))
     shared = jax.jit(jax.vmap(partial(jaxlake.verify, one[0]), in_axes=(0, None, None, None)))(
         plans, *one[1:]
     )
@@ -201,8 +196,8 @@ def test_nested_batches_and_shared_boards_give_what_one_plan_at_a_time_gives(spo
 
 
 def test_plans_whose_costs_do_not_fit_are_refused(spoiled):
-    _, _, (instances, _, lengths, parsed, optima) = spoiled
-    one = jax.tree.map(lambda leaf: leaf[0], (instances, lengths, parsed, optima))
+    _, _, (batch, _, lengths, parsed, optima) = spoiled
+    one = jax.tree.map(lambda leaf: leaf[0], (batch, lengths, parsed, optima))
     with pytest.raises(ValueError, match="plan: got 8192 steps of 4 agents"):
         jaxlake.verify(one[0], np.zeros((8192, AGENTS), np.int8), *one[1:])
 
