@@ -24,7 +24,7 @@ solver is not used; how many there were is recorded beside the hashes.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -236,12 +236,16 @@ def make_record(
             for row in rows[config]
             if (row["num_agents"], row["size"]) == (agents, size)
         ]
+        digest = hashlib.sha256()
+        for config, row in here:
+            values = [config, *(row[field] for field in _HASHED)]
+            digest.update(json.dumps(values, separators=(",", ":")).encode() + b"\n")
         cells[name] = {
             "rows": len(here),
             "fewer_holes": sum(row["holes"] != row["requested_holes"] for _, row in here),
             "other_kind": sum(row["needs_wait"] != row["requested_needs_wait"] for _, row in here),
             "unknown": unknown.get(name, 0),
-            "sha256": _sha256([config, *(row[field] for field in _HASHED)] for config, row in here),
+            "sha256": digest.hexdigest(),
         }
     total = hashlib.sha256("".join(f"{n} {c['sha256']}\n" for n, c in cells.items()).encode())
     return {
@@ -347,10 +351,3 @@ def _facts(board: SolvedBoards, agents: int) -> Row:
         "makespan": int(solution.makespan),
         "plan": names,
     }
-
-
-def _sha256(values: Iterable[Any]) -> str:
-    digest = hashlib.sha256()
-    for value in values:
-        digest.update(json.dumps(value, separators=(",", ":")).encode() + b"\n")
-    return digest.hexdigest()

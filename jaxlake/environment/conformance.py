@@ -18,6 +18,18 @@ ENVIRONMENTS = 8
 STEPS = 12
 TIME_LIMIT = 5
 
+_DEMANDS = {
+    "observation-space": "an observation has another structure or lies outside its bounds",
+    "action-space": "an action lies outside its space",
+    "truncation": "truncated has to say whether the time limit is reached, and nothing else",
+    "termination": "terminated has to be the same without a time limit",
+    "auto-reset": "state.time has to be 0 after an episode has ended and go on otherwise",
+    "time": "reset has to set state.time to 0 and every step to add 1",
+    "observation": "reset and step have to return observe(state, params) of the state they return",
+    "final-observation": "info['final_observation'] has to be the observation of step_env",
+    "absorption": "step_env has to leave a state that has ended as it is, with reward 0",
+}
+
 
 class ConformanceError(AssertionError):
     """An environment breaks the contract; `reason` says how in one or two words."""
@@ -170,48 +182,18 @@ def _check_course(environment: Any, params: Any, course: dict[str, Any]) -> None
     first_again = jax.tree.map(lambda leaf: leaf[:, 0], seen_before)
     observed = _equal(steps["seen"], seen_after) and _equal(course["first"], first_again)
     ended, stayed, paid = jax.tree.map(lambda leaf: leaf[done], (raw, stuck, stuck_reward))
-    inside = course["first_inside"].all() and steps["inside"].all()
-    restarted = np.array_equal(steps["after"].time, np.where(done, 0, time))
-    for holds, reason, detail in (
-        (
-            inside,
-            "observation-space",
-            "an observation has another structure or lies outside its bounds",
-        ),
-        (steps["actions_inside"].all(), "action-space", "an action lies outside its space"),
-        (
-            np.array_equal(truncated, time >= params.max_steps),
-            "truncation",
-            "truncated has to say whether the time limit is reached, and nothing else",
-        ),
-        (
-            np.array_equal(terminated, without_limit),
-            "termination",
-            "terminated has to be the same without a time limit",
-        ),
-        (
-            restarted,
-            "auto-reset",
-            "state.time has to be 0 after an episode has ended and go on otherwise",
-        ),
-        (from_zero, "time", "reset has to set state.time to 0 and every step to add 1"),
-        (
-            observed,
-            "observation",
-            "reset and step have to return observe(state, params) of the state they return",
-        ),
-        (
-            _equal(steps["final"], raw_seen),
-            "final-observation",
-            "info['final_observation'] has to be the observation of step_env",
-        ),
-        (
-            _equal(ended, stayed) and not np.any(paid),
-            "absorption",
-            "step_env has to leave a state that has ended as it is, with reward 0",
-        ),
-    ):
-        _require(bool(holds), reason, detail)
+    for reason, holds in {
+        "observation-space": course["first_inside"].all() and steps["inside"].all(),
+        "action-space": steps["actions_inside"].all(),
+        "truncation": np.array_equal(truncated, time >= params.max_steps),
+        "termination": np.array_equal(terminated, without_limit),
+        "auto-reset": np.array_equal(steps["after"].time, np.where(done, 0, time)),
+        "time": from_zero,
+        "observation": observed,
+        "final-observation": _equal(steps["final"], raw_seen),
+        "absorption": _equal(ended, stayed) and not np.any(paid),
+    }.items():
+        _require(bool(holds), reason, _DEMANDS[reason])
 
 
 def _quickly_compiled(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,7 +18,6 @@ from jaxlake.render.scene import (
     Circle,
     Group,
     Lines,
-    Paint,
     Point,
     Rectangle,
     Scene,
@@ -130,7 +129,9 @@ def _drawn(
                     draw(part)
             return
         paint = item.paint
-        fill = _transparent(paint)
+        fill = None
+        if paint.fill is not None:
+            fill = (*ImageColor.getrgb(paint.fill)[:3], round(255 * paint.opacity))
         line = max(round(paint.width * _FINE), _FINE)
         # Half of a stroke lies outside of the outline; Pillow draws all of it inside of the box.
         out = paint.width / 2
@@ -159,12 +160,6 @@ def _drawn(
     for item in content:
         draw(item)
     return large.reduce(_FINE)
-
-
-def _transparent(paint: Paint) -> tuple[int, ...] | None:
-    if paint.fill is None:
-        return None
-    return (*ImageColor.getrgb(paint.fill)[:3], round(255 * paint.opacity))
 
 
 def _place(path: Sequence[Point], moment: float) -> Point:

@@ -48,19 +48,20 @@ def episode_text(playback: Playback, *, width: int = 100) -> str:
     board = playback.board
     actions = np.zeros((0, 0), int) if playback.actions is None else playback.actions
     fault = playback.fault
-    cut = fault is not None and fault.in_a_step and len(actions) > 0
     frames = []
     for t, places in enumerate(playback.moments):
-        last = t == len(actions)
         struck: tuple[Cell, ...] = ()
-        if last and cut and fault is not None:
+        if fault is not None and fault.in_a_step and t == len(actions) > 0:
             struck, places = fault.cells, playback.moments[t - 1]
         stand = [(int(r), int(c)) for r, c in places]
         made = [f"t = {t}", _moves(actions[t - 1]) if t else ""]
         lines = _letters(board, stand, struck)
         side = max(map(len, [*made, *lines]))
         frames.append([line.ljust(side) for line in [*made, *lines]])
-    bands = [_beside(band) for band in _fill(frames, width)]
+    bands = [
+        "\n".join(_GAP.join(parts).rstrip() for parts in zip_longest(*band, fillvalue=""))
+        for band in _fill(frames, width)
+    ]
     verdict = ", ".join(filter(None, [caption(playback), whereabouts(playback)]))
     return "\n\n".join(filter(None, [*bands, verdict]))
 
@@ -91,8 +92,3 @@ def _fill(frames: list[list[str]], width: int) -> list[list[list[str]]]:
         bands[-1].append(frame)
         used += needed
     return bands
-
-
-def _beside(band: list[list[str]]) -> str:
-    lines = zip_longest(*band, fillvalue="")
-    return "\n".join(_GAP.join(parts).rstrip() for parts in lines)

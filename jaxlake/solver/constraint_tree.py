@@ -40,7 +40,6 @@ from jaxlake.solver.tree_node import (
     read_level,
     replan_agent,
     toggle_constraint,
-    unplanned_paths,
     with_agent,
     with_path,
     write_level,
@@ -154,7 +153,9 @@ def _new_lanes(queries: TreeQueries, query: jax.Array, horizon: int, teams: _Tea
         return jnp.zeros((*shape, B), dtype)
 
     no, number, never = zeros(dtype=bool), zeros(dtype=jnp.int32), zeros() + NEVER
-    paths = jnp.broadcast_to(unplanned_paths(K), (K, T + 1, B))
+    # Unplanned agents are each in a cell of its own off the board, so that none meet.
+    nowhere = (NOBODY - jnp.arange(K, dtype=jnp.int16))[:, None, None]
+    paths = jnp.broadcast_to(nowhere, (K, T + 1, B))
     bits = PathBits(*(zeros(K, T + 1, dtype=word) for _ in PathBits._fields))
     return _TreeLanes(
         query=query,
@@ -236,12 +237,6 @@ def _sum_over(values: jax.Array, mates: jax.Array) -> jax.Array:
     return jnp.sum(jnp.where(mates, values.astype(jnp.int32), 0), axis=1)
 
 
-def _first_side(lanes: _TreeLanes, depth: jax.Array, teams: _Teams) -> jax.Array:
-    """Return the child to begin with at a depth, int16 (B,)."""
-    bit = (lanes.prefix >> jnp.minimum(depth, 14)) & 1
-    return jnp.where(depth < teams.split, bit, 0).astype(jnp.int16)
-
-
 def _next_side(side: jax.Array, depth: jax.Array, teams: _Teams) -> jax.Array:
     """Return the side after a child is done: the other child, unless it is another lane's."""
     return jnp.where(depth < teams.split, jnp.int16(2), side + 1)
@@ -312,7 +307,8 @@ def _expand(lanes: _TreeLanes, teams: _Teams) -> _TreeLanes:
     rooted = rooting & fits & (lanes.planned == K - 1)
     arrived = commit | bypass | rooted
     nothing = jnp.zeros(B, jnp.int16)
-    first = _first_side(lanes, depth, teams)
+    bit = (lanes.prefix >> jnp.minimum(depth, 14)) & 1
+    first = jnp.where(depth < teams.split, bit, 0).astype(jnp.int16)
     new = TreeLevel(next_conflict, first, conflicts, nothing, nothing, nothing)
     new = jax.tree.map(lambda x, y: jnp.where(arrived, x, y), new, read_level(branch, depth))
     branch = write_level(branch, depth, new)

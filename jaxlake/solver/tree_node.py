@@ -15,7 +15,6 @@ from jaxlake.solver.bitboard import PITCH, ROW_SHIFT, bitboard_of, row_and_bit, 
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.path_conflicts import FORCED, SWAP, TARGET, VERTEX, PathConflict
 from jaxlake.solver.space_time import (
-    NOBODY,
     Blocked,
     PathBits,
     SearchBuffers,
@@ -91,11 +90,6 @@ class TreeNode(NamedTuple):
     fixed: jax.Array  # words (2, K, T + 1, B), row and bit of where one agent has to be; no bit
     #   where it is free
     bits: PathBits  # words (K, T + 1, B) each, of the paths
-
-
-def unplanned_paths(agents: int) -> jax.Array:
-    """Return int16 (K, 1, 1) cells off the board, one for each agent, so that none meet."""
-    return (NOBODY - jnp.arange(agents, dtype=jnp.int16))[:, None, None]
 
 
 def of_agent(values: jax.Array, agent: jax.Array) -> jax.Array:
