@@ -185,7 +185,3 @@ def test_what_can_not_be_drawn_is_named(arguments: dict, words: str) -> None:
 def test_a_grid_that_is_no_board_is_a_grid_error() -> None:
     with pytest.raises(GridError):
         episode_svg(["S F", "x G"], None)
-
-
-def test_the_drawer_and_the_verifier_know_the_same_failures() -> None:
-    assert set(FAILURES) == {kind.label for kind in Failure} - {Failure.NONE.label}
