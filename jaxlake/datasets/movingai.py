@@ -287,7 +287,7 @@ def _scenario(line: str, place: str) -> Scenario:
         length = math.nan
     if not length >= 0:
         raise DatasetError(f"{place}: optimal length: got {fields[8][:20]!r}, at least 0 is needed")
-    return Scenario(bucket, fields[1], *numbers, optimal_length=length)
+    return Scenario(bucket, fields[1], *numbers, length)
 
 
 def _whole(text: str, place: str, *, least: int) -> int:

@@ -141,9 +141,9 @@ def _survey(
         lane = batch * batch_size + jnp.arange(batch_size, dtype=jnp.int32)
         stratum = jnp.minimum(lane // candidates, G - 1)
         agents = jnp.full(batch_size, num_agents, jnp.int32)
-        kind = (size[stratum], holes[stratum], agents)
-        codes = draw_codes(keys[stratum], lane % candidates, *kind, **shapes)
-        boards = decode(codes, size[stratum], agents, **shapes)
+        sides, number = size[stratum], lane % candidates
+        codes = draw_codes(keys[stratum], number, sides, holes[stratum], agents, **shapes)
+        boards = decode(codes, sides, agents, **shapes)
         solutions = jax.vmap(functools.partial(solve, horizon=horizon))(boards)
         optimal = solutions.status == Status.OPTIMAL
         kinds = [optimal & solutions.needs_wait, optimal & ~solutions.needs_wait]

@@ -210,9 +210,11 @@ def _pool_on(options: _Options, devices: tuple[jax.Device, ...]) -> _Pool:
     """The pool with its lanes shared out over devices, and everything else on all of them."""
     mesh = jax.sharding.Mesh(np.array(devices), ("lanes",))
     everywhere = jax.sharding.PartitionSpec()
-    specs = {"in_specs": (everywhere, everywhere), "out_specs": everywhere}
     fill = partial(_fill, options=options, axis_name="lanes")
-    return jax.jit(jax.shard_map(fill, mesh=mesh, check_vma=False, **specs))
+    specs = (everywhere, everywhere)
+    return jax.jit(
+        jax.shard_map(fill, mesh=mesh, in_specs=specs, out_specs=everywhere, check_vma=False)
+    )
 
 
 class _Plan(NamedTuple):

@@ -329,8 +329,8 @@ def _cast(board: Board, track: _Motion | None, layout: _Layout) -> Group:
         crosses: list[Shape] = []
         for r, c in track.struck:
             rims += _rims(layout.x(c), layout.y(r), cell)
-        for r, c in track.marks:
-            crosses += _cross(layout.x(c), layout.y(r), radius)
+        for row, column in track.marks:
+            crosses += _cross(layout.x(column), layout.y(row), radius)
         content.insert(0, Group(rims, "mark", at_the_end=True))
         content.append(Group(crosses, "mark", at_the_end=True))
     return Group(content, "cast")

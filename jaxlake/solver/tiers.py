@@ -277,8 +277,8 @@ def pair_bounds(
     settled = undisturbed(pairs, exist.reshape(-1), horizon).reshape(P, B)
     searched = exist & ~settled
     free = jnp.tile(~batch.holes, (P, 1, 1))
-    places = map(places_of_pairs, (batch.starts, batch.goals))
-    optima = pair_optima(free, *places, searched.reshape(-1), horizon)
+    starts, goals = map(places_of_pairs, (batch.starts, batch.goals))
+    optima = pair_optima(free, starts, goals, searched.reshape(-1), horizon)
     optima = jax.tree.map(lambda leaf: leaf.reshape(P, B), optima)
     known = searched & optima.known & optima.solvable
     one, other = pairs.alone.reshape(2, P, B)
