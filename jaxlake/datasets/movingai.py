@@ -278,7 +278,7 @@ def _scenario(line: str, place: str) -> Scenario:
             f"{place}: got {len(fields)} fields, {len(_SCENARIO_FIELDS)} are needed: "
             f"{', '.join(_SCENARIO_FIELDS)}"
         )
-    bucket, *numbers = (
+    bucket, width, height, start_x, start_y, goal_x, goal_y = (
         _whole(fields[i], f"{place}: {_SCENARIO_FIELDS[i]}", least=0) for i in (0, 2, 3, 4, 5, 6, 7)
     )
     try:
@@ -287,7 +287,7 @@ def _scenario(line: str, place: str) -> Scenario:
         length = math.nan
     if not length >= 0:
         raise DatasetError(f"{place}: optimal length: got {fields[8][:20]!r}, at least 0 is needed")
-    return Scenario(bucket, fields[1], *numbers, length)
+    return Scenario(bucket, fields[1], width, height, start_x, start_y, goal_x, goal_y, length)
 
 
 def _whole(text: str, place: str, *, least: int) -> int:
