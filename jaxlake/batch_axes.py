@@ -15,12 +15,9 @@ def merge_batch_axes(function: Callable[..., T]) -> Callable[..., T]:
     Under plain vmap a `while_loop` runs until the slowest element is done and copies the state of
     all the others in every iteration. Here `jax.vmap` calls the function once, with a larger batch.
 
-    Args:
-        function: maps arguments with leaves (B, ...) to results with leaves (B, ...).
-
-    Returns:
-        The same function with that rule. Under `jax.vmap` over n elements it is called with leaves
-        (n * B, ...); arguments that are not mapped are repeated.
+    The function maps positional arguments with leaves (B, ...) to results with leaves (B, ...).
+    Under `jax.vmap` over n elements it is called with leaves (n * B, ...); arguments that are not
+    mapped are repeated.
     """
     merged = jax.custom_batching.custom_vmap(function)
 

@@ -9,14 +9,10 @@ that two of them add up within int16."""
 
 
 def distances(blocked: jax.Array, target: jax.Array) -> jax.Array:
-    """Count the steps that one agent alone needs from every cell to a target.
+    """Count the steps that one agent alone needs from every cell to a target, int (2,).
 
-    Args:
-        blocked: bool (N, N), cells that can't be entered.
-        target: int (2,), (row, column).
-
-    Returns:
-        int16 (N, N), UNREACHABLE on blocked cells and where there is no path.
+    Cells that can't be entered are `blocked`, bool (N, N). There, and where there is no path, the
+    result, int16 (N, N), is UNREACHABLE.
     """
     N = blocked.shape[-1]
     rows = jnp.arange(N)
@@ -27,14 +23,9 @@ def distances(blocked: jax.Array, target: jax.Array) -> jax.Array:
 def flood(free: jax.Array, sources: jax.Array) -> jax.Array:
     """Compute distances from the nearest source, for many boards at once along trailing axes.
 
-    Boards lie last in memory so that one vector instruction serves several of them.
-
-    Args:
-        free: bool (R, C, ...), cells that can be entered.
-        sources: bool (R, C, ...), cells at distance 0; sources that are not free do not count.
-
-    Returns:
-        int16 (R, C, ...), UNREACHABLE where no source is reached.
+    Boards lie last in memory so that one vector instruction serves several of them. Cells that can
+    be entered, and sources at distance 0, are bool (R, C, ...); sources that are not free do not
+    count. Gives int16 (R, C, ...), UNREACHABLE where no source is reached.
     """
     far = jnp.int16(UNREACHABLE)
 

@@ -50,24 +50,14 @@ def step(instance: Instance, positions: jax.Array, actions: jax.Array) -> Step:
     Args:
         instance: The board; only `holes`, `size` and `agent_mask` are read.
         positions: int8 (K, 2), where the agents stand.
-        actions: int8 (K,), values of `Action`. Any other value leads to no cell and counts as
-            off the board.
+        actions: int8 (K,), values of `Action`. Any other leads to no cell and is off the board.
 
-    Returns:
-        The `Step`. An agent that tries to leave the board stays where it is; an agent that moves
-        onto a hole is placed there; agents in conflict are placed where they wanted to go.
+    An agent that tries to leave the board stays where it is; an agent that moves onto a hole is
+    placed there; agents in conflict are placed where they wanted to go.
     """
-    known = (actions >= 0) & (actions < len(ACTION_DELTAS))
-    # Selects instead of tables, and one number per cell instead of pairs: they vectorise, also
-    # under vmap.
+    # One number per cell instead of pairs vectorises, also under vmap.
     rows, columns = positions[:, 0], positions[:, 1]
-    down = (actions == Action.DOWN).astype(jnp.int8) - (actions == Action.UP).astype(jnp.int8)
-    right = (actions == Action.RIGHT).astype(jnp.int8) - (actions == Action.LEFT).astype(jnp.int8)
-    to_row, to_column = rows + down, columns + right
-    side = instance.size.astype(jnp.int8)
-    on_board = (to_row >= 0) & (to_row < side) & (to_column >= 0) & (to_column < side) & known
-    to_row = jnp.where(on_board, to_row, rows)
-    to_column = jnp.where(on_board, to_column, columns)
+    to_row, to_column, on_board = _target(rows, columns, actions, instance.size.astype(jnp.int8))
     on_hole = jnp.asarray(instance.holes)[to_row, to_column]
 
     K = positions.shape[0]
@@ -85,6 +75,18 @@ def step(instance: Instance, positions: jax.Array, actions: jax.Array) -> Step:
         vertex_conflict=jnp.any(others & same_target, axis=-1),
         swapping_conflict=jnp.any(others & takes_place & takes_place.T, axis=-1),
     )
+
+
+def _target(
+    row: jax.Array, column: jax.Array, action: jax.Array, side: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Where actions lead, and whether that is on the board; by selects, which vectorise."""
+    down = (action == Action.DOWN).astype(jnp.int8) - (action == Action.UP).astype(jnp.int8)
+    right = (action == Action.RIGHT).astype(jnp.int8) - (action == Action.LEFT).astype(jnp.int8)
+    to_row, to_column = row + down, column + right
+    known = (action >= 0) & (action < len(ACTION_DELTAS))
+    inside = (to_row >= 0) & (to_row < side) & (to_column >= 0) & (to_column < side) & known
+    return jnp.where(inside, to_row, row), jnp.where(inside, to_column, column), inside
 
 
 class Moves(NamedTuple):
@@ -113,27 +115,19 @@ def moves(
     any shape, in any layout, is one loop of vector instructions.
 
     Args:
-        rows: int8, K arrays of one shape, the rows where the agents stand.
-        columns: int8, K arrays of that shape, the columns.
-        actions: int8, K arrays of that shape, values of `Action`; any other counts as off the
-            board.
+        rows: int8, K arrays of one shape, where the agents stand.
+        columns: int8, K arrays of that shape, likewise.
+        actions: int8, K arrays of that shape, read as by `step`.
         side: int8, the side of the board.
         mask: bool, K arrays, the agents that exist.
         is_hole: Tells of a row and a column on the board, int8 each, whether there is a hole.
-
-    Returns:
-        The `Moves`. Agents are placed as by `step`.
     """
     K = len(rows)
     to_rows, to_columns, off_board, hole = [], [], [], []
     for row, column, action, real in zip(rows, columns, actions, mask, strict=True):
-        down = (action == Action.DOWN).astype(jnp.int8) - (action == Action.UP).astype(jnp.int8)
-        right = (action == Action.RIGHT).astype(jnp.int8) - (action == Action.LEFT).astype(jnp.int8)
-        to_row, to_column = row + down, column + right
-        known = (action >= 0) & (action < len(ACTION_DELTAS))
-        inside = (to_row >= 0) & (to_row < side) & (to_column >= 0) & (to_column < side) & known
-        to_rows.append(jnp.where(inside, to_row, row))
-        to_columns.append(jnp.where(inside, to_column, column))
+        to_row, to_column, inside = _target(row, column, action, side)
+        to_rows.append(to_row)
+        to_columns.append(to_column)
         off_board.append(real & ~inside)
         hole.append(real & inside & is_hole(to_rows[-1], to_columns[-1]))
 

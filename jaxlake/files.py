@@ -19,18 +19,11 @@ from typing import IO, Any
 def open_whole(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a file for writing that appears at `path` only when the block ends without an error.
 
-    The temporary file is `.NAME.PID.tmp` beside it. It is removed if the block raises; a kill
-    leaves it behind (see `unfinished_files`).
-
-    Args:
-        path: the file to write; its folder must exist.
-        mode: "w" for text in UTF-8, "wb" for bytes.
-
-    Yields:
-        The temporary file, open for writing.
+    The temporary file, open for writing text in UTF-8 ("w") or bytes ("wb"), is `.NAME.PID.tmp`
+    beside it. It is removed if the block raises; a kill leaves it behind (see `unfinished_files`).
 
     Raises:
-        OSError: `path` is a folder, or the file can't be written.
+        OSError: `path` is a folder, its folder does not exist, or the file can't be written.
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -46,21 +39,13 @@ def open_whole(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 
 def write_bytes_whole(path: Path, content: bytes) -> None:
-    """Write a file of bytes whole; see `open_whole`.
-
-    Raises:
-        OSError: `path` is a folder, or the file can't be written.
-    """
+    """Write a file of bytes whole; see `open_whole`."""
     with open_whole(path, "wb") as file:
         file.write(content)
 
 
 def write_text_whole(path: Path, text: str) -> None:
-    """Write a file of text whole, as UTF-8; see `open_whole`.
-
-    Raises:
-        OSError: `path` is a folder, or the file can't be written.
-    """
+    """Write a file of text whole, as UTF-8; see `open_whole`."""
     with open_whole(path) as file:
         file.write(text)
 
@@ -89,18 +74,11 @@ def make_room(path: Path) -> bool:
 
 
 def read_json_lines(path: Path, damaged: list[int] | None = None) -> Iterator[tuple[int, Any]]:
-    """Read the values of a file with one JSON value per line.
+    """Yield (line number from 1, value) of a UTF-8 file with one JSON value per line.
 
-    Only line feeds end a line: JSON strings may hold other separators as they are. Blank lines are
-    passed over.
-
-    Args:
-        path: a UTF-8 file, with a byte order mark or without.
-        damaged: where to put the numbers of lines that are not JSON, such as the last one of a
-            writer that was killed; without it the first such line is an error.
-
-    Yields:
-        (line number, counted from 1; value).
+    Only line feeds end a line: JSON strings may hold other separators as they are. A byte order
+    mark and blank lines are passed over. `damaged` gets the numbers of lines that are not JSON,
+    such as the last one of a writer that was killed; without it the first such line is an error.
 
     Raises:
         OSError: the file can't be read.

@@ -1,16 +1,16 @@
 """The published symbols of MAPF-FrozenLake, to and from Instance."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from jaxlake.instance import Instance
+from jaxlake.instance import Instance, numpy_instance
 
 START_SYMBOLS = "SsABC"
 GOAL_SYMBOLS = "Ggabc"
 FROZEN_SYMBOL = "F"
 HOLE_SYMBOL = "H"
+SYMBOLS = FROZEN_SYMBOL + HOLE_SYMBOL + START_SYMBOLS + GOAL_SYMBOLS
 
 
 class GridError(ValueError):
@@ -18,16 +18,13 @@ class GridError(ValueError):
 
 
 def parse_grid(rows: Sequence[str], *, max_size: int = 10, max_agents: int = 2) -> Instance:
-    """Read a board written in the published symbols.
+    """Read a board in the published symbols, with NumPy leaves and agents in slots 0 to k-1.
 
     Args:
         rows: One string per row, one letter per cell, cells separated by spaces. `F` is frozen,
             `H` a hole; agents 0 to 4 start at `S s A B C` and have their goals at `G g a b c`.
         max_size: N, the side of the padded board.
         max_agents: K, the number of agent slots.
-
-    Returns:
-        An Instance with NumPy leaves, agents in slots 0 to k-1.
 
     Raises:
         GridError: The grid is empty, not square or larger than `max_size`; a letter is unknown or
@@ -54,10 +51,9 @@ def parse_grid(rows: Sequence[str], *, max_size: int = 10, max_agents: int = 2) 
             holes[r, c] = letter == HOLE_SYMBOL
             if letter in (FROZEN_SYMBOL, HOLE_SYMBOL):
                 continue
-            if len(letter) != 1 or letter not in START_SYMBOLS + GOAL_SYMBOLS:
+            if len(letter) != 1 or letter not in SYMBOLS:
                 raise GridError(
-                    f"row {r}, column {c}: got {letter[:20]!r}, allowed are "
-                    f"{' '.join(FROZEN_SYMBOL + HOLE_SYMBOL + START_SYMBOLS + GOAL_SYMBOLS)}"
+                    f"row {r}, column {c}: got {letter[:20]!r}, allowed are {' '.join(SYMBOLS)}"
                 )
             if letter in cells:
                 raise GridError(
@@ -66,19 +62,11 @@ def parse_grid(rows: Sequence[str], *, max_size: int = 10, max_agents: int = 2) 
                 )
             cells[letter] = (r, c)
     num_agents = _count_agents(cells, max_agents)
-    starts = np.zeros((max_agents, 2), dtype=np.int8)
-    goals = np.zeros((max_agents, 2), dtype=np.int8)
+    starts, goals = np.zeros((2, max_agents, 2), dtype=np.int8)
     for agent in range(num_agents):
         starts[agent] = cells[START_SYMBOLS[agent]]
         goals[agent] = cells[GOAL_SYMBOLS[agent]]
-    leaves: dict[str, Any] = {
-        "holes": holes,
-        "size": np.int32(size),
-        "starts": starts,
-        "goals": goals,
-        "agent_mask": np.arange(max_agents) < num_agents,
-    }
-    return Instance(**leaves)
+    return numpy_instance(holes, size, starts, goals, num_agents)
 
 
 def _count_agents(cells: dict[str, tuple[int, int]], max_agents: int) -> int:
@@ -113,17 +101,20 @@ def format_grid(instance: Instance) -> list[str]:
     """
     if np.ndim(instance.size) != 0:
         raise GridError(f"instance: got a batch of shape {np.shape(instance.size)}, one is needed")
-    size = int(instance.size)
-    holes = np.asarray(instance.holes)
-    cells = [
-        [HOLE_SYMBOL if holes[r, c] else FROZEN_SYMBOL for c in range(size)] for r in range(size)
-    ]
+    size, starts, goals = map(np.asarray, (instance.size, instance.starts, instance.goals))
+    cells: list[tuple[str, Sequence[int]]] = []
     for agent in np.flatnonzero(np.asarray(instance.agent_mask)):
         if agent >= len(START_SYMBOLS):
             raise GridError(
                 f"agent_mask: got agent {agent}, 0 to {len(START_SYMBOLS) - 1} have symbols"
             )
-        for places, symbols in ((instance.starts, START_SYMBOLS), (instance.goals, GOAL_SYMBOLS)):
-            r, c = np.asarray(places)[agent]
-            cells[r][c] = symbols[agent]
-    return [" ".join(row) for row in cells]
+        cells += [(START_SYMBOLS[agent], starts[agent]), (GOAL_SYMBOLS[agent], goals[agent])]
+    return write_rows(np.asarray(instance.holes)[:size, :size], cells)
+
+
+def write_rows(holes: np.ndarray, cells: Iterable[tuple[str, Sequence[int]]]) -> list[str]:
+    """Write a board with holes bool (n, n) and letters in some cells, later ones over earlier."""
+    letters = [[HOLE_SYMBOL if hole else FROZEN_SYMBOL for hole in row] for row in holes]
+    for letter, (r, c) in cells:
+        letters[r][c] = letter
+    return [" ".join(row) for row in letters]

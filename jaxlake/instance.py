@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -22,6 +23,15 @@ class Instance:
     starts: jax.Array  # int8 (K, 2), (row, column)
     goals: jax.Array  # int8 (K, 2), (row, column)
     agent_mask: jax.Array  # bool (K,)
+
+
+def numpy_instance(
+    holes: np.ndarray, size: int, starts: np.ndarray, goals: np.ndarray, num_agents: int
+) -> Instance:
+    """Make an instance with NumPy leaves and agents in the first slots; see `Instance`."""
+    mask = np.arange(len(starts)) < num_agents
+    leaves: list[Any] = [holes, np.int32(size), starts, goals, mask]
+    return Instance(*leaves)
 
 
 def stack_instances(instances: Sequence[Instance]) -> Instance:

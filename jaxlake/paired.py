@@ -14,18 +14,13 @@ from dataclasses import dataclass
 class PairedComparison:
     """How the answers to a number of boards differ from earlier answers to the same boards.
 
-    Args:
-        count: boards that were answered twice, at least 1.
-        gained: boards that were not solved before and are now.
-        lost: boards that were solved before and are not any more.
-
     Raises:
         ValueError: the three numbers contradict each other.
     """
 
-    count: int
-    gained: int
-    lost: int
+    count: int  # boards that were answered twice, at least 1
+    gained: int  # boards that were not solved before and are now
+    lost: int  # boards that were solved before and are not any more
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -58,11 +53,7 @@ class PairedComparison:
 
 
 def compare(before: Iterable[bool], after: Iterable[bool]) -> PairedComparison:
-    """Compare two sets of answers board by board.
-
-    Args:
-        before: for each board, whether the earlier answer is valid.
-        after: the same for the later answers, boards in the same order.
+    """Compare, board by board, whether the earlier and the later answers are valid.
 
     Raises:
         ValueError: the two differ in length, or there is no board.

@@ -90,12 +90,9 @@ def tabulate(
         mask: bool (B,), which rows count; all if None.
         solutions: Leaves (B, ...), the optima; without them nothing is `compared`.
         axis_name: The mapped axes (of `jax.shard_map` or `jax.vmap`) over which to add up by
-            `jax.lax.psum`. Every position along them gets the table of all; there may be up to
-            32,767 positions.
+            `jax.lax.psum`. Every position along them, up to 32,767, gets the table of all.
 
-    Returns:
-        The `Statistics` of the rows that count. Failures without a time (parse errors) are left out
-        of `first_failure_time`.
+    Failures without a time (parse errors) are left out of `first_failure_time`.
     """
     N = instances.holes.shape[-1]
     B, K = instances.agent_mask.shape
@@ -139,11 +136,10 @@ def tabulate(
     ends = list(np.cumsum([len(Failure), len(counts), len(sums)]))
     failures, plans, high, low = jnp.split(table, ends, axis=-1)
     words = jnp.stack([high >> 8, ((high & 255) << 8) + low], axis=-1)
+    times = jnp.zeros((len(Failure), TIME_BINS), jnp.int32)
     statistics = Statistics(
         failures=failures,
-        first_failure_time=jnp.zeros((len(Failure), TIME_BINS), jnp.int32)
-        .at[kind, time]
-        .add(counted & (outcomes.time >= 0)),
+        first_failure_time=times.at[kind, time].add(counted & (outcomes.time >= 0)),
         **{name: plans[..., i] for i, name in enumerate(_COUNTS)},
         **{name: words[..., i, :] for i, name in enumerate(_SUMS)},
     )
@@ -180,23 +176,18 @@ def _carry(statistics: Statistics) -> Statistics:
 def statistics_rows(statistics: Statistics, by: Sequence[str] = ("size",)) -> list[dict[str, Any]]:
     """Write statistics as plain rows (host side), one row for each group with at least one plan.
 
-    Args:
-        statistics: The counts of one or more batches, added up.
-        by: What to group by, any of `AXES`; the empty sequence gives one row of totals.
+    Groups are by any of `AXES`; the empty sequence gives one row of totals. Rows are dictionaries
+    with the values of `by` (needs_wait as bool), then
 
-    Returns:
-        Dictionaries with the values of `by` (needs_wait as bool), then
-
-        - counts of plans: `total`, `valid`, `optimal_sum_of_costs`, `optimal_makespan`, `compared`
-          (valid, on a board whose optimum was given), and of each failure by its label;
-        - `csr`, the cooperative success rate: the share of plans that keep every rule and bring
-          every agent to its goal;
-        - `isr`, the individual success rate: the mean over plans of the share of agents that are at
-          their goal at the end (POGEMA's CSR and ISR, `pogema/wrappers/metrics.py`; there no move
-          can fail, here a plan ends before the step that breaks a rule);
-        - `mean_sum_of_costs` and `mean_makespan` of the valid plans; `mean_excess_sum_of_costs`
-          and `mean_excess_makespan` above the optimum of those `compared`; None where there are
-          none.
+    - counts of plans: `total`, `valid`, `optimal_sum_of_costs`, `optimal_makespan`, `compared`
+      (valid, on a board whose optimum was given), and of each failure by its label;
+    - `csr`, the cooperative success rate: the share of plans that keep every rule and bring every
+      agent to its goal;
+    - `isr`, the individual success rate: the mean over plans of the share of agents that are at
+      their goal at the end (POGEMA's CSR and ISR, `pogema/wrappers/metrics.py`; there no move can
+      fail, here a plan ends before the step that breaks a rule);
+    - `mean_sum_of_costs` and `mean_makespan` of the valid plans; `mean_excess_sum_of_costs` and
+      `mean_excess_makespan` above the optimum of those `compared`; None where there are none.
 
     Raises:
         ValueError: `by` names something else, or one axis twice.
@@ -205,10 +196,8 @@ def statistics_rows(statistics: Statistics, by: Sequence[str] = ("size",)) -> li
         raise ValueError(f"by: got {tuple(by)}, allowed are distinct names of {AXES}")
     away = tuple(i for i, name in enumerate(AXES) if name not in by)
     failures = np.asarray(statistics.failures).astype(np.int64).sum(axis=away)
-    counts = {
-        name: np.asarray(getattr(statistics, name)).astype(np.int64).sum(axis=away)
-        for name in _COUNTS
-    }
+    tables = {name: np.asarray(getattr(statistics, name), np.int64) for name in _COUNTS}
+    counts = {name: table.sum(axis=away) for name, table in tables.items()}
     sums = {name: join_words(getattr(statistics, name)).sum(axis=away) for name in _SUMS}
     # The sum over plans of the share of agents at their goal; the agents are the second axis.
     agents = np.maximum(np.arange(statistics.failures.shape[1]), 1)[:, None, None]
@@ -228,12 +217,8 @@ def statistics_rows(statistics: Statistics, by: Sequence[str] = ("size",)) -> li
         row |= {name: int(counts[name][group]) for name in _COUNTS}
         row |= {kind.label: int(kinds[kind]) for kind in Failure if kind != Failure.NONE}
         row |= {"csr": valid / plans, "isr": float(shares[group]) / plans}
-        for name, among in (
-            ("sum_of_costs", valid),
-            ("makespan", valid),
-            ("excess_sum_of_costs", row["compared"]),
-            ("excess_makespan", row["compared"]),
-        ):
+        for name in _SUMS[1:]:
+            among = row["compared"] if name.startswith("excess") else valid
             row[f"mean_{name}"] = int(sums[name][group]) / among if among else None
         table.append(row)
     return table
@@ -244,13 +229,8 @@ def wilson_interval(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute the score interval of a proportion (Wilson 1927), elementwise in NumPy float64.
 
-    Args:
-        successes: The number of successes, 0 to `total`.
-        total: The number of trials; where it is 0 the interval is (0, 1).
-        confidence: The coverage, strictly between 0 and 1.
-
-    Returns:
-        (low, high), within 0 and 1.
+    There are 0 to `total` successes; where the total is 0 the interval is (0, 1). The `confidence`,
+    its coverage, lies strictly between 0 and 1. Gives (low, high), within 0 and 1.
 
     Raises:
         ValueError: An argument is out of range.

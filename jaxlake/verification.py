@@ -56,11 +56,7 @@ class Outcome:
 
 
 def verify(
-    instance: Instance,
-    plan: jax.Array,
-    length: jax.Array,
-    parsed: jax.Array,
-    solution: Solution,
+    instance: Instance, plan: jax.Array, length: jax.Array, parsed: jax.Array, solution: Solution
 ) -> Outcome:
     """Walk a plan by the rules of `dynamics` and name its first failure or its costs.
 
@@ -165,11 +161,9 @@ def _walk_plans(instances: Instance, plans: jax.Array, lengths: jax.Array) -> _W
         for place in reversed(range(len(flags))):
             found = jnp.where(flags[place], jnp.int16(place), found)
         live = time < lengths
-        first = jnp.where(
-            live & (walk.first_failure == _NO_FAILURE) & (found < none),
-            time * len(flags) + found.astype(jnp.int32),
-            walk.first_failure,
-        )
+        is_first = live & (walk.first_failure == _NO_FAILURE) & (found < none)
+        number = time * len(flags) + found.astype(jnp.int32)
+        first = jnp.where(is_first, number, walk.first_failure)
         # Computed from `first`, which is stored: from the flags XLA would compute them all again.
         intact = live & (first == _NO_FAILURE)
         before, after = at_goals(rows, columns), at_goals(moved.rows, moved.columns)
@@ -181,11 +175,8 @@ def _walk_plans(instances: Instance, plans: jax.Array, lengths: jax.Array) -> _W
             at_goal=jnp.stack([jnp.where(intact, after[k], walk.at_goal[k]) for k in agents]),
         )
 
-    unwalked = _WalkedPlans(
-        first_failure=jnp.full(B, _NO_FAILURE, jnp.int32),
-        last_arrival=jnp.zeros((K, B), jnp.int32),
-        at_goal=jnp.all(starts == goals, axis=0),
-    )
+    no_failure, never = jnp.full(B, _NO_FAILURE, jnp.int32), jnp.zeros((K, B), jnp.int32)
+    unwalked = _WalkedPlans(no_failure, never, at_goal=jnp.all(starts == goals, axis=0))
     walk = jax.lax.fori_loop(0, last, advance, (starts, unwalked))[1]
     return walk._replace(last_arrival=walk.last_arrival.T, at_goal=walk.at_goal.T)
 

@@ -1,49 +1,25 @@
 """Data sets: shards on disk, a benchmark of the paper's shape, published rows, MovingAI files."""
 
-from jaxlake.datasets.manifest import Manifest, read_manifest
-from jaxlake.datasets.movingai import (
-    GridMap,
-    Scenario,
-    instance_from_scenarios,
-    map_from_instance,
-    read_map,
-    read_scen,
-    scenarios_from_instance,
-    write_map,
-    write_scen,
-)
-from jaxlake.datasets.paper_benchmark import (
-    Benchmark,
-    committed_record,
-    read_benchmark,
-    write_benchmark,
-)
-from jaxlake.datasets.published import PublishedRow, find_board, read_published
-from jaxlake.datasets.shards import WriteProgress, load_shards, read_shards, write_shards
-from jaxlake.datasets.source_files import DatasetError
-
-__all__ = [
-    "Benchmark",
-    "DatasetError",
-    "GridMap",
-    "Manifest",
-    "PublishedRow",
-    "Scenario",
-    "WriteProgress",
-    "committed_record",
-    "find_board",
-    "instance_from_scenarios",
-    "load_shards",
-    "map_from_instance",
-    "read_benchmark",
-    "read_manifest",
-    "read_map",
-    "read_published",
-    "read_scen",
-    "read_shards",
-    "scenarios_from_instance",
-    "write_benchmark",
-    "write_map",
-    "write_scen",
-    "write_shards",
-]
+from jaxlake.datasets.manifest import Manifest as Manifest
+from jaxlake.datasets.manifest import read_manifest as read_manifest
+from jaxlake.datasets.movingai import GridMap as GridMap
+from jaxlake.datasets.movingai import Scenario as Scenario
+from jaxlake.datasets.movingai import instance_from_scenarios as instance_from_scenarios
+from jaxlake.datasets.movingai import map_from_instance as map_from_instance
+from jaxlake.datasets.movingai import read_map as read_map
+from jaxlake.datasets.movingai import read_scen as read_scen
+from jaxlake.datasets.movingai import scenarios_from_instance as scenarios_from_instance
+from jaxlake.datasets.movingai import write_map as write_map
+from jaxlake.datasets.movingai import write_scen as write_scen
+from jaxlake.datasets.paper_benchmark import Benchmark as Benchmark
+from jaxlake.datasets.paper_benchmark import committed_record as committed_record
+from jaxlake.datasets.paper_benchmark import read_benchmark as read_benchmark
+from jaxlake.datasets.paper_benchmark import write_benchmark as write_benchmark
+from jaxlake.datasets.published import PublishedRow as PublishedRow
+from jaxlake.datasets.published import find_board as find_board
+from jaxlake.datasets.published import read_published as read_published
+from jaxlake.datasets.shards import WriteProgress as WriteProgress
+from jaxlake.datasets.shards import load_shards as load_shards
+from jaxlake.datasets.shards import read_shards as read_shards
+from jaxlake.datasets.shards import write_shards as write_shards
+from jaxlake.datasets.source_files import DatasetError as DatasetError

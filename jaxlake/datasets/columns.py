@@ -1,17 +1,4 @@
-"""Solved boards as the columns of a table, and as a Parquet file: what a shard holds.
-
-| column | type | |
-|---|---|---|
-| holes | uint8 [ceil(N * N / 8)] | `numpy.packbits` of the rows one after another |
-| size, num_agents | int8 | agents are in slots 0..num_agents-1 |
-| starts, goals | int8 [K, 2] | (row, column) |
-| cell | int32 | index into the parameters of the set |
-| status | int8 | a `Status` |
-| sum_of_costs, makespan | int16 | |
-| needs_wait | bool | |
-| plan, makespan_plan | int8 [T, K] | cut after the last step in which anyone moves |
-| expansions | int32 | |
-"""
+"""Solved boards as the columns of a table, and as a Parquet file: what a shard holds."""
 
 import hashlib
 import io
@@ -26,25 +13,27 @@ from jaxlake.solver import Solution
 
 Columns = dict[str, np.ndarray]
 
-_NAMES = (
-    "holes",
-    "size",
-    "num_agents",
-    "starts",
-    "goals",
-    "cell",
-    "status",
-    "sum_of_costs",
-    "makespan",
-    "needs_wait",
-    "plan",
-    "makespan_plan",
-    "expansions",
-)
+# The shape of a row has sides named in `from_columns`.
+_TYPES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "holes": ("uint8", ("bytes",)),  # `numpy.packbits` of the rows one after another
+    "size": ("int8", ()),
+    "num_agents": ("int8", ()),  # in slots 0..num_agents-1
+    "starts": ("int8", ("agents", "place")),
+    "goals": ("int8", ("agents", "place")),
+    "cell": ("int32", ()),  # index into the parameters of the set
+    "status": ("int8", ()),  # a `Status`
+    "sum_of_costs": ("int16", ()),
+    "makespan": ("int16", ()),
+    "needs_wait": ("bool", ()),
+    "plan": ("int8", ("steps", "agents")),  # cut after the last step in which anyone moves
+    "makespan_plan": ("int8", ("steps", "agents")),
+    "expansions": ("int32", ()),
+}
+_SOLUTION = ("status", "sum_of_costs", "makespan", "needs_wait", "expansions")
 
 
 def to_columns(boards: SolvedBoards) -> Columns:
-    """Give the columns of a batch; see the table above."""
+    """Give the columns of a batch, as `_TYPES` lists them."""
     instances, solutions = boards.instances, boards.solutions
     count, holes = len(boards), np.asarray(instances.holes)
     return {
@@ -54,13 +43,9 @@ def to_columns(boards: SolvedBoards) -> Columns:
         "starts": np.asarray(instances.starts),
         "goals": np.asarray(instances.goals),
         "cell": np.asarray(boards.cell),
-        "status": np.asarray(solutions.status),
-        "sum_of_costs": np.asarray(solutions.sum_of_costs),
-        "makespan": np.asarray(solutions.makespan),
-        "needs_wait": np.asarray(solutions.needs_wait),
         "plan": _cut(np.asarray(solutions.plan)),
         "makespan_plan": _cut(np.asarray(solutions.makespan_plan)),
-        "expansions": np.asarray(solutions.expansions),
+        **{name: np.asarray(getattr(solutions, name)) for name in _SOLUTION},
     }
 
 
@@ -70,23 +55,13 @@ def from_columns(columns: Columns, *, max_size: int, max_agents: int, horizon: i
     Raises:
         ValueError: a column is missing, or has another dtype or shape.
     """
-    missing = [name for name in _NAMES if name not in columns]
+    missing = [name for name in _TYPES if name not in columns]
     if missing:
         raise ValueError(f"the columns {', '.join(missing)} are missing")
     count, cells = len(columns["cell"]), max_size * max_size
-    shapes: dict[str, tuple[str, tuple[int | None, ...]]] = {
-        "holes": ("uint8", (count, -(-cells // 8))),
-        "starts": ("int8", (count, max_agents, 2)),
-        "goals": ("int8", (count, max_agents, 2)),
-        "plan": ("int8", (count, None, max_agents)),
-        "makespan_plan": ("int8", (count, None, max_agents)),
-        "needs_wait": ("bool", (count,)),
-        **dict.fromkeys(("size", "num_agents", "status"), ("int8", (count,))),
-        **dict.fromkeys(("sum_of_costs", "makespan"), ("int16", (count,))),
-        **dict.fromkeys(("cell", "expansions"), ("int32", (count,))),
-    }
-    for name, (dtype, shape) in shapes.items():
-        got = columns[name]
+    sides = {"bytes": -(-cells // 8), "agents": max_agents, "place": 2, "steps": None}
+    for name, (dtype, row) in _TYPES.items():
+        got, shape = columns[name], (count, *(sides[side] for side in row))
         fits = len(got.shape) == len(shape) and all(
             want in (None, have) for want, have in zip(shape, got.shape, strict=True)
         )
@@ -100,24 +75,17 @@ def from_columns(columns: Columns, *, max_size: int, max_agents: int, horizon: i
         "goals": columns["goals"],
         "agent_mask": np.arange(max_agents) < columns["num_agents"][:, None],
     }
-    solution: dict[str, Any] = {
-        name: columns[name]
-        for name in ("status", "sum_of_costs", "makespan", "needs_wait", "expansions")
-    }
+    solution: dict[str, Any] = {name: columns[name] for name in _SOLUTION}
     for name in ("plan", "makespan_plan"):
         solution[name] = _lengthen(columns[name], horizon)
     return SolvedBoards(Instance(**instance), Solution(**solution), columns["cell"])
 
 
 def to_parquet(columns: Columns) -> bytes:
-    """Write a Parquet file: equal bytes for equal columns, with one version of pyarrow.
-
-    Raises:
-        ModuleNotFoundError: pyarrow is missing.
-    """
+    """Write a Parquet file: equal bytes for equal columns, with one version of pyarrow."""
     pyarrow, parquet = import_parquet()
     arrays = []
-    for name in _NAMES:
+    for name in _TYPES:
         array = columns[name]
         if array.ndim == 3 and not array.shape[1]:
             # Lists have a length: where nobody moves, plans have one step of waiting.
@@ -127,7 +95,7 @@ def to_parquet(columns: Columns) -> bytes:
             values = pyarrow.FixedSizeListArray.from_arrays(values, side)
         arrays.append(values)
     file = io.BytesIO()
-    parquet.write_table(pyarrow.table(arrays, names=list(_NAMES)), file, compression="zstd")
+    parquet.write_table(pyarrow.table(arrays, names=list(_TYPES)), file, compression="zstd")
     return file.getvalue()
 
 
@@ -135,7 +103,6 @@ def from_parquet(content: bytes) -> Columns:
     """Read the columns of a Parquet file.
 
     Raises:
-        ModuleNotFoundError: pyarrow is missing.
         ValueError: it is not a Parquet file, or a damaged one.
     """
     pyarrow, parquet = import_parquet()
@@ -158,7 +125,7 @@ def from_parquet(content: bytes) -> Columns:
 def content_sha256(columns: Columns) -> str:
     """Hash names, dtypes, shapes and values by SHA-256, however the file is compressed."""
     digest = hashlib.sha256()
-    for name in _NAMES:
+    for name in _TYPES:
         array = np.ascontiguousarray(columns[name])
         little = array.astype(array.dtype.newbyteorder("<"), copy=False)
         digest.update(f"{name} {little.dtype.str} {array.shape}\n".encode())

@@ -97,29 +97,17 @@ class Manifest:
 
         What is missing (`shortfall_*`) is final once the set is complete.
         """
-        made, quotas = self.made, np.array(self.request.quotas)
-        totals = {counter: self.total(counter) for counter in COUNTERS}
-        return [
-            {name: values[cell] for name, values in self.request.params.items()}
-            | {f"requested_{kind}": int(quotas[cell, i]) for i, kind in enumerate(_KINDS)}
-            | {f"made_{kind}": int(made[cell, i]) for i, kind in enumerate(_KINDS)}
-            | {f"shortfall_{kind}": int((quotas - made)[cell, i]) for i, kind in enumerate(_KINDS)}
-            | {counter: int(totals[counter][cell]) for counter in COUNTERS}
-            for cell in range(len(quotas))
-        ]
-
-
-def jaxlake_version() -> str:
-    """Give the version of this package."""
-    return version("jaxlake")
+        quotas, made = np.array(self.request.quotas), self.made
+        tables = {"requested": quotas, "made": made, "shortfall": quotas - made}
+        columns: dict[str, list[Any]] = dict(self.request.params)
+        for name, table in tables.items():
+            columns |= {f"{name}_{kind}": table[:, i].tolist() for i, kind in enumerate(_KINDS)}
+        columns |= {counter: self.total(counter).tolist() for counter in COUNTERS}
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write the manifest of a set, whole.
-
-    Besides what `read_manifest` reads back, it holds the sums that people look for: `complete`,
-    `rows`, and `cells`.
-    """
+    """Write the manifest of a set, whole, with the sums that people look for beside it."""
     value = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -130,10 +118,8 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
     }
     fields = [f'"{name}": {json.dumps(field, allow_nan=False)}' for name, field in value.items()]
     # One line per cell and one per shard: there may be thousands.
-    for name, records in (
-        ("cells", manifest.cells),
-        ("shards", [asdict(shard) for shard in manifest.shards]),
-    ):
+    shards = [asdict(shard) for shard in manifest.shards]
+    for name, records in (("cells", manifest.cells), ("shards", shards)):
         lines = ",\n".join(json.dumps(record, allow_nan=False) for record in records)
         fields.append(f'"{name}": [\n{lines}\n]')
     text = "{\n" + ",\n".join(fields) + "\n}\n"
@@ -155,7 +141,7 @@ def read_manifest(directory: str | Path) -> Manifest:
     if value.get("format_version") != FORMAT_VERSION:
         raise DatasetError(
             f"{path}: format_version: got {value.get('format_version')!r}, "
-            f"{FORMAT_VERSION} is read by jaxlake {jaxlake_version()}"
+            f"{FORMAT_VERSION} is read by jaxlake {version('jaxlake')}"
         )
     try:
         return Manifest(
@@ -171,10 +157,9 @@ def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | No
     """Name the first field in which two requests differ; None if they are equal."""
     for name in new:
         if old.get(name) != new[name]:
-            return f"{name}: it has {_short(old.get(name))}, got {_short(new[name])}"
+            had, got = (
+                text if len(text) <= 200 else text[:200] + "..."
+                for text in map(repr, (old.get(name), new[name]))
+            )
+            return f"{name}: it has {had}, got {got}"
     return None
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 200 else text[:200] + "..."

@@ -5,17 +5,16 @@ scenarios). Their coordinates are (x, y) = (column, row) from the top left; ours
 """
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from jaxlake.datasets.source_files import DatasetError, read_text
+from jaxlake.dynamics import ACTION_DELTAS
 from jaxlake.files import write_text_whole
-from jaxlake.instance import Instance
+from jaxlake.instance import Instance, numpy_instance
 
 PASSABLE = ".GS"
 """Ground, ground, swamp."""
@@ -28,15 +27,8 @@ LARGEST_SIDE = 127
 
 _HEADER = ("type", "height", "width")
 _SCENARIO_FIELDS = (
-    "bucket",
-    "map",
-    "map width",
-    "map height",
-    "start x",
-    "start y",
-    "goal x",
-    "goal y",
-    "optimal length",
+    *("bucket", "map", "map width", "map height"),
+    *("start x", "start y", "goal x", "goal y", "optimal length"),
 )
 
 
@@ -126,12 +118,12 @@ def read_map(path: str | Path) -> GridMap:
     for number, row in enumerate(body, start=5):
         if len(row) != width:
             raise DatasetError(f"{path}:{number}: got {len(row)} cells, width {width} is needed")
-        for column, letter in enumerate(row):
-            if letter not in PASSABLE + BLOCKED:
-                raise DatasetError(
-                    f"{path}:{number}: column {column}: got {letter!r}, allowed are "
-                    f"{' '.join(PASSABLE)} (passable) and {' '.join(BLOCKED)} (not)"
-                )
+        column = len(row) - len(row.lstrip(PASSABLE + BLOCKED))
+        if column < width:
+            raise DatasetError(
+                f"{path}:{number}: column {column}: got {row[column]!r}, allowed are "
+                f"{' '.join(PASSABLE)} (passable) and {' '.join(BLOCKED)} (not)"
+            )
     return GridMap(tuple(body))
 
 
@@ -176,8 +168,8 @@ def write_scen(path: str | Path, scenarios: Sequence[Scenario]) -> None:
         length = f"{s.optimal_length:.8f}"
         if float(length) != s.optimal_length:
             length = repr(s.optimal_length)
-        numbers = (s.map_width, s.map_height, s.start_x, s.start_y, s.goal_x, s.goal_y)
-        lines.append("\t".join([str(s.bucket), s.map_name, *map(str, numbers), length]))
+        *fields, _ = vars(s).values()
+        lines.append("\t".join([*map(str, fields), length]))
     write_text_whole(Path(path), "\n".join(lines) + "\n")
 
 
@@ -189,20 +181,11 @@ def instance_from_scenarios(
     max_size: int | None = None,
     max_agents: int | None = None,
 ) -> Instance:
-    """Make the board of a map with the tasks of the first rows of a scenario.
+    """Make the board of a map with the tasks of the first rows of a scenario, with NumPy leaves.
 
     A lake is square: of a map that is not, the board's side is the longer one, and the cells that
-    the map does not have are holes.
-
-    Args:
-        grid_map: the terrain.
-        scenarios: at least `num_agents` rows for it; agent i has the task of row i.
-        num_agents: number of agents, at least 1.
-        max_size: N; None for the board's own side.
-        max_agents: K; None for `num_agents`.
-
-    Returns:
-        An Instance with NumPy leaves.
+    the map does not have are holes. Agent i has the task of row i. It is padded to N = `max_size`
+    and K = `max_agents`, if they are not None.
 
     Raises:
         DatasetError: the board or the agents don't fit, a row is for a map of another width or
@@ -246,14 +229,7 @@ def instance_from_scenarios(
             places[agent] = r, c
     holes = np.ones((N, N), bool)
     holes[: grid_map.height, : grid_map.width] = ~passable
-    leaves: dict[str, Any] = {
-        "holes": holes,
-        "size": np.int32(side),
-        "starts": starts,
-        "goals": goals,
-        "agent_mask": np.arange(K) < num_agents,
-    }
-    return Instance(**leaves)
+    return numpy_instance(holes, side, starts, goals, num_agents)
 
 
 def map_from_instance(instance: Instance) -> GridMap:
@@ -283,18 +259,14 @@ def scenarios_from_instance(
 
 
 def _path_length(holes: np.ndarray, start: tuple[int, int], goal: tuple[int, int]) -> float:
-    reached = {start: 0}
-    queue = deque([start])
-    while queue:
-        r, c = queue.popleft()
-        if (r, c) == goal:
-            return float(reached[r, c])
-        for place in ((r - 1, c), (r + 1, c), (r, c - 1), (r, c + 1)):
-            if all(0 <= x < side for x, side in zip(place, holes.shape, strict=True)):
-                if holes[place] or place in reached:
-                    continue
-                reached[place] = reached[r, c] + 1
-                queue.append(place)
+    free = {(r, c) for r, c in np.argwhere(~holes).tolist()}
+    edge, steps = {start}, 0
+    while edge:
+        if goal in edge:
+            return float(steps)
+        free -= edge
+        around = ((r + dr, c + dc) for r, c in edge for dr, dc in ACTION_DELTAS[1:].tolist())
+        edge, steps = free.intersection(around), steps + 1
     return math.inf
 
 
@@ -315,9 +287,7 @@ def _scenario(line: str, place: str) -> Scenario:
         length = math.nan
     if not length >= 0:
         raise DatasetError(f"{place}: optimal length: got {fields[8][:20]!r}, at least 0 is needed")
-    return Scenario(
-        bucket, fields[1], width, height, start_x, start_y, goal_x, goal_y, optimal_length=length
-    )
+    return Scenario(bucket, fields[1], width, height, start_x, start_y, goal_x, goal_y, length)
 
 
 def _whole(text: str, place: str, *, least: int) -> int:

@@ -24,7 +24,7 @@ solver is not used; how many there were is recorded beside the hashes.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -45,20 +45,10 @@ from jaxlake.solver import DEFAULT_HORIZON
 
 Row = dict[str, Any]
 
-_HASHED = (
-    "sample_id",
-    "num_agents",
-    "size",
-    "grid",
-    "requested_hole_ratio",
-    "requested_wait_ratio",
-    "requested_holes",
-    "requested_needs_wait",
-    "holes",
-    "needs_wait",
-    "sum_of_costs",
-    "makespan",
-)
+_BOARD = ("sample_id", "num_agents", "size", "grid")
+_REQUESTED = ("hole_ratio", "wait_ratio", "holes", "needs_wait")
+_OPTIMUM = ("holes", "needs_wait", "sum_of_costs", "makespan")
+_HASHED = (*_BOARD, *(f"requested_{name}" for name in _REQUESTED), *_OPTIMUM)
 
 
 @dataclass(frozen=True)
@@ -110,12 +100,12 @@ class BenchmarkCell:
 
     @property
     def name(self) -> str:
-        """The name of the cell, such as 3ag_3x3."""
+        """The name of the cell, such as 3ag_3x3, which the ids of its rows begin with."""
         return cell_name(self.agents, self.size)
 
 
 def cell_name(agents: int, size: int) -> str:
-    """Give the name of a cell, which the ids of its rows begin with."""
+    """Give the name of a cell."""
     return f"{agents}ag_{size}x{size}"
 
 
@@ -158,26 +148,22 @@ def make_cell(
         boards, spent = _boards(benchmark, place, agents, size, hole_ratio, seen)
         for name in COUNTERS:
             counters[name] += spent[name]
-        dealt = _deal(boards, benchmark)
-        for config, wait_ratio, places in zip(
-            benchmark.configurations, benchmark.wait_ratios, dealt, strict=True
-        ):
-            for index, (board, requested_needs_wait) in enumerate(places):
+        dealt = zip(rows, benchmark.wait_ratios, _deal(boards, benchmark), strict=True)
+        for config, wait_ratio, places in dealt:
+            for index, (board, needs_wait) in enumerate(places):
                 single = boards.take(np.asarray(board))
-                rows[config].append(
-                    {
-                        "sample_id": f"{cell_name(agents, size)}_hr{hole_ratio:g}_{index:03d}",
-                        "num_agents": agents,
-                        "text": text(single.instances),
-                        "size": size,
-                        "grid": format_grid(single.instances),
-                        "requested_hole_ratio": hole_ratio,
-                        "requested_wait_ratio": wait_ratio,
-                        "requested_holes": int(hole_count(size, hole_ratio)),
-                        "requested_needs_wait": requested_needs_wait,
-                        **_facts(single, agents),
-                    }
-                )
+                row = {
+                    "sample_id": f"{cell_name(agents, size)}_hr{hole_ratio:g}_{index:03d}",
+                    "num_agents": agents,
+                    "text": text(single.instances),
+                    "size": size,
+                    "grid": format_grid(single.instances),
+                    "requested_hole_ratio": hole_ratio,
+                    "requested_wait_ratio": wait_ratio,
+                    "requested_holes": int(hole_count(size, hole_ratio)),
+                    "requested_needs_wait": needs_wait,
+                }
+                rows[config].append(row | _facts(single, agents))
     return BenchmarkCell(agents, size, rows, counters)
 
 
@@ -190,14 +176,9 @@ def write_benchmark(
 ) -> dict[str, Any]:
     """Make the whole benchmark: one JSON-lines file per configuration, and a record of hashes.
 
-    Args:
-        directory: a folder, made if need be; files of these names are replaced.
-        benchmark: which one.
-        text: what goes into each row's `text`; it is not part of the hashes.
-        progress: called after each cell with it, the number of cells done and of all.
-
-    Returns:
-        The record, as `make_record` makes it; also in the file `record_name`.
+    The folder is made if need be; files of these names are replaced. `text` makes each row's
+    `text`, which is not part of the hashes. `progress` is called after each cell with it, the
+    number of cells done and of all. Gives the record of `make_record`, also in `record_name`.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -206,10 +187,8 @@ def write_benchmark(
         cells.append(make_cell(benchmark, agents, size, text=text))
         if progress is not None:
             progress(cells[-1], len(cells), len(benchmark.cells))
-    rows = {
-        config: [row for cell in cells for row in cell.rows[config]]
-        for config in benchmark.configurations
-    }
+    configurations = benchmark.configurations
+    rows = {name: [row for cell in cells for row in cell.rows[name]] for name in configurations}
     unknown = {cell.name: cell.counters["unknown"] for cell in cells}
     for config, lines in rows.items():
         content = "".join(json.dumps(row) + "\n" for row in lines)
@@ -233,8 +212,7 @@ def read_benchmark(
     for config in benchmark.configurations:
         rows[config] = []
         for place, row in read_rows(directory / f"{config}.jsonl"):
-            missing = [field for field in _HASHED if field not in row]
-            if missing:
+            if missing := [field for field in _HASHED if field not in row]:
                 raise DatasetError(f"{place}: the fields {', '.join(missing)} are missing")
             rows[config].append(row)
     return rows, read_json(directory / record_name(benchmark))
@@ -243,16 +221,11 @@ def read_benchmark(
 def make_record(
     benchmark: Benchmark, rows: Mapping[str, Sequence[Row]], unknown: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Count and hash the rows of every cell and of the whole.
+    """Count and hash the rows, given by configuration, of every cell and of the whole.
 
-    Args:
-        benchmark: which one.
-        rows: by configuration.
-        unknown: for each cell the candidates that the solver could say nothing about.
-
-    Returns:
-        `version`, `rows`, `sha256` (of the lines "CELL SHA256"), and for each cell `rows`,
-        `fewer_holes` and `other_kind` (rows that are not what was asked for), `unknown`, `sha256`.
+    Gives `version`, `rows`, `sha256` (of the lines "CELL SHA256"), and for each cell `rows`,
+    `fewer_holes` and `other_kind` (rows that are not what was asked for), `unknown` (candidates
+    that the solver could say nothing about) and `sha256`.
     """
     cells: dict[str, dict[str, Any]] = {}
     for agents, size in benchmark.cells:
@@ -263,12 +236,16 @@ def make_record(
             for row in rows[config]
             if (row["num_agents"], row["size"]) == (agents, size)
         ]
+        digest = hashlib.sha256()
+        for config, row in here:
+            values = [config, *(row[field] for field in _HASHED)]
+            digest.update(json.dumps(values, separators=(",", ":")).encode() + b"\n")
         cells[name] = {
             "rows": len(here),
             "fewer_holes": sum(row["holes"] != row["requested_holes"] for _, row in here),
             "other_kind": sum(row["needs_wait"] != row["requested_needs_wait"] for _, row in here),
             "unknown": unknown.get(name, 0),
-            "sha256": _sha256([config, *(row[field] for field in _HASHED)] for config, row in here),
+            "sha256": digest.hexdigest(),
         }
     total = hashlib.sha256("".join(f"{n} {c['sha256']}\n" for n, c in cells.items()).encode())
     return {
@@ -285,11 +262,7 @@ def record_name(benchmark: Benchmark = V1) -> str:
 
 
 def committed_record(benchmark: Benchmark = V1) -> dict[str, Any]:
-    """The record that this package holds of a published benchmark.
-
-    Raises:
-        DatasetError: there is none of this version.
-    """
+    """The record that this package holds of a published benchmark, or a `DatasetError`."""
     file = resources.files("jaxlake.datasets") / record_name(benchmark)
     if not file.is_file():
         raise DatasetError(f"{record_name(benchmark)}: is not part of this package")
@@ -315,22 +288,12 @@ def record_differences(record: Mapping[str, Any], expected: Mapping[str, Any]) -
 
 
 def _boards(
-    benchmark: Benchmark,
-    key: jax.Array,
-    agents: int,
-    size: int,
-    hole_ratio: float,
-    seen: DigestSet,
+    benchmark: Benchmark, key: jax.Array, agents: int, size: int, hole_ratio: float, seen: DigestSet
 ) -> tuple[SolvedBoards, dict[str, int]]:
     """As many boards as one hole ratio needs, by the rule for boards that do not exist."""
     wanted = benchmark.quota.sum(axis=0)
-    options = DrawOptions(
-        capacity=int(wanted.sum()),
-        max_size=benchmark.max_size,
-        max_agents=benchmark.max_agents,
-        horizon=benchmark.horizon,
-        max_candidates=benchmark.max_candidates,
-    )
+    limits = ("max_size", "max_agents", "horizon", "max_candidates")
+    options = DrawOptions(int(wanted.sum()), *(getattr(benchmark, name) for name in limits))
     parts: list[SolvedBoards] = []
     spent = dict.fromkeys(COUNTERS, 0)
     holes = min(int(hole_count(size, hole_ratio)), size * size - 2 * agents)
@@ -388,10 +351,3 @@ def _facts(board: SolvedBoards, agents: int) -> Row:
         "makespan": int(solution.makespan),
         "plan": names,
     }
-
-
-def _sha256(values: Iterable[Any]) -> str:
-    digest = hashlib.sha256()
-    for value in values:
-        digest.update(json.dumps(value, separators=(",", ":")).encode() + b"\n")
-    return digest.hexdigest()

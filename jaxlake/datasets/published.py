@@ -5,6 +5,7 @@ Rows of `LARK-Lab/MAPF-FrozenLake-Benchmark` (Hugging Face hub, MIT, configurati
 with the board inside, in the published symbols. This module finds the board again.
 """
 
+import contextlib
 import csv
 import io
 import re
@@ -15,29 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from jaxlake.datasets.source_files import (
-    DatasetError,
-    checked_row,
-    import_parquet,
-    read_json,
-    read_rows,
-    read_text,
-)
-from jaxlake.grids import (
-    FROZEN_SYMBOL,
-    GOAL_SYMBOLS,
-    HOLE_SYMBOL,
-    START_SYMBOLS,
-    GridError,
-    parse_grid,
-)
+from jaxlake.datasets import source_files as files
+from jaxlake.datasets.source_files import DatasetError
+from jaxlake.grids import START_SYMBOLS, SYMBOLS, GridError, parse_grid
 from jaxlake.instance import Instance
 
 REPOSITORY = "LARK-Lab/MAPF-FrozenLake-Benchmark"
 MAX_AGENTS = len(START_SYMBOLS)
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 
-_CELLS = frozenset(FROZEN_SYMBOL + HOLE_SYMBOL + START_SYMBOLS + GOAL_SYMBOLS)
+_CELLS = frozenset(SYMBOLS)
 # What may frame a row: brackets and bars, quotes, commas between cells, a row's number before it.
 _FRAME = str.maketrans(dict.fromkeys("|[]\"',", " "))
 _ROW_LABEL = re.compile(r"^\s*(?:row\s*)?\d+\s*[:|)]?\s+", re.IGNORECASE)
@@ -75,24 +63,20 @@ def read_published(
     Args:
         source: a .jsonl, .json (a list of rows), .csv or .parquet file (the last needs pyarrow), a
             folder of such files, or `owner/name` of a data set on the hub, of which a snapshot is
-            downloaded into the hub's own cache.
+            downloaded into the hub's own cache. Rows come in the order of paths and in theirs.
         config: only the files of this configuration (`benchmark_wr...` as a part of their path);
             None for all.
         max_size: N of the instances.
         max_agents: K of the instances.
-
-    Returns:
-        The rows in the order of the files' paths and of the rows in them.
 
     Raises:
         DatasetError: a file can't be read, a row lacks a field, or its board can't be found; the
             message names the file, the row and its sample_id.
         ModuleNotFoundError: a package is missing; the message names the extra that brings it.
     """
-    files = _files(source, config)
     return [
         _row(record, place, _configuration(path), max_size, max_agents)
-        for path in files
+        for path in _files(source, config)
         for place, record in _records(path)
     ]
 
@@ -142,20 +126,16 @@ def find_boards(text: str, *, max_size: int = 10, max_agents: int = MAX_AGENTS) 
     for end in range(1, len(rows) + 1):
         side = len(rows[end - 1])
         window = rows[max(0, end - side) : end]
-        if not 2 <= side <= max_size or len(window) < side:
+        if not 2 <= side <= max_size or [len(row) for row in window] != [side] * side:
             continue
-        if any(len(row) != side for row in window):
-            continue
-        try:
-            board = [" ".join(row) for row in window]
+        board = [" ".join(row) for row in window]
+        with contextlib.suppress(GridError):
             boards.append(parse_grid(board, max_size=max_size, max_agents=max_agents))
-        except GridError:
-            continue
     return boards
 
 
 def _cells(line: str) -> list[str]:
-    """The letters of a line of a board; none if it is any other line."""
+    """The letters of a line of a board; none of any other line."""
     cells = _ROW_LABEL.sub("", line.translate(_FRAME)).split()
     return cells if _CELLS.issuperset(cells) else []
 
@@ -213,28 +193,25 @@ def _row(
 def _files(source: str | Path, config: str | None) -> list[Path]:
     path = Path(source)
     if path.is_file():
-        files = [path]
+        paths = [path]
     else:
         folder = path if path.is_dir() else _snapshot(str(source), config)
-        files = sorted(p for p in folder.rglob("*") if p.suffix in SUFFIXES and p.is_file())
+        paths = sorted(p for p in folder.rglob("*") if p.suffix in SUFFIXES and p.is_file())
         # Cards and loader settings lie beside the data in some sets.
-        files = [p for p in files if not p.name.startswith((".", "dataset_info"))]
+        paths = [p for p in paths if not p.name.startswith((".", "dataset_info"))]
     if config is not None:
-        files = [p for p in files if _configuration(p) == config]
-    if not files:
+        paths = [p for p in paths if _configuration(p) == config]
+    if not paths:
         raise DatasetError(
             f"{source}: no {', '.join(SUFFIXES)} file"
             f"{'' if config is None else f' of the configuration {config!r}'}"
         )
-    return files
+    return paths
 
 
 def _configuration(path: Path) -> str | None:
-    for part in reversed(path.parts):
-        found = _CONFIGURATION.search(part)
-        if found:
-            return found[0]
-    return None
+    found = filter(None, map(_CONFIGURATION.search, reversed(path.parts)))
+    return next((match[0] for match in found), None)
 
 
 def _snapshot(source: str, config: str | None) -> Path:
@@ -261,27 +238,22 @@ def _snapshot(source: str, config: str | None) -> Path:
 def _records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """(place, row) of every row of a file."""
     if path.suffix == ".jsonl":
-        yield from read_rows(path)
+        yield from files.read_rows(path)
         return
     rows: Any
     if path.suffix == ".parquet":
-        rows = _parquet(path)
+        pyarrow, parquet = files.import_parquet()
+        try:
+            rows = parquet.read_table(path).to_pylist()
+        except (pyarrow.ArrowException, OSError) as error:
+            raise DatasetError(f"{path}: can't be read as Parquet: {error}") from None
     elif path.suffix == ".csv":
-        rows = csv.DictReader(io.StringIO(read_text(path), newline=""))
+        rows = csv.DictReader(io.StringIO(files.read_text(path), newline=""))
     elif path.suffix == ".json":
-        rows = read_json(path)
+        rows = files.read_json(path)
         if not isinstance(rows, list):
             raise DatasetError(f"{path}: got {type(rows).__name__}, a list of rows is needed")
     else:
         raise DatasetError(f"{path}: got {path.suffix!r}, allowed are {', '.join(SUFFIXES)}")
     for number, row in enumerate(rows, start=1):
-        yield f"{path}: row {number}", checked_row(row, f"{path}: row {number}")
-
-
-def _parquet(path: Path) -> list[dict[str, Any]]:
-    pyarrow, parquet = import_parquet()
-    try:
-        rows: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DatasetError(f"{path}: can't be read as Parquet: {error}") from None
-    return rows
+        yield f"{path}: row {number}", files.checked_row(row, f"{path}: row {number}")

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,6 @@ from jaxlake.datasets.manifest import (
     Request,
     Shard,
     first_difference,
-    jaxlake_version,
     read_manifest,
     write_manifest,
 )
@@ -116,12 +116,14 @@ def write_shards(
         ModuleNotFoundError: pyarrow is missing (the extra `hub`).
         OSError: a file can't be written.
     """
-    request = _request(
-        key, params, count, shard_size, max_size, max_agents, horizon, max_candidates
-    )
-    options = DrawOptions(
-        min(count, shard_size), max_size, max_agents, horizon, max_candidates, batch_size
-    )
+    limits = {
+        "max_size": max_size,
+        "max_agents": max_agents,
+        "horizon": horizon,
+        "max_candidates": max_candidates,
+    }
+    request = _request(key, params, count, shard_size, limits)
+    options = DrawOptions(min(count, shard_size), **limits, batch_size=batch_size)
     import_parquet()
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -151,14 +153,9 @@ def write_shards(
 def read_shards(
     directory: str | Path, *, verify: bool = True
 ) -> Iterator[tuple[Instance, Solution]]:
-    """The boards of a complete set, a shard at a time.
+    """Yield the boards of a complete set, a shard at a time, with NumPy leaves, (B, ...).
 
-    Args:
-        directory: what `write_shards` wrote.
-        verify: compare the hashes of files and arrays with the manifest's.
-
-    Yields:
-        (Instance, Solution) batches with NumPy leaves, (B, ...).
+    With `verify`, the hashes of files and arrays are compared with the manifest's.
 
     Raises:
         DatasetError: the set is not complete, or a shard is missing, truncated or damaged; the
@@ -171,18 +168,10 @@ def read_shards(
 
 
 def load_shards(directory: str | Path, *, verify: bool = True) -> Generated:
-    """A complete set in memory, as `generate` gives it: sorted by cell, all slots filled.
+    """Read a complete set as `generate` gives it: sorted by cell, all slots filled.
 
-    Args:
-        directory: what `write_shards` wrote.
-        verify: compare the hashes of files and arrays with the manifest's.
-
-    Returns:
-        A `Generated` with NumPy leaves, (B, ...), B being the boards that were made. Its counts
-        are the whole set's, saturated at the limits of int32.
-
-    Raises:
-        DatasetError: see `read_shards`.
+    It has NumPy leaves, (B, ...), B being the boards that were made. Its counts are the whole
+    set's, saturated at the limits of int32. `verify` and errors are as for `read_shards`.
     """
     manifest = _complete(directory)
     request = manifest.request
@@ -208,22 +197,15 @@ def load_shards(directory: str | Path, *, verify: bool = True) -> Generated:
 
 
 def _request(
-    key: jax.Array,
-    params: LakeParams,
-    count: int,
-    shard_size: int,
-    max_size: int,
-    max_agents: int,
-    horizon: int,
-    max_candidates: int,
+    key: jax.Array, params: LakeParams, count: int, shard_size: int, limits: dict[str, int]
 ) -> Request:
-    for name, value, least, most in (
-        ("count", count, 1, _MAX_COUNT),
-        ("shard_size", shard_size, 1, MAX_CAPACITY),
-        ("max_candidates", max_candidates, 1, 1 << 30),
+    for name, value, most in (
+        ("count", count, _MAX_COUNT),
+        ("shard_size", shard_size, MAX_CAPACITY),
+        ("max_candidates", limits["max_candidates"], 1 << 30),
     ):
-        if not least <= value <= most:
-            raise ValueError(f"{name}: got {value}, {least} to {most} are allowed")
+        if not 1 <= value <= most:
+            raise ValueError(f"{name}: got {value}, 1 to {most} are allowed")
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.shape:
         raise ValueError(f"key: got {key.dtype} {key.shape}, one typed key is needed")
     leaves = {name: np.asarray(leaf) for name, leaf in vars(params).items()}
@@ -238,10 +220,7 @@ def _request(
         key_data=np.asarray(jax.random.key_data(key)).tolist(),
         count=count,
         shard_size=shard_size,
-        max_size=max_size,
-        max_agents=max_agents,
-        horizon=horizon,
-        max_candidates=max_candidates,
+        **limits,
         params={name: leaf.tolist() for name, leaf in leaves.items()},
         quotas=np.stack([counts - waits, waits], axis=1).tolist(),
     )
@@ -251,10 +230,8 @@ def _begin(directory: Path, request: Request) -> Manifest:
     """The manifest that is there, or a new one of no shards."""
     if (directory / FILE_NAME).exists():
         manifest = read_manifest(directory)
-        difference = first_difference(
-            asdict(manifest.request) | {"jaxlake": manifest.jaxlake},
-            asdict(request) | {"jaxlake": jaxlake_version()},
-        )
+        had = asdict(manifest.request) | {"jaxlake": manifest.jaxlake}
+        difference = first_difference(had, asdict(request) | {"jaxlake": version("jaxlake")})
         if difference is not None:
             raise DatasetError(f"{directory / FILE_NAME}: belongs to another set: {difference}")
         return manifest
@@ -263,7 +240,7 @@ def _begin(directory: Path, request: Request) -> Manifest:
         raise DatasetError(
             f"{directory}: has {min(others).name!r} but no {FILE_NAME}; an empty folder is needed"
         )
-    manifest = Manifest(request, (), jaxlake_version())
+    manifest = Manifest(request, (), version("jaxlake"))
     write_manifest(directory, manifest)
     return manifest
 
@@ -287,17 +264,17 @@ def _webster(weights: np.ndarray, seats: int) -> np.ndarray:
     # All thresholds (2 i + 1) / (2 weight) up to `level` are passed, which are at most `seats`.
     level = max(Fraction(0), Fraction(2 * seats - len(quotas), 2 * sum(quotas)))
     shares = [int(level * quota + Fraction(1, 2)) for quota in quotas]
-    queue = [(_threshold(quota, shares[i]), i) for i, quota in enumerate(quotas) if quota]
+
+    def threshold(i: int) -> tuple[Fraction, int]:
+        return Fraction(2 * shares[i] + 1, 2 * quotas[i]), i
+
+    queue = [threshold(i) for i, quota in enumerate(quotas) if quota]
     heapq.heapify(queue)
     for _ in range(seats - sum(shares)):
         i = queue[0][1]
         shares[i] += 1
-        heapq.heapreplace(queue, (_threshold(quotas[i], shares[i]), i))
+        heapq.heapreplace(queue, threshold(i))
     return np.array(shares, np.int64)
-
-
-def _threshold(weight: int, share: int) -> Fraction:
-    return Fraction(2 * share + 1, 2 * weight)
 
 
 def _write(directory: Path, number: int, asked: np.ndarray, filled: FilledQuotas) -> Shard:
@@ -329,18 +306,14 @@ def _read(directory: Path, shard: Shard, request: Request, *, verify: bool) -> S
     except OSError as error:
         raise DatasetError(f"{path}: can't be read: {error.strerror or error}") from None
     if verify and hashlib.sha256(content).hexdigest() != shard.sha256:
+        size = f"{len(content):,} bytes"
         raise DatasetError(
-            f"{path}: damaged or truncated: SHA-256 of its {len(content):,} bytes is not the "
-            "manifest's"
+            f"{path}: damaged or truncated: SHA-256 of its {size} is not the manifest's"
         )
+    sizes = {name: getattr(request, name) for name in ("max_size", "max_agents", "horizon")}
     try:
         columns = from_parquet(content)
-        boards = from_columns(
-            columns,
-            max_size=request.max_size,
-            max_agents=request.max_agents,
-            horizon=request.horizon,
-        )
+        boards = from_columns(columns, **sizes)
     except ValueError as error:
         raise DatasetError(f"{path}: {error}") from None
     if len(boards) != shard.rows:
@@ -361,14 +334,9 @@ def _complete(directory: str | Path) -> Manifest:
 
 
 def _progress(manifest: Manifest) -> WriteProgress:
-    count = manifest.request.count
-    return WriteProgress(
-        shards=len(manifest.shards),
-        num_shards=manifest.num_shards,
-        rows=manifest.rows,
-        handled=min(len(manifest.shards) * manifest.request.shard_size, count),
-        count=count,
-    )
+    shards, count = len(manifest.shards), manifest.request.count
+    handled = min(shards * manifest.request.shard_size, count)
+    return WriteProgress(shards, manifest.num_shards, manifest.rows, handled, count)
 
 
 @contextmanager

@@ -13,11 +13,7 @@ class DatasetError(ValueError):
 
 
 def read_text(path: Path) -> str:
-    """Read a UTF-8 text, with a byte order mark or without.
-
-    Raises:
-        DatasetError: the file can't be read, or is not UTF-8.
-    """
+    """Read a UTF-8 text, with a byte order mark or without; raise a `DatasetError` if it is not."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -29,11 +25,7 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file.
-
-    Raises:
-        DatasetError: the file can't be read, or is not JSON.
-    """
+    """Read a JSON file, or raise a `DatasetError`."""
     text = read_text(path)
     try:
         return json.loads(text)
@@ -42,14 +34,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Read a file with one JSON object per line.
-
-    Yields:
-        (place, row), where a place is "PATH:LINE".
-
-    Raises:
-        DatasetError: the file can't be read, or a line is not a JSON object.
-    """
+    """Read (place, row) of each line, a JSON object at "PATH:LINE", or raise a `DatasetError`."""
     try:
         for number, row in read_json_lines(path):
             yield f"{path}:{number}", checked_row(row, f"{path}:{number}")
@@ -60,22 +45,14 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def checked_row(row: Any, place: str) -> dict[str, Any]:
-    """Give a JSON value back that is an object.
-
-    Raises:
-        DatasetError: it is not.
-    """
+    """Give a JSON value back if it is an object, else raise a `DatasetError`."""
     if not isinstance(row, dict):
         raise DatasetError(f"{place}: got {type(row).__name__}, an object is needed")
     return row
 
 
 def import_parquet() -> tuple[Any, Any]:
-    """Import pyarrow and its module `parquet`.
-
-    Raises:
-        ModuleNotFoundError: pyarrow is missing; the message names the extra that brings it.
-    """
+    """Import pyarrow and its module `parquet`, or name the extra that brings them."""
     try:
         import pyarrow
         from pyarrow import parquet

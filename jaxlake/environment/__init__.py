@@ -5,60 +5,32 @@ observation, state = env.reset(key, params)
 observation, state, reward, terminated, truncated, info = env.step(key, state, actions, params)
 """
 
-from jaxlake.environment.action_masks import action_mask
-from jaxlake.environment.conflict_policies import ConflictPolicy, ResolvedAction, resolve
-from jaxlake.environment.lake_environment import LakeEnvironment
-from jaxlake.environment.observations import (
-    AgentCentred,
-    AgentView,
-    BoardView,
-    Compact,
-    CompactView,
-    Observation,
-    Planes,
-    Symbols,
-    unpack_rows,
-)
-from jaxlake.environment.params import EnvParams, env_params
-from jaxlake.environment.registry import LakeSpec, make, register, registered
-from jaxlake.environment.spaces import Box, Space, Tree
-from jaxlake.environment.state import EnvState
-from jaxlake.environment.step_rewards import (
-    RewardFunction,
-    Transition,
-    agent_reward,
-    sparse_reward,
-    team_reward,
-)
-
-__all__ = [
-    "AgentCentred",
-    "AgentView",
-    "BoardView",
-    "Box",
-    "Compact",
-    "CompactView",
-    "ConflictPolicy",
-    "EnvParams",
-    "EnvState",
-    "LakeEnvironment",
-    "LakeSpec",
-    "Observation",
-    "Planes",
-    "ResolvedAction",
-    "RewardFunction",
-    "Space",
-    "Symbols",
-    "Transition",
-    "Tree",
-    "action_mask",
-    "agent_reward",
-    "env_params",
-    "make",
-    "register",
-    "registered",
-    "resolve",
-    "sparse_reward",
-    "team_reward",
-    "unpack_rows",
-]
+from jaxlake.environment.action_masks import action_mask as action_mask
+from jaxlake.environment.conflict_policies import ConflictPolicy as ConflictPolicy
+from jaxlake.environment.conflict_policies import ResolvedAction as ResolvedAction
+from jaxlake.environment.conflict_policies import resolve as resolve
+from jaxlake.environment.lake_environment import LakeEnvironment as LakeEnvironment
+from jaxlake.environment.observations import AgentCentred as AgentCentred
+from jaxlake.environment.observations import AgentView as AgentView
+from jaxlake.environment.observations import BoardView as BoardView
+from jaxlake.environment.observations import Compact as Compact
+from jaxlake.environment.observations import CompactView as CompactView
+from jaxlake.environment.observations import Observation as Observation
+from jaxlake.environment.observations import Planes as Planes
+from jaxlake.environment.observations import Symbols as Symbols
+from jaxlake.environment.observations import unpack_rows as unpack_rows
+from jaxlake.environment.params import EnvParams as EnvParams
+from jaxlake.environment.params import env_params as env_params
+from jaxlake.environment.registry import LakeSpec as LakeSpec
+from jaxlake.environment.registry import make as make
+from jaxlake.environment.registry import register as register
+from jaxlake.environment.registry import registered as registered
+from jaxlake.environment.spaces import Box as Box
+from jaxlake.environment.spaces import Space as Space
+from jaxlake.environment.spaces import Tree as Tree
+from jaxlake.environment.state import EnvState as EnvState
+from jaxlake.environment.step_rewards import RewardFunction as RewardFunction
+from jaxlake.environment.step_rewards import Transition as Transition
+from jaxlake.environment.step_rewards import agent_reward as agent_reward
+from jaxlake.environment.step_rewards import sparse_reward as sparse_reward
+from jaxlake.environment.step_rewards import team_reward as team_reward

@@ -10,22 +10,17 @@ from jaxlake.dynamics import Action, step
 from jaxlake.instance import Instance
 
 _ONLY_WAIT = np.arange(len(Action)) == Action.WAIT
-_BITS = np.uint8(1) << np.arange(len(Action), dtype=np.uint8)
+ACTION_BITS = np.uint8(1) << np.arange(len(Action), dtype=np.uint8)
 
 
 def action_mask(instance: Instance, positions: jax.Array) -> jax.Array:
     """Say which actions lead neither off the board nor onto a hole; other agents don't matter.
 
-    Args:
-        instance: one board.
-        positions: int8 (K, 2), where the agents stand.
-
-    Returns:
-        bool (K, 5). WAIT is always allowed; an agent outside `agent_mask` can only wait.
+    The agents stand at `positions`, int8 (K, 2). Gives bool (K, 5): WAIT is always allowed, and an
+    agent outside `agent_mask` can only wait.
     """
-    return jnp.where(
-        instance.agent_mask[:, None], _allowed(instance, positions), jnp.asarray(_ONLY_WAIT)
-    )
+    allowed = _allowed(instance, positions)
+    return jnp.where(instance.agent_mask[:, None], allowed, jnp.asarray(_ONLY_WAIT))
 
 
 def open_moves(instance: Instance) -> jax.Array:
@@ -33,14 +28,8 @@ def open_moves(instance: Instance) -> jax.Array:
     N = instance.holes.shape[-1]
     cells = jnp.asarray(np.indices((N, N), dtype=np.int8).reshape(2, N * N).T)
     everywhere = replace(instance, agent_mask=jnp.ones(N * N, bool))
-    bits = jnp.where(_allowed(everywhere, cells), jnp.asarray(_BITS), jnp.uint8(0))
+    bits = jnp.where(_allowed(everywhere, cells), jnp.asarray(ACTION_BITS), jnp.uint8(0))
     return jnp.sum(bits, axis=-1, dtype=jnp.uint8).reshape(N, N)
-
-
-def unpack_moves(moves: jax.Array, agent_mask: jax.Array) -> jax.Array:
-    """Unpack the bits of `open_moves` in the agents' cells, uint8 (K,), to a mask, bool (K, 5)."""
-    moves = jnp.where(agent_mask, moves, jnp.uint8(1 << Action.WAIT))
-    return (moves[:, None] & jnp.asarray(_BITS)) != 0
 
 
 def _allowed(instance: Instance, positions: jax.Array) -> jax.Array:

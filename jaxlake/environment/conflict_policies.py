@@ -1,6 +1,5 @@
 """What happens when a joint action breaks a rule: fail, block both, or give way by priority."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -46,35 +45,27 @@ def resolve(
     The first round stops whoever breaks a rule or, with PRIORITY, loses a cell to a lower index;
     the later ones stop whoever follows an agent that stays, so that at most K + 1 are needed.
 
-    Args:
-        policy: static.
-        instance: one board.
-        positions: int8 (K, 2), where the agents stand; distinct free cells for agents in the mask.
-        actions: int8 (K,).
-
+    The policy is static; actions are int8 (K,), positions int8 (K, 2), distinct free cells for
+    agents in the mask.
     """
     attempt = step(instance, positions, actions)
     if policy is ConflictPolicy.FAIL:
-        return ResolvedAction(
-            attempt=attempt,
-            executed=actions,
-            positions=attempt.positions,
-            failed=jnp.any(breaks_a_rule(attempt)),
-        )
-    yields = _YIELDS[policy]
+        failed = jnp.any(breaks_a_rule(attempt))
+        return ResolvedAction(attempt, actions, attempt.positions, failed)
     wait = jnp.int8(Action.WAIT)
 
     def hold_back(state: tuple[jax.Array, Step]) -> tuple[jax.Array, Step]:
         executed, moved = state
-        executed = jnp.where(yields(executed, moved), wait, executed)
+        held = breaks_a_rule(moved)
+        if policy is ConflictPolicy.PRIORITY:
+            held = _beaten(executed, moved)
+        executed = jnp.where(held, wait, executed)
         return executed, step(instance, positions, executed)
 
     executed, moved = jax.lax.while_loop(
         lambda state: jnp.any(breaks_a_rule(state[1])), hold_back, (actions, attempt)
     )
-    return ResolvedAction(
-        attempt=attempt, executed=executed, positions=moved.positions, failed=jnp.bool_(False)
-    )
+    return ResolvedAction(attempt, executed, moved.positions, jnp.bool_(False))
 
 
 def breaks_a_rule(moved: Step) -> jax.Array:
@@ -83,11 +74,9 @@ def breaks_a_rule(moved: Step) -> jax.Array:
 
 
 def first_failure(moved: Step) -> tuple[jax.Array, jax.Array]:
-    """Name the failure that `jaxlake.verify` would name.
+    """Name the failure that `jaxlake.verify` would name: the first in the order of `Failure`.
 
-    Returns:
-        The `Failure` that comes first in the order of its values, int8 (), NONE if no rule is
-        broken, and the lowest agent it involves, int8 (), -1 if there is none.
+    Gives it, int8 (), NONE if no rule is broken, and the lowest agent it involves, int8 () or -1.
     """
     kind, agent = jnp.int8(Failure.NONE), jnp.int8(-1)
     for failure, flags in (
@@ -102,10 +91,6 @@ def first_failure(moved: Step) -> tuple[jax.Array, jax.Array]:
     return kind, agent
 
 
-def _all_in_error(executed: jax.Array, moved: Step) -> jax.Array:
-    return breaks_a_rule(moved)
-
-
 def _beaten(executed: jax.Array, moved: Step) -> jax.Array:
     """The agents that break a rule, without those that win the cell they share with others."""
     K = executed.shape[0]
@@ -117,9 +102,3 @@ def _beaten(executed: jax.Array, moved: Step) -> jax.Array:
     ahead = stays[None, :] | (agents[None, :] < agents[:, None])
     beaten = jnp.any(contest & ahead & ~jnp.eye(K, dtype=bool), axis=-1)
     return moved.off_board | moved.hole | moved.swapping_conflict | beaten
-
-
-_YIELDS: dict[ConflictPolicy, Callable[[jax.Array, Step], jax.Array]] = {
-    ConflictPolicy.BLOCK_BOTH: _all_in_error,
-    ConflictPolicy.PRIORITY: _beaten,
-}

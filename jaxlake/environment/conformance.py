@@ -18,6 +18,18 @@ ENVIRONMENTS = 8
 STEPS = 12
 TIME_LIMIT = 5
 
+_DEMANDS = {
+    "observation-space": "an observation has another structure or lies outside its bounds",
+    "action-space": "an action lies outside its space",
+    "truncation": "truncated has to say whether the time limit is reached, and nothing else",
+    "termination": "terminated has to be the same without a time limit",
+    "auto-reset": "state.time has to be 0 after an episode has ended and go on otherwise",
+    "time": "reset has to set state.time to 0 and every step to add 1",
+    "observation": "reset and step have to return observe(state, params) of the state they return",
+    "final-observation": "info['final_observation'] has to be the observation of step_env",
+    "absorption": "step_env has to leave a state that has ended as it is, with reward 0",
+}
+
 
 class ConformanceError(AssertionError):
     """An environment breaks the contract; `reason` says how in one or two words."""
@@ -87,11 +99,8 @@ def check_environment(environment: Any, params: Any, *, key: jax.Array | None = 
 
 def _check_structure(environment: Any, params: Any, key: jax.Array) -> None:
     start = jax.eval_shape(environment.reset, key, params)
-    _require(
-        isinstance(start, tuple) and len(start) == 2,
-        "reset-structure",
-        "reset has to return (observation, state)",
-    )
+    pair = isinstance(start, tuple) and len(start) == 2
+    _require(pair, "reset-structure", "reset has to return (observation, state)")
     observation, state = start
     for leaf in jax.tree.leaves(start):
         _require(not leaf.weak_type, "reset-structure", f"{leaf} has a weak dtype")
@@ -144,83 +153,47 @@ def _play(environment: Any, key: jax.Array, waits: jax.Array, params: Any) -> di
         }
 
     _, steps = jax.lax.scan(advance, start, jax.random.split(key, STEPS))
-    return {
-        "steps": steps,
-        "start": start,
-        "first": observation,
-        "first_inside": seen_in.contains(observation),
-    }
+    inside = seen_in.contains(observation)
+    return {"steps": steps, "start": start, "first": observation, "first_inside": inside}
 
 
 def _check_course(environment: Any, params: Any, course: dict[str, Any]) -> None:
     """Ask for every step what `step_env` makes of it; leaves (ENVIRONMENTS, STEPS, ...)."""
     steps = course["steps"]
-    limit = params.max_steps
-    unlimited = _limited(params, 1 << 30)
     key = jax.random.key(0)
 
     def step_env(state: Any, actions: jax.Array, params: Any) -> tuple[Any, ...]:
         seen, raw, reward, terminated, _ = environment.step_env(key, state, actions, params)
         return seen, raw, reward, terminated, environment.observe(state, params)
 
-    over_steps = jax.vmap(jax.vmap(step_env, (0, 0, None)), (0, 0, None))
-    compiled = _quickly_compiled(over_steps)
+    compiled = _quickly_compiled(jax.vmap(jax.vmap(step_env, (0, 0, None)), (0, 0, None)))
 
     def audit(state: Any, params: Any) -> tuple[Any, ...]:
         return jax.device_get(compiled(state, steps["actions"], params))
 
     raw_seen, raw, _, _, seen_before = audit(steps["before"], params)
-    free = audit(steps["before"], unlimited)[3]
+    without_limit = audit(steps["before"], _limited(params, 1 << 30))[3]
     _, stuck, stuck_reward, _, _ = audit(raw, params)
     seen_after = audit(steps["after"], params)[4]
 
-    _require(
-        bool(course["first_inside"].all() and steps["inside"].all()),
-        "observation-space",
-        "an observation has another structure or lies outside its bounds",
-    )
-    _require(
-        bool(steps["actions_inside"].all()), "action-space", "an action lies outside its space"
-    )
     terminated, truncated, time = steps["terminated"], steps["truncated"], raw.time
     done = terminated | truncated
-    _require(
-        np.array_equal(truncated, time >= limit),
-        "truncation",
-        "truncated has to say whether the time limit is reached, and nothing else",
-    )
-    _require(
-        np.array_equal(terminated, free),
-        "termination",
-        "terminated has to be the same without a time limit",
-    )
-    _require(
-        np.array_equal(steps["after"].time, np.where(done, 0, time)),
-        "auto-reset",
-        "state.time has to be 0 after an episode has ended and go on otherwise",
-    )
-    _require(
-        bool((course["start"].time == 0).all() and (time == steps["before"].time + 1).all()),
-        "time",
-        "reset has to set state.time to 0 and every step to add 1",
-    )
+    from_zero = (course["start"].time == 0).all() and (time == steps["before"].time + 1).all()
     first_again = jax.tree.map(lambda leaf: leaf[:, 0], seen_before)
-    _require(
-        _equal(steps["seen"], seen_after) and _equal(course["first"], first_again),
-        "observation",
-        "reset and step have to return observe(state, params) of the state they return",
-    )
-    _require(
-        _equal(steps["final"], raw_seen),
-        "final-observation",
-        "info['final_observation'] has to be the observation of step_env",
-    )
+    observed = _equal(steps["seen"], seen_after) and _equal(course["first"], first_again)
     ended, stayed, paid = jax.tree.map(lambda leaf: leaf[done], (raw, stuck, stuck_reward))
-    _require(
-        _equal(ended, stayed) and not np.any(paid),
-        "absorption",
-        "step_env has to leave a state that has ended as it is, with reward 0",
-    )
+    for reason, holds in {
+        "observation-space": course["first_inside"].all() and steps["inside"].all(),
+        "action-space": steps["actions_inside"].all(),
+        "truncation": np.array_equal(truncated, time >= params.max_steps),
+        "termination": np.array_equal(terminated, without_limit),
+        "auto-reset": np.array_equal(steps["after"].time, np.where(done, 0, time)),
+        "time": from_zero,
+        "observation": observed,
+        "final-observation": _equal(steps["final"], raw_seen),
+        "absorption": _equal(ended, stayed) and not np.any(paid),
+    }.items():
+        _require(bool(holds), reason, _DEMANDS[reason])
 
 
 def _quickly_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -240,14 +213,10 @@ def _check_alone(environment: Any, params: Any, course: dict[str, Any]) -> None:
         then = jax.tree.map(lambda leaf, t=t: leaf[t], steps)
         key = jax.random.wrap_key_data(then["key"])
         alone = step(key, then["before"], then["actions"], params)
-        expected = tuple(
-            then[name] for name in ("seen", "after", "reward", "terminated", "truncated", "final")
-        )
-        _require(
-            _equal((*alone[:5], alone[5]["final_observation"]), expected, close=True),
-            "vmap",
-            f"alone, step {t} of environment 0 gives something else",
-        )
+        names = ("seen", "after", "reward", "terminated", "truncated", "final")
+        got, expected = (*alone[:5], alone[5]["final_observation"]), tuple(then[n] for n in names)
+        detail = f"alone, step {t} of environment 0 gives something else"
+        _require(_equal(got, expected, close=True), "vmap", detail)
 
 
 def _other(params: Any) -> Any:

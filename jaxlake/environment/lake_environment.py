@@ -41,18 +41,13 @@ class LakeEnvironment:
 
     def __post_init__(self) -> None:
         allowed = [policy.value for policy in ConflictPolicy]
-        if not isinstance(self.conflict, ConflictPolicy):
-            if self.conflict not in allowed:
-                raise ValueError(f"conflict: got {self.conflict!r}, allowed are {allowed}")
-            object.__setattr__(self, "conflict", ConflictPolicy(self.conflict))
+        if not isinstance(self.conflict, ConflictPolicy) and self.conflict not in allowed:
+            raise ValueError(f"conflict: got {self.conflict!r}, allowed are {allowed}")
+        object.__setattr__(self, "conflict", ConflictPolicy(self.conflict))
 
     @partial(jax.jit, static_argnames="self")
     def reset(self, key: jax.Array, params: EnvParams) -> tuple[Any, EnvState]:
-        """Start an episode on a board drawn uniformly from the pool.
-
-        Returns:
-            (observation, state).
-        """
+        """Start an episode on a board drawn uniformly from the pool: (observation, state)."""
         state = initial_state(key, params)
         return self.observe(state, params), state
 
@@ -60,13 +55,9 @@ class LakeEnvironment:
     def step(
         self, key: jax.Array, state: EnvState, actions: jax.Array, params: EnvParams
     ) -> tuple[Any, EnvState, jax.Array, jax.Array, jax.Array, Info]:
-        """Make one step; where the episode ends, start the next one.
+        """Make one step, actions int8 (K,); where the episode ends, start the next one.
 
-        Args:
-            key: typed PRNG key; only the board of the next episode depends on it.
-            state: where the episode stands.
-            actions: int8 (K,), values of `Action`.
-            params: the pool and the time limit.
+        Only the board of the next episode depends on the key, a typed one.
 
         Returns:
             (observation, state, reward, terminated, truncated, info). Observation and state are
@@ -147,20 +138,19 @@ class LakeEnvironment:
         failed = resolved.failed & ~over
         solved = jnp.all(at_goal | ~mask) & ~failed
         time = jnp.where(over, state.time, state.time + jnp.int32(1))
-        reward = self.reward(
-            Transition(
-                before=state.positions,
-                after=positions,
-                goals=instance.goals,
-                agent_mask=mask,
-                actions=actions,
-                executed=resolved.executed,
-                attempt=resolved.attempt,
-                failed=failed,
-                solved=solved,
-                time=time,
-            )
+        transition = Transition(
+            before=state.positions,
+            after=positions,
+            goals=instance.goals,
+            agent_mask=mask,
+            actions=actions,
+            executed=resolved.executed,
+            attempt=resolved.attempt,
+            failed=failed,
+            solved=solved,
+            time=time,
         )
+        reward = self.reward(transition)
         failure, agent = first_failure(resolved.attempt)
         stepped = EnvState(
             index=state.index,
@@ -183,15 +173,8 @@ def _where_done(observe: Callable[[EnvState, EnvParams], Any], depth: tuple[Any,
     """`observe(state)` where done, else the observation at hand: what an episode ended on.
 
     Under vmap a `cond` turns into a `select` that pays for both sides in every step. Here the
-    batch is asked as a whole whether any of its episodes has ended, however many vmaps there are.
-
-    Args:
-        observe: gives one observation of one state.
-        depth: of each vmap that is done already, from the innermost on, the axes of the params.
-
-    Returns:
-        Function of (done, state, observation, params), with as many leading axes as `depth` is
-        long on all but the params.
+    batch is asked as a whole whether any of its episodes has ended, however many vmaps there are:
+    `depth` has the axes of the params for each that is done already, from the innermost on.
     """
     for axes in depth:
         observe = jax.vmap(observe, (0, axes))

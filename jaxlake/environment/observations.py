@@ -17,7 +17,6 @@ from jaxlake.environment.spaces import Box, Space, Tree
 from jaxlake.environment.state import EnvState, state_action_mask
 
 NUM_ACTIONS = len(Action)
-_MOST_STEPS = 2**31 - 1
 
 
 class Observation(Protocol):
@@ -54,23 +53,15 @@ class Compact:
             positions=state.positions,
             goals=params.instances.goals[state.index],
             agent_mask=params.instances.agent_mask[state.index],
-            action_mask=state_action_mask(state, params),
-            steps_left=params.max_steps - state.time,
+            **_mask_and_time(state, params),
         )
 
     def space(self, params: EnvParams) -> Tree:
         """A `Tree` of the shape of `CompactView`."""
         N, K = _dimensions(params)
-        return Tree(
-            CompactView(
-                hole_rows=Box(0, 2**N - 1, (N,), jnp.uint32),
-                positions=Box(0, N - 1, (K, 2), jnp.int8),
-                goals=Box(0, N - 1, (K, 2), jnp.int8),
-                agent_mask=Box(0, 1, (K,), bool),
-                action_mask=Box(0, 1, (K, NUM_ACTIONS), bool),
-                steps_left=Box(0, _MOST_STEPS, (), jnp.int32),
-            )
-        )
+        places = Box(0, N - 1, (K, 2), jnp.int8)
+        rows, mask = Box(0, 2**N - 1, (N,), jnp.uint32), Box(0, 1, (K,), bool)
+        return Tree(CompactView(rows, places, places, mask, **_mask_and_time_spaces(K)))
 
 
 @jax.tree_util.register_dataclass
@@ -95,16 +86,14 @@ class Planes:
         in_row = (places[:, 0] == np.arange(N, dtype=np.int8)[:, None]) & jnp.tile(mask, 2)
         words = jnp.where(in_row, _bit(places[:, 1]), jnp.uint32(0))
         words = jnp.concatenate([params.hole_rows[state.index][:, None], words], axis=-1)
-        return BoardView(
-            board=_unpack(words[:, None, :], N, axis=1),
-            action_mask=state_action_mask(state, params),
-            steps_left=params.max_steps - state.time,
-        )
+        board = _unpack(words[:, None, :], N, axis=1)
+        return BoardView(board, **_mask_and_time(state, params))
 
     def space(self, params: EnvParams) -> Tree:
         """A `Tree` of the shape of `BoardView`."""
         N, K = _dimensions(params)
-        return _board_space(Box(0, 1, (N, N, 1 + 2 * K), bool), K)
+        planes = Box(0, 1, (N, N, 1 + 2 * K), bool)
+        return Tree(BoardView(planes, **_mask_and_time_spaces(K)))
 
 
 @dataclass(frozen=True)
@@ -125,16 +114,13 @@ class Symbols:
         for k in range(K):
             ground = jnp.where(_at(goals[k], N) & mask[k], jnp.uint8(2 + k), ground)
             agents = jnp.where(_at(state.positions[k], N) & mask[k], jnp.uint8(1 + k), agents)
-        return BoardView(
-            board=jnp.stack([ground, agents]),
-            action_mask=state_action_mask(state, params),
-            steps_left=params.max_steps - state.time,
-        )
+        return BoardView(jnp.stack([ground, agents]), **_mask_and_time(state, params))
 
     def space(self, params: EnvParams) -> Tree:
         """A `Tree` of the shape of `BoardView`."""
         N, K = _dimensions(params)
-        return _board_space(Box(0, 1 + K, (2, N, N), jnp.uint8), K)
+        layers = Box(0, 1 + K, (2, N, N), jnp.uint8)
+        return Tree(BoardView(layers, **_mask_and_time_spaces(K)))
 
 
 @jax.tree_util.register_dataclass
@@ -193,22 +179,15 @@ class AgentCentred:
         return AgentView(
             window=_unpack(jnp.stack(words, axis=-1)[:, :, None, :], W, axis=2),
             to_goal=jnp.where(mask[:, None], goals - state.positions, jnp.int8(0)),
-            action_mask=state_action_mask(state, params),
-            steps_left=params.max_steps - state.time,
+            **_mask_and_time(state, params),
         )
 
     def space(self, params: EnvParams) -> Tree:
         """A `Tree` of the shape of `AgentView`."""
         N, K = _dimensions(params)
         W = 2 * self.radius + 1
-        return Tree(
-            AgentView(
-                window=Box(0, 1, (K, W, W, 4), bool),
-                to_goal=Box(1 - N, N - 1, (K, 2), jnp.int8),
-                action_mask=Box(0, 1, (K, NUM_ACTIONS), bool),
-                steps_left=Box(0, _MOST_STEPS, (), jnp.int32),
-            )
-        )
+        window, to_goal = Box(0, 1, (K, W, W, 4), bool), Box(1 - N, N - 1, (K, 2), jnp.int8)
+        return Tree(AgentView(window, to_goal, **_mask_and_time_spaces(K)))
 
 
 def unpack_rows(rows: jax.Array, size: int) -> jax.Array:
@@ -243,11 +222,12 @@ def _at(place: jax.Array, size: int) -> jax.Array:
     return (cells[:, None] == place[0]) & (cells == place[1])
 
 
-def _board_space(board: Box, K: int) -> Tree:
-    return Tree(
-        BoardView(
-            board=board,
-            action_mask=Box(0, 1, (K, NUM_ACTIONS), bool),
-            steps_left=Box(0, _MOST_STEPS, (), jnp.int32),
-        )
-    )
+def _mask_and_time(state: EnvState, params: EnvParams) -> dict[str, jax.Array]:
+    """What every view has beside its own."""
+    steps_left = params.max_steps - state.time
+    return {"action_mask": state_action_mask(state, params), "steps_left": steps_left}
+
+
+def _mask_and_time_spaces(K: int) -> dict[str, Box]:
+    steps_left = Box(0, 2**31 - 1, (), jnp.int32)
+    return {"action_mask": Box(0, 1, (K, NUM_ACTIONS), bool), "steps_left": steps_left}

@@ -77,18 +77,15 @@ def make(
     environment = LakeEnvironment(**options)
     limit = spec.max_steps if max_steps is None else max_steps
     if instances is not None:
-        expected = (spec.size, spec.num_agents)
-        got = (jnp.shape(instances.holes)[-1], jnp.shape(instances.agent_mask)[-1])
+        expected = spec.size, spec.num_agents
+        got = jnp.shape(instances.holes)[-1], jnp.shape(instances.agent_mask)[-1]
         if got != expected:
             raise ValueError(f"instances: got (N, K) = {got}, {id} is played on {expected}")
         return environment, env_params(instances, max_steps=limit)
-    pool = generate(
-        jax.random.key(0) if key is None else key,
-        lake_params(spec.size, spec.hole_ratio, spec.wait_ratio, spec.num_agents),
-        num_instances,
-        max_size=spec.size,
-        max_agents=spec.num_agents,
-    )
+    key = jax.random.key(0) if key is None else key
+    params = lake_params(spec.size, spec.hole_ratio, spec.wait_ratio, spec.num_agents)
+    shapes = {"max_size": spec.size, "max_agents": spec.num_agents}
+    pool = generate(key, params, num_instances, **shapes)
     if not bool(jnp.any(pool.filled)):
         raise ValueError(f"num_instances: none of {num_instances} boards of {id} could be made")
     return environment, env_params(pool.instances, max_steps=limit, filled=pool.filled)

@@ -73,9 +73,8 @@ class Tree:
         structure: Any
         leaves, structure = jax.tree.flatten(self.spaces)
         keys = jax.random.split(key, max(len(leaves), 1))
-        return structure.unflatten(
-            [space.sample(k) for space, k in zip(leaves, keys, strict=False)]
-        )
+        drawn = [space.sample(k) for space, k in zip(leaves, keys, strict=False)]
+        return structure.unflatten(drawn)
 
     def contains(self, value: Any) -> jax.Array:
         """Say whether a value has the structure and every leaf lies in its space: bool ()."""

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from jaxlake.environment.action_masks import unpack_moves
+from jaxlake.dynamics import Action
+from jaxlake.environment.action_masks import ACTION_BITS
 from jaxlake.environment.params import EnvParams
 from jaxlake.instance import Instance
 
@@ -24,15 +25,9 @@ class EnvState:
 
 def initial_state(key: jax.Array, params: EnvParams) -> EnvState:
     """Draw a board of the pool, uniformly up to `count / 2**32`; its agents are at their starts."""
-    index = _below(_mixed(key), params.count.astype(jnp.uint32))
-    index = index.astype(jnp.int32)
-    return EnvState(
-        index=index,
-        positions=params.instances.starts[index],
-        time=jnp.int32(0),
-        terminated=jnp.bool_(False),
-        truncated=jnp.bool_(False),
-    )
+    index = _below(_mixed(key), params.count.astype(jnp.uint32)).astype(jnp.int32)
+    no = jnp.bool_(False)
+    return EnvState(index, params.instances.starts[index], jnp.int32(0), no, no)
 
 
 def board(state: EnvState, params: EnvParams) -> Instance:
@@ -44,7 +39,9 @@ def state_action_mask(state: EnvState, params: EnvParams) -> jax.Array:
     """Look up what `action_mask` says of the agents where they stand: bool (K, 5)."""
     rows, columns = state.positions[:, 0], state.positions[:, 1]
     moves = params.open_moves[state.index, rows, columns]
-    return unpack_moves(moves, params.instances.agent_mask[state.index])
+    agent_mask = params.instances.agent_mask[state.index]
+    moves = jnp.where(agent_mask, moves, jnp.uint8(1 << Action.WAIT))
+    return (moves[:, None] & jnp.asarray(ACTION_BITS)) != 0
 
 
 def _mixed(key: jax.Array) -> jax.Array:

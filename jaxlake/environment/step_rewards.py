@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxlake.dynamics import Step
+from jaxlake.environment.conflict_policies import breaks_a_rule
 
 
 @jax.tree_util.register_dataclass
@@ -57,8 +58,6 @@ def agent_reward(transition: Transition) -> jax.Array:
     """
     at_goal = jnp.all(transition.after == transition.goals, axis=-1)
     was_at_goal = jnp.all(transition.before == transition.goals, axis=-1)
-    attempt = transition.attempt
-    broke = attempt.off_board | attempt.hole | attempt.vertex_conflict | attempt.swapping_conflict
     gained = at_goal.astype(jnp.float32) - was_at_goal.astype(jnp.float32)
-    reward = jnp.where(broke, jnp.float32(-1), gained)
+    reward = jnp.where(breaks_a_rule(transition.attempt), jnp.float32(-1), gained)
     return jnp.where(transition.agent_mask, reward, jnp.float32(0))

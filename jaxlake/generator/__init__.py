@@ -1,22 +1,15 @@
 """Boards by the thousand: what to make, how it is drawn, and what can't be made."""
 
-from jaxlake.generator.feasibility_survey import FeasibilityRow, KindSurvey, feasibility_map, survey
-from jaxlake.generator.feasibility_table import acceptance
-from jaxlake.generator.generation import MAX_CANDIDATES, Generated, generate, generate_sharded
-from jaxlake.generator.mixture import LakeParams, hole_count, infeasibility, lake_params
-
-__all__ = [
-    "MAX_CANDIDATES",
-    "FeasibilityRow",
-    "Generated",
-    "KindSurvey",
-    "LakeParams",
-    "acceptance",
-    "feasibility_map",
-    "generate",
-    "generate_sharded",
-    "hole_count",
-    "infeasibility",
-    "lake_params",
-    "survey",
-]
+from jaxlake.generator.feasibility import FeasibilityRow as FeasibilityRow
+from jaxlake.generator.feasibility import KindSurvey as KindSurvey
+from jaxlake.generator.feasibility import acceptance as acceptance
+from jaxlake.generator.feasibility import feasibility_map as feasibility_map
+from jaxlake.generator.feasibility import survey as survey
+from jaxlake.generator.generation import MAX_CANDIDATES as MAX_CANDIDATES
+from jaxlake.generator.generation import Generated as Generated
+from jaxlake.generator.generation import generate as generate
+from jaxlake.generator.generation import generate_sharded as generate_sharded
+from jaxlake.generator.mixture import LakeParams as LakeParams
+from jaxlake.generator.mixture import hole_count as hole_count
+from jaxlake.generator.mixture import infeasibility as infeasibility
+from jaxlake.generator.mixture import lake_params as lake_params

@@ -13,31 +13,24 @@ _DIGEST = np.dtype(f"S{_BYTES}")
 def board_digests(instances: Instance) -> np.ndarray:
     """Hash each board of a batch: its size, holes, agents, starts and goals.
 
-    The digests do not depend on the padding, so boards of different batches can be compared.
-
-    Args:
-        instances: leaves (B, ...), with the agents of each board in its first slots.
-
-    Returns:
-        S16 (B,), 128-bit BLAKE2b digests: equal for equal boards; two different boards have the
-        same digest with a probability of 2**-128.
+    The digests, S16 (B,), are 128 bits of BLAKE2b: equal for equal boards; two different boards
+    have the same one with a probability of 2**-128. They do not depend on the padding, so boards of
+    different batches can be compared. Agents must be in the first slots of each board.
     """
     size, agents = np.asarray(instances.size), np.sum(instances.agent_mask, axis=1)
     digests = np.empty(len(size), _DIGEST)
     for N, K in np.unique(np.stack([size, agents]), axis=1).T.tolist():
         rows = np.flatnonzero((size == N) & (agents == K))
-        content = np.concatenate(
-            [
-                np.full((len(rows), 1), N, np.uint8),
-                np.full((len(rows), 1), K, np.uint8),
-                np.asarray(instances.starts)[rows, :K].view(np.uint8).reshape(len(rows), -1),
-                np.asarray(instances.goals)[rows, :K].view(np.uint8).reshape(len(rows), -1),
-                np.packbits(
-                    np.asarray(instances.holes)[rows, :N, :N].reshape(len(rows), -1), axis=1
-                ),
-            ],
-            axis=1,
+        starts, goals, holes = (
+            leaf.reshape(len(rows), -1)
+            for leaf in (
+                np.asarray(instances.starts)[rows, :K].view(np.uint8),
+                np.asarray(instances.goals)[rows, :K].view(np.uint8),
+                np.asarray(instances.holes)[rows, :N, :N],
+            )
         )
+        kind = np.tile(np.array([N, K], np.uint8), (len(rows), 1))
+        content = np.concatenate([kind, starts, goals, np.packbits(holes, axis=1)], axis=1)
         digests[rows] = [blake2b(row.tobytes(), digest_size=_BYTES).digest() for row in content]
     return digests
 

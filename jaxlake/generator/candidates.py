@@ -42,11 +42,11 @@ def draw_codes(
     Args:
         keys: typed PRNG keys (B,).
         numbers: int32 (B,), of the candidate among those of its key.
-        size: int32 (B,), 2 to max_size.
+        size: int32 (B,), 2 to max_size = N, at most 32 (static).
         holes: int32 (B,), 0 to size * size - 2 * num_agents.
-        num_agents: int32 (B,), 1 to max_agents.
-        max_size: N, at most 32 (static).
-        max_agents: K (static).
+        num_agents: int32 (B,), 1 to max_agents = K (static).
+        max_size: see `size`.
+        max_agents: see `num_agents`.
 
     Returns:
         uint32 (B, V), codes; V is `code_words`. Arguments out of range give a code of no board.

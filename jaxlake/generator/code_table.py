@@ -20,16 +20,9 @@ def empty_table(rows: int) -> jax.Array:
 
 
 def contains(table: jax.Array, stored: jax.Array, codes: jax.Array, active: jax.Array) -> jax.Array:
-    """Which codes are in the table.
+    """Say which of the codes, uint32 (B, V), are in a table of rows of `stored`, uint32 (C, V).
 
-    Args:
-        table: int32 (T,), of rows of `stored`.
-        stored: uint32 (C, V).
-        codes: uint32 (B, V).
-        active: bool (B,), whether to look at all.
-
-    Returns:
-        bool (B,), False where not active.
+    Gives bool (B,), False where not `active`, bool (B,).
     """
 
     def probe(state: _Search) -> _Search:
@@ -46,17 +39,11 @@ def contains(table: jax.Array, stored: jax.Array, codes: jax.Array, active: jax.
 def insert(
     table: jax.Array, stored: jax.Array, codes: jax.Array, rows: jax.Array, active: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Put rows into the table, of equal codes only the lowest.
+    """Put rows, int32 (B,), into the table where `active`, bool (B,), of equal codes the lowest.
 
-    Args:
-        table: int32 (T,), of rows of `stored`; not more than half full afterwards.
-        stored: uint32 (C, V), which holds the codes at their rows already.
-        codes: uint32 (B, V).
-        rows: int32 (B,), distinct where active.
-        active: bool (B,), whether to insert.
-
-    Returns:
-        The table, and int32 (B,): the row that holds each code; the lane's own where not active.
+    Rows are distinct, and `stored`, uint32 (C, V), holds the codes, uint32 (B, V), at them already.
+    The table, int32 (T,), must not get more than half full. Gives it, and int32 (B,): the row that
+    holds each code; the lane's own where not active.
     """
 
     def probe(state: _Insertion) -> _Insertion:

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxlake.batch_axes import merge_batch_axes
 from jaxlake.generator.candidates import code_words, decode, draw_codes
 from jaxlake.generator.code_table import contains, empty_table, insert
 from jaxlake.generator.mixture import (
@@ -37,6 +38,7 @@ MAX_CANDIDATES = 1 << 18
 
 _UNFILLED = np.int32(np.iinfo(np.int32).max)
 _KINDS = 2  # boards that need no wait, boards that need one
+_Pool = Callable[[jax.Array, LakeParams], "Generated"]
 
 
 @jax.tree_util.register_dataclass
@@ -111,7 +113,7 @@ def generate(
         ValueError: a static argument is out of range, or the parameters are no (S,) arrays.
     """
     options = _options(params, n, max_size, max_agents, horizon, batch_size, max_candidates)
-    return jax.tree.map(lambda leaf: leaf[0], _pool(options)(*_batch_of_one(key, params)))
+    return _of_one(_pool(options), key, params)
 
 
 def generate_sharded(
@@ -120,10 +122,10 @@ def generate_sharded(
     n: int,
     *,
     devices: tuple[jax.Device, ...] | None = None,
+    batch_size: int | None = None,
     max_size: int = 10,
     max_agents: int = 2,
     horizon: int = DEFAULT_HORIZON,
-    batch_size: int | None = None,
     max_candidates: int | None = None,
 ) -> Generated:
     """`generate` with each batch of candidates drawn and solved on several devices.
@@ -131,24 +133,9 @@ def generate_sharded(
     Solving is nearly all of the work. The set itself is kept on every device, so that no device
     waits for another's bookkeeping; the result is that of `generate`, on all of them.
 
-    Args:
-        key: typed PRNG key.
-        params: leaves (S,).
-        n: boards (static).
-        devices: which; None for all of this process.
-        max_size: see `generate`, like what follows.
-        max_agents: see `generate`.
-        horizon: see `generate`.
-        batch_size: candidates tried at once by all devices together, rounded up to a multiple of
-            their number.
-        max_candidates: see `generate`.
-
-    Returns:
-        A `Generated`, replicated.
-
-    Raises:
-        TypeError: see `generate`.
-        ValueError: see `generate`.
+    Arguments and errors are those of `generate`, but for `devices` (None for all of this process)
+    and for `batch_size`: the candidates tried at once by all devices together, rounded up to a
+    multiple of their number.
     """
     chosen = tuple(jax.local_devices() if devices is None else devices)
     if not chosen:
@@ -157,8 +144,7 @@ def generate_sharded(
         batch_size = min(_batch_size(n) * len(chosen), 1 << 20)
     batch_size = -(-batch_size // len(chosen)) * len(chosen)
     options = _options(params, n, max_size, max_agents, horizon, batch_size, max_candidates)
-    keys, batch = _batch_of_one(key, params)
-    return jax.tree.map(lambda leaf: leaf[0], _pool_on(options, chosen)(keys, batch))
+    return _of_one(_pool_on(options, chosen), key, params)
 
 
 class _Options(NamedTuple):
@@ -200,10 +186,11 @@ def _options(
     return _Options(n, max_size, max_agents, horizon, batch_size, max_candidates)
 
 
-def _batch_of_one(key: jax.Array, params: LakeParams) -> tuple[jax.Array, LakeParams]:
+def _of_one(pool: _Pool, key: jax.Array, params: LakeParams) -> Generated:
     if not jax.dtypes.issubdtype(getattr(key, "dtype", None), jax.dtypes.prng_key):
         raise TypeError("key: a typed key is needed, such as jax.random.key(0)")
-    return key[None], jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], params)
+    made = pool(key[None], jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], params))
+    return jax.tree.map(lambda leaf: leaf[0], made)
 
 
 def _batch_size(boards: int) -> int:
@@ -212,31 +199,10 @@ def _batch_size(boards: int) -> int:
     return min(max(1 << (2 * boards - 1).bit_length(), 64), most)
 
 
-_Pool = Callable[[jax.Array, LakeParams], Generated]
-
-
 @cache
 def _pool(options: _Options) -> _Pool:
-    """Fill many configurations, with a vmap rule that merges further batch axes into one pool."""
-
-    @jax.custom_batching.custom_vmap
-    def pool(keys: jax.Array, params: LakeParams) -> Generated:
-        return _fill(keys, params, options)
-
-    @pool.def_vmap
-    def merge_axes(
-        axis_size: int, in_batched: tuple[bool, LakeParams], keys: jax.Array, params: LakeParams
-    ) -> tuple[Generated, Generated]:
-        def wide(leaf: jax.Array, batched: bool) -> jax.Array:
-            full = leaf if batched else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
-            return full.reshape(-1, *full.shape[2:])
-
-        made = pool(*jax.tree.map(wide, (keys, params), tuple(in_batched)))
-        split = jax.tree.map(lambda leaf: leaf.reshape(axis_size, -1, *leaf.shape[1:]), made)
-        return split, jax.tree.map(lambda _: True, split)
-
-    compiled: _Pool = jax.jit(pool)
-    return compiled
+    """Fill many configurations in one pool, with further batch axes merged into it."""
+    return jax.jit(merge_batch_axes(lambda keys, params: _fill(keys, params, options)))
 
 
 @cache
@@ -244,14 +210,10 @@ def _pool_on(options: _Options, devices: tuple[jax.Device, ...]) -> _Pool:
     """The pool with its lanes shared out over devices, and everything else on all of them."""
     mesh = jax.sharding.Mesh(np.array(devices), ("lanes",))
     everywhere = jax.sharding.PartitionSpec()
+    fill = partial(_fill, options=options, axis_name="lanes")
+    specs = (everywhere, everywhere)
     return jax.jit(
-        jax.shard_map(
-            partial(_fill, options=options, axis_name="lanes"),
-            mesh=mesh,
-            in_specs=(everywhere, everywhere),
-            out_specs=everywhere,
-            check_vma=False,
-        )
+        jax.shard_map(fill, mesh=mesh, in_specs=specs, out_specs=everywhere, check_vma=False)
     )
 
 
@@ -300,7 +262,9 @@ def _fill(
     )
     holes = hole_count(size, params.hole_ratio.reshape(G))
     plan = _plan(params, size, holes, num_agents, options)
-    streams = jax.vmap(_stream_key)(jnp.repeat(keys, S), size, holes, num_agents)
+    streams = jnp.repeat(keys, S)
+    for numbers in (size, holes, num_agents):
+        streams = jax.vmap(jax.random.fold_in)(streams, numbers)
 
     def examine(stream: jax.Array, number: jax.Array) -> tuple[jax.Array, Solution]:
         """Draw and judge the candidates of some lanes. A filter before the solver belongs here."""
@@ -311,6 +275,15 @@ def _fill(
         boards = decode(codes, size[stream], num_agents[stream], **shapes)
         return codes, jax.vmap(partial(solve, horizon=options.horizon))(boards)
 
+    def examine_all(stream: jax.Array, number: jax.Array) -> tuple[jax.Array, Solution]:
+        """With an axis of devices, examine this one's share of the lanes, then gather all."""
+        if axis_name is None:
+            return examine(stream, number)
+        share = B // jax.lax.axis_size(axis_name)
+        start = jax.lax.axis_index(axis_name) * share
+        own = (jax.lax.dynamic_slice_in_dim(leaf, start, share) for leaf in (stream, number))
+        return jax.lax.all_gather(examine(*own), axis_name, tiled=True)
+
     def is_open(kept: _Kept) -> jax.Array:
         missing = jnp.any(kept.filled < plan.room, axis=1)
         return missing & (kept.drawn < options.max_candidates)
@@ -318,45 +291,27 @@ def _fill(
     def try_batch(kept: _Kept) -> _Kept:
         ends = _share_out(B, kept, plan, is_open(kept), options.max_candidates)
         lanes = _lanes(B, ends, kept.drawn, options.max_candidates)
-        if axis_name is None:
-            codes, solutions = examine(lanes.stream, lanes.number)
-        else:
-            codes, solutions = _examine_part(examine, lanes, axis_name)
+        codes, solutions = examine_all(lanes.stream, lanes.number)
         return _keep(kept, lanes, ends, codes, solutions, plan, options.max_candidates)
 
     V = code_words(options.max_size, options.max_agents)
     one = jnp.zeros(1, jnp.int32)
     _, blank = jax.eval_shape(examine, one, one)
-    kept = jax.lax.while_loop(
-        lambda kept: jnp.any(is_open(kept)),
-        try_batch,
-        _Kept(
-            drawn=jnp.zeros(G, jnp.int32),
-            filled=jnp.zeros((G, _KINDS), jnp.int32),
-            seen=jnp.zeros((G, 2 + len(Status)), jnp.int32),
-            number=jnp.full(total, _UNFILLED),
-            codes=jnp.zeros((total, V + 1), jnp.uint32),
-            solutions=jax.tree.map(lambda x: jnp.zeros((total, *x.shape[1:]), x.dtype), blank),
-            table=empty_table(total),
-        ),
+    nothing = _Kept(
+        drawn=jnp.zeros(G, jnp.int32),
+        filled=jnp.zeros((G, _KINDS), jnp.int32),
+        seen=jnp.zeros((G, 2 + len(Status)), jnp.int32),
+        number=jnp.full(total, _UNFILLED),
+        codes=jnp.zeros((total, V + 1), jnp.uint32),
+        solutions=jax.tree.map(lambda x: jnp.zeros((total, *x.shape[1:]), x.dtype), blank),
+        table=empty_table(total),
     )
+    kept = jax.lax.while_loop(lambda kept: jnp.any(is_open(kept)), try_batch, nothing)
     return _in_order(kept, plan, size, num_agents, C, options)
 
 
-def _stream_key(
-    key: jax.Array, size: jax.Array, holes: jax.Array, num_agents: jax.Array
-) -> jax.Array:
-    for number in (size, holes, num_agents):
-        key = jax.random.fold_in(key, number)
-    return key
-
-
 def _plan(
-    params: LakeParams,
-    size: jax.Array,
-    holes: jax.Array,
-    num_agents: jax.Array,
-    options: _Options,
+    params: LakeParams, size: jax.Array, holes: jax.Array, num_agents: jax.Array, options: _Options
 ) -> _Plan:
     C, S = params.size.shape
     G = C * S
@@ -417,20 +372,6 @@ def _lanes(B: int, ends: jax.Array, drawn: jax.Array, max_candidates: int) -> _L
     return _Lanes(stream, number, number < max_candidates, first)
 
 
-def _examine_part(
-    examine: Callable[[jax.Array, jax.Array], tuple[jax.Array, Solution]],
-    lanes: _Lanes,
-    axis_name: str,
-) -> tuple[jax.Array, Solution]:
-    """This device's share of the lanes, then everyone's."""
-    share = lanes.stream.shape[0] // jax.lax.axis_size(axis_name)
-    start = jax.lax.axis_index(axis_name) * share
-    stream, number = (
-        jax.lax.dynamic_slice_in_dim(leaf, start, share) for leaf in (lanes.stream, lanes.number)
-    )
-    return jax.lax.all_gather(examine(stream, number), axis_name, tiled=True)
-
-
 def _keep(
     kept: _Kept,
     lanes: _Lanes,
@@ -482,46 +423,34 @@ def _keep(
 
 
 def _in_order(
-    kept: _Kept,
-    plan: _Plan,
-    size: jax.Array,
-    num_agents: jax.Array,
-    C: int,
-    options: _Options,
+    kept: _Kept, plan: _Plan, size: jax.Array, num_agents: jax.Array, C: int, options: _Options
 ) -> Generated:
     slots = jnp.arange(C * options.n, dtype=jnp.int32)
     cell, number, order = jax.lax.sort((plan.cell_of_slot, kept.number, slots), num_keys=2)
     filled = number != _UNFILLED
-    boards = decode(
-        kept.codes[order, :-1],
-        size[cell],
-        num_agents[cell],
-        max_size=options.max_size,
-        max_agents=options.max_agents,
-    )
+    shapes = {"max_size": options.max_size, "max_agents": options.max_agents}
+    boards = decode(kept.codes[order, :-1], size[cell], num_agents[cell], **shapes)
 
-    def of_configuration(leaf: jax.Array) -> jax.Array:
-        return leaf.reshape(C, -1, *leaf.shape[1:])
-
-    def board_leaf(leaf: jax.Array) -> jax.Array:
+    def unless_empty(leaf: jax.Array) -> jax.Array:
         where = filled.reshape(-1, *[1] * (leaf.ndim - 1))
-        return of_configuration(jnp.where(where, leaf, jnp.zeros((), leaf.dtype)))
+        return jnp.where(where, leaf, jnp.zeros((), leaf.dtype))
 
     made = jnp.clip(kept.filled[plan.stream] - plan.made_before, 0, plan.counts)
     missing = plan.counts - made
-    seen = kept.seen[plan.stream]
-    return Generated(
-        instances=jax.tree.map(board_leaf, boards),
-        solutions=jax.tree.map(lambda leaf: of_configuration(leaf[order]), kept.solutions),
-        filled=of_configuration(filled),
-        cell=of_configuration(cell % (size.shape[0] // C)),
-        requested_wait=of_configuration(plan.counts[:, 1]),
-        requested_no_wait=of_configuration(plan.counts[:, 0]),
-        shortfall_wait=of_configuration(missing[:, 1]),
-        shortfall_no_wait=of_configuration(missing[:, 0]),
-        candidates=of_configuration(seen[:, 0]),
-        solvable=of_configuration(seen[:, 1]),
-        unsolvable=of_configuration(seen[:, 2]),
-        unknown=of_configuration(seen[:, 3]),
-        duplicates=of_configuration(seen[:, 4]),
+    candidates, solvable, unsolvable, unknown, duplicates = kept.seen[plan.stream].T
+    generated = Generated(
+        instances=jax.tree.map(unless_empty, boards),
+        solutions=jax.tree.map(lambda leaf: leaf[order], kept.solutions),
+        filled=filled,
+        cell=cell % (size.shape[0] // C),
+        requested_wait=plan.counts[:, 1],
+        requested_no_wait=plan.counts[:, 0],
+        shortfall_wait=missing[:, 1],
+        shortfall_no_wait=missing[:, 0],
+        candidates=candidates,
+        solvable=solvable,
+        unsolvable=unsolvable,
+        unknown=unknown,
+        duplicates=duplicates,
     )
+    return jax.tree.map(lambda leaf: leaf.reshape(C, -1, *leaf.shape[1:]), generated)

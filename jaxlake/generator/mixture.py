@@ -44,12 +44,8 @@ def lake_params(
 
     Cells may be infeasible (see `infeasibility`): `generate` reports their boards as missing.
 
-    Args:
-        size: side of the boards, 2 to 32.
-        hole_ratio: share of all size * size cells, 0 to 1.
-        wait_ratio: share of the boards that need a wait, 0 to 1.
-        num_agents: 2 to 5.
-        data_ratio: weight of the cell, 0 to 1e6, not all of them 0.
+    The fields are those of `LakeParams`: sizes 2 to 32, 2 to 5 agents, ratios of holes and waits 0
+    to 1; data ratios are weights of 0 to 1e6, not all of them 0.
 
     Raises:
         ValueError: a value is out of range, or the lengths differ; the message names the field.
@@ -88,10 +84,8 @@ def _numbers(
 def hole_count(size: jax.Array | int, hole_ratio: jax.Array | float) -> jax.Array:
     """Holes on a board: floor(hole_ratio * size * size), guarded so that 0.3 of 100 is 30.
 
-    Ratios are read as float32; a product within 1e-4 below an integer counts as that integer.
-
-    Returns:
-        int32, of the shape that the arguments broadcast to.
+    Ratios are read as float32; a product within 1e-4 below an integer counts as that integer. The
+    result is int32, of the shape that the arguments broadcast to.
     """
     cells = jnp.asarray(size, jnp.int32) ** 2
     share = jnp.asarray(hole_ratio, jnp.float32) * cells.astype(jnp.float32)
@@ -126,16 +120,10 @@ def infeasibility(size: int, hole_ratio: float, num_agents: int) -> str | None:
 
 
 def board_counts(params: LakeParams, n: int) -> jax.Array:
-    """Boards of each cell, in proportion to data_ratio: whole numbers by largest remainder.
+    """Share n boards out over the cells in proportion to data_ratio, by largest remainder.
 
     A ratio that is negative or no number counts as 0; if none is left, all cells get equal shares.
-
-    Args:
-        params: leaves (S,).
-        n: boards in all.
-
-    Returns:
-        int32 (S,), sums to n. Of equal remainders the earlier cell's is rounded up first.
+    The counts, int32 (S,), sum to n. Of equal remainders the earlier cell's is rounded up first.
     """
     ratio = jnp.asarray(params.data_ratio, jnp.float32)
     ratio = jnp.where(jnp.isfinite(ratio) & (ratio > 0), ratio, 0)

@@ -80,16 +80,8 @@ class DrawOptions:
 
 @partial(jax.jit, static_argnames="options")
 def _generate(key: jax.Array, params: LakeParams, options: DrawOptions) -> Generated:
-    return generate(
-        key,
-        params,
-        options.capacity,
-        max_size=options.max_size,
-        max_agents=options.max_agents,
-        horizon=options.horizon,
-        max_candidates=options.max_candidates,
-        batch_size=options.batch_size,
-    )
+    settings = dict(vars(options))
+    return generate(key, params, settings.pop("capacity"), **settings)
 
 
 @dataclass(frozen=True)
@@ -126,8 +118,8 @@ def fill_quotas(
         quotas: int (S, 2), boards wanted that need no wait, and that need one. With `oversample`,
             their sum is at most `options.capacity`.
         seen: the digests of all boards that must not come (again).
-        options: see `DrawOptions`.
-        oversample: how many boards a call asks for, see above.
+        options: what `generate` is called with.
+        oversample: see above.
     """
     missing = np.array(quotas, np.int64)
     S = len(missing)

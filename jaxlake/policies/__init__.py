@@ -1,28 +1,14 @@
 """Scripted joint policies, their rollouts, and tables over policies and configurations."""
 
-from jaxlake.policies.joint_policy import JointPolicy
-from jaxlake.policies.joint_rollout import JointRollout, roll_out, sweep
-from jaxlake.policies.plan_following import (
-    OptimalPlanner,
-    PlanFollowingPolicy,
-    Planner,
-    optimal_policy,
-)
-from jaxlake.policies.prioritised_planning import PrioritisedPlanner, prioritised_policy
-from jaxlake.policies.random_actions import RandomPolicy
-from jaxlake.policies.shortest_path import ShortestPathPolicy
-
-__all__ = [
-    "JointPolicy",
-    "JointRollout",
-    "OptimalPlanner",
-    "PlanFollowingPolicy",
-    "Planner",
-    "PrioritisedPlanner",
-    "RandomPolicy",
-    "ShortestPathPolicy",
-    "optimal_policy",
-    "prioritised_policy",
-    "roll_out",
-    "sweep",
-]
+from jaxlake.policies.joint_rollout import JointPolicy as JointPolicy
+from jaxlake.policies.joint_rollout import JointRollout as JointRollout
+from jaxlake.policies.joint_rollout import roll_out as roll_out
+from jaxlake.policies.joint_rollout import sweep as sweep
+from jaxlake.policies.plan_following import OptimalPlanner as OptimalPlanner
+from jaxlake.policies.plan_following import PlanFollowingPolicy as PlanFollowingPolicy
+from jaxlake.policies.plan_following import Planner as Planner
+from jaxlake.policies.plan_following import PrioritisedPlanner as PrioritisedPlanner
+from jaxlake.policies.plan_following import optimal_policy as optimal_policy
+from jaxlake.policies.plan_following import prioritised_policy as prioritised_policy
+from jaxlake.policies.random_actions import RandomPolicy as RandomPolicy
+from jaxlake.policies.shortest_path import ShortestPathPolicy as ShortestPathPolicy

@@ -1,9 +1,9 @@
-"""Rollouts of scripted policies, and tables of their failures over many configurations."""
+"""Scripted joint policies: their protocol, rollouts, and tables of failures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +12,30 @@ import numpy as np
 from jaxlake.dynamics import Action
 from jaxlake.environment.conflict_policies import ConflictPolicy, resolve
 from jaxlake.instance import Instance
-from jaxlake.policies.joint_policy import JointPolicy
 from jaxlake.solver import DEFAULT_HORIZON, Solution
 from jaxlake.solver.solution import unknown_solution
 from jaxlake.statistics import Statistics, tabulate
 from jaxlake.verification import Outcome, verify
+
+
+class JointPolicy(Protocol):
+    """Decides for all agents at once. Both methods can be jitted, vmapped and scanned.
+
+    A policy has to be hashable. What it needs to know of a board it computes once, in `start`, and
+    finds again in its memory.
+    """
+
+    def start(self, key: jax.Array, instance: Instance) -> Any:
+        """Look at the board before the first step; give the memory, any pytree of arrays."""
+
+    def act(
+        self, key: jax.Array, instance: Instance, positions: jax.Array, time: jax.Array, memory: Any
+    ) -> tuple[jax.Array, Any]:
+        """Choose one joint action, int8 (K,).
+
+        The agents stand at `positions`, int8 (K, 2), after `time` steps, int32 (). `memory` is what
+        `start` or the last `act` returned; it is given back with the same tree, shapes and dtypes.
+        """
 
 
 @jax.tree_util.register_dataclass
@@ -49,8 +68,7 @@ def roll_out(
         conflict: what becomes of actions that break a rule (static). With BLOCK_BOTH and PRIORITY
             the actions carried out break none, and the only failure is GOAL_NOT_REACHED.
 
-    Returns:
-        The `JointRollout`. Can be jitted and vmapped, over keys, boards and configurations.
+    Can be jitted and vmapped, over keys, boards and configurations.
 
     Raises:
         ValueError: `max_steps` is below 1, or the boards have no leading axis.
@@ -85,7 +103,7 @@ def sweep(
     max_steps: int = DEFAULT_HORIZON,
     conflict: ConflictPolicy = ConflictPolicy.FAIL,
 ) -> Statistics:
-    """Tables of failures, one for every policy and configuration; one program under jit.
+    """Tables of failures, leaves (P, C, ...), by policy and configuration; one program under jit.
 
     Args:
         key: typed PRNG key; policies play with the same keys.
@@ -95,9 +113,6 @@ def sweep(
         mask: bool (C, B), boards that count, such as `Generated.filled`; all if None.
         max_steps: see `roll_out` (static).
         conflict: see `roll_out` (static).
-
-    Returns:
-        `Statistics` with leaves (P, C, ...).
 
     Raises:
         ValueError: there are no policies, or the boards don't have two leading axes.
@@ -113,12 +128,12 @@ def sweep(
     counted = jnp.ones((C, B), bool) if mask is None else jnp.asarray(mask, bool)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(C))
 
+    options: dict[str, Any] = {"max_steps": max_steps, "conflict": conflict}
+
     def table(
         policy: JointPolicy, key: jax.Array, boards: Instance, optima: Solution, counted: jax.Array
     ) -> Statistics:
-        played = roll_out(
-            key, policy, boards, max_steps=max_steps, solutions=optima, conflict=conflict
-        )
+        played = roll_out(key, policy, boards, solutions=optima, **options)
         return tabulate(boards, optima.needs_wait, played.outcome, counted, optima)
 
     tables = [
@@ -142,19 +157,15 @@ def _play(
 
     def advance(carry: Carry, t: jax.Array) -> tuple[Carry, jax.Array]:
         positions, length, over, memory = carry
-        actions, following = policy.act(
-            jax.random.fold_in(key_act, t), instance, positions, t, memory
-        )
+        key = jax.random.fold_in(key_act, t)
+        actions, following = policy.act(key, instance, positions, t, memory)
         actions = jnp.where(mask & ~over, actions, jnp.int8(Action.WAIT))
         resolved = resolve(conflict, instance, positions, actions)
         positions = jnp.where(over, positions, resolved.positions)
         solved = jnp.all((positions == goals) | ~mask[:, None])
-        return (
-            positions,
-            jnp.where(over, length, t + jnp.int32(1)),
-            over | resolved.failed | solved,
-            following,
-        ), resolved.executed
+        length = jnp.where(over, length, t + jnp.int32(1))
+        over |= resolved.failed | solved
+        return (positions, length, over, following), resolved.executed
 
     starts = instance.starts.astype(jnp.int8)
     begun = jnp.all((starts == goals) | ~mask[:, None])

@@ -1,13 +1,28 @@
-"""A policy of random actions: all of them, or those that the board allows a lone agent."""
+"""Random actions: any of them, or those that the board allows a lone agent."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from jaxlake.dynamics import Action
 from jaxlake.environment.action_masks import action_mask
 from jaxlake.instance import Instance
-from jaxlake.policies.random_choice import choose_allowed
+
+
+def choose_allowed(key: jax.Array, allowed: jax.Array) -> jax.Array:
+    """Choose one action per agent, int8 (K,), of those that bool (K, 5) allows.
+
+    The choice is uniform up to 5 / 2**16; WAIT where none is allowed.
+    """
+    words = jax.random.bits(key, allowed.shape[:1], jnp.uint32) >> 16
+    count = jnp.sum(allowed, axis=-1, dtype=jnp.uint32)
+    wanted = ((words * count) >> 16).astype(jnp.int32)
+    rank = jnp.cumsum(allowed, axis=-1, dtype=jnp.int32) - 1
+    chosen = allowed & (rank == wanted[:, None])
+    numbers = jnp.arange(len(Action), dtype=jnp.int8)
+    return jnp.sum(jnp.where(chosen, numbers, jnp.int8(0)), axis=-1, dtype=jnp.int8)
 
 
 @dataclass(frozen=True)
@@ -20,12 +35,7 @@ class RandomPolicy:
         """Remember nothing."""
 
     def act(
-        self,
-        key: jax.Array,
-        instance: Instance,
-        positions: jax.Array,
-        time: jax.Array,
-        memory: None,
+        self, key: jax.Array, instance: Instance, positions: jax.Array, time: jax.Array, memory: Any
     ) -> tuple[jax.Array, None]:
         """See `JointPolicy.act`."""
         allowed = action_mask(instance, positions)

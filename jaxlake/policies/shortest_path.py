@@ -1,6 +1,7 @@
 """A policy in which every agent follows a shortest path as if it were alone."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ from jaxlake.distance_fields import UNREACHABLE, distances
 from jaxlake.dynamics import Action, step
 from jaxlake.environment.action_masks import action_mask
 from jaxlake.instance import Instance
-from jaxlake.policies.random_choice import choose_allowed
+from jaxlake.policies.random_actions import choose_allowed
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,7 @@ class ShortestPathPolicy:
         return jax.vmap(distances, (None, 0))(instance.holes, instance.goals)
 
     def act(
-        self,
-        key: jax.Array,
-        instance: Instance,
-        positions: jax.Array,
-        time: jax.Array,
-        memory: jax.Array,
+        self, key: jax.Array, instance: Instance, positions: jax.Array, time: jax.Array, memory: Any
     ) -> tuple[jax.Array, jax.Array]:
         """See `JointPolicy.act`."""
         agents = jnp.arange(positions.shape[0])

@@ -9,14 +9,15 @@ from typing import Any, Final
 import numpy as np
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 
-from jaxlake.render.motion import LEAD_IN, MOTION, PAUSE
 from jaxlake.render.palette import PAPER
 from jaxlake.render.playback import Playback
 from jaxlake.render.scene import (
+    LEAD_IN,
+    MOTION,
+    PAUSE,
     Circle,
     Group,
     Lines,
-    Paint,
     Point,
     Rectangle,
     Scene,
@@ -45,15 +46,10 @@ _APART: Final = 10
 
 
 def episode_gif(playback: Playback, *, side: int = 640, seconds_per_step: float = 0.6) -> bytes:
-    """Draw a playback as a GIF that loops; a still one if it has no plan.
+    """Draw a playback as a GIF that loops, or a still one if it has no plan.
 
-    Args:
-        playback: what to draw.
-        side: largest width in pixels, 64 to 2,048. Cells have 4 to 44 pixels.
-        seconds_per_step: duration of one step of the plan in seconds.
-
-    Returns:
-        The bytes of a GIF of at most `MAX_FRAMES` pictures and 256 colours.
+    It has at most `MAX_FRAMES` pictures and 256 colours. `side` is its largest width in pixels, 64
+    to 2,048, with 4 to 44 pixels for a cell; a step takes `seconds_per_step`, 0.02 to 60.
 
     Raises:
         ValueError: an argument is out of range.
@@ -76,9 +72,8 @@ def episode_gif(playback: Playback, *, side: int = 640, seconds_per_step: float 
         between = max(step * steps / (len(frames) - 1), _SHORTEST_FRAME)
         times = [LEAD_IN * step + between, *[between] * (len(frames) - 2), PAUSE * step]
         options = {"duration": [round(time / 10) * 10 for time in times], "loop": 0, "disposal": 1}
-        options |= {"save_all": True, "append_images": frames[1:]}
     out = BytesIO()
-    frames[0].save(out, "GIF", **options)
+    frames[0].save(out, "GIF", save_all=steps > 0, append_images=frames[1:], **options)
     return out.getvalue()
 
 
@@ -96,7 +91,6 @@ class _Film:
         ]
 
     def frame(self, moment: float) -> Image.Image:
-        """The picture at a moment 0..T."""
         picture = self.ground.copy()
         for group, layer in self.layers:
             if group.path:
@@ -135,7 +129,9 @@ def _drawn(
                     draw(part)
             return
         paint = item.paint
-        fill = _transparent(paint)
+        fill = None
+        if paint.fill is not None:
+            fill = (*ImageColor.getrgb(paint.fill)[:3], round(255 * paint.opacity))
         line = max(round(paint.width * _FINE), _FINE)
         # Half of a stroke lies outside of the outline; Pillow draws all of it inside of the box.
         out = paint.width / 2
@@ -164,12 +160,6 @@ def _drawn(
     for item in content:
         draw(item)
     return large.reduce(_FINE)
-
-
-def _transparent(paint: Paint) -> tuple[int, ...] | None:
-    if paint.fill is None:
-        return None
-    return (*ImageColor.getrgb(paint.fill)[:3], round(255 * paint.opacity))
 
 
 def _place(path: Sequence[Point], moment: float) -> Point:

@@ -29,10 +29,7 @@ _verify = jax.jit(verify)
 
 @dataclass(frozen=True)
 class Picture:
-    """A board, or a plan played on it, as a notebook shows it and as files.
-
-    `svg` is animated if there is a plan; `print` writes `text`.
-    """
+    """A board, or a plan played on it, as notebooks and files show it; `print` writes `text`."""
 
     playback: Playback
     cell: float
@@ -40,7 +37,7 @@ class Picture:
 
     @property
     def svg(self) -> str:
-        """One `<svg>` element on a background of its own."""
+        """One `<svg>` element on a background of its own, animated if there is a plan."""
         return draw_svg(
             self.playback, cell=self.cell, seconds_per_step=self.seconds_per_step, panel=True
         )
@@ -66,13 +63,7 @@ class Picture:
         return episode_gif(self.playback, side=side, seconds_per_step=self.seconds_per_step)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write a file, whole or not at all, in the format that its name ends with.
-
-        Args:
-            path: a name that ends in `.svg`, `.gif` or `.txt`.
-
-        Returns:
-            The path.
+        """Write `path`, whole or not at all: `.svg`, `.gif` or `.txt` as its name ends; return it.
 
         Raises:
             ValueError: the name ends in something else.
@@ -114,6 +105,8 @@ def show(
 ) -> Picture:
     """Show one board, or one plan on it with its failure marked where it happens.
 
+    A notebook shows the `Picture`, and its `save` writes SVG, GIF or text.
+
     Args:
         instance: the board, 1 to 5 agents, not a batch.
         plan: int (T, K), one row per step, as in `Solution.plan`. None shows the board alone.
@@ -121,9 +114,6 @@ def show(
         length: number of steps of the plan. If None, up to the last one in which anyone moves.
         cell: side of a cell in pixels; if None as large as fits 800 pixels, at most 36.
         seconds_per_step: duration of one step in seconds.
-
-    Returns:
-        A `Picture`: a notebook shows it, `.save(path)` writes SVG, GIF or text.
 
     Raises:
         ValueError: the instance is a batch, the plan has another shape or is the -1 of a board
@@ -153,23 +143,15 @@ def show(
     if outcome is None:
         outcome = _judge(instance, actions)
     failure = Failure(int(outcome.failure))
-    playback = play(
-        board,
-        actions,
-        failure=None if failure is Failure.NONE else failure.label,
-        agent=int(outcome.agent),
-        time=int(outcome.time),
-    )
+    label = None if failure is Failure.NONE else failure.label
+    playback = play(board, actions, failure=label, agent=int(outcome.agent), time=int(outcome.time))
     return Picture(playback, side, float(seconds_per_step))
 
 
 def _steps(actions: np.ndarray, outcome: Outcome | None) -> int:
-    """The number of steps of a plan that is padded with WAIT.
-
-    Of a plan that ends before all goals are reached, the outcome says how long it was.
-    """
+    """The number of steps of a plan that is padded with WAIT."""
     if outcome is not None and int(outcome.failure) == Failure.GOAL_NOT_REACHED:
-        return int(outcome.time)
+        return int(outcome.time)  # which is how long the plan was
     moving = np.flatnonzero((actions != Action.WAIT).any(axis=1))
     return int(moving[-1]) + 1 if len(moving) else 0
 

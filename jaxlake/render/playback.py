@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jaxlake.dynamics import ACTION_DELTAS, Action
-from jaxlake.grids import parse_grid
 from jaxlake.instance import Instance
 from jaxlake.render.palette import AGENT_COLOURS
 from jaxlake.verification import Failure
@@ -58,15 +57,6 @@ class Playback:
     fault: Fault | None  # None for a plan without one
 
 
-def board_of_grid(grid: Sequence[str]) -> Board:
-    """Read a board in the published symbols, of 1 to 5 agents.
-
-    Raises:
-        GridError: as `parse_grid` does.
-    """
-    return board_of_instance(parse_grid(grid, max_size=max(len(grid), 1), max_agents=MAX_AGENTS))
-
-
 def board_of_instance(instance: Instance) -> Board:
     """Take a board from an instance with agents in slots 0..k-1, 1 to 5 of them.
 
@@ -91,11 +81,7 @@ def board_of_instance(instance: Instance) -> Board:
 
 
 def actions_of_agents(plan: Sequence[Sequence[str | int]], agents: int) -> NDArray[np.int64]:
-    """Give actions as numbers, int64 (T, K), from one sequence per agent, padded with WAIT.
-
-    Raises:
-        ValueError: the number of agents differs, or an action is unknown.
-    """
+    """Give actions as numbers, int64 (T, K), from one sequence per agent, padded with WAIT."""
     if len(plan) != agents:
         raise ValueError(f"plan: got {len(plan)} agents, the board has {agents}")
     actions = np.full((max(map(len, plan)), agents), Action.WAIT, dtype=np.int64)
@@ -119,14 +105,10 @@ def play(
     agent: int | None = None,
     time: int | None = None,
 ) -> Playback:
-    """Play a plan up to the failure that the verifier found.
+    """Play a plan, (T, K) numbers or None, up to the failure that the verifier found.
 
-    Args:
-        board: the board.
-        actions: (T, K) numbers, or None; a number that is no action moves nobody.
-        failure: one of `FAILURES`, or None.
-        agent: the lowest agent involved; None or below 0: not known.
-        time: the 0-based step in which it happens; None or below 0: not known.
+    A number that is no action moves nobody. The failure is one of `FAILURES`, or None; the lowest
+    agent involved and its 0-based step are None or below 0 where they are not known.
 
     Raises:
         ValueError: the failure is unknown, or there is no such agent or step.
@@ -193,11 +175,7 @@ def whereabouts(playback: Playback) -> str | None:
 
 
 def _groups(
-    kind: str,
-    board: Board,
-    moments: NDArray[np.int64],
-    actions: NDArray[np.int64],
-    lowest: int,
+    kind: str, board: Board, moments: NDArray[np.int64], actions: NDArray[np.int64], lowest: int
 ) -> tuple[tuple[int, ...], ...]:
     """Who fails together in the last step or after it, the named agent being one of them."""
     agents = range(len(board.starts))

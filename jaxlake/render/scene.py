@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from jaxlake.render import palette
-from jaxlake.render.motion import Motion, motion
-from jaxlake.render.playback import Board, Playback, caption, whereabouts
+from jaxlake.render.playback import Board, Cell, Playback, caption, whereabouts
 
 Point = tuple[float, float]
 
@@ -22,6 +24,14 @@ _MIN_TIMELINE: Final = 4.0
 _TIMELINE_HEIGHT: Final = 0.42
 _CAPTION_HEIGHT: Final = 0.62
 _DETAIL_HEIGHT: Final = 0.42
+
+# In steps: the pause before the first step, the part of a step that is motion, the last pause.
+LEAD_IN: Final = 1.0
+MOTION: Final = 0.72
+PAUSE: Final = 3.0
+
+# How far agents come in a failing step: they touch, and both numbers stay readable.
+_REACH: Final = {"off_board": 0.66, "vertex_conflict": 0.6, "swapping_conflict": 0.2}
 
 # In pixels: what is read stays readable when cells are small.
 _SMALLEST_TEXT: Final = 11.0
@@ -106,14 +116,14 @@ class Scene:
 
     def groups(self) -> Iterator[Group]:
         """Give all groups, also those within others, in the order in which they are drawn."""
+        return _groups_in(self.content)
 
-        def within(content: Sequence[Shape | Group]) -> Iterator[Group]:
-            for item in content:
-                if isinstance(item, Group):
-                    yield item
-                    yield from within(item.content)
 
-        return within(self.content)
+def _groups_in(content: Sequence[Shape | Group]) -> Iterator[Group]:
+    for item in content:
+        if isinstance(item, Group):
+            yield item
+            yield from _groups_in(item.content)
 
 
 def cell_that_fits(playback: Playback, width: float) -> float:
@@ -123,7 +133,7 @@ def cell_that_fits(playback: Playback, width: float) -> float:
 
 def scene(playback: Playback, cell: float, *, panel: bool = False) -> Scene:
     """Lay out a playback, with cells of so many pixels; `panel` paints the background, too."""
-    track, board = motion(playback), playback.board
+    track, board = _motion(playback), playback.board
     layout = _Layout(playback, track, cell)
     words, details = caption(playback), whereabouts(playback)
     size, agents = len(board.holes), len(board.starts)
@@ -152,6 +162,62 @@ def scene(playback: Playback, cell: float, *, panel: bool = False) -> Scene:
     return Scene(layout.width, layout.height, title, content, steps)
 
 
+@dataclass(frozen=True)
+class _Motion:
+    """The moments of a plan, in cells: whole numbers are the middles of rows and columns.
+
+    The last frame of a step that fails is the moment of contact.
+    """
+
+    frames: NDArray[np.float64]  # (T + 1, K, 2)
+    marks: tuple[Point, ...]  # where the crosses stand
+    struck: tuple[Cell, ...]  # the cells at fault
+    failed: bool
+    extra: int  # 1 for a fault after the last step, which has its own place on the timeline
+
+    @property
+    def steps(self) -> int:
+        return len(self.frames) - 1
+
+    @property
+    def slots(self) -> int:
+        """The number of places on the timeline."""
+        return max(self.steps + self.extra, 1)
+
+    def playhead(self, moment: float) -> float:
+        """Place a moment 0..T on the timeline, in slots; a failing step is never completed."""
+        unfinished = self.failed and not self.extra and moment == self.steps > 0
+        return moment - 0.5 if unfinished else float(moment)
+
+
+def _motion(playback: Playback) -> _Motion | None:
+    if playback.actions is None:
+        return None
+    frames = playback.moments.astype(np.float64)
+    fault = playback.fault
+    extra = int(fault is not None and fault.kind == "goal_not_reached")
+    if fault is None or not fault.groups:
+        return _Motion(frames, (), (), failed=fault is not None, extra=extra)
+    marks: list[Point] = []
+    reach = _REACH.get(fault.kind, 1.0)
+    for group in fault.groups:
+        who = list(group)
+        if fault.in_a_step:
+            frames[-1, who] = frames[-2, who] + reach * (frames[-1, who] - frames[-2, who])
+        marks.append(_mark_place(frames[-1, who]))
+    struck = tuple(dict.fromkeys(fault.cells))
+    return _Motion(frames, tuple(marks), struck, failed=True, extra=extra)
+
+
+def _mark_place(places: NDArray[np.float64]) -> Point:
+    """Beside the point where discs touch, or at the upper right of one: numbers stay readable."""
+    row, column = places.mean(axis=0).tolist()
+    if len(places) == 1:
+        return row - 0.27, column + 0.27
+    across, along = np.ptp(places, axis=0)
+    return (row, column + 0.3) if across > along else (row - 0.3, column)
+
+
 _INK: Final = Paint(palette.INK, role="ink")
 _QUIET: Final = Paint(palette.QUIET, role="quiet")
 
@@ -159,7 +225,7 @@ _QUIET: Final = Paint(palette.QUIET, role="quiet")
 class _Layout:
     """Where things stand."""
 
-    def __init__(self, playback: Playback, track: Motion | None, cell: float) -> None:
+    def __init__(self, playback: Playback, track: _Motion | None, cell: float) -> None:
         size = len(playback.board.holes)
         width = max(size + 2 * _MARGIN, _MIN_WIDTH)
         unit = max(cell, _SMALLEST_TEXT / 0.33)
@@ -231,7 +297,7 @@ def _goals_and_starts(board: Board, layout: _Layout) -> Group:
     return Group(content)
 
 
-def _trails(track: Motion, layout: _Layout) -> Group:
+def _trails(track: _Motion, layout: _Layout) -> Group:
     """Each agent's whole path, a little aside for each, so that shared cells show every line."""
     agents = track.frames.shape[1]
     content = []
@@ -246,7 +312,7 @@ def _trails(track: Motion, layout: _Layout) -> Group:
     return Group(content)
 
 
-def _cast(board: Board, track: Motion | None, layout: _Layout) -> Group:
+def _cast(board: Board, track: _Motion | None, layout: _Layout) -> Group:
     """The agents where they are at each moment, and the marks of a fault."""
     cell = layout.cell
     frames = board.starts[None] if track is None else track.frames
@@ -258,9 +324,13 @@ def _cast(board: Board, track: Motion | None, layout: _Layout) -> Group:
         path = tuple((layout.x(c), layout.y(r)) for r, c in places)
         content.append(Group([Circle(0, 0, 0.3 * cell, paint), number], f"agent-{k}", path))
     if track is not None and track.marks:
-        rims = [rim for r, c in track.struck for rim in _rims(layout.x(c), layout.y(r), cell)]
         radius = max(0.19 * cell, _SMALLEST_MARK)
-        crosses = [s for r, c in track.marks for s in _cross(layout.x(c), layout.y(r), radius)]
+        rims: list[Shape] = []
+        crosses: list[Shape] = []
+        for r, c in track.struck:
+            rims += _rims(layout.x(c), layout.y(r), cell)
+        for row, column in track.marks:
+            crosses += _cross(layout.x(column), layout.y(row), radius)
         content.insert(0, Group(rims, "mark", at_the_end=True))
         content.append(Group(crosses, "mark", at_the_end=True))
     return Group(content, "cast")
@@ -285,23 +355,17 @@ def _cross(x: float, y: float, radius: float) -> list[Shape]:
     ]
 
 
-def _timeline(track: Motion, layout: _Layout) -> Group:
+def _timeline(track: _Motion, layout: _Layout) -> Group:
     """One segment per step, the failing one marked, and a head that runs along."""
     cell = layout.cell
     left, slot = (layout.width - layout.span) / 2, layout.span / track.slots
     gap, thick = min(0.07 * cell, 0.3 * slot), 0.13 * cell
+    top = layout.timeline - thick / 2
     paints = [Paint(palette.SEGMENT, role="segment")] * (track.steps + track.extra)
     if track.failed and paints:
         paints[-1] = Paint(palette.MARK, palette.INK, 0.025 * cell)
     content: list[Shape | Group] = [
-        Rectangle(
-            left + t * slot + gap / 2,
-            layout.timeline - thick / 2,
-            slot - gap,
-            thick,
-            thick / 2,
-            paint,
-        )
+        Rectangle(left + t * slot + gap / 2, top, slot - gap, thick, thick / 2, paint)
         for t, paint in enumerate(paints)
     ]
     heads = tuple(

@@ -12,9 +12,22 @@ from itertools import pairwise
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
-from jaxlake.render.motion import LEAD_IN, MOTION, PAUSE
-from jaxlake.render.playback import Playback, actions_of_agents, board_of_grid, play
-from jaxlake.render.scene import Circle, Group, Paint, Point, Rectangle, Scene, Shape, Text, scene
+from jaxlake.grids import parse_grid
+from jaxlake.render.playback import MAX_AGENTS, Playback, actions_of_agents, board_of_instance, play
+from jaxlake.render.scene import (
+    LEAD_IN,
+    MOTION,
+    PAUSE,
+    Circle,
+    Group,
+    Paint,
+    Point,
+    Rectangle,
+    Scene,
+    Shape,
+    Text,
+    scene,
+)
 
 _FADE: Final = 0.35
 """How long the agents take to come and to go, in steps."""
@@ -44,7 +57,7 @@ def episode_svg(
     cell: float = 36,
     seconds_per_step: float = 0.6,
 ) -> str:
-    """Draw one board, and play the plan on it where there is one.
+    """Draw one board, with the plan played on it, as one `<svg>` element of well-formed XML.
 
     Args:
         grid: the rows of the board in the published symbols, as `parse_grid` reads them; 1 to 5
@@ -57,14 +70,12 @@ def episode_svg(
         cell: side of a cell in pixels.
         seconds_per_step: duration of one step of the plan in seconds.
 
-    Returns:
-        One `<svg>` element, well-formed XML. Its size grows with the number of moves in the plan.
-
     Raises:
         ValueError: names the row, agent, step or argument that is wrong, and what is allowed
             (for the grid, a `GridError`).
     """
-    board = board_of_grid(grid)
+    instance = parse_grid(grid, max_size=max(len(grid), 1), max_agents=MAX_AGENTS)
+    board = board_of_instance(instance)
     actions = None if plan is None else actions_of_agents(plan, len(board.starts))
     playback = play(board, actions, failure=failure, agent=failure_agent, time=failure_time)
     return draw_svg(playback, cell=cell, seconds_per_step=seconds_per_step)
@@ -73,13 +84,9 @@ def episode_svg(
 def draw_svg(
     playback: Playback, *, cell: float = 36, seconds_per_step: float = 0.6, panel: bool = False
 ) -> str:
-    """Draw a playback as one `<svg>` element.
+    """Draw a playback as one `<svg>` element, with cells of so many pixels.
 
-    Args:
-        playback: what to draw.
-        cell: side of a cell in pixels.
-        seconds_per_step: duration of one step of the plan in seconds.
-        panel: whether to paint the background, for pages whose own colour is not known.
+    A `panel` paints the background, for pages whose own colour is not known.
 
     Raises:
         ValueError: `cell` or `seconds_per_step` is not positive.
@@ -88,28 +95,18 @@ def draw_svg(
         raise ValueError(
             f"cell, seconds_per_step: got {cell}, {seconds_per_step}; both must be positive"
         )
-    board, actions = playback.board, playback.actions
-    content = (
-        *(array.tolist() for array in (board.holes, board.starts, board.goals)),
-        None if actions is None else actions.tolist(),
-        playback.fault,
-        cell,
-        seconds_per_step,
-        panel,
-    )
+    actions = None if playback.actions is None else playback.actions.tolist()
+    board = (array.tolist() for array in vars(playback.board).values())
+    content = (*board, actions, playback.fault, cell, seconds_per_step, panel)
     digest = hashlib.sha256(repr(content).encode("utf-8", "replace")).hexdigest()
-    picture = scene(playback, float(cell), panel=panel)
-    return _write(picture, f"lake-{digest[:10]}", float(seconds_per_step))
-
-
-def _write(picture: Scene, name: str, seconds_per_step: float) -> str:
+    name, picture = f"lake-{digest[:10]}", scene(playback, float(cell), panel=panel)
     width, height = _number(picture.width), _number(picture.height)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="lake {name}" role="img" '
         f'aria-label={quoteattr(picture.title)} width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" text-anchor="middle" '
         "font-family=\"system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif\">"
-        f"<style>{_style(picture, name, seconds_per_step)}</style>"
+        f"<style>{_style(picture, name, float(seconds_per_step))}</style>"
         f"{''.join(map(_element, picture.content))}</svg>"
     )
 
@@ -118,11 +115,9 @@ def _element(item: Shape | Group) -> str:
     if isinstance(item, Group):
         role = f' class="{item.role}"' if item.role else ""
         content = "".join(map(_element, item.content))
-        place = (
-            ' transform="translate({} {})"'.format(*map(_number, item.path[-1]))
-            if item.path
-            else ""
-        )
+        place = ""
+        if item.path:
+            place = ' transform="translate({} {})"'.format(*map(_number, item.path[-1]))
         return f"<g{role}{place}>{content}</g>"
     paint = _paint(item.paint)
     role = f'class="{item.paint.role}" ' if item.paint.role else ""

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from jaxlake.dynamics import Action
-from jaxlake.grids import FROZEN_SYMBOL, GOAL_SYMBOLS, HOLE_SYMBOL, START_SYMBOLS
+from jaxlake.grids import GOAL_SYMBOLS, START_SYMBOLS, write_rows
 from jaxlake.instance import Instance
 from jaxlake.render.playback import Board, Cell, Playback, board_of_instance, caption, whereabouts
 
@@ -20,16 +20,10 @@ _GAP: Final = "   "
 
 
 def board_text(instance: Instance, positions: object = None) -> str:
-    """Write a board with its agents at the given positions.
+    """Write one board of 1 to 5 agents, one line per row, with blanks between the cells.
 
-    Args:
-        instance: one board of 1 to 5 agents.
-        positions: int (K, 2), where the agents stand, such as `dynamics.Step.positions`; their
-            starts if None.
-
-    Returns:
-        One line per row, with blanks between the cells. With `positions` None it is what
-        `format_grid` gives, and `parse_grid` reads it back.
+    The agents stand at `positions`, int (K, 2), such as `dynamics.Step.positions`; if None at their
+    starts: then it is what `format_grid` gives, and `parse_grid` reads it back.
 
     Raises:
         ValueError: the instance is a batch or has more agents than letters, or a position is not on
@@ -49,43 +43,34 @@ def board_text(instance: Instance, positions: object = None) -> str:
 def episode_text(playback: Playback, *, width: int = 100) -> str:
     """Write a playback as frames side by side, one for each moment, and its verdict below.
 
-    Args:
-        playback: what to write.
-        width: length of a line in characters; frames that don't fit go below the others.
+    Lines have up to `width` characters; frames that don't fit go below the others.
     """
     board = playback.board
     actions = np.zeros((0, 0), int) if playback.actions is None else playback.actions
     fault = playback.fault
-    cut = fault is not None and fault.in_a_step and len(actions) > 0
     frames = []
     for t, places in enumerate(playback.moments):
-        last = t == len(actions)
         struck: tuple[Cell, ...] = ()
-        if last and cut and fault is not None:
+        if fault is not None and fault.in_a_step and t == len(actions) > 0:
             struck, places = fault.cells, playback.moments[t - 1]
         stand = [(int(r), int(c)) for r, c in places]
         made = [f"t = {t}", _moves(actions[t - 1]) if t else ""]
         lines = _letters(board, stand, struck)
         side = max(map(len, [*made, *lines]))
         frames.append([line.ljust(side) for line in [*made, *lines]])
-    bands = [_beside(band) for band in _fill(frames, width)]
+    bands = [
+        "\n".join(_GAP.join(parts).rstrip() for parts in zip_longest(*band, fillvalue=""))
+        for band in _fill(frames, width)
+    ]
     verdict = ", ".join(filter(None, [caption(playback), whereabouts(playback)]))
     return "\n\n".join(filter(None, [*bands, verdict]))
 
 
 def _letters(board: Board, stand: Sequence[Cell], struck: Sequence[Cell] = ()) -> list[str]:
-    size = len(board.holes)
-    letters = [
-        [HOLE_SYMBOL if board.holes[r, c] else FROZEN_SYMBOL for c in range(size)]
-        for r in range(size)
-    ]
-    for k, (r, c) in enumerate(board.goals):
-        letters[r][c] = GOAL_SYMBOLS[k]
-    for k, (r, c) in enumerate(stand):
-        letters[r][c] = START_SYMBOLS[k]
-    for r, c in struck:
-        letters[r][c] = FAULT_SYMBOL
-    return [" ".join(row) for row in letters]
+    goals = zip(GOAL_SYMBOLS, board.goals.tolist(), strict=False)
+    starts = zip(START_SYMBOLS, stand, strict=False)
+    faults = ((FAULT_SYMBOL, cell) for cell in struck)
+    return write_rows(board.holes, (*goals, *starts, *faults))
 
 
 def _moves(actions: np.ndarray) -> str:
@@ -107,8 +92,3 @@ def _fill(frames: list[list[str]], width: int) -> list[list[list[str]]]:
         bands[-1].append(frame)
         used += needed
     return bands
-
-
-def _beside(band: list[list[str]]) -> str:
-    lines = zip_longest(*band, fillvalue="")
-    return "\n".join(_GAP.join(parts).rstrip() for parts in lines)

@@ -54,13 +54,10 @@ def bitboard_of(cells: jax.Array, rows: int) -> jax.Array:
 
 
 def union_of_cells(rows_of: jax.Array, bits: jax.Array, rows: int, include: jax.Array) -> jax.Array:
-    """Collect the cells of K agents at T times, as by `row_and_bit`, into sets (T, R, B).
+    """Collect the cells of K agents at T times into sets, words (T, R, B).
 
-    Args:
-        rows_of: words (K, T, B), the row of each cell.
-        bits: words (K, T, B), its bit.
-        rows: R (static).
-        include: bool (K, B), the agents to collect.
+    The cells are given as by `row_and_bit`, words (K, T, B) each; `include`, bool (K, B), says
+    which agents count.
     """
     numbers = np.arange(rows, dtype=bits.dtype)[:, None]
     none = jnp.zeros((), bits.dtype)

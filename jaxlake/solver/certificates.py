@@ -14,13 +14,7 @@ from jaxlake.instance import Instance
 from jaxlake.solver.bitboard import cell_numbers, pack_rows
 from jaxlake.solver.chunks import in_chunks
 from jaxlake.solver.prioritised_paths import PrioritisedPlans, plan_in_order
-from jaxlake.solver.space_time import (
-    NEVER,
-    NOBODY,
-    SearchBuffers,
-    distances_alone,
-    search_buffers,
-)
+from jaxlake.solver.space_time import NEVER, NOBODY, SearchBuffers, distances_alone, search_buffers
 from jaxlake.solver.widths import PLANNED_BOARDS
 
 T = TypeVar("T")
@@ -64,13 +58,12 @@ def prioritise(boards: PreparedBoards, wanted: jax.Array, horizon: int) -> BestP
 
 def undisturbed(pairs: PreparedBoards, wanted: jax.Array, horizon: int) -> jax.Array:
     """Tell, as bool (B,), which wanted pairs prioritised planning lets go as if alone."""
-    return wanted & _plan_in_chunks(
-        pairs,
-        wanted,
-        horizon,
-        jnp.zeros(wanted.shape, bool),
-        lambda chunk, best: best.sum_of_costs == jnp.sum(chunk.alone, axis=0, dtype=jnp.int16),
-    )
+
+    def as_if_alone(chunk: PreparedBoards, best: BestPlans) -> jax.Array:
+        return best.sum_of_costs == jnp.sum(chunk.alone, axis=0, dtype=jnp.int16)
+
+    nothing = jnp.zeros(wanted.shape, bool)
+    return wanted & _plan_in_chunks(pairs, wanted, horizon, nothing, as_if_alone)
 
 
 def _plan_in_chunks(

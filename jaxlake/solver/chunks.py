@@ -22,22 +22,13 @@ def in_chunks(
 ) -> tuple[U, V]:
     """Do some work for the wanted lanes, `width` of them at a time; the others cost nothing.
 
-    A loop runs until its slowest lane is done, so lanes of similar length share one.
+    A loop runs until its slowest lane is done, so lanes of similar length share one: `length`,
+    integers (B,), estimates how long each will take.
 
-    Args:
-        work: Maps operands with leaves (..., width) and the buffers to results with leaves
-            (..., width) and the buffers for the next chunk. The last chunk is filled up with lanes
-            that are not wanted, or are done twice.
-        operands: Leaves (..., B).
-        wanted: bool (B,).
-        length: integers (B,), an estimate of how long a lane will take.
-        blank: Leaves (..., B), the results of lanes that no chunk holds.
-        width: Lanes at a time, at most B (static).
-        buffers: Memory passed from chunk to chunk, so that it is allocated once; None is allowed.
-
-    Returns:
-        Leaves (..., B): the results of at least all wanted lanes, `blank` elsewhere; and the
-        buffers.
+    `work` maps operands, leaves (..., width), and the buffers to results, leaves (..., width), and
+    the buffers for the next chunk, so that they are allocated once; None is allowed. The last
+    chunk is filled up with lanes that are not wanted, or are done twice. Gives leaves (..., B), the
+    results of at least all wanted lanes and elsewhere `blank`, and the buffers.
     """
     B = wanted.shape[0]
     order = jnp.argsort(jnp.where(wanted, length, jnp.iinfo(length.dtype).max)).astype(jnp.int32)

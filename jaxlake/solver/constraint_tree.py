@@ -25,20 +25,21 @@ from jaxlake.solver.bitboard import word_type
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.pairs import matching_bound
 from jaxlake.solver.path_conflicts import FORCED, NONE, PathConflict, choose_conflict
-from jaxlake.solver.queries import TreeAnswers, TreeQueries, no_answers
 from jaxlake.solver.space_time import NEVER, NOBODY, PathBits, SearchBuffers, search_buffers
 from jaxlake.solver.tree_node import (
     FIELDS,
     SIDE,
+    TreeAnswers,
     TreeBranch,
     TreeLevel,
     TreeNode,
+    TreeQueries,
     constrained_agent,
+    no_answers,
     of_agent,
     read_level,
     replan_agent,
     toggle_constraint,
-    unplanned_paths,
     with_agent,
     with_path,
     write_level,
@@ -97,7 +98,7 @@ def search_trees(
     team: jax.Array | int = 1,
     split: jax.Array | int = 0,
 ) -> TreeAnswers:
-    """Answer every wanted query.
+    """Answer every wanted query; for the others, nothing is found and nothing given up.
 
     Args:
         queries: The questions; a bound that starts below the true lower bound only costs time.
@@ -105,9 +106,6 @@ def search_trees(
         lanes: B, nodes in hand at a time (static).
         team: Lanes that work on one query together; divides `lanes`.
         split: How many splits at the top of the tree are shared out among a team, at most 14.
-
-    Returns:
-        The answers; for queries that are not wanted, nothing is found and nothing given up.
     """
     teams = _Teams(*(jnp.asarray(x, jnp.int32) for x in (team, split)))
     order = jnp.argsort(~queries.wanted, stable=True)
@@ -155,7 +153,9 @@ def _new_lanes(queries: TreeQueries, query: jax.Array, horizon: int, teams: _Tea
         return jnp.zeros((*shape, B), dtype)
 
     no, number, never = zeros(dtype=bool), zeros(dtype=jnp.int32), zeros() + NEVER
-    paths = jnp.broadcast_to(unplanned_paths(K), (K, T + 1, B))
+    # Unplanned agents are each in a cell of its own off the board, so that none meet.
+    nowhere = (NOBODY - jnp.arange(K, dtype=jnp.int16))[:, None, None]
+    paths = jnp.broadcast_to(nowhere, (K, T + 1, B))
     bits = PathBits(*(zeros(K, T + 1, dtype=word) for _ in PathBits._fields))
     return _TreeLanes(
         query=query,
@@ -237,12 +237,6 @@ def _sum_over(values: jax.Array, mates: jax.Array) -> jax.Array:
     return jnp.sum(jnp.where(mates, values.astype(jnp.int32), 0), axis=1)
 
 
-def _first_side(lanes: _TreeLanes, depth: jax.Array, teams: _Teams) -> jax.Array:
-    """Return the child to begin with at a depth, int16 (B,)."""
-    bit = (lanes.prefix >> jnp.minimum(depth, 14)) & 1
-    return jnp.where(depth < teams.split, bit, 0).astype(jnp.int16)
-
-
 def _next_side(side: jax.Array, depth: jax.Array, teams: _Teams) -> jax.Array:
     """Return the side after a child is done: the other child, unless it is another lane's."""
     return jnp.where(depth < teams.split, jnp.int16(2), side + 1)
@@ -313,7 +307,8 @@ def _expand(lanes: _TreeLanes, teams: _Teams) -> _TreeLanes:
     rooted = rooting & fits & (lanes.planned == K - 1)
     arrived = commit | bypass | rooted
     nothing = jnp.zeros(B, jnp.int16)
-    first = _first_side(lanes, depth, teams)
+    bit = (lanes.prefix >> jnp.minimum(depth, 14)) & 1
+    first = jnp.where(depth < teams.split, bit, 0).astype(jnp.int16)
     new = TreeLevel(next_conflict, first, conflicts, nothing, nothing, nothing)
     new = jax.tree.map(lambda x, y: jnp.where(arrived, x, y), new, read_level(branch, depth))
     branch = write_level(branch, depth, new)

@@ -110,12 +110,8 @@ def two_agent_boards(
 ) -> TwoAgentBoards:
     """Lay out boards for the search.
 
-    Args:
-        free: bool (B, N, N), cells that can be entered.
-        starts: int8 (B, 2, 2), (row, column) of both agents.
-        goals: int8 (B, 2, 2).
-        playing: bool (B,); lanes where it is False have no free cell, so they are never connected.
-        board: The geometry of N.
+    Cells that can be entered are bool (B, N, N); starts and goals int8 (B, 2, 2), (row, column) of
+    both agents. Lanes not `playing`, bool (B,), have no free cell, so they are never connected.
     """
 
     def flat_cells(places: jax.Array) -> jax.Array:
@@ -151,24 +147,23 @@ def joint_search(
     Whether a search still grows is checked in every eighth layer only, so a lane is found stuck
     up to seven layers late.
 
-    Args:
-        boards: The boards.
-        running: bool (B,), which of them to search; each must be connected.
-        horizon: The last layer to look at (static).
-        board: Their geometry.
-        history: Buffers to record the search in; what they hold is overwritten.
-        waitless_cost: int32 (B,), the least sum of costs, at most 2 * horizon.
+    Boards to search, `running` bool (B,), must be connected. `horizon` (static) is the last layer
+    to look at, and `waitless_cost`, int32 (B,), at most twice as much. What the `history` holds is
+    overwritten.
     """
     waiting = waitless_cost is None
     B = running.shape[0]
-    allowed = _allowed(boards, board)
+    # The joint cells of two different free cells, uint32 (W, M, B).
+    everywhere = jnp.where(boards.free, ~jnp.uint32(0), jnp.uint32(0))
+    allowed = _pack(boards.free, board)[:, None] & everywhere & ~_bits(board, 0)[..., None]
 
     def examine(state: _JointState) -> _JointState:
         t, optima = state.time, state.optima
         walks, halves = _retire(state.layer, state.walks, boards, board, waiting=waiting)
         even, odd = (_arrived(half, boards.goals) for half in halves)
         if waitless_cost is None:
-            ended = _at_joint_goal(state.layer, boards)
+            cell, bit = boards.goals
+            ended = has_cells(state.layer[bit // 32, cell, jnp.arange(B)], bit)
             cost = jnp.where(even, 2 * t, jnp.where(odd, 2 * t + 1, FAR))
             cost = jnp.minimum(optima.sum_of_costs, cost)
             optima = optima._replace(
@@ -178,11 +173,16 @@ def joint_search(
             hit = (even & (waitless_cost == 2 * t)) | (odd & (waitless_cost == 2 * t + 1))
             cost = jnp.where(state.running & hit, waitless_cost, optima.sum_of_costs)
             ended = hit | (2 * t + 1 >= waitless_cost)
-        recorded = _record(optima.history, t, state.layer, halves)
+        history = optima.history
+        if history is not None:
+            history = JointHistory(
+                layers=history.layers.at[t].set(state.layer),
+                walks=history.walks.at[2 * t].set(halves[0]).at[2 * t + 1].set(halves[1]),
+            )
         return state._replace(
             walks=walks,
             running=state.running & ~ended,
-            optima=optima._replace(sum_of_costs=cost, history=recorded),
+            optima=optima._replace(sum_of_costs=cost, history=history),
         )
 
     def advance(state: _JointState) -> _JointState:
@@ -228,12 +228,6 @@ def worth_searching_without_waits(
     return known & (excess > 0) & (excess % 2 == 0)
 
 
-def _allowed(boards: TwoAgentBoards, board: Geometry) -> jax.Array:
-    """Return the joint cells of two different free cells, uint32 (W, M, B)."""
-    everywhere = jnp.where(boards.free, ~jnp.uint32(0), jnp.uint32(0))
-    return _pack(boards.free, board)[:, None] & everywhere & ~_bits(board, 0)[..., None]
-
-
 def _pack(cells: jax.Array, board: Geometry) -> jax.Array:
     """Pack bool (M, B) into bits, uint32 (W, B)."""
     spare = board.words * 32 - board.cells
@@ -251,26 +245,6 @@ def _single(cells: jax.Array, board: Geometry) -> jax.Array:
 def has_cells(words: jax.Array, cells: jax.Array) -> jax.Array:
     """Tell, as bool, whether each cell has its bit set in the word given for it."""
     return (words >> (cells % 32).astype(jnp.uint32)) & 1 != 0
-
-
-def _at_joint_goal(layer: jax.Array, boards: TwoAgentBoards) -> jax.Array:
-    cell, bit = boards.goals
-    return has_cells(layer[bit // 32, cell, jnp.arange(cell.shape[0])], bit)
-
-
-def _record(
-    history: JointHistory | None,
-    time: jax.Array,
-    layer: jax.Array,
-    halves: tuple[jax.Array, jax.Array],
-) -> JointHistory | None:
-    if history is None:
-        return None
-    even, odd = halves
-    return JointHistory(
-        layers=history.layers.at[time].set(layer),
-        walks=history.walks.at[2 * time].set(even).at[2 * time + 1].set(odd),
-    )
 
 
 def _retire(

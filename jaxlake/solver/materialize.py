@@ -17,9 +17,7 @@ T = TypeVar("T")
 def materialize(values: T, true: jax.Array) -> T:
     """Return the same values, stored in memory before anything uses them (on CPUs only).
 
-    Args:
-        values: A pytree of arrays.
-        true: bool (), always True, but in a way that the compiler can't tell.
+    `true` is always True, bool (), but in a way that the compiler can't tell.
     """
     return jax.lax.platform_dependent(values, true, cpu=_stored, default=lambda same, _: same)
 

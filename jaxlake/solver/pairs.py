@@ -34,7 +34,8 @@ def pair_optima(
 ) -> PairOptima:
     """Compute exact costs of pairs of agents, by the joint search of `joint_search`.
 
-    Time is spent on the wanted pairs only; a batch without any costs next to nothing.
+    Time is spent on the wanted pairs only. The others, and those whose makespan is longer than
+    `horizon`, are neither known nor proved unsolvable.
 
     Args:
         free: bool (B, N, N), cells that can be entered.
@@ -42,10 +43,6 @@ def pair_optima(
         goals: int8 (B, 2, 2).
         wanted: bool (B,), the pairs to look at.
         horizon: The longest makespan to look for, in steps (static).
-
-    Returns:
-        A `PairOptima`. Pairs that are not wanted, or whose makespan is longer than `horizon`, are
-        neither known nor proved unsolvable.
     """
     B = wanted.shape[0]
     if B == 0:
@@ -60,15 +57,9 @@ def pair_optima(
         found = joint_search(chunk, chunk.connected, horizon, board)
         return (found.sum_of_costs, found.makespan, found.stuck), None
 
-    (sum_of_costs, makespan, stuck), _ = in_chunks(
-        find,
-        pairs,
-        pairs.connected,
-        jnp.max(pairs.alone, axis=0),
-        (far, far, jnp.zeros(B, bool)),
-        width,
-        None,
-    )
+    length, blank = jnp.max(pairs.alone, axis=0), (far, far, jnp.zeros(B, bool))
+    found, _ = in_chunks(find, pairs, pairs.connected, length, blank, width, None)
+    sum_of_costs, makespan, stuck = found
     known = makespan < FAR
     undecided = worth_searching_without_waits(pairs, known, sum_of_costs)
 
@@ -100,17 +91,11 @@ def agent_pairs(agents: int) -> list[tuple[int, int]]:
 
 
 def matching_bound(costs: jax.Array, pair_costs: jax.Array) -> jax.Array:
-    """Compute a lower bound on the sum of costs: the best matching of agents into pairs.
+    """Compute a lower bound on the sum of costs, int16 (B,): the best matching into pairs.
 
-    Pairs without a common agent add what each of them needs beyond the bounds of its two agents.
-    With up to five agents a matching has one pair or two.
-
-    Args:
-        costs: int16 (K, B), a lower bound for each agent.
-        pair_costs: int16 (P, B), lower bounds for both agents of each pair together.
-
-    Returns:
-        int16 (B,).
+    Pairs without a common agent add what each of them needs beyond the bounds of its two agents:
+    `pair_costs` int16 (P, B) bounds both together, `costs` int16 (K, B) each. With up to five
+    agents a matching has one pair or two.
     """
     pairs = agent_pairs(costs.shape[0])
     gains = [jnp.maximum(pair_costs[p] - costs[i] - costs[j], 0) for p, (i, j) in enumerate(pairs)]

@@ -33,18 +33,16 @@ class PathConflict(NamedTuple):
 def choose_conflict(
     paths: jax.Array, costs: jax.Array, total: jax.Array, bound: jax.Array
 ) -> tuple[PathConflict, jax.Array]:
-    """Choose the conflict to split on: cardinal ones first, then semi-cardinal, then the earliest.
+    """Choose the conflict to split on, and say in int16 (B,) how many conflicts there are.
 
-    A conflict is cardinal if both children cost more, and semi-cardinal if one does.
+    Cardinal ones come first (both children cost more), then semi-cardinal (one does), then the
+    earliest.
 
     Args:
         paths: int16 (K, T + 1, B), cells, with FORCED.
         costs: int16 (K, B), last arrivals.
         total: bool (B,), whether the bound is on the sum of costs; else on the makespan.
         bound: int16 (B,).
-
-    Returns:
-        The conflict, and int16 (B,) how many conflicts there are.
     """
     K, times, B = paths.shape
     T = times - 1

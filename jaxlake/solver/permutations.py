@@ -57,7 +57,7 @@ def proved_unsolvable(
     cells fit into `capacity`: with 2**18 those are 5 agents on 33 cells, 4 on 51, 3 on 117. In
     larger components it tries every subset of agents that does fit: agents that can't reach their
     goals when the others are away can't when they are there. Boards are looked at one after the
-    other, and those that are not wanted cost nothing.
+    other, and those that are not wanted cost nothing. False, of bool (B,), proves nothing.
 
     Args:
         free: bool (B, N, N), cells that can be entered.
@@ -65,11 +65,7 @@ def proved_unsolvable(
         goals: int8 (B, K, 2).
         mask: bool (B, K), which agents exist.
         wanted: bool (B,), the boards to look at.
-        capacity: The most sets of cells to look at (static, 1 to 2**24); 11 bytes each with 5
-            slots.
-
-    Returns:
-        bool (B,), True where wanted and unsolvable. False proves nothing.
+        capacity: The most sets of cells to look at (static, 1 to 2**24), of 11 bytes for 5 slots.
 
     Raises:
         ValueError: `capacity` is out of range.
@@ -169,10 +165,9 @@ def _board_unsolvable(
         )
         return i + 1, unsolvable, buffers
 
+    begun = (jnp.int32(0), jnp.any(apart), buffers)
     _, proved, buffers = jax.lax.while_loop(
-        lambda state: ~state[1] & (state[0] < jnp.sum(relevant)),
-        look,
-        (jnp.int32(0), jnp.any(apart), buffers),
+        lambda state: ~state[1] & (state[0] < jnp.sum(relevant)), look, begun
     )
     return proved, buffers
 
@@ -193,20 +188,13 @@ class _SpanningSearch(NamedTuple):
 
 
 def _unreachable(
-    component: jax.Array,
-    starts: jax.Array,
-    goals: jax.Array,
-    m: jax.Array,
-    buffers: _Buffers,
+    component: jax.Array, starts: jax.Array, goals: jax.Array, m: jax.Array, buffers: _Buffers
 ) -> tuple[jax.Array, _Buffers]:
     """Tell, as bool (), whether the first m of K agents can't reach their goals together.
 
-    Args:
-        component: bool (N, N), connected cells.
-        starts: int32 (K, 2); of the first m agents, in the component.
-        goals: int32 (K, 2).
-        m: int32 (), 2 to K; there are at most `capacity` sets of m cells of the component.
-        buffers: Room for them; what it holds is overwritten, and it is returned for reuse.
+    Their starts and goals, int32 (K, 2), lie in the component, bool (N, N), of connected cells.
+    There are at most `capacity` sets of m cells of it, for which the buffers, returned for reuse,
+    have room; m is 2 to K.
     """
     N, K = component.shape[-1], starts.shape[0]
     capacity = buffers[1].shape[0] - 1
@@ -327,20 +315,18 @@ def _unreachable(
         )
 
     sets, finder = buffers
+    nothing = jnp.full(capacity + 1, unknown, jnp.uint8)
+    begun = _SpanningSearch(
+        sets=sets,
+        block=jnp.zeros((OCCUPANCY_BLOCK, K), jnp.int16).at[0].set(first_set.astype(jnp.int16)),
+        arrangement=nothing.at[first_rank].set(first_arrangement.astype(jnp.uint8)),
+        finder=finder,
+        done=jnp.int32(0),
+        found=jnp.int32(1),
+        group=jnp.arange(unknown) == 0,
+    )
     state = jax.lax.while_loop(
-        lambda state: (state.done < state.found) & ~solvable(state),
-        advance,
-        _SpanningSearch(
-            sets=sets,
-            block=jnp.zeros((OCCUPANCY_BLOCK, K), jnp.int16).at[0].set(first_set.astype(jnp.int16)),
-            arrangement=jnp.full(capacity + 1, unknown, jnp.uint8)
-            .at[first_rank]
-            .set(first_arrangement.astype(jnp.uint8)),
-            finder=finder,
-            done=jnp.int32(0),
-            found=jnp.int32(1),
-            group=jnp.arange(unknown) == 0,
-        ),
+        lambda state: (state.done < state.found) & ~solvable(state), advance, begun
     )
     return ~solvable(state), (state.sets, state.finder)
 

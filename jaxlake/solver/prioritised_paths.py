@@ -38,43 +38,32 @@ def plan_in_order(
     latest: jax.Array,
     buffers: SearchBuffers,
     *,
-    waits: bool = True,
     upwards: bool = False,
 ) -> tuple[PrioritisedPlans, SearchBuffers]:
     """Plan the agents of every board in the order in which they are given.
 
     Args:
         free: words (R, B).
-        starts: int16 (K, B), cells; NOBODY for agents that do not exist.
+        starts: int16 (K, B), cells; NOBODY for agents that do not exist: they arrive at 0.
         goals: int16 (K, B), cells; NOBODY likewise.
         latest: int16 (K, B), the latest arrival to look for, at most T.
-        buffers: Buffers for T steps.
-        waits: Whether agents may wait before their last arrival.
+        buffers: Buffers for T steps; they are returned for the next call.
         upwards: Which of the earliest paths to prefer, see `trace_back`.
-
-    Returns:
-        The plans, and the buffers for the next call. Agents that do not exist arrive at 0.
     """
     K, B = starts.shape
     rows, T = free.shape[0], buffers.cells.shape[0] - 1
+    State = tuple[PrioritisedPlans, Blocked, SearchBuffers, jax.Array]
 
-    def plan_agent(
-        rank: jax.Array, state: tuple[PrioritisedPlans, Blocked, SearchBuffers, jax.Array]
-    ) -> tuple[PrioritisedPlans, Blocked, SearchBuffers, jax.Array]:
+    def plan_agent(rank: jax.Array, state: State) -> State:
         plans, blocked, buffers, failed = state
         start, goal = bitboard_of(starts[rank], rows), bitboard_of(goals[rank], rows)
         absent = goals[rank] == NOBODY
+        last = jnp.where(failed | absent, jnp.int16(-1), latest[rank])
         found = reach_goal(
-            start,
-            goal,
-            (blocked,),
-            waits=waits,
-            earliest=0,
-            latest=jnp.where(failed | absent, jnp.int16(-1), latest[rank]),
-            layers=buffers.layers,
+            start, goal, (blocked,), waits=True, earliest=0, latest=last, layers=buffers.layers
         )
         traced, cells = trace_back(
-            goal, found, (blocked,), waits=waits, buffer=buffers.cells, upwards=upwards
+            goal, found, (blocked,), waits=True, buffer=buffers.cells, upwards=upwards
         )
         arrival = jnp.where(absent, jnp.int16(0), found.arrival)
         failed |= arrival == NEVER
@@ -84,12 +73,8 @@ def plan_in_order(
         plans = PrioritisedPlans(
             plans.arrival.at[rank].set(arrival), plans.paths.at[rank].set(path)
         )
-        return (
-            plans,
-            blocked | blocked_by(bits, rows, jnp.ones((1, B), bool)),
-            SearchBuffers(found.layers, cells),
-            failed,
-        )
+        blocked |= blocked_by(bits, rows, jnp.ones((1, B), bool))
+        return plans, blocked, SearchBuffers(found.layers, cells), failed
 
     unplanned = PrioritisedPlans(
         arrival=jnp.zeros((K, B), jnp.int16), paths=jnp.full((K, T + 1, B), NOBODY, jnp.int16)

@@ -38,12 +38,5 @@ class Solution:
 def unknown_solution(horizon: int, num_agents: int) -> Solution:
     """Give the solution of an instance about which nothing is known: all of it is UNKNOWN."""
     none, plan = jnp.int16(-1), jnp.full((horizon, num_agents), -1, jnp.int8)
-    return Solution(
-        status=jnp.int8(Status.UNKNOWN),
-        sum_of_costs=none,
-        makespan=none,
-        needs_wait=jnp.bool_(False),
-        plan=plan,
-        makespan_plan=plan,
-        expansions=jnp.int32(0),
-    )
+    status, needs_wait = jnp.int8(Status.UNKNOWN), jnp.bool_(False)
+    return Solution(status, none, none, needs_wait, plan, plan, expansions=jnp.int32(0))

@@ -91,7 +91,7 @@ def search_buffers(horizon: int, rows: int, boards: int, levels: int) -> SearchB
     return SearchBuffers((blank,) * levels, blank)
 
 
-def _at_time(array: jax.Array, t: jax.Array | int) -> jax.Array:
+def _at_time(array: jax.Array, t: jax.Array) -> jax.Array:
     return jax.lax.dynamic_index_in_dim(array, t, keepdims=False)
 
 
@@ -102,15 +102,10 @@ def _lane_mask(where: jax.Array | bool, like: jax.Array) -> jax.Array:
 
 
 def distances_alone(free: jax.Array, starts: jax.Array, goals: jax.Array) -> jax.Array:
-    """Count the steps that each agent needs when it is alone on the board.
+    """Count the steps that each agent needs when it is alone on boards of words (R, B).
 
-    Args:
-        free: words (R, B).
-        starts: int16 (K, B), cells; NOBODY for agents that do not exist.
-        goals: int16 (K, B), cells; NOBODY likewise.
-
-    Returns:
-        int16 (K, B), NEVER without a path; 0 for agents that do not exist.
+    Starts and goals are int16 (K, B) cells, NOBODY for agents that do not exist. So is the result:
+    NEVER without a path, 0 for agents that do not exist.
     """
     R = free.shape[0]
     State = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
@@ -147,13 +142,13 @@ def reach_goal(
 ) -> Reachable:
     """Search forward until every agent has arrived to stay, or can't any more.
 
-    Levels are searches that differ in what is blocked and run side by side. The first level
-    decides about the arrival.
+    Levels are searches that differ in what is blocked, holes included, and run side by side. The
+    first level decides about the arrival.
 
     Args:
         start: words (R, B), one cell each.
-        goal: words (R, B), one cell each.
-        blocked: What is blocked at each level, holes included.
+        goal: words (R, B), likewise.
+        blocked: What is blocked at each level.
         waits: bool (B,), whether the agent may wait before it has arrived.
         earliest: int16 (B,), arrivals before this time do not count.
         latest: int16 (B,), nor do arrivals after this time; at most T, negative for idle lanes.
@@ -213,16 +208,8 @@ def trace_back(
     preferred, then steps that themselves use nothing of that. After that moves are preferred to
     waits, and steps from above to those from below (the other way round with `upwards`).
 
-    Args:
-        goal: words (R, B), one cell each.
-        found: What `reach_goal` returned.
-        blocked: What `reach_goal` was given.
-        waits: bool (B,), likewise.
-        buffer: words (T + 1, R, B).
-        upwards: Whether steps from below come first.
-
-    Returns:
-        The `TracedPath`, at its goal at all times where there is none, and the buffer.
+    `found` is what `reach_goal` returned for this goal, `blocked` and `waits`; the buffer, words
+    (T + 1, R, B), is returned. Where there is no path it is at its goal at all times.
     """
     times, R, B = found.layers[0].shape
     arrival = jnp.where(found.arrival == NEVER, jnp.int16(0), found.arrival)
@@ -293,10 +280,7 @@ def path_bits(cells: jax.Array, rows: int) -> PathBits:
 
 
 def blocked_by(paths: PathBits, rows: int, include: jax.Array) -> Blocked:
-    """Return what agents on their paths, words (K, T + 1, B), block for another one.
-
-    Only agents for which `include`, bool (K, B), is True count.
-    """
+    """Return what agents on paths (K, T + 1, B) block for another one, if bool (K, B) `include`."""
     cells = union_of_cells(paths.row, paths.bit, rows, include)
     across = union_of_cells(paths.edge_row, paths.across, rows, include)
     along = union_of_cells(paths.edge_row, paths.along, rows, include)

@@ -26,9 +26,9 @@ from jaxlake.solver.certificates import PreparedBoards, prepare_boards, prioriti
 from jaxlake.solver.constraint_tree import search_trees
 from jaxlake.solver.pairs import agent_pairs, matching_bound, pair_optima
 from jaxlake.solver.permutations import proved_unsolvable
-from jaxlake.solver.queries import TreeAnswers, TreeQueries, no_answers
 from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
 from jaxlake.solver.space_time import NEVER, actions_of
+from jaxlake.solver.tree_node import TreeAnswers, TreeQueries, no_answers
 from jaxlake.solver.two_agents import solve_two
 from jaxlake.solver.widths import EXPANSIONS_BEFORE_TEAM, SHARED_SPLITS, TEAM_LANES, TREE_LANES
 
@@ -41,10 +41,7 @@ _MAX_HORIZON = 4096
 
 
 def solve(
-    instance: Instance,
-    *,
-    horizon: int = DEFAULT_HORIZON,
-    max_expansions: int | None = None,
+    instance: Instance, *, horizon: int = DEFAULT_HORIZON, max_expansions: int | None = None
 ) -> Solution:
     """Solve one instance of up to five agents exactly; `jax.vmap` solves a batch at full speed.
 
@@ -71,10 +68,8 @@ def solve(
         raise ValueError(f"horizon: got {horizon}, 1 to {_MAX_HORIZON} are allowed")
     slots, size = np.shape(instance.agent_mask)[-1], np.shape(instance.holes)[-1]
     if not 2 <= slots <= MAX_AGENTS:
-        raise ValueError(
-            f"agent_mask: got shape {np.shape(instance.agent_mask)}, 2 to {MAX_AGENTS} slots are "
-            "allowed"
-        )
+        shape = np.shape(instance.agent_mask)
+        raise ValueError(f"agent_mask: got shape {shape}, 2 to {MAX_AGENTS} slots are allowed")
     if size > MAX_SIZE:
         raise ValueError(f"holes: got a board of {size} rows, at most {MAX_SIZE} are allowed")
     batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], instance)
@@ -99,22 +94,16 @@ def _batch_solver(horizon: int) -> Callable[[Instance, jax.Array], Solution]:
 
 
 def _solve_two_slots(batch: Instance, horizon: int) -> Solution:
-    """Solve boards with two slots: prioritised planning, then the joint search."""
     boards = prepare_boards(batch)
     connected = jnp.all(boards.alone < NEVER, axis=0)
     best = prioritise(boards, connected, horizon)
     floor = jnp.sum(jnp.where(connected, boards.alone, 0), axis=0, dtype=jnp.int16)
     settled = connected & (best.sum_of_costs == floor)
     plan = actions_of(best.paths).transpose(2, 1, 0)
-    certain = Solution(
-        status=jnp.full(settled.shape, Status.OPTIMAL, jnp.int8),
-        sum_of_costs=floor,
-        makespan=jnp.max(boards.alone, axis=0),
-        needs_wait=jnp.zeros_like(settled),
-        plan=plan,
-        makespan_plan=plan,
-        expansions=jnp.zeros(settled.shape, jnp.int32),
-    )
+    optimal = jnp.full(settled.shape, Status.OPTIMAL, jnp.int8)
+    makespan = jnp.max(boards.alone, axis=0)
+    no, none = jnp.zeros_like(settled), jnp.zeros(settled.shape, jnp.int32)
+    certain = Solution(optimal, floor, makespan, no, plan, plan, expansions=none)
     searched = solve_two(batch, ~settled, horizon)
     return jax.tree.map(
         lambda x, y: jnp.where(settled.reshape(-1, *(1,) * (x.ndim - 1)), x, y), certain, searched
@@ -122,7 +111,6 @@ def _solve_two_slots(batch: Instance, horizon: int) -> Solution:
 
 
 def _solve_many_slots(batch: Instance, horizon: int, budget: jax.Array) -> Solution:
-    """Solve boards with three slots or more, by all tiers."""
     B, K = batch.agent_mask.shape
     boards = prepare_boards(batch)
     connected = jnp.all(boards.alone < NEVER, axis=0)
@@ -146,9 +134,7 @@ def _solve_many_slots(batch: Instance, horizon: int, budget: jax.Array) -> Solut
         total: bool, waits: bool, first: jax.Array, last: jax.Array, wanted: jax.Array
     ) -> TreeQueries:
         return TreeQueries(
-            free=boards.free,
-            starts=boards.starts,
-            goals=boards.goals,
+            *boards[:3],
             pair_costs=pairs.costs if waits else waitless_costs,
             total=jnp.full(B, total),
             waits=jnp.full(B, waits),
@@ -169,9 +155,7 @@ def _solve_many_slots(batch: Instance, horizon: int, budget: jax.Array) -> Solut
         ask(False, True, least_makespan, last_makespan, shorter),
     )
 
-    def optima(
-        costs: TreeAnswers, makespans: TreeAnswers
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def optima(costs: TreeAnswers, makespans: TreeAnswers) -> tuple[jax.Array, ...]:
         """Return both optima, found now or known before, and whether they are proved."""
         cost = jnp.where(costs.found, costs.bound, known_cost)
         makespan = jnp.where(makespans.found, makespans.bound, known_makespan)
@@ -204,9 +188,8 @@ def _solve_many_slots(batch: Instance, horizon: int, budget: jax.Array) -> Solut
     # cheaper plans are excluded where the cost is no more than that.
     known &= (cost == least_cost) | (cost <= horizon + 1 + floor - longest)
     known &= ~waitless.gave_up
-    status = jnp.where(
-        known, Status.OPTIMAL, jnp.where(~connected | blocked, Status.UNSOLVABLE, Status.UNKNOWN)
-    )
+    unproved = jnp.where(~connected | blocked, Status.UNSOLVABLE, Status.UNKNOWN)
+    status = jnp.where(known, Status.OPTIMAL, unproved)
 
     def plan(found: jax.Array, paths: jax.Array, best_paths: jax.Array) -> jax.Array:
         actions = actions_of(jnp.where(found, paths, best_paths)).transpose(2, 1, 0)
@@ -232,18 +215,11 @@ def _search_with_teams(queries: TreeQueries, horizon: int) -> TreeAnswers:
     def go_on(so_far: TreeAnswers, effort: tuple[jax.Array, ...]) -> tuple[TreeAnswers, None]:
         team, split, most = effort
         wanted = so_far.gave_up
-        answers = search_trees(
-            queries._replace(
-                first=so_far.bound, budget=jnp.minimum(queries.budget, most), wanted=wanted
-            ),
-            horizon=horizon,
-            lanes=lanes,
-            team=team,
-            split=split,
-        )
-        return TreeAnswers(
+        budget = jnp.minimum(queries.budget, most)
+        left = queries._replace(first=so_far.bound, budget=budget, wanted=wanted)
+        answers = search_trees(left, horizon=horizon, lanes=lanes, team=team, split=split)
+        return answers._replace(
             found=so_far.found | answers.found,
-            gave_up=answers.gave_up,
             bound=jnp.where(wanted, answers.bound, so_far.bound),
             expansions=so_far.expansions + answers.expansions,
             paths=jnp.where(wanted, answers.paths, so_far.paths),
@@ -300,13 +276,9 @@ def pair_bounds(
     )
     settled = undisturbed(pairs, exist.reshape(-1), horizon).reshape(P, B)
     searched = exist & ~settled
-    optima = pair_optima(
-        jnp.tile(~batch.holes, (P, 1, 1)),
-        places_of_pairs(batch.starts),
-        places_of_pairs(batch.goals),
-        searched.reshape(-1),
-        horizon,
-    )
+    free = jnp.tile(~batch.holes, (P, 1, 1))
+    starts, goals = map(places_of_pairs, (batch.starts, batch.goals))
+    optima = pair_optima(free, starts, goals, searched.reshape(-1), horizon)
     optima = jax.tree.map(lambda leaf: leaf.reshape(P, B), optima)
     known = searched & optima.known & optima.solvable
     one, other = pairs.alone.reshape(2, P, B)

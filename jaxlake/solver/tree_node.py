@@ -14,9 +14,7 @@ import numpy as np
 from jaxlake.solver.bitboard import PITCH, ROW_SHIFT, bitboard_of, row_and_bit, union_of_cells
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.path_conflicts import FORCED, SWAP, TARGET, VERTEX, PathConflict
-from jaxlake.solver.queries import TreeQueries
 from jaxlake.solver.space_time import (
-    NOBODY,
     Blocked,
     PathBits,
     SearchBuffers,
@@ -25,6 +23,38 @@ from jaxlake.solver.space_time import (
     reach_goal,
     trace_back,
 )
+
+
+class TreeQueries(NamedTuple):
+    """Q questions about boards, each for the least bound within which there is a plan."""
+
+    free: jax.Array  # words (R, Q)
+    starts: jax.Array  # int16 (K, Q), cells; NOBODY for agents that do not exist
+    goals: jax.Array  # int16 (K, Q), likewise
+    pair_costs: jax.Array  # int16 (P, Q), lower bounds on the cost of both; 0 where unknown
+    total: jax.Array  # bool (Q,), bounds are on the sum of costs; else on the makespan
+    waits: jax.Array  # bool (Q,), whether agents may wait before their last arrival
+    first: jax.Array  # int16 (Q,), the bound to begin with
+    last: jax.Array  # int16 (Q,), the largest bound of interest
+    budget: jax.Array  # int32 (Q,), replanned agents after which the search gives up
+    wanted: jax.Array  # bool (Q,)
+
+
+class TreeAnswers(NamedTuple):
+    """What a search found, one answer per query."""
+
+    found: jax.Array  # bool (Q,), a plan within `bound`, which is the least possible
+    gave_up: jax.Array  # bool (Q,), neither a plan nor a proof that there is none up to `last`
+    bound: jax.Array  # int16 (Q,), the least bound not refuted
+    expansions: jax.Array  # int32 (Q,), agents replanned
+    paths: jax.Array  # int16 (K, T + 1, Q), cells, where found
+
+
+def no_answers(queries: TreeQueries, horizon: int) -> TreeAnswers:
+    """Return answers that say nothing yet, for plans of T = `horizon` steps."""
+    K, Q = queries.starts.shape
+    no, none = jnp.zeros(Q, bool), jnp.zeros(Q, jnp.int32)
+    return TreeAnswers(no, no, queries.first, none, jnp.zeros((K, horizon + 1, Q), jnp.int16))
 
 
 class TreeLevel(NamedTuple):
@@ -60,11 +90,6 @@ class TreeNode(NamedTuple):
     fixed: jax.Array  # words (2, K, T + 1, B), row and bit of where one agent has to be; no bit
     #   where it is free
     bits: PathBits  # words (K, T + 1, B) each, of the paths
-
-
-def unplanned_paths(agents: int) -> jax.Array:
-    """Return int16 (K, 1, 1) cells off the board, one for each agent, so that none meet."""
-    return (NOBODY - jnp.arange(agents, dtype=jnp.int16))[:, None, None]
 
 
 def of_agent(values: jax.Array, agent: jax.Array) -> jax.Array:
@@ -114,20 +139,12 @@ def constrained_agent(level: TreeLevel) -> jax.Array:
 def toggle_constraint(
     node: TreeNode, level: TreeLevel, where: jax.Array, undo: bool = False
 ) -> tuple[TreeNode, tuple[jax.Array, jax.Array]]:
-    """Add the constraint of the child at hand, or take it away again.
+    """Add the constraint of the child at hand where bool (B,) is True, or take it away again.
 
     A vertex or swapping constraint is one bit, never set twice on a branch, since paths obey what
-    is on it; so adding and removing are the same exclusive or.
-
-    Args:
-        node: The node.
-        level: The level; to undo it with the `limit` and `fixed` that adding returned.
-        where: bool (B,), which lanes.
-        undo: Whether to take it away.
-
-    Returns:
-        The node, int16 (B,) the arrival limit that was replaced, and int16 (B,) which cells of the
-        first agent were fixed.
+    is on it; so adding and removing are the same exclusive or. Gives the node, int16 (B,) the
+    arrival limit that was replaced, and int16 (B,) which cells of the first agent were fixed: with
+    these as its `limit` and `fixed` the level is undone.
     """
     conflict = level.conflict
     word = node.forbidden.dtype.type
@@ -170,12 +187,11 @@ def toggle_constraint(
         fixed = fix_now + jnp.int16(2) * fix_then
         before = jnp.where(fix_now, jnp.stack(row_and_bit(conflict.one_here, R)), before)
         after = jnp.where(fix_then, jnp.stack(row_and_bit(conflict.one_there, R)), after)
+    at_rest = (conflict.other, b)
     node = node._replace(
         forbidden=forbidden,
-        earliest=node.earliest.at[conflict.other, b].set(
-            jnp.where(delayed, new_earliest, earliest)
-        ),
-        latest=node.latest.at[conflict.other, b].set(jnp.where(rests, new_latest, latest)),
+        earliest=node.earliest.at[at_rest].set(jnp.where(delayed, new_earliest, earliest)),
+        latest=node.latest.at[at_rest].set(jnp.where(rests, new_latest, latest)),
         fixed=node.fixed.at[:, *now].set(before).at[:, *then].set(after),
     )
     return node, (limit, fixed)
@@ -193,9 +209,8 @@ def replan_agent(
 ) -> tuple[jax.Array, jax.Array, SearchBuffers]:
     """Find an earliest path of agent (B,) under its constraints, with few conflicts.
 
-    Returns:
-        int16 (T + 1, B) cells with FORCED where the agent has no choice, int16 (B,) its arrival
-        or NEVER, and the buffers.
+    Gives int16 (T + 1, B) cells with FORCED where the agent has no choice, int16 (B,) its arrival
+    or NEVER, and the buffers.
     """
     K, R = node.paths.shape[0], task.free.shape[0]
     is_agent = agent == np.arange(K, dtype=np.int16)[:, None]

@@ -38,32 +38,23 @@ class _TwoAgentOptima(NamedTuple):
 
 
 def solve_two(batch: Instance, wanted: jax.Array, horizon: int) -> Solution:
-    """Solve a batch of boards exactly where two agents play, in whichever slots.
+    """Solve a batch, leaves (B, ...), exactly where two agents play, in whichever of K >= 2 slots.
 
-    Args:
-        batch: Leaves (B, ...), K >= 2 slots. Boards whose `agent_mask` has another number of True
-            than two are UNKNOWN and cost next to nothing.
-        wanted: bool (B,); boards that are not wanted are UNKNOWN as well.
-        horizon: The longest plan to look for, in steps (static).
-
-    Returns:
-        A `Solution` with leaves (B, ...). Boards are UNKNOWN if their makespan is longer than
-        `horizon`, or if the plan of optimal sum of costs that is found is; plans of empty slots are
-        WAIT where OPTIMAL. `expansions` counts the layers of `joint_search` that were expanded
-        until the board was decided, those of the search without waits included; it does not
-        depend on the rest of the batch.
+    Boards that are not wanted, bool (B,), or have another number of agents are UNKNOWN and cost
+    next to nothing. Others are UNKNOWN if their makespan is longer than `horizon` (static), or if
+    the plan of optimal sum of costs that is found is; plans of empty slots are WAIT where OPTIMAL.
+    `expansions` counts the layers of `joint_search` that were expanded until the board was decided,
+    those of the search without waits included; it does not depend on the rest of the batch.
     """
     B, K = batch.agent_mask.shape
     slots = jnp.argsort(~batch.agent_mask, axis=-1, stable=True)[:, :2]
     playing = wanted & (jnp.sum(batch.agent_mask, axis=-1) == 2)
     board = geometry(batch.holes.shape[-1])
-    boards = two_agent_boards(
-        ~batch.holes,
-        jnp.take_along_axis(batch.starts, slots[..., None], axis=1),
-        jnp.take_along_axis(batch.goals, slots[..., None], axis=1),
-        playing,
-        board,
+    starts, goals = (
+        jnp.take_along_axis(places, slots[..., None], axis=1)
+        for places in (batch.starts, batch.goals)
     )
+    boards = two_agent_boards(~batch.holes, starts, goals, playing, board)
     width = max(1, min(B, lanes_at_once(board, horizon)))
     # Allocated once, not per chunk: the loops write every set that they later read.
     history = JointHistory(
@@ -72,34 +63,21 @@ def solve_two(batch: Instance, wanted: jax.Array, horizon: int) -> Solution:
     )
     no, zero, far = jnp.zeros(B, bool), jnp.zeros(B, jnp.int32), jnp.full(B, FAR, jnp.int32)
     none = jnp.zeros((horizon, 2, B), jnp.int8)
-    found, history = in_chunks(
-        partial(_solve_chunk, horizon=horizon, board=board),
-        boards,
-        boards.connected,
-        jnp.max(boards.alone, axis=0),
-        _TwoAgentOptima(no, no, far, far, far, zero, none, none),
-        width,
-        history,
-    )
-    known = found.makespan < FAR
-    undecided = worth_searching_without_waits(boards, known, found.sum_of_costs)
+    blank = _TwoAgentOptima(no, no, far, far, far, zero, none, none)
+    solve_chunk = partial(_solve_chunk, horizon=horizon, board=board)
+    length = jnp.max(boards.alone, axis=0)
+    found, history = in_chunks(solve_chunk, boards, boards.connected, length, blank, width, history)
+    known, cost = found.makespan < FAR, found.sum_of_costs
+    undecided = worth_searching_without_waits(boards, known, cost)
     found = found._replace(undecided=undecided)
-    found, _ = in_chunks(
-        partial(_look_for_waitless_plans, horizon=horizon, board=board),
-        (boards, found),
-        undecided,
-        found.sum_of_costs,
-        found,
-        width,
-        history,
-    )
+    look = partial(_look_for_waitless_plans, horizon=horizon, board=board)
+    found, _ = in_chunks(look, (boards, found), undecided, cost, found, width, history)
 
     excess = found.sum_of_costs - jnp.sum(boards.alone, axis=0)
     optimal = known & (found.length <= horizon)
     unsolvable = found.stuck | (playing & ~boards.connected)
-    status = jnp.where(
-        optimal, Status.OPTIMAL, jnp.where(unsolvable, Status.UNSOLVABLE, Status.UNKNOWN)
-    )
+    unproved = jnp.where(unsolvable, Status.UNSOLVABLE, Status.UNKNOWN)
+    status = jnp.where(optimal, Status.OPTIMAL, unproved)
     in_slot = slots[:, None] == jnp.arange(K)[:, None]
 
     def into_slots(plan: jax.Array) -> jax.Array:
@@ -130,23 +108,13 @@ def _solve_chunk(
     )
     # Where the cheapest plan is also of least makespan it is the answer to both objectives.
     too_long = found & (length > ended.makespan)
+    blank, time = jnp.where(too_long, jnp.int8(0), plan), jnp.where(too_long, ended.makespan, 0)
     makespan_plan = _back_through_layers(
-        jnp.where(too_long, jnp.int8(0), plan),
-        boards.goals,
-        jnp.where(too_long, ended.makespan, 0),
-        ended.history.layers,
-        board,
-        waiting=True,
+        blank, boards.goals, time, ended.history.layers, board, waiting=True
     )
+    costs, expansions = (ended.sum_of_costs, ended.makespan), ended.expansions
     optima = _TwoAgentOptima(
-        stuck=ended.stuck,
-        undecided=jnp.zeros_like(found),
-        sum_of_costs=ended.sum_of_costs,
-        makespan=ended.makespan,
-        length=length,
-        expansions=ended.expansions,
-        plan=plan,
-        makespan_plan=makespan_plan,
+        ended.stuck, jnp.zeros_like(found), *costs, length, expansions, plan, makespan_plan
     )
     return optima, ended.history
 
@@ -236,17 +204,9 @@ def _cheapest_plan(
         )
 
     goal = jnp.where(walker == 0, goals[0], goals[1])
-    walk = jax.lax.while_loop(
-        lambda state: jnp.any(state.walking),
-        step_back,
-        _WalkBack(
-            steps=jnp.int32(0),
-            place=goal,
-            left=spent,
-            walking=is_walking(goal, spent),
-            actions=jnp.zeros((2 * horizon + 2, cost.shape[0]), jnp.int8),
-        ),
-    )
+    no_actions = jnp.zeros((2 * horizon + 2, cost.shape[0]), jnp.int8)
+    begun = _WalkBack(jnp.int32(0), goal, spent, is_walking(goal, spent), no_actions)
+    walk = jax.lax.while_loop(lambda state: jnp.any(state.walking), step_back, begun)
     # Until the retirement a step costs 2, from then on 1.
     retirement = walk.left // 2
     length = spent - retirement

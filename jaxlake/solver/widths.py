@@ -27,13 +27,9 @@ OCCUPANCY_BLOCK = 32
 
 
 def joint_search_lanes(bytes_per_layer: int, layers: int) -> int:
-    """Return how many boards one joint search holds.
+    """Return how many boards one joint search holds, each with so many layers at once.
 
     They are few enough for the cache of a CPU and many enough to fill an accelerator.
-
-    Args:
-        bytes_per_layer: Size of one layer of one board.
-        layers: Layers of each board that are held at once.
     """
     most, megabytes = (32, 64) if jax.default_backend() == "cpu" else (2048, 4096)
     return max(1, min(most, (megabytes << 20) // (bytes_per_layer * layers)))

@@ -119,23 +119,14 @@ def test_both_forms_of_the_rules_say_the_same(agents):
     def look_up(row, column):
         return board.holes[np.arange(B), row, column]
 
-    moved = moves(
-        list(positions[:, :, 0].T),
-        list(positions[:, :, 1].T),
-        list(actions.T),
-        side=side.astype(np.int8),
-        mask=list(board.agent_mask.T),
-        is_hole=look_up,
-    )
-    pairs = [
-        (stepped.positions[..., 0], moved.rows),
-        (stepped.positions[..., 1], moved.columns),
-        (stepped.off_board, moved.off_board),
-        (stepped.hole, moved.hole),
-        (stepped.vertex_conflict, moved.vertex_conflict),
-        (stepped.swapping_conflict, moved.swapping_conflict),
-    ]
-    for ours, theirs in pairs:
-        np.testing.assert_array_equal(ours, np.stack(theirs, axis=-1))
-    flags = np.stack([np.asarray(ours).any(axis=-1) for ours, _ in pairs[2:]])
+    rows, columns = (list(positions[:, :, axis].T) for axis in (0, 1))
+    moving, mask = list(actions.T), list(board.agent_mask.T)
+    side = side.astype(np.int8)
+    moved = moves(rows, columns, moving, side=side, mask=mask, is_hole=look_up)
+    np.testing.assert_array_equal(stepped.positions[..., 0], np.stack(moved.rows, axis=-1))
+    np.testing.assert_array_equal(stepped.positions[..., 1], np.stack(moved.columns, axis=-1))
+    for name in NO_FLAGS:
+        theirs = np.stack(getattr(moved, name), axis=-1)
+        np.testing.assert_array_equal(getattr(stepped, name), theirs)
+    flags = np.stack([np.asarray(getattr(stepped, name)).any(axis=-1) for name in NO_FLAGS])
     assert flags.any(axis=1)[: 2 if agents == 1 else 4].all()

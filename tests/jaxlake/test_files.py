@@ -65,8 +65,7 @@ def test_a_killed_writer_leaves_the_old_file_and_a_file_that_is_told_from_others
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["a", ".other.12.tmp", ".file.tmp", ".file.x.tmp", ".file.12.tmp.gz", "file.12.tmp"],
+    "name", ["a", ".other.12.tmp", ".file.tmp", ".file.x.tmp", ".file.12.tmp.gz", "file.12.tmp"]
 )
 def test_no_room_is_made_where_anything_else_lies(name, tmp_path):
     (tmp_path / name).write_text("mine")

@@ -102,14 +102,8 @@ def test_a_search_that_spent_its_budget_or_met_its_limit_guesses_nothing():
 
 def _right_answer(grid: list[str]) -> oracles.SolverAnswer:
     shortest, cheapest = oracles.sat_makespan(grid), oracles.sat_sum_of_costs(grid)
-    return oracles.SolverAnswer(
-        status="OPTIMAL",
-        sum_of_costs=cheapest.value,
-        makespan=shortest.value,
-        needs_wait=cheapest.needs_wait,
-        plan=cheapest.plan,
-        makespan_plan=shortest.plan,
-    )
+    values, plans = (cheapest.value, shortest.value), (cheapest.plan, shortest.plan)
+    return oracles.SolverAnswer("OPTIMAL", *values, cheapest.needs_wait, *plans)
 
 
 def test_every_false_word_of_an_answer_is_told():

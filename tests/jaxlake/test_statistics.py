@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from fractions import Fraction
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ import jaxlake
 from benchmarks import oracles
 from jaxlake import Failure, Outcome, Solution, Status
 from jaxlake.statistics import AXES, join_words, merge_statistics
+from tests.jaxlake.solver.boards import assert_same, instances, row_of
 from tests.paths import ROOT
 
 B, K = 240, 4
@@ -32,9 +34,6 @@ def batch():
         oracles.random_grid(rng, size, rng.uniform(0, 0.5), int(k))
         for size, k in zip(sizes, agents, strict=True)
     ]
-    instances = jaxlake.stack_instances(
-        [jaxlake.parse_grid(grid, max_size=7, max_agents=K) for grid in grids]
-    )
     failure = draw.integers(0, len(Failure), B).astype(np.int8)
     valid = failure == Failure.NONE
     parsed = failure != Failure.PARSE_ERROR
@@ -61,7 +60,7 @@ def batch():
         makespan_plan=np.zeros((B, 0, K), np.int8),
         expansions=np.zeros(B, np.int32),
     )
-    return grids, instances, outcomes, solutions, draw.random(B) < 0.8
+    return grids, instances(grids, 7, K), outcomes, solutions, draw.random(B) < 0.8
 
 
 def _by_hand(batch) -> dict[tuple, dict]:
@@ -99,22 +98,17 @@ def _by_hand(batch) -> dict[tuple, dict]:
 
 
 def _tabulate(batch, mask=None):
-    _, instances, outcomes, solutions, _ = batch
-    return _jitted(instances, solutions.needs_wait, outcomes, mask, solutions)
+    _, boards, outcomes, solutions, _ = batch
+    return _jitted(boards, solutions.needs_wait, outcomes, mask, solutions)
 
 
 _jitted = jax.jit(jaxlake.tabulate)
 
 
-def _assert_same(left, right):
-    for x, y in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
-        assert x.dtype == y.dtype == jnp.int32
-        assert (np.asarray(x) == np.asarray(y)).all()
-
-
 def test_every_number_agrees_with_counting_by_hand(batch):
     _, _, outcomes, _, mask = batch
     statistics = _tabulate(batch, mask)
+    assert {leaf.dtype for leaf in jax.tree.leaves(statistics)} == {jnp.dtype(jnp.int32)}
     expected = _by_hand(batch)
     table = jaxlake.statistics_rows(statistics, by=AXES)
     assert len(table) == len(expected)
@@ -137,34 +131,33 @@ def test_every_number_agrees_with_counting_by_hand(batch):
 
 def test_individual_success_is_a_mean_over_plans_not_over_agents(batch):
     _, _, outcomes, _, _ = batch
-    (row,) = jaxlake.statistics_rows(_tabulate(batch), by=())
+    (total,) = jaxlake.statistics_rows(_tabulate(batch), by=())
     agents = batch[1].agent_mask.sum(axis=1)
-    assert row["isr"] == pytest.approx(np.mean(outcomes.at_goal.sum(axis=1) / agents))
-    assert row["isr"] != pytest.approx(outcomes.at_goal.sum() / agents.sum(), rel=1e-4)
-    assert row["isr"] > row["csr"] > 0
+    assert total["isr"] == pytest.approx(np.mean(outcomes.at_goal.sum(axis=1) / agents))
+    assert total["isr"] != pytest.approx(outcomes.at_goal.sum() / agents.sum(), rel=1e-4)
+    assert total["isr"] > total["csr"] > 0
 
 
 def test_parts_add_up_to_the_whole(batch):
     mask = batch[-1]
     whole = _tabulate(batch, np.ones(B, bool))
     parts = [_tabulate(batch, mask), _tabulate(batch, ~mask)]
-    _assert_same(parts[0] + parts[1], whole)
-    _assert_same(sum(parts), whole)
-    _assert_same(merge_statistics(jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)), whole)
-    _assert_same(_tabulate(batch), whole)
+    assert_same(parts[0] + parts[1], whole)
+    assert_same(sum(parts), whole)
+    assert_same(merge_statistics(jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)), whole)
+    assert_same(_tabulate(batch), whole)
 
 
 def test_vmap_over_batches_gives_a_table_each_and_over_a_named_axis_the_same_for_all(batch):
-    _, instances, outcomes, solutions, mask = batch
-    arguments = (instances, solutions.needs_wait, outcomes, mask, solutions)
+    _, boards, outcomes, solutions, mask = batch
+    arguments = (boards, solutions.needs_wait, outcomes, mask, solutions)
     folded = jax.tree.map(lambda leaf: leaf.reshape(4, B // 4, *leaf.shape[1:]), arguments)
     whole = _tabulate(batch, mask)
-    _assert_same(merge_statistics(jax.vmap(jaxlake.tabulate)(*folded)), whole)
-    everywhere = jax.vmap(
-        lambda *part: jaxlake.tabulate(*part, axis_name="batches"), axis_name="batches"
-    )(*folded)
+    assert_same(merge_statistics(jax.vmap(jaxlake.tabulate)(*folded)), whole)
+    named = partial(jaxlake.tabulate, axis_name="batches")
+    everywhere = jax.vmap(named, axis_name="batches")(*folded)
     for place in range(4):
-        _assert_same(jax.tree.map(lambda leaf: leaf[place], everywhere), whole)  # noqa: B023
+        assert_same(row_of(everywhere, place), whole)
 
 
 def test_sums_stay_exact_far_beyond_32_bits(batch):
@@ -177,14 +170,11 @@ def test_sums_stay_exact_far_beyond_32_bits(batch):
     assert words.min() >= 0
     assert words[..., 1].max() < 2**16
     assert (join_words(words) == join_words(once.sum_of_costs) * 2**24).all()
-    assert (
-        join_words(words).sum() == int(batch[2].sum_of_costs[batch[2].valid].sum(dtype=int)) * 2**24
-    )
+    total = int(batch[2].sum_of_costs[batch[2].valid].sum(dtype=int))
+    assert join_words(words).sum() == total * 2**24
     assert join_words(words).max() > 2**36
-    means = [
-        [row["mean_sum_of_costs"] for row in jaxlake.statistics_rows(table)]
-        for table in (once, often)
-    ]
+    tables = map(jaxlake.statistics_rows, (once, often))
+    means = [[row["mean_sum_of_costs"] for row in table] for table in tables]
     assert means[0] == means[1]
 
 
@@ -194,19 +184,9 @@ def test_sums_of_one_large_batch_do_not_overflow():
     one = jaxlake.parse_grid(["S G", "s g"], max_size=2)
     wide = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (many, *np.shape(leaf))), one)
     yes, most = np.ones(many, bool), np.full(many, 32767, np.int16)
-    nothing = np.full(many, -1, np.int16)
-    outcomes = Outcome(
-        parsed=yes,
-        valid=yes,
-        optimal_sum_of_costs=~yes,
-        optimal_makespan=~yes,
-        failure=np.zeros(many, np.int8),
-        agent=nothing.astype(np.int8),
-        time=nothing,
-        sum_of_costs=most,
-        makespan=most,
-        at_goal=np.ones((many, 2), bool),
-    )
+    nobody, never = np.full(many, -1, np.int8), np.full(many, -1, np.int16)
+    there, kind = np.ones((many, 2), bool), np.zeros(many, np.int8)
+    outcomes = Outcome(yes, yes, ~yes, ~yes, kind, nobody, never, most, most, there)
     (row,) = jaxlake.statistics_rows(jaxlake.tabulate(wide, ~yes, outcomes))
     assert (row["total"], row["mean_sum_of_costs"], row["mean_makespan"]) == (many, 32767, 32767)
     assert (row["isr"], row["compared"], row["mean_excess_makespan"]) == (1.0, 0, None)
@@ -265,36 +245,20 @@ def table(instances, changed, mask, axis_name=None):
     )
 
 
-padded = jax.tree.map(
-    lambda leaf: np.concatenate([leaf, leaf[: -boards % 8]]), (instances, changed)
-)
+padded = jax.tree.map(lambda x: np.concatenate([x, x[: -boards % 8]]), (instances, changed))
 arguments = (*padded, np.arange(len(padded[1])) < boards)
 mesh = Mesh(np.array(devices), ("devices",))
 one = jax.jit(table)(instances, changed, np.ones(boards, bool))
-mapped = jax.jit(
-    jax.shard_map(
-        partial(table, axis_name="devices"),
-        mesh=mesh,
-        in_specs=P("devices"),
-        out_specs=P(),
-        check_vma=False,
-    )
-)(*arguments)
+specs = {"in_specs": P("devices"), "out_specs": P(), "check_vma": False}
+mapped = jax.shard_map(partial(table, axis_name="devices"), mesh=mesh, **specs)
+mapped = jax.jit(mapped)(*arguments)
 spread = jax.device_put(arguments, NamedSharding(mesh, P("devices")))
 sharded = jax.jit(table)(*spread)
-places = len(spread[1].sharding.device_set)
-json.dump(
-    {
-        "devices": len(devices),
-        "places": places,
-        "rows": [jaxlake.statistics_rows(got, by=AXES) for got in (one, mapped, sharded)],
-        "leaves": [
-            [np.asarray(leaf).ravel().nonzero()[0].tolist() for leaf in jax.tree.leaves(got)]
-            for got in (one, mapped, sharded)
-        ],
-    },
-    sys.stdout,
-)
+answer = {"devices": len(devices), "places": len(spread[1].sharding.device_set)}
+for name, got in (("one", one), ("mapped", mapped), ("sharded", sharded)):
+    leaves = [np.asarray(leaf).ravel().nonzero()[0].tolist() for leaf in jax.tree.leaves(got)]
+    answer[name] = [jaxlake.statistics_rows(got, by=AXES), leaves]
+json.dump(answer, sys.stdout)
 """
 
 
@@ -314,12 +278,10 @@ def test_eight_devices_give_the_table_of_one():
     assert done.returncode == 0, done.stderr[-2000:]
     answer = json.loads(done.stdout)
     assert (answer["devices"], answer["places"]) == (8, 8)
-    one, mapped, sharded = answer["rows"]
-    assert mapped == one
-    assert sharded == one
-    assert answer["leaves"][0] == answer["leaves"][1] == answer["leaves"][2]
-    assert sum(row["total"] for row in one) == 44
-    assert 0 < sum(row["valid"] for row in one) < 44
+    assert answer["one"] == answer["mapped"] == answer["sharded"]
+    rows, _ = answer["one"]
+    assert sum(row["total"] for row in rows) == 44
+    assert 0 < sum(row["valid"] for row in rows) < 44
 
 
 def test_wilson_bounds_solve_the_score_equation():
@@ -333,9 +295,7 @@ def test_wilson_bounds_solve_the_score_equation():
 
 def test_wilson_intervals_are_elementwise_and_hold_at_the_ends():
     low, high = jaxlake.wilson_interval([0, 10, 0, 5], [10, 10, 0, 10])
-    assert low.tolist()[0] == 0.0
-    assert high.tolist()[1] == 1.0
-    assert (low[2], high[2]) == (0.0, 1.0)
+    assert (low[0], high[1], low[2], high[2]) == (0.0, 1.0, 0.0, 1.0)
     assert (low <= [0, 1, 0, 0.5]).all()
     assert (high >= [0, 1, 0, 0.5]).all()
 

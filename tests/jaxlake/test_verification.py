@@ -11,6 +11,7 @@ import pytest
 import jaxlake
 from benchmarks import oracles
 from jaxlake import Failure, Solution, Status
+from tests.jaxlake.solver.boards import instances
 
 AGENTS, UNKNOWN = 4, (-3, 5, 99)
 """Slots of the boards below, and numbers that name no action."""
@@ -81,12 +82,6 @@ def _optima(status: np.ndarray, sum_of_costs: np.ndarray, makespan: np.ndarray) 
     )
 
 
-def _instances(grids: list[list[str]], max_size: int) -> jaxlake.Instance:
-    return jaxlake.stack_instances(
-        [jaxlake.parse_grid(grid, max_size=max_size, max_agents=AGENTS) for grid in grids]
-    )
-
-
 _verify = jax.jit(jaxlake.verify)
 _verify_all = jax.jit(jax.vmap(jaxlake.verify))
 
@@ -122,13 +117,13 @@ def spoiled():
     costs -= draw.integers(0, 2, costs.shape)
     optima = _optima(draw.choice([Status.OPTIMAL, Status.UNKNOWN], len(plans)), *costs.T)
     parsed = np.ones(len(plans), bool)
-    return verdicts, standing, (_instances(grids, 7), padded, lengths, parsed, optima)
+    return verdicts, standing, (instances(grids, 7, AGENTS), padded, lengths, parsed, optima)
 
 
 def test_failure_agent_time_costs_and_who_is_at_its_goal_agree_with_a_plain_walk(spoiled):
     verdicts, standing, arguments = spoiled
     outcomes = jax.tree.map(np.asarray, _verify_all(*arguments))
-    instances, *_, optima = arguments
+    batch, *_, optima = arguments
     flags, seen = set(), set()
     for i, verdict in enumerate(verdicts):
         failure = Failure(outcomes.failure[i])
@@ -144,15 +139,15 @@ def test_failure_agent_time_costs_and_who_is_at_its_goal_agree_with_a_plain_walk
         assert optimal == (known and least[0], known and least[1]), i
         assert outcomes.at_goal[i].tolist() == standing[i], i
         flags.add((known, *map(bool, optimal)))
-        seen.add((failure, int(instances.agent_mask[i].sum())))
+        seen.add((failure, int(batch.agent_mask[i].sum())))
     kinds = [kind for kind in Failure if kind != Failure.PARSE_ERROR]
     assert seen == {(kind, agents) for kind in kinds for agents in (2, 3, 4)}
     assert flags == {(False, False, False), *product([True], [True, False], [True, False])}
 
 
 def test_a_text_that_was_not_parsed_is_a_parse_error_whatever_the_plan(spoiled):
-    _, _, (instances, plans, lengths, parsed, optima) = spoiled
-    outcomes = jax.tree.map(np.asarray, _verify_all(instances, plans, lengths, ~parsed, optima))
+    _, _, (batch, plans, lengths, parsed, optima) = spoiled
+    outcomes = jax.tree.map(np.asarray, _verify_all(batch, plans, lengths, ~parsed, optima))
     assert (outcomes.failure == Failure.PARSE_ERROR).all()
     for name in ("agent", "time", "sum_of_costs", "makespan"):
         assert (getattr(outcomes, name) == -1).all()
@@ -167,27 +162,16 @@ def test_holes_are_seen_wherever_they_are_on_boards_of_any_size(size):
     batch, steps = 30, 6
     grids = [oracles.random_grid(rng, size, 0.3, AGENTS) for _ in range(batch)]
     plans = [[[rng.randrange(5) for _ in range(AGENTS)] for _ in range(steps)] for _ in grids]
-    outcomes = _verify_all(
-        _instances(grids, size),
-        np.array(plans, np.int8),
-        np.full(batch, steps, np.int32),
-        np.ones(batch, bool),
-        _optima(*np.zeros((3, batch), int)),
-    )
+    lengths, parsed = np.full(batch, steps, np.int32), np.ones(batch, bool)
+    optima = _optima(*np.zeros((3, batch), int))
+    boards, actions = instances(grids, size, AGENTS), np.array(plans, np.int8)
+    outcomes = _verify_all(boards, actions, lengths, parsed, optima)
     verdicts = [oracles.check(grid, plan) for grid, plan in zip(grids, plans, strict=True)]
     found = [Failure(kind).label for kind in np.asarray(outcomes.failure)]
     assert found == [verdict.failure or "none" for verdict in verdicts]
     named = list(zip(outcomes.agent.tolist(), outcomes.time.tolist(), strict=True))
     assert named == [(verdict.agent, verdict.time) for verdict in verdicts]
     assert found.count("hole") > batch // 2
-
-
-def test_a_plan_without_room_for_a_step_is_an_empty_plan():
-    instance = jaxlake.parse_grid(["S G", "s g"], max_size=2, max_agents=AGENTS)
-    no_plan = np.zeros((0, AGENTS), np.int8)
-    outcome = _verify(instance, no_plan, np.int32(0), np.bool_(True), _optima(0, 0, 0))
-    assert Failure(int(outcome.failure)) is Failure.GOAL_NOT_REACHED
-    assert (int(outcome.agent), int(outcome.time)) == (0, 0)
 
 
 def test_nested_batches_and_shared_boards_give_what_one_plan_at_a_time_gives(spoiled):
@@ -197,8 +181,8 @@ def test_nested_batches_and_shared_boards_give_what_one_plan_at_a_time_gives(spo
     nested = jax.jit(jax.vmap(jax.vmap(jaxlake.verify)))(
         *jax.tree.map(lambda leaf: leaf.reshape(3, 4, *leaf.shape[1:]), few)
     )
-    instances, plans, lengths, parsed, optima = few
-    one = jax.tree.map(lambda leaf: leaf[5], (instances, lengths, parsed, optima))
+    batch, plans, lengths, parsed, optima = few
+    one = jax.tree.map(lambda leaf: leaf[5], (batch, lengths, parsed, optima))
     shared = jax.jit(jax.vmap(partial(jaxlake.verify, one[0]), in_axes=(0, None, None, None)))(
         plans, *one[1:]
     )
@@ -212,8 +196,8 @@ def test_nested_batches_and_shared_boards_give_what_one_plan_at_a_time_gives(spo
 
 
 def test_plans_whose_costs_do_not_fit_are_refused(spoiled):
-    _, _, (instances, _, lengths, parsed, optima) = spoiled
-    one = jax.tree.map(lambda leaf: leaf[0], (instances, lengths, parsed, optima))
+    _, _, (batch, _, lengths, parsed, optima) = spoiled
+    one = jax.tree.map(lambda leaf: leaf[0], (batch, lengths, parsed, optima))
     with pytest.raises(ValueError, match="plan: got 8192 steps of 4 agents"):
         jaxlake.verify(one[0], np.zeros((8192, AGENTS), np.int8), *one[1:])
 
@@ -232,31 +216,35 @@ def _outcome(grid, plan, *, optimum=None):
 def test_waiting_at_the_goal_counts_only_if_the_agent_leaves_again():
     grid = ["S G F", "s g F", "F F F"]
     stays = _outcome(grid, [[4, 4], [0, 0], [0, 0]], optimum=(2, 1))
-    assert bool(stays.optimal_sum_of_costs)
-    assert bool(stays.optimal_makespan)
+    assert bool(stays.optimal_sum_of_costs & stays.optimal_makespan)
     assert (int(stays.sum_of_costs), int(stays.makespan)) == (2, 1)
     leaves = _outcome(grid, [[4, 4], [0, 0], [4, 0], [3, 0], [0, 0]], optimum=(2, 1))
     assert (int(leaves.sum_of_costs), int(leaves.makespan)) == (5, 4)
-    assert bool(leaves.valid)
-    assert not bool(leaves.optimal_sum_of_costs)
+    assert bool(leaves.valid & ~leaves.optimal_sum_of_costs)
 
 
-def test_an_agent_at_its_goal_still_blocks_it():
-    outcome = _outcome(["s S G g"] + ["F F F F"] * 3, [[4, 4], [0, 4], [0, 4]])
-    assert Failure(int(outcome.failure)) is Failure.VERTEX_CONFLICT
-    assert (int(outcome.agent), int(outcome.time)) == (0, 1)
+@pytest.mark.parametrize(
+    ("grid", "plan", "failure", "agent", "time"),
+    [
+        # An agent at its goal still blocks it.
+        (["s S G g"] + ["F F F F"] * 3, [[4, 4], [0, 4], [0, 4]], "vertex_conflict", 0, 1),
+        # Within one step the order of kinds decides, and then the lowest agent.
+        (["S F F", "H s F", "G g F"], [[1, 3]], "off_board", 0, 0),
+        (["S F F", "H s F", "G g F"], [[2, 3]], "hole", 0, 0),
+        # An empty plan fails at time zero.
+        (["S G", "s g"], [], "goal_not_reached", 0, 0),
+    ],
+)
+def test_the_first_failure_is_named_with_agent_and_time(grid, plan, failure, agent, time):
+    outcome = _outcome(grid, plan)
+    found = (Failure(int(outcome.failure)).label, int(outcome.agent), int(outcome.time))
+    assert found == (failure, agent, time)
 
 
-def test_within_one_step_the_order_of_kinds_decides_and_then_the_lowest_agent():
-    grid = ["S F F", "H s F", "G g F"]
-    both = _outcome(grid, [[1, 3]])
-    assert (Failure(int(both.failure)), int(both.agent)) == (Failure.OFF_BOARD, 0)
-    hole = _outcome(grid, [[2, 3]])
-    assert (Failure(int(hole.failure)), int(hole.agent)) == (Failure.HOLE, 0)
-
-
-def test_an_empty_plan_fails_at_time_zero_with_the_lowest_agent():
-    outcome = _outcome(["S G", "s g"], [])
+def test_a_plan_without_room_for_a_step_is_an_empty_plan():
+    instance = jaxlake.parse_grid(["S G", "s g"], max_size=2, max_agents=AGENTS)
+    no_plan = np.zeros((0, AGENTS), np.int8)
+    outcome = _verify(instance, no_plan, np.int32(0), np.bool_(True), _optima(0, 0, 0))
     assert Failure(int(outcome.failure)) is Failure.GOAL_NOT_REACHED
     assert (int(outcome.agent), int(outcome.time)) == (0, 0)
 
@@ -264,30 +252,18 @@ def test_an_empty_plan_fails_at_time_zero_with_the_lowest_agent():
 def test_a_plan_is_never_called_optimal_without_an_optimum():
     grid, plan = ["S G F", "s g F", "A a F"], [[4, 4, 4]]
     unknown, known = _outcome(grid, plan), _outcome(grid, plan, optimum=(3, 1))
-    for outcome in (unknown, known):
+    for outcome, optimal in ((unknown, False), (known, True)):
         assert bool(outcome.valid)
         assert (int(outcome.sum_of_costs), int(outcome.makespan)) == (3, 1)
-    assert not bool(unknown.optimal_sum_of_costs)
-    assert not bool(unknown.optimal_makespan)
-    assert bool(known.optimal_sum_of_costs)
-    assert bool(known.optimal_makespan)
+        assert bool(outcome.optimal_sum_of_costs) == bool(outcome.optimal_makespan) == optimal
 
 
 def test_who_stands_at_its_goal_is_told_before_the_step_that_breaks_a_rule():
-    grid = ["S G F", "s F g", "A F a"]
-    plan = [[4, 4, 4], [0, 4, 2]]
-    outcome = _outcome(grid, plan)
+    outcome = _outcome(["S G F", "s F g", "A F a"], [[4, 4, 4], [0, 4, 2]])
     assert Failure(int(outcome.failure)) is Failure.OFF_BOARD
     assert outcome.at_goal.tolist() == [True, False, False, False]
 
 
 def test_labels_are_the_published_kinds_in_order():
-    assert [kind.label for kind in Failure] == [
-        "none",
-        "parse_error",
-        "off_board",
-        "hole",
-        "vertex_conflict",
-        "swapping_conflict",
-        "goal_not_reached",
-    ]
+    kinds = "none parse_error off_board hole vertex_conflict swapping_conflict goal_not_reached"
+    assert [kind.label for kind in Failure] == kinds.split()

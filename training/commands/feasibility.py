@@ -62,8 +62,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("--table: has a grid of its own; make --json and --svg in another call")
     import jax
 
-    from jaxlake.generator.feasibility_survey import feasibility_map, survey
-    from jaxlake.generator.feasibility_table import table_kinds, table_text
+    from jaxlake.generator.feasibility import feasibility_map, survey, table_kinds, table_text
     from jaxlake.solver import DEFAULT_HORIZON
 
     key = jax.random.key(args.seed)

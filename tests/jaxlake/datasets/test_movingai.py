@@ -112,17 +112,6 @@ def test_windows_line_ends_and_blank_last_lines_are_read(tmp_path):
         ("width 4", "type octile", r"a.map:3: got 'type octile'"),
         ("SO.W", "SO.", r"a.map:6: got 3 cells, width 4 is needed"),
         ("SO.W", "SO.x", r"a.map:6: column 3: got 'x', allowed are \. G S \(passable\)"),
-    ],
-)
-def test_a_wrong_map_is_named_with_its_line(tmp_path, old, new, said):
-    assert old in MAP
-    with pytest.raises(DatasetError, match=said):
-        read_map(write(tmp_path / "a.map", MAP.replace(old, new, 1)))
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
         ("version 1", "version 2", r"a.scen:1: got 'version 2', 'version 1' is needed"),
         ("\t4.00000000", "", r"a.scen:3: got 8 fields, 9 are needed: bucket, map"),
         ("\t3\t2\t0", "\t-3\t2\t0", r"a.scen:3: start x: got '-3'"),
@@ -130,10 +119,12 @@ def test_a_wrong_map_is_named_with_its_line(tmp_path, old, new, said):
         ("3.41421356", "nan", r"a.scen:2: optimal length: got 'nan'"),
     ],
 )
-def test_a_wrong_scenario_is_named_with_its_line_and_field(tmp_path, old, new, said):
-    assert old in SCEN
+def test_a_wrong_file_is_named_with_its_line_and_field(tmp_path, old, new, said):
+    name = said.partition(":")[0]
+    text, read_file = {"a.map": (MAP, read_map), "a.scen": (SCEN, read_scen)}[name]
+    assert old in text
     with pytest.raises(DatasetError, match=said):
-        read_scen(write(tmp_path / "a.scen", SCEN.replace(old, new, 1)))
+        read_file(write(tmp_path / name, text.replace(old, new, 1)))
 
 
 def test_a_missing_file_is_one_clear_message(tmp_path):
@@ -163,12 +154,11 @@ def test_tasks_that_are_no_lake_are_refused(tmp_path, rows, agents, said):
 
 def test_a_scenario_for_a_map_of_another_shape_is_refused(tmp_path):
     grid_map = read_map(write(tmp_path / "a.map", MAP))
+    wider, fitting = (Scenario(0, "a.map", width, 3, 0, 0, 2, 1, 0.0) for width in (5, 4))
     with pytest.raises(DatasetError, match="for a map of 3x5 cells, got 3x4"):
-        instance_from_scenarios(grid_map, [Scenario(0, "a.map", 5, 3, 0, 0, 2, 1, 0.0)], 1)
+        instance_from_scenarios(grid_map, [wider], 1)
     with pytest.raises(DatasetError, match="got 3x4 cells, max_size 3"):
-        instance_from_scenarios(
-            grid_map, [Scenario(0, "a.map", 4, 3, 0, 0, 2, 1, 0.0)], 1, max_size=3
-        )
+        instance_from_scenarios(grid_map, [fitting], 1, max_size=3)
 
 
 def test_what_could_not_be_read_back_is_not_written(tmp_path):

@@ -172,17 +172,22 @@ def test_rows_are_the_same_from_every_kind_of_file(grids, tmp_path):
         assert rows[0].text == records[0]["text"]
 
 
-def test_a_configuration_picks_its_files_from_a_folder(grids, tmp_path):
-    for number, config in enumerate(("benchmark_wr0.25", "benchmark_wr0.5")):
-        records = rows_of(grids[number : number + 1])
-        (tmp_path / f"{config}.json").write_text(json.dumps(records))
-    (tmp_path / "dataset_infos.json").write_text("{}")
-    assert [row.config for row in read_published(tmp_path)] == [
-        "benchmark_wr0.25",
-        "benchmark_wr0.5",
-    ]
-    (row,) = read_published(tmp_path, config="benchmark_wr0.5")
+CONFIGURATIONS = ["benchmark_wr0.25", "benchmark_wr0.5"]
+
+
+def assert_both_configurations_are_read(source, grids):
+    rows = read_published(source)
+    assert [format_grid(row.instance) for row in rows] == grids[:2]
+    assert [row.config for row in rows] == CONFIGURATIONS
+    (row,) = read_published(source, config="benchmark_wr0.5")
     assert format_grid(row.instance) == grids[1]
+
+
+def test_a_configuration_picks_its_files_from_a_folder(grids, tmp_path):
+    for config, grid in zip(CONFIGURATIONS, grids[:2], strict=True):
+        (tmp_path / f"{config}.json").write_text(json.dumps(rows_of([grid])))
+    (tmp_path / "dataset_infos.json").write_text("{}")
+    assert_both_configurations_are_read(tmp_path, grids)
     with pytest.raises(DatasetError, match=r"file of the configuration 'benchmark_wr0\.7'"):
         read_published(tmp_path, config="benchmark_wr0.7")
 
@@ -241,17 +246,12 @@ def offline_hub(tmp_path, monkeypatch):
 
 
 def test_rows_are_read_from_the_hub_s_cache(grids, offline_hub):
-    for number, config in enumerate(("benchmark_wr0.25", "benchmark_wr0.5")):
+    for config, grid in zip(CONFIGURATIONS, grids[:2], strict=True):
         (offline_hub / config).mkdir()
-        records = rows_of(grids[number : number + 1])
-        pyarrow.parquet.write_table(
-            pyarrow.Table.from_pylist(records), offline_hub / config / "test-00000-of-00001.parquet"
-        )
-    rows = read_published("someone/lakes")
-    assert [format_grid(row.instance) for row in rows] == grids[:2]
-    assert [row.config for row in rows] == ["benchmark_wr0.25", "benchmark_wr0.5"]
-    (row,) = read_published("someone/lakes", config="benchmark_wr0.5")
-    assert format_grid(row.instance) == grids[1]
+        table = pyarrow.Table.from_pylist(rows_of([grid]))
+        path = offline_hub / config / "test-00000-of-00001.parquet"
+        pyarrow.parquet.write_table(table, path)
+    assert_both_configurations_are_read("someone/lakes", grids)
 
 
 @pytest.mark.usefixtures("offline_hub")

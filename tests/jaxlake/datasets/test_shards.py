@@ -3,7 +3,6 @@
 import dataclasses
 import fcntl
 import hashlib
-import importlib.util
 import itertools
 import json
 import os
@@ -26,33 +25,16 @@ from jaxlake.datasets import DatasetError, load_shards, read_manifest, read_shar
 from jaxlake.datasets.manifest import Manifest, write_manifest
 from jaxlake.datasets.shards import _webster
 from jaxlake.generator import generate, lake_params
-
-SCRIPT = Path(__file__).with_name("killed_writer.py")
-_spec = importlib.util.spec_from_file_location("killed_writer", SCRIPT)
-assert _spec is not None
-assert _spec.loader is not None
-killed_writer = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(killed_writer)
+from tests.jaxlake.datasets import killed_writer
+from tests.jaxlake.solver.boards import assert_same, row_of
 
 
 def contents(directory):
     return {path.name: path.read_bytes() for path in Path(directory).iterdir()}
 
 
-def row(tree, index):
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[index], tree)
-
-
 def grids(instances):
-    return [tuple(format_grid(row(instances, i))) for i in range(len(instances.size))]
-
-
-def assert_same(one, other):
-    leaves = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
-    for a, b in leaves:
-        assert np.asarray(a).dtype == np.asarray(b).dtype
-        np.testing.assert_array_equal(a, b)
-    assert jax.tree.structure(one) == jax.tree.structure(other)
+    return [tuple(format_grid(row_of(instances, i))) for i in range(len(instances.size))]
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +74,7 @@ def test_shards_and_load_hold_the_same_boards(finished):
     )
     loaded = load_shards(finished)
     order = np.argsort(instances.size, kind="stable")
-    assert_same((loaded.instances, loaded.solutions), row((instances, solutions), order))
+    assert_same((loaded.instances, loaded.solutions), row_of((instances, solutions), order))
     assert loaded.cell.tolist() == sorted(loaded.cell.tolist())
     assert np.all(loaded.filled)
     assert np.array_equal(np.array([2, 4])[loaded.cell], loaded.instances.size)
@@ -101,7 +83,7 @@ def test_shards_and_load_hold_the_same_boards(finished):
 def test_plans_and_optima_on_disk_belong_to_their_boards(finished):
     for instances, solutions in read_shards(finished):
         for index, grid in enumerate(grids(instances)):
-            solution = row(solutions, index)
+            solution = row_of(solutions, index)
             if index % 5 == 0:
                 cost = least_sum_of_costs(list(grid))
                 assert cost == (solution.sum_of_costs, solution.needs_wait)
@@ -147,14 +129,11 @@ def test_shards_after_the_last_board_are_empty_and_can_be_read(tmp_path):
     assert [len(boards.size) for boards, _ in read_shards(tmp_path)][-1] == 0
 
 
-def test_quotas_of_the_whole_set_are_met_exactly(finished):
+def test_quotas_are_met_exactly_and_every_shard_has_its_share_of_each_kind(finished):
     cell = read_manifest(finished).cells[1]
     assert (cell["made_no_wait"], cell["made_wait"]) == (36, 12)
     loaded = load_shards(finished)
     assert np.sum(loaded.solutions.needs_wait[loaded.cell == 1]) == 12
-
-
-def test_every_shard_has_its_size_and_its_share_of_each_kind(finished):
     asked = [np.array(shard.asked)[1] for shard in read_manifest(finished).shards]
     assert np.array_equal(np.sum(asked, axis=0), [36, 12])
     assert all(np.max(np.abs(part - [12, 4])) <= 1 for part in asked)
@@ -190,7 +169,7 @@ def test_a_killed_writer_goes_on_to_the_same_bytes(finished, tmp_path):
     environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
     # The second rename puts the first shard in place; the resumed run's third one is a shard's.
     for number, moment, left in ((2, "before", 0), (3, "after", 1)):
-        command = [sys.executable, str(SCRIPT), str(directory), str(number), moment]
+        command = [sys.executable, killed_writer.__file__, str(directory), str(number), moment]
         end = subprocess.run(command, env=environment, capture_output=True, check=False)
         assert end.returncode == -signal.SIGKILL, end.stderr.decode()
         assert len(read_manifest(directory).shards) == left
@@ -232,38 +211,36 @@ def test_progress_is_told_at_the_start_and_after_each_shard(tmp_path, finished):
     assert told[-1].rows == read_manifest(finished).rows
 
 
-def damage_shorter(path):
-    path.write_bytes(path.read_bytes()[:-20])
+def cut_short(content):
+    return content[:-20]
 
 
-def damage_one_bit(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
+def one_bit_changed(content):
+    return content[:99] + bytes([content[99] ^ 1]) + content[100:]
 
 
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        (damage_shorter, "damaged or truncated"),
-        (damage_one_bit, "damaged or truncated"),
-        (Path.unlink, "is missing, but the manifest names it"),
-    ],
-)
-def test_a_damaged_shard_is_named_and_shards_before_it_can_be_read(copy, damage, said):
-    damage(copy / "shard-000001.parquet")
-    with pytest.raises(DatasetError, match=f"shard-000001.parquet: {said}"):
+@pytest.mark.parametrize("damage", [cut_short, one_bit_changed, None])
+def test_a_damaged_shard_is_named_and_shards_before_it_can_be_read(copy, damage):
+    path = copy / "shard-000001.parquet"
+    if damage is None:
+        path.unlink()
+    else:
+        path.write_bytes(damage(path.read_bytes()))
+    what = "damaged or truncated" if damage else "is missing, but the manifest names it"
+    said = f"shard-000001.parquet: {what}"
+    with pytest.raises(DatasetError, match=said):
         load_shards(copy)
     shards = read_shards(copy)
     next(shards)
-    with pytest.raises(DatasetError, match=f"shard-000001.parquet: {said}"):
+    with pytest.raises(DatasetError, match=said):
         next(shards)
-    with pytest.raises(DatasetError, match=f"shard-000001.parquet: {said}"):
+    with pytest.raises(DatasetError, match=said):
         killed_writer.write(copy)
 
 
 def test_truncation_is_noticed_without_verifying(copy):
-    damage_shorter(copy / "shard-000002.parquet")
+    path = copy / "shard-000002.parquet"
+    path.write_bytes(cut_short(path.read_bytes()))
     with pytest.raises(DatasetError, match=r"shard-000002\.parquet: not a Parquet file"):
         list(read_shards(copy, verify=False))
 
@@ -288,20 +265,12 @@ def test_an_unfinished_set_is_not_read_as_if_it_were_whole(copy):
         load_shards(copy)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"horizon": 17}, "belongs to another set: horizon: it has 16, got 17"),
-        ({"max_candidates": 9}, "belongs to another set: max_candidates: it has 2048, got 9"),
-    ],
-)
-def test_a_folder_belongs_to_one_request(copy, finished, changes, said):
-    with pytest.raises(DatasetError, match=said):
-        killed_writer.write(copy, **changes)
+def test_a_folder_belongs_to_one_request_and_one_version(copy, finished):
+    for name, value, had in (("horizon", 17, 16), ("max_candidates", 9, 2048)):
+        said = f"belongs to another set: {name}: it has {had}, got {value}"
+        with pytest.raises(DatasetError, match=said):
+            killed_writer.write(copy, **{name: value})
     assert contents(copy) == contents(finished)
-
-
-def test_a_set_of_another_version_is_not_gone_on_with(copy):
     manifest = read_manifest(copy)
     write_manifest(copy, Manifest(manifest.request, manifest.shards, "0.0.0"))
     with pytest.raises(DatasetError, match=r"jaxlake: it has '0\.0\.0'"):
@@ -342,31 +311,27 @@ def test_a_wrong_manifest_is_one_clear_message(tmp_path, text, said):
         killed_writer.write(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("count", 0), ("shard_size", 1 << 17), ("max_candidates", 0)]
-)
-def test_arguments_out_of_range_are_named(tmp_path, name, value):
-    arguments = {"count": 8, "shard_size": 8} | {name: value}
-    with pytest.raises(ValueError, match=f"{name}: got {value}"):
-        write_shards(tmp_path / "set", jax.random.key(0), lake_params(3), **arguments)
+def test_arguments_out_of_range_are_named(tmp_path):
+    for name, value in (("count", 0), ("shard_size", 1 << 17), ("max_candidates", 0)):
+        arguments = {"count": 8, "shard_size": 8} | {name: value}
+        with pytest.raises(ValueError, match=f"{name}: got {value}"):
+            write_shards(tmp_path / "set", jax.random.key(0), lake_params(3), **arguments)
     assert not (tmp_path / "set").exists()
 
 
 def test_memory_grows_by_the_digests_of_boards_and_not_by_the_boards(tmp_path):
     """Peaks of 4 and of 20 shards: what NumPy and Python allocate, and what JAX keeps."""
     peaks, kept = [], []
+    key, params, options = jax.random.key(1), lake_params(4, 0.2, 0.25), {"shard_size": 256}
     for shards in (2, 4, 20):
         held: list[int] = []
+
+        def told(_, held=held):
+            held.append(sum(array.nbytes for array in jax.live_arrays()))
+
         tracemalloc.start()
-        write_shards(
-            tmp_path / str(shards),
-            jax.random.key(1),
-            lake_params(4, 0.2, 0.25),
-            256 * shards,
-            shard_size=256,
-            max_size=4,
-            progress=lambda _, held=held: held.append(sum(a.nbytes for a in jax.live_arrays())),
-        )
+        directory, count = tmp_path / str(shards), 256 * shards
+        write_shards(directory, key, params, count, max_size=4, progress=told, **options)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         kept.append(held[-1])

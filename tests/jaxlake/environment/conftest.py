@@ -7,6 +7,7 @@ import pytest
 
 import jaxlake
 from benchmarks import oracles
+from tests.jaxlake.solver.boards import instances
 
 
 @pytest.fixture(scope="session")
@@ -19,9 +20,6 @@ def pool_of() -> Callable[..., tuple[list[list[str]], jaxlake.Instance]]:
             oracles.random_grid(rng, rng.choice(sizes), rng.uniform(0, holes), rng.choice(agents))
             for _ in range(count)
         ]
-        boards = [
-            jaxlake.parse_grid(grid, max_size=max_size, max_agents=max_agents) for grid in grids
-        ]
-        return grids, jaxlake.stack_instances(boards)
+        return grids, instances(grids, max_size, max_agents)
 
     return make

@@ -27,28 +27,14 @@ def test_every_registered_id_conforms(name, pool_of):
     check_environment(*make(name, instances=boards, conflict=conflict))
 
 
-class _Terminal(LakeEnvironment):
-    """Calls the time limit a termination."""
+def _changing(change):
+    """An environment whose `step` returns what `change` makes of what it should return."""
 
-    def step(self, key, state, actions, params):
-        *start, terminated, truncated, info = super().step(key, state, actions, params)
-        return *start, terminated | truncated, truncated, info
+    class Changed(LakeEnvironment):
+        def step(self, key, state, actions, params):
+            return change(*super().step(key, state, actions, params))
 
-
-class _Silent(LakeEnvironment):
-    """Never says that the time is over."""
-
-    def step(self, key, state, actions, params):
-        *start, truncated, info = super().step(key, state, actions, params)
-        return *start, jnp.zeros_like(truncated), info
-
-
-class _Forgetful(LakeEnvironment):
-    """Gives the next episode's observation for the final one."""
-
-    def step(self, key, state, actions, params):
-        seen, *rest, info = super().step(key, state, actions, params)
-        return seen, *rest, info | {"final_observation": seen}
+    return Changed()
 
 
 class _Endless(LakeEnvironment):
@@ -85,54 +71,6 @@ class _Skipping(LakeEnvironment):
         return self.observe(state, params), state
 
 
-class _Half(LakeEnvironment):
-    """Pays in half precision."""
-
-    def step(self, key, state, actions, params):
-        seen, following, reward, *rest = super().step(key, state, actions, params)
-        return seen, following, reward.astype(jnp.float16), *rest
-
-
-class _Drifting(LakeEnvironment):
-    """Turns the clock into a float."""
-
-    def step(self, key, state, actions, params):
-        seen, following, *rest = super().step(key, state, actions, params)
-        return seen, replace(following, time=following.time * 1.0), *rest
-
-
-class _Chattering(LakeEnvironment):
-    """Sees a tuple after a step."""
-
-    def step(self, key, state, actions, params):
-        seen, *rest = super().step(key, state, actions, params)
-        return (seen,), *rest
-
-
-class _Counting(LakeEnvironment):
-    """Says in numbers what should be flags."""
-
-    def step(self, key, state, actions, params):
-        *start, terminated, truncated, info = super().step(key, state, actions, params)
-        return *start, terminated.astype(jnp.int32), truncated, info
-
-
-class _Short(LakeEnvironment):
-    """Returns one value for both flags."""
-
-    def step(self, key, state, actions, params):
-        *start, terminated, truncated, info = super().step(key, state, actions, params)
-        return *start, terminated | truncated, info
-
-
-class _Plain(LakeEnvironment):
-    """Leaves the final observation out."""
-
-    def step(self, key, state, actions, params):
-        *start, info = super().step(key, state, actions, params)
-        return *start, {k: v for k, v in info.items() if k != "final_observation"}
-
-
 class _Weak(LakeEnvironment):
     """Starts with a clock of no definite dtype."""
 
@@ -146,14 +84,6 @@ class _Daring(LakeEnvironment):
 
     def action_space(self, params):
         return _Loose(0, 4, (params.instances.agent_mask.shape[-1],), jnp.int8)
-
-
-class _Sequential(LakeEnvironment):
-    """Steps in another way where there is no batch."""
-
-    def step(self, key, state, actions, params):
-        seen, following, reward, *rest = super().step(key, state, actions, params)
-        return seen, following, _more_alone(reward), *rest
 
 
 @jax.custom_batching.custom_vmap
@@ -222,27 +152,39 @@ def _next(_):
     return jnp.int32(len(_COURSES) % 1000).__array__()
 
 
+# What is made of (observation, state, reward, terminated, truncated, info), and what that breaks.
+CHANGES = [
+    ("step-structure", lambda o, s, r, t, u, i: (o, s, r, t | u, i)),
+    ("state-carry", lambda o, s, r, t, u, i: (o, replace(s, time=s.time * 1.0), r, t, u, i)),
+    ("observation-structure", lambda o, *rest: ((o,), *rest)),
+    (
+        "final-observation-structure",
+        lambda *rest: (*rest[:5], {"failure": rest[5]["failure"]}),
+    ),
+    ("flags", lambda o, s, r, t, u, i: (o, s, r, t.astype(jnp.int32), u, i)),
+    ("reward-dtype", lambda o, s, r, *rest: (o, s, r.astype(jnp.float16), *rest)),
+    ("vmap", lambda o, s, r, *rest: (o, s, _more_alone(r), *rest)),
+    ("truncation", lambda o, s, r, t, u, i: (o, s, r, t, jnp.zeros_like(u), i)),
+    ("termination", lambda o, s, r, t, u, i: (o, s, r, t | u, u, i)),
+    (
+        "final-observation",
+        lambda o, s, r, t, u, i: (o, s, r, t, u, i | {"final_observation": o}),
+    ),
+]
+
+
 @pytest.mark.parametrize(
-    ("environment", "reason"),
+    ("reason", "environment"),
     [
-        (_Weak(), "reset-structure"),
-        (_Short(), "step-structure"),
-        (_Drifting(), "state-carry"),
-        (_Chattering(), "observation-structure"),
-        (_Plain(), "final-observation-structure"),
-        (_Counting(), "flags"),
-        (_Half(), "reward-dtype"),
-        (LakeEnvironment(observation=_Moody()), "determinism"),
-        (_Sequential(), "vmap"),
-        (LakeEnvironment(observation=_Narrow()), "observation-space"),
-        (_Daring(), "action-space"),
-        (_Skipping(), "time"),
-        (_Silent(), "truncation"),
-        (_Terminal(), "termination"),
-        (_Endless(), "auto-reset"),
-        (_Late(), "observation"),
-        (_Forgetful(), "final-observation"),
-        (_Restless(), "absorption"),
+        *((reason, _changing(change)) for reason, change in CHANGES),
+        ("reset-structure", _Weak()),
+        ("determinism", LakeEnvironment(observation=_Moody())),
+        ("observation-space", LakeEnvironment(observation=_Narrow())),
+        ("action-space", _Daring()),
+        ("time", _Skipping()),
+        ("auto-reset", _Endless()),
+        ("observation", _Late()),
+        ("absorption", _Restless()),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -21,19 +21,16 @@ from jaxlake.environment import (
     sparse_reward,
 )
 from jaxlake.policies import ShortestPathPolicy, roll_out
+from jaxlake.solver.solution import unknown_solution
+from tests.jaxlake.solver.boards import assert_same, row_of
 
 T = 24
 
 
 def _walk(environment, params, index, plan):
     """One plan through `step_env` from the start of one board of the pool."""
-    state = EnvState(
-        index=index,
-        positions=params.instances.starts[index],
-        time=jnp.int32(0),
-        terminated=jnp.bool_(False),
-        truncated=jnp.bool_(False),
-    )
+    no = jnp.bool_(False)
+    state = EnvState(index, params.instances.starts[index], jnp.int32(0), no, no)
 
     def advance(state, actions):
         _, state, reward, terminated, info = environment.step_env(None, state, actions, params)
@@ -51,17 +48,12 @@ def _mutated(rng, plan):
 def test_fail_agrees_with_verify_on_failure_agent_and_time_of_every_plan(pool_of):
     rng = random.Random(7)
     _, boards = pool_of(1, 400, [2, 3, 4, 5, 6], [2], 8, 2)
-    play = jax.jit(partial(rollout, policy=ShortestPathPolicy(), max_steps=T))
+    play = jax.jit(partial(roll_out, policy=ShortestPathPolicy(), max_steps=T))
     plans = np.asarray(play(jax.random.key(0), instances=boards).actions).tolist()
-    unsolved = jax.tree.map(
-        lambda leaf: np.full(leaf.shape, -1, leaf.dtype),
-        jax.eval_shape(jax.vmap(partial(jaxlake.solve, horizon=T)), boards),
-    )
-    for i in range(len(plans)):
-        if i % 3 == 0:
-            plans[i] = [[rng.randrange(5), rng.randrange(5)] for _ in range(T)]
-        else:
-            plans[i] = _mutated(rng, plans[i])
+    unsolved = jax.vmap(lambda _: unknown_solution(T, 2))(boards.size)
+    for i in range(0, len(plans), 3):
+        plans[i] = [[rng.randrange(5), rng.randrange(5)] for _ in range(T)]
+        plans[i + 1 : i + 3] = [_mutated(rng, plan) for plan in plans[i + 1 : i + 3]]
     plans = np.array(plans, np.int8)
     params = env_params(boards, max_steps=T + 1)
     indices = np.arange(len(plans))
@@ -149,12 +141,7 @@ def test_final_observation_shows_the_failure_and_the_next_episode_starts_afresh(
         top = np.asarray(before.positions)[..., 0] == 0
         expected = np.asarray(before.positions) - np.stack([~top, np.zeros_like(top)], axis=-1)
         assert (final == expected).all()
-        same = jax.tree.map(
-            lambda a, b, over=over: bool((np.asarray(a) == np.asarray(b))[~over].all()),
-            seen,
-            info["final_observation"],
-        )
-        assert all(jax.tree.leaves(same))
+        assert_same(row_of(seen, ~over), row_of(info["final_observation"], ~over))
     assert ended >= 64
 
 
@@ -237,8 +224,7 @@ def test_nothing_is_retraced_over_configurations_and_vmapped_params_play_as_sing
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
     together = jax.device_get(jax.jit(jax.vmap(play))(keys, stacked))
     for i, expected in enumerate(single):
-        mine = jax.tree.map(lambda leaf, i=i: leaf[i], together)
-        assert all(jax.tree.leaves(jax.tree.map(np.array_equal, mine, expected)))
+        assert_same(row_of(together, i), expected)
 
 
 def test_wrong_pools_are_refused_by_name(pool_of):

@@ -32,14 +32,9 @@ def scene(pool_of):
         cells = sorted(board.free)
         here = (cells[-1], cells[0], cells[len(cells) // 2])[: len(board.starts)]
         positions[i, : len(here)] = here
-    states = EnvState(
-        index=jnp.arange(len(grids)),
-        positions=jnp.asarray(positions),
-        time=jnp.full(len(grids), 2, jnp.int32),
-        terminated=jnp.zeros(len(grids), bool),
-        truncated=jnp.zeros(len(grids), bool),
-    )
-    return grids, params, states
+    index, no = jnp.arange(len(grids)), jnp.zeros(len(grids), bool)
+    time = jnp.full(len(grids), 2, jnp.int32)
+    return grids, params, EnvState(index, jnp.asarray(positions), time, no, no)
 
 
 def _seen(observation, scene):
@@ -54,11 +49,9 @@ def _seen(observation, scene):
 
 
 def _here(scene, i):
-    grid = scene[0][i]
-    board = oracles.read(grid)
-    return board, [tuple(p) for p in np.asarray(scene[2].positions)[i].tolist()][
-        : len(board.starts)
-    ]
+    board = oracles.read(scene[0][i])
+    places = np.asarray(scene[2].positions)[i, : len(board.starts)].tolist()
+    return board, list(map(tuple, places))
 
 
 def _expected_mask(board, here):

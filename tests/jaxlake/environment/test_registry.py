@@ -7,6 +7,7 @@ import pytest
 import jaxlake
 from benchmarks import oracles
 from jaxlake.environment import ConflictPolicy, LakeSpec, make, register, registered
+from tests.jaxlake.solver.boards import row_of
 
 
 def test_a_generated_pool_holds_distinct_solvable_boards_of_the_ids_kind():
@@ -19,9 +20,7 @@ def test_a_generated_pool_holds_distinct_solvable_boards_of_the_ids_kind():
     assert int(params.count) == 16
     assert (np.asarray(boards.holes).sum(axis=(1, 2)) == 3).all()
     boards = jax.device_get(boards)
-    grids = [
-        jaxlake.format_grid(jax.tree.map(lambda leaf, i=i: leaf[i], boards)) for i in range(16)
-    ]
+    grids = [jaxlake.format_grid(row_of(boards, i)) for i in range(16)]
     assert len({"".join(grid) for grid in grids}) == 16
     optima = [oracles.least_sum_of_costs(grid) for grid in grids]
     assert None not in optima
@@ -35,10 +34,8 @@ def test_unknown_ids_taken_ids_and_foreign_boards_are_refused():
         register(LakeSpec(registered()[0], 4, 2))
     with pytest.raises(ValueError, match="has to end in a version"):
         register(LakeSpec("Lake", 4, 2))
+    name, other = "MAPF-FrozenLake-4x4-2ag-v0", jaxlake.parse_grid(["S F", "G F"], max_size=5)
     with pytest.raises(ValueError, match=r"got \(N, K\) = \(5, 2\)"):
-        make(
-            "MAPF-FrozenLake-4x4-2ag-v0",
-            instances=jaxlake.parse_grid(["S F", "G F"], max_size=5),
-        )
+        make(name, instances=other)
     with pytest.raises(ValueError, match="conflict: got 'soft'"):
-        make("MAPF-FrozenLake-4x4-2ag-v0", conflict="soft")
+        make(name, conflict="soft")

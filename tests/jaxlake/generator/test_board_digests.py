@@ -5,24 +5,18 @@ import random
 import numpy as np
 
 from benchmarks.oracles import random_grid
-from jaxlake import parse_grid, stack_instances
 from jaxlake.generator.board_digests import DigestSet, board_digests
-
-
-def boards(grids, max_size=6, max_agents=3):
-    return stack_instances(
-        [parse_grid(grid, max_size=max_size, max_agents=max_agents) for grid in grids]
-    )
+from tests.jaxlake.solver.boards import instances
 
 
 def test_digests_are_equal_exactly_where_boards_are_whatever_the_padding():
     rng = random.Random(0)
     # Small boards, so that some come twice.
     grids = [tuple(random_grid(rng, rng.choice([2, 3]), 0.2, 2)) for _ in range(400)]
-    digests = board_digests(boards(grids)).tolist()
+    digests = board_digests(instances(grids, 6, 3)).tolist()
     assert len(set(grids)) == len(set(digests)) < len(grids)
     assert len(set(zip(grids, digests, strict=True))) == len(set(digests))
-    assert board_digests(boards(grids, max_size=3, max_agents=2)).tolist() == digests
+    assert board_digests(instances(grids, 3, 2)).tolist() == digests
 
 
 def test_a_digest_sees_size_holes_agents_and_their_places():
@@ -35,7 +29,7 @@ def test_a_digest_sees_size_holes_agents_and_their_places():
         ["S F F", "F s g", "F F G"],
         ["S F F H", "F F F H", "F F G H", "H H H H"],
     ]
-    assert len(set(board_digests(boards([base, *others])).tolist())) == 7
+    assert len(set(board_digests(instances([base, *others], 6, 3)).tolist())) == 7
 
 
 def test_a_digest_set_holds_what_was_added_and_nothing_else():

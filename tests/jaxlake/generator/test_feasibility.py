@@ -10,12 +10,8 @@ import pytest
 
 import jaxlake
 from benchmarks import oracles
-from jaxlake.generator import (
-    KindSurvey,
-    acceptance,
-    feasibility_map,
-)
-from jaxlake.generator.feasibility_table import TABLE_HOLE_RATIOS, TABLE_SIZES, table_kinds
+from jaxlake.generator import KindSurvey, acceptance, feasibility_map
+from jaxlake.generator.feasibility import TABLE_HOLE_RATIOS, TABLE_SIZES, table_kinds
 
 CANDIDATES = 512
 GRID = {"sizes": (2, 3), "hole_ratios": (0.0, 0.3, 0.5), "wait_ratios": (0.0, 0.5)}
@@ -57,11 +53,8 @@ def test_shares_are_those_of_all_boards_of_a_kind(rows):
     outcomes = []
     for _ in range(400):
         cells = np.array(list("HHSsGgFFF"))
-        outcomes.append(
-            oracles.least_sum_of_costs(
-                [" ".join(line) for line in rng.permutation(cells).reshape(3, 3)]
-            )
-        )
+        grid = [" ".join(line) for line in rng.permutation(cells).reshape(3, 3)]
+        outcomes.append(oracles.least_sum_of_costs(grid))
     solvable = np.mean([outcome is not None for outcome in outcomes])
     waits = np.mean([outcome[1] for outcome in outcomes if outcome is not None])
     # Five standard deviations of the difference of the two samples.

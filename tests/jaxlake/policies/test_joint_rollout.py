@@ -22,6 +22,7 @@ from jaxlake.policies import (
     roll_out,
     sweep,
 )
+from tests.jaxlake.solver.boards import instances, row_of
 
 N, K, T = 6, 3, 20
 
@@ -35,9 +36,7 @@ def _grids(seed, count, agents, holes=0.3):
 
 
 def _boards(grids):
-    return jaxlake.stack_instances(
-        [jaxlake.parse_grid(grid, max_size=N, max_agents=K) for grid in grids]
-    )
+    return instances(grids, N, K)
 
 
 def _played(policy, boards, **options):
@@ -49,7 +48,7 @@ def _played(policy, boards, **options):
 def solved():
     """Boards of two agents, and their solutions."""
     grids = _grids(4, 80, 2, holes=0.4)
-    boards = jaxlake.stack_instances([jaxlake.parse_grid(g, max_size=N) for g in grids])
+    boards = instances(grids, N, 2)
     return boards, jax.device_get(jax.jit(jax.vmap(partial(jaxlake.solve, horizon=T)))(boards))
 
 
@@ -227,9 +226,7 @@ def test_a_sweep_is_the_tables_of_single_rollouts_and_traces_once_for_all_config
         lambda key, boards: roll_out(key, ShortestPathPolicy(), boards, max_steps=T).outcome
     )
     for c in range(4):
-        outcome = jax.device_get(
-            single(jax.random.fold_in(key, c), jax.tree.map(lambda leaf, c=c: leaf[c], boards))
-        )
+        outcome = jax.device_get(single(jax.random.fold_in(key, c), row_of(boards, c)))
         kinds = np.bincount(outcome.failure[mask[c]], minlength=len(Failure))
         assert np.array_equal(table.failures[1, c].sum(axis=(0, 1, 2, 3)), kinds)
 

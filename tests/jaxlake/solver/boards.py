@@ -1,4 +1,4 @@
-"""Boards for the tests of the solver, and how its answers are compared with the oracles."""
+"""Boards for tests, and how the solver's answers are compared with the oracles."""
 
 import random
 from collections import Counter
@@ -67,14 +67,16 @@ def solve(boards: jaxlake.Instance, batch: int, **options: int) -> jaxlake.Solut
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *parts)
 
 
-def row(tree, i):
+def row_of(tree, i):
     return jax.tree.map(lambda leaf: np.asarray(leaf)[i], tree)
 
 
 def assert_same(ours, theirs) -> None:
-    for x, y in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
-        assert x.dtype == y.dtype
-        assert (np.asarray(x) == np.asarray(y)).all()
+    """Equal trees of equal dtypes and values."""
+    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
+    for x, y in zip(*map(jax.tree.leaves, (ours, theirs)), strict=True):
+        assert np.asarray(x).dtype == np.asarray(y).dtype
+        np.testing.assert_array_equal(x, y)
 
 
 def compare(
@@ -92,7 +94,7 @@ def compare(
     for i, (grid, truth) in enumerate(zip(grids, truths, strict=True)):
         agents = len(oracles.read(grid).starts)
         own = (np.arange(agents) if slots is None else slots[i, :agents]).tolist()
-        answer = _answer(row(solutions, i), own)
+        answer = _answer(row_of(solutions, i), own)
         found = oracles.mistakes(grid, truth, answer)
         if found:
             wrong.append((grid, found))

@@ -42,14 +42,6 @@ def test_wanted_pairs_get_what_joint_searches_find_and_the_others_nothing(grids)
     assert 0 < (~found.solvable).sum() < wanted.sum()
 
 
-def test_a_batch_without_wanted_pairs_says_nothing(grids):
-    found = _pairs(grids, np.zeros(COUNT, bool))
-    assert found.solvable.all()
-    assert not (found.known | found.waitless).any()
-    assert (found.sum_of_costs == -1).all()
-    assert (found.makespan == -1).all()
-
-
 def test_pairs_beyond_the_horizon_are_not_known_and_not_called_unsolvable(grids):
     everyone = np.ones(COUNT, bool)
     full, cut = _pairs(grids, everyone), _pairs(grids, everyone, horizon=5)

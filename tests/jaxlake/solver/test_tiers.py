@@ -21,7 +21,7 @@ from tests.jaxlake.solver.boards import (
     in_slots,
     instances,
     random_grids,
-    row,
+    row_of,
     solve,
 )
 
@@ -122,7 +122,7 @@ def test_single_and_batched_calls_give_equal_answers_without_tracing_again(small
         return jaxlake.solve(board)
 
     for i in range(0, SMALL_BATCH, 10):
-        assert_same(one(row(boards, i)), row(expected, i))
+        assert_same(one(row_of(boards, i)), row_of(expected, i))
     assert len(traces) == 1
 
 

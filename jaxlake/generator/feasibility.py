@@ -4,13 +4,19 @@ A set in which a share w of the boards needs a wait takes max(w / p, (1 - w) / q
 board, where p and q are the shares of all candidates that are solvable and do and don't need one.
 Its inverse is the acceptance rate. It tends to that for large sets; where few distinct boards
 exist (`FeasibilityRow.boards`), duplicates lower it further.
+
+For two agents the package ships the counts, to look acceptance up without a device. `jaxlake
+feasibility --agents 2 --table jaxlake/generator/feasibility_table.json` makes the file.
 """
 
 import functools
 import itertools
+import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib import resources
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +33,12 @@ from jaxlake.generator.mixture import (
 )
 from jaxlake.solver import DEFAULT_HORIZON, Status, solve
 from jaxlake.statistics import wilson_interval
+
+TABLE_SIZES = tuple(range(2, 11))
+TABLE_HOLE_RATIOS = tuple(percent / 100 for percent in range(0, 51, 5))
+
+_FILE = "feasibility_table.json"
+_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -51,9 +63,8 @@ class KindSurvey:
 
     def acceptance(self, wait_ratio: float) -> float:
         """Boards per candidate of a large set, 0 to 1; 0 if a kind that it needs wasn't seen."""
-        return acceptance_rate(
-            wait_ratio, self.wait / max(self.candidates, 1), self.no_wait / max(self.candidates, 1)
-        )
+        tried = max(self.candidates, 1)
+        return _acceptance_rate(wait_ratio, self.wait / tried, self.no_wait / tried)
 
     def acceptance_interval(self, wait_ratio: float) -> tuple[float, float]:
         """95% bounds, from the Wilson bounds of the two shares that acceptance is monotone in."""
@@ -61,17 +72,14 @@ class KindSurvey:
             return 0.0, 0.0
         low, high = wilson_interval([self.wait, self.no_wait], [self.candidates] * 2)
         return (
-            acceptance_rate(wait_ratio, float(low[0]), float(low[1])),
-            acceptance_rate(wait_ratio, float(high[0]), float(high[1])),
+            _acceptance_rate(wait_ratio, *low.tolist()),
+            _acceptance_rate(wait_ratio, *high.tolist()),
         )
 
 
-def acceptance_rate(wait_ratio: float, wait: float, no_wait: float) -> float:
-    """Boards per candidate, from the shares of candidates that do and don't need a wait."""
-    rates = [
-        share / asked for share, asked in ((wait, wait_ratio), (no_wait, 1 - wait_ratio)) if asked
-    ]
-    return min(1.0, *rates)
+def _acceptance_rate(wait_ratio: float, wait: float, no_wait: float) -> float:
+    asked = ((wait, wait_ratio), (no_wait, 1 - wait_ratio))
+    return min(1.0, *(share / ratio for share, ratio in asked if ratio))
 
 
 def survey(
@@ -86,13 +94,10 @@ def survey(
 
     Args:
         key: typed PRNG key.
-        strata: (num_agents, size, holes) of each kind.
+        strata: (num_agents, size, holes) of each kind; there is a `KindSurvey` for each.
         candidates: how many of each feasible kind, 1 to 2**20.
         horizon: see `solve`.
-        batch_size: candidates judged at once; it does not change the result.
-
-    Returns:
-        A `KindSurvey` for each kind, in their order.
+        batch_size: candidates judged at once, 1 to 2**20; it does not change the result.
 
     Raises:
         ValueError: an argument is out of range.
@@ -106,30 +111,20 @@ def survey(
         feasible = [kind for kind in kinds if kind[2] >= 0 and kind[2] + 2 * agents <= kind[1] ** 2]
         found |= {kind: KindSurvey(*kind, 0, 0, 0, 0, 0) for kind in kinds}
         if feasible:
-            counts = _survey(
-                key,
-                jnp.array([kind[1] for kind in feasible], jnp.int32),
-                jnp.array([kind[2] for kind in feasible], jnp.int32),
-                num_agents=agents,
-                max_size=max(kind[1] for kind in feasible),
-                candidates=candidates,
-                horizon=horizon,
-                batch_size=min(batch_size, len(feasible) * candidates),
-            )
+            sizes, holes = jnp.array(feasible, jnp.int32).T[1:]
+            largest, batch = max(kind[1] for kind in feasible), len(feasible) * candidates
+            limits = (agents, largest, candidates, horizon, min(batch_size, batch))
+            counts = _survey(key, sizes, holes, *limits)
             for kind, row in zip(feasible, np.asarray(counts).tolist(), strict=True):
                 found[kind] = KindSurvey(*kind, candidates, *row)
     return [found[kind] for kind in strata]
 
 
-@functools.partial(
-    jax.jit,
-    static_argnames=("num_agents", "max_size", "candidates", "horizon", "batch_size"),
-)
+@functools.partial(jax.jit, static_argnums=range(3, 8))
 def _survey(
     key: jax.Array,
     size: jax.Array,
     holes: jax.Array,
-    *,
     num_agents: int,
     max_size: int,
     candidates: int,
@@ -138,38 +133,22 @@ def _survey(
 ) -> jax.Array:
     """int32 (G, 4): wait, no wait, unsolvable, unknown. Memory is that of one batch."""
     G = size.shape[0]
-
-    def stratum_key(size: jax.Array, holes: jax.Array) -> jax.Array:
-        return jax.random.fold_in(jax.random.fold_in(key, size), holes)
-
-    keys = jax.vmap(stratum_key)(size, holes)
+    shapes = {"max_size": max_size, "max_agents": num_agents}
+    fold = jax.vmap(jax.random.fold_in)
+    keys = fold(fold(jnp.broadcast_to(key, G), size), holes)
 
     def judge(counts: jax.Array, batch: jax.Array) -> tuple[jax.Array, None]:
         lane = batch * batch_size + jnp.arange(batch_size, dtype=jnp.int32)
         stratum = jnp.minimum(lane // candidates, G - 1)
         agents = jnp.full(batch_size, num_agents, jnp.int32)
-        codes = draw_codes(
-            keys[stratum],
-            lane % candidates,
-            size[stratum],
-            holes[stratum],
-            agents,
-            max_size=max_size,
-            max_agents=num_agents,
-        )
-        boards = decode(codes, size[stratum], agents, max_size=max_size, max_agents=num_agents)
+        sides, number = size[stratum], lane % candidates
+        codes = draw_codes(keys[stratum], number, sides, holes[stratum], agents, **shapes)
+        boards = decode(codes, sides, agents, **shapes)
         solutions = jax.vmap(functools.partial(solve, horizon=horizon))(boards)
         optimal = solutions.status == Status.OPTIMAL
-        flags = jnp.stack(
-            [
-                optimal & solutions.needs_wait,
-                optimal & ~solutions.needs_wait,
-                solutions.status == Status.UNSOLVABLE,
-                solutions.status == Status.UNKNOWN,
-            ],
-            axis=1,
-        )
-        flags &= (lane < G * candidates)[:, None]
+        kinds = [optimal & solutions.needs_wait, optimal & ~solutions.needs_wait]
+        kinds += [solutions.status == status for status in (Status.UNSOLVABLE, Status.UNKNOWN)]
+        flags = jnp.stack(kinds, axis=1) & (lane < G * candidates)[:, None]
         return counts + jax.ops.segment_sum(flags.astype(jnp.int32), stratum, G), None
 
     batches = jnp.arange(-(-G * candidates // batch_size), dtype=jnp.int32)
@@ -209,19 +188,10 @@ def feasibility_map(
     candidates: int = 2048,
     horizon: int = DEFAULT_HORIZON,
 ) -> list[FeasibilityRow]:
-    """Which sets can be made of a grid of kinds, and at what rate.
+    """Say which sets can be made of a grid of kinds, and at what rate, with `survey`.
 
-    Args:
-        key: typed PRNG key.
-        num_agents: 2 to 5.
-        sizes: 2 to 32.
-        hole_ratios: 0 to 1.
-        wait_ratios: 0 to 1.
-        candidates: boards tried of each kind.
-        horizon: see `solve`.
-
-    Returns:
-        A row for each number of agents, size, hole ratio and wait ratio, in this order of loops.
+    There is a row for each number of agents (2 to 5), size (2 to 32), hole ratio (0 to 1) and wait
+    ratio (0 to 1), in this order of loops.
 
     Raises:
         ValueError: a ratio, size or number of agents is out of range.
@@ -229,12 +199,8 @@ def feasibility_map(
     waits = [float(ratio) for ratio in wait_ratios]
     grid = list(itertools.product(num_agents, sizes, map(float, hole_ratios)))
     _check(grid, waits)
-    strata = survey(
-        key,
-        [(agents, size, holes_on_board(size, ratio)) for agents, size, ratio in grid],
-        candidates=candidates,
-        horizon=horizon,
-    )
+    kinds = [(agents, size, holes_on_board(size, ratio)) for agents, size, ratio in grid]
+    strata = survey(key, kinds, candidates=candidates, horizon=horizon)
     return [
         _row(stratum, hole_ratio, wait_ratio)
         for (_, _, hole_ratio), stratum in zip(grid, strata, strict=True)
@@ -261,17 +227,12 @@ def _row(stratum: KindSurvey, hole_ratio: float, wait_ratio: float) -> Feasibili
     optimal = stratum.wait + stratum.no_wait
     low, high = wilson_interval(stratum.wait, optimal)
     acceptance_low, acceptance_high = stratum.acceptance_interval(wait_ratio)
+    counts = ("num_agents", "size", "holes", "boards", "candidates", "unsolvable", "unknown")
     return FeasibilityRow(
-        num_agents=stratum.num_agents,
-        size=stratum.size,
+        **{name: getattr(stratum, name) for name in counts},
         hole_ratio=hole_ratio,
         wait_ratio=wait_ratio,
-        holes=stratum.holes,
-        boards=stratum.boards,
-        candidates=stratum.candidates,
         optimal=optimal,
-        unsolvable=stratum.unsolvable,
-        unknown=stratum.unknown,
         wait_share=stratum.wait / optimal if optimal else 0.0,
         wait_share_low=float(low),
         wait_share_high=float(high),
@@ -292,3 +253,68 @@ def _not_seen(stratum: KindSurvey, wait_ratio: float) -> str | None:
     if wait_ratio < 1 and not stratum.no_wait:
         return f"{tried} all solvable ones needed a wait"
     return None
+
+
+def acceptance(
+    size: int, hole_ratio: float, wait_ratio: float, num_agents: int = 2
+) -> float | None:
+    """The share of candidates that a large set of such boards can use, from the shipped counts.
+
+    Between the hole counts of the table, the shares of boards that do and don't need a wait are
+    interpolated. A rate of 0 means that the set is infeasible, or that none of the thousands of
+    candidates tried was of a kind it needs; None that the table says nothing: it has two agents,
+    sizes 2 to 10 and hole ratios 0 to 0.5.
+
+    Raises:
+        ValueError: `wait_ratio` is not within 0 and 1.
+    """
+    if not 0.0 <= wait_ratio <= 1.0:
+        raise ValueError(f"wait_ratio: got {wait_ratio}, 0 to 1 are allowed")
+    if infeasibility(size, hole_ratio, num_agents) is not None:
+        return 0.0
+    known = _table().get((num_agents, size), ())
+    holes = holes_on_board(size, hole_ratio)
+    for stratum in known:
+        if stratum.holes == holes:
+            return stratum.acceptance(wait_ratio)
+    for below, above in itertools.pairwise(known):
+        if below.holes < holes < above.holes and above.candidates:
+            part = (holes - below.holes) / (above.holes - below.holes)
+            wait, no_wait = (
+                (1 - part) * getattr(below, kind) / below.candidates
+                + part * getattr(above, kind) / above.candidates
+                for kind in ("wait", "no_wait")
+            )
+            return _acceptance_rate(wait_ratio, wait, no_wait)
+    return None
+
+
+def table_kinds(num_agents: Iterable[int]) -> list[tuple[int, int, int]]:
+    """The feasible kinds (num_agents, size, holes) that the table holds."""
+    kinds = [
+        (agents, size, holes_on_board(size, ratio))
+        for agents, size, ratio in itertools.product(num_agents, TABLE_SIZES, TABLE_HOLE_RATIOS)
+        if infeasibility(size, ratio, agents) is None
+    ]
+    return list(dict.fromkeys(kinds))
+
+
+def table_text(strata: Iterable[KindSurvey], *, seed: int, horizon: int) -> str:
+    """Write the table as JSON text, one kind per line."""
+    lines = ",\n".join(json.dumps(asdict(stratum)) for stratum in strata)
+    head = f'"version": {_VERSION}, "seed": {seed}, "horizon": {horizon}'
+    return f'{{{head}, "strata": [\n{lines}\n]}}\n'
+
+
+@functools.cache
+def _table() -> dict[tuple[int, int], tuple[KindSurvey, ...]]:
+    """By (num_agents, size), holes ascending."""
+    text = resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
+    content: dict[str, Any] = json.loads(text)
+    if content.get("version") != _VERSION:
+        raise ValueError(f"{_FILE}: got version {content.get('version')}, {_VERSION} is needed")
+    table: dict[tuple[int, int], list[KindSurvey]] = {}
+    for fields in content["strata"]:
+        stratum = KindSurvey(**fields)
+        table.setdefault((stratum.num_agents, stratum.size), []).append(stratum)
+    return {kind: tuple(sorted(rows, key=lambda row: row.holes)) for kind, rows in table.items()}
