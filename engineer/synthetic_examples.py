@@ -86,7 +86,7 @@ def synthetic_example(
     )
     context = build_context(view, blocks=blocks, style=style)
     return SyntheticExample(
-        context.text, answer_text(next_configuration(evidence, current, domain))
+        context.text, answer_text(next_configuration(view))
     )
 
 

@@ -1,12 +1,12 @@
 """What the blocks of a context read, and how much of it they may show."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from engineer.domain import Domain
 from engineer.evidence import StageEvidence, StageHistory
-from engineer.space import Configuration, percent
+from engineer.space import Configuration
 
 ContextStyle = Literal["compact", "full"]
 """In whole per cents and few words, or in sentences."""
@@ -51,16 +51,3 @@ class Detail(NamedTuple):
 
 FULL_DETAIL = Detail()
 """The most that the blocks ever show."""
-
-
-class Block(NamedTuple):
-    """One part of the prompt in both styles; an empty text leaves the part out."""
-
-    full: Callable[[StageView, Detail], str]
-    compact: Callable[[StageView, Detail], str]
-
-
-def from_to(before: dict[str, float], after: dict[str, float], group: str) -> str:
-    """Return a rate in per cents before and after, such as `12 to 30`; `?` where it is unknown."""
-    known = (str(percent(rates[group])) if group in rates else "?" for rates in (before, after))
-    return " to ".join(known)

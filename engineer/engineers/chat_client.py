@@ -3,14 +3,13 @@
 The `openai` client speaks the protocol, retries failed requests and honours Retry-After. This
 module adds what an unattended run needs besides:
 
-- every request ends within its timeout, however slowly the server drips its response;
+- every request ends within its timeout, however slowly the server drips its response, and a
+  question with all its requests and waits ends in a bounded time too;
 - every response has a maximum size, and compressed ones are refused;
 - requests keep a distance from each other, retries included;
 - the tokens that may have been spent are counted, also those of requests that timed out;
 - the key stands in no message, and nothing about this machine is sent.
 
-The `endpoint` engineer asks through it. It serves any other OpenAI-compatible server as well, such
-as one that vLLM runs on this machine: give its address and the model's name, and no key.
 Importing this module imports `openai`, which takes about a second.
 """
 
@@ -30,16 +29,17 @@ import openai
 from pydantic import SecretStr
 
 from engineer.budget import Spent
-from engineer.engineers.address import check_variable, split_url
 from engineer.engineers.base import EngineerError
+from engineer.engineers.endpoint import LONGEST_WAIT, Pace, check_variable, split_url
 from engineer.engineers.language_model import GeneratedText
-from engineer.engineers.pace import Pace
 from engineer.quoting import quote
 
 T = TypeVar("T")
 
 _MOST_TOKENS = 10**9
 """A server that claims to have generated more for one answer is not believed."""
+_MOMENT = 0.5
+"""Seconds in which a request that ended at the deadline is accounted for."""
 _HEADERS = {"accept", "authorization", "content-length", "content-type", "host", "user-agent"}
 """What is sent; the client's other headers describe this machine and its account."""
 
@@ -52,7 +52,8 @@ class ChatClient:
     out of whatever the server says. The `openai` client decides what is tried again: 408, 409, 429,
     5xx, timeouts and broken connections, after waits that double from half a second to eight
     seconds, or after the server's Retry-After if that is at most two minutes. Anything else fails
-    at once. Redirects are not followed.
+    at once. Redirects are not followed. A question ends within `total_timeout` seconds, whatever
+    the server does.
 
     Args:
         base_url: address of the API, such as https://host/v1; a query stays at its end.
@@ -81,6 +82,16 @@ class ChatClient:
     def __post_init__(self) -> None:
         if self.api_key_env is not None:
             check_variable(self.api_key_env)
+
+    @property
+    def total_timeout(self) -> float:
+        """Seconds for one question: for each request its timeout and the longest wait for it."""
+        return (self.retries + 1) * (self.timeout + LONGEST_WAIT)
+
+    @property
+    def too_late(self) -> str:
+        """What is said when that time is over."""
+        return f"no answer within {self.total_timeout:g} s in all"
 
     def complete(
         self,
@@ -147,8 +158,14 @@ class ChatClient:
                 timeout=self.timeout,
                 http_client=session,
             ) as client:
-                response = client.post(path, cast_to=httpx2.Response, body=body)
+                # Requests end at the deadline by themselves, a moment later the client's waits do.
+                response = _within(
+                    self.total_timeout + _MOMENT,
+                    lambda: client.post(path, cast_to=httpx2.Response, body=body),
+                )
             return session.read(response.content)
+        except TimeoutError:
+            problem = session.problem_and(self.too_late)
         except openai.APIStatusError as error:
             problem = f"HTTP {error.status_code} {_excerpt(error.response.content, key)}"
         except openai.APIConnectionError:
@@ -183,6 +200,7 @@ class _Session(openai.DefaultHttpxClient):
         super().__init__(follow_redirects=False, timeout=limits.timeout, trust_env=limits.proxies)
         self._limits, self._key = limits, key
         self._allowed, self._budget = allowed, budget
+        self._deadline = time.monotonic() + limits.total_timeout
         self.requests = 0
         self.spent = 0
         self.problem = ""
@@ -190,14 +208,15 @@ class _Session(openai.DefaultHttpxClient):
     def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send one request at its time, within the limits."""
         if self._budget is not None and self._budget - self.spent < max(1, self._allowed):
-            raise _StoppedError(
-                "; ".join(filter(None, [self.problem, "the budget of tokens is spent"]))
-            )
+            raise _StoppedError(self.problem_and("the budget of tokens is spent"))
         if self._limits.pace:
             try:
                 self._limits.pace.wait()
             except TimeoutError as error:
                 raise _StoppedError(str(error)) from None
+        limit = min(self._limits.timeout, self._deadline - time.monotonic())
+        if limit <= 0.0:
+            raise _StoppedError(self.problem_and(self._limits.too_late))
         self.requests += 1
         kept = _HEADERS if self._key else _HEADERS - {"authorization"}
         for name in set(request.headers) - kept:
@@ -205,7 +224,7 @@ class _Session(openai.DefaultHttpxClient):
         # An encoded body can be a thousand times as long as what was read of it.
         request.headers["accept-encoding"] = "identity"
         try:
-            return _within(self._limits.timeout, lambda: self._fetch(request))
+            return _within(limit, lambda: self._fetch(request))
         except (TimeoutError, httpx2.TimeoutException):
             self.spent += self._allowed  # the model may be at it
             self.problem = f"no answer within {self._limits.timeout:g} s"
@@ -213,6 +232,10 @@ class _Session(openai.DefaultHttpxClient):
         except httpx2.TransportError as error:
             self.problem = _described(error, self._key)
             raise
+
+    def problem_and(self, why: str) -> str:
+        """Say what the last problem was, if there was one, and why no request follows."""
+        return "; ".join(filter(None, [self.problem, why]))
 
     def _fetch(self, request: httpx2.Request) -> httpx2.Response:
         deadline = time.monotonic() + self._limits.timeout

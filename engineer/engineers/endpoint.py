@@ -1,15 +1,27 @@
-"""A model behind an OpenAI-compatible server as an engineer."""
+"""A model behind an OpenAI-compatible server: its address, the pace of requests, its engineer."""
 
 from __future__ import annotations
 
+import re
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
 
 from engineer.engineers.base import Proposal, Task
 
 if TYPE_CHECKING:
-    from engineer.engineers.chat_client import ChatClient
+    from engineer.engineers.chat_client import ChatClient  # imports openai
+
+LONGEST_WAIT = 30.0
+"""The longest wait for the next request, in seconds; a slower pace is refused."""
+
+_SECRET = re.compile(
+    r"key|token|secret|passw|auth|credential|signature|^(code|sig)$", re.IGNORECASE
+)
+"""Matches names of query parameters that hold what nobody else may read."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +60,7 @@ class EndpointEngineer:
         return self._ask(task.context.text, self.max_tokens, task.budget.engineer_tokens, **fields)
 
     def write(self, prompt: str, seed: int, max_tokens: int | None = None) -> Proposal:
-        """Ask for free text.
-
-        Args:
-            prompt: the question.
-            seed: not sent, because few servers keep their promise about it.
-            max_tokens: tokens that may still be spent.
+        """Ask for free text, as `NoteWriter`; no seed is sent, few servers keep promises about it.
 
         Raises:
             EngineerError: see `ChatClient.complete`.
@@ -67,3 +74,98 @@ class EndpointEngineer:
             prompt, max_tokens=longest, budget=budget, temperature=self.temperature, **fields
         )
         return Proposal(answer.text, time.perf_counter() - start, answer.tokens)
+
+
+class Pace:
+    """Spaces requests evenly, over all calls and threads that share it.
+
+    Args:
+        requests_per_minute: the most that are sent.
+        sleep: waits for a number of seconds.
+        clock: returns the current time in seconds.
+
+    Raises:
+        ValueError: the rate is not positive, or so low that requests are more than `LONGEST_WAIT`
+            apart.
+    """
+
+    def __init__(
+        self,
+        requests_per_minute: float,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not requests_per_minute > 0.0:
+            raise ValueError(f"requests_per_minute must be above 0, got {requests_per_minute:g}")
+        self._interval = 60.0 / requests_per_minute
+        if self._interval > LONGEST_WAIT:
+            raise ValueError(
+                f"requests_per_minute: got {requests_per_minute:g}, which needs waits of"
+                f" {self._interval:g} s; at most {LONGEST_WAIT:g} s are allowed"
+            )
+        self._rate, self._sleep, self._clock = requests_per_minute, sleep, clock
+        self._lock = threading.Lock()
+        self._next_place = float("-inf")
+
+    def wait(self) -> None:
+        """Take the next free place and wait for it.
+
+        Raises:
+            TimeoutError: the next place is further away than `LONGEST_WAIT`; it stays free.
+        """
+        with self._lock:
+            now = self._clock()
+            wait = max(0.0, self._next_place - now)
+            if wait > LONGEST_WAIT + 1e-6:
+                raise TimeoutError(
+                    f"{self._rate:g} requests per minute leave no place within {LONGEST_WAIT:g} s"
+                )
+            self._next_place = now + wait + self._interval
+        if wait > 0.0:
+            self._sleep(wait)
+
+
+def split_url(base_url: str) -> tuple[str, dict[str, str]]:
+    """Split the address of an API into the address without its query, and the query.
+
+    Raises:
+        ValueError: it is no http or https URL. It may hold a password, so it is not quoted.
+    """
+    try:
+        parts = urlsplit(base_url)
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ValueError("base_url is no http or https URL")
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    return parts._replace(query="", fragment="").geturl(), query
+
+
+def check_url(base_url: str) -> None:
+    """Check that an address can be asked and holds nothing secret.
+
+    Raises:
+        ValueError: it is no http or https URL, or it holds a user, a password, or a query parameter
+            that is called like a key. Their values are not quoted.
+    """
+    url, query = split_url(base_url)
+    if "@" in urlsplit(url).netloc:
+        raise ValueError("base_url holds a user or a password; keys come from the environment")
+    if secret := [name for name in query if _SECRET.search(name)]:
+        raise ValueError(
+            f"base_url holds {secret[0]!r} in its query; keys come from the environment"
+        )
+
+
+def check_variable(name: str) -> None:
+    """Check that a name can be that of an environment variable.
+
+    Raises:
+        ValueError: it can't be. It may be the key itself, so it is not quoted.
+    """
+    if not (name.isascii() and name.isidentifier()):
+        raise ValueError(
+            "api_key_env must be the name of an environment variable, of letters, digits and _;"
+            " the key itself stands only there"
+        )
