@@ -85,9 +85,7 @@ def synthetic_example(
         refusal=refusals[int(rng.integers(len(refusals)))] if refused else "",
     )
     context = build_context(view, blocks=blocks, style=style)
-    return SyntheticExample(
-        context.text, answer_text(next_configuration(view))
-    )
+    return SyntheticExample(context.text, answer_text(next_configuration(view)))
 
 
 def _rates(rng: np.random.Generator, sizes: int, validations: int) -> list[list[float]]:

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
@@ -109,10 +109,8 @@ class ChatClient:
             max_tokens: the longest answer.
             budget: tokens that may still be spent, requests that time out included; None: any
                 number.
-            chat: ask `/chat/completions`, which wraps the prompt in the model's chat template;
-                otherwise ask `/completions`, which takes the prompt as it is.
-            fields: further fields of the request, such as `temperature`, `seed`, `response_format`
-                or a server's own.
+            chat: ask `/chat/completions`, with the model's chat template; otherwise `/completions`.
+            fields: further fields of the request, such as `temperature` or `response_format`.
 
         Returns:
             The text and the tokens that were spent: as many as the server says, or as many as it
@@ -131,24 +129,28 @@ class ChatClient:
         body = {"model": self.model, **asked, "max_tokens": allowed, **fields}
         path = "/chat/completions" if chat else "/completions"
         answer = self._exchange(url, query, path, body, budget)
-        if answer.text is None:
-            host = urlsplit(url).netloc.rpartition("@")[2]  # the rest may hold a password
-            message = f"model {self.model} at {host}: {answer.problem}"
-            raise EngineerError(message, Spent(engineer_tokens=answer.spent))
-        return GeneratedText(answer.text, answer.spent)
+        if isinstance(answer, EngineerError):
+            raise answer
+        return answer
 
     def _exchange(
         self, url: str, query: dict[str, str], path: str, body: dict[str, Any], budget: int | None
-    ) -> "_Answer":
+    ) -> GeneratedText | EngineerError:
         """Ask, and return what is said with the key cut out of it.
 
         Exceptions end here, because they and their tracebacks may hold the key.
         """
+
+        def failed(problem: str, tokens: int = 0) -> EngineerError:
+            host = urlsplit(url).netloc.rpartition("@")[2]  # the rest may hold a password
+            message = f"model {self.model} at {host}: {problem}"
+            return EngineerError(message, Spent(engineer_tokens=tokens))
+
         key = _read_key(self.api_key_env)
         try:
             session = _Session(self, key, body["max_tokens"], budget)
         except (OSError, ImportError) as error:  # of certificates or a proxy that are not there
-            return _Answer(None, 0, _described(error, key))
+            return failed(_described(error, key))
         try:
             with openai.OpenAI(
                 base_url=url,
@@ -163,7 +165,10 @@ class ChatClient:
                     self.total_timeout + _MOMENT,
                     lambda: client.post(path, cast_to=httpx2.Response, body=body),
                 )
-            return session.read(response.content)
+            text, problem = session.read(response.content)
+            if text is None:
+                return failed(problem, session.spent)
+            return GeneratedText(text, session.spent)
         except TimeoutError:
             problem = session.problem_and(self.too_late)
         except openai.APIStatusError as error:
@@ -176,15 +181,7 @@ class ChatClient:
             problem = _described(error, key)
         if session.requests > 1:
             problem = f"gave up after {session.requests} requests: {problem}"
-        return _Answer(None, session.spent, problem)
-
-
-class _Answer(NamedTuple):
-    """What came of a question: a text, or the problem; and the tokens that were spent."""
-
-    text: str | None
-    spent: int
-    problem: str = ""
+        return failed(problem, session.spent)
 
 
 class _StoppedError(openai.OpenAIError):
@@ -261,35 +258,30 @@ class _Session(openai.DefaultHttpxClient):
             response.status_code, headers=headers, content=bytes(body), request=request
         )
 
-    def read(self, body: bytes) -> _Answer:
-        """Read the text and the tokens from a response."""
+    def read(self, body: bytes) -> tuple[str | None, str]:
+        """Return the text of a response, or None and why it holds none, and count its tokens."""
         try:
             answer = json.loads(body)
         except (ValueError, RecursionError):
-            return _Answer(
-                None, self.spent, f"the response is no JSON: {_excerpt(body, self._key)}"
-            )
+            return None, f"the response is no JSON: {_excerpt(body, self._key)}"
         usage = answer.get("usage") if isinstance(answer, dict) else None
         tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
-        if type(tokens) is not int or not 0 <= tokens <= _MOST_TOKENS:
-            tokens = self._allowed
-        spent = self.spent + tokens
+        known = type(tokens) is int and 0 <= tokens <= _MOST_TOKENS
+        self.spent += tokens if known else self._allowed
         with suppress(KeyError, IndexError, TypeError):
             choice = answer["choices"][0]
             text = choice["message"]["content"] if "message" in choice else choice["text"]
             if isinstance(text, str):
-                return _Answer(_without(text, self._key), spent)
-        return _Answer(
-            None, spent, f"the response is no completion with text: {_excerpt(body, self._key)}"
-        )
+                return _without(text, self._key), ""
+        return None, f"the response is no completion with text: {_excerpt(body, self._key)}"
 
 
 def _within(seconds: float, work: Callable[[], T]) -> T:
     """Return or raise what the work does, or a TimeoutError when time is up.
 
-    The client limits each step of a request (connecting, every piece that is read), but neither
-    looking up the host nor all of them together. The work therefore runs in a thread, which is left
-    to itself when it takes too long.
+    httpx limits each step of a request (connecting, every piece that is read), but neither looking
+    up the host nor all of them together, and nothing limits the client's waits. The work therefore
+    runs in a thread, which is left to itself when it takes too long.
     """
     outcome: Future[T] = Future()
 

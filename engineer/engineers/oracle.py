@@ -32,9 +32,9 @@ class OracleEngineer:
     """Asks its candidates in turn, probes what they propose and answers with the best.
 
     A candidate that fails or is rejected is passed over. Each distinct configuration is probed
-    once, the first `max_probes` of them; after that no candidate is asked any more. A single
-    configuration needs no probe. Of equal scores the earlier one counts. A candidate may stand
-    several times: each place has a seed of its own.
+    once, until there are `max_probes`; then no candidate is asked any more. A single configuration
+    needs no probe. Of equal scores the earlier one counts. A candidate may stand several times:
+    each place has a seed of its own.
 
     Args:
         candidates: the engineers to ask, in this order.

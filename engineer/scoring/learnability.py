@@ -118,23 +118,10 @@ class LearnabilityModel:
 def learnability_model(view: StageView) -> LearnabilityModel:
     """Estimate how a group's valid rate depends on its knobs, from the slices of its validation.
 
-    A group's rate is (valid + 1) / (count + 2); groups without answers take that of all answers.
-    For each knob, where `Domain.slices` says where it shows:
-
-    1. A straight line through the levels' valid rates, weighted by their counts. Its slope shrinks
-       to that of all groups together, and that one to a loss of `DROP` over the knob's range (a
-       mixture's: from its least level to its largest), each by `RIDGE`.
-    2. At each level, (valid + `PSEUDO_COUNT` * line) / (count + `PSEUDO_COUNT`): levels with many
-       answers are believed, those with none lie on the line.
-    3. Between two levels, for a mixture as many instances of both as the value says, else the rate
-       in between. Beyond the outermost levels the rate stays.
-
-    A group whose answers say nothing of a knob moves along a line with the slope of all groups,
-    without levels, and its rate is taken to hold at the current value.
-
-    Assumptions: the deviations from a group's rate add up over knobs; validation and training
-    instances of the same group and knobs are alike; the policy stays as it was validated; instances
-    of one level of all mixtures have the same p, so that p(1-p) is rather too high than too low.
+    Where `Domain.slices` says that a knob shows, a straight line through the levels' valid rates,
+    shrunk to that of all groups, and levels that are believed as far as they have answers. Other
+    knobs lie on the line of all groups through the current value. `docs/replay.md` has the
+    formulas, and what they assume.
     """
     domain, space = view.domain, view.domain.space
     tallies = {group: view.evidence.validation.get(group) for group in space.groups}
@@ -185,34 +172,27 @@ def _answers(tally: GroupEvidence | None, slices: Slices | None) -> list[_Level]
     ]
 
 
-class _Mean(NamedTuple):
-    value: float
-    rate: float
-
-
-def _mean(levels: Sequence[_Level]) -> _Mean:
+def _means(levels: Sequence[_Level]) -> tuple[float, float]:
     """Return the mean value of the knob and the valid rate over the answers of some levels."""
     count = sum(level.answers for level in levels)
     value = math.fsum(level.answers * level.value for level in levels) / count
-    return _Mean(value, sum(level.valid for level in levels) / count)
+    return value, sum(level.valid for level in levels) / count
 
 
 def _slope(groups: Sequence[Sequence[_Level]], prior: float, ridge: float) -> float:
     """Fit a slope to the levels' valid rates about each group's mean, shrunk to a prior."""
     above, below = [ridge * prior], [ridge]
-    for levels in groups:
-        if not levels:
-            continue
-        mean = _mean(levels)
+    for levels in filter(None, groups):
+        middle, rate = _means(levels)
         for value, count, valid in levels:
-            above.append((value - mean.value) * (valid - count * mean.rate))
-            below.append(count * (value - mean.value) ** 2)
+            above.append((value - middle) * (valid - count * rate))
+            below.append(count * (value - middle) ** 2)
     return math.fsum(above) / math.fsum(below)
 
 
 def _curve(slices: Slices, levels: Sequence[_Level], rate: float, slope: float) -> _Curve:
     """Shrink each level's rate to the line through the group's rate at its answers' mean."""
-    middle = _mean(levels).value
+    middle, _ = _means(levels)
     known = {level.value: level for level in levels}
     values = sorted(slices.levels.values())
     deviations = []
