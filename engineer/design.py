@@ -63,11 +63,7 @@ class DesignRecord(FrozenModel):
 def context_for(
     view: StageView, settings: DesignSettings, count_tokens: CountTokens = estimate_tokens
 ) -> Context:
-    """Build the prompt that an engineer is asked with.
-
-    Raises:
-        ContextTooLongError: see `build_context`.
-    """
+    """Build the prompt that an engineer is asked with; raises as `build_context`."""
     return build_context(
         view,
         blocks=settings.blocks,

@@ -21,11 +21,7 @@ class Reply(NamedTuple):
 def ask_engineer(engineer: Engineer, task: Task, guard: Guard | None) -> Reply:
     """Ask an engineer and review its answer.
 
-    Args:
-        engineer: who is asked. An `EngineerError` makes a failed attempt; other errors are passed
-            on.
-        task: the question.
-        guard: see `review_answer`.
+    An `EngineerError` makes a failed attempt; other errors are passed on.
     """
     seen = engineer.altered_task(task) if isinstance(engineer, ControlEngineer) else task
     start = time.perf_counter()

@@ -38,13 +38,10 @@ class SecBanditEngineer(ComputedEngineer):
     Q starts at 0 and follows the rewards by TD(0), Q <- (1 - alpha) Q + alpha r. Shares are the
     Boltzmann distribution softmax(Q / tau). A group without a reward in a stage keeps its Q.
 
-    Args:
-        alpha: learning rate of Q, above 0 and at most 1; 0.5 in the paper's experiments.
-        tau: temperature; 0.2 to 1 in the paper, 0.4 for its mathematics.
     """
 
-    alpha: float = 0.5
-    tau: float = 0.4
+    alpha: float = 0.5  # learning rate of Q, above 0 and at most 1; 0.5 in the paper's experiments
+    tau: float = 0.4  # temperature; 0.2 to 1 in the paper, 0.4 for its mathematics
     name: str = "sec_bandit"
 
     def __post_init__(self) -> None:
@@ -75,14 +72,10 @@ class DumpBanditEngineer(ComputedEngineer):
     Only the size of the stage that just ended is known. Earlier stages are taken to be as large,
     and what it trained on to be the configuration in force.
 
-    Args:
-        tau: temperature, as in the authors' code.
-        window: number of latest stages whose rewards count. The paper keeps the last 300 answers of
-            a group, which is less than one stage of most runs.
     """
 
-    tau: float = 0.1
-    window: int = 1
+    tau: float = 0.1  # temperature, as in the authors' code
+    window: int = 1  # latest stages whose rewards count; the paper keeps a group's last 300 answers
     name: str = "dump_bandit"
 
     def __post_init__(self) -> None:

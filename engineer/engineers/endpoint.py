@@ -48,11 +48,7 @@ class EndpointEngineer:
         return self.client.model
 
     def propose(self, task: Task) -> Proposal:
-        """Ask for an answer to a task.
-
-        Raises:
-            EngineerError: see `ChatClient.complete`.
-        """
+        """Ask for an answer to a task; raises as `ChatClient.complete`."""
         fields: dict[str, Any] = {}
         if self.structured:
             schema = {"name": "configuration", "strict": True, "schema": task.schema}
@@ -60,12 +56,8 @@ class EndpointEngineer:
         return self._ask(task.context.text, self.max_tokens, task.budget.engineer_tokens, **fields)
 
     def write(self, prompt: str, seed: int, max_tokens: int | None = None) -> Proposal:
-        """Ask for free text, as `NoteWriter`; no seed is sent, few servers keep promises about it.
-
-        Raises:
-            EngineerError: see `ChatClient.complete`.
-        """
-        del seed
+        """Ask for free text; raises as `ChatClient.complete`."""
+        del seed  # few servers keep their promise about it
         return self._ask(prompt, self.note_tokens or self.max_tokens, max_tokens)
 
     def _ask(self, prompt: str, longest: int, budget: int | None, **fields: Any) -> Proposal:
@@ -78,11 +70,6 @@ class EndpointEngineer:
 
 class Pace:
     """Spaces requests evenly, over all calls and threads that share it.
-
-    Args:
-        requests_per_minute: the most that are sent.
-        sleep: waits for a number of seconds.
-        clock: returns the current time in seconds.
 
     Raises:
         ValueError: the rate is not positive, or so low that requests are more than `LONGEST_WAIT`

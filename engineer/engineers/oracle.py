@@ -36,20 +36,13 @@ class OracleEngineer:
     needs no probe. Of equal scores the earlier one counts. A candidate may stand several times:
     each place has a seed of its own.
 
-    Args:
-        candidates: the engineers to ask, in this order.
-        probe: see `Probe`. What it raises is passed on.
-        max_probes: the largest number of probes, at least 1.
-        probe_rollouts: the most answers that one probe draws. Configurations for which the budget
-            has no room are not tried out.
-        guard: how far a stage may go, as in the review that follows.
     """
 
     candidates: tuple[Engineer, ...]
-    probe: Probe
-    max_probes: int = 4
-    probe_rollouts: int = 0
-    guard: Guard | None = None
+    probe: Probe  # what it raises is passed on
+    max_probes: int = 4  # at least 1
+    probe_rollouts: int = 0  # the most answers of one probe; none for which the budget has no room
+    guard: Guard | None = None  # how far a stage may go, as in the review that follows
     name: str = "oracle"
 
     def __post_init__(self) -> None:
@@ -61,9 +54,8 @@ class OracleEngineer:
     def propose(self, task: Task) -> Proposal:
         """Ask the candidates, probe their configurations and choose the best.
 
-        Tokens are those of all candidates as far as they are known; what candidates spent on probes
-        of their own counts too. What each candidate read and answered, and how it scored, is in the
-        `candidates` of the proposal or of the error.
+        What all candidates spent counts, as far as it is known. What each of them read and
+        answered, and how it scored, is in the `candidates` of the proposal or of the error.
 
         Raises:
             EngineerError: no candidate has a usable answer.

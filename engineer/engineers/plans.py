@@ -88,17 +88,11 @@ class EasyToHardEngineer(ComputedEngineer):
     difficulty knob is at t times its maximum, and the data is at place t(G-1) among the G groups: a
     place between two groups shares it between them in proportion, with `min_share` kept.
 
-    Args:
-        stages: K, the number of trained stages; the first is number 1. Later stages stay at the
-            end of the curriculum.
+    Later stages stay at the end of the curriculum.
     """
 
-    stages: int
+    stages: int  # K, the number of trained stages, at least 1; the first is number 1
     name: str = "easy_to_hard"
-
-    def __post_init__(self) -> None:
-        if self.stages < 1:
-            raise ValueError(f"stages must be at least 1, got {self.stages}")
 
     def _configuration(self, task: Task) -> Configuration:
         past = task.view.evidence.stage
