@@ -1,7 +1,7 @@
 """A bounded oracle: it tries out what other engineers propose and answers with what worked best."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -61,40 +61,12 @@ class OracleEngineer:
             EngineerError: no candidate has a usable answer.
         """
         start = time.perf_counter()
-        replies = [*self._ask_candidates(task)]
-        found = {_key(new): new for _, reply in replies if (new := _configuration(reply))}
-        spent = sum((reply.spent for _, reply in replies), Spent())
-        if not found:
-            problems = "; ".join(f"{name}: {reply.attempt.reason}" for name, reply in replies)
-            raise EngineerError(
-                f"{self.name}: no candidate was usable: {problems}", spent, _records(replies, {})
-            )
-        scores: dict[str, float] = {}
-        for key, configuration in found.items() if len(found) > 1 else ():
-            left = task.budget.left(spent).probe_rollouts
-            if left is not None and left < self.probe_rollouts:
-                break
-            result = self.probe(configuration)
-            scores[key] = result.score
-            spent = spent + Spent(probe_instances=result.instances, probe_rollouts=result.rollouts)
-        best = max(scores, key=scores.__getitem__, default=next(iter(found)))
-        known = spent.engineer_tokens > 0 or any(reply.attempt.tokens == 0 for _, reply in replies)
-        return Proposal(
-            answer_text(found[best]),
-            time.perf_counter() - start,
-            spent.engineer_tokens if known else None,
-            probe_rollouts=spent.probe_rollouts,
-            probe_instances=spent.probe_instances,
-            candidates=_records(replies, scores),
-        )
-
-    def _ask_candidates(self, task: Task) -> Iterator[tuple[str, Reply]]:
-        """Yield names and replies until there are as many configurations as may be probed."""
-        found: set[str] = set()
+        replies: list[tuple[str, Reply]] = []
+        found: dict[str, Configuration] = {}
         spent = Spent()
         for place, candidate in enumerate(self.candidates):
             if len(found) == self.max_probes or task.budget.exhausted(spent):
-                return
+                break
             own_task = replace(
                 task,
                 seed=_seed(task.seed, place),
@@ -102,10 +74,33 @@ class OracleEngineer:
                 budget=task.budget.left(spent),
             )
             reply = ask_engineer(candidate, own_task, self.guard)
+            replies.append((candidate.name, reply))
             spent = spent + reply.spent
-            if configuration := _configuration(reply):
-                found.add(_key(configuration))
-            yield candidate.name, reply
+            if reply.configuration:
+                found[answer_text(reply.configuration)] = reply.configuration
+        if not found:
+            problems = "; ".join(f"{name}: {reply.attempt.reason}" for name, reply in replies)
+            raise EngineerError(
+                f"{self.name}: no candidate was usable: {problems}", spent, _records(replies, {})
+            )
+        scores: dict[str, float] = {}
+        for text, configuration in found.items() if len(found) > 1 else ():
+            left = task.budget.left(spent).probe_rollouts
+            if left is not None and left < self.probe_rollouts:
+                break
+            result = self.probe(configuration)
+            scores[text] = result.score
+            spent = spent + Spent(probe_instances=result.instances, probe_rollouts=result.rollouts)
+        best = max(scores, key=scores.__getitem__, default=next(iter(found)))
+        known = spent.engineer_tokens > 0 or any(reply.attempt.tokens == 0 for _, reply in replies)
+        return Proposal(
+            best,
+            time.perf_counter() - start,
+            spent.engineer_tokens if known else None,
+            probe_rollouts=spent.probe_rollouts,
+            probe_instances=spent.probe_instances,
+            candidates=_records(replies, scores),
+        )
 
 
 def _records(
@@ -115,18 +110,10 @@ def _records(
         Candidate(
             **dict(reply.attempt),
             engineer=name,
-            score=scores.get(_key(new)) if (new := _configuration(reply)) else None,
+            score=scores.get(answer_text(new)) if (new := reply.configuration) else None,
         )
         for name, reply in replies
     )
-
-
-def _configuration(reply: Reply) -> Configuration | None:
-    return reply.review.configuration if reply.review else None
-
-
-def _key(configuration: Configuration) -> str:
-    return configuration.model_dump_json()
 
 
 def _seed(seed: int, place: int) -> int:

@@ -30,8 +30,8 @@ def lake_evidence(
     Args:
         stage: the stage that was just trained; 0 for the warm start.
         statistics: sums over the whole validation set, as `jaxlake.tabulate` makes them.
-        training: the stage's training details; None if it had no training.
-        environment: by map size, the generator's statistics of the stage's instances.
+        training: as in `StageEvidence`.
+        environment: as in `StageEvidence`.
         failed_cases: a few failed answers to show.
 
     Raises:

@@ -124,7 +124,8 @@ def learnability_model(view: StageView) -> LearnabilityModel:
     formulas, and what they assume.
     """
     domain, space = view.domain, view.domain.space
-    tallies = {group: view.evidence.validation.get(group) for group in space.groups}
+    nothing = GroupEvidence(count=0, valid=0)
+    tallies = {group: view.evidence.validation.get(group, nothing) for group in space.groups}
     rates = _rates(tallies)
     current = space.knobs_of(view.current)
     curves: dict[str, dict[str, _Curve]] = {group: {} for group in space.groups}
@@ -150,25 +151,22 @@ def _span(slices: Slices | None, maximum: float) -> float:
     return maximum or 1.0
 
 
-def _rates(tallies: Mapping[str, GroupEvidence | None]) -> dict[str, float]:
-    known = [tally for tally in tallies.values() if tally]
-    valid, count = sum(tally.valid for tally in known), sum(tally.count for tally in known)
-    every = (valid + 1) / (count + 2)
+def _rates(tallies: Mapping[str, GroupEvidence]) -> dict[str, float]:
+    valid = sum(tally.valid for tally in tallies.values())
+    every = (valid + 1) / (sum(tally.count for tally in tallies.values()) + 2)
     return {
-        group: (tally.valid + 1) / (tally.count + 2) if tally and tally.count else every
+        group: (tally.valid + 1) / (tally.count + 2) if tally.count else every
         for group, tally in tallies.items()
     }
 
 
-def _answers(tally: GroupEvidence | None, slices: Slices | None) -> list[_Level]:
+def _answers(tally: GroupEvidence, slices: Slices | None) -> list[_Level]:
     """Return what a group's slices say of a knob, without levels that have no answers."""
-    if tally is None or slices is None:
-        return []
-    parts = tally.slices.get(slices.factor, {})
+    parts = tally.slices.get(slices.factor, {}) if slices else {}
     return [
-        _Level(value, part.count, part.valid)
-        for level, value in slices.levels.items()
-        if (part := parts.get(level)) and part.count
+        _Level(value, parts[level].count, parts[level].valid)
+        for level, value in (slices.levels.items() if slices else ())
+        if level in parts and parts[level].count
     ]
 
 
