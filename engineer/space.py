@@ -254,7 +254,8 @@ def answer_schema(space: KnobSpace) -> dict[str, Any]:
     groups: dict[str, Any] = {
         f"group_{number}": (one, Field(alias=group)) for number, group in enumerate(space.groups)
     }
-    schema = create_model("Answer", __config__=closed, **groups).model_json_schema()
+    answer: type[BaseModel] = create_model("Answer", __config__=closed, **groups)
+    schema = answer.model_json_schema()
     return _inlined(schema, schema["$defs"])
 
 

@@ -266,8 +266,9 @@ class _Session(openai.DefaultHttpxClient):
             return None, f"the response is no JSON: {_excerpt(body, self._key)}"
         usage = answer.get("usage") if isinstance(answer, dict) else None
         tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
-        known = type(tokens) is int and 0 <= tokens <= _MOST_TOKENS
-        self.spent += tokens if known else self._allowed
+        if type(tokens) is not int or not 0 <= tokens <= _MOST_TOKENS:
+            tokens = self._allowed
+        self.spent += tokens
         with suppress(KeyError, IndexError, TypeError):
             choice = answer["choices"][0]
             text = choice["message"]["content"] if "message" in choice else choice["text"]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -66,7 +66,7 @@ def shuffle(view: StageView, seed: int) -> StageView:
     """Permute a view's evidence across groups; of two or more groups none keeps its own."""
     evidence, training = view.evidence, view.evidence.training
     learnability = training.learnability if training else {}
-    by_group = [evidence.validation, evidence.environment, learnability]
+    by_group: list[Mapping[str, Any]] = [evidence.validation, evidence.environment, learnability]
     for field in _BY_GROUP:
         by_group += [getattr(past, field) for past in view.history]
     groups = list(dict.fromkeys(chain(view.domain.space.groups, *by_group)))

@@ -227,21 +227,6 @@ def test_each_attempt_may_spend_what_is_left(view):
     assert engineer.tasks[0].budget.seconds is None
 
 
-@pytest.mark.parametrize("wants", [(1, 1, 1), (30, 30, 30), (5, 25, 1), (9, 30, 4)])
-@pytest.mark.parametrize("limit", [0, 1, 9, 10, 31, 60, 90])
-def test_a_generator_that_heeds_its_limit_never_overspends(view, limit, wants):
-    def generate(prompt: str, schema: object, seed: int, most: int | None) -> GeneratedText:
-        assert most is not None
-        return GeneratedText("no", min(wants[seed], most))
-
-    record = run_design(
-        LanguageModelEngineer(generate),
-        view,
-        SETTINGS.model_copy(update={"budget": Budget(engineer_tokens=limit)}),
-    )
-    assert record.spent.engineer_tokens == min(limit, sum(wants))
-
-
 def test_unknown_tokens_count_as_none(view):
     engineer = Spender(Proposal("no", seconds=0.0, tokens=None))
     record = run_design(

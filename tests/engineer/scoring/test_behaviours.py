@@ -3,7 +3,6 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from engineer import (
     GroupEvidence,
@@ -11,7 +10,6 @@ from engineer import (
     StageHistory,
     StageView,
 )
-from engineer.engineers.rule import next_configuration
 from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain
 from engineer.scoring.behaviours import (
     causality,
@@ -313,14 +311,6 @@ def test_task_modelling_is_highest_for_all_data_where_half_is_solved():
     assert scores[0] == pytest.approx((97 / 102) * (5 / 102) / 0.25)
 
 
-def test_the_rules_own_proposal_shows_what_the_rule_is_made_for():
-    view = view_of(failed(hole=3), failed(vertex_conflict=50), failed(hole=95))
-    scores = score_behaviours(view, next_configuration(view.evidence, view.current, DOMAIN))
-    assert scores.granularity == pytest.approx(1.0)
-    assert scores.self_correction is None
-    assert scores.task_modelling > task_modelling(view, view.current)
-
-
 @settings(max_examples=300, deadline=None)
 @given(views_and_proposals)
 def test_all_scores_lie_in_range_or_say_nothing(drawn):
@@ -329,30 +319,6 @@ def test_all_scores_lie_in_range_or_say_nothing(drawn):
     assert all(score is None or 0.0 <= score <= 1.0 for score in scores.values())
     kept = score_behaviours(view, view.current)
     assert (kept.salience, kept.granularity, kept.causality) == (None, None, None)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.integers(0, 100), st.integers(0, 100), st.integers(0, 100), st.integers(-4, 6))
-def test_the_same_move_everywhere_is_never_granular(one, other, third, steps):
-    view = view_of(*(failed(hole=n) for n in (one, other, third)))
-    everywhere = {f"s{size}": {**holes(steps), **waits(steps)} for size in (3, 4, 5)}
-    assert granularity(view, lake(**everywhere)) in (None, 0.0)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.integers(1, 6), st.integers(0, 100))
-def test_taking_harm_back_scores_higher_than_trying_it_again(change, failures):
-    view = replace(
-        after_a_change(fell=True, change=change, rate=0.95),
-        evidence=view_of(failed(), failed(), failed(hole=failures)).evidence,
-    )
-    back = self_correction(view, lake())
-    again = self_correction(view, lake(s5=holes(change)))
-    if back is None:
-        assert again is None
-        assert failures < 25  # a fall of more than twenty points is no noise
-    elif failures > 5:
-        assert back > again
 
 
 def test_an_environment_that_is_not_the_lake_is_scored():

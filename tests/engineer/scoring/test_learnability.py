@@ -179,17 +179,6 @@ def test_expected_learnability_is_the_sum_of_shares_times_learnability():
     assert model.expected(at_current) == pytest.approx(0.3 * 0.5 * 0.5 + 0.7 * 0.9 * 0.1)
 
 
-def test_moving_data_to_learnable_groups_raises_expected_learnability():
-    p = {"3": lambda h, w: 0.97, "4": lambda h, w: 0.55}
-    model = model_of({group: sliced(rate, even(range(5), 60)) for group, rate in p.items()})
-    learned = [
-        model.expected(lake((1.0 - share, 0.2, 0.2), (share, 0.2, 0.2)))
-        for share in (0.1, 0.3, 0.5, 0.7, 0.9)
-    ]
-    assert learned == sorted(learned)
-    assert learned[-1] > 2 * learned[0]
-
-
 @pytest.mark.parametrize("min_share", [0.0, 0.25, 0.5])
 def test_the_best_is_the_largest_of_all_configurations(min_share):
     bounds = Bounds(
