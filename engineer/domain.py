@@ -30,18 +30,13 @@ class Term:
 class Slices:
     """The slices of the evidence in which a knob shows.
 
-    Args:
-        factor: a key of `GroupEvidence.slices`.
-        levels: maps each level to the value of the knob that makes such instances.
-        mixture: whether a value between two levels makes instances of both.
-
     Raises:
         ValueError: there is no level, or two levels have the same value.
     """
 
-    factor: str
-    levels: Mapping[str, float]
-    mixture: bool = False
+    factor: str  # a key of `GroupEvidence.slices`
+    levels: Mapping[str, float]  # the value of the knob that makes instances of each level
+    mixture: bool = False  # whether a value between two levels makes instances of both
 
     def __post_init__(self) -> None:
         values = list(self.levels.values())

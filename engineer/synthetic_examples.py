@@ -44,8 +44,8 @@ def synthetic_example(
     Args:
         rng: source of all randomness.
         domain: the environment of the run.
-        blocks: the blocks that the run's contexts show.
-        style: the style of the run's contexts.
+        blocks: as in the run's contexts.
+        style: as in the run's contexts.
         max_history: the most earlier stages; their number is drawn.
         counts: the least and the largest number of validation answers of a group.
     """

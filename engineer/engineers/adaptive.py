@@ -23,11 +23,7 @@ LOWER, UPPER = 0.2, 0.8
 
 @dataclass(frozen=True)
 class FailureProportionalEngineer(ComputedEngineer):
-    """Gives shares in proportion to the failure rates on the validation set; other knobs stay.
-
-    A group without validation answers counts as the mean of the others. Where nothing fails the
-    shares stay.
-    """
+    """Gives shares in proportion to the failure rates on the validation set; other knobs stay."""
 
     name: str = "failure_proportional"
 
@@ -63,11 +59,8 @@ class LearnabilityEngineer(ComputedEngineer):
     """Gives shares in proportion to learnability p(1-p); other knobs move by the rule's steps.
 
     See Tzannetos et al. 2023 and Rutherford et al. 2024. Learnability is what the training
-    measured, the mean of p(1-p) over prompts: the variance that the policy gradient of groups of
-    rollouts feeds on. A group that was not trained on has the p(1-p) of its validation rate
-    instead. That is never smaller than the mean over its instances, so it errs towards trying the
-    group. A group with neither counts as the mean of the others. Where nothing can be learned the
-    shares stay.
+    measured, the mean of p(1-p) over prompts; a group that was not trained on has the p(1-p) of its
+    validation rate instead, which is never smaller than the mean over its instances.
     """
 
     name: str = "learnability"

@@ -4,13 +4,9 @@ Both papers sample the group of each prompt at each update and reward it with th
 advantage of its rollouts. Here a bandit decides once per stage, about the shares of all groups, and
 is recomputed from the view each time.
 
-The reward of a group in a stage is the mean absolute advantage as GRPO normalises it. With p the
-share of valid rollouts and s = sqrt(p(1-p)), valid rollouts have the advantage (1-p)/s and the
-others -p/s, so that the mean absolute advantage is 2 sqrt(p(1-p)), from 0 to 1.
-
-For the stage that just ended, p(1-p) is the learnability measured in training, whose root is at
-least the mean over its prompts, or else that of the validation rate. Of earlier stages a view holds
-valid rates only: there p is the mean of the rates before and after the stage.
+For a binary reward and GRPO's normalisation that is 2 sqrt(p(1-p)). For the stage that just ended,
+p(1-p) is the learnability measured in training, or else that of the validation rate. Of earlier
+stages a view holds valid rates only: there p is the mean of the rates before and after the stage.
 """
 
 import math
@@ -37,7 +33,6 @@ class SecBanditEngineer(ComputedEngineer):
 
     Q starts at 0 and follows the rewards by TD(0), Q <- (1 - alpha) Q + alpha r. Shares are the
     Boltzmann distribution softmax(Q / tau). A group without a reward in a stage keeps its Q.
-
     """
 
     alpha: float = 0.5  # learning rate of Q, above 0 and at most 1; 0.5 in the paper's experiments
@@ -71,7 +66,6 @@ class DumpBanditEngineer(ComputedEngineer):
 
     Only the size of the stage that just ended is known. Earlier stages are taken to be as large,
     and what it trained on to be the configuration in force.
-
     """
 
     tau: float = 0.1  # temperature, as in the authors' code

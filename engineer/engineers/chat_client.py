@@ -1,16 +1,8 @@
 """Questions to a model behind an OpenAI-compatible server, safe against whatever the server does.
 
 The `openai` client speaks the protocol, retries failed requests and honours Retry-After. This
-module adds what an unattended run needs besides:
-
-- every request ends within its timeout, however slowly the server drips its response, and a
-  question with all its requests and waits ends in a bounded time too;
-- every response has a maximum size, and compressed ones are refused;
-- requests keep a distance from each other, retries included;
-- the tokens that may have been spent are counted, also those of requests that timed out;
-- the key stands in no message, and nothing about this machine is sent.
-
-Importing this module imports `openai`, which takes about a second.
+module adds what an unattended run needs besides: limits of time, size and tokens, a pace, and a key
+that stands in no message. `docs/engineers.md` lists them. Importing it takes about a second.
 """
 
 import json
@@ -55,29 +47,19 @@ class ChatClient:
     at once. Redirects are not followed. A question ends within `total_timeout` seconds, whatever
     the server does.
 
-    Args:
-        base_url: address of the API, such as https://host/v1; a query stays at its end.
-        model: the model's name on the server.
-        api_key_env: name of the environment variable that holds the key; None sends no key.
-        timeout: seconds for one request, from looking up the host to the last byte.
-        retries: requests after the first.
-        max_bytes: of one response.
-        pace: keeps the requests apart; None: no distance.
-        proxies: whether to go through the proxy that the environment names; not to this machine.
-
     Raises:
         ValueError: `api_key_env` is no variable's name. It may be the key itself, so it is not
             quoted.
     """
 
-    base_url: str = field(repr=False)
-    model: str
-    api_key_env: str | None = None
-    timeout: float = 120.0
-    retries: int = 3
-    max_bytes: int = 1 << 20
-    pace: Pace | None = field(default=None, repr=False)
-    proxies: bool = True
+    base_url: str = field(repr=False)  # such as https://host/v1; a query stays at its end
+    model: str  # its name on the server
+    api_key_env: str | None = None  # the variable that holds the key; None sends no key
+    timeout: float = 120.0  # seconds for one request, from looking up the host to the last byte
+    retries: int = 3  # requests after the first
+    max_bytes: int = 1 << 20  # of one response
+    pace: Pace | None = field(default=None, repr=False)  # None: no distance between requests
+    proxies: bool = True  # whether the proxy that the environment names is used
 
     def __post_init__(self) -> None:
         if self.api_key_env is not None:

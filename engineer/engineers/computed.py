@@ -43,13 +43,8 @@ def split_data(
     """Return shares on the grid in proportion to weights.
 
     A group with an unknown weight counts as the mean of the others. Where no weight is positive the
-    shares in force stay.
-
-    Args:
-        weights: one for each group of the space, finite and >= 0, or None where it is unknown.
-        view: the space and the shares in force.
-        floor: least share of each group if that is more than `min_share`, as far as all groups can
-            have it; at least one grid step unless it is 0.
+    shares in force stay. Each group keeps `min_share`, or the floor if that is more, as far as all
+    groups can have it; a floor above 0 is at least one grid step.
     """
     space = view.domain.space
     known = [weight for weight in weights.values() if weight is not None]

@@ -26,21 +26,13 @@ _SECRET = re.compile(
 
 @dataclass(frozen=True)
 class EndpointEngineer:
-    """Asks a server's model for the answer.
-
-    Args:
-        client: asks the model, see `engineer.engineers.chat_client`.
-        max_tokens: the longest answer.
-        note_tokens: the longest notes; None: as `max_tokens`.
-        temperature: of the sampling.
-        structured: whether the JSON schema is sent; False for servers without `response_format`.
-    """
+    """Asks a server's model for the answer."""
 
     client: ChatClient
-    max_tokens: int = 4096
-    note_tokens: int | None = None
+    max_tokens: int = 4096  # of an answer
+    note_tokens: int | None = None  # of notes; None: as `max_tokens`
     temperature: float = 0.0
-    structured: bool = True
+    structured: bool = True  # whether the schema is sent; False: the server has no response_format
 
     @property
     def name(self) -> str:

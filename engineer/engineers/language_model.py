@@ -21,10 +21,7 @@ GenerateText = Callable[[str, dict[str, Any] | None, int, int | None], Generated
 
 @dataclass(frozen=True)
 class LanguageModelEngineer:
-    """Asks a function that generates text.
-
-    What the function raises is passed on. It may raise `EngineerError` to fail one attempt.
-    """
+    """Asks a function that generates text; it may raise `EngineerError` to fail one attempt."""
 
     generate: GenerateText
     name: str = "checkpoint"

@@ -35,7 +35,6 @@ class OracleEngineer:
     once, until there are `max_probes`; then no candidate is asked any more. A single configuration
     needs no probe. Of equal scores the earlier one counts. A candidate may stand several times:
     each place has a seed of its own.
-
     """
 
     candidates: tuple[Engineer, ...]

@@ -26,7 +26,6 @@ class NearestFeasible:
     It takes the largest hole_ratio, at most the one asked for, at which the agents fit on the
     board. If too few random boards could be used, it takes the nearest wait_ratio with which enough
     can, the lower one of two, and if there is none the next lower hole_ratio.
-
     """
 
     bounds: Bounds  # the grid and the largest wait_ratio

@@ -70,14 +70,7 @@ def replay_engineers(
     seed: SeedOfAttempt = lambda attempt: attempt,
     count_tokens: CountTokens = estimate_tokens,
 ) -> list[ScoredDesign]:
-    """Ask engineers about the same context, in turn, and score what they propose.
-
-    Args:
-        view: the frozen context.
-        engineers: who answers, in the order of the result.
-        settings: how each engineer is asked.
-        seed: decides what is random about an attempt, the same for all engineers.
-        count_tokens: counts tokens as the model that reads the context does.
+    """Ask engineers about one frozen context, in turn, with the same seeds; score their proposals.
 
     Raises:
         ValueError: see `run_design`.
