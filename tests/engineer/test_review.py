@@ -217,15 +217,6 @@ def test_a_size_of_which_nothing_can_be_made_is_rejected_unless_it_has_no_share(
     assert ask_for(nothing, s3_data_ratio=0, s4_data_ratio=0.8).kind == "accepted"
 
 
-def test_the_lakes_own_counts_keep_waits_from_boards_that_never_need_one():
-    bounds = Bounds(sizes=(2, 4))
-    text = '{"2":{"data_ratio":0.5,"hole_ratio":0,"wait_ratio":0.5},'
-    text += '"4":{"data_ratio":0.5,"hole_ratio":0.2,"wait_ratio":1}}'
-    decision = review_answer(text, CURRENT, lake_domain(bounds))
-    assert names(decision) == ["feasibility 2.wait_ratio"]
-    assert decision.repairs[0].new == 0.0
-
-
 def test_the_diff_names_what_changed():
     decision = ask(answer(s3_hole_ratio=0.25, s5_wait_ratio=0))
     changes = [(change.field, change.old, change.new) for change in decision.diff]
@@ -302,15 +293,6 @@ def test_a_group_that_is_new_has_no_old_value():
         ("6.data_ratio", None, 0.2),
         ("6.hole_ratio", None, 0.1),
         ("6.wait_ratio", None, 0.5),
-    ]
-
-
-def test_a_decision_is_written_as_json_with_all_knobs():
-    decision = ask(answer(s3_hole_ratio=0.9))
-    written = json.loads(decision.model_dump_json())
-    assert LakeConfiguration.model_validate(written["configuration"]) == decision.configuration
-    assert written["repairs"] == [
-        {"name": "clamp", "field": "3.hole_ratio", "old": 0.9, "new": 0.5}
     ]
 
 

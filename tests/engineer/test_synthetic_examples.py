@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from engineer import (
-    StageView,
-    build_context,
     review_answer,
     synthetic_example,
 )
@@ -163,18 +161,6 @@ def test_rehearsals_fit_any_experiment(sizes):
         )
         decision = review_answer(answer, current, domain)
         assert (decision.kind, decision.repairs) == ("accepted", ())
-
-
-def test_a_rehearsal_is_rendered_as_the_real_question_is(evidence, current):
-    real = build_context(StageView(ROOMY, evidence, current), style="compact").text
-    rehearsed, _ = synthetic_example(np.random.default_rng(4), ROOMY, max_history=0)
-
-    def shape(text: str) -> str:
-        return re.sub(r"[\d.]+", "9", text)
-
-    for part in ("# failures", "# history", "# guideline", "# current", "# answer"):
-        ours, theirs = (text[text.index(part) :].split("\n# ")[0] for text in (real, rehearsed))
-        assert shape(ours) == shape(theirs)
 
 
 def test_the_same_seed_rehearses_the_same_and_another_does_not():

@@ -15,9 +15,7 @@ from engineer.space import answer_text
 from tests.engineer import words
 
 HEADINGS = {
-    "compact": {
-        block: f"# {block.split('_')[0]}" for block in BLOCKS
-    },
+    "compact": {block: f"# {block.split('_')[0]}" for block in BLOCKS},
     "full": {block: f"## {block.replace('_', ' ').capitalize()}" for block in BLOCKS},
 }
 SEPARATOR = {"compact": "\n", "full": "\n\n"}

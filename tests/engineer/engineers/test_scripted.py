@@ -183,41 +183,6 @@ def test_learnability_of_groups_that_were_not_trained_on_is_that_of_their_valida
     assert column(proposed(LearnabilityEngineer(), view), "data_ratio") == [0.15, 0.65, 0.2]
 
 
-def test_sec_follows_rewards_by_td_and_shares_by_a_softmax():
-    # Rewards 2 sqrt(p(1-p)) are 1, 0.6 and 0.6, so that Q is 0.5, 0.3 and 0.3 at alpha 0.5.
-    engineer = SecBanditEngineer(alpha=0.5, tau=0.2 / math.log(3))
-    first = view_of({"3": 50, "4": 10, "5": 90})
-    assert engineer.values(first) == pytest.approx({"3": 0.5, "4": 0.3, "5": 0.3})
-    assert shares(engineer, first) == [0.6, 0.2, 0.2]
-    # A stage before with rewards 0.6, 1 and 0.8; the last of p = (0.1 + 0.3) / 2.
-    before = past({"3": 0.1, "4": 0.5, "5": 0.1}, {"3": 0.1, "4": 0.5, "5": 0.3})
-    second = replace(first, history=(before,))
-    assert engineer.values(second) == pytest.approx({"3": 0.65, "4": 0.55, "5": 0.5})
-
-
-def test_dump_adds_a_bonus_for_groups_that_were_seldom_trained_on():
-    # Before any training there is no bonus: UCB is the mean absolute advantage.
-    engineer = DumpBanditEngineer(tau=0.4 / math.log(3))
-    first = view_of({"3": 50, "4": 10, "5": 90})
-    assert engineer.values(first) == pytest.approx({"3": 1.0, "4": 0.6, "5": 0.6})
-    assert shares(engineer, first) == [0.6, 0.2, 0.2]
-    # 49, 31 and 20 of 100 instances, ln 101 = 4.61512.
-    trained = view_of(
-        {"3": 50, "4": 10, "5": 90},
-        domain=anything_goes(Bounds(sizes=(3, 4, 5), step=0.01)),
-        current=lake((0.49, 0.2, 0.2), (0.31, 0.2, 0.2), (0.2, 0.2, 0.2)),
-        training=training(instances=100),
-    )
-    assert engineer.values(trained) == pytest.approx(
-        {
-            "3": 1.0 + math.sqrt(2 * 4.61512 / 50),
-            "4": 0.6 + math.sqrt(2 * 4.61512 / 32),
-            "5": 0.6 + math.sqrt(2 * 4.61512 / 21),
-        },
-        rel=1e-5,
-    )
-
-
 # The bandits against a plain loop
 
 
@@ -436,20 +401,6 @@ def test_every_scripted_engineer_is_called_as_in_the_catalogue():
     setup = RunSettings(BOUNDS, CURRENT, stages=3, seed=0)
     for name in NAMES:
         assert scripted_engineer(name, setup).name == name
-    assert list(SCRIPTED) == [
-        "fixed",
-        "copy_previous",
-        "fixed_random",
-        "random",
-        "easy_to_hard",
-        "hard_only",
-        "failure_proportional",
-        "threshold",
-        "learnability",
-        "sec_bandit",
-        "dump_bandit",
-        "rule",
-    ]
 
 
 def test_the_catalogue_hands_the_runs_settings_on():

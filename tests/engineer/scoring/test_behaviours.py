@@ -20,7 +20,6 @@ from engineer.scoring.behaviours import (
     self_correction,
     task_modelling,
 )
-from tests.engineer import words
 from tests.engineer.random_views import views_and_proposals
 
 DOMAIN = lake_domain(Bounds(sizes=(3, 4, 5)))
@@ -319,21 +318,3 @@ def test_all_scores_lie_in_range_or_say_nothing(drawn):
     assert all(score is None or 0.0 <= score <= 1.0 for score in scores.values())
     kept = score_behaviours(view, view.current)
     assert (kept.salience, kept.granularity, kept.causality) == (None, None, None)
-
-
-def test_an_environment_that_is_not_the_lake_is_scored():
-    # Misspelt words point to no knob, and no knob shows in slices.
-    evidence = StageEvidence(
-        stage=1,
-        validation={
-            "a.b": GroupEvidence(count=90, valid=80, failures={"typo": 10}),
-            "c+": GroupEvidence(count=90, valid=0, failures={"typo": 90}),
-        },
-    )
-    view = StageView(words.DOMAIN, evidence, words.CURRENT)
-    values = words.CURRENT.values()
-    values["c+"]["length"] = 0.4
-    scores = score_behaviours(view, words.SPACE.make(values))
-    assert (scores.salience, scores.granularity, scores.causality) == (1.0, 1.0, None)
-    assert scores.self_correction is None
-    assert scores.task_modelling is not None

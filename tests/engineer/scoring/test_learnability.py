@@ -13,10 +13,11 @@ from engineer import (
     Tally,
 )
 from engineer.domain import Slices
-from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain, lake_evidence
+from engineer.lake import Bounds, LakeConfiguration, lake_domain, lake_evidence
 from engineer.scoring.learnability import DROP, LearnabilityModel, learnability_model
 from jaxlake import Failure, Statistics
 from tests.engineer import words
+from tests.engineer.builders import lake
 from tests.engineer.random_views import views_and_proposals
 
 TENTHS = ("0-9%", "10-19%", "20-29%", "30-39%", "40-49%")
@@ -55,15 +56,6 @@ def sliced(p, counts: dict[tuple[int, int], int]) -> GroupEvidence:
 
 def even(tenths: range, count: int) -> dict[tuple[int, int], int]:
     return dict.fromkeys(itertools.product(tenths, (0, 1)), count)
-
-
-def lake(*rows: tuple[float, float, float]) -> LakeConfiguration:
-    return LakeConfiguration(
-        sizes={
-            size: SizeKnobs(data_ratio=share, hole_ratio=holes, wait_ratio=waits)
-            for size, (share, holes, waits) in enumerate(rows, start=3)
-        }
-    )
 
 
 def model_of(
@@ -209,16 +201,6 @@ def test_rates_and_learnability_stay_in_range_for_any_evidence(drawn):
         assert -1e-9 <= model.rate(group, values) <= 1.0 + 1e-9
         assert 0.0 <= model.learnability(group, values) <= 0.25 + 1e-9
     assert 0.0 <= model.expected(proposal) <= model.best() + 1e-9
-
-
-def test_an_environment_without_slices_of_its_own_is_estimated_all_the_same():
-    seen = StageEvidence(
-        stage=1,
-        validation={"a.b": GroupEvidence(count=8, valid=8), "c+": GroupEvidence(count=0, valid=0)},
-    )
-    model = learnability_model(StageView(words.DOMAIN, seen, words.CURRENT))
-    longer = {**words.CURRENT.values()["a.b"], "length": 0.6}
-    assert model.rate("a.b", longer) == pytest.approx(0.9 - 0.25)  # half of the range of 0.8
 
 
 def test_every_slice_of_the_lakes_evidence_has_its_place_on_a_knob():
