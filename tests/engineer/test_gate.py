@@ -69,7 +69,7 @@ def test_the_notice_says_how_far_it_fell_and_what_was_restored():
 
 
 def test_the_first_stage_has_no_configuration_to_go_back_to_and_the_notice_says_so():
-    fall = PairedComparison(count=240, gained=7, lost=37)
+    fall, same = PairedComparison(count=240, gained=7, lost=37), lake((1, 0.4, 0))
     told = rollback_notice(fall, "configuration", tried=same, current=same)
     assert told.endswith("7 gained of 240. No other configuration was in force before.")
     told = rollback_notice(fall, "checkpoint", tried=same, current=same)
@@ -90,9 +90,8 @@ def test_mastered_groups_keep_the_protected_share(bounds, current):
 
 
 def test_nothing_is_protected_unless_it_is_asked_for(bounds, current):
-    assert (
-        protected_floors(rated({"3": 20, "4": 20, "5": 20}), current, bounds, GateSettings()) == {}
-    )
+    solved = rated({"3": 20, "4": 20, "5": 20})
+    assert protected_floors(solved, current, bounds, GateSettings()) == {}
     everything = GateSettings(protect_from=0.0, protect_share=1.0)
     shares = {"3": 0.5, "4": 0.3, "5": 0.2}
     assert protected_floors(rated({"3": 0, "4": 0, "5": 0}), current, bounds, everything) == shares
