@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
-from engineer.engineers.base import Proposal, Task
+from engineer.engineers.language_model import GeneratedText, TextEngineer
 
 if TYPE_CHECKING:
     from engineer.engineers.chat_client import ChatClient  # imports openai
@@ -25,7 +25,7 @@ _SECRET = re.compile(
 
 
 @dataclass(frozen=True)
-class EndpointEngineer:
+class EndpointEngineer(TextEngineer):
     """Asks a server's model for the answer."""
 
     client: ChatClient
@@ -39,25 +39,19 @@ class EndpointEngineer:
         """The model's name."""
         return self.client.model
 
-    def propose(self, task: Task) -> Proposal:
-        """Ask for an answer to a task; raises as `ChatClient.complete`."""
-        fields: dict[str, Any] = {}
-        if self.structured:
-            schema = {"name": "configuration", "strict": True, "schema": task.schema}
-            fields = {"response_format": {"type": "json_schema", "json_schema": schema}}
-        return self._ask(task.context.text, self.max_tokens, task.budget.engineer_tokens, **fields)
-
-    def write(self, prompt: str, seed: int, max_tokens: int | None = None) -> Proposal:
-        """Ask for free text; raises as `ChatClient.complete`."""
+    def generate(
+        self, prompt: str, schema: dict[str, Any] | None, seed: int, limit: int | None
+    ) -> GeneratedText:
+        """Ask for an answer, or for notes without a schema; raises as `ChatClient.complete`."""
         del seed  # few servers keep their promise about it
-        return self._ask(prompt, self.note_tokens or self.max_tokens, max_tokens)
-
-    def _ask(self, prompt: str, longest: int, budget: int | None, **fields: Any) -> Proposal:
-        start = time.perf_counter()
-        answer = self.client.complete(
-            prompt, max_tokens=longest, budget=budget, temperature=self.temperature, **fields
+        longest = self.max_tokens if schema is not None else self.note_tokens or self.max_tokens
+        fields: dict[str, Any] = {}
+        if schema is not None and self.structured:
+            form = {"name": "configuration", "strict": True, "schema": schema}
+            fields = {"response_format": {"type": "json_schema", "json_schema": form}}
+        return self.client.complete(
+            prompt, max_tokens=longest, budget=limit, temperature=self.temperature, **fields
         )
-        return Proposal(answer.text, time.perf_counter() - start, answer.tokens)
 
 
 class Pace:
