@@ -193,16 +193,16 @@ def stage(
     )
 
 
+def ended(failures: int, current: LakeConfiguration, *history: StageHistory) -> StageView:
+    """A view in which so many of group 5's hundred answers failed, and half of the others'."""
+    half = failed(hole=50)
+    return view_of(half, half, failed(hole=failures), current=current, history=history)
+
+
 def after_a_change(fell: bool, change: int = 2, rate: float = 0.5) -> StageView:
     """Group 5's holes went up by some steps in the last stage, after which its rate had changed."""
-    now = failed(hole=70) if fell else failed(hole=30)
-    return view_of(
-        failed(hole=50),
-        failed(hole=50),
-        now,
-        current=lake(s5=holes(change)),
-        history=(stage(1, lake(), 0.4, rate, "initial"),),
-    )
+    first = stage(1, lake(), 0.4, rate, "initial")
+    return ended(70 if fell else 30, lake(s5=holes(change)), first)
 
 
 @pytest.mark.parametrize(
@@ -224,9 +224,7 @@ def test_shares_are_corrected_as_knobs_are():
 def test_events_weigh_as_much_as_the_rate_changed():
     history = (stage(1, lake(), 0.1, 0.2, "initial"), stage(2, lake(s5=waits(1)), 0.2, 0.6))
     current = lake(s5={**waits(1), **holes(1)})
-    view = view_of(
-        failed(hole=50), failed(hole=50), failed(hole=70), current=current, history=history
-    )
+    view = ended(70, current, *history)
     # Waits came with a rise of 0.4, holes with a fall of 0.3.
     assert self_correction(view, lake(s5=waits(1))) == pytest.approx(1.0)
     assert self_correction(view, current) == pytest.approx(0.4 / 0.7)
@@ -239,13 +237,7 @@ def test_the_latest_event_of_a_knob_counts():
         stage(2, lake(s5=holes(2)), 0.2, 0.8),
         stage(3, lake(s5=holes(4)), 0.8, 0.3),
     )
-    view = view_of(
-        failed(hole=50),
-        failed(hole=50),
-        failed(hole=70),
-        current=lake(s5=holes(4)),
-        history=history,
-    )
+    view = ended(70, lake(s5=holes(4)), *history)
     assert self_correction(view, lake(s5=holes(2))) == pytest.approx(1.0)
     assert self_correction(view, lake(s5=holes(4))) == 0.0
 
@@ -255,13 +247,7 @@ def test_what_was_rolled_back_is_not_to_be_tried_again():
         stage(1, lake(), 0.5, 0.6, "initial"),
         stage(2, lake(s5=holes(3)), 0.6, 0.2, "rolled_back"),
     )
-    view = view_of(
-        failed(hole=50),
-        failed(hole=50),
-        failed(hole=40),
-        current=lake(s5=waits(1)),
-        history=history,
-    )
+    view = ended(40, lake(s5=waits(1)), *history)
     assert self_correction(view, lake(s5=holes(3))) == 0.0
     assert self_correction(view, lake(s5=holes(0))) == pytest.approx(1.0)
     # Stage 3 is compared with stage 1, whose configuration was restored.
@@ -278,8 +264,7 @@ def test_what_was_rolled_back_is_not_to_be_tried_again():
 def test_a_first_stage_that_fell_stays_in_force():
     first = stage(1, lake(), 0.6, 0.3, "rolled_back")
     second = stage(2, lake(s5=holes(-2)), 0.3, 0.7)
-    groups = (failed(hole=50), failed(hole=50), failed(hole=30))
-    view = view_of(*groups, current=lake(s5=holes(-2)), history=(first, second))
+    view = ended(30, lake(s5=holes(-2)), first, second)
     assert self_correction(view, lake(s5=holes(-2))) == pytest.approx(1.0)
     assert self_correction(view, lake()) == 0.0
 

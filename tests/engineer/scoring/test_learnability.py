@@ -15,10 +15,10 @@ from engineer import (
 from engineer.domain import Slices
 from engineer.lake import Bounds, LakeConfiguration, lake_domain, lake_evidence
 from engineer.scoring.learnability import DROP, LearnabilityModel, learnability_model
-from jaxlake import Failure, Statistics
 from tests.engineer import words
 from tests.engineer.builders import lake
 from tests.engineer.random_views import views_and_proposals
+from tests.engineer.test_evidence import draw_outcomes
 
 TENTHS = ("0-9%", "10-19%", "20-29%", "30-39%", "40-49%")
 GRID = [round(0.05 * n, 2) for n in range(1, 9)]  # hole ratios between the tenths' middles
@@ -204,28 +204,7 @@ def test_rates_and_learnability_stay_in_range_for_any_evidence(drawn):
 
 
 def test_every_slice_of_the_lakes_evidence_has_its_place_on_a_knob():
-    tenths = 6
-    failures = np.zeros((4, 3, 11, 2, len(Failure)), np.int32)
-    failures[3, 2, :tenths, :, Failure.NONE] = 1
-    empty, wide = (
-        np.zeros(failures.shape[:-1], np.int32),
-        np.zeros((*failures.shape[:-1], 2), np.int32),
-    )
-    evidence = lake_evidence(
-        1,
-        Statistics(
-            failures=failures,
-            optimal_sum_of_costs=empty,
-            optimal_makespan=empty,
-            compared=empty,
-            agents_at_goal=wide,
-            sum_of_costs=wide,
-            makespan=wide,
-            excess_sum_of_costs=wide,
-            excess_makespan=wide,
-            first_failure_time=np.zeros((len(Failure), 65), np.int32),
-        ),
-    )
+    evidence = lake_evidence(1, draw_outcomes(np.random.default_rng(7))[1])
     slices = lake_domain(Bounds(sizes=(3,))).slices
     assert {one.factor for one in slices.values()} == set(evidence.validation["3"].slices)
     for one in slices.values():
