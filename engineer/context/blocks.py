@@ -285,13 +285,7 @@ PARTS: dict[str, Part] = {
 
 
 def summary_question(view: StageView, decided: Configuration, style: ContextStyle = "full") -> str:
-    """Build the prompt that asks for the notes, after the design of a stage.
-
-    Args:
-        view: what the engineer could be told when it decided.
-        decided: the configuration of the next stage.
-        style: of the failures in the prompt.
-    """
+    """Build the prompt that asks for the notes, once a stage's design is decided."""
     totals = Detail(failed_cases=0, slices=False, times=False)
     failures = _failure_breakdown(view, totals, style)
     rolled_back = f"{view.notice}\n\n" if view.notice else ""

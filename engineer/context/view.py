@@ -14,25 +14,15 @@ ContextStyle = Literal["compact", "full"]
 
 @dataclass(frozen=True)
 class StageView:
-    """Everything that an engineer may be told when a stage has ended.
-
-    Args:
-        domain: the environment's knobs and words.
-        evidence: what the stage that just ended showed.
-        current: the configuration in force, which the next stage uses unless it is changed.
-        history: the stages before the one that just ended, oldest first.
-        notice: a message of the loop, such as a rollback; empty if there is none.
-        refusal: on a retry, why the previous answer was refused.
-        trained: what the stage that just ended was trained on; None: the configuration in force.
-    """
+    """Everything that an engineer may be told when a stage has ended."""
 
     domain: Domain
-    evidence: StageEvidence
-    current: Configuration
-    history: Sequence[StageHistory] = ()
-    notice: str = ""
-    refusal: str = ""
-    trained: Configuration | None = None
+    evidence: StageEvidence  # what the stage that just ended showed
+    current: Configuration  # in force, which the next stage uses unless it is changed
+    history: Sequence[StageHistory] = ()  # the stages before, oldest first
+    notice: str = ""  # a message of the loop, such as a rollback
+    refusal: str = ""  # on a retry, why the previous answer was refused
+    trained: Configuration | None = None  # what the stage trained on; None: what is in force
 
 
 class Detail(NamedTuple):

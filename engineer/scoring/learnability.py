@@ -57,17 +57,11 @@ class _Curve:
 
 @dataclass(frozen=True)
 class LearnabilityModel:
-    """Valid rates by group and knobs, as `learnability_model` estimates them.
-
-    Args:
-        domain: the environment.
-        rates: by group, over its whole validation.
-        curves: by group and knob.
-    """
+    """Valid rates by group and knobs, as `learnability_model` estimates them."""
 
     domain: Domain
-    rates: Mapping[str, float]
-    curves: Mapping[str, Mapping[str, _Curve]]
+    rates: Mapping[str, float]  # by group, over its whole validation
+    curves: Mapping[str, Mapping[str, _Curve]]  # by group and knob
 
     def rate(self, group: str, knobs: Knobs) -> float:
         """Return the valid rate p of a group's instances under these knobs."""
