@@ -192,6 +192,7 @@ def test_question_ends_in_time_with_all_its_tries_and_waits(
     serve, monkeypatch, replies, requests, problem, tokens
 ):
     monkeypatch.setattr(time, "sleep", threading.Event().wait)
+    assert ChatClient(LOCAL, "m", timeout=120.0, retries=3).total_timeout == 4 * (120 + 30)
     monkeypatch.setattr(ChatClient, "total_timeout", 0.8)
     server = serve(*replies)
     start = time.monotonic()
