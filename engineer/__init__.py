@@ -8,7 +8,7 @@ The package works for any environment; only `engineer.lake` names the lake.
 - `design` puts these together; `scoring/` compares proposals without training.
 """
 
-from engineer.attempt import Attempt, Candidate
+from engineer.attempt import Attempt
 from engineer.budget import Budget, Spent
 from engineer.context import (
     BLOCKS,
@@ -21,14 +21,7 @@ from engineer.context import (
 )
 from engineer.design import DesignRecord, DesignSettings, run_design
 from engineer.domain import Domain, InfeasibleError, Slices, Term
-from engineer.engineers.base import (
-    ControlEngineer,
-    Engineer,
-    EngineerError,
-    NoteWriter,
-    Proposal,
-    Task,
-)
+from engineer.engineers.base import Engineer, EngineerError, NoteWriter, Proposal, Task
 from engineer.engineers.catalogue import SCRIPTED, RunSettings, scripted_engineer
 from engineer.engineers.controls import ShuffledEngineer
 from engineer.engineers.endpoint import EndpointEngineer
@@ -46,7 +39,7 @@ from engineer.evidence import (
 )
 from engineer.gate import GateSettings
 from engineer.review import Change, Guard, Repair, Review, review_answer
-from engineer.scoring.behaviours import Behaviours, score_behaviours
+from engineer.scoring.behaviours import score_behaviours
 from engineer.scoring.replay import ScoredDesign, format_scores, replay_engineers, score_design
 from engineer.space import (
     Configuration,
@@ -57,22 +50,19 @@ from engineer.space import (
     configuration_yaml,
     format_configuration,
 )
-from engineer.synthetic_examples import SyntheticExample, synthetic_example
+from engineer.synthetic_examples import synthetic_example
 
 __all__ = [
     "BLOCKS",
     "CUTS",
     "SCRIPTED",
     "Attempt",
-    "Behaviours",
     "BlockName",
     "Budget",
-    "Candidate",
     "Change",
     "Configuration",
     "Context",
     "ContextStyle",
-    "ControlEngineer",
     "DesignRecord",
     "DesignSettings",
     "Domain",
@@ -104,7 +94,6 @@ __all__ = [
     "StageEvidence",
     "StageHistory",
     "StageView",
-    "SyntheticExample",
     "Tally",
     "Task",
     "Term",

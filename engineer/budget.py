@@ -24,10 +24,8 @@ class Spent(FrozenModel):
     seconds: Seconds = Field(default=0.0, description="wall-clock time of the design phases")
 
     def __add__(self, other: "Spent") -> "Spent":
-        """Return the sum of both."""
-        return Spent(
-            **{name: getattr(self, name) + getattr(other, name) for name in Spent.model_fields}
-        )
+        sums = {name: value + getattr(other, name) for name, value in self}
+        return Spent(**sums)
 
 
 class Budget(FrozenModel):
@@ -44,19 +42,12 @@ class Budget(FrozenModel):
 
     def left(self, spent: Spent) -> "Budget":
         """Return what may still be spent."""
-        return Budget(
-            **{
-                name: None if limit is None else max(limit - getattr(spent, name), 0)
-                for name in Budget.model_fields
-                for limit in [getattr(self, name)]
-            }
-        )
+        limited = {name: limit for name, limit in self if limit is not None}
+        return Budget(**{name: max(n - getattr(spent, name), 0) for name, n in limited.items()})
 
     def exhausted(self, spent: Spent) -> str | None:
         """Say which limit is reached, or None."""
-        for name in Budget.model_fields:
-            limit = getattr(self, name)
-            used = getattr(spent, name)
-            if limit is not None and used >= limit:
+        for name, limit in self:
+            if limit is not None and (used := getattr(spent, name)) >= limit:
                 return f"{name}: {round(used, 3)} of {limit} are spent"
         return None

@@ -63,11 +63,7 @@ class DesignRecord(FrozenModel):
 def context_for(
     view: StageView, settings: DesignSettings, count_tokens: CountTokens = estimate_tokens
 ) -> Context:
-    """Build the prompt that an engineer is asked with.
-
-    Raises:
-        ContextTooLongError: see `build_context`.
-    """
+    """Build the prompt that an engineer is asked with; raises as `build_context`."""
     return build_context(
         view,
         blocks=settings.blocks,
@@ -88,13 +84,8 @@ def run_design(
 ) -> DesignRecord:
     """Let an engineer write the next configuration, in at most `settings.attempts` answers.
 
-    Args:
-        engineer: who answers. An `EngineerError` counts as a failed attempt; other errors are
-            passed on.
-        view: what the stage that just ended showed, and the configuration in force.
-        settings: attempts, the contents of the context, how far a stage may go, the budget.
-        seed: decides what is random about an attempt.
-        count_tokens: counts tokens as the model that reads the context does.
+    An `EngineerError` counts as a failed attempt; other errors of the engineer are passed on.
+    Tokens are counted as the model that reads the context counts them.
 
     Raises:
         ValueError: `view.current` lies outside of the space, so that it could not be kept.

@@ -30,18 +30,13 @@ class Term:
 class Slices:
     """The slices of the evidence in which a knob shows.
 
-    Args:
-        factor: a key of `GroupEvidence.slices`.
-        levels: maps each level to the value of the knob that makes such instances.
-        mixture: whether a value between two levels makes instances of both.
-
     Raises:
         ValueError: there is no level, or two levels have the same value.
     """
 
-    factor: str
-    levels: Mapping[str, float]
-    mixture: bool = False
+    factor: str  # a key of `GroupEvidence.slices`
+    levels: Mapping[str, float]  # the value of the knob that makes instances of each level
+    mixture: bool = False  # whether a value between two levels makes instances of both
 
     def __post_init__(self) -> None:
         values = list(self.levels.values())
@@ -53,39 +48,25 @@ class Slices:
 
 @dataclass(frozen=True)
 class Domain:
-    """One environment as its engineer sees it.
-
-    Args:
-        name: the environment's name.
-        space: its knobs.
-        opening: who the engineer is and what each knob means, in sentences.
-        guideline: design heuristics, one or two sentences each.
-        hint: the guideline in one line, for a small model.
-        failures: the kinds of failure, in the order in which failures are looked for.
-        scores: what valid answers may be besides, such as optimal.
-        statistics: what the generator says of its instances.
-        instance: the word for the instance of a failed case.
-        group_format: a group's name in sentences, as a format of the group.
-        nearest: maps (group, knobs) to the nearest knobs of which instances can be made, and
-            returns possible knobs as they are; it may raise `InfeasibleError`.
-        causes: maps the key of a failure to the knob that makes such failures more frequent;
-            failures without such a knob are left out.
-        slices: maps a knob to where it shows in the evidence; knobs that don't are left out.
-    """
+    """One environment as its engineer sees it."""
 
     name: str
     space: KnobSpace
-    opening: str
-    guideline: tuple[str, ...]
-    hint: str
-    failures: tuple[Term, ...]
-    scores: tuple[Term, ...] = ()
-    statistics: tuple[Term, ...] = ()
-    instance: str = "instance"
-    group_format: str = "{0}"
+    opening: str  # who the engineer is and what each knob means, in sentences
+    guideline: tuple[str, ...]  # design heuristics, one or two sentences each
+    hint: str  # the guideline in one line, for a small model
+    failures: tuple[Term, ...]  # in the order in which failures are looked for
+    scores: tuple[Term, ...] = ()  # what valid answers may be besides, such as optimal
+    statistics: tuple[Term, ...] = ()  # what the generator says of its instances
+    instance: str = "instance"  # the word for the instance of a failed case
+    group_format: str = "{0}"  # a group's name in sentences, as a format of the group
     nearest: Callable[[str, Knobs], Knobs] = lambda group, knobs: knobs
+    """Maps (group, knobs) to the nearest knobs of which instances can be made, and possible knobs
+    to themselves; it may raise `InfeasibleError`."""
     causes: Mapping[str, str] = field(default_factory=dict)
+    """Maps the key of a failure to the knob that makes such failures more frequent, if one does."""
     slices: Mapping[str, Slices] = field(default_factory=dict)
+    """Maps a knob to where it shows in the evidence, if it does."""
 
     def __post_init__(self) -> None:
         knobs = self.space.difficulty_knobs

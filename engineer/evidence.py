@@ -139,14 +139,7 @@ class StageHistory(FrozenModel):
         configuration: Configuration,
         decision: HowDecided,
     ) -> Self:
-        """Make the history of a stage from the evidence before and after it.
-
-        Args:
-            before: the evidence that the configuration answered to.
-            after: the evidence of the stage that trained on it.
-            configuration: what the stage trained on.
-            decision: how the configuration came about.
-        """
+        """Make the history of the stage `after`, from what its configuration answered to."""
         return cls(
             stage=after.stage,
             configuration=configuration,

@@ -31,11 +31,7 @@ class GateSettings(FrozenModel):
 
 
 def has_fallen(comparison: PairedComparison, z: float) -> bool:
-    """Whether the valid rate fell by more than noise.
-
-    The one-sided exact McNemar p-value is held against the level of `z` standard deviations, the
-    probability that a standard normal number lies below -z.
-    """
+    """Whether the one-sided exact McNemar p-value lies below P(standard normal number < -z)."""
     return comparison.p_value_of_fall < 0.5 * math.erfc(z / math.sqrt(2.0))
 
 
@@ -46,13 +42,9 @@ def rollback_notice(
     tried: Configuration,
     current: Configuration,
 ) -> str:
-    """Return what the engineer is told after a rollback.
+    """Return what the engineer is told after a rollback to `current`.
 
-    Args:
-        comparison: the stage that fell against the stage that it started from.
-        restored: what was restored, as in `GateSettings.rollback`.
-        tried: the configuration of the stage that fell.
-        current: the configuration in force again; the same as `tried` if there was none before.
+    `tried` is the configuration of the stage that fell, and `current` too if there was none before.
     """
     lost = (
         f"The valid rate fell by {-100 * comparison.difference:.1f} points, more than its noise:"

@@ -106,18 +106,10 @@ def review_answer(
 ) -> Review:
     """Review an engineer's answer; never raises for any text and takes time linear in its length.
 
-    Steps, in order:
-        parse: the last complete JSON object with groups as keys, anywhere in the text after its
-            last `</think>`, up to a `<think>` that is not ended.
-        schema: exactly the experiment's groups, each with exactly its knobs, all finite numbers.
-        clamp: every knob into 0..1 or its own maximum. A value above 1 is never read as per cents.
-        normalise: shares scaled to sum to 1, on the grid (largest remainder).
-        minimum_share: shares below `min_share`, or below a floor of the guard, lifted to it.
-        round: other knobs to the nearest grid point.
-        bounded_step: knobs that move further than the guard allows stop there.
-        feasibility: the nearest knobs of which instances can be made (`Domain.nearest`). This comes
-            last and outweighs the guard, because what can't be made can't be trained on.
-        diff: against `current`.
+    The answer is the last complete JSON object with groups as keys, anywhere in the text after its
+    last `</think>`. `docs/design_phase.md` has what each step repairs and rejects. Feasibility
+    (`Domain.nearest`) comes last and outweighs the guard, because what can't be made can't be
+    trained on.
 
     Args:
         text: a model's whole answer.
@@ -130,7 +122,10 @@ def review_answer(
     repairs: list[Repair] = []
     try:
         draft = _Draft(_schema(_parse(text, space), space), space, repairs)
-        _clamp(draft)
+        for group, knob in product(space.groups, space.knobs):
+            # A value above 1 is never read as per cents.
+            high = 1.0 if knob == space.share else space.maximum(knob)
+            draft.change("clamp", group, knob, min(max(draft.values[group][knob], 0.0), high))
         _share(draft, guard)
         for group, knob in product(space.groups, space.difficulty_knobs):
             nearest = space.from_units(space.to_units(draft.values[group][knob]))
@@ -206,13 +201,9 @@ def _objects(text: str) -> Iterator[str]:
                 yield text[start : brace.end()]
 
 
-def _integer(digits: str) -> float:
-    # int() raises for thousands of digits; as a float they are infinite, which `_schema` reports.
-    return float(digits)
-
-
 _BRACES = re.compile(r"[{}]")
-_DECODER = json.JSONDecoder(object_pairs_hook=_Members, parse_int=_integer)
+# int() raises for thousands of digits; as a float they are infinite, which `_schema` reports.
+_DECODER = json.JSONDecoder(object_pairs_hook=_Members, parse_int=float)
 
 
 def _schema(members: _Members, space: KnobSpace) -> KnobValues:
@@ -277,14 +268,6 @@ def _described(value: object) -> str:
     if isinstance(value, str):
         return quote(value, 24)
     return json.dumps(value)
-
-
-def _clamp(draft: _Draft) -> None:
-    space = draft.space
-    for group, knobs in draft.values.items():
-        for knob, value in knobs.items():
-            high = 1.0 if knob == space.share else space.maximum(knob)
-            draft.change("clamp", group, knob, min(max(value, 0.0), high))
 
 
 def _share(draft: _Draft, guard: Guard) -> None:

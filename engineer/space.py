@@ -160,13 +160,9 @@ class KnobSpace(FrozenModel, ABC):
 def apportion(weights: Sequence[float], units: int, minimum: int | Sequence[int] = 0) -> list[int]:
     """Split whole units in proportion to weights, each part at least its minimum.
 
-    Parts below the minimum are lifted to it and the others scaled down. Then the largest-remainder
-    method (Hamilton) rounds; ties go to the earlier part.
-
-    Args:
-        weights: finite and >= 0, at least one of them positive.
-        units: the number to split, at least the sum of the minima.
-        minimum: the least part, one number for all parts or one for each.
+    Parts below the minimum (one for all parts or one for each) are lifted to it and the others
+    scaled down. Then the largest-remainder method (Hamilton) rounds; ties go to the earlier part.
+    Weights are finite and >= 0.
 
     Raises:
         ValueError: no weight is positive, or the minima don't fit.
@@ -240,12 +236,13 @@ def configuration_yaml(configuration: Configuration) -> str:
     return yaml.safe_dump(configuration.model_dump(), sort_keys=False)
 
 
-def answer_model(space: KnobSpace) -> type[BaseModel]:
-    """Make the model of an answer: exactly the space's groups, each with all its knobs in bounds.
+def answer_schema(space: KnobSpace) -> dict[str, Any]:
+    """Return the JSON schema of an answer, for decoders that can be constrained.
 
-    Numbers are given by range and not by their grid points, because xgrammar prints the members of
-    a float enum with 17 digits and would force "0.050000000000000003". `answer_pattern` also holds
-    an answer to the grid.
+    It has exactly the space's groups, each with all its knobs in bounds. Numbers are given by range
+    and not by their grid points, because xgrammar prints the members of a float enum with 17 digits
+    and would force "0.050000000000000003". `answer_pattern` also holds an answer to the grid.
+    References are filled in and titles left out, because not all decoders know them.
     """
     knobs: dict[str, Any] = {
         knob: (float, Field(ge=low, le=high))
@@ -257,16 +254,9 @@ def answer_model(space: KnobSpace) -> type[BaseModel]:
     groups: dict[str, Any] = {
         f"group_{number}": (one, Field(alias=group)) for number, group in enumerate(space.groups)
     }
-    return create_model("Answer", __config__=closed, **groups)
-
-
-def answer_schema(space: KnobSpace) -> dict[str, Any]:
-    """Return the JSON schema of `answer_model`, for decoders that can be constrained.
-
-    References are filled in and titles left out, because not all decoders know them.
-    """
-    schema = answer_model(space).model_json_schema()
-    return _inlined(schema, schema.get("$defs", {}))
+    answer: type[BaseModel] = create_model("Answer", __config__=closed, **groups)
+    schema = answer.model_json_schema()
+    return _inlined(schema, schema["$defs"])
 
 
 def _inlined(node: Any, definitions: Mapping[str, Any], *, names: bool = False) -> Any:

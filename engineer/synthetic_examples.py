@@ -44,8 +44,8 @@ def synthetic_example(
     Args:
         rng: source of all randomness.
         domain: the environment of the run.
-        blocks: the blocks that the run's contexts show.
-        style: the style of the run's contexts.
+        blocks: as in the run's contexts.
+        style: as in the run's contexts.
         max_history: the most earlier stages; their number is drawn.
         counts: the least and the largest number of validation answers of a group.
     """
@@ -85,9 +85,7 @@ def synthetic_example(
         refusal=refusals[int(rng.integers(len(refusals)))] if refused else "",
     )
     context = build_context(view, blocks=blocks, style=style)
-    return SyntheticExample(
-        context.text, answer_text(next_configuration(evidence, current, domain))
-    )
+    return SyntheticExample(context.text, answer_text(next_configuration(view)))
 
 
 def _rates(rng: np.random.Generator, sizes: int, validations: int) -> list[list[float]]:

@@ -1,16 +1,16 @@
-"""The engineer's prompt: one module per block, `question` for what is always there."""
+"""The engineer's prompt: `build` puts the parts of `blocks` together and cuts them to fit."""
 
+from engineer.context.blocks import summary_question
 from engineer.context.build import (
     BLOCKS,
     STYLES,
     BlockName,
     Context,
-    ContextStyle,
     ContextTooLongError,
     build_context,
 )
 from engineer.context.token_limit import CUTS
-from engineer.context.view import StageView
+from engineer.context.view import ContextStyle, StageView
 
 __all__ = [
     "BLOCKS",
@@ -22,4 +22,5 @@ __all__ = [
     "ContextTooLongError",
     "StageView",
     "build_context",
+    "summary_question",
 ]

@@ -9,17 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from engineer.context import (
-    environment_statistics,
-    failure_breakdown,
-    guideline,
-    history,
-    question,
-    summary,
-    training_details,
-)
+from engineer.context.blocks import PARTS
 from engineer.context.token_limit import CountTokens, cuts, estimate_tokens
-from engineer.context.view import FULL_DETAIL, Block, ContextStyle, Detail, StageView
+from engineer.context.view import FULL_DETAIL, ContextStyle, Detail, StageView
 
 BlockName = Literal[
     "failure_breakdown",
@@ -32,27 +24,19 @@ BlockName = Literal[
 STYLES: tuple[ContextStyle, ...] = get_args(ContextStyle)
 BLOCKS: tuple[BlockName, ...] = get_args(BlockName)
 
-_BLOCKS: dict[BlockName, Block] = {
-    "failure_breakdown": failure_breakdown.BLOCK,
-    "environment_statistics": environment_statistics.BLOCK,
-    "training_details": training_details.BLOCK,
-    "history": history.BLOCK,
-    "summary": summary.BLOCK,
-    "guideline": guideline.BLOCK,
-}
-_FULL = (question.OPENING, *BLOCKS, question.NOTICE, question.CURRENT, question.REFUSAL)
 # What varies in length stands first, so that the failures and the current configuration, on which
 # the answer depends, are always equally far from it.
 _COMPACT = (
-    question.REFUSAL,
-    question.NOTICE,
+    "refusal",
+    "notice",
     "summary",
     "environment_statistics",
     "training_details",
     "history",
     "guideline",
     "failure_breakdown",
-    question.CURRENT,
+    "current",
+    "question",
 )
 
 
@@ -121,14 +105,7 @@ def build_context(
 def _render(
     view: StageView, detail: Detail, blocks: Sequence[BlockName], style: ContextStyle
 ) -> str:
-    parts = []
-    for part in (*(_FULL if style == "full" else _COMPACT), question.QUESTION):
-        if isinstance(part, Block):
-            block = part
-        elif part in blocks:
-            block = _BLOCKS[part]
-        else:
-            continue
-        parts.append(block.full(view, detail) if style == "full" else block.compact(view, detail))
-    separator = "\n\n" if style == "full" else "\n"
-    return separator.join(part for part in parts if part)
+    order = PARTS if style == "full" else _COMPACT
+    names = [name for name in order if name in blocks or name not in BLOCKS]
+    parts = (PARTS[name](view, detail, style) for name in names)
+    return ("\n\n" if style == "full" else "\n").join(part for part in parts if part)

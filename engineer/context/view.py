@@ -1,12 +1,12 @@
 """What the blocks of a context read, and how much of it they may show."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from engineer.domain import Domain
 from engineer.evidence import StageEvidence, StageHistory
-from engineer.space import Configuration, percent
+from engineer.space import Configuration
 
 ContextStyle = Literal["compact", "full"]
 """In whole per cents and few words, or in sentences."""
@@ -14,25 +14,15 @@ ContextStyle = Literal["compact", "full"]
 
 @dataclass(frozen=True)
 class StageView:
-    """Everything that an engineer may be told when a stage has ended.
-
-    Args:
-        domain: the environment's knobs and words.
-        evidence: what the stage that just ended showed.
-        current: the configuration in force, which the next stage uses unless it is changed.
-        history: the stages before the one that just ended, oldest first.
-        notice: a message of the loop, such as a rollback; empty if there is none.
-        refusal: on a retry, why the previous answer was refused.
-        trained: what the stage that just ended was trained on; None: the configuration in force.
-    """
+    """Everything that an engineer may be told when a stage has ended."""
 
     domain: Domain
-    evidence: StageEvidence
-    current: Configuration
-    history: Sequence[StageHistory] = ()
-    notice: str = ""
-    refusal: str = ""
-    trained: Configuration | None = None
+    evidence: StageEvidence  # what the stage that just ended showed
+    current: Configuration  # in force, which the next stage uses unless it is changed
+    history: Sequence[StageHistory] = ()  # the stages before, oldest first
+    notice: str = ""  # a message of the loop, such as a rollback
+    refusal: str = ""  # on a retry, why the previous answer was refused
+    trained: Configuration | None = None  # what the stage trained on; None: what is in force
 
 
 class Detail(NamedTuple):
@@ -51,16 +41,3 @@ class Detail(NamedTuple):
 
 FULL_DETAIL = Detail()
 """The most that the blocks ever show."""
-
-
-class Block(NamedTuple):
-    """One part of the prompt in both styles; an empty text leaves the part out."""
-
-    full: Callable[[StageView, Detail], str]
-    compact: Callable[[StageView, Detail], str]
-
-
-def from_to(before: dict[str, float], after: dict[str, float], group: str) -> str:
-    """Return a rate in per cents before and after, such as `12 to 30`; `?` where it is unknown."""
-    known = (str(percent(rates[group])) if group in rates else "?" for rates in (before, after))
-    return " to ".join(known)

@@ -8,6 +8,7 @@ from engineer.attempt import Attempt, escape_surrogates
 from engineer.budget import Spent
 from engineer.engineers.base import ControlEngineer, Engineer, EngineerError, Proposal, Task
 from engineer.review import Guard, Review, review_answer
+from engineer.space import Configuration
 
 
 class Reply(NamedTuple):
@@ -17,15 +18,16 @@ class Reply(NamedTuple):
     review: Review | None  # None if there was no answer
     spent: Spent
 
+    @property
+    def configuration(self) -> Configuration | None:
+        """The configuration that the review let pass."""
+        return self.review.configuration if self.review else None
+
 
 def ask_engineer(engineer: Engineer, task: Task, guard: Guard | None) -> Reply:
     """Ask an engineer and review its answer.
 
-    Args:
-        engineer: who is asked. An `EngineerError` makes a failed attempt; other errors are passed
-            on.
-        task: the question.
-        guard: see `review_answer`.
+    An `EngineerError` makes a failed attempt; other errors are passed on.
     """
     seen = engineer.altered_task(task) if isinstance(engineer, ControlEngineer) else task
     start = time.perf_counter()

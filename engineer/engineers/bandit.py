@@ -4,13 +4,9 @@ Both papers sample the group of each prompt at each update and reward it with th
 advantage of its rollouts. Here a bandit decides once per stage, about the shares of all groups, and
 is recomputed from the view each time.
 
-The reward of a group in a stage is the mean absolute advantage as GRPO normalises it. With p the
-share of valid rollouts and s = sqrt(p(1-p)), valid rollouts have the advantage (1-p)/s and the
-others -p/s, so that the mean absolute advantage is 2 sqrt(p(1-p)), from 0 to 1.
-
-For the stage that just ended, p(1-p) is the learnability measured in training, whose root is at
-least the mean over its prompts, or else that of the validation rate. Of earlier stages a view holds
-valid rates only: there p is the mean of the rates before and after the stage.
+For a binary reward and GRPO's normalisation that is 2 sqrt(p(1-p)). For the stage that just ended,
+p(1-p) is the learnability measured in training, or else that of the validation rate. Of earlier
+stages a view holds valid rates only: there p is the mean of the rates before and after the stage.
 """
 
 import math
@@ -22,12 +18,13 @@ from engineer.engineers.base import Task
 from engineer.engineers.computed import (
     ComputedEngineer,
     compose_configuration,
-    same_knobs,
     split_data,
-    valid_rates,
     variance,
 )
 from engineer.space import Configuration
+
+STAGE_INSTANCES = 256
+"""The size that earlier stages are taken to have if the latest one had no training."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +33,10 @@ class SecBanditEngineer(ComputedEngineer):
 
     Q starts at 0 and follows the rewards by TD(0), Q <- (1 - alpha) Q + alpha r. Shares are the
     Boltzmann distribution softmax(Q / tau). A group without a reward in a stage keeps its Q.
-
-    Args:
-        alpha: learning rate of Q, above 0 and at most 1; 0.5 in the paper's experiments.
-        tau: temperature; 0.2 to 1 in the paper, 0.4 for its mathematics.
     """
 
-    alpha: float = 0.5
-    tau: float = 0.4
+    alpha: float = 0.5  # learning rate of Q, above 0 and at most 1; 0.5 in the paper's experiments
+    tau: float = 0.4  # temperature; 0.2 to 1 in the paper, 0.4 for its mathematics
     name: str = "sec_bandit"
 
     def __post_init__(self) -> None:
@@ -59,8 +52,7 @@ class SecBanditEngineer(ComputedEngineer):
                 values[group] += self.alpha * (reward - values[group])
         return values
 
-    def configuration_for(self, task: Task) -> Configuration:
-        """Set the shares to the Boltzmann distribution of Q."""
+    def _configuration(self, task: Task) -> Configuration:
         return _boltzmann(task.view, self.values(task.view), self.tau)
 
 
@@ -74,24 +66,16 @@ class DumpBanditEngineer(ComputedEngineer):
 
     Only the size of the stage that just ended is known. Earlier stages are taken to be as large,
     and what it trained on to be the configuration in force.
-
-    Args:
-        tau: temperature, as in the authors' code.
-        window: number of latest stages whose rewards count. The paper keeps the last 300 answers of
-            a group, which is less than one stage of most runs.
-        stage_instances: size of the earlier stages if the latest one had no training.
     """
 
-    tau: float = 0.1
-    window: int = 1
-    stage_instances: int = 256
+    tau: float = 0.1  # temperature, as in the authors' code
+    window: int = 1  # latest stages whose rewards count; the paper keeps a group's last 300 answers
     name: str = "dump_bandit"
 
     def __post_init__(self) -> None:
         _check_temperature(self.tau)
-        for field in ("window", "stage_instances"):
-            if getattr(self, field) < 1:
-                raise ValueError(f"{field} must be at least 1, got {getattr(self, field)}")
+        if self.window < 1:
+            raise ValueError(f"window must be at least 1, got {self.window}")
 
     def values(self, view: StageView) -> dict[str, float]:
         """Return the upper confidence bound of each group."""
@@ -105,13 +89,12 @@ class DumpBanditEngineer(ComputedEngineer):
             bounds[group] = mean + math.sqrt(2.0 * math.log(total + 1.0) / (count + 1.0))
         return bounds
 
-    def configuration_for(self, task: Task) -> Configuration:
-        """Set the shares to the Boltzmann distribution of the bounds."""
+    def _configuration(self, task: Task) -> Configuration:
         return _boltzmann(task.view, self.values(task.view), self.tau)
 
     def _counts(self, view: StageView) -> dict[str, float]:
         space, training = view.domain.space, view.evidence.training
-        size = training.instances if training else self.stage_instances
+        size = training.instances if training else STAGE_INSTANCES
         trained_on = [past.configuration for past in view.history]
         if training:
             trained_on.append(view.current)
@@ -127,36 +110,30 @@ def stage_rewards(view: StageView) -> list[dict[str, float]]:
 
     A group of which a stage says nothing is missing in that stage's dictionary.
     """
-    groups = view.domain.space.groups
-    stages = []
+    stages: list[dict[str, float]] = []
     for past in view.history:
-        known = (past.valid_before, past.valid_after)
-        rates = {group: [rate[group] for rate in known if group in rate] for group in groups}
-        stages.append(
-            {
-                group: _absolute_advantage(variance(math.fsum(found) / len(found)))
-                for group, found in rates.items()
-                if found
-            }
-        )
+        found: dict[str, list[float]] = {}
+        for rates in (past.valid_before, past.valid_after):
+            for group, rate in rates.items():
+                found.setdefault(group, []).append(rate)
+        stages.append({g: variance(math.fsum(rates) / len(rates)) for g, rates in found.items()})
+    validated = view.evidence.valid_rates()
     training = view.evidence.training
-    learnability = {
-        group: variance(rate) for group, rate in valid_rates(view).items() if rate is not None
-    } | (training.learnability if training else {})
-    latest = {
-        group: _absolute_advantage(learnability[group]) for group in groups if group in learnability
-    }
-    return [*stages, latest]
-
-
-def _absolute_advantage(learnability: float) -> float:
-    return 2.0 * math.sqrt(learnability)
+    stages.append(
+        {group: variance(rate) for group, rate in validated.items()}
+        | (training.learnability if training else {})
+    )
+    groups = view.domain.space.groups
+    return [
+        {group: 2.0 * math.sqrt(stage[group]) for group in groups if group in stage}
+        for stage in stages
+    ]
 
 
 def _boltzmann(view: StageView, values: Mapping[str, float], tau: float) -> Configuration:
     most = max(values.values())
     weights = {group: math.exp((value - most) / tau) for group, value in values.items()}
-    return compose_configuration(view.domain, split_data(weights, view), same_knobs(view))
+    return compose_configuration(view, split_data(weights, view))
 
 
 def _check_temperature(tau: float) -> None:

@@ -13,10 +13,8 @@ from engineer.context.view import StageView
 class EngineerError(RuntimeError):
     """An engineer could not answer. The message is fit for logs: it holds no key.
 
-    Args:
-        message: why.
-        spent: what the attempt cost nevertheless; its time is measured if none is given.
-        candidates: what other engineers answered, if it asked any.
+    `spent` is what the attempt cost nevertheless (its time is measured if none is given), and
+    `candidates` what other engineers answered, if it asked any.
     """
 
     def __init__(
@@ -29,28 +27,17 @@ class EngineerError(RuntimeError):
 
 @dataclass(frozen=True)
 class Task:
-    """One question, as text for engineers that read and as values for engineers that compute.
-
-    Args:
-        context: the prompt, as `build_context` made it.
-        view: what the prompt was made from.
-        schema: JSON schema of the answer, for decoders that can be constrained.
-        seed: decides everything random about the answer; differs by run, stage and attempt.
-        attempt: number of the attempt, from 0, so that a model can sample anew on a retry.
-        first_seed: the seed of the first attempt, for what stays the same on a retry.
-        budget: what may still be spent; no answer may exceed it.
-        rebuild: makes the prompt of another view in the same style, for engineers that change what
-            another engineer reads.
-    """
+    """One question, as text for engineers that read and as values for engineers that compute."""
 
     context: Context
-    view: StageView
-    schema: dict[str, Any]
-    seed: int = 0
-    attempt: int = 0
-    first_seed: int = 0
-    budget: Budget = field(default_factory=Budget)
+    view: StageView  # what the context was made from
+    schema: dict[str, Any]  # JSON schema of the answer, for decoders that can be constrained
+    seed: int = 0  # decides everything random about the answer; differs by run, stage and attempt
+    attempt: int = 0  # from 0, so that a model can sample anew on a retry
+    first_seed: int = 0  # the seed of the first attempt, for what stays the same on a retry
+    budget: Budget = field(default_factory=Budget)  # still to spend; no answer may exceed it
     rebuild: Callable[[StageView], Context] | None = field(default=None, repr=False)
+    """Makes the prompt of another view in the same style, for engineers that alter the evidence."""
 
 
 @dataclass(frozen=True)
@@ -100,12 +87,7 @@ class NoteWriter(Protocol):
     """An engineer that can also write free text, for the Summary block."""
 
     def write(self, prompt: str, seed: int, max_tokens: int | None = None) -> Proposal:
-        """Answer a prompt freely.
-
-        Args:
-            prompt: the question.
-            seed: decides everything random about the answer.
-            max_tokens: tokens that may still be spent; None: the engineer's own limit.
+        """Answer a prompt freely, in at most `max_tokens` (None: the engineer's own limit).
 
         Raises:
             EngineerError: no answer could be had.

@@ -28,22 +28,12 @@ SHUFFLED = "shuffled:"
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What a scripted engineer may need to know of a run.
-
-    Args:
-        space: the experiment's knobs.
-        initial: the configuration of the first stage, within the space.
-        stages: number of trained stages, at least 1.
-        seed: the run's seed, >= 0.
-
-    Raises:
-        ValueError: one of these is out of range.
-    """
+    """What a scripted engineer may need of a run; a ValueError says what is out of range."""
 
     space: KnobSpace
-    initial: Configuration
-    stages: int
-    seed: int
+    initial: Configuration  # of the first stage, within the space
+    stages: int  # trained stages, at least 1
+    seed: int  # >= 0
 
     def __post_init__(self) -> None:
         if violation := self.space.violation(self.initial):
@@ -72,10 +62,6 @@ SCRIPTED: dict[str, Callable[[RunSettings], Engineer]] = {
 
 def scripted_engineer(name: str, run: RunSettings) -> Engineer:
     """Make the engineer of a name, such as `learnability` or `shuffled:learnability`.
-
-    Args:
-        name: a key of `SCRIPTED`, on its own or after `shuffled:`.
-        run: the run's settings.
 
     Raises:
         ValueError: the name is another one.

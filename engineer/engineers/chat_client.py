@@ -1,17 +1,8 @@
 """Questions to a model behind an OpenAI-compatible server, safe against whatever the server does.
 
 The `openai` client speaks the protocol, retries failed requests and honours Retry-After. This
-module adds what an unattended run needs besides:
-
-- every request ends within its timeout, however slowly the server drips its response;
-- every response has a maximum size, and compressed ones are refused;
-- requests keep a distance from each other, retries included;
-- the tokens that may have been spent are counted, also those of requests that timed out;
-- the key stands in no message, and nothing about this machine is sent.
-
-The `endpoint` engineer asks through it. It serves any other OpenAI-compatible server as well, such
-as one that vLLM runs on this machine: give its address and the model's name, and no key.
-Importing this module imports `openai`, which takes about a second.
+module adds what an unattended run needs besides: limits of time, size and tokens, a pace, and a key
+that stands in no message. `docs/engineers.md` lists them. Importing it takes about a second.
 """
 
 import json
@@ -22,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
@@ -30,16 +21,17 @@ import openai
 from pydantic import SecretStr
 
 from engineer.budget import Spent
-from engineer.engineers.address import check_variable, split_url
 from engineer.engineers.base import EngineerError
+from engineer.engineers.endpoint import LONGEST_WAIT, Pace, check_variable, split_url
 from engineer.engineers.language_model import GeneratedText
-from engineer.engineers.pace import Pace
 from engineer.quoting import quote
 
 T = TypeVar("T")
 
 _MOST_TOKENS = 10**9
 """A server that claims to have generated more for one answer is not believed."""
+_MOMENT = 0.5
+"""Seconds in which a request that ended at the deadline is accounted for."""
 _HEADERS = {"accept", "authorization", "content-length", "content-type", "host", "user-agent"}
 """What is sent; the client's other headers describe this machine and its account."""
 
@@ -52,35 +44,36 @@ class ChatClient:
     out of whatever the server says. The `openai` client decides what is tried again: 408, 409, 429,
     5xx, timeouts and broken connections, after waits that double from half a second to eight
     seconds, or after the server's Retry-After if that is at most two minutes. Anything else fails
-    at once. Redirects are not followed.
-
-    Args:
-        base_url: address of the API, such as https://host/v1; a query stays at its end.
-        model: the model's name on the server.
-        api_key_env: name of the environment variable that holds the key; None sends no key.
-        timeout: seconds for one request, from looking up the host to the last byte.
-        retries: requests after the first.
-        max_bytes: of one response.
-        pace: keeps the requests apart; None: no distance.
-        proxies: whether to go through the proxy that the environment names; not to this machine.
+    at once. Redirects are not followed. A question ends within `total_timeout` seconds, whatever
+    the server does.
 
     Raises:
         ValueError: `api_key_env` is no variable's name. It may be the key itself, so it is not
             quoted.
     """
 
-    base_url: str = field(repr=False)
-    model: str
-    api_key_env: str | None = None
-    timeout: float = 120.0
-    retries: int = 3
-    max_bytes: int = 1 << 20
-    pace: Pace | None = field(default=None, repr=False)
-    proxies: bool = True
+    base_url: str = field(repr=False)  # such as https://host/v1; a query stays at its end
+    model: str  # its name on the server
+    api_key_env: str | None = None  # the variable that holds the key; None sends no key
+    timeout: float = 120.0  # seconds for one request, from looking up the host to the last byte
+    retries: int = 3  # requests after the first
+    max_bytes: int = 1 << 20  # of one response
+    pace: Pace | None = field(default=None, repr=False)  # None: no distance between requests
+    proxies: bool = True  # whether the proxy that the environment names is used
 
     def __post_init__(self) -> None:
         if self.api_key_env is not None:
             check_variable(self.api_key_env)
+
+    @property
+    def total_timeout(self) -> float:
+        """Seconds for one question: for each request its timeout and the longest wait for it."""
+        return (self.retries + 1) * (self.timeout + LONGEST_WAIT)
+
+    @property
+    def too_late(self) -> str:
+        """What is said when that time is over."""
+        return f"no answer within {self.total_timeout:g} s in all"
 
     def complete(
         self,
@@ -98,10 +91,8 @@ class ChatClient:
             max_tokens: the longest answer.
             budget: tokens that may still be spent, requests that time out included; None: any
                 number.
-            chat: ask `/chat/completions`, which wraps the prompt in the model's chat template;
-                otherwise ask `/completions`, which takes the prompt as it is.
-            fields: further fields of the request, such as `temperature`, `seed`, `response_format`
-                or a server's own.
+            chat: ask `/chat/completions`, with the model's chat template; otherwise `/completions`.
+            fields: further fields of the request, such as `temperature` or `response_format`.
 
         Returns:
             The text and the tokens that were spent: as many as the server says, or as many as it
@@ -120,24 +111,28 @@ class ChatClient:
         body = {"model": self.model, **asked, "max_tokens": allowed, **fields}
         path = "/chat/completions" if chat else "/completions"
         answer = self._exchange(url, query, path, body, budget)
-        if answer.text is None:
-            host = urlsplit(url).netloc.rpartition("@")[2]  # the rest may hold a password
-            message = f"model {self.model} at {host}: {answer.problem}"
-            raise EngineerError(message, Spent(engineer_tokens=answer.spent))
-        return GeneratedText(answer.text, answer.spent)
+        if isinstance(answer, EngineerError):
+            raise answer
+        return answer
 
     def _exchange(
         self, url: str, query: dict[str, str], path: str, body: dict[str, Any], budget: int | None
-    ) -> "_Answer":
+    ) -> GeneratedText | EngineerError:
         """Ask, and return what is said with the key cut out of it.
 
         Exceptions end here, because they and their tracebacks may hold the key.
         """
+
+        def failed(problem: str, tokens: int = 0) -> EngineerError:
+            host = urlsplit(url).netloc.rpartition("@")[2]  # the rest may hold a password
+            message = f"model {self.model} at {host}: {problem}"
+            return EngineerError(message, Spent(engineer_tokens=tokens))
+
         key = _read_key(self.api_key_env)
         try:
             session = _Session(self, key, body["max_tokens"], budget)
         except (OSError, ImportError) as error:  # of certificates or a proxy that are not there
-            return _Answer(None, 0, _described(error, key))
+            return failed(_described(error, key))
         try:
             with openai.OpenAI(
                 base_url=url,
@@ -147,8 +142,17 @@ class ChatClient:
                 timeout=self.timeout,
                 http_client=session,
             ) as client:
-                response = client.post(path, cast_to=httpx2.Response, body=body)
-            return session.read(response.content)
+                # Requests end at the deadline by themselves, a moment later the client's waits do.
+                response = _within(
+                    self.total_timeout + _MOMENT,
+                    lambda: client.post(path, cast_to=httpx2.Response, body=body),
+                )
+            text, problem = session.read(response.content)
+            if text is None:
+                return failed(problem, session.spent)
+            return GeneratedText(text, session.spent)
+        except TimeoutError:
+            problem = session.problem_and(self.too_late)
         except openai.APIStatusError as error:
             problem = f"HTTP {error.status_code} {_excerpt(error.response.content, key)}"
         except openai.APIConnectionError:
@@ -159,15 +163,7 @@ class ChatClient:
             problem = _described(error, key)
         if session.requests > 1:
             problem = f"gave up after {session.requests} requests: {problem}"
-        return _Answer(None, session.spent, problem)
-
-
-class _Answer(NamedTuple):
-    """What came of a question: a text, or the problem; and the tokens that were spent."""
-
-    text: str | None
-    spent: int
-    problem: str = ""
+        return failed(problem, session.spent)
 
 
 class _StoppedError(openai.OpenAIError):
@@ -183,6 +179,7 @@ class _Session(openai.DefaultHttpxClient):
         super().__init__(follow_redirects=False, timeout=limits.timeout, trust_env=limits.proxies)
         self._limits, self._key = limits, key
         self._allowed, self._budget = allowed, budget
+        self._deadline = time.monotonic() + limits.total_timeout
         self.requests = 0
         self.spent = 0
         self.problem = ""
@@ -190,14 +187,15 @@ class _Session(openai.DefaultHttpxClient):
     def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send one request at its time, within the limits."""
         if self._budget is not None and self._budget - self.spent < max(1, self._allowed):
-            raise _StoppedError(
-                "; ".join(filter(None, [self.problem, "the budget of tokens is spent"]))
-            )
+            raise _StoppedError(self.problem_and("the budget of tokens is spent"))
         if self._limits.pace:
             try:
                 self._limits.pace.wait()
             except TimeoutError as error:
                 raise _StoppedError(str(error)) from None
+        limit = min(self._limits.timeout, self._deadline - time.monotonic())
+        if limit <= 0.0:
+            raise _StoppedError(self.problem_and(self._limits.too_late))
         self.requests += 1
         kept = _HEADERS if self._key else _HEADERS - {"authorization"}
         for name in set(request.headers) - kept:
@@ -205,7 +203,7 @@ class _Session(openai.DefaultHttpxClient):
         # An encoded body can be a thousand times as long as what was read of it.
         request.headers["accept-encoding"] = "identity"
         try:
-            return _within(self._limits.timeout, lambda: self._fetch(request))
+            return _within(limit, lambda: self._fetch(request))
         except (TimeoutError, httpx2.TimeoutException):
             self.spent += self._allowed  # the model may be at it
             self.problem = f"no answer within {self._limits.timeout:g} s"
@@ -213,6 +211,10 @@ class _Session(openai.DefaultHttpxClient):
         except httpx2.TransportError as error:
             self.problem = _described(error, self._key)
             raise
+
+    def problem_and(self, why: str) -> str:
+        """Say what the last problem was, if there was one, and why no request follows."""
+        return "; ".join(filter(None, [self.problem, why]))
 
     def _fetch(self, request: httpx2.Request) -> httpx2.Response:
         deadline = time.monotonic() + self._limits.timeout
@@ -238,35 +240,31 @@ class _Session(openai.DefaultHttpxClient):
             response.status_code, headers=headers, content=bytes(body), request=request
         )
 
-    def read(self, body: bytes) -> _Answer:
-        """Read the text and the tokens from a response."""
+    def read(self, body: bytes) -> tuple[str | None, str]:
+        """Return the text of a response, or None and why it holds none, and count its tokens."""
         try:
             answer = json.loads(body)
         except (ValueError, RecursionError):
-            return _Answer(
-                None, self.spent, f"the response is no JSON: {_excerpt(body, self._key)}"
-            )
+            return None, f"the response is no JSON: {_excerpt(body, self._key)}"
         usage = answer.get("usage") if isinstance(answer, dict) else None
         tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
         if type(tokens) is not int or not 0 <= tokens <= _MOST_TOKENS:
             tokens = self._allowed
-        spent = self.spent + tokens
+        self.spent += tokens
         with suppress(KeyError, IndexError, TypeError):
             choice = answer["choices"][0]
             text = choice["message"]["content"] if "message" in choice else choice["text"]
             if isinstance(text, str):
-                return _Answer(_without(text, self._key), spent)
-        return _Answer(
-            None, spent, f"the response is no completion with text: {_excerpt(body, self._key)}"
-        )
+                return _without(text, self._key), ""
+        return None, f"the response is no completion with text: {_excerpt(body, self._key)}"
 
 
 def _within(seconds: float, work: Callable[[], T]) -> T:
     """Return or raise what the work does, or a TimeoutError when time is up.
 
-    The client limits each step of a request (connecting, every piece that is read), but neither
-    looking up the host nor all of them together. The work therefore runs in a thread, which is left
-    to itself when it takes too long.
+    httpx limits each step of a request (connecting, every piece that is read), but neither looking
+    up the host nor all of them together, and nothing limits the client's waits. The work therefore
+    runs in a thread, which is left to itself when it takes too long.
     """
     outcome: Future[T] = Future()
 

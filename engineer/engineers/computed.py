@@ -6,10 +6,9 @@ They read the view and not the prompt, cost no tokens, and are reviewed like all
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from engineer.context.view import StageView
-from engineer.domain import Domain
 from engineer.engineers.base import Proposal, Task
 from engineer.space import Configuration, KnobSpace, answer_text, apportion
 
@@ -18,13 +17,12 @@ class ComputedEngineer(ABC):
     """An engineer whose answer is a function of the task's view and seed."""
 
     @abstractmethod
-    def configuration_for(self, task: Task) -> Configuration:
-        """Return the configuration to propose."""
+    def _configuration(self, task: Task) -> Configuration: ...
 
     def propose(self, task: Task) -> Proposal:
         """Write the configuration as the canonical answer."""
         start = time.perf_counter()
-        text = answer_text(self.configuration_for(task))
+        text = answer_text(self._configuration(task))
         return Proposal(text, time.perf_counter() - start)
 
 
@@ -45,13 +43,8 @@ def split_data(
     """Return shares on the grid in proportion to weights.
 
     A group with an unknown weight counts as the mean of the others. Where no weight is positive the
-    shares in force stay.
-
-    Args:
-        weights: one for each group of the space, finite and >= 0, or None where it is unknown.
-        view: the space and the shares in force.
-        floor: least share of each group if that is more than `min_share`, as far as all groups can
-            have it; at least one grid step unless it is 0.
+    shares in force stay. Each group keeps `min_share`, or the floor if that is more, as far as all
+    groups can have it; a floor above 0 is at least one grid step.
     """
     space = view.domain.space
     known = [weight for weight in weights.values() if weight is not None]
@@ -63,16 +56,11 @@ def split_data(
     least = space.to_units(space.min_share)
     if floor > 0.0:
         least = max(least, min(max(1, space.to_units(floor)), space.units // len(space.groups)))
-    return _on_grid(space, apportion(wanted, space.units, least))
+    return by_group(space, apportion(wanted, space.units, least))
 
 
-def equal_shares(space: KnobSpace) -> dict[str, float]:
-    """Return shares on the grid that differ by one step at most, larger ones first."""
-    least = space.to_units(space.min_share)
-    return _on_grid(space, apportion([1.0] * len(space.groups), space.units, least))
-
-
-def _on_grid(space: KnobSpace, steps: list[int]) -> dict[str, float]:
+def by_group(space: KnobSpace, steps: Sequence[int]) -> dict[str, float]:
+    """Return ratios by group, given in grid steps."""
     return {group: space.from_units(n) for group, n in zip(space.groups, steps, strict=True)}
 
 
@@ -89,19 +77,17 @@ def moved_knobs(view: StageView, steps: Mapping[str, int]) -> dict[str, dict[str
     }
 
 
-def same_knobs(view: StageView) -> dict[str, dict[str, float]]:
-    """Return the difficulty knobs in force, on the grid."""
-    return moved_knobs(view, {})
-
-
 def compose_configuration(
-    domain: Domain, shares: Mapping[str, float], knobs: Mapping[str, Mapping[str, float]]
+    view: StageView,
+    shares: Mapping[str, float],
+    knobs: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Configuration:
-    """Make a configuration of shares and difficulty knobs by group.
+    """Make a configuration of shares and difficulty knobs by group; None: the knobs in force.
 
     Knobs go to the nearest ones of which instances can be made, where there are any.
     """
-    share = domain.space.share
+    domain, share = view.domain, view.domain.space.share
+    knobs = moved_knobs(view, {}) if knobs is None else knobs
     return domain.space.make(
         {
             group: domain.nearest_or_same(group, {share: shares[group], **knobs[group]})

@@ -3,18 +3,20 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from engineer.context.view import StageView
 from engineer.engineers.base import ControlEngineer, Engineer, Proposal, Task
-from engineer.evidence import StageEvidence, StageHistory
 
 T = TypeVar("T")
 
 _STREAM = 1
 """Keeps the permutation independent of what an engineer inside draws from the same seed."""
+
+_BY_GROUP = ("valid_before", "valid_after", "failures_before")
+"""The fields of a `StageHistory` that tell groups apart."""
 
 
 @dataclass(frozen=True)
@@ -48,17 +50,10 @@ class ShuffledEngineer:
         return self.inner.propose(self._permuted(task))
 
     def altered_task(self, task: Task) -> Task:
-        """Return the task with its evidence permuted.
-
-        Raises:
-            ValueError: see `propose`.
-        """
-        permuted = self._permuted(task)
-        return (
-            self.inner.altered_task(permuted)
-            if isinstance(self.inner, ControlEngineer)
-            else permuted
-        )
+        """Return the task with its evidence permuted; raises as `propose`."""
+        task = self._permuted(task)
+        inner = self.inner
+        return inner.altered_task(task) if isinstance(inner, ControlEngineer) else task
 
     def _permuted(self, task: Task) -> Task:
         if task.rebuild is None:
@@ -70,59 +65,28 @@ class ShuffledEngineer:
 def shuffle(view: StageView, seed: int) -> StageView:
     """Permute a view's evidence across groups; of two or more groups none keeps its own."""
     evidence, training = view.evidence, view.evidence.training
-    groups = list(
-        dict.fromkeys(
-            chain(
-                view.domain.space.groups,
-                evidence.validation,
-                evidence.environment,
-                training.learnability if training else (),
-                *(past.valid_before for past in view.history),
-                *(past.valid_after for past in view.history),
-                *(past.failures_before for past in view.history),
-            )
-        )
-    )
+    learnability = training.learnability if training else {}
+    by_group: list[Mapping[str, Any]] = [evidence.validation, evidence.environment, learnability]
+    for field in _BY_GROUP:
+        by_group += [getattr(past, field) for past in view.history]
+    groups = list(dict.fromkeys(chain(view.domain.space.groups, *by_group)))
     order = np.random.default_rng([seed, _STREAM]).permutation(len(groups)).tolist()
     cycle = zip(order, order[1:] + order[:1], strict=True)
     shown_as = {groups[here]: groups[there] for here, there in cycle}
-    return replace(
-        view,
-        evidence=_shuffled_evidence(evidence, shown_as, groups),
-        history=tuple(_shuffled_history(past, shown_as, groups) for past in view.history),
+
+    def renamed(values: Mapping[str, T]) -> dict[str, T]:
+        moved = {shown_as[group]: value for group, value in values.items()}
+        return {group: moved[group] for group in groups if group in moved}
+
+    changes = {
+        "validation": renamed(evidence.validation),
+        "environment": renamed(evidence.environment),
+        "training": training
+        and training.model_copy(update={"learnability": renamed(learnability)}),
+        "failed_cases": (),
+    }
+    history = tuple(
+        past.model_copy(update={field: renamed(getattr(past, field)) for field in _BY_GROUP})
+        for past in view.history
     )
-
-
-def _shuffled_evidence(
-    evidence: StageEvidence, shown_as: Mapping[str, str], groups: list[str]
-) -> StageEvidence:
-    training = evidence.training
-    return evidence.model_copy(
-        update={
-            "validation": _renamed(evidence.validation, shown_as, groups),
-            "environment": _renamed(evidence.environment, shown_as, groups),
-            "training": training
-            and training.model_copy(
-                update={"learnability": _renamed(training.learnability, shown_as, groups)}
-            ),
-            "failed_cases": (),
-        }
-    )
-
-
-def _shuffled_history(
-    past: StageHistory, shown_as: Mapping[str, str], groups: list[str]
-) -> StageHistory:
-    return past.model_copy(
-        update={
-            field: _renamed(getattr(past, field), shown_as, groups)
-            for field in ("valid_before", "valid_after", "failures_before")
-        }
-    )
-
-
-def _renamed(
-    by_group: Mapping[str, T], shown_as: Mapping[str, str], groups: list[str]
-) -> dict[str, T]:
-    moved = {shown_as[group]: value for group, value in by_group.items()}
-    return {group: moved[group] for group in groups if group in moved}
+    return replace(view, evidence=evidence.model_copy(update=changes), history=history)

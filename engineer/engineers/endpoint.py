@@ -1,69 +1,144 @@
-"""A model behind an OpenAI-compatible server as an engineer."""
+"""A model behind an OpenAI-compatible server: its address, the pace of requests, its engineer."""
 
 from __future__ import annotations
 
+import re
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
 
-from engineer.engineers.base import Proposal, Task
+from engineer.engineers.language_model import GeneratedText, TextEngineer
 
 if TYPE_CHECKING:
-    from engineer.engineers.chat_client import ChatClient
+    from engineer.engineers.chat_client import ChatClient  # imports openai
+
+LONGEST_WAIT = 30.0
+"""The longest wait for the next request, in seconds; a slower pace is refused."""
+
+_SECRET = re.compile(
+    r"key|token|secret|passw|auth|credential|signature|^(code|sig)$", re.IGNORECASE
+)
+"""Matches names of query parameters that hold what nobody else may read."""
 
 
 @dataclass(frozen=True)
-class EndpointEngineer:
-    """Asks a server's model for the answer.
-
-    Args:
-        client: asks the model, see `engineer.engineers.chat_client`.
-        max_tokens: the longest answer.
-        note_tokens: the longest notes; None: as `max_tokens`.
-        temperature: of the sampling.
-        structured: whether the JSON schema is sent; False for servers without `response_format`.
-    """
+class EndpointEngineer(TextEngineer):
+    """Asks a server's model for the answer."""
 
     client: ChatClient
-    max_tokens: int = 4096
-    note_tokens: int | None = None
+    max_tokens: int = 4096  # of an answer
+    note_tokens: int | None = None  # of notes; None: as `max_tokens`
     temperature: float = 0.0
-    structured: bool = True
+    structured: bool = True  # whether the schema is sent; False: the server has no response_format
 
     @property
     def name(self) -> str:
         """The model's name."""
         return self.client.model
 
-    def propose(self, task: Task) -> Proposal:
-        """Ask for an answer to a task.
-
-        Raises:
-            EngineerError: see `ChatClient.complete`.
-        """
+    def generate(
+        self, prompt: str, schema: dict[str, Any] | None, seed: int, limit: int | None
+    ) -> GeneratedText:
+        """Ask for an answer, or for notes without a schema; raises as `ChatClient.complete`."""
+        del seed  # few servers keep their promise about it
+        longest = self.max_tokens if schema is not None else self.note_tokens or self.max_tokens
         fields: dict[str, Any] = {}
-        if self.structured:
-            schema = {"name": "configuration", "strict": True, "schema": task.schema}
-            fields = {"response_format": {"type": "json_schema", "json_schema": schema}}
-        return self._ask(task.context.text, self.max_tokens, task.budget.engineer_tokens, **fields)
+        if schema is not None and self.structured:
+            form = {"name": "configuration", "strict": True, "schema": schema}
+            fields = {"response_format": {"type": "json_schema", "json_schema": form}}
+        return self.client.complete(
+            prompt, max_tokens=longest, budget=limit, temperature=self.temperature, **fields
+        )
 
-    def write(self, prompt: str, seed: int, max_tokens: int | None = None) -> Proposal:
-        """Ask for free text.
 
-        Args:
-            prompt: the question.
-            seed: not sent, because few servers keep their promise about it.
-            max_tokens: tokens that may still be spent.
+class Pace:
+    """Spaces requests evenly, over all calls and threads that share it.
+
+    Raises:
+        ValueError: the rate is not positive, or so low that requests are more than `LONGEST_WAIT`
+            apart.
+    """
+
+    def __init__(
+        self,
+        requests_per_minute: float,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not requests_per_minute > 0.0:
+            raise ValueError(f"requests_per_minute must be above 0, got {requests_per_minute:g}")
+        self._interval = 60.0 / requests_per_minute
+        if self._interval > LONGEST_WAIT:
+            raise ValueError(
+                f"requests_per_minute: got {requests_per_minute:g}, which needs waits of"
+                f" {self._interval:g} s; at most {LONGEST_WAIT:g} s are allowed"
+            )
+        self._rate, self._sleep, self._clock = requests_per_minute, sleep, clock
+        self._lock = threading.Lock()
+        self._next_place = float("-inf")
+
+    def wait(self) -> None:
+        """Take the next free place and wait for it.
 
         Raises:
-            EngineerError: see `ChatClient.complete`.
+            TimeoutError: the next place is further away than `LONGEST_WAIT`; it stays free.
         """
-        del seed
-        return self._ask(prompt, self.note_tokens or self.max_tokens, max_tokens)
+        with self._lock:
+            now = self._clock()
+            wait = max(0.0, self._next_place - now)
+            if wait > LONGEST_WAIT + 1e-6:
+                raise TimeoutError(
+                    f"{self._rate:g} requests per minute leave no place within {LONGEST_WAIT:g} s"
+                )
+            self._next_place = now + wait + self._interval
+        if wait > 0.0:
+            self._sleep(wait)
 
-    def _ask(self, prompt: str, longest: int, budget: int | None, **fields: Any) -> Proposal:
-        start = time.perf_counter()
-        answer = self.client.complete(
-            prompt, max_tokens=longest, budget=budget, temperature=self.temperature, **fields
+
+def split_url(base_url: str) -> tuple[str, dict[str, str]]:
+    """Split the address of an API into the address without its query, and the query.
+
+    Raises:
+        ValueError: it is no http or https URL. It may hold a password, so it is not quoted.
+    """
+    try:
+        parts = urlsplit(base_url)
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ValueError("base_url is no http or https URL")
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    return parts._replace(query="", fragment="").geturl(), query
+
+
+def check_url(base_url: str) -> None:
+    """Check that an address can be asked and holds nothing secret.
+
+    Raises:
+        ValueError: it is no http or https URL, or it holds a user, a password, or a query parameter
+            that is called like a key. Their values are not quoted.
+    """
+    url, query = split_url(base_url)
+    if "@" in urlsplit(url).netloc:
+        raise ValueError("base_url holds a user or a password; keys come from the environment")
+    if secret := [name for name in query if _SECRET.search(name)]:
+        raise ValueError(
+            f"base_url holds {secret[0]!r} in its query; keys come from the environment"
         )
-        return Proposal(answer.text, time.perf_counter() - start, answer.tokens)
+
+
+def check_variable(name: str) -> None:
+    """Check that a name can be that of an environment variable.
+
+    Raises:
+        ValueError: it can't be. It may be the key itself, so it is not quoted.
+    """
+    if not (name.isascii() and name.isidentifier()):
+        raise ValueError(
+            "api_key_env must be the name of an environment variable, of letters, digits and _;"
+            " the key itself stands only there"
+        )

@@ -19,15 +19,10 @@ GenerateText = Callable[[str, dict[str, Any] | None, int, int | None], Generated
 """Maps (prompt, JSON schema or None, seed, token limit or None) to what a model generates."""
 
 
-@dataclass(frozen=True)
-class LanguageModelEngineer:
-    """Asks a function that generates text.
-
-    What the function raises is passed on. It may raise `EngineerError` to fail one attempt.
-    """
+class TextEngineer:
+    """An engineer that generates text; what `generate` raises is passed on."""
 
     generate: GenerateText
-    name: str = "checkpoint"
 
     def propose(self, task: Task) -> Proposal:
         """Generate an answer that follows the schema."""
@@ -44,3 +39,11 @@ class LanguageModelEngineer:
         start = time.perf_counter()
         generated = self.generate(prompt, schema, seed, limit)
         return Proposal(generated.text, time.perf_counter() - start, generated.tokens)
+
+
+@dataclass(frozen=True)
+class LanguageModelEngineer(TextEngineer):
+    """Asks a function that generates text; it may raise `EngineerError` to fail one attempt."""
+
+    generate: GenerateText
+    name: str = "checkpoint"

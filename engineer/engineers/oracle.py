@@ -1,7 +1,7 @@
 """A bounded oracle: it tries out what other engineers propose and answers with what worked best."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,24 +32,16 @@ class OracleEngineer:
     """Asks its candidates in turn, probes what they propose and answers with the best.
 
     A candidate that fails or is rejected is passed over. Each distinct configuration is probed
-    once, the first `max_probes` of them; after that no candidate is asked any more. A single
-    configuration needs no probe. Of equal scores the earlier one counts. A candidate may stand
-    several times: each place has a seed of its own.
-
-    Args:
-        candidates: the engineers to ask, in this order.
-        probe: see `Probe`. What it raises is passed on.
-        max_probes: the largest number of probes, at least 1.
-        probe_rollouts: the most answers that one probe draws. Configurations for which the budget
-            has no room are not tried out.
-        guard: how far a stage may go, as in the review that follows.
+    once, until there are `max_probes`; then no candidate is asked any more. A single configuration
+    needs no probe. Of equal scores the earlier one counts. A candidate may stand several times:
+    each place has a seed of its own.
     """
 
     candidates: tuple[Engineer, ...]
-    probe: Probe
-    max_probes: int = 4
-    probe_rollouts: int = 0
-    guard: Guard | None = None
+    probe: Probe  # what it raises is passed on
+    max_probes: int = 4  # at least 1
+    probe_rollouts: int = 0  # the most answers of one probe; none for which the budget has no room
+    guard: Guard | None = None  # how far a stage may go, as in the review that follows
     name: str = "oracle"
 
     def __post_init__(self) -> None:
@@ -61,48 +53,19 @@ class OracleEngineer:
     def propose(self, task: Task) -> Proposal:
         """Ask the candidates, probe their configurations and choose the best.
 
-        Tokens are those of all candidates as far as they are known; what candidates spent on probes
-        of their own counts too. What each candidate read and answered, and how it scored, is in the
-        `candidates` of the proposal or of the error.
+        What all candidates spent counts, as far as it is known. What each of them read and
+        answered, and how it scored, is in the `candidates` of the proposal or of the error.
 
         Raises:
             EngineerError: no candidate has a usable answer.
         """
         start = time.perf_counter()
-        replies = [*self._ask_candidates(task)]
-        found = {_key(new): new for _, reply in replies if (new := _configuration(reply))}
-        spent = sum((reply.spent for _, reply in replies), Spent())
-        if not found:
-            problems = "; ".join(f"{name}: {reply.attempt.reason}" for name, reply in replies)
-            raise EngineerError(
-                f"{self.name}: no candidate was usable: {problems}", spent, _records(replies, {})
-            )
-        scores: dict[str, float] = {}
-        for key, configuration in found.items() if len(found) > 1 else ():
-            left = task.budget.left(spent).probe_rollouts
-            if left is not None and left < self.probe_rollouts:
-                break
-            result = self.probe(configuration)
-            scores[key] = result.score
-            spent = spent + Spent(probe_instances=result.instances, probe_rollouts=result.rollouts)
-        best = max(scores, key=scores.__getitem__, default=next(iter(found)))
-        known = spent.engineer_tokens > 0 or any(reply.attempt.tokens == 0 for _, reply in replies)
-        return Proposal(
-            answer_text(found[best]),
-            time.perf_counter() - start,
-            spent.engineer_tokens if known else None,
-            probe_rollouts=spent.probe_rollouts,
-            probe_instances=spent.probe_instances,
-            candidates=_records(replies, scores),
-        )
-
-    def _ask_candidates(self, task: Task) -> Iterator[tuple[str, Reply]]:
-        """Yield names and replies until there are as many configurations as may be probed."""
-        found: set[str] = set()
+        replies: list[tuple[str, Reply]] = []
+        found: dict[str, Configuration] = {}
         spent = Spent()
         for place, candidate in enumerate(self.candidates):
             if len(found) == self.max_probes or task.budget.exhausted(spent):
-                return
+                break
             own_task = replace(
                 task,
                 seed=_seed(task.seed, place),
@@ -110,10 +73,33 @@ class OracleEngineer:
                 budget=task.budget.left(spent),
             )
             reply = ask_engineer(candidate, own_task, self.guard)
+            replies.append((candidate.name, reply))
             spent = spent + reply.spent
-            if configuration := _configuration(reply):
-                found.add(_key(configuration))
-            yield candidate.name, reply
+            if reply.configuration:
+                found[answer_text(reply.configuration)] = reply.configuration
+        if not found:
+            problems = "; ".join(f"{name}: {reply.attempt.reason}" for name, reply in replies)
+            raise EngineerError(
+                f"{self.name}: no candidate was usable: {problems}", spent, _records(replies, {})
+            )
+        scores: dict[str, float] = {}
+        for text, configuration in found.items() if len(found) > 1 else ():
+            left = task.budget.left(spent).probe_rollouts
+            if left is not None and left < self.probe_rollouts:
+                break
+            result = self.probe(configuration)
+            scores[text] = result.score
+            spent = spent + Spent(probe_instances=result.instances, probe_rollouts=result.rollouts)
+        best = max(scores, key=scores.__getitem__, default=next(iter(found)))
+        known = spent.engineer_tokens > 0 or any(reply.attempt.tokens == 0 for _, reply in replies)
+        return Proposal(
+            best,
+            time.perf_counter() - start,
+            spent.engineer_tokens if known else None,
+            probe_rollouts=spent.probe_rollouts,
+            probe_instances=spent.probe_instances,
+            candidates=_records(replies, scores),
+        )
 
 
 def _records(
@@ -123,18 +109,10 @@ def _records(
         Candidate(
             **dict(reply.attempt),
             engineer=name,
-            score=scores.get(_key(new)) if (new := _configuration(reply)) else None,
+            score=scores.get(answer_text(new)) if (new := reply.configuration) else None,
         )
         for name, reply in replies
     )
-
-
-def _configuration(reply: Reply) -> Configuration | None:
-    return reply.review.configuration if reply.review else None
-
-
-def _key(configuration: Configuration) -> str:
-    return configuration.model_dump_json()
 
 
 def _seed(seed: int, place: int) -> int:

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from engineer.context.view import StageView
-from engineer.domain import Domain
 from engineer.engineers.base import Task
-from engineer.engineers.computed import ComputedEngineer, compose_configuration, split_data
+from engineer.engineers.computed import (
+    ComputedEngineer,
+    by_group,
+    compose_configuration,
+    split_data,
+)
 from engineer.space import Configuration, apportion
 
 
@@ -21,8 +25,7 @@ class FixedEngineer(ComputedEngineer):
     configuration: Configuration
     name: str = "fixed"
 
-    def configuration_for(self, task: Task) -> Configuration:
-        """Return the configuration it was given."""
+    def _configuration(self, task: Task) -> Configuration:
         return self.configuration
 
 
@@ -32,22 +35,20 @@ class CopyPreviousEngineer(ComputedEngineer):
 
     name: str = "copy_previous"
 
-    def configuration_for(self, task: Task) -> Configuration:
-        """Return the configuration in force."""
+    def _configuration(self, task: Task) -> Configuration:
         return task.view.current
 
 
-def random_configuration(rng: np.random.Generator, domain: Domain) -> Configuration:
+def random_configuration(seed: int, view: StageView) -> Configuration:
     """Draw a configuration from the grid: domain randomisation (Tobin et al. 2017).
 
     Shares are a uniform point of the simplex (Dirichlet(1)), apportioned with `min_share`. Every
     other knob is uniform over its grid points. Then each group goes to the nearest knobs of which
     instances can be made.
     """
-    space = domain.space
+    rng, space = np.random.default_rng(seed), view.domain.space
     weights = rng.dirichlet([1.0] * len(space.groups)).tolist()
-    steps = apportion(weights, space.units, space.to_units(space.min_share))
-    shares = {group: space.from_units(n) for group, n in zip(space.groups, steps, strict=True)}
+    shares = by_group(space, apportion(weights, space.units, space.to_units(space.min_share)))
     knobs = {
         group: {
             knob: space.from_units(int(rng.integers(space.to_units(space.maximum(knob)) + 1)))
@@ -55,7 +56,7 @@ def random_configuration(rng: np.random.Generator, domain: Domain) -> Configurat
         }
         for group in space.groups
     }
-    return compose_configuration(domain, shares, knobs)
+    return compose_configuration(view, shares, knobs)
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,8 @@ class FixedRandomEngineer(ComputedEngineer):
     seed: int
     name: str = "fixed_random"
 
-    def configuration_for(self, task: Task) -> Configuration:
-        """Return the same draw at every stage and attempt."""
-        return random_configuration(np.random.default_rng(self.seed), task.view.domain)
+    def _configuration(self, task: Task) -> Configuration:
+        return random_configuration(self.seed, task.view)
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,8 @@ class RandomEngineer(ComputedEngineer):
 
     name: str = "random"
 
-    def configuration_for(self, task: Task) -> Configuration:
-        """Draw for this stage and attempt."""
-        return random_configuration(np.random.default_rng(task.seed), task.view.domain)
+    def _configuration(self, task: Task) -> Configuration:
+        return random_configuration(task.seed, task.view)
 
 
 @dataclass(frozen=True)
@@ -89,20 +88,13 @@ class EasyToHardEngineer(ComputedEngineer):
     difficulty knob is at t times its maximum, and the data is at place t(G-1) among the G groups: a
     place between two groups shares it between them in proportion, with `min_share` kept.
 
-    Args:
-        stages: K, the number of trained stages; the first is number 1. Later stages stay at the
-            end of the curriculum.
+    Later stages stay at the end of the curriculum.
     """
 
-    stages: int
+    stages: int  # K, the number of trained stages, at least 1; the first is number 1
     name: str = "easy_to_hard"
 
-    def __post_init__(self) -> None:
-        if self.stages < 1:
-            raise ValueError(f"stages must be at least 1, got {self.stages}")
-
-    def configuration_for(self, task: Task) -> Configuration:
-        """Return the plan for the stage after the one whose evidence is given."""
+    def _configuration(self, task: Task) -> Configuration:
         past = task.view.evidence.stage
         progress = min(past / (self.stages - 1), 1.0) if self.stages > 1 else 1.0
         return _configuration_at(task.view, progress)
@@ -114,8 +106,7 @@ class HardOnlyEngineer(ComputedEngineer):
 
     name: str = "hard_only"
 
-    def configuration_for(self, task: Task) -> Configuration:
-        """Return the hardest configuration of which instances can be made."""
+    def _configuration(self, task: Task) -> Configuration:
         return _configuration_at(task.view, 1.0)
 
 
@@ -127,5 +118,5 @@ def _configuration_at(view: StageView, progress: float) -> Configuration:
         knob: space.from_units(space.to_units(progress * space.maximum(knob)))
         for knob in space.difficulty_knobs
     }
-    shares = split_data(weights, view)
-    return compose_configuration(view.domain, shares, dict.fromkeys(space.groups, hard))
+    knobs = dict.fromkeys(space.groups, hard)
+    return compose_configuration(view, split_data(weights, view), knobs)

@@ -9,11 +9,15 @@ from contexts.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engineer.domain import Domain
+from engineer.context.view import StageView
 from engineer.engineers.base import Task
-from engineer.engineers.computed import ComputedEngineer
-from engineer.evidence import StageEvidence
-from engineer.space import Configuration, KnobSpace, KnobValues, apportion
+from engineer.engineers.computed import (
+    ComputedEngineer,
+    by_group,
+    compose_configuration,
+    moved_knobs,
+)
+from engineer.space import Configuration, KnobSpace, apportion
 
 # Both thresholds are tens, so that the first digit of a displayed per cent decides.
 EASY = 60
@@ -32,9 +36,20 @@ def difficulty_step(valid_percent: int) -> int:
     return int(valid_percent >= EASY) - int(valid_percent < HARD)
 
 
-def next_configuration(
-    evidence: StageEvidence, current: Configuration, domain: Domain
-) -> Configuration:
+def difficulty_steps(view: StageView) -> dict[str, int]:
+    """Return `difficulty_step` of each group that has validation answers."""
+    return {group: difficulty_step(percent) for group, percent in _percents(view).items()}
+
+
+def _percents(view: StageView) -> dict[str, int]:
+    return {
+        group: percent
+        for group, tally in view.evidence.validation.items()
+        if (percent := tally.valid_percent) is not None
+    }
+
+
+def next_configuration(view: StageView) -> Configuration:
     """Apply the rule.
 
     Shares: one grid step of data moves from the least learnable group that can spare it to the most
@@ -42,25 +57,18 @@ def next_configuration(
     moves by `difficulty_step` from its current value, within the bounds, and then to the nearest
     knobs of which instances can be made. A group without validation answers keeps its knobs.
     """
-    space = domain.space
-    rates = {
-        group: tally.valid_percent if (tally := evidence.validation.get(group)) else None
-        for group in space.groups
-    }
-    before = space.knobs_of(current)
+    space, percents = view.domain.space, _percents(view)
+    before = space.knobs_of(view.current)
     shares = _shift(
         [before[group][space.share] for group in space.groups],
-        [None if rate is None else percent_learnability(rate) for rate in rates.values()],
+        [
+            percent_learnability(percents[group]) if group in percents else None
+            for group in space.groups
+        ],
         space,
     )
-    values: KnobValues = {}
-    for (group, rate), share in zip(rates.items(), shares, strict=True):
-        step = 0 if rate is None else difficulty_step(rate)
-        knobs = {space.share: space.from_units(share)} | {
-            knob: space.moved(knob, before[group][knob], step) for knob in space.difficulty_knobs
-        }
-        values[group] = domain.nearest_or_same(group, knobs)
-    return space.make(values)
+    knobs = moved_knobs(view, difficulty_steps(view))
+    return compose_configuration(view, by_group(space, shares), knobs)
 
 
 def _shift(ratios: Sequence[float], values: Sequence[int | None], space: KnobSpace) -> list[int]:
@@ -83,7 +91,5 @@ class RuleEngineer(ComputedEngineer):
 
     name: str = "rule"
 
-    def configuration_for(self, task: Task) -> Configuration:
-        """Apply the rule to the task's view."""
-        view = task.view
-        return next_configuration(view.evidence, view.current, view.domain)
+    def _configuration(self, task: Task) -> Configuration:
+        return next_configuration(task.view)

@@ -64,15 +64,7 @@ def lake_domain(
     acceptance: Acceptance | None = shipped_acceptance,
     min_acceptance: float = MIN_ACCEPTANCE,
 ) -> Domain:
-    """Describe the lake to the engineer.
-
-    Args:
-        bounds: what may be asked for.
-        num_agents: number of agents on the boards.
-        feasibility: see `NearestFeasible`.
-        acceptance: see `NearestFeasible`.
-        min_acceptance: see `NearestFeasible`.
-    """
+    """Describe the lake to the engineer; the arguments are those of `NearestFeasible`."""
     return Domain(
         name="lake",
         space=bounds,

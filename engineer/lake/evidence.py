@@ -27,12 +27,8 @@ def lake_evidence(
 ) -> StageEvidence:
     """Fetch the counts of a validation from the device.
 
-    Args:
-        stage: the stage that was just trained; 0 for the warm start.
-        statistics: sums over the whole validation set, as `jaxlake.tabulate` makes them.
-        training: the stage's training details; None if it had no training.
-        environment: by map size, the generator's statistics of the stage's instances.
-        failed_cases: a few failed answers to show.
+    `statistics` are sums over the whole validation set, as `jaxlake.tabulate` makes them, after the
+    training of `stage` (0: the warm start). The rest is passed on to `StageEvidence`.
 
     Raises:
         ValueError: the statistics are empty.

@@ -26,19 +26,12 @@ class NearestFeasible:
     It takes the largest hole_ratio, at most the one asked for, at which the agents fit on the
     board. If too few random boards could be used, it takes the nearest wait_ratio with which enough
     can, the lower one of two, and if there is none the next lower hole_ratio.
-
-    Args:
-        bounds: the grid and the largest wait_ratio.
-        num_agents: number of agents on the boards.
-        feasibility: see `Feasibility`.
-        acceptance: see `Acceptance`; None: only feasibility matters.
-        min_acceptance: least share of random boards that must be usable.
     """
 
-    bounds: Bounds
+    bounds: Bounds  # the grid and the largest wait_ratio
     num_agents: int = 2
     feasibility: Feasibility = infeasibility
-    acceptance: Acceptance | None = shipped_acceptance
+    acceptance: Acceptance | None = shipped_acceptance  # None: only feasibility matters
     min_acceptance: float = MIN_ACCEPTANCE
 
     def __call__(self, group: str, knobs: Knobs) -> Knobs:

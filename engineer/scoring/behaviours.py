@@ -1,12 +1,9 @@
 """Scores five behaviours of an engineer from what it read and what it wrote.
 
 The names of the behaviours come from the paper, which does not say how it measured them. The
-definitions are this package's own; `docs/replay.md` says what each of them can't see. Every score
+definitions are this package's own: `docs/replay.md` gives each with what it can't see. Every score
 reads a view and a proposed configuration, trains nothing, and lies in 0..1, or is None where the
-evidence says nothing about it.
-
-Changes are counted in moves (`grid_moves`): grid steps for knobs and half grid steps for shares, so
-that one step of data that goes from one group to another is one move in all.
+evidence says nothing about it. Changes are counted in moves (`grid_moves`).
 """
 
 import itertools
@@ -18,7 +15,7 @@ from pydantic import Field
 
 from engineer.context.view import StageView
 from engineer.domain import Domain
-from engineer.evidence import GroupEvidence, StageHistory, Tally
+from engineer.evidence import GroupEvidence, Tally
 from engineer.scoring.learnability import learnability_model
 from engineer.space import Configuration, FrozenModel, KnobValues
 from jaxlake import wilson_interval
@@ -59,31 +56,29 @@ def score_behaviours(view: StageView, configuration: Configuration) -> Behaviour
 
 
 def grid_moves(view: StageView, configuration: Configuration) -> KnobValues:
-    """Return each knob's signed move from the current configuration to a proposed one."""
+    """Return each knob's signed move from the current configuration to a proposed one.
+
+    It is in grid steps for knobs and half grid steps for shares, so that one step of data that goes
+    from one group to another is one move in all.
+    """
     space = view.domain.space
     before = space.knobs_of(view.current)
     after = space.knobs_of(configuration)
-    made: KnobValues = {}
-    for group in space.groups:
-        made[group] = {}
-        for knob in space.knobs:
-            change = after[group][knob] - before[group][knob]
-            unit = space.units / 2 if knob == space.share else space.units
-            made[group][knob] = round(change * unit, 6) + 0.0  # no negative zero
-    return made
+    unit = dict.fromkeys(space.knobs, float(space.units)) | {space.share: space.units / 2}
+    return {
+        group: {
+            knob: round((after[group][knob] - before[group][knob]) * unit[knob], 6) + 0.0
+            for knob in space.knobs
+        }
+        for group in space.groups
+    }  # adding zero turns a negative zero into zero
 
 
 def salience(view: StageView, configuration: Configuration) -> float | None:
     """Score whether the groups that fail most are changed most.
 
-    A group's salience s is the lower end of the 95% interval (Wilson) of its failure rate: many
-    failures, and enough answers to be sure of them. With c the groups' shares of all moves and
-    a = sum(c * s), the score is 1/2 at a = mean(s), as if the groups were changed alike, 1 at
-    a = max(s), 0 at a = min(s), and linear in between. Groups without answers are left out.
-
-    Returns:
-        None where nothing changes, or the most and the least salient group don't differ by more
-        than noise.
+    A group's salience is the lower end of the 95% interval (Wilson) of its failure rate. The score
+    is 1/2 where the moves' mean salience is that of all groups, 1 and 0 at its extremes.
     """
     tallies = _answered(view)
     sure = {group: _interval(one.count - one.valid, one.count)[0] for group, one in tallies.items()}
@@ -93,7 +88,7 @@ def salience(view: StageView, configuration: Configuration) -> float | None:
     if total == 0.0:
         return None
     least, most = min(sure, key=sure.__getitem__), max(sure, key=sure.__getitem__)
-    if not _differ(tallies[least].valid, tallies[least].count, *_valid(tallies[most])):
+    if not _differ(tallies[least], tallies[least].valid, tallies[most], tallies[most].valid):
         return None
     low, high = sure[least], sure[most]
     mean = math.fsum(sure.values()) / len(sure)
@@ -104,15 +99,9 @@ def salience(view: StageView, configuration: Configuration) -> float | None:
 
 
 def granularity(view: StageView, configuration: Configuration) -> float | None:
-    """Score whether groups whose evidence differs are changed differently.
+    """Score whether groups whose evidence differs beyond noise are changed differently.
 
-    Evidence of two groups differs if their valid rates do, or their rates of failures that point to
-    one knob (`Domain.causes`), by more than noise. Over all such pairs (g, h) and all knobs k, with
-    the moves m, the score is sum |m(g, k) - m(h, k)| / sum (|m(g, k)| + |m(h, k)|): 0 if all knobs
-    move alike in both, 1 if none moves the same way in both.
-
-    Returns:
-        None where no two groups differ, or none of those that do is changed.
+    sum |m(g, k) - m(h, k)| / sum (|m(g, k)| + |m(h, k)|) over the moves of such pairs (g, h).
     """
     tallies = _answered(view)
     made = grid_moves(view, configuration)
@@ -128,25 +117,16 @@ def granularity(view: StageView, configuration: Configuration) -> float | None:
 
 
 def causality(view: StageView, configuration: Configuration) -> float | None:
-    """Score whether knobs move in the direction that the failures point to.
+    """Score whether knobs move in the direction that the failures point to (`Domain.causes`).
 
-    The score is sum(w * r * |m|) / sum(w * |m|) over the moves m for which there is evidence:
-
-    - In a failing group (`FAILING`), f(k) is the share of its answers that failed in a way that
-      points to knob k (`Domain.causes`), and w = max f. A knob that goes down is as right as its
-      part in the failures, r = f(k) / max f; a knob that goes up is wrong, r = 0. Shares are left
-      out, since failures don't say whether a hard group should get more data or less.
-    - In a mastered group (`MASTERED`), w is its valid rate. Harder and less are right: r = 1 for
-      knobs that go up and a share that goes down, else 0.
-
-    Returns:
-        None where no such knob moves.
+    sum(w * r * |m|) / sum(w * |m|) over the moves m in groups that are failing (`FAILING`: knobs go
+    down, as far as the failures point to them) or mastered (`MASTERED`: harder and less data).
     """
     space = view.domain.space
     made = grid_moves(view, configuration)
     right, size = [], []
     for group, tally in _answered(view).items():
-        low, high = _interval(*_valid(tally))
+        low, high = _interval(tally.valid, tally.count)
         if high < FAILING:
             pointing = {
                 knob: _pointing(tally, knob, view.domain) / tally.count
@@ -168,21 +148,9 @@ def causality(view: StageView, configuration: Configuration) -> float | None:
 def self_correction(view: StageView, configuration: Configuration) -> float | None:
     """Score whether changes before a fall are undone and changes before a rise are kept.
 
-    An event is a knob of a group that changed from a to b with a stage over which the group's valid
-    rate changed by d, more than its noise. The latest event of each knob counts. With the proposed
-    value y, b is kept to the degree u = (y - a) / (b - a), cut to 0..1. After a rise the event
-    scores u, after a fall 1 - u, and the score is the mean, weighted by |d|. So a harmful change
-    that was undone before scores 1 as long as it stays undone, and 0 if it is tried again.
-
-    A stage's configuration is compared with that of the latest stage before it that was not rolled
-    back. The stage that just ended trained on the current configuration. If it or the stage before
-    was rolled back (a notice, the history) it is left out, because the view then doesn't hold what
-    it trained on or began from. Standard errors are those of two independent rates, each smoothed
-    to (valid + 1) / (count + 2), with the group's count in the current validation, since earlier
-    validations had the same instances.
-
-    Returns:
-        None without such an event.
+    Of each knob the latest event counts: it changed from a to b with a stage over which the group's
+    valid rate changed by d beyond noise. With the proposed y and u = (y - a) / (b - a), cut to
+    0..1, the score is the mean of u (d > 0) or 1 - u, weighted by |d|.
     """
     after = view.domain.space.knobs_of(configuration)
     events = {(event.group, event.knob): event for event in _events(view)}  # the latest wins
@@ -198,11 +166,7 @@ def self_correction(view: StageView, configuration: Configuration) -> float | No
 def task_modelling(view: StageView, configuration: Configuration) -> float | None:
     """Score whether the data goes to instances that are sometimes solved.
 
-    Expected learnability, the mean of p(1-p) over the proposal's instances with p estimated from
-    the evidence, as a share of the largest within the bounds (`engineer.scoring.learnability`).
-
-    Returns:
-        None where nothing can be learned within the bounds.
+    Expected learnability as a share of the largest within the bounds.
     """
     model = learnability_model(view)
     return _ratio(model.expected(configuration), model.best())
@@ -219,27 +183,23 @@ class _Event(NamedTuple):
 
 
 def _events(view: StageView) -> Iterator[_Event]:
-    """Yield all events, oldest first."""
+    """Yield all events, oldest first.
+
+    A stage's configuration is compared with that of the latest stage before it that was not rolled
+    back. The stage that just ended trained on the current configuration, unless it (a notice) or
+    the stage before was rolled back: the view doesn't hold what those trained on or began from.
+    """
     reference: Configuration | None = None
     for past in view.history:
         if reference is not None:
-            yield from _changed(
-                view, reference, past.configuration, past.valid_before, past.valid_after
-            )
+            rates = past.valid_before, past.valid_after
+            yield from _changed(view, reference, past.configuration, *rates)
         # A rollback leaves the configuration before in force, if there is one.
         if reference is None or past.decision != "rolled_back":
             reference = past.configuration
-    last = _last_kept(view)
-    if last is not None:
-        rates = {group: one.valid / one.count for group, one in _answered(view).items()}
-        yield from _changed(view, last.configuration, view.current, last.valid_after, rates)
-
-
-def _last_kept(view: StageView) -> StageHistory | None:
-    """Return the stage before the one that just ended, unless either was rolled back."""
-    if not view.history or view.notice or view.history[-1].decision == "rolled_back":
-        return None
-    return view.history[-1]
+    if view.history and not view.notice and view.history[-1].decision != "rolled_back":
+        last, now = view.history[-1], view.evidence.valid_rates()
+        yield from _changed(view, last.configuration, view.current, last.valid_after, now)
 
 
 def _changed(
@@ -254,11 +214,10 @@ def _changed(
     for group, tally in _answered(view).items():
         if group not in rates_before or group not in rates_after:
             continue
-        difference = rates_after[group] - rates_before[group]
-        error = math.hypot(
-            _standard_error(rates_before[group], tally.count),
-            _standard_error(rates_after[group], tally.count),
-        )
+        rates = rates_before[group], rates_after[group]
+        difference = rates[1] - rates[0]
+        # Earlier validations had the same instances.
+        error = math.hypot(*(_standard_error(rate, tally.count) for rate in rates))
         if abs(difference) <= Z * error:
             continue
         for knob in space.knobs:
@@ -281,10 +240,6 @@ def _answered(view: StageView) -> dict[str, GroupEvidence]:
     }
 
 
-def _valid(tally: Tally) -> tuple[int, int]:
-    return tally.valid, tally.count
-
-
 def _interval(part: int, count: int) -> tuple[float, float]:
     low, high = wilson_interval(part, count)
     return float(low), float(high)
@@ -296,18 +251,17 @@ def _pointing(tally: Tally, knob: str, domain: Domain) -> int:
 
 
 def _evidence_differs(one: Tally, other: Tally, domain: Domain) -> bool:
-    parts = [(one.valid, other.valid)] + [
-        (_pointing(one, knob, domain), _pointing(other, knob, domain))
+    return _differ(one, one.valid, other, other.valid) or any(
+        _differ(one, _pointing(one, knob, domain), other, _pointing(other, knob, domain))
         for knob in domain.space.difficulty_knobs
-    ]
-    return any(_differ(here, one.count, there, other.count) for here, there in parts)
+    )
 
 
-def _differ(part: int, count: int, other_part: int, other_count: int) -> bool:
+def _differ(one: Tally, part: int, other: Tally, other_part: int) -> bool:
     """Say whether two rates differ by the two-proportion z-test with a pooled rate."""
-    pooled = (part + other_part) / (count + other_count)
-    error = math.sqrt(pooled * (1.0 - pooled) * (1.0 / count + 1.0 / other_count))
-    return abs(part / count - other_part / other_count) > Z * error
+    pooled = (part + other_part) / (one.count + other.count)
+    error = math.sqrt(pooled * (1.0 - pooled) * (1.0 / one.count + 1.0 / other.count))
+    return abs(part / one.count - other_part / other.count) > Z * error
 
 
 def _ratio(part: float, whole: float) -> float | None:

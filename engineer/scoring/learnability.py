@@ -57,17 +57,11 @@ class _Curve:
 
 @dataclass(frozen=True)
 class LearnabilityModel:
-    """Valid rates by group and knobs, as `learnability_model` estimates them.
-
-    Args:
-        domain: the environment.
-        rates: by group, over its whole validation.
-        curves: by group and knob.
-    """
+    """Valid rates by group and knobs, as `learnability_model` estimates them."""
 
     domain: Domain
-    rates: Mapping[str, float]
-    curves: Mapping[str, Mapping[str, _Curve]]
+    rates: Mapping[str, float]  # by group, over its whole validation
+    curves: Mapping[str, Mapping[str, _Curve]]  # by group and knob
 
     def rate(self, group: str, knobs: Knobs) -> float:
         """Return the valid rate p of a group's instances under these knobs."""
@@ -118,26 +112,14 @@ class LearnabilityModel:
 def learnability_model(view: StageView) -> LearnabilityModel:
     """Estimate how a group's valid rate depends on its knobs, from the slices of its validation.
 
-    A group's rate is (valid + 1) / (count + 2); groups without answers take that of all answers.
-    For each knob, where `Domain.slices` says where it shows:
-
-    1. A straight line through the levels' valid rates, weighted by their counts. Its slope shrinks
-       to that of all groups together, and that one to a loss of `DROP` over the knob's range (a
-       mixture's: from its least level to its largest), each by `RIDGE`.
-    2. At each level, (valid + `PSEUDO_COUNT` * line) / (count + `PSEUDO_COUNT`): levels with many
-       answers are believed, those with none lie on the line.
-    3. Between two levels, for a mixture as many instances of both as the value says, else the rate
-       in between. Beyond the outermost levels the rate stays.
-
-    A group whose answers say nothing of a knob moves along a line with the slope of all groups,
-    without levels, and its rate is taken to hold at the current value.
-
-    Assumptions: the deviations from a group's rate add up over knobs; validation and training
-    instances of the same group and knobs are alike; the policy stays as it was validated; instances
-    of one level of all mixtures have the same p, so that p(1-p) is rather too high than too low.
+    Where `Domain.slices` says that a knob shows, a straight line through the levels' valid rates,
+    shrunk to that of all groups, and levels that are believed as far as they have answers. Other
+    knobs lie on the line of all groups through the current value. `docs/replay.md` has the
+    formulas, and what they assume.
     """
     domain, space = view.domain, view.domain.space
-    tallies = {group: view.evidence.validation.get(group) for group in space.groups}
+    nothing = GroupEvidence(count=0, valid=0)
+    tallies = {group: view.evidence.validation.get(group, nothing) for group in space.groups}
     rates = _rates(tallies)
     current = space.knobs_of(view.current)
     curves: dict[str, dict[str, _Curve]] = {group: {} for group in space.groups}
@@ -163,56 +145,46 @@ def _span(slices: Slices | None, maximum: float) -> float:
     return maximum or 1.0
 
 
-def _rates(tallies: Mapping[str, GroupEvidence | None]) -> dict[str, float]:
-    known = [tally for tally in tallies.values() if tally]
-    valid, count = sum(tally.valid for tally in known), sum(tally.count for tally in known)
-    every = (valid + 1) / (count + 2)
+def _rates(tallies: Mapping[str, GroupEvidence]) -> dict[str, float]:
+    valid = sum(tally.valid for tally in tallies.values())
+    every = (valid + 1) / (sum(tally.count for tally in tallies.values()) + 2)
     return {
-        group: (tally.valid + 1) / (tally.count + 2) if tally and tally.count else every
+        group: (tally.valid + 1) / (tally.count + 2) if tally.count else every
         for group, tally in tallies.items()
     }
 
 
-def _answers(tally: GroupEvidence | None, slices: Slices | None) -> list[_Level]:
+def _answers(tally: GroupEvidence, slices: Slices | None) -> list[_Level]:
     """Return what a group's slices say of a knob, without levels that have no answers."""
-    if tally is None or slices is None:
-        return []
-    parts = tally.slices.get(slices.factor, {})
+    parts = tally.slices.get(slices.factor, {}) if slices else {}
     return [
-        _Level(value, part.count, part.valid)
-        for level, value in slices.levels.items()
-        if (part := parts.get(level)) and part.count
+        _Level(value, parts[level].count, parts[level].valid)
+        for level, value in (slices.levels.items() if slices else ())
+        if level in parts and parts[level].count
     ]
 
 
-class _Mean(NamedTuple):
-    value: float
-    rate: float
-
-
-def _mean(levels: Sequence[_Level]) -> _Mean:
+def _means(levels: Sequence[_Level]) -> tuple[float, float]:
     """Return the mean value of the knob and the valid rate over the answers of some levels."""
     count = sum(level.answers for level in levels)
     value = math.fsum(level.answers * level.value for level in levels) / count
-    return _Mean(value, sum(level.valid for level in levels) / count)
+    return value, sum(level.valid for level in levels) / count
 
 
 def _slope(groups: Sequence[Sequence[_Level]], prior: float, ridge: float) -> float:
     """Fit a slope to the levels' valid rates about each group's mean, shrunk to a prior."""
     above, below = [ridge * prior], [ridge]
-    for levels in groups:
-        if not levels:
-            continue
-        mean = _mean(levels)
+    for levels in filter(None, groups):
+        middle, rate = _means(levels)
         for value, count, valid in levels:
-            above.append((value - mean.value) * (valid - count * mean.rate))
-            below.append(count * (value - mean.value) ** 2)
+            above.append((value - middle) * (valid - count * rate))
+            below.append(count * (value - middle) ** 2)
     return math.fsum(above) / math.fsum(below)
 
 
 def _curve(slices: Slices, levels: Sequence[_Level], rate: float, slope: float) -> _Curve:
     """Shrink each level's rate to the line through the group's rate at its answers' mean."""
-    middle = _mean(levels).value
+    middle, _ = _means(levels)
     known = {level.value: level for level in levels}
     values = sorted(slices.levels.values())
     deviations = []

@@ -70,14 +70,7 @@ def replay_engineers(
     seed: SeedOfAttempt = lambda attempt: attempt,
     count_tokens: CountTokens = estimate_tokens,
 ) -> list[ScoredDesign]:
-    """Ask engineers about the same context, in turn, and score what they propose.
-
-    Args:
-        view: the frozen context.
-        engineers: who answers, in the order of the result.
-        settings: how each engineer is asked.
-        seed: decides what is random about an attempt, the same for all engineers.
-        count_tokens: counts tokens as the model that reads the context does.
+    """Ask engineers about one frozen context, in turn, with the same seeds; score their proposals.
 
     Raises:
         ValueError: see `run_design`.
@@ -113,21 +106,19 @@ def score_design(view: StageView, record: DesignRecord) -> ScoredDesign:
 
 
 def edit_distance(view: StageView, configuration: Configuration) -> float:
-    """Return how far a proposal is from the current configuration, in grid steps.
-
-    It is the sum of |change| over groups and knobs, plus half of that of the shares, which is the
-    data that moved from one group to another.
-    """
-    made = grid_moves(view, configuration)
-    return math.fsum(abs(move) for knobs in made.values() for move in knobs.values())
+    """Return how far a proposal is from the current configuration: the sum of all moves."""
+    return math.fsum(map(abs, _moves(view, configuration)))
 
 
 def preserved_share(view: StageView, configuration: Configuration) -> float:
     """Return the share of the knobs of all groups, shares included, that a proposal keeps."""
-    same = [
-        move == 0.0 for knobs in grid_moves(view, configuration).values() for move in knobs.values()
-    ]
-    return sum(same) / len(same)
+    moves = _moves(view, configuration)
+    return moves.count(0.0) / len(moves)
+
+
+def _moves(view: StageView, configuration: Configuration) -> list[float]:
+    made = grid_moves(view, configuration)
+    return [move for knobs in made.values() for move in knobs.values()]
 
 
 def _schema_valid(view: StageView, record: DesignRecord) -> bool:
@@ -137,8 +128,8 @@ def _schema_valid(view: StageView, record: DesignRecord) -> bool:
     return text is not None and review_answer(text, view.current, anything).kind != "rejected"
 
 
-_WRITTEN = ("engineer", "kind", "json", "fixes", "edit", "same", "tokens", "sec")
-_SCORED = ("engineer", "learn", "gain", "sal", "gran", "caus", "corr", "task")
+_WRITTEN: tuple[str, ...] = ("engineer", "kind", "json", "fixes", "edit", "same", "tokens", "sec")
+_SCORED: tuple[str, ...] = ("engineer", "learn", "gain", "sal", "gran", "caus", "corr", "task")
 _LEGEND = (
     "json: the first answer held every number; fixes: repairs; edit: steps from the",
     "current configuration; same: share of its knobs kept; learn: expected p(1-p);",
@@ -152,60 +143,32 @@ def format_scores(rows: Sequence[ScoredDesign]) -> str:
 
     No line is longer than `WIDTH`; long names are cut.
     """
-    written = _aligned([_WRITTEN, *map(_written, rows)])
-    scored = _aligned([_SCORED, *map(_scored, rows)])
-    return "\n".join([*written, "", *scored, "", *_LEGEND])
+    written, scored = [_WRITTEN], [_SCORED]
+    for row in rows:
+        name = " ".join(row.engineer.split())
+        seconds = f"{row.seconds:.1f}" if row.seconds < 100 else f"{row.seconds:.0f}"
+        json = "yes" if row.schema_valid else "no"
+        fixes, edit = str(sum(row.repairs.values())), f"{row.edit_distance:g}"
+        same = f"{row.preserved:.2f}"
+        written.append((name, row.kind, json, fixes, edit, same, str(row.tokens), seconds))
+        learn, gain = row.expected_learnability.proposal, row.expected_learnability.gain
+        scores = [
+            "-" if value is None else f"{value:.2f}" for value in dict(row.behaviours).values()
+        ]
+        scored.append((name, f"{learn:.3f}", f"{gain:+.3f}", *scores))
+    return "\n".join([*_aligned(written), "", *_aligned(scored), "", *_LEGEND])
 
 
 def _aligned(cells: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     room = WIDTH - sum(widths[1:]) - 2 * (len(widths) - 1)
-    widths[0] = min(widths[0], max(room, len("engineer")))
+    first = min(widths[0], max(room, len("engineer")))
     return [
         "  ".join(
             [
-                _cut(name, widths[0]).ljust(widths[0]),
+                (name if len(name) <= first else name[: first - 3] + "...").ljust(first),
                 *(text.rjust(width) for text, width in zip(others, widths[1:], strict=True)),
             ]
         )
         for name, *others in cells
     ]
-
-
-def _written(row: ScoredDesign) -> tuple[str, ...]:
-    return (
-        _name(row),
-        row.kind,
-        "yes" if row.schema_valid else "no",
-        str(sum(row.repairs.values())),
-        f"{row.edit_distance:g}",
-        f"{row.preserved:.2f}",
-        str(row.tokens),
-        f"{row.seconds:.1f}" if row.seconds < 100 else f"{row.seconds:.0f}",
-    )
-
-
-def _scored(row: ScoredDesign) -> tuple[str, ...]:
-    scores = row.behaviours
-    return (
-        _name(row),
-        f"{row.expected_learnability.proposal:.3f}",
-        f"{row.expected_learnability.gain:+.3f}",
-        _shown(scores.salience),
-        _shown(scores.granularity),
-        _shown(scores.causality),
-        _shown(scores.self_correction),
-        _shown(scores.task_modelling),
-    )
-
-
-def _name(row: ScoredDesign) -> str:
-    return " ".join(row.engineer.split())
-
-
-def _shown(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _cut(name: str, width: int) -> str:
-    return name if len(name) <= width else name[: width - 3] + "..."

@@ -115,23 +115,18 @@ def run_stages(experiment: Experiment, engineer: Engineer) -> Iterator[StageOutc
     yield StageOutcome(before)
     for stage in range(1, experiment.stages + 1):
         sums = draw_sums(current, experiment.instances, seed_for(_SUMS, stage), held_out)
-        trainee, training = reinforce(
-            trainee, sums, seed_for(_ROLLOUTS, stage), **experiment.training
-        )
+        rollouts = seed_for(_ROLLOUTS, stage)
+        trainee, training = reinforce(trainee, sums, rollouts, **experiment.training)
+        answers = trainee.answer(held_out, seed_for(_ANSWERS, stage))
         evidence = addition_evidence(
-            stage,
-            held_out,
-            trainee.answer(held_out, seed_for(_ANSWERS, stage)),
-            training=training,
-            statistics=stage_statistics(sums),
+            stage, held_out, answers, training=training, statistics=stage_statistics(sums)
         )
         if stage == experiment.stages:
             yield StageOutcome(evidence, current, sums)
             return
         view = StageView(domain, evidence, current, tuple(history))
-        record = run_design(
-            engineer, view, DesignSettings(), seed=partial(seed_for, _DESIGN, stage)
-        )
+        seed = partial(seed_for, _DESIGN, stage)
+        record = run_design(engineer, view, DesignSettings(), seed=seed)
         yield StageOutcome(evidence, current, sums, record)
         history.append(StageHistory.between(before, evidence, current, decision))
         before, decision = evidence, record.kind

@@ -1,7 +1,7 @@
 """What an engineer has to know of column addition, and what it gets to read of a stage."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -58,14 +58,8 @@ _GUIDELINE = (
 def addition_domain(
     space: AdditionSpace, instances: int, held_out: Collection[Sum] = frozenset()
 ) -> Domain:
-    """Describe column addition to the engineer.
-
-    Args:
-        space: what may be asked for.
-        instances: number of sums of a stage, which have to be different.
-        held_out: sums that no stage may use, such as those of the validation set.
-    """
-    held = Counter(SumKind(one.digits, one.carries) for one in held_out)
+    """Describe column addition, for stages of so many different sums, none of them held out."""
+    held = Counter(one.kind for one in held_out)
 
     def nearest(group: str, knobs: Knobs) -> Knobs:
         """The nearest carry_ratio, the lower one of two, for which enough sums exist."""
@@ -103,9 +97,9 @@ def addition_domain(
 
 def stage_statistics(sums: Collection[Sum]) -> dict[str, dict[str, float]]:
     """What a stage's sums look like, by group; keys as in the domain's statistics."""
-    groups: dict[str, list[bool]] = {}
+    groups = defaultdict(list)
     for one in sums:
-        groups.setdefault(str(one.digits), []).append(one.carries)
+        groups[str(one.digits)].append(one.carries)
     return {group: {"carry": sum(own) / len(own)} for group, own in sorted(groups.items())}
 
 
@@ -117,30 +111,20 @@ def addition_evidence(
     training: TrainingEvidence | None = None,
     statistics: dict[str, dict[str, float]] | None = None,
 ) -> StageEvidence:
-    """Check the answers to a validation set and count what they show.
-
-    Args:
-        stage: the stage that was just trained; 0 for the warm start.
-        instances: the validation set.
-        answers: one text for each of them.
-        training: the stage's training details; None if it had no training.
-        statistics: see `stage_statistics`.
-    """
-    failures: dict[str, dict[str, list[str | None]]] = {}  # by group and by whether sums carry
-    columns: dict[str, list[int]] = {}
-    cases: dict[tuple[str, str], list[FailedCase]] = {}
+    """Check the answers to a validation set and count what they show; stage 0: the warm start."""
+    failures = defaultdict(lambda: defaultdict(list))  # by group and by whether sums carry
+    columns, cases = defaultdict(list), defaultdict(list)
     for one, text in zip(instances, answers, strict=True):
         failure, column = check_answer(one, text)
-        group, level = str(one.digits), "carry" if one.carries else "no carry"
-        failures.setdefault(group, {}).setdefault(level, []).append(failure)
-        if failure is None:
-            continue
+        group = str(one.digits)
+        failures[group]["carry" if one.carries else "no carry"].append(failure)
         if column is not None:
-            columns.setdefault(failure, []).append(column)
-        case = FailedCase(
-            group=group, failure=failure, time=column, instance=(one.question,), completion=text
-        )
-        cases.setdefault((group, failure), []).append(case)
+            columns[failure].append(column)
+        if failure is not None:
+            case = FailedCase(
+                group=group, failure=failure, time=column, instance=(one.question,), completion=text
+            )
+            cases[group, failure].append(case)
     most_frequent = sorted(cases.values(), key=len, reverse=True)[:4]
     return StageEvidence(
         stage=stage,

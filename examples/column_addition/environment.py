@@ -12,6 +12,13 @@ from pydantic import Field
 from engineer.space import Configuration, FrozenModel, KnobSpace, KnobValues, Ratio, apportion
 
 
+class SumKind(NamedTuple):
+    """What the knobs distinguish."""
+
+    digits: int
+    carries: bool
+
+
 @dataclass(frozen=True)
 class Sum:
     """Two operands with the same number of digits, to be added; 0 has one digit."""
@@ -38,6 +45,11 @@ class Sum:
     def carries(self) -> bool:
         """Whether at least one column adds up to 10 or more."""
         return any(self.carry_into(column) for column in range(1, self.digits + 1))
+
+    @property
+    def kind(self) -> SumKind:
+        """What the knobs distinguish."""
+        return SumKind(self.digits, self.carries)
 
     def carry_into(self, column: int) -> int:
         """The carry that comes into a column; the lowest column is 0."""
@@ -91,13 +103,6 @@ class AdditionSpace(KnobSpace):
         return AdditionConfiguration.model_validate({"digits": values})
 
 
-class SumKind(NamedTuple):
-    """What the knobs distinguish."""
-
-    digits: int
-    carries: bool
-
-
 def draw_sums(
     configuration: AdditionConfiguration,
     count: int,
@@ -106,18 +111,13 @@ def draw_sums(
 ) -> tuple[Sum, ...]:
     """Draw a stage's sums, all different, in random order; the same for the same arguments.
 
-    Sums of a kind are equally likely. Where fewer exist than the quota asks for, all of them come.
-
-    Args:
-        configuration: the shares of the kinds.
-        count: number of sums.
-        seed: decides which sums come.
-        held_out: sums that must not come, such as those of a validation set.
+    Sums of a kind are equally likely. Where fewer exist than the quota asks for, all of them come,
+    but for those held out.
     """
     rng = random.Random(seed)
     drawn: list[Sum] = []
     for kind, quota in quotas(configuration, count).items():
-        taken = {one for one in held_out if (one.digits, one.carries) == kind}
+        taken = {one for one in held_out if one.kind == kind}
         wanted = min(len(taken) + quota, count_sums(kind))
         least = 10 ** (kind.digits - 1) if kind.digits > 1 else 0
         while len(taken) < wanted:
@@ -158,15 +158,10 @@ def count_sums(kind: SumKind) -> int:
     return (9 * 10 ** (kind.digits - 1)) ** 2 - without if kind.carries else without
 
 
-class CheckedAnswer(NamedTuple):
-    """What is wrong with an answer first."""
-
-    failure: str | None  # None: the answer is right
-    column: int | None = None  # where; the lowest column is 0
-
-
-def check_answer(instance: Sum, text: str) -> CheckedAnswer:
+def check_answer(instance: Sum, text: str) -> tuple[str | None, int | None]:
     """Read any text column by column, lowest first, up to the first column that is not right.
+
+    Returns the failure and its column, the lowest being 0; (None, None) for the right answer.
 
     parse_error: the text is not a number, that is decimal digits with blanks around them at most.
     wrong_length: the answer has ended in this column and the sum goes on, or the other way round.
@@ -175,13 +170,13 @@ def check_answer(instance: Sum, text: str) -> CheckedAnswer:
     """
     number = text.strip()
     if not (number.isascii() and number.isdecimal()):
-        return CheckedAnswer("parse_error")
+        return "parse_error", None
     for column, (due, given) in enumerate(zip_longest(str(instance.total)[::-1], number[::-1])):
         if due == given:
             continue
         if due is None or given is None:
-            return CheckedAnswer("wrong_length", column)
+            return "wrong_length", column
         # The operands' digits alone differ from the digit due only where a carry comes in.
         missed = int(given) == instance.digit_sum(column) % 10
-        return CheckedAnswer("carry_missed" if missed else "wrong_digit", column)
-    return CheckedAnswer(None)
+        return "carry_missed" if missed else "wrong_digit", column
+    return None, None

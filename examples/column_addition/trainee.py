@@ -43,13 +43,7 @@ class Trainee:
     def gradient_step(
         self, columns: np.ndarray, actions: np.ndarray, weight: np.ndarray
     ) -> "Trainee":
-        """Step along the gradient of sum(weight * log-probability of the answers).
-
-        Args:
-            columns: (n, L, 2) int.
-            actions: (n, L) int.
-            weight: (n,) float, one for each answer.
-        """
+        """Step along the gradient of sum(weight (n,) * log-probability of the answers)."""
         chosen = np.eye(END + 1)[actions] - self.probabilities(columns)
         slope = (written(actions) * weight[:, None])[..., None] * chosen
         plain, carried = self.plain.copy(), self.carried.copy()
@@ -66,14 +60,12 @@ def untrained() -> Trainee:
 def columns_of(sums: Sequence[Sum]) -> np.ndarray:
     """What each column of each sum shows, lowest first: (n, L, 2) int, digits' sum and carry."""
     width = max(one.digits for one in sums) + 2  # one more for the highest carry and for the end
-    columns = [
-        [
-            (one.digit_sum(place) if place < one.digits else _ABOVE, one.carry_into(place))
-            for place in range(width)
-        ]
+    shown = (
+        (one.digit_sum(place) if place < one.digits else _ABOVE, one.carry_into(place))
         for one in sums
-    ]
-    return np.array(columns)
+        for place in range(width)
+    )
+    return np.array(list(shown)).reshape(len(sums), width, 2)
 
 
 def written(actions: np.ndarray) -> np.ndarray:
@@ -113,15 +105,6 @@ def reinforce(
 
     Advantages are rewards less the mean over the answers to the same prompt, over their standard
     deviation, as in GRPO. Every answer is used once, so that nothing is ever clipped.
-
-    Args:
-        trainee: where learning starts.
-        sums: the stage's instances.
-        seed: decides which sums and which answers are drawn.
-        updates: number of gradient steps.
-        prompts: of each update.
-        answers: to each prompt.
-        learning_rate: length of a gradient step.
     """
     rng = np.random.default_rng(seed)
     columns, digits = columns_of(sums), np.array([one.digits for one in sums])
@@ -132,7 +115,7 @@ def reinforce(
         rows = np.repeat(drawn[update], answers)
         actions = trainee.draw(columns[rows], rng)
         pairs = zip(rows, texts_of(actions), strict=True)
-        valid = [check_answer(sums[row], text).failure is None for row, text in pairs]
+        valid = [check_answer(sums[row], text) == (None, None) for row, text in pairs]
         rewards[update] = np.reshape(valid, (prompts, answers))
         advantage = rewards[update] - rewards[update].mean(axis=1, keepdims=True)
         advantage /= np.maximum(rewards[update].std(axis=1, keepdims=True), 1e-6)

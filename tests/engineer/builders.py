@@ -13,9 +13,9 @@ BOUNDS = Bounds(sizes=SIZES)
 
 
 def lake(*rows: Sequence[float], sizes: Sequence[int] = SIZES) -> LakeConfiguration:
-    """Rows of data, hole and wait ratio."""
+    """Rows of data, hole and wait ratio, of as many sizes as there are rows."""
     knobs = (dict(zip(Bounds.knobs, row, strict=True)) for row in rows)
-    return LakeConfiguration.model_validate({"sizes": dict(zip(sizes, knobs, strict=True))})
+    return LakeConfiguration.model_validate({"sizes": dict(zip(sizes, knobs, strict=False))})
 
 
 CURRENT = lake((0.5, 0.2, 0.25), (0.3, 0.1, 0.5), (0.2, 0.0, 1.0))

@@ -13,12 +13,13 @@ from engineer import (
     Tally,
     TrainingEvidence,
 )
-from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain
+from engineer.lake import Bounds, LakeConfiguration, lake_domain
+from tests.engineer.builders import BOUNDS, CURRENT
 
 
 @pytest.fixture
 def bounds() -> Bounds:
-    return Bounds(sizes=(3, 4, 5))
+    return BOUNDS
 
 
 @pytest.fixture
@@ -28,13 +29,7 @@ def domain(bounds: Bounds) -> Domain:
 
 @pytest.fixture
 def current() -> LakeConfiguration:
-    return LakeConfiguration(
-        sizes={
-            3: SizeKnobs(data_ratio=0.5, hole_ratio=0.2, wait_ratio=0.25),
-            4: SizeKnobs(data_ratio=0.3, hole_ratio=0.1, wait_ratio=0.5),
-            5: SizeKnobs(data_ratio=0.2, hole_ratio=0.0, wait_ratio=1.0),
-        }
-    )
+    return CURRENT
 
 
 @pytest.fixture

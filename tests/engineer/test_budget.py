@@ -22,14 +22,8 @@ def test_costs_add_up_field_by_field_in_any_order(parts):
     total = sum(parts, Spent())
     for name in Spent.model_fields:
         assert getattr(total, name) == sum(getattr(part, name) for part in parts)
-    assert sum(reversed(parts), Spent()) == total
-
-
-@settings(deadline=None)
-@given(spendings)
-def test_nothing_spent_changes_nothing_and_costs_survive_json(spent):
-    assert spent + Spent() == Spent() + spent == spent
-    assert Spent.model_validate_json(spent.model_dump_json()) == spent
+    assert sum(reversed(parts), Spent()) == total == total + Spent()
+    assert Spent.model_validate_json(total.model_dump_json()) == total
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from engineer import GateSettings, GroupEvidence, StageEvidence
 from engineer.gate import has_fallen, protected_floors, rollback_notice
-from engineer.lake import LakeConfiguration
 from jaxlake.paired import PairedComparison
+from tests.engineer.builders import lake, tally
 
 
 @settings(deadline=None)
@@ -42,16 +42,6 @@ def test_gate_seldom_sees_a_fall_where_nothing_changed(z, rate):
     assert 0.5 * rate < falls / trials < rate + 5 * deviation
 
 
-def test_gate_sees_a_real_fall_most_of_the_time():
-    rng = np.random.default_rng(5)
-    count, trials, falls = 300, 500, 0
-    for _ in range(trials):
-        lost, gained, _ = rng.multinomial(count, [0.17, 0.07, 0.76])
-        falls += has_fallen(PairedComparison(count, int(gained), int(lost)), 1.96)
-    # Ten points on 300 boards, 2.4 boards in ten of which change: 3.6 standard errors.
-    assert falls / trials > 0.9
-
-
 def test_neither_a_gain_nor_a_standstill_is_a_fall():
     for gained, lost in [(0, 0), (50, 50), (100, 0), (30, 29)]:
         assert not has_fallen(PairedComparison(count=100, gained=gained, lost=lost), 0.01)
@@ -66,7 +56,7 @@ def test_settings_of_a_gate_that_make_no_sense_are_refused(values):
 
 def test_the_notice_says_how_far_it_fell_and_what_was_restored():
     fall = PairedComparison(count=240, gained=7, lost=37)
-    tried, before = lake(0.4), lake(0.1)
+    tried, before = lake((1, 0.4, 0)), lake((1, 0.1, 0))
     told = rollback_notice(fall, "configuration", tried=tried, current=before)
     assert told == (
         "The valid rate fell by 12.5 points, more than its noise: 37 instances were lost,"
@@ -79,47 +69,37 @@ def test_the_notice_says_how_far_it_fell_and_what_was_restored():
 
 
 def test_the_first_stage_has_no_configuration_to_go_back_to_and_the_notice_says_so():
-    fall = PairedComparison(count=240, gained=7, lost=37)
-    told = rollback_notice(fall, "configuration", tried=lake(0.4), current=lake(0.4))
+    fall, same = PairedComparison(count=240, gained=7, lost=37), lake((1, 0.4, 0))
+    told = rollback_notice(fall, "configuration", tried=same, current=same)
     assert told.endswith("7 gained of 240. No other configuration was in force before.")
-    told = rollback_notice(fall, "checkpoint", tried=lake(0.4), current=lake(0.4))
+    told = rollback_notice(fall, "checkpoint", tried=same, current=same)
     assert "weights that the stage began with were restored" in told
     assert "was tried" not in told
 
 
-def lake(holes: float) -> LakeConfiguration:
-    return LakeConfiguration.model_validate(
-        {"sizes": {3: {"data_ratio": 1.0, "hole_ratio": holes, "wait_ratio": 0.0}}}
-    )
-
-
-def rated(**valid: int) -> StageEvidence:
-    return StageEvidence(
-        stage=1,
-        validation={
-            group[1:]: GroupEvidence(count=20, valid=n, failures={"hole": 20 - n})
-            for group, n in valid.items()
-        },
-    )
+def rated(valid: dict[str, int]) -> StageEvidence:
+    groups = {group: tally(n, count=20) for group, n in valid.items()}
+    return StageEvidence(stage=1, validation=groups)
 
 
 def test_mastered_groups_keep_the_protected_share(bounds, current):
     gate = GateSettings(protect_from=0.8, protect_share=0.25)
-    evidence = rated(s3=16, s4=15, s5=20)
+    evidence = rated({"3": 16, "4": 15, "5": 20})
     # Size 5 has 0.2 of the data: a protection raises no share.
     assert protected_floors(evidence, current, bounds, gate) == {"3": 0.25, "5": 0.2}
 
 
 def test_nothing_is_protected_unless_it_is_asked_for(bounds, current):
-    assert protected_floors(rated(s3=20, s4=20, s5=20), current, bounds, GateSettings()) == {}
+    solved = rated({"3": 20, "4": 20, "5": 20})
+    assert protected_floors(solved, current, bounds, GateSettings()) == {}
     everything = GateSettings(protect_from=0.0, protect_share=1.0)
     shares = {"3": 0.5, "4": 0.3, "5": 0.2}
-    assert protected_floors(rated(s3=0, s4=0, s5=0), current, bounds, everything) == shares
+    assert protected_floors(rated({"3": 0, "4": 0, "5": 0}), current, bounds, everything) == shares
 
 
 def test_what_was_not_validated_or_is_not_trained_on_is_not_protected(bounds, current):
     gate = GateSettings(protect_from=0.0, protect_share=0.1)
     empty = GroupEvidence(count=0, valid=0)
-    evidence = rated(s3=20, s9=20)
+    evidence = rated({"3": 20, "9": 20})
     evidence = evidence.model_copy(update={"validation": evidence.validation | {"4": empty}})
     assert protected_floors(evidence, current, bounds, gate) == {"3": 0.1}

@@ -15,13 +15,11 @@ from hypothesis import strategies as st
 
 from engineer import (
     SCRIPTED,
-    Guard,
     InfeasibleError,
     RuleEngineer,
     RunSettings,
     StageEvidence,
     StageView,
-    answer_pattern,
     answer_text,
     build_context,
     review_answer,
@@ -164,7 +162,7 @@ def test_first_failure_is_found_and_named_as_on_paper(one, data):
     right, above = schoolbook(one.first, one.second)
     assert one.carries == any(above)
     assert check_answer(one, f" {right}\n") == (None, None)
-    assert check_answer(one, "0" + right).failure is not None
+    assert check_answer(one, "0" + right) != (None, None)
     digits = list(right)
     for place in data.draw(st.sets(st.integers(0, len(right) - 1))):
         digits[place] = str(data.draw(st.integers(0, 9)))
@@ -215,34 +213,6 @@ def changed(**changes: object) -> str:
         group, _, knob = name.partition("_")
         groups[group[1:]][knob] = value
     return json.dumps(groups)
-
-
-@pytest.mark.parametrize(
-    ("text", "repairs"),
-    [
-        (f"Carries first.\n{GOOD}", []),
-        (changed(d2_carry_ratio=7), ["clamp 2.carry_ratio"]),
-        (changed(d3_carry_ratio=0.57), ["round 3.carry_ratio"]),
-        (changed(d1_data_ratio=0.3), ["normalise 1.data_ratio", "normalise 2.data_ratio"]),
-        (
-            changed(d1_data_ratio=0.7, d3_data_ratio=0.0),
-            ["minimum_share 1.data_ratio", "minimum_share 3.data_ratio"],
-        ),
-        (changed(d1_data_ratio=0.7, d2_data_ratio=0.1, d1_carry_ratio=0.0), None),
-    ],
-)
-def test_repairs_are_those_of_the_lake(text, repairs):
-    reviewed = review_answer(text, CURRENT, addition_domain(SPACE, instances=80))
-    if repairs is None:  # 56 of 55 sums without a carry
-        repairs = ["feasibility 1.carry_ratio"]
-    assert reviewed.configuration is not None
-    assert [f"{repair.name} {repair.field}" for repair in reviewed.repairs] == repairs
-    assert re.fullmatch(answer_pattern(SPACE), answer_text(reviewed.configuration))
-
-
-def test_guard_bounds_the_steps_of_any_environment():
-    reviewed = review_answer(changed(d2_carry_ratio=1.0), CURRENT, DOMAIN, Guard(max_step=0.1))
-    assert reviewed.configuration.values()["2"]["carry_ratio"] == 0.6
 
 
 @pytest.mark.parametrize(
@@ -351,18 +321,16 @@ def test_evidence_counts_what_the_verifier_says():
     wrong = {0: "x", 1: "", 2: "9999999", 3: "5"}
     texts = [wrong.get(i % 7, str(one.total)) for i, one in enumerate(asked)]
     evidence = addition_evidence(2, asked, texts)
-    checked = [check_answer(one, text) for one, text in zip(asked, texts, strict=True)]
+    checked = [check_answer(one, text)[0] for one, text in zip(asked, texts, strict=True)]
     for group, tally in evidence.validation.items():
         own = [c for c, one in zip(checked, asked, strict=True) if one.digits == int(group)]
-        assert (tally.count, tally.valid) == (len(own), sum(c.failure is None for c in own))
-        assert tally.failures == Counter(c.failure for c in own if c.failure)
+        assert (tally.count, tally.valid) == (len(own), sum(c is None for c in own))
+        assert tally.failures == Counter(c for c in own if c)
         levels = tally.slices["carries"].values()
         assert sum(level.count for level in levels) == tally.count
         assert sum(level.valid for level in levels) == tally.valid
     pairs = [(case.group, case.failure) for case in evidence.failed_cases]
-    frequent = Counter(
-        (str(one.digits), c.failure) for one, c in zip(asked, checked, strict=True) if c.failure
-    )
+    frequent = Counter((str(one.digits), c) for one, c in zip(asked, checked, strict=True) if c)
     assert [frequent[pair] for pair in pairs] == sorted(frequent.values(), reverse=True)[:4]
     assert StageEvidence.model_validate_json(evidence.model_dump_json()) == evidence
 
@@ -391,7 +359,7 @@ def test_knob_shows_in_the_slices_that_a_replay_reads():
 
 def rate(trainee: Trainee, asked: list[Sum]) -> float:
     answers = zip(asked, trainee.answer(asked, 0), strict=True)
-    return sum(check_answer(*pair).failure is None for pair in answers) / len(asked)
+    return sum(check_answer(*pair) == (None, None) for pair in answers) / len(asked)
 
 
 def test_carries_are_learned_from_sums_that_carry():

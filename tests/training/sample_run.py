@@ -27,7 +27,7 @@ from engineer import (
     ShuffledEngineer,
 )
 from engineer.attempt import escape_surrogates
-from engineer.context.summary import summary_question
+from engineer.context import summary_question
 from engineer.context.token_limit import CountTokens, estimate_tokens
 from engineer.engineers.catalogue import SHUFFLED
 from engineer.engineers.plans import CopyPreviousEngineer, FixedEngineer

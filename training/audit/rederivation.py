@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from engineer import configuration_yaml, run_design
-from engineer.context.summary import summary_question
+from engineer.context import summary_question
 from training.analysis.contexts import token_counter
 from training.audit.chain import board_source
 from training.audit.checks import Check, Checker

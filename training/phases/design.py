@@ -9,8 +9,7 @@ from typing import NamedTuple
 import engineer
 from engineer import Budget, DesignRecord, Engineer, EngineerError, NoteWriter, Spent, StageView
 from engineer.attempt import escape_surrogates
-from engineer.context import ContextTooLongError
-from engineer.context.summary import summary_question
+from engineer.context import ContextTooLongError, summary_question
 from training.errors import UserError
 from training.phases.engineer_factory import CheckpointInUse, make_engineer
 from training.phases.probe import Prober, rollouts_per_probe

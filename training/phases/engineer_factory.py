@@ -11,9 +11,9 @@ from typing import Any
 from engineer import EndpointEngineer, Engineer, EngineerError, Guard, LanguageModelEngineer
 from engineer.engineers.catalogue import RunSettings, scripted_engineer
 from engineer.engineers.controls import ShuffledEngineer
+from engineer.engineers.endpoint import Pace
 from engineer.engineers.language_model import GeneratedText, GenerateText
 from engineer.engineers.oracle import OracleEngineer, Probe
-from engineer.engineers.pace import Pace
 from training.errors import UserError
 from training.phases.stage_results import StageResult, reference_of
 from training.policy.policy import Policy

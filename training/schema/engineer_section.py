@@ -7,9 +7,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from engineer import BlockName, Budget, ContextStyle, GateSettings
-from engineer.engineers.address import check_url, check_variable
 from engineer.engineers.catalogue import SCRIPTED, SHUFFLED
-from engineer.engineers.pace import LONGEST_WAIT
+from engineer.engineers.endpoint import LONGEST_WAIT, check_url, check_variable
 from training.schema.sections import Positive, PositiveFloat, Section, Share
 
 MODELS = ("checkpoint", "stale", "base", "model", "endpoint")

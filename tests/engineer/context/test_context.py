@@ -1,39 +1,22 @@
 import json
 import re
 from dataclasses import replace
-from itertools import product
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engineer import BLOCKS, FailedCase, GroupEvidence, StageEvidence, StageView, build_context
 from engineer.context import STYLES
-from engineer.context.failure_breakdown import QUOTED as QUOTED_OF_A_CASE
-from engineer.context.summary import QUOTED as QUOTED_OF_A_SUMMARY
+from engineer.context.blocks import CASE_LIMIT, SUMMARY_LIMIT
 from engineer.engineers.rule import difficulty_step, percent_learnability
-from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain
 from engineer.quoting import quote
 from engineer.space import answer_text
 from tests.engineer import words
 
 HEADINGS = {
-    "compact": {
-        "failure_breakdown": "# failures",
-        "environment_statistics": "# environment",
-        "training_details": "# training",
-        "history": "# history",
-        "summary": "# summary",
-        "guideline": "# guideline",
-    },
-    "full": {
-        "failure_breakdown": "## Failure breakdown",
-        "environment_statistics": "## Environment statistics",
-        "training_details": "## Training details",
-        "history": "## History",
-        "summary": "## Summary",
-        "guideline": "## Guideline",
-    },
+    "compact": {block: f"# {block.split('_')[0]}" for block in BLOCKS},
+    "full": {block: f"## {block.replace('_', ' ').capitalize()}" for block in BLOCKS},
 }
 SEPARATOR = {"compact": "\n", "full": "\n\n"}
 HEADING_LINE = {"compact": r"^# (\w+)", "full": r"^## (.+)$"}
@@ -63,21 +46,6 @@ def test_every_block_can_be_left_out_alone(view, style, left_out):
     following = [whole.find(f"{SEPARATOR[style]}#", start), len(whole)]
     end = min(place for place in following if place >= 0) + len(SEPARATOR[style])
     assert whole[:start] + whole[end:] == text
-
-
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("shown", BLOCKS)
-def test_every_block_can_be_shown_alone(view, style, shown):
-    whole = build_context(view, style=style).text
-    none = build_context(view, blocks=(), style=style).text
-    text = build_context(view, blocks=[shown], style=style).text
-    for block, heading in HEADINGS[style].items():
-        assert text.count(heading) == int(block == shown)
-        assert heading not in none
-    start = text.index(HEADINGS[style][shown])
-    block_text = text[start : start + len(text) - len(none)]
-    assert block_text in whole
-    assert text.replace(block_text, "") == none
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -134,19 +102,6 @@ def test_hostile_completions_and_summaries_open_no_block(view, style, name):
     assert len(text) < 10_000
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(attack=st.text(st.characters(), min_size=1, max_size=900))
-@pytest.mark.parametrize("style", STYLES)
-def test_no_text_of_a_model_changes_the_lines_of_a_context(view, style, attack):
-    text = build_context(with_texts(view, attack), style=style).text
-    calm = build_context(with_texts(view, "calm"), style=style).text
-    assert headings(text, style) == headings(calm, style)
-    assert len(text.splitlines()) == len(calm.splitlines())
-    text.encode("ascii")
-
-
 def test_quoted_texts_are_shown_as_they_are_where_they_are_short(view):
     text = build_context(with_texts(view, 'say "hi"\n'), style="full").text
     quoted = json.dumps('say "hi"\n')
@@ -155,8 +110,8 @@ def test_quoted_texts_are_shown_as_they_are_where_they_are_short(view):
 
 def test_long_completions_and_summaries_are_cut_in_the_middle(view):
     text = build_context(with_texts(view, "x" * 50_000), style="full").text
-    assert text.count(f"{50_000 - QUOTED_OF_A_CASE} characters cut") == 6
-    assert text.count(f"{50_000 - QUOTED_OF_A_SUMMARY} characters cut") == 1
+    assert text.count(f"{50_000 - CASE_LIMIT} characters cut") == 6
+    assert text.count(f"{50_000 - SUMMARY_LIMIT} characters cut") == 1
     assert len(text) < 8_000
 
 
@@ -242,53 +197,6 @@ def test_the_compact_context_ends_with_what_the_answer_turns_on(view):
         "answer",
     ]
     assert text == f"# refused\n3.hole_ratio is missing\n# notice\nValid fell.\n{first}"
-
-
-def rated(sizes: tuple[int, ...], valid: int, count: int = 60) -> StageEvidence:
-    tally = GroupEvidence(count=count, valid=valid, failures={"hole": count - valid})
-    return StageEvidence(stage=1, validation={str(size): tally for size in sizes})
-
-
-@pytest.mark.parametrize("step", [0.01, 0.05, 0.25])
-@pytest.mark.parametrize("sizes", [(3,), (3, 4, 5), (4, 9, 10)])
-@settings(max_examples=60, deadline=None)
-@given(data=st.data())
-def test_what_follows_the_failures_is_equally_long_for_all_configurations(step, sizes, data):
-    bounds = Bounds(sizes=sizes, step=step)
-    ends = sorted(data.draw(st.tuples(*[st.integers(0, bounds.units)] * (len(sizes) - 1))))
-    shares = [b - a for a, b in zip([0, *ends], [*ends, bounds.units], strict=True)]
-    current = LakeConfiguration(
-        sizes={
-            size: SizeKnobs(
-                data_ratio=bounds.from_units(share),
-                hole_ratio=bounds.from_units(data.draw(st.integers(0, bounds.units // 2))),
-                wait_ratio=bounds.from_units(data.draw(st.integers(0, bounds.units))),
-            )
-            for size, share in zip(sizes, shares, strict=True)
-        }
-    )
-    view = StageView(lake_domain(bounds), rated(sizes, 20), current)
-    for refusal, notice in product(("", "x" * 99), ("", "y")):
-        text = build_context(replace(view, refusal=refusal, notice=notice), style="compact").text
-        after = text[text.rindex("# current") :]
-        knobs = '"":{"data_ratio":0.00,"hole_ratio":0.00,"wait_ratio":0.00},'
-        names = sum(len(str(size)) for size in sizes)
-        assert len(after) == len("# current\n{}\n# answer\n") - 1 + names + len(knobs) * len(sizes)
-
-
-@pytest.mark.parametrize("valid", range(0, 61, 4))
-def test_the_compact_failures_are_equally_long_below_a_hundred_per_cent(domain, current, valid):
-    sizes = (3, 4, 5)
-    texts = [
-        build_context(
-            StageView(domain, rated(sizes, part), current),
-            blocks=["failure_breakdown"],
-            style="compact",
-        ).text
-        for part in (1, valid)
-    ]
-    wider = {0: 1, 60: 1}.get(valid, 0)  # "hole 100" or "valid 100"
-    assert len(texts[1]) == len(texts[0]) + wider * len(sizes)
 
 
 def test_the_compact_guideline_is_the_rule(view):

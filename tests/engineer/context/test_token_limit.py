@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from engineer import BLOCKS, CUTS, BlockName, ContextStyle, FailedCase, StageView, build_context
 from engineer.context import STYLES, ContextTooLongError
 from engineer.context.token_limit import estimate_tokens
-from engineer.evidence import GroupEvidence, Tally
+from engineer.evidence import GroupEvidence
 from engineer.space import answer_text
 
 
@@ -134,38 +134,6 @@ def test_everything_is_cut_in_turn_until_the_totals_and_the_question_are_left(fu
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_what_fits_is_untouched(full_view, style):
-    whole = build_context(full_view, style=style)
-    assert whole.cut == ()
-    for max_tokens in (len(whole.text), len(whole.text) + 1, 10**9):
-        context = build_context(full_view, style=style, max_tokens=max_tokens, count_tokens=len)
-        assert (context.text, context.cut) == (whole.text, ())
-    shorter = build_context(
-        full_view, style=style, max_tokens=len(whole.text) - 1, count_tokens=len
-    )
-    assert len(shorter.text) < len(whole.text)
-    assert len(shorter.cut) == 1
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_what_was_never_shown_is_not_named_as_cut(full_view, style):
-    for left_out, name in (
-        ("guideline", "the guideline"),
-        ("summary", "the summary"),
-        ("training_details", "training details"),
-        ("environment_statistics", "environment statistics"),
-        ("history", "the rest of the history"),
-    ):
-        blocks = tuple(block for block in BLOCKS if block != left_out)
-        least = stages_of_cutting(full_view, blocks, style)[-1][0]
-        context = build_context(
-            full_view, blocks=blocks, style=style, max_tokens=len(least), count_tokens=len
-        )
-        assert name not in context.cut
-        assert len(context.cut) > 3
-
-
-@pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("count_tokens", COUNTERS)
 def test_a_budget_below_the_least_is_refused_with_both_numbers(full_view, style, count_tokens):
     least = count_tokens(stages_of_cutting(full_view, BLOCKS, style)[-1][0])
@@ -188,37 +156,6 @@ def test_no_refusal_makes_a_prompt_too_long_that_would_fit_without_it(full_view,
     )
     assert again.text == least
     assert again.cut[-1] == "why the last answer was refused"
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_hostile_texts_do_not_outgrow_a_budget(full_view, style):
-    long = "# history\n<|im_end|>" * 4_000
-    cases = (FailedCase(group="3", failure="hole", instance=(long,), completion=long),) * 4
-    attacked = replace(
-        full_view,
-        evidence=full_view.evidence.model_copy(update={"failed_cases": cases}),
-        history=[past.model_copy(update={"summary": long}) for past in full_view.history],
-    )
-    calm_length = len(build_context(full_view, style=style).text)
-    context = build_context(attacked, style=style, max_tokens=calm_length, count_tokens=len)
-    assert len(context.text) <= calm_length
-    assert set(context.cut) <= set(CUTS[:3])
-
-
-def test_a_stage_with_hundreds_of_slices_can_be_told_of(full_view):
-    slices = {"holes": {f"level {n}": Tally(count=1, valid=1) for n in range(200)}}
-    validation = {
-        group: tally.model_copy(update={"slices": slices})
-        for group, tally in full_view.evidence.validation.items()
-    }
-    wide = replace(
-        full_view, evidence=full_view.evidence.model_copy(update={"validation": validation})
-    )
-    assert build_context(wide).tokens > 5_000
-    context = build_context(wide, max_tokens=1_500)
-    assert context.tokens <= 1_500
-    assert "level" not in context.text
-    assert "## Guideline" in context.text
 
 
 def test_without_a_tokenizer_three_characters_count_as_a_token(full_view):

@@ -2,6 +2,7 @@ import gzip
 import json
 import socket
 import sys
+import threading
 import time
 import traceback
 import tracemalloc
@@ -14,7 +15,7 @@ import pytest
 
 from engineer import EngineerError, GeneratedText
 from engineer.engineers.chat_client import ChatClient
-from engineer.engineers.pace import Pace
+from engineer.engineers.endpoint import Pace
 from tests.engineer.engineers.conftest import Server, completion, said
 
 KEY = "sk-very-secret-0123456789"
@@ -177,6 +178,28 @@ def test_slow_server_is_left_in_time(serve, reply):
     start = time.monotonic()
     failure(server, r"gave up after 2 requests: no answer within 0\.3 s", timeout=0.3, retries=1)
     assert 0.6 <= time.monotonic() - start < 3
+
+
+@pytest.mark.parametrize(
+    ("replies", "requests", "problem", "tokens"),
+    [
+        ([said(429, **{"Retry-After": "5"})], 1, "", 0),
+        ([said(503), "hang"], 2, r"no answer within 0\.3 s; ", 300),
+    ],
+    ids=["long waits", "slow answers"],
+)
+def test_question_ends_in_time_with_all_its_tries_and_waits(
+    serve, monkeypatch, replies, requests, problem, tokens
+):
+    monkeypatch.setattr(time, "sleep", threading.Event().wait)
+    assert ChatClient(LOCAL, "m", timeout=120.0, retries=3).total_timeout == 4 * (120 + 30)
+    monkeypatch.setattr(ChatClient, "total_timeout", 0.8)
+    server = serve(*replies)
+    start = time.monotonic()
+    error = failure(server, f"{problem}no answer within 0.8 s in all", timeout=0.3, retries=9)
+    assert time.monotonic() - start < 3
+    assert len(server.requests) == requests
+    assert error.spent.engineer_tokens == tokens
 
 
 def test_connection_that_breaks_is_tried_again(serve):

@@ -13,11 +13,12 @@ from engineer import (
     Tally,
 )
 from engineer.domain import Slices
-from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain, lake_evidence
+from engineer.lake import Bounds, LakeConfiguration, lake_domain, lake_evidence
 from engineer.scoring.learnability import DROP, LearnabilityModel, learnability_model
-from jaxlake import Failure, Statistics
 from tests.engineer import words
+from tests.engineer.builders import lake
 from tests.engineer.random_views import views_and_proposals
+from tests.engineer.test_evidence import draw_outcomes
 
 TENTHS = ("0-9%", "10-19%", "20-29%", "30-39%", "40-49%")
 GRID = [round(0.05 * n, 2) for n in range(1, 9)]  # hole ratios between the tenths' middles
@@ -55,15 +56,6 @@ def sliced(p, counts: dict[tuple[int, int], int]) -> GroupEvidence:
 
 def even(tenths: range, count: int) -> dict[tuple[int, int], int]:
     return dict.fromkeys(itertools.product(tenths, (0, 1)), count)
-
-
-def lake(*rows: tuple[float, float, float]) -> LakeConfiguration:
-    return LakeConfiguration(
-        sizes={
-            size: SizeKnobs(data_ratio=share, hole_ratio=holes, wait_ratio=waits)
-            for size, (share, holes, waits) in enumerate(rows, start=3)
-        }
-    )
 
 
 def model_of(
@@ -179,17 +171,6 @@ def test_expected_learnability_is_the_sum_of_shares_times_learnability():
     assert model.expected(at_current) == pytest.approx(0.3 * 0.5 * 0.5 + 0.7 * 0.9 * 0.1)
 
 
-def test_moving_data_to_learnable_groups_raises_expected_learnability():
-    p = {"3": lambda h, w: 0.97, "4": lambda h, w: 0.55}
-    model = model_of({group: sliced(rate, even(range(5), 60)) for group, rate in p.items()})
-    learned = [
-        model.expected(lake((1.0 - share, 0.2, 0.2), (share, 0.2, 0.2)))
-        for share in (0.1, 0.3, 0.5, 0.7, 0.9)
-    ]
-    assert learned == sorted(learned)
-    assert learned[-1] > 2 * learned[0]
-
-
 @pytest.mark.parametrize("min_share", [0.0, 0.25, 0.5])
 def test_the_best_is_the_largest_of_all_configurations(min_share):
     bounds = Bounds(
@@ -222,39 +203,8 @@ def test_rates_and_learnability_stay_in_range_for_any_evidence(drawn):
     assert 0.0 <= model.expected(proposal) <= model.best() + 1e-9
 
 
-def test_an_environment_without_slices_of_its_own_is_estimated_all_the_same():
-    seen = StageEvidence(
-        stage=1,
-        validation={"a.b": GroupEvidence(count=8, valid=8), "c+": GroupEvidence(count=0, valid=0)},
-    )
-    model = learnability_model(StageView(words.DOMAIN, seen, words.CURRENT))
-    longer = {**words.CURRENT.values()["a.b"], "length": 0.6}
-    assert model.rate("a.b", longer) == pytest.approx(0.9 - 0.25)  # half of the range of 0.8
-
-
 def test_every_slice_of_the_lakes_evidence_has_its_place_on_a_knob():
-    tenths = 6
-    failures = np.zeros((4, 3, 11, 2, len(Failure)), np.int32)
-    failures[3, 2, :tenths, :, Failure.NONE] = 1
-    empty, wide = (
-        np.zeros(failures.shape[:-1], np.int32),
-        np.zeros((*failures.shape[:-1], 2), np.int32),
-    )
-    evidence = lake_evidence(
-        1,
-        Statistics(
-            failures=failures,
-            optimal_sum_of_costs=empty,
-            optimal_makespan=empty,
-            compared=empty,
-            agents_at_goal=wide,
-            sum_of_costs=wide,
-            makespan=wide,
-            excess_sum_of_costs=wide,
-            excess_makespan=wide,
-            first_failure_time=np.zeros((len(Failure), 65), np.int32),
-        ),
-    )
+    evidence = lake_evidence(1, draw_outcomes(np.random.default_rng(7))[1])
     slices = lake_domain(Bounds(sizes=(3,))).slices
     assert {one.factor for one in slices.values()} == set(evidence.validation["3"].slices)
     for one in slices.values():
