@@ -7,7 +7,7 @@ from training.commands import Subparsers, add_command, add_configuration
 from training.errors import UserError
 from training.runtime import set_library_defaults
 
-_DESCRIPTION = """\
+_HELP = """\
 Let a policy answer the validation set of a configuration, and print its valid and optimal rates.
 
 exit status: 0 done, 2 invalid input or configuration
@@ -20,8 +20,8 @@ def add_parser(subparsers: Subparsers) -> None:
         subparsers,
         "evaluate",
         run,
-        help="measure a checkpoint or a model folder on a validation set",
-        description=_DESCRIPTION,
+        "measure a checkpoint or a model folder on a validation set",
+        _HELP,
     )
     add_configuration(parser)
     policy = parser.add_mutually_exclusive_group(required=True)
