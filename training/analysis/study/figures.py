@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from training.analysis import METRIC_NAMES
 from training.analysis.charts import (
     Range,
     Series,
@@ -14,14 +15,8 @@ from training.analysis.charts import (
     rate_panels,
     table_panels,
 )
-from training.analysis.study.measures import holes_name
 from training.analysis.study.results import Results
 
-METRIC_NAMES = {
-    "valid": "valid",
-    "optimal_sum_of_costs": "optimal, sum of costs",
-    "optimal_makespan": "optimal, makespan",
-}
 KNOB_NAMES = {"data_ratio": "data", "hole_ratio": "holes", "wait_ratio": "waits"}
 WARM_START = "warm start"
 MOST_LEARNABLE = 0.25
@@ -154,6 +149,11 @@ def _by_slice(results: Results, file: str, heading: str, caption: str, field: st
         tables.append(TileTable(f"{size}x{size}", list(rows), columns, tiles))
     across = 3 if max(len(table.columns) for table in tables) < 5 else 2
     return FigureFile(file, heading, caption, table_panels(heading, tables, across=across))
+
+
+def holes_name(tenth: int) -> str:
+    """A hole tenth for people: `10-19%`."""
+    return f"{10 * tenth}-{10 * tenth + 9}%"
 
 
 def _slice_name(one: Results) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 import jinja2
 from pydantic import TypeAdapter
 
+from training.analysis import METRIC_NAMES
 from training.analysis.study.config import Study
 from training.analysis.study.directory import StudyDirectory
-from training.analysis.study.figures import METRIC_NAMES, FigureFile, study_figures
-from training.analysis.study.measures import holes_name
+from training.analysis.study.figures import FigureFile, holes_name, study_figures
 from training.analysis.study.reading import read_study
 from training.analysis.study.results import Results, build_results
 from training.errors import UserError
@@ -38,15 +38,10 @@ _RATES = {
 
 
 def write_report(study: Study, directory: StudyDirectory, folder: Path | None = None) -> Path:
-    """Write the report of the runs that are finished.
-
-    Args:
-        study: What was run.
-        directory: Its files.
-        folder: Where the report goes; None: `report` in the study's directory.
+    """Write the report of the runs that are finished, to `report` in the study's directory or else.
 
     Returns:
-        `report.md`.
+        The file `report.md`.
 
     Raises:
         UserError: No run is finished, or a run's files are missing, damaged or contradictory.

@@ -15,8 +15,12 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from training.analysis.study.config import Study
-from training.analysis.study.directory import WARM_START, ProcessRecord, StudyDirectory
-from training.analysis.study.machine import this_machine
+from training.analysis.study.directory import (
+    WARM_START,
+    ProcessRecord,
+    StudyDirectory,
+    this_machine,
+)
 from training.run.directory import RunDirectory
 from training.run.progress import console, duration
 
