@@ -98,17 +98,11 @@ class Series:
 
 @dataclass(frozen=True)
 class Tile:
-    """One entry of a table that is coloured by its values.
-
-    Attributes:
-        words: What is written on it.
-        shade: From 0 (light) to 1 (dark); None: it has no value and is grey.
-        about: What a browser shows while the pointer rests on it.
-    """
+    """One entry of a table that is coloured by its values."""
 
     words: str = ""
-    shade: float | None = None
-    about: str = ""
+    shade: float | None = None  # from 0 (light) to 1 (dark); None: it has no value and is grey
+    about: str = ""  # what a browser shows while the pointer rests on it
 
 
 @dataclass(frozen=True)
@@ -140,11 +134,11 @@ def line_chart(
     boundaries: Sequence[tuple[float, str]] = (),
     limit: tuple[float, str] | None = None,
 ) -> str | None:
-    """Draw curves over a common x axis.
+    """Draw curves over a common x axis; those of more than 24 points also get a running mean.
 
     Args:
-        title: What screen readers say.
-        curves: Those of more than 24 points also get a running mean, which stands out.
+        title: What screen readers say, as in all charts.
+        curves: May have gaps.
         x_label: What x is, with its unit.
         y_label: What y is, with its unit.
         percent: Whether y values are shares, to be labelled in per cent.
@@ -209,10 +203,8 @@ def rate_chart(
 ) -> str | None:
     """Draw shares with whiskers, one column per category, on an axis from 0 to 100 per cent.
 
-    It is narrow and says the last values beside the curves; the page explains the colours.
-
-    Returns:
-        An `<svg>` element, or None if no category has a value.
+    It is narrow and says the last values beside the curves; the page explains the colours. Without
+    any value there is no chart.
     """
     series = [one for one in series if any(value is not None for value in one.values)]
     if not series:
@@ -284,16 +276,13 @@ def rate_panels(
     *,
     zero: bool = False,
 ) -> str:
-    """Draw panels in which shares with whiskers follow one another, below a key of the series.
+    """Draw panels of shares with whiskers, below a key of the series, as an SVG document.
 
     Args:
         title: What screen readers say.
         panels: By row, which has one y axis, and by title: the same series everywhere.
         categories: Names along each x axis.
         zero: Whether the y axes show 0; if not, the last values stand beside the curves.
-
-    Returns:
-        An SVG document.
     """
     width, height = (240, 150) if zero else (320, 220)
     names = [one.name for one in next(iter(panels[0].values()))]
@@ -326,15 +315,9 @@ def rate_panels(
 def difference_panels(
     title: str, panels: Mapping[str, Mapping[str, tuple[Range, int]]], *, x_label: str
 ) -> str:
-    """Draw panels of intervals, one interval per row, about a line at 0.
+    """Draw panels of intervals about a line at 0, as an SVG document.
 
-    Args:
-        title: What screen readers say.
-        panels: By title, then by the name of the row: an interval and the number of its colour.
-        x_label: What the values are, with their unit.
-
-    Returns:
-        An SVG document.
+    `panels` has by title, then by the name of the row, an interval and the number of its colour.
     """
     width, height = 320, 26 * max(map(len, panels.values()))
     canvas = _Canvas(_MARGIN + len(panels) * (width + _MARGIN), height + 84)
@@ -356,28 +339,18 @@ def difference_panels(
 
 @matplotlib.rc_context(_STYLE)
 def table_panels(title: str, tables: Sequence[TileTable], *, across: int) -> str:
-    """Draw tables whose tiles are the darker the larger their values are, `across` in each row.
-
-    Returns:
-        An SVG document.
-    """
+    """Draw tables of tiles, `across` in each row, as an SVG document."""
     blues = LinearSegmentedColormap.from_list("blues", ["#f5fafd", COLOURS[0]])
     return _draw_tables(tables, across, blues, _MARGIN, 0, 0).document(title)
 
 
 @matplotlib.rc_context(_STYLE)
 def feasibility_figure(rows: Sequence[FeasibilityRow]) -> str:
-    """Draw a feasibility map: one table per number of agents (across) and wait ratio (down).
+    """Draw a feasibility map as an SVG document: tables by number of agents and wait ratio.
 
     The colour and the number of a tile are the acceptance rate in per cent of the candidates, on a
     logarithmic scale. A cross marks boards on which starts and goals do not fit; a dash marks sets
     that need a kind of board which was not among the candidates.
-
-    Args:
-        rows: What `jaxlake.generator.feasibility_map` returns.
-
-    Returns:
-        An SVG document.
 
     Raises:
         ValueError: There are no rows.
@@ -443,11 +416,7 @@ def _log_shade(share: float) -> float:
 def running_mean(values: np.ndarray) -> np.ndarray:
     """Average each value with its neighbours, a 24th of all values on each side.
 
-    Args:
-        values: float (N,), NaN where there is none.
-
-    Returns:
-        float (N,), NaN at the same places; `values` itself if N is at most 24.
+    NaN stays NaN in the float (N,) values, which are returned as they are if N is at most 24.
     """
     if len(values) <= 24:
         return values
@@ -510,23 +479,19 @@ def _mark(number: int) -> dict[str, Any]:
     }
 
 
-def _layout_of(tables: Sequence[TileTable]) -> tuple[float, float, float, float]:
-    """From table to table across and down, and from a table's corner to its tiles, pixels."""
+def _draw_tables(
+    tables: Sequence[TileTable], across: int, colours: Any, top: float, bottom: float, least: float
+) -> _Canvas:
+    """Draw tables on a canvas at least `least` wide, with room above and below them."""
     left = max(_width_of(name) for table in tables for name in table.rows) + 10
     longest = max(_width_of(name) for table in tables for name in table.columns)
     slanted = longest > _TILE_WIDTH
     above = 24 + (0.65 * longest if slanted else 14)
     wide = max(len(table.columns) for table in tables) * _TILE_WIDTH
     tall = max(len(table.rows) for table in tables) * _TILE_HEIGHT
-    across = left + wide + (0.8 * longest - 20 if slanted else 0) + _MARGIN
-    return across, above + tall + _MARGIN, left, above
-
-
-def _draw_tables(
-    tables: Sequence[TileTable], across: int, colours: Any, top: float, bottom: float, least: float
-) -> _Canvas:
-    """Draw tables on a canvas at least `least` wide, with room above and below them."""
-    column, row, left, above = _layout_of(tables)
+    # From table to table, across and down.
+    column = left + wide + (0.8 * longest - 20 if slanted else 0) + _MARGIN
+    row = above + tall + _MARGIN
     width = max(least, _MARGIN + min(across, len(tables)) * column)
     canvas = _Canvas(width, top + math.ceil(len(tables) / across) * row + bottom)
     for number, table in enumerate(tables):

@@ -7,13 +7,15 @@ from pathlib import Path
 
 from training.audit.chain import (
     chain_lines,
+    file_digest,
     link_hash,
     linked_files,
+    metrics_digest,
     read_link,
     stage_file_digest,
+    weights_digest,
 )
 from training.audit.checks import BrokenPartError, Check, Checker
-from training.audit.digests import file_digest, metrics_digest, weights_digest
 from training.audit.rederivation import Rederivation
 from training.errors import UserError
 from training.phases.stage_results import read_stage_results

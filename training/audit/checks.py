@@ -12,7 +12,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from engineer.context import ContextTooLongError
-from training.audit.digests import canonical
+from training.audit.chain import canonical
 from training.errors import UserError
 from training.run.directory import RunDirectory
 from training.run.files import JsonFile, JsonLinesFile, TextFile
@@ -23,19 +23,12 @@ _LONGEST = 600  # characters of a message
 
 @dataclass(frozen=True)
 class Check:
-    """One part of a run that was looked at.
+    """One part of a run that was looked at."""
 
-    Attributes:
-        stage: None if the part concerns the run as a whole.
-        part: A field of the stage's link, or the name of a file.
-        derived: Whether the part was derived again; otherwise hashes were compared.
-        problem: What is wrong with it; None if it holds.
-    """
-
-    stage: int | None
-    part: str
-    derived: bool = False
-    problem: str | None = None
+    stage: int | None  # None if the part concerns the run as a whole
+    part: str  # a field of the stage's link, or the name of a file
+    derived: bool = False  # whether the part was derived again; otherwise hashes were compared
+    problem: str | None = None  # what is wrong with it
 
     @property
     def holds(self) -> bool:
@@ -75,21 +68,13 @@ class Checker:
     def compare_file(
         self, file: JsonFile[Any] | JsonLinesFile[Any] | TextFile, expected: object
     ) -> Check:
-        """Compare what a file must hold with what it holds.
-
-        Raises:
-            BrokenPartError: The file can't be read.
-        """
+        """Compare what a file must hold with what it holds."""
         with self.naming(file.path.name):
             return self.compare(file.path.name, expected, file.read())
 
     @contextmanager
     def naming(self, part: str) -> Iterator[None]:
-        """Name the part that the block reads or derives, if what is wrong are the run's files.
-
-        Raises:
-            BrokenPartError: The block raised a `UserError`, or a prompt can't be cut to its limit.
-        """
+        """Name the part that the block reads or derives, if what is wrong are the run's files."""
         try:
             yield
         except (UserError, ContextTooLongError) as error:

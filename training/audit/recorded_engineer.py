@@ -25,13 +25,7 @@ def recorded_engineer(
     """Make an engineer whose answers, with the time and the tokens they took, are those recorded.
 
     A shuffled engineer's evidence is shuffled again. An oracle chooses again among what its
-    candidates said, by what its probes came to.
-
-    Args:
-        config: The configuration of the run.
-        answers: What the engineer said after a stage, in order.
-        probes: The configurations that an oracle tried out, in order; it takes those it needs.
-        guard: What an oracle's candidates are held to.
+    candidates said, by what its probes came to; it takes as many of these, in order, as it needs.
     """
     choice = config.engineer
     if choice.kind != ORACLE:
