@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 
 from jaxlake import wilson_interval
 from tests.training.sample_run import DESIGNS, HOSTILE
+from training.analysis import METRIC_NAMES
 from training.analysis.report import build_report
 from training.analysis.report.reading import read_run
 from training.errors import UserError
@@ -47,11 +48,9 @@ class Page(HTMLParser):
         if tag in ("td", "th"):
             self.rows[-1].append("")
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-
     def handle_endtag(self, tag: str) -> None:
+        if tag in VOID:
+            return
         assert self.open[-1] == tag, f"</{tag}> closes <{self.open[-1]}>"
         self.open.pop()
 
@@ -102,11 +101,8 @@ def test_validation_table_shows_counts_and_intervals_of_the_files(
                 shown[stage, group, cells[0]] = " ".join(cell.split())
     expected = {}
     for stage, name, row in validated_rows(finished_run):
-        for count, words in (
-            (row.valid, "valid"),
-            (row.optimal_sum_of_costs, "optimal, sum of costs"),
-            (row.optimal_makespan, "optimal, makespan"),
-        ):
+        for metric, words in METRIC_NAMES.items():
+            count = getattr(row, metric)
             share, low, high = (
                 f"{100 * x:.1f}" for x in (count / row.count, *wilson_interval(count, row.count))
             )
@@ -226,27 +222,16 @@ def test_failed_and_solved_episodes_of_the_last_stage_are_drawn(
 
 
 @pytest.mark.parametrize(
-    ("gone", "sentence"),
-    [
-        ("summary.json", "The run has not finished"),
-        ("metrics.jsonl", "metrics.jsonl: is missing"),
-        ("config.yaml", "config.yaml: is missing"),
-        ("stages", "stages/0: is not there yet"),
-        ("stages/2", "stages/2: is not there yet"),
-        ("stages/3/decision.json", "stages/3/decision.json: is missing"),
-        ("stages/1/validation.json", "stages/1/validation.json: is missing"),
-        ("stages/3/episodes.jsonl", "stages/3/episodes.jsonl: is missing"),
-    ],
-)
-def test_missing_file_is_named(run_copy: Path, gone: str, sentence: str) -> None:
-    victim = run_copy / gone
-    shutil.rmtree(victim) if victim.is_dir() else victim.unlink()
-    assert sentence in " ".join(read_run(run_copy).missing)
-
-
-@pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
+        ("summary.json", None, "The run has not finished"),
+        ("metrics.jsonl", None, "metrics.jsonl: is missing"),
+        ("config.yaml", None, "config.yaml: is missing"),
+        ("stages", None, "stages/0: is not there yet"),
+        ("stages/2", None, "stages/2: is not there yet"),
+        ("stages/3/decision.json", None, "stages/3/decision.json: is missing"),
+        ("stages/1/validation.json", None, "stages/1/validation.json: is missing"),
+        ("stages/3/episodes.jsonl", None, "stages/3/episodes.jsonl: is missing"),
         ("metrics.jsonl", "[1]\n3\n", "metrics.jsonl:1: "),
         ("stages/2/validation.json", '{"rows": [{"size": 3}]', "validation.json: not JSON"),
         ("stages/2/validation.json", '{"rows": [{"size": 3}]}', "validation.json: stage: required"),
@@ -256,9 +241,30 @@ def test_missing_file_is_named(run_copy: Path, gone: str, sentence: str) -> None
         ("summary.json", "{}", "The run has not finished"),
     ],
 )
-def test_damaged_file_is_named(run_copy: Path, name: str, text: str, sentence: str) -> None:
-    (run_copy / name).write_text(text, encoding="utf-8")
+def test_missing_or_damaged_file_is_named(
+    run_copy: Path, name: str, text: str | None, sentence: str
+) -> None:
+    victim = run_copy / name
+    if text is not None:
+        victim.write_text(text, encoding="utf-8")
+    else:
+        shutil.rmtree(victim) if victim.is_dir() else victim.unlink()
     assert sentence in " ".join(read_run(run_copy).missing)
+
+
+def test_damaged_line_is_named_and_all_other_lines_are_read(run_copy: Path) -> None:
+    whole = read_run(run_copy).stages[3].episodes
+    path = run_copy / "stages/3/episodes.jsonl"
+    lines = path.read_text().splitlines()
+    lines[1], lines[4] = '{"id": 1}', lines[4][:40]
+    path.write_text("\n".join(lines))
+    run = read_run(run_copy)
+    assert run.stages[3].episodes == (whole[0], *whole[2:4], *whole[5:])
+    unreadable, other = run.missing
+    assert unreadable == "stages/3/episodes.jsonl:5: not JSON; the line is left out"
+    assert other.startswith("stages/3/episodes.jsonl:2: size: required, but missing; ")
+    path.write_text("{}\n" * 9)
+    assert read_run(run_copy).missing[-1] == "stages/3/episodes.jsonl: 4 lines more left out"
 
 
 def test_page_of_a_run_with_almost_no_files_says_what_is_missing(run_copy: Path) -> None:
@@ -308,15 +314,12 @@ def test_run_without_a_warm_start_is_not_said_to_have_one(run_copy: Path) -> Non
     assert "were valid before training" in shown
 
 
-@pytest.mark.parametrize("kind", ["missing", "empty", "file"])
+@pytest.mark.parametrize("make", [lambda path: None, Path.mkdir, Path.touch])
 def test_path_that_is_no_run_directory_is_a_user_error_that_names_it(
-    tmp_path: Path, kind: str
+    tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
     path = tmp_path / "here"
-    if kind == "empty":
-        path.mkdir()
-    elif kind == "file":
-        path.write_text("")
+    make(path)
     with pytest.raises(UserError, match=re.escape(str(path))):
         build_report(path)
 

@@ -222,24 +222,13 @@ def test_directory_that_holds_something_else_is_left_alone(
     assert "is not empty and holds no study" in capsys.readouterr().err
 
 
-KILLED_CLAIM = """\
-import os, signal, sys
-from pathlib import Path
-from training.analysis.study.config import load_study
-from training.analysis.study.directory import StudyDirectory
-os.replace = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
-StudyDirectory(Path(sys.argv[2])).claim(load_study(Path(sys.argv[1])))
-"""
-
-
 def test_study_that_was_killed_while_it_claimed_its_directory_can_start_again(
     tmp_path: Path,
 ) -> None:
-    path, out = write_study(tmp_path), tmp_path / "out"
-    command = [sys.executable, "-c", KILLED_CLAIM, str(path), str(out)]
-    assert subprocess.run(command, cwd=ROOT, timeout=100).returncode == -signal.SIGKILL
-    assert list(out.iterdir())
-    assert StudyDirectory(out).claim(load_study(path)) is False
+    study, out = load_study(write_study(tmp_path)), tmp_path / "out"
+    out.mkdir()
+    (out / ".study.yaml.4711.tmp").write_text("name: pa")
+    assert StudyDirectory(out).claim(study) is False
     assert [child.name for child in out.iterdir()] == ["study.yaml"]
 
 

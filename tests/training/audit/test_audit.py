@@ -4,7 +4,7 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,14 @@ from tests.training.audit.forging import (
 from tests.training.sample_run import write_run
 from training.analysis.contexts import context_shown
 from training.audit import audit_run, seal
-from training.audit.checks import first_difference
+from training.audit.checks import Check, first_difference
 from training.cli import main
 from training.errors import UserError
 from training.phases.stage_results import configuration_for, read_stage_results, view_of
 from training.phases.validate import validation_set
 from training.rollout.stage_instances import draw_stage_boards
 from training.run.directory import RunDirectory
+from training.run.progress import console
 
 VALIDATED = ("episodes.jsonl", "failures.jsonl", "evidence.json", "validation.json")
 DESIGNED = ("gate.json", "context.txt", "answers.jsonl", "decision.json", "summary_prompt.txt")
@@ -229,10 +230,7 @@ FIFTH_LINK = both(
         (drop("metrics.jsonl", 65), "stage 2: metrics: expected"),
         (change("metrics.jsonl", swap), "stage 1: metrics: expected"),
         (put("metrics.jsonl", -1, "stage", value=4), "stage 3: metrics: expected"),
-        (
-            change("metrics.jsonl", lambda all: all.append(all[-1] | {"stage": 4})),
-            "stage 4: config",
-        ),
+        (change("metrics.jsonl", lambda all: all.append(all[-1] | {"stage": 4})), "stage 4: conf"),
         (rewrite("metrics.jsonl", lambda text: f"{text}cut off"), "metrics.jsonl: character "),
         (flip(WEIGHTS), "stage 2: checkpoint: expected"),
         (remove(WEIGHTS), "stage 2: checkpoint: can't be read: stages/2/policy: holds no "),
@@ -251,10 +249,7 @@ FIFTH_LINK = both(
         (make(WEIGHTS, Path.mkdir), "stage 2: checkpoint: can't be read: "),
         (make("2/gate.json", Path.mkdir), "stage 2: gate.json: can't be read: "),
         (make("2/gate.json", os.mkfifo), "stages/2/gate.json: is neither a file nor a folder"),
-        *(
-            (make(f"{name}.json", Path.mkdir), f"{name}.json: can't be read")
-            for name in ["summary"]
-        ),
+        (make("summary.json", Path.mkdir), "summary.json: can't be read"),
         (make("metrics.jsonl", Path.mkdir), "metrics.jsonl: can't be read: "),
         (make("chain.jsonl", Path.mkdir), "chain.jsonl: can't be read: "),
         (rewrite("config.yaml", raise_a_digit), "stage 0: previous: expected "),
@@ -364,11 +359,7 @@ FEWER_ANSWERS = both(
         (put("1/gate.json", "restored", value="configuration"), "1: gate.json", "restored: expect"),
         (rewrite("1/context.txt", lambda text: f"{text}\nPlease."), "1: context.txt", "Please."),
         (rewrite("1/summary_prompt.txt", str.upper), "1: summary_prompt.txt", 'expected "'),
-        (
-            rewrite("1/policy/tokenizer.json", lambda _: "7"),
-            "1: answers.jsonl",
-            "no tokenizer that",
-        ),
+        (rewrite("1/policy/tokenizer.json", lambda _: "7"), "1: answers.jsonl", "no tokenizer th"),
         (put("metrics.jsonl", 30, "entropy", value=9.0), "1: context.txt", "character"),
         (put("chain.jsonl", 0, "instances", value="0" * 64), "0: instances", "expected null"),
         (put("chain.jsonl", 1, "instances", value="0" * 64), "1: instances", 'found "000'),
@@ -497,6 +488,19 @@ def test_the_command_says_what_was_checked_and_names_the_first_broken_part(
     assert first.startswith("stage 0: link, 4 files, metrics, checkpoint; derived again: ")
     expected, found = (digest[:32] for digest in hashes)
     assert last == f'broken: stage 1: gate.json: expected "{expected}", found "{found}"'
+
+
+def test_the_command_says_its_result_before_what_drawing_boards_again_has_to_say(
+    finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def audit_run(path: Path, *, deep: bool) -> Iterator[Check]:
+        console.print("validation set: 2 boards are missing")
+        yield Check(0, "boards")
+
+    monkeypatch.setattr("training.audit.audit_run", audit_run)
+    assert main(["audit", str(finished)]) == 0
+    *_, result, note = capsys.readouterr().out.splitlines()
+    assert (result, note) == ("The run holds.", "validation set: 2 boards are missing")
 
 
 @pytest.mark.parametrize("name", [".", "no_such_folder"])
