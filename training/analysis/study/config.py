@@ -76,17 +76,11 @@ class StudyRun:
 
 @dataclass(frozen=True)
 class Study:
-    """A study that can be run: the configuration of each of its runs is valid.
+    """A study that can be run: the configuration of each of its runs is valid."""
 
-    Attributes:
-        config: What its file says.
-        base: The file of the run that it is based on.
-        warm_start: The base with the study's overrides: the configuration of the warm start.
-    """
-
-    config: StudyConfig
-    base: Path
-    warm_start: RunConfig
+    config: StudyConfig  # what its file says
+    base: Path  # the file of the run that it is based on
+    warm_start: RunConfig  # the base with the study's overrides
 
     @property
     def runs(self) -> list[StudyRun]:
@@ -143,6 +137,5 @@ def load_study(path: Path) -> Study:
 
 
 def _allowed(location: Location) -> str:
-    """The names that stand beside an unknown key."""
     section = ComparedEngineer if location[0] == "engineers" else StudyConfig
     return ", ".join(section.model_fields)

@@ -64,20 +64,17 @@ class MachineRecord(Record):
 def this_machine() -> MachineRecord:
     """The machine of this process."""
     has_affinity = hasattr(os, "sched_getaffinity")  # not on every system
+    packages = {}
+    for name in _PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            packages[name] = metadata.version(name)
     return MachineRecord(
         processor=_processor(),
         cores=len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1,
         system=f"{platform.system()} {platform.machine()}",
         python=platform.python_version(),
-        packages={name: found for name in _PACKAGES if (found := _version(name)) is not None},
+        packages=packages,
     )
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _processor() -> str:
@@ -113,18 +110,14 @@ class StudyDirectory:
     @property
     def warm_started(self) -> bool:
         """Whether the policy that all runs start from is there."""
-        return self.policy.is_dir() and any(
-            process.run == WARM_START and process.status == 0 for process in self.processes.read()
-        )
+        ended = {process.run for process in self.processes.read() if process.status == 0}
+        return self.policy.is_dir() and WARM_START in ended
 
     @property
     def seconds_per_run(self) -> float | None:
         """The median of what the finished runs took; None before the first."""
-        seconds = [
-            process.seconds
-            for process in self.processes.read()
-            if process.run != WARM_START and process.status == 0
-        ]
+        ended = [process for process in self.processes.read() if process.status == 0]
+        seconds = [process.seconds for process in ended if process.run != WARM_START]
         return median_high(seconds) if seconds else None
 
     @property
@@ -142,8 +135,7 @@ class StudyDirectory:
         may change from call to call.
 
         Raises:
-            UserError: It belongs to another study (the message names the keys that differ), or
-                holds files that are no study's, or its study.yaml can't be read.
+            UserError: See `check`, or it holds files that are no study's.
         """
         if self.claim_file.exists():
             self.check(study)
@@ -160,12 +152,12 @@ class StudyDirectory:
         """See that the directory is this study's.
 
         Raises:
-            UserError: It belongs to another study, or to none, or its study.yaml can't be read.
+            UserError: It belongs to another study (the message names the keys that differ), or to
+                none, or its study.yaml can't be read.
         """
         if not self.claim_file.exists():
             raise UserError(f"{self.path}: holds no study, it has no {self.claim_file.name}")
-        differences = differing_keys(read_yaml(self.claim_file), _claimed(study))
-        if differences:
+        if differences := differing_keys(read_yaml(self.claim_file), _claimed(study)):
             raise UserError(
                 f"{self.path}: holds another study, which differs in {', '.join(differences)}; "
                 "choose another --study-dir, or remove it"

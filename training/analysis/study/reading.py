@@ -117,7 +117,9 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
         configurations=tuple(_configuration(stage, config) for stage in stages[1:]),
         ledger=_ledger(directory, config, sum((one.spent for one in decisions), Spent())),
         designs=tuple(decision.kind for decision in decisions[:-1]),
-        rolled_back=sum(_rolled_back(stage) for stage in stages[1:-1]),
+        rolled_back=sum(
+            stage.gate.exists() and stage.gate.read().restored is not None for stage in stages[1:-1]
+        ),
     )
 
 
@@ -133,10 +135,9 @@ def _episodes(files: StageDirectory) -> list[EpisodeRecord]:
     counted = [len(episodes), *(sum(getattr(one, m) for one in episodes) for m in METRICS)]
     told = [total.count, *(getattr(total, metric) for metric in METRICS)]
     if counted != told:
-        names = ", ".join(("count", *METRICS))
         raise UserError(
-            f"{path}: {names} are {counted}, which does not agree with {told} in "
-            f"{files.validation.path.name}"
+            f"{path}: {', '.join(('count', *METRICS))} are {counted}, which does not agree with "
+            f"{told} in {files.validation.path.name}"
         )
     return episodes
 
@@ -167,16 +168,9 @@ def _configuration(files: StageDirectory, config: RunConfig) -> KnobValues:
     return configuration.values()
 
 
-def _rolled_back(files: StageDirectory) -> bool:
-    return files.gate.exists() and files.gate.read().restored is not None
-
-
 def _ledger(directory: RunDirectory, config: RunConfig, spent: Spent) -> dict[str, float]:
-    updates = {
-        (one.stage, one.update)
-        for one in directory.metrics.read()
-        if isinstance(one, UpdateMetrics)
-    }
+    metrics = directory.metrics.read()
+    updates = {(one.stage, one.update) for one in metrics if isinstance(one, UpdateMetrics)}
     timings = directory.timings.read()
     return {
         # Boards trained on; the 32 prompts of an update count as 32.
