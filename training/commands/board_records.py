@@ -112,10 +112,8 @@ def _answer_in_batches(
 
 def _read_board(record: Record) -> _Task:
     task = _read_task(record)
-    if task.num_agents < MIN_AGENTS:
-        raise RecordError(
-            f"grid: got {task.num_agents} agents, {MIN_AGENTS} to {MAX_AGENTS} are allowed", task.id
-        )
+    if (agents := task.num_agents) < MIN_AGENTS:
+        raise RecordError(f"grid: got {agents} agents, {MIN_AGENTS} to {MAX_AGENTS} are allowed")
     return task
 
 
@@ -123,38 +121,35 @@ def _read_plan(record: Record) -> _Task:
     task = _read_task(record)
     given = [name for name in ("plan", "text") if name in record]
     if len(given) != 1:
-        raise RecordError(
-            f"plan, text: got {' and '.join(given) or 'neither'}, exactly one is needed", task.id
-        )
+        found = " and ".join(given) or "neither"
+        raise RecordError(f"plan, text: got {found}, exactly one is needed")
     if given == ["plan"]:
         plan = _plan_of_names(record["plan"], task.num_agents)
     elif isinstance(text := record["text"], str):
         plan = parse_answer(text, task.num_agents, max_steps=max(1, len(text))).plan
     else:
-        raise RecordError(f"text: got {clipped_json(text)}, a string is needed", task.id)
+        raise RecordError(f"text: got {clipped_json(text)}, a string is needed")
     task = replace(task, plan=plan)
     if task.steps > MAX_STEPS:
-        raise RecordError(
-            f"{given[0]}: got {task.steps} steps, at most {MAX_STEPS} are allowed", task.id
-        )
+        problem = f"got {task.steps} steps, at most {MAX_STEPS} are allowed"
+        raise RecordError(f"{given[0]}: {problem}")
     return task
 
 
 def _read_task(record: Record) -> _Task:
-    id = record.get("id")
     for field in ("id", "grid"):
         if field not in record:
-            raise RecordError(f"{field}: missing, got the fields {clipped_json(list(record))}", id)
+            raise RecordError(f"{field}: missing, got the fields {clipped_json(list(record))}")
     grid = record["grid"]
     if not isinstance(grid, list) or not all(isinstance(row, str) for row in grid):
-        raise RecordError(f"grid: got {clipped_json(grid)}, a list of strings is needed", id)
+        raise RecordError(f"grid: got {clipped_json(grid)}, a list of strings is needed")
     if not 2 <= len(grid) <= MAX_SIZE:
-        raise RecordError(f"grid: got {len(grid)} rows, 2 to {MAX_SIZE} are allowed", id)
+        raise RecordError(f"grid: got {len(grid)} rows, 2 to {MAX_SIZE} are allowed")
     try:
         size = _padded(len(grid), _EFFORTS)
-        return _Task(id, parse_grid(grid, max_size=size, max_agents=MAX_AGENTS))
+        return _Task(record["id"], parse_grid(grid, max_size=size, max_agents=MAX_AGENTS))
     except GridError as error:
-        raise RecordError(f"grid: {str(error).removeprefix('grid: ')}", id) from None
+        raise RecordError(f"grid: {str(error).removeprefix('grid: ')}") from None
 
 
 def _plan_of_names(plan: Any, num_agents: int) -> Plan | None:
@@ -198,12 +193,7 @@ def _solution_records(tasks: Sequence[_Task], batch_size: int) -> list[Record]:
 def solution_fields(solution: Solution, num_agents: int | None = None) -> Record:
     """Put the optima of an OPTIMAL solution into JSON, with its plan as trimmed action names.
 
-    Args:
-        solution: of one board, with its agents in the slots from 0 on.
-        num_agents: agents of the board; None for as many as there are slots.
-
-    Returns:
-        `sum_of_costs`, `makespan`, `needs_wait` and `plan`.
+    The board has `num_agents` in the slots from 0 on (None: in every slot).
     """
     return {
         "sum_of_costs": int(solution.sum_of_costs),

@@ -151,14 +151,13 @@ def _read_configuration(path: Path, config: "RunConfig") -> "LakeConfiguration":
 
 
 def _read_answer(record: Record) -> Record:
-    id, answer = record.get("id"), record.get("answer")
     if "answer" not in record:
-        raise RecordError("answer: missing, a string is needed", id)
-    if not isinstance(answer, str):
-        raise RecordError(f"answer: got {type(answer).__name__}, a string is needed", id)
+        raise RecordError("answer: missing, a string is needed")
+    if not isinstance(answer := record["answer"], str):
+        raise RecordError(f"answer: got {type(answer).__name__}, a string is needed")
     if len(answer) > _MAX_CHARACTERS:
         problem = f"got {len(answer)} characters, at most {_MAX_CHARACTERS} are allowed"
-        raise RecordError(f"answer: {problem}", id)
+        raise RecordError(f"answer: {problem}")
     return record
 
 

@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from training.commands import Subparsers, add_command, add_output, add_seed, number
@@ -57,8 +58,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the boards, and say which are missing."""
     from jaxlake import infeasibility
 
-    reason = infeasibility(args.size, args.hole_ratio, args.agents)
-    if reason is not None:
+    if (reason := infeasibility(args.size, args.hole_ratio, args.agents)) is not None:
         raise UserError(reason)
 
     wanted = Counter({True: round(args.wait_ratio * args.count)})
@@ -90,37 +90,28 @@ def _records(args: argparse.Namespace, wanted: Counter[bool]) -> Iterator[dict[s
     from training.rollout.instances import BoardRequest, draw_boards
 
     agents = "" if args.agents == 2 else f"_k{args.agents}"
-    left = Counter(wanted)
-    seen, made = DigestSet(), 0
-    for chunk in itertools.count():
-        count = min(_CHUNK, left.total())
-        if not count:
-            return
+    kind = f"{args.size}x{args.size}{agents}_hr{args.hole_ratio:g}_wr{args.wait_ratio:g}"
+    draw = partial(
+        draw_boards, max_size=_MAX_SIZE, max_candidates=args.max_candidates, seen=DigestSet()
+    )
+    left, chunks, made = Counter(wanted), itertools.count(), itertools.count()
+    while count := min(_CHUNK, left.total()):
         waits = round(count * left[True] / left.total())
         request = BoardRequest(args.size, args.hole_ratio, waits / count, count, args.agents)
+        key = jax.random.fold_in(jax.random.key(args.seed), next(chunks))
         try:
-            boards, (outcome,) = draw_boards(
-                jax.random.fold_in(jax.random.key(args.seed), chunk),
-                [request],
-                max_size=_MAX_SIZE,
-                max_candidates=args.max_candidates,
-                seen=seen,
-            )
+            boards, (outcome,) = draw(key, [request])
         except UserError:
             # Not one board of either kind: the shortfall says it.
             return
         for row in range(len(boards)):
             solution = jax.tree.map(lambda leaf, row=row: leaf[row], boards.solutions)
             record = {
-                "id": (
-                    f"{args.size}x{args.size}{agents}_hr{args.hole_ratio:g}_wr{args.wait_ratio:g}"
-                    f"_s{args.seed}_{made:06d}"
-                ),
+                "id": f"{kind}_s{args.seed}_{next(made):06d}",
                 "grid": boards.grid(row),
                 **solution_fields(solution),
                 "hole_ratio": args.hole_ratio,
             }
-            made += 1
             left[record["needs_wait"]] -= 1
             yield record
         if outcome.missing_wait:

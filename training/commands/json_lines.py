@@ -34,9 +34,7 @@ _WIPE = "\r\x1b[K"
 class RecordError(ValueError):
     """A line is no record of the command; the message names the field, the value and its fault."""
 
-    def __init__(self, message: str, id: Any = None) -> None:
-        super().__init__(message)
-        self.id = id
+    id: Any = None  # the record's own; `read_records` sets it
 
     @property
     def answer(self) -> Record:
@@ -85,10 +83,12 @@ def read_records(
     Lines are UTF-8 and counted from 1; blank ones are skipped. `read` may raise `RecordError`.
     """
     for number, line in enumerate(lines, start=1):
+        record: Record | None = None
         try:
             if (record := _load(line)) is not None:
                 yield number, read(record)
         except RecordError as error:
+            error.id = record and record.get("id")
             yield number, error
 
 
