@@ -92,11 +92,9 @@ def linked_files(files: StageDirectory, stage: int) -> list[File]:
 
 def board_source(config: RunConfig, stage: int, configuration: LakeConfiguration) -> BoardSource:
     """Say what the training boards of a stage are drawn from."""
-    key = np.asarray(jax.random.key_data(key_for(config.seed, "train", stage)))
+    key = np.asarray(jax.random.key_data(key_for(config.seed, "train", stage)), ">u4").tobytes()
     count = config.stages.instances
-    return BoardSource(
-        key=key.astype(">u4").tobytes().hex(), configuration=configuration, count=count
-    )
+    return BoardSource(key=key.hex(), configuration=configuration, count=count)
 
 
 def chain_lines(directory: RunDirectory) -> list[str]:

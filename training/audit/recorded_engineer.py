@@ -59,12 +59,7 @@ class _RecordedEngineer:
     said: Iterator[Attempt]
 
     def propose(self, task: Task) -> Proposal:
-        """Give the next answer, or fail, as it was.
-
-        Raises:
-            EngineerError: It failed.
-            UserError: It must have been asked once more, but no answer is recorded.
-        """
+        """Give the next answer, or fail, as it was; a `UserError` if none is recorded."""
         said = next(self.said, None)
         if said is None:
             raise UserError(f"attempt {task.attempt}: no answer of {self.name} is recorded")
