@@ -1,8 +1,9 @@
 """Charts, drawn by matplotlib and returned as SVG text; equal input gives equal text.
 
-Charts of a page (`line_chart`, `rate_chart`, `bar_chart`) take colours and type from the page's
-style sheet, so they follow its dark mode. Charts of a file (`rate_panels`, `difference_panels`,
-`table_panels`, `feasibility_figure`) stand alone on white paper. Lengths are pixels.
+Charts of a page (`line_chart`, `rate_chart`, `bar_chart`) are `<svg>` elements, or None where there
+is nothing to draw. They take colours and type from the page's style sheet, so they follow its dark
+mode. Those of a file (`rate_panels`, `difference_panels`, `table_panels`, `feasibility_figure`) are
+SVG documents on white paper. A title is what screen readers say; lengths are pixels.
 """
 
 from __future__ import annotations
@@ -128,28 +129,13 @@ def line_chart(
     *,
     x_label: str,
     y_label: str,
-    percent: bool = False,
-    log: bool = False,
-    zero: bool = True,
-    boundaries: Sequence[tuple[float, str]] = (),
-    limit: tuple[float, str] | None = None,
+    percent: bool = False,  # y values are shares, to be labelled in per cent
+    log: bool = False,  # the y axis is logarithmic; values that are not positive are gaps then
+    zero: bool = True,  # the y axis shows 0
+    boundaries: Sequence[tuple[float, str]] = (),  # x and name of sections; a dotted line at each
+    limit: tuple[float, str] | None = None,  # a y that must not be exceeded, and its name
 ) -> str | None:
-    """Draw curves over a common x axis; those of more than 24 points also get a running mean.
-
-    Args:
-        title: What screen readers say, as in all charts.
-        curves: May have gaps.
-        x_label: What x is, with its unit.
-        y_label: What y is, with its unit.
-        percent: Whether y values are shares, to be labelled in per cent.
-        log: Whether the y axis is logarithmic; values that are not positive are gaps then.
-        zero: Whether the y axis shows 0.
-        boundaries: x and name of each section, which a dotted line begins.
-        limit: A y that must not be exceeded, and its name.
-
-    Returns:
-        An `<svg>` element, or None if there is nothing to draw.
-    """
+    """Draw curves over a common x axis; those of more than 24 points also get a running mean."""
     drawn = [(one, np.array(one.x, float), np.array(one.y, float)) for one in curves]
     if log:
         drawn = [(one, x, np.where(y > 0, y, np.nan)) for one, x, y in drawn]
@@ -203,8 +189,7 @@ def rate_chart(
 ) -> str | None:
     """Draw shares with whiskers, one column per category, on an axis from 0 to 100 per cent.
 
-    It is narrow and says the last values beside the curves; the page explains the colours. Without
-    any value there is no chart.
+    It is narrow and says the last values beside the curves; the page explains the colours.
     """
     series = [one for one in series if any(value is not None for value in one.values)]
     if not series:
@@ -221,26 +206,14 @@ def rate_chart(
 @matplotlib.rc_context(_PAGE_STYLE)
 def bar_chart(
     title: str,
-    bars: Sequence[tuple[str, Mapping[str, float], str]],
-    kinds: Mapping[str, int],
+    bars: Sequence[tuple[str, Mapping[str, float], str]],  # name, parts by kind, words at the end
+    kinds: Mapping[str, int],  # as they are stacked, with the numbers of their colours
     *,
     x_label: str,
-    percent: bool = False,
-    wide: bool = False,
+    percent: bool = False,  # lengths are shares, to be labelled in per cent
+    wide: bool = False,  # as a line chart, for longer words at the ends of the bars
 ) -> str | None:
-    """Draw horizontal bars, the parts of each side by side.
-
-    Args:
-        title: What screen readers say.
-        bars: The name of each bar, its parts by kind, and what to write at its end.
-        kinds: The kinds in the order in which they are stacked, with the numbers of their colours.
-        x_label: What the length is, with its unit.
-        percent: Whether lengths are shares, to be labelled in per cent.
-        wide: Whether it is as wide as a line chart, for longer words at the ends of the bars.
-
-    Returns:
-        An `<svg>` element, or None if there are no bars.
-    """
+    """Draw horizontal bars, the parts of each side by side."""
     if not bars:
         return None
     width, rows = (_WIDE if wide else _NARROW), len(bars)
@@ -271,19 +244,12 @@ _INFEASIBLE, _UNSEEN = "\u00d7", "\u2013"
 @matplotlib.rc_context(_STYLE)
 def rate_panels(
     title: str,
-    panels: Sequence[Mapping[str, Sequence[Series]]],
+    panels: Sequence[Mapping[str, Sequence[Series]]],  # by row and by title, everywhere the same
     categories: Sequence[str],
     *,
-    zero: bool = False,
+    zero: bool = False,  # the y axes, one per row, show 0; if not, the last values are written out
 ) -> str:
-    """Draw panels of shares with whiskers, below a key of the series, as an SVG document.
-
-    Args:
-        title: What screen readers say.
-        panels: By row, which has one y axis, and by title: the same series everywhere.
-        categories: Names along each x axis.
-        zero: Whether the y axes show 0; if not, the last values stand beside the curves.
-    """
+    """Draw panels of shares with whiskers, below a key of the series."""
     width, height = (240, 150) if zero else (320, 220)
     names = [one.name for one in next(iter(panels[0].values()))]
     whole = _MARGIN + max(map(len, panels)) * (width + _MARGIN)
@@ -315,10 +281,7 @@ def rate_panels(
 def difference_panels(
     title: str, panels: Mapping[str, Mapping[str, tuple[Range, int]]], *, x_label: str
 ) -> str:
-    """Draw panels of intervals about a line at 0, as an SVG document.
-
-    `panels` has by title, then by the name of the row, an interval and the number of its colour.
-    """
+    """Draw intervals, with the numbers of their colours, by panel and by row about a line at 0."""
     width, height = 320, 26 * max(map(len, panels.values()))
     canvas = _Canvas(_MARGIN + len(panels) * (width + _MARGIN), height + 84)
     for number, (name, rows) in enumerate(panels.items()):
@@ -339,14 +302,14 @@ def difference_panels(
 
 @matplotlib.rc_context(_STYLE)
 def table_panels(title: str, tables: Sequence[TileTable], *, across: int) -> str:
-    """Draw tables of tiles, `across` in each row, as an SVG document."""
+    """Draw tables of tiles, `across` in each row."""
     blues = LinearSegmentedColormap.from_list("blues", ["#f5fafd", COLOURS[0]])
     return _draw_tables(tables, across, blues, _MARGIN, 0, 0).document(title)
 
 
 @matplotlib.rc_context(_STYLE)
 def feasibility_figure(rows: Sequence[FeasibilityRow]) -> str:
-    """Draw a feasibility map as an SVG document: tables by number of agents and wait ratio.
+    """Draw a feasibility map: tables by number of agents and wait ratio.
 
     The colour and the number of a tile are the acceptance rate in per cent of the candidates, on a
     logarithmic scale. A cross marks boards on which starts and goals do not fit; a dash marks sets

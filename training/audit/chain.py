@@ -29,21 +29,14 @@ from training.schema import RunConfig
 
 def seal(
     config: RunConfig,
-    directory: RunDirectory,
+    directory: RunDirectory,  # the files of the stage are there, its exported policy included
     validation: InstanceSet,
     stage: int,
-    boards: InstanceSet | None = None,
+    boards: InstanceSet | None = None,  # in the order of training; None for stage 0
 ) -> None:
     """Write the link of a stage that is complete; a link that is there stays.
 
     The chain is written whole, so that a kill leaves it with the new link or without it.
-
-    Args:
-        config: The configuration of the run.
-        directory: Holds the files of the stage, its exported policy included.
-        validation: The validation set.
-        stage: The stage that has just ended.
-        boards: Its training boards in the order of training; None for stage 0.
 
     Raises:
         UserError: A file of the stage is missing or damaged, or an earlier link is missing.

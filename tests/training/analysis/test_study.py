@@ -27,7 +27,7 @@ from tests.training.analysis.studies import (
     run_of,
     write_study,
 )
-from training.analysis.study.bootstrap import mean_interval, misses_by_chance, resampled_means
+from training.analysis.study.bootstrap import misses_by_chance, resampled_means
 from training.analysis.study.config import StudyRun, load_study
 from training.analysis.study.directory import StudyDirectory
 from training.analysis.study.reading import METRICS, read_run
@@ -184,16 +184,6 @@ def test_resamples_vary_as_crossed_draws_of_seeds_and_boards_do() -> None:
     assert means.mean() == pytest.approx(values.mean(), abs=4 * math.sqrt(variance / 10_000))
     assert len(means) == 10_000
     assert means.var() == pytest.approx(variance, rel=0.06)
-
-
-def test_interval_gets_narrower_with_boards_and_wider_with_confidence() -> None:
-    answers = np.random.default_rng(0).random((4, 4000)) < 0.3
-
-    def width(boards: int, confidence: float) -> float:
-        found = mean_interval(answers[:, :boards], resamples=2000, confidence=confidence)
-        return found.high - found.low
-
-    assert width(4000, 0.95) < width(400, 0.95) < width(400, 0.99)
 
 
 def test_learnability_is_that_of_each_seed_by_itself() -> None:

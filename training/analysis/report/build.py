@@ -12,7 +12,6 @@ import jinja2
 
 from engineer import Spent
 from engineer.space import KnobValues
-from jaxlake import wilson_interval
 from jaxlake.paired import PairedComparison, compare
 from training.analysis import METRIC_NAMES
 from training.analysis.report import episodes, figures
@@ -108,15 +107,9 @@ def _headline(run: ReportedRun) -> dict[str, Any] | None:
 def _valid_rate(run: ReportedRun, stage: ReportedStage) -> dict[str, Any]:
     """The valid rate of one validation over all map sizes; shares from 0 to 1."""
     total = stage.rates[None]
-    low, high = wilson_interval(total.valid, total.count)
-    return {
-        "when": run.moment(stage.number),
-        "valid": total.valid,
-        "count": total.count,
-        "share": total.valid / total.count,
-        "low": float(low),
-        "high": float(high),
-    }
+    shares = figures.rate(total.valid, total.count) or ()
+    counts = {"when": run.moment(stage.number), "valid": total.valid, "count": total.count}
+    return counts | dict(zip(("share", "low", "high"), shares, strict=True))
 
 
 def _paired(

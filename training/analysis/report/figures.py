@@ -105,18 +105,15 @@ def warm_start_figures(run: ReportedRun) -> list[PageFigure]:
 
 def training_figures(run: ReportedRun) -> list[PageFigure]:
     """The curves of GRPO over the updates of all stages."""
-    rates = {"y_label": "completions, %", "percent": True}
-    shares = {"y_label": "share, %", "percent": True}
-    reward, learnability = "mean reward of a completion", "mean p(1 − p) of a group"  # noqa: RUF001
-    idle = "Tokens whose ratio was clipped; groups whose rewards were all equal."
-    gap: dict[str, Any] = {"y_label": "largest |Δ log p|, nats", "log": True}
-    if run.config is not None:
-        gap["limit"] = (run.config.sampling.sync_tolerance, "allowed")
-    ratio = {"y_label": "mean trainer / vLLM probability ratio", "zero": False}
-
     by_update, by_size = partial(_over_updates, run), partial(_by_size, run)
+    rates = {"y_label": "completions, %", "percent": True}
+    group = "mean p(1 − p) of a group"  # noqa: RUF001
+    ratio = "mean trainer / vLLM probability ratio"
+    limit = None if run.config is None else (run.config.sampling.sync_tolerance, "allowed")
     return [
-        *by_update("Training reward", {"reward_mean": ("", 0)}, y_label=reward),
+        *by_update(
+            "Training reward", {"reward_mean": ("", 0)}, y_label="mean reward of a completion"
+        ),
         *by_update(
             "Training rates", {"valid_rate": ("valid", 0), "optimal_rate": ("optimal", 1)}, **rates
         ),
@@ -124,7 +121,7 @@ def training_figures(run: ReportedRun) -> list[PageFigure]:
         *by_size(
             "Learnability by size",
             lambda row: row.learnability,
-            y_label=learnability,
+            y_label=group,
             note="p is the valid rate among the completions for one board.",
         ),
         *by_update("Loss", {"loss": ("", 0)}, y_label="token-mean GRPO loss"),
@@ -132,8 +129,9 @@ def training_figures(run: ReportedRun) -> list[PageFigure]:
         *by_update(
             "Clipped and idle",
             {"clip_share": ("clipped", 3), "zero_variance_share": ("idle", 6)},
-            note=idle,
-            **shares,
+            y_label="share, %",
+            percent=True,
+            note="Tokens whose ratio was clipped; groups whose rewards were all equal.",
         ),
         *by_update(
             "Readable answers",
@@ -144,10 +142,14 @@ def training_figures(run: ReportedRun) -> list[PageFigure]:
         *by_update(
             "Weight sync check",
             {"sync_max_abs_diff": ("", 0)},
+            y_label="largest |Δ log p|, nats",
             note="vLLM against the trainer after each update.",
-            **gap,
+            log=True,
+            limit=limit,
         ),
-        *by_update("Importance ratio", {"importance_ratio_mean": ("", 5)}, **ratio),
+        *by_update(
+            "Importance ratio", {"importance_ratio_mean": ("", 5)}, y_label=ratio, zero=False
+        ),
     ]
 
 

@@ -44,19 +44,11 @@ class Interval:
 
 
 def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    """Return the means of the resamples.
+    """Return the float (R,) means of R resamples of (S, B) values.
 
     A resample says how often each seed and each board is drawn; its sum is the product of these
     counts with the table of values. Boards whose columns are equal are interchangeable, so it is
     enough to draw how often each distinct column comes.
-
-    Args:
-        values: (S, B), one row per seed, one column per board.
-        resamples: How many, R.
-        rng: Where the draws come from.
-
-    Returns:
-        float (R,).
     """
     seeds, boards = values.shape
     columns, times = np.unique(values, axis=1, return_counts=True)  # (S, C), (C,)
@@ -71,13 +63,10 @@ def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator
 
 
 def mean_interval(values: np.ndarray, *, resamples: int, confidence: float) -> Interval:
-    """Return the mean of a table of seeds and boards with its interval.
+    """Return the mean of (S, B) values with the interval of a share `confidence` of the resamples.
 
-    Args:
-        values: (S, B), such as whether each answer is valid, or that minus the same for another
-            engineer's answer of the same seed to the same board.
-        resamples: How many.
-        confidence: Share of the resamples that lie in the interval.
+    The values are whether each answer is valid, for example, or that minus the same for another
+    engineer's answer of the same seed to the same board.
     """
     means = resampled_means(values, resamples, np.random.default_rng(SEED))
     low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])

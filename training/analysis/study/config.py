@@ -15,9 +15,6 @@ from training.schema import Positive, RunConfig, Section, load, read_yaml
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 Seed = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 
-ENGINEER_KEYS = "engineer."
-"""How every override of an engineer begins; all other keys are the same for every run."""
-
 
 class ComparedEngineer(Section):
     """One of the engineers that a study compares: its name there, and what sets it apart."""
@@ -55,10 +52,10 @@ class StudyConfig(Section):
             raise ValueError(f"baseline: got {self.baseline!r}, allowed are {', '.join(names)}")
         for number, engineer in enumerate(self.engineers):
             for override in engineer.set:
-                if not override.startswith(ENGINEER_KEYS):
+                if not override.startswith("engineer."):
                     raise ValueError(
-                        f"engineers.{number}.set: got {override!r}, allowed are "
-                        f"{ENGINEER_KEYS}*=VALUE: the runs of a study differ in nothing else"
+                        f"engineers.{number}.set: got {override!r}, allowed are engineer.*=VALUE: "
+                        "the runs of a study differ in nothing else"
                     )
         return self
 

@@ -50,20 +50,12 @@ class BoardSlice:
 
 def build_results(
     study: Study,
-    runs: Sequence[FinishedRun],
-    unfinished: Sequence[Results],
+    runs: Sequence[FinishedRun],  # at least one, all validated on the same boards
+    unfinished: Sequence[Results],  # the others, and why each has no result
     machines: Sequence[MachineRecord],
-    seconds: Mapping[str, float],
+    seconds: Mapping[str, float],  # that the processes of each run took
 ) -> Results:
-    """Compute everything that the report shows, and each run's own numbers.
-
-    Args:
-        study: What was run.
-        runs: The finished runs, at least one, all validated on the same boards.
-        unfinished: The others, and why each has no result.
-        machines: Where they ran.
-        seconds: What the processes of each run took.
-    """
+    """Compute everything that the report shows, and each run's own numbers."""
     config = study.config
     slices = slices_of(runs[0].boards)
     there: dict[str, list[FinishedRun]] = {}
@@ -247,13 +239,10 @@ def learnability(answers: np.ndarray) -> dict[str, float]:
 def flow(before: np.ndarray, after: np.ndarray, kinds: int) -> np.ndarray:
     """Count how answers moved between kinds, board by board.
 
-    Args:
-        before: int, the kind of each answer, from 0 to `kinds` - 1.
-        after: The same for later answers to the same boards.
-        kinds: How many kinds there are, K.
+    Both are int, from 0 to `kinds` - 1, for the same seeds and boards.
 
     Returns:
-        int (K, K): answers of kind i before and j after, over all seeds.
+        int (kinds, kinds): answers of kind i before and j after, over all seeds.
     """
     table = np.zeros((kinds, kinds), np.int64)
     np.add.at(table, (before.ravel(), after.ravel()), 1)
