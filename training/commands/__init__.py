@@ -24,12 +24,8 @@ def add_command(
 ) -> argparse.ArgumentParser:
     """Add a command, or an action of a command, and return its parser for its arguments.
 
-    Args:
-        subparsers: the commands to add it to.
-        name: what the user types.
-        run: carries it out and returns the exit status; None for a command that has actions.
-        summary: one line for the list of commands.
-        description: what `--help` prints, kept as it is laid out.
+    `run` returns the exit status (None: the command has actions), `summary` stands in the list of
+    commands, and `description` is printed by `--help` as it is laid out.
     """
     parser = subparsers.add_parser(
         name,
@@ -79,12 +75,7 @@ def add_seed(parser: argparse.ArgumentParser) -> None:
 def number(
     kind: type[Number], least: float = -math.inf, most: float = math.inf
 ) -> Callable[[str], Number]:
-    """Make the type of an argument: a number from `least` to `most`.
-
-    Returns:
-        A function from the argument's text to the number. For a number out of bounds it raises
-        `ArgumentTypeError`, which argparse reports with the name of the argument.
-    """
+    """Make the type of an argument: a number from `least` to `most`; argparse reports others."""
 
     def read(text: str) -> Number:
         value = kind(text)

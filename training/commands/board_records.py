@@ -56,6 +56,7 @@ _LONG_EFFORT = _Effort(1024, 16)
 _PADDED_AGENTS = (MIN_AGENTS, MAX_AGENTS)
 _BATCH_SIZES = (32, 512)
 _SHORTEST_PLAN = 32
+_OPTIMA = ("sum_of_costs", "makespan", "needs_wait", "plan", "makespan_plan")
 
 
 @dataclass(frozen=True)
@@ -154,9 +155,8 @@ def _read_task(record: Record) -> _Task:
 
 def _plan_of_names(plan: Any, num_agents: int) -> Plan | None:
     """Read a plan that is given as action names; None if it is anything else."""
-    if not isinstance(plan, list) or len(plan) != num_agents:
-        return None
-    if not all(isinstance(names, list) for names in plan):
+    lists = isinstance(plan, list) and all(isinstance(names, list) for names in plan)
+    if not lists or len(plan) != num_agents:
         return None
     for name in (name for names in plan for name in names):
         # Letters beyond ASCII may turn into an action's letters when they are upper-cased.
@@ -172,21 +172,14 @@ def _padded(value: int, allowed: Iterable[int]) -> int:
 def _solution_records(tasks: Sequence[_Task], batch_size: int) -> list[Record]:
     records = []
     for task, solution in zip(tasks, _solve(tasks, batch_size), strict=True):
-        status = Status(int(solution.status))
-        optima: Record = dict.fromkeys(("sum_of_costs", "makespan", "needs_wait", "plan"))
-        makespan_plan = None
-        if status == Status.OPTIMAL:
-            optima = solution_fields(solution, task.num_agents)
-            makespan_plan = action_names(np.asarray(solution.makespan_plan)[:, : task.num_agents])
-        records.append(
-            {
-                "id": task.id,
-                "status": status.name,
-                **optima,
-                "makespan_plan": makespan_plan,
-                "expansions": int(solution.expansions),
-            }
-        )
+        record = {"id": task.id, "status": Status(int(solution.status)).name}
+        if solution.status == Status.OPTIMAL:
+            record |= solution_fields(solution, task.num_agents)
+            plan = np.asarray(solution.makespan_plan)[:, : task.num_agents]
+            record["makespan_plan"] = action_names(plan)
+        else:
+            record |= dict.fromkeys(_OPTIMA)
+        records.append(record | {"expansions": int(solution.expansions)})
     return records
 
 
@@ -288,18 +281,12 @@ def _verifier() -> Callable[[Any], Outcome]:
 
 def _in_batches(
     rows: Sequence[Any],
-    how: Callable[[Any], tuple[Callable[[Any], Any], int]],
-    filler: Callable[[Any], Any] = lambda row: row,
+    how: Callable[[Any], tuple[Callable[[Any], Any], int]],  # function and size of batches
+    filler: Callable[[Any], Any] = lambda row: row,  # what the last batch is filled up with
 ) -> list[Any]:
-    """Apply batched functions to pytrees, those of one shape together.
+    """Apply batched functions to pytrees, those of one shape together; answers are in their order.
 
-    Args:
-        rows: The pytrees.
-        how: From a row to the function and the size of batches, which its shape decides.
-        filler: Makes from a row what the last batch of its shape is filled up with.
-
-    Returns:
-        One answer per row, in their order.
+    The shape of a row decides `how` it is done.
     """
     groups: dict[Any, list[int]] = defaultdict(list)
     for i, row in enumerate(rows):

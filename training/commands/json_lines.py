@@ -43,18 +43,16 @@ class RecordError(ValueError):
 
 
 def answer_file(
-    file: str, output: str | None, answer: Callable[[Iterable[bytes]], Answers], *, what: str
+    file: str,
+    output: str | None,
+    answer: Callable[[Iterable[bytes]], Answers],
+    *,
+    what: str,  # a record is about, for the progress on stderr
 ) -> int:
     """Answer every line of a file (`-`: standard input) and write the answers as JSON lines.
 
-    Args:
-        file: a path, or `-`.
-        output: see `open_output`.
-        answer: from lines to answers; one with the field `error` is about an invalid line.
-        what: what a record is about, for the progress on stderr.
-
     Returns:
-        The exit status: 1 if some lines were invalid, else 0.
+        The exit status: 1 if some lines were invalid, which have the field `error`, else 0.
     """
     name = "<stdin>" if file == _STDIN else file
     invalid = 0
