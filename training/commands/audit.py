@@ -23,13 +23,8 @@ exit status: 0 everything holds, 1 a part does not hold, 2 there is no run
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command to those of `jaxlake`."""
-    parser = add_command(
-        subparsers,
-        "audit",
-        run,
-        "check a run's chain of hashes, and derive again what can be derived",
-        _HELP,
-    )
+    summary = "check a run's chain of hashes, and derive again what can be derived"
+    parser = add_command(subparsers, "audit", run, summary, _HELP)
     add_run(parser)
     parser.add_argument(
         "--shallow", action="store_true", help="only compare hashes, and derive nothing again"

@@ -82,13 +82,8 @@ def add_parser(subparsers: Subparsers) -> None:
     apply = add_command(actions, "apply", _apply, "review answers (JSON lines)", _APPLY)
     add_configuration(apply)
     apply.add_argument("answers", metavar="ANSWERS", help="JSON lines; - reads standard input")
-    apply.add_argument(
-        "--current",
-        metavar="FILE",
-        type=Path,
-        required=True,
-        help="the configuration in force, YAML or JSON as in a run's stages",
-    )
+    current = "the configuration in force, YAML or JSON as in a run's stages"
+    apply.add_argument("--current", metavar="FILE", type=Path, required=True, help=current)
     add_output(apply)
 
     context = add_command(actions, "context", _context, "print what the engineer saw", _CONTEXT)

@@ -41,11 +41,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--seed", metavar="S", type=seed, default=0, help="0 to 2**32 - 1 (0)")
     parser.add_argument("--json", metavar="FILE", help="write the rows of the map, JSON")
     parser.add_argument("--svg", metavar="FILE", help="write the map as a picture")
-    parser.add_argument(
-        "--table",
-        metavar="FILE",
-        help="write the counts that jaxlake ships for look-ups, for --agents and its own grid",
-    )
+    table = "write the counts that jaxlake ships for look-ups, for --agents and its own grid"
+    parser.add_argument("--table", metavar="FILE", help=table)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -28,12 +28,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="check the configuration, print the plan and stop"
     )
-    parser.add_argument(
-        "--stop-after",
-        metavar="S",
-        type=number(int, 0),
-        help="stop after this stage (0: the warm start); the same command without it goes on",
-    )
+    stop = "stop after this stage (0: the warm start); the same command without it goes on"
+    parser.add_argument("--stop-after", metavar="S", type=number(int, 0), help=stop)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -24,12 +24,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--study-dir", metavar="DIR", type=Path, help="where its files go (default: runs/NAME)"
     )
-    parser.add_argument(
-        "--output",
-        metavar="DIR",
-        type=Path,
-        help="where the report goes (default: the folder report in the study's directory)",
-    )
+    report = "where the report goes (default: the folder report in the study's directory)"
+    parser.add_argument("--output", metavar="DIR", type=Path, help=report)
     only = parser.add_mutually_exclusive_group()
     only.add_argument(
         "--dry-run", action="store_true", help="print the runs and what they would take, and stop"
