@@ -240,17 +240,12 @@ def _solve(tasks: Sequence[_Task], batch_size: int) -> list[Solution]:
             chosen = effort or _EFFORTS[np.shape(board.holes)[-1]]
             return _solver(chosen.horizon), min(batch_size, chosen.batch_size)
 
-        boards = [
-            _with_slots(task.board, _padded(task.num_agents, _PADDED_AGENTS)) for task in tasks
-        ]
+        boards = [_with_slots(task.board, task.num_agents) for task in tasks]
         return _in_batches(boards, how, filler=_without_agents)
 
     solutions = solve_all(tasks)
-    unknown = [
-        i
-        for i, task in enumerate(tasks)
-        if solutions[i].status == Status.UNKNOWN and task.num_agents == MIN_AGENTS
-    ]
+    unknown = [i for i, one in enumerate(solutions) if one.status == Status.UNKNOWN]
+    unknown = [i for i in unknown if tasks[i].num_agents == MIN_AGENTS]
     again = solve_all([tasks[i] for i in unknown], _LONG_EFFORT)
     for i, solution in zip(unknown, again, strict=True):
         solutions[i] = solution

@@ -71,9 +71,8 @@ def add_parser(subparsers: Subparsers) -> None:
         actions, "benchmark", _benchmark, "make or check the benchmark", _BENCHMARK
     )
     benchmark.add_argument("directory", metavar="DIR", type=Path, help="where to")
-    benchmark.add_argument(
-        "--check", action="store_true", help="make nothing: check the files that are in DIR"
-    )
+    check = "make nothing: check the files that are in DIR"
+    benchmark.add_argument("--check", action="store_true", help=check)
     info = add_command(actions, "info", _info, "show a set of shards", _INFO)
     info.add_argument("directory", metavar="DIR", type=Path, help="a set of shards")
     info.add_argument("--verify", action="store_true", help="read every shard, compare its hashes")
@@ -81,9 +80,8 @@ def add_parser(subparsers: Subparsers) -> None:
     convert.add_argument("source", metavar="SOURCE", help="shards, MovingAI or published rows")
     convert.add_argument("target", metavar="TARGET", type=Path, help="FILE.jsonl, or a folder")
     convert.add_argument("--map", metavar="FILE", type=Path, help="the map of a .scen file")
-    convert.add_argument(
-        "--agents", metavar="K", type=int, help="a board for every K rows of a .scen file"
-    )
+    agents = "a board for every K rows of a .scen file"
+    convert.add_argument("--agents", metavar="K", type=int, help=agents)
     convert.add_argument("--config", metavar="NAME", help="benchmark_wr... of published rows")
 
 
