@@ -160,7 +160,7 @@ class JsonLinesFile(File, Generic[T]):
         damaged: list[int] = []
         with self._errors_of_reading():
             lines = list(read_json_lines(self.path, damaged))
-        problems += [f"{self.path}:{number}: not JSON" for number in self._faulty(damaged)]
+        problems += [f"{self.path}:{number}: not JSON" for number in self._to_name(damaged)]
         values = []
         for number, value in lines:
             try:
@@ -169,7 +169,7 @@ class JsonLinesFile(File, Generic[T]):
                 problems.append(str(error))
         return values
 
-    def _faulty(self, damaged: list[int]) -> list[int]:
+    def _to_name(self, damaged: list[int]) -> list[int]:
         return damaged
 
     def write(self, values: Iterable[T]) -> None:
@@ -197,7 +197,7 @@ class JsonLog(JsonLinesFile[T]):
         """
         return self._values([]) if self.exists() else []
 
-    def _faulty(self, damaged: list[int]) -> list[int]:
+    def _to_name(self, damaged: list[int]) -> list[int]:
         return []  # they were cut by a kill
 
     def append(self, value: T) -> None:
