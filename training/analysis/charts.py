@@ -29,10 +29,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from jaxlake.generator import FeasibilityRow
 from jaxlake.render.palette import INK, PAPER
 
-COLOURS = (
-    *("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#7b8894"),
-    INK,
-)
+COLOURS = (*("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#7b8894"), INK)
 """Colours of series by number, from Okabe and Ito; report.css has them for both modes."""
 
 _MARKERS = "os^DvPX"  # colour alone does not tell series apart for everyone

@@ -12,12 +12,7 @@ from engineer.design import context_for
 from engineer.engineers.catalogue import SHUFFLED
 from engineer.engineers.controls import shuffle
 from training.errors import UserError
-from training.phases.stage_results import (
-    StageResult,
-    design_settings,
-    read_stage_results,
-    view_of,
-)
+from training.phases.stage_results import StageResult, design_settings, read_stage_results, view_of
 from training.run.directory import RunDirectory
 from training.run.seeds import seed_for
 from training.schema import RunConfig

@@ -17,10 +17,7 @@ from training.schema import ORACLE, RunConfig
 
 
 def recorded_engineer(
-    config: RunConfig,
-    answers: Sequence[AttemptRecord],
-    probes: Iterator[ProbeRecord],
-    guard: Guard,
+    config: RunConfig, answers: Sequence[AttemptRecord], probes: Iterator[ProbeRecord], guard: Guard
 ) -> Engineer:
     """Make an engineer whose answers, with the time and the tokens they took, are those recorded.
 

@@ -13,12 +13,7 @@ from typing import Any
 import numpy as np
 
 from engineer.space import KnobValues
-from training.analysis.study.bootstrap import (
-    SEED,
-    mean_interval,
-    misses_by_chance,
-    paired_interval,
-)
+from training.analysis.study.bootstrap import SEED, mean_interval, misses_by_chance, paired_interval
 from training.analysis.study.config import Study, StudyConfig
 from training.analysis.study.directory import MachineRecord
 from training.analysis.study.reading import KINDS, METRICS, FinishedRun, ValidationSet
