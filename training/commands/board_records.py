@@ -279,10 +279,7 @@ def _in_batches(
     how: Callable[[Any], tuple[Callable[[Any], Any], int]],  # function and size of batches
     filler: Callable[[Any], Any] = lambda row: row,  # what the last batch is filled up with
 ) -> list[Any]:
-    """Apply batched functions to pytrees, those of one shape together; answers are in their order.
-
-    The shape of a row decides `how` it is done.
-    """
+    """Apply functions to batches of pytrees of one shape, which decides how; the order is kept."""
     groups: dict[Any, list[int]] = defaultdict(list)
     for i, row in enumerate(rows):
         groups[tuple(np.shape(leaf) for leaf in jax.tree.leaves(row))].append(i)

@@ -86,7 +86,7 @@ def read_records(
             if (record := _load(line)) is not None:
                 yield number, read(record)
         except RecordError as error:
-            error.id = record and record.get("id")
+            error.id = None if record is None else record.get("id")
             yield number, error
 
 

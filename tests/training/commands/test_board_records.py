@@ -230,6 +230,7 @@ def test_plans_of_any_length_up_to_the_limit_are_checked_and_longer_ones_are_err
     ("record", "message"),
     [
         ({"grid": ["S G", "s g"]}, 'id: missing, got the fields ["grid"]'),
+        ({}, "id: missing, got the fields []"),
         ({"id": 3}, "grid: missing"),
         ({"id": 3, "grid": "S G"}, 'grid: got "S G", a list of strings is needed'),
         ({"id": 3, "grid": [["S", "G"]]}, "a list of strings is needed"),
