@@ -223,9 +223,8 @@ def bar_chart(
         left = 0.0
         for kind, colour in kinds.items():
             if (length := parts.get(kind, 0.0)) > 0:
-                bar = Rectangle((left, row - 0.3), length, 0.6, facecolor=COLOURS[colour])
-                bar.set_gid(f"{_TOOLTIP}{name}: {kind} {_number(length, percent)}")
-                axes.add_patch(bar)
+                about = f"{_TOOLTIP}{name}: {kind} {_number(length, percent)}"
+                axes.barh(row, length, 0.6, left, color=COLOURS[colour], gid=about)
                 left += length
         _write(axes, end, (left, row), (6, -4))
     return canvas.element(title)
@@ -348,13 +347,10 @@ def _feasibility_table(title: str, rows: Sequence[FeasibilityRow]) -> TileTable:
     tiles = [[Tile()] * len(holes) for _ in sizes]
     for row in rows:
         about = f"{row.num_agents} agents, {row.size}x{row.size}, {row.holes} holes: "
-        value, low, high = (
-            100 * share for share in (row.acceptance, row.acceptance_low, row.acceptance_high)
-        )
+        shares = (row.acceptance, row.acceptance_low, row.acceptance_high)
+        value, low, high = (100 * share for share in shares)
         if row.candidates and not row.problem:
-            words = (
-                f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
-            )
+            words = f"{value:.{0 if value >= 10 else 1 if value >= 1 else 2}f}"
             about += f"{value:.3g}% [{low:.3g}, {high:.3g}] of {row.candidates} candidates"
             tile = Tile(words, _log_shade(row.acceptance), about)
         else:
@@ -388,12 +384,8 @@ def running_mean(values: np.ndarray) -> np.ndarray:
 
 def separate(places: Sequence[float], gap: float, high: float) -> list[float]:
     """Move ascending places as little as it takes until they are `gap` apart, none above `high`."""
-    moved: list[float] = []
-    for place in places:
-        moved.append(max(place, moved[-1] + gap) if moved else place)
-    for i in reversed(range(len(moved))):
-        moved[i] = min(moved[i], high if i == len(moved) - 1 else moved[i + 1] - gap)
-    return moved
+    steps = gap * np.arange(len(places))
+    return list(np.minimum(np.maximum.accumulate(places - steps), high - steps[-1]) + steps)
 
 
 def _draw_series(

@@ -55,9 +55,8 @@ def progress_figures(run: ReportedRun) -> list[PageFigure]:
     for size in [None, *run.sizes]:
         rows = [stage.rates.get(size) for stage in run.validated]
         series = []
-        for colour, (name, field) in enumerate(
-            (("valid", "valid"), ("optimal", "optimal_sum_of_costs"))
-        ):
+        fields = {"valid": "valid", "optimal": "optimal_sum_of_costs"}
+        for colour, (name, field) in enumerate(fields.items()):
             values = [rate(getattr(row, field), row.count) if row else None for row in rows]
             series.append(Series(name, values, colour))
         title, y_label = f"Valid and optimal rate, {size_name(size)}", "validation instances, %"
@@ -90,15 +89,12 @@ def failure_figures(run: ReportedRun) -> list[PageFigure]:
 def warm_start_figures(run: ReportedRun) -> list[PageFigure]:
     """Losses of the supervised start."""
     steps = [one.step for one in run.warm_start]
-    chart = line_chart(
-        "Warm start",
-        [
-            Curve("plans", steps, [one.loss for one in run.warm_start], 0),
-            Curve("designs", steps, [one.engineer_loss for one in run.warm_start], 1),
-        ],
-        x_label="step",
-        y_label="cross-entropy, nats per token",
-    )
+    curves = [
+        Curve("plans", steps, [one.loss for one in run.warm_start], 0),
+        Curve("designs", steps, [one.engineer_loss for one in run.warm_start], 1),
+    ]
+    y_label = "cross-entropy, nats per token"
+    chart = line_chart("Warm start", curves, x_label="step", y_label=y_label)
     note = "On the solver's plans, and on configurations that the rule engineer wrote."
     return _figure("Warm start", chart, note)
 
