@@ -385,7 +385,8 @@ def running_mean(values: np.ndarray) -> np.ndarray:
 def separate(places: Sequence[float], gap: float, high: float) -> list[float]:
     """Move ascending places as little as it takes until they are `gap` apart, none above `high`."""
     steps = gap * np.arange(len(places))
-    return list(np.minimum(np.maximum.accumulate(places - steps), high - steps[-1]) + steps)
+    apart = np.maximum.accumulate(np.subtract(places, steps))
+    return list(np.minimum(apart, high - steps[-1]) + steps)
 
 
 def _draw_series(

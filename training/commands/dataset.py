@@ -119,8 +119,8 @@ def _make(args: argparse.Namespace) -> int:
         params = lake_params(
             args.size, args.hole_ratio, args.wait_ratio, args.agents, args.data_ratio
         )
-        for cell in zip(params.size, params.hole_ratio, params.num_agents, strict=True):
-            size, ratio, agents = (knob.item() for knob in cell)
+        for knobs in zip(params.size, params.hole_ratio, params.num_agents, strict=True):
+            size, ratio, agents = (knob.item() for knob in knobs)
             if (reason := infeasibility(size, ratio, agents)) is not None:
                 raise UserError(reason)
         manifest = write_shards(
