@@ -1,8 +1,9 @@
 """Charts, drawn by matplotlib and returned as SVG text; equal input gives equal text.
 
-Charts of a page (`line_chart`, `rate_chart`, `bar_chart`) take colours and type from the page's
-style sheet, so they follow its dark mode. Charts of a file (`rate_panels`, `difference_panels`,
-`table_panels`, `feasibility_figure`) stand alone on white paper. Lengths are pixels.
+Charts of a page (`line_chart`, `rate_chart`, `bar_chart`) are `<svg>` elements, or None where there
+is nothing to draw. They take colours and type from the page's style sheet, so they follow its dark
+mode. Those of a file (`rate_panels`, `difference_panels`, `table_panels`, `feasibility_figure`) are
+SVG documents on white paper. A title is what screen readers say; lengths are pixels.
 """
 
 from __future__ import annotations
@@ -28,10 +29,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from jaxlake.generator import FeasibilityRow
 from jaxlake.render.palette import INK, PAPER
 
-COLOURS = (
-    *("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#7b8894"),
-    INK,
-)
+COLOURS = (*("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#7b8894"), INK)
 """Colours of series by number, from Okabe and Ito; report.css has them for both modes."""
 
 _MARKERS = "os^DvPX"  # colour alone does not tell series apart for everyone
@@ -98,17 +96,11 @@ class Series:
 
 @dataclass(frozen=True)
 class Tile:
-    """One entry of a table that is coloured by its values.
-
-    Attributes:
-        words: What is written on it.
-        shade: From 0 (light) to 1 (dark); None: it has no value and is grey.
-        about: What a browser shows while the pointer rests on it.
-    """
+    """One entry of a table that is coloured by its values."""
 
     words: str = ""
-    shade: float | None = None
-    about: str = ""
+    shade: float | None = None  # from 0 (light) to 1 (dark); None: it has no value and is grey
+    about: str = ""  # what a browser shows while the pointer rests on it
 
 
 @dataclass(frozen=True)
@@ -134,28 +126,13 @@ def line_chart(
     *,
     x_label: str,
     y_label: str,
-    percent: bool = False,
-    log: bool = False,
-    zero: bool = True,
-    boundaries: Sequence[tuple[float, str]] = (),
-    limit: tuple[float, str] | None = None,
+    percent: bool = False,  # y values are shares, to be labelled in per cent
+    log: bool = False,  # the y axis is logarithmic; values that are not positive are gaps then
+    zero: bool = True,  # the y axis shows 0
+    boundaries: Sequence[tuple[float, str]] = (),  # x and name of sections; a dotted line at each
+    limit: tuple[float, str] | None = None,  # a y that must not be exceeded, and its name
 ) -> str | None:
-    """Draw curves over a common x axis.
-
-    Args:
-        title: What screen readers say.
-        curves: Those of more than 24 points also get a running mean, which stands out.
-        x_label: What x is, with its unit.
-        y_label: What y is, with its unit.
-        percent: Whether y values are shares, to be labelled in per cent.
-        log: Whether the y axis is logarithmic; values that are not positive are gaps then.
-        zero: Whether the y axis shows 0.
-        boundaries: x and name of each section, which a dotted line begins.
-        limit: A y that must not be exceeded, and its name.
-
-    Returns:
-        An `<svg>` element, or None if there is nothing to draw.
-    """
+    """Draw curves over a common x axis; those of more than 24 points also get a running mean."""
     drawn = [(one, np.array(one.x, float), np.array(one.y, float)) for one in curves]
     if log:
         drawn = [(one, x, np.where(y > 0, y, np.nan)) for one, x, y in drawn]
@@ -210,9 +187,6 @@ def rate_chart(
     """Draw shares with whiskers, one column per category, on an axis from 0 to 100 per cent.
 
     It is narrow and says the last values beside the curves; the page explains the colours.
-
-    Returns:
-        An `<svg>` element, or None if no category has a value.
     """
     series = [one for one in series if any(value is not None for value in one.values)]
     if not series:
@@ -229,26 +203,14 @@ def rate_chart(
 @matplotlib.rc_context(_PAGE_STYLE)
 def bar_chart(
     title: str,
-    bars: Sequence[tuple[str, Mapping[str, float], str]],
-    kinds: Mapping[str, int],
+    bars: Sequence[tuple[str, Mapping[str, float], str]],  # name, parts by kind, words at the end
+    kinds: Mapping[str, int],  # as they are stacked, with the numbers of their colours
     *,
     x_label: str,
-    percent: bool = False,
-    wide: bool = False,
+    percent: bool = False,  # lengths are shares, to be labelled in per cent
+    wide: bool = False,  # as a line chart, for longer words at the ends of the bars
 ) -> str | None:
-    """Draw horizontal bars, the parts of each side by side.
-
-    Args:
-        title: What screen readers say.
-        bars: The name of each bar, its parts by kind, and what to write at its end.
-        kinds: The kinds in the order in which they are stacked, with the numbers of their colours.
-        x_label: What the length is, with its unit.
-        percent: Whether lengths are shares, to be labelled in per cent.
-        wide: Whether it is as wide as a line chart, for longer words at the ends of the bars.
-
-    Returns:
-        An `<svg>` element, or None if there are no bars.
-    """
+    """Draw horizontal bars, the parts of each side by side."""
     if not bars:
         return None
     width, rows = (_WIDE if wide else _NARROW), len(bars)
@@ -261,9 +223,8 @@ def bar_chart(
         left = 0.0
         for kind, colour in kinds.items():
             if (length := parts.get(kind, 0.0)) > 0:
-                bar = Rectangle((left, row - 0.3), length, 0.6, facecolor=COLOURS[colour])
-                bar.set_gid(f"{_TOOLTIP}{name}: {kind} {_number(length, percent)}")
-                axes.add_patch(bar)
+                about = f"{_TOOLTIP}{name}: {kind} {_number(length, percent)}"
+                axes.barh(row, length, 0.6, left, color=COLOURS[colour], gid=about)
                 left += length
         _write(axes, end, (left, row), (6, -4))
     return canvas.element(title)
@@ -279,22 +240,12 @@ _INFEASIBLE, _UNSEEN = "\u00d7", "\u2013"
 @matplotlib.rc_context(_STYLE)
 def rate_panels(
     title: str,
-    panels: Sequence[Mapping[str, Sequence[Series]]],
+    panels: Sequence[Mapping[str, Sequence[Series]]],  # by row and by title, everywhere the same
     categories: Sequence[str],
     *,
-    zero: bool = False,
+    zero: bool = False,  # the y axes, one per row, show 0; if not, the last values are written out
 ) -> str:
-    """Draw panels in which shares with whiskers follow one another, below a key of the series.
-
-    Args:
-        title: What screen readers say.
-        panels: By row, which has one y axis, and by title: the same series everywhere.
-        categories: Names along each x axis.
-        zero: Whether the y axes show 0; if not, the last values stand beside the curves.
-
-    Returns:
-        An SVG document.
-    """
+    """Draw panels of shares with whiskers, below a key of the series."""
     width, height = (240, 150) if zero else (320, 220)
     names = [one.name for one in next(iter(panels[0].values()))]
     whole = _MARGIN + max(map(len, panels)) * (width + _MARGIN)
@@ -326,16 +277,7 @@ def rate_panels(
 def difference_panels(
     title: str, panels: Mapping[str, Mapping[str, tuple[Range, int]]], *, x_label: str
 ) -> str:
-    """Draw panels of intervals, one interval per row, about a line at 0.
-
-    Args:
-        title: What screen readers say.
-        panels: By title, then by the name of the row: an interval and the number of its colour.
-        x_label: What the values are, with their unit.
-
-    Returns:
-        An SVG document.
-    """
+    """Draw intervals, with the numbers of their colours, by panel and by row about a line at 0."""
     width, height = 320, 26 * max(map(len, panels.values()))
     canvas = _Canvas(_MARGIN + len(panels) * (width + _MARGIN), height + 84)
     for number, (name, rows) in enumerate(panels.items()):
@@ -356,28 +298,18 @@ def difference_panels(
 
 @matplotlib.rc_context(_STYLE)
 def table_panels(title: str, tables: Sequence[TileTable], *, across: int) -> str:
-    """Draw tables whose tiles are the darker the larger their values are, `across` in each row.
-
-    Returns:
-        An SVG document.
-    """
+    """Draw tables of tiles, `across` in each row."""
     blues = LinearSegmentedColormap.from_list("blues", ["#f5fafd", COLOURS[0]])
     return _draw_tables(tables, across, blues, _MARGIN, 0, 0).document(title)
 
 
 @matplotlib.rc_context(_STYLE)
 def feasibility_figure(rows: Sequence[FeasibilityRow]) -> str:
-    """Draw a feasibility map: one table per number of agents (across) and wait ratio (down).
+    """Draw a feasibility map: tables by number of agents and wait ratio.
 
     The colour and the number of a tile are the acceptance rate in per cent of the candidates, on a
     logarithmic scale. A cross marks boards on which starts and goals do not fit; a dash marks sets
     that need a kind of board which was not among the candidates.
-
-    Args:
-        rows: What `jaxlake.generator.feasibility_map` returns.
-
-    Returns:
-        An SVG document.
 
     Raises:
         ValueError: There are no rows.
@@ -415,13 +347,10 @@ def _feasibility_table(title: str, rows: Sequence[FeasibilityRow]) -> TileTable:
     tiles = [[Tile()] * len(holes) for _ in sizes]
     for row in rows:
         about = f"{row.num_agents} agents, {row.size}x{row.size}, {row.holes} holes: "
-        value, low, high = (
-            100 * share for share in (row.acceptance, row.acceptance_low, row.acceptance_high)
-        )
+        shares = (row.acceptance, row.acceptance_low, row.acceptance_high)
+        value, low, high = (100 * share for share in shares)
         if row.candidates and not row.problem:
-            words = (
-                f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
-            )
+            words = f"{value:.{0 if value >= 10 else 1 if value >= 1 else 2}f}"
             about += f"{value:.3g}% [{low:.3g}, {high:.3g}] of {row.candidates} candidates"
             tile = Tile(words, _log_shade(row.acceptance), about)
         else:
@@ -443,11 +372,7 @@ def _log_shade(share: float) -> float:
 def running_mean(values: np.ndarray) -> np.ndarray:
     """Average each value with its neighbours, a 24th of all values on each side.
 
-    Args:
-        values: float (N,), NaN where there is none.
-
-    Returns:
-        float (N,), NaN at the same places; `values` itself if N is at most 24.
+    NaN stays NaN in the float (N,) values, which are returned as they are if N is at most 24.
     """
     if len(values) <= 24:
         return values
@@ -459,12 +384,9 @@ def running_mean(values: np.ndarray) -> np.ndarray:
 
 def separate(places: Sequence[float], gap: float, high: float) -> list[float]:
     """Move ascending places as little as it takes until they are `gap` apart, none above `high`."""
-    moved: list[float] = []
-    for place in places:
-        moved.append(max(place, moved[-1] + gap) if moved else place)
-    for i in reversed(range(len(moved))):
-        moved[i] = min(moved[i], high if i == len(moved) - 1 else moved[i + 1] - gap)
-    return moved
+    steps = gap * np.arange(len(places))
+    apart = np.maximum.accumulate(np.subtract(places, steps))
+    return list(np.minimum(apart, high - steps[-1]) + steps)
 
 
 def _draw_series(
@@ -510,23 +432,19 @@ def _mark(number: int) -> dict[str, Any]:
     }
 
 
-def _layout_of(tables: Sequence[TileTable]) -> tuple[float, float, float, float]:
-    """From table to table across and down, and from a table's corner to its tiles, pixels."""
+def _draw_tables(
+    tables: Sequence[TileTable], across: int, colours: Any, top: float, bottom: float, least: float
+) -> _Canvas:
+    """Draw tables on a canvas at least `least` wide, with room above and below them."""
     left = max(_width_of(name) for table in tables for name in table.rows) + 10
     longest = max(_width_of(name) for table in tables for name in table.columns)
     slanted = longest > _TILE_WIDTH
     above = 24 + (0.65 * longest if slanted else 14)
     wide = max(len(table.columns) for table in tables) * _TILE_WIDTH
     tall = max(len(table.rows) for table in tables) * _TILE_HEIGHT
-    across = left + wide + (0.8 * longest - 20 if slanted else 0) + _MARGIN
-    return across, above + tall + _MARGIN, left, above
-
-
-def _draw_tables(
-    tables: Sequence[TileTable], across: int, colours: Any, top: float, bottom: float, least: float
-) -> _Canvas:
-    """Draw tables on a canvas at least `least` wide, with room above and below them."""
-    column, row, left, above = _layout_of(tables)
+    # From table to table, across and down.
+    column = left + wide + (0.8 * longest - 20 if slanted else 0) + _MARGIN
+    row = above + tall + _MARGIN
     width = max(least, _MARGIN + min(across, len(tables)) * column)
     canvas = _Canvas(width, top + math.ceil(len(tables) / across) * row + bottom)
     for number, table in enumerate(tables):

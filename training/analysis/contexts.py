@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from engineer import Context, StageView, build_context
 from engineer.context import ContextTooLongError
 from engineer.context.token_limit import CountTokens, estimate_tokens
+from engineer.design import context_for
 from engineer.engineers.catalogue import SHUFFLED
 from engineer.engineers.controls import shuffle
 from training.errors import UserError
-from training.phases.stage_results import StageResult, read_stage_results, view_of
+from training.phases.stage_results import StageResult, design_settings, read_stage_results, view_of
 from training.run.directory import RunDirectory
 from training.run.seeds import seed_for
 from training.schema import RunConfig
@@ -28,10 +30,11 @@ def context_shown(path: Path, stage: int) -> str:
     if shown.exists():
         return shown.read()
     view = view_of(config, results_until(directory, config, stage), stage)
-    try:
-        return first_context(config, view, token_counter(config, directory, stage)).text
-    except ContextTooLongError as error:
-        raise UserError(f"engineer.max_context_tokens: {error}") from error
+    settings = design_settings(config, view)
+    if config.engineer.kind.startswith(SHUFFLED):
+        view = shuffle(view, seed_for(config.seed, "design", stage, 0))
+    with naming_the_limit():
+        return context_for(view, settings, token_counter(config, directory, stage)).text
 
 
 def results_until(directory: RunDirectory, config: RunConfig, stage: int) -> list[StageResult]:
@@ -47,27 +50,13 @@ def results_until(directory: RunDirectory, config: RunConfig, stage: int) -> lis
     return results[: stage + 1]
 
 
-def first_context(config: RunConfig, view: StageView, count_tokens: CountTokens) -> Context:
-    """Build the first prompt after a stage, as the configured engineer gets to see it.
-
-    Args:
-        config: The run's.
-        view: What the engineer may be told after the stage.
-        count_tokens: Counts tokens of the model that reads it (see `token_counter`).
-
-    Raises:
-        ContextTooLongError: See `build_context`.
-    """
-    choice = config.engineer
-    if choice.kind.startswith(SHUFFLED):
-        view = shuffle(view, seed_for(config.seed, "design", view.evidence.stage, 0))
-    return build_context(
-        view,
-        blocks=choice.blocks,
-        style=choice.style,
-        max_tokens=choice.max_context_tokens,
-        count_tokens=count_tokens,
-    )
+@contextmanager
+def naming_the_limit(engineer: str = "") -> Iterator[None]:
+    """Let a prompt that can't be cut to fit be a `UserError` that names the key of its limit."""
+    try:
+        yield
+    except ContextTooLongError as error:
+        raise UserError(f"{engineer}engineer.max_context_tokens: {error}") from error
 
 
 def token_counter(config: RunConfig, directory: RunDirectory, stage: int) -> CountTokens:

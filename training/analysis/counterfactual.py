@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from engineer import BLOCKS, BlockName, DesignSettings, Engineer, EngineerError, StageView
-from engineer.context import ContextTooLongError
 from engineer.context.token_limit import CountTokens
 from engineer.design import context_for
 from engineer.scoring.replay import ScoredDesign, replay_engineers
-from training.analysis.contexts import results_until, token_counter
+from training.analysis.contexts import naming_the_limit, results_until, token_counter
 from training.errors import UserError
 from training.phases.engineer_factory import make_engineer
 from training.phases.stage_results import StageResult, design_settings, view_of
@@ -37,15 +35,19 @@ def replay_stage(path: Path, stage: int, kinds: Sequence[str]) -> list[ScoredDes
 def ablate_stage(path: Path, stage: int, kind: str) -> list[ScoredDesign]:
     """Ask one engineer with all blocks, with each left out, and with each alone.
 
+    Leaving a block out makes no room for more of the others.
+
     Raises:
         UserError: There is no such run or stage, or a name is unknown.
     """
     with _frozen_stage(path, stage) as frozen:
         engineer = frozen.engineer(kind)
-        settings = frozen.settings_of_equal_detail()
+        whole = frozen.settings.model_copy(update={"blocks": BLOCKS})
+        with naming_the_limit():
+            detail = context_for(frozen.view, whole, frozen.count_tokens).detail
         return [
-            frozen.score(name, engineer, settings.model_copy(update={"blocks": blocks}))
-            for name, blocks in _ablations()
+            frozen.score(name, engineer, whole.model_copy(update={"blocks": few, "detail": detail}))
+            for name, few in _ablations()
         ]
 
 
@@ -67,64 +69,29 @@ class _FrozenStage:
     directory: RunDirectory
     results: Sequence[StageResult]
     models: OtherModels
-
-    @property
-    def stage(self) -> int:
-        return self.results[-1].stage
-
-    @cached_property
-    def view(self) -> StageView:
-        return view_of(self.config, self.results, self.stage)
-
-    @cached_property
-    def settings(self) -> DesignSettings:
-        return design_settings(self.config, self.view)
-
-    @cached_property
-    def count_tokens(self) -> CountTokens:
-        return token_counter(self.config, self.directory, self.stage)
+    view: StageView
+    settings: DesignSettings
+    count_tokens: CountTokens
 
     def engineer(self, kind: str) -> Engineer:
-        """Make the engineer of a name.
-
-        Raises:
-            UserError: The name is unknown, or the configuration lacks what it needs.
-        """
+        """Make the engineer of a name."""
         try:
             known_engineer(kind)
             return make_engineer(self.config, self.directory, self.results, self.models, kind=kind)
         except (EngineerError, ValueError) as error:
             raise UserError(f"engineer {kind}: {error}") from error
 
-    def settings_of_equal_detail(self) -> DesignSettings:
-        """Settings under which leaving a block out makes no room for more of the others.
-
-        Raises:
-            UserError: The prompt can't be cut to fit.
-        """
-        whole = self.settings.model_copy(update={"blocks": BLOCKS})
-        try:
-            detail = context_for(self.view, whole, self.count_tokens).detail
-        except ContextTooLongError as error:
-            raise UserError(f"engineer.max_context_tokens: {error}") from error
-        return self.settings.model_copy(update={"detail": detail})
-
     def score(self, name: str, engineer: Engineer, settings: DesignSettings) -> ScoredDesign:
-        """Score what an engineer proposes, under a name.
-
-        Raises:
-            UserError: The prompt can't be cut to fit.
-        """
-        try:
+        """Score what an engineer proposes, under a name."""
+        stage = self.results[-1].stage
+        with naming_the_limit(f"{name}: "):
             [row] = replay_engineers(
                 self.view,
                 [engineer],
                 settings,
-                seed=lambda attempt: seed_for(self.config.seed, "design", self.stage, attempt),
+                seed=lambda attempt: seed_for(self.config.seed, "design", stage, attempt),
                 count_tokens=self.count_tokens,
             )
-        except ContextTooLongError as error:
-            raise UserError(f"{name}: engineer.max_context_tokens: {error}") from error
         return row.model_copy(update={"engineer": name})
 
 
@@ -133,5 +100,7 @@ def _frozen_stage(path: Path, stage: int) -> Iterator[_FrozenStage]:
     directory = RunDirectory(path)
     config = directory.config()
     results = results_until(directory, config, stage)
+    view = view_of(config, results, stage)
+    settings, count_tokens = design_settings(config, view), token_counter(config, directory, stage)
     with OtherModels(config.sampling, config.engineer) as models:
-        yield _FrozenStage(config, directory, results, models)
+        yield _FrozenStage(config, directory, results, models, view, settings, count_tokens)

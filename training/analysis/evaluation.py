@@ -40,10 +40,7 @@ def policy_folder(run_dir: Path, stage: int | None) -> Path:
 def evaluate(config: RunConfig, model: str | Path, output: Path | None) -> None:
     """Answer the validation set of `config` with a model folder (or hub name), and print rates.
 
-    Args:
-        config: Gives the validation set, and how it is answered.
-        model: A Hugging Face folder, or the name of one on the hub.
-        output: Where the rates are written as JSON as well; None: nowhere.
+    They are written to `output` as JSON, too, unless it is None.
 
     Raises:
         UserError: The model can't be read, or the output can't be written.

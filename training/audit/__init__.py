@@ -1,7 +1,7 @@
 """Where a run's results come from: a chain of hashes over its stages, written and audited.
 
-`chain.py` writes one link per stage and reads it, `digests.py` says what is hashed and how.
-`auditor.py` follows the chain, and `rederivation.py` makes again what follows from other files.
+`chain.py` says what is hashed and how, writes one link per stage and reads it. `auditor.py` follows
+the chain, and `rederivation.py` makes again what follows from other files.
 """
 
 from training.audit.auditor import audit_run

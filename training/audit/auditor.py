@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from training.audit.chain import (
     chain_lines,
+    file_digest,
     link_hash,
     linked_files,
+    metrics_digest,
     read_link,
     stage_file_digest,
+    weights_digest,
 )
 from training.audit.checks import BrokenPartError, Check, Checker
-from training.audit.digests import file_digest, metrics_digest, weights_digest
 from training.audit.rederivation import Rederivation
 from training.errors import UserError
 from training.phases.stage_results import read_stage_results
@@ -27,9 +30,7 @@ from training.schema import RunConfig
 def audit_run(path: Path, *, deep: bool = True) -> Iterator[Check]:
     """Check a run part by part. A run in progress is checked as far as its chain goes.
 
-    Args:
-        path: The directory of the run.
-        deep: Whether to derive again what follows from other files; otherwise hashes are compared.
+    If `deep`, what follows from other files is derived again; otherwise hashes are compared.
 
     Yields:
         Every part that was looked at, in order, up to the first that does not hold.
@@ -77,9 +78,8 @@ def _all_checks(directory: RunDirectory, *, deep: bool) -> Iterator[Check]:
         yield checker.compare("previous", previous, link.previous)
         yield from _file_checks(checker, link)
         yield checker.compare("metrics", link.metrics, metrics_digest(metrics, stage))
-        with checker.naming("checkpoint"):
-            weights = weights_digest(directory.stage(stage).policy)
-        yield checker.compare("checkpoint", link.checkpoint, weights)
+        policy = directory.stage(stage).policy
+        yield checker.compare_read("checkpoint", link.checkpoint, partial(weights_digest, policy))
         if deep:
             yield from again.checks(link)
         previous = link.hash
@@ -95,9 +95,8 @@ def _file_checks(checker: Checker, link: ChainLink) -> Iterator[Check]:
     found = dict.fromkeys(there - set(linked), "a file") | dict.fromkeys(link.files, "a hash")
     yield checker.compare("files", dict.fromkeys(linked, "a hash"), found)
     for name, file in linked.items():
-        with checker.naming(name):
-            digest = stage_file_digest(files, file)
-        yield checker.compare(name, link.files[name], digest)
+        digest = partial(stage_file_digest, files, file)
+        yield checker.compare_read(name, link.files[name], digest)
 
 
 def _end_checks(
@@ -112,10 +111,9 @@ def _end_checks(
     if links < (stages + 1 if finished else max(trained | begun, default=0)):
         problem = "expected a link, found the end: the chain is truncated"
         yield Check(links, directory.chain_file.name, problem=problem)
-    for stage in folders:
-        if stage > stages:
-            problem = f"expected none after stage {stages}, found stages/{stage}"
-            yield Check(stage, "folder", problem=problem)
+    for stage in (one for one in folders if one > stages):
+        problem = f"expected none after stage {stages}, found stages/{stage}"
+        yield Check(stage, "folder", problem=problem)
     for stage in sorted(trained - begun - {0}):
         yield Check(stage, "configuration", problem="is missing, but the stage has metrics")
     if finished:

@@ -1,52 +1,42 @@
 """The chain of a run, `chain.jsonl`: one link per stage, each with the hash of the one before it.
 
 A link holds the hashes of all that decided its stage and of all that came of it, so no stage can be
-changed, left out or moved without breaking a link. docs/audit.md describes every field.
+changed, left out or moved without breaking a link. Hashes are SHA-256 in hexadecimal, over bytes or
+over canonical JSON. docs/audit.md describes every field.
 """
 
 from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 from pydantic import ValidationError
 
 from engineer.lake import LakeConfiguration
-from training.audit.digests import (
-    boards_digest,
-    canonical,
-    file_digest,
-    json_digest,
-    lines_digest,
-    metrics_digest,
-    weights_digest,
-    without_seconds,
-)
 from training.errors import UserError, problems_of
 from training.rollout.instances import InstanceSet
 from training.run.directory import RunDirectory, StageDirectory
 from training.run.files import File, TextFile
-from training.run.records import BoardSource, ChainLink
+from training.run.records import AttemptRecord, BoardSource, ChainLink, Metrics
 from training.run.seeds import key_for
 from training.schema import RunConfig
 
 
 def seal(
     config: RunConfig,
-    directory: RunDirectory,
+    directory: RunDirectory,  # the files of the stage are there, its exported policy included
     validation: InstanceSet,
     stage: int,
-    boards: InstanceSet | None = None,
+    boards: InstanceSet | None = None,  # in the order of training; None for stage 0
 ) -> None:
     """Write the link of a stage that is complete; a link that is there stays.
 
     The chain is written whole, so that a kill leaves it with the new link or without it.
-
-    Args:
-        config: The configuration of the run.
-        directory: Holds the files of the stage, its exported policy included.
-        validation: The validation set.
-        stage: The stage that has just ended.
-        boards: Its training boards in the order of training; None for stage 0.
 
     Raises:
         UserError: A file of the stage is missing or damaged, or an earlier link is missing.
@@ -93,37 +83,15 @@ def linked_files(files: StageDirectory, stage: int) -> list[File]:
     return [*trained, *validated, *designed, *(file for file in optional if file.exists())]
 
 
-def stage_file_digest(files: StageDirectory, file: File) -> str:
-    """Hash the bytes of a file of a stage, or the engineer's answers without their seconds.
-
-    Raises:
-        UserError: The file is missing, can't be read, or holds no such answers.
-    """
-    if file == files.answers:
-        return lines_digest(map(without_seconds, files.answers.read()))
-    return file_digest(file.path)
-
-
 def board_source(config: RunConfig, stage: int, configuration: LakeConfiguration) -> BoardSource:
     """Say what the training boards of a stage are drawn from."""
-    key = np.asarray(jax.random.key_data(key_for(config.seed, "train", stage)))
+    key = np.asarray(jax.random.key_data(key_for(config.seed, "train", stage)), ">u4").tobytes()
     count = config.stages.instances
-    return BoardSource(
-        key=key.astype(">u4").tobytes().hex(), configuration=configuration, count=count
-    )
-
-
-def link_hash(link: ChainLink) -> str:
-    """Return the hash that a link must have, which is of all its other fields."""
-    return json_digest(link.model_dump(mode="json", exclude={"hash"}))
+    return BoardSource(key=key.hex(), configuration=configuration, count=count)
 
 
 def chain_lines(directory: RunDirectory) -> list[str]:
-    """Return the lines of the chain with their ends; none where there is no chain yet.
-
-    Raises:
-        UserError: The file can't be read.
-    """
+    """Return the lines of the chain with their ends; none where there is no chain yet."""
     file = TextFile(directory.chain_file)
     return file.read().splitlines(keepends=True) if file.exists() else []
 
@@ -146,3 +114,77 @@ def read_link(directory: RunDirectory, lines: list[str], stage: int) -> ChainLin
 
 def _line(link: ChainLink) -> str:
     return canonical(link.model_dump(mode="json")) + "\n"
+
+
+def canonical(value: Any) -> str:
+    """Write JSON in its canonical form: sorted keys, no blanks, ASCII, shortest decimals."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def link_hash(link: ChainLink) -> str:
+    """Return the hash that a link must have, which is of all its other fields."""
+    return _text_digest(canonical(link.model_dump(mode="json", exclude={"hash"})))
+
+
+def stage_file_digest(files: StageDirectory, file: File) -> str:
+    """Hash the bytes of a file of a stage, or the engineer's answers without their seconds."""
+    if file == files.answers:
+        return _lines_digest(map(without_seconds, files.answers.read()))
+    return file_digest(file.path)
+
+
+def file_digest(path: Path) -> str:
+    """Hash the bytes of a file.
+
+    Raises:
+        UserError: It is missing or can't be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"{path}: can't be read: {error.strerror}") from error
+
+
+def without_seconds(attempt: AttemptRecord) -> dict[str, Any]:
+    """Return an attempt as JSON without its times, which differ between runs that are equal."""
+    inner = {"__all__": {"seconds"}}
+    return attempt.model_dump(mode="json", exclude={"seconds": True, "candidates": inner})
+
+
+def metrics_digest(metrics: Iterable[Metrics], stage: int) -> str:
+    """Hash those records of `metrics.jsonl` that belong to a stage."""
+    return _lines_digest(one.model_dump(mode="json") for one in metrics if one.stage == stage)
+
+
+def boards_digest(boards: InstanceSet) -> str:
+    """Hash boards in their order: symbols, optimal costs, whether each needs a wait.
+
+    Neither the padding nor the choice among several optimal plans is part of the digest.
+    """
+    costs, makespans = boards.solutions.sum_of_costs, boards.solutions.makespan
+    waits = boards.solutions.needs_wait
+    return _lines_digest(
+        [boards.grid(row), int(costs[row]), int(makespans[row]), bool(waits[row])]
+        for row in range(len(boards))
+    )
+
+
+def weights_digest(folder: Path) -> str:
+    """Hash the names and the bytes of the `*.safetensors` in the folder of a policy.
+
+    Raises:
+        UserError: There are none, or one can't be read.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise UserError(f"{folder}: holds no *.safetensors")
+    return _text_digest(canonical({file.name: file_digest(file) for file in files}))
+
+
+def _lines_digest(values: Iterable[Any]) -> str:
+    return _text_digest("".join(f"{canonical(value)}\n" for value in values))
+
+
+def _text_digest(text: str) -> str:
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

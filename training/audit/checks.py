@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from engineer.context import ContextTooLongError
-from training.audit.digests import canonical
+from training.audit.chain import canonical
 from training.errors import UserError
 from training.run.directory import RunDirectory
 from training.run.files import JsonFile, JsonLinesFile, TextFile
@@ -23,19 +23,12 @@ _LONGEST = 600  # characters of a message
 
 @dataclass(frozen=True)
 class Check:
-    """One part of a run that was looked at.
+    """One part of a run that was looked at."""
 
-    Attributes:
-        stage: None if the part concerns the run as a whole.
-        part: A field of the stage's link, or the name of a file.
-        derived: Whether the part was derived again; otherwise hashes were compared.
-        problem: What is wrong with it; None if it holds.
-    """
-
-    stage: int | None
-    part: str
-    derived: bool = False
-    problem: str | None = None
+    stage: int | None  # None if the part concerns the run as a whole
+    part: str  # a field of the stage's link, or the name of a file
+    derived: bool = False  # whether the part was derived again; otherwise hashes were compared
+    problem: str | None = None  # what is wrong with it
 
     @property
     def holds(self) -> bool:
@@ -54,7 +47,6 @@ class BrokenPartError(Exception):
     """Ends an audit at a part that can't be read or derived again; `check` names it."""
 
     def __init__(self, check: Check) -> None:
-        """Keep the check, which does not hold."""
         super().__init__(str(check))
         self.check = check
 
@@ -75,21 +67,17 @@ class Checker:
     def compare_file(
         self, file: JsonFile[Any] | JsonLinesFile[Any] | TextFile, expected: object
     ) -> Check:
-        """Compare what a file must hold with what it holds.
+        """Compare what a file must hold with what it holds."""
+        return self.compare_read(file.path.name, expected, file.read)
 
-        Raises:
-            BrokenPartError: The file can't be read.
-        """
-        with self.naming(file.path.name):
-            return self.compare(file.path.name, expected, file.read())
+    def compare_read(self, part: str, expected: object, read: Callable[[], object]) -> Check:
+        """Compare a value with one that may be impossible to read."""
+        with self.naming(part):
+            return self.compare(part, expected, read())
 
     @contextmanager
     def naming(self, part: str) -> Iterator[None]:
-        """Name the part that the block reads or derives, if what is wrong are the run's files.
-
-        Raises:
-            BrokenPartError: The block raised a `UserError`, or a prompt can't be cut to its limit.
-        """
+        """Name the part that the block reads or derives, if what is wrong are the run's files."""
         try:
             yield
         except (UserError, ContextTooLongError) as error:
@@ -110,15 +98,14 @@ def first_difference(expected: Any, found: Any) -> str | None:
     leaves = [dict(_leaves(value)) for value in (expected, found)]
     written = [{place: canonical(leaf) for place, leaf in one.items()} for one in leaves]
     places = itertools.chain(*leaves)
-    place = next(one for one in places if written[0].get(one) != written[1].get(one))
+    place = next(keys for keys in places if written[0].get(keys) != written[1].get(keys))
     keys = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in place)
     where = json.dumps(keys.removeprefix("."))[1:-1]
     shown = [one.get(place, "nothing") for one in written]
     texts = [text for one in leaves if isinstance(text := one.get(place), str)]
     if len(texts) == 2 and max(map(len, texts)) > 2 * _AROUND:
-        at = 0
-        while texts[0][at : at + 1] == texts[1][at : at + 1]:
-            at += 1
+        one, other = texts
+        at = next(at for at in itertools.count() if one[at : at + 1] != other[at : at + 1])
         start = max(at - _AROUND, 0)
         shown = [json.dumps(text[start : start + 2 * _AROUND]) for text in texts]
         where += f", character {at}" if start else ""

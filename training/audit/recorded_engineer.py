@@ -17,21 +17,12 @@ from training.schema import ORACLE, RunConfig
 
 
 def recorded_engineer(
-    config: RunConfig,
-    answers: Sequence[AttemptRecord],
-    probes: Iterator[ProbeRecord],
-    guard: Guard,
+    config: RunConfig, answers: Sequence[AttemptRecord], probes: Iterator[ProbeRecord], guard: Guard
 ) -> Engineer:
     """Make an engineer whose answers, with the time and the tokens they took, are those recorded.
 
     A shuffled engineer's evidence is shuffled again. An oracle chooses again among what its
-    candidates said, by what its probes came to.
-
-    Args:
-        config: The configuration of the run.
-        answers: What the engineer said after a stage, in order.
-        probes: The configurations that an oracle tried out, in order; it takes those it needs.
-        guard: What an oracle's candidates are held to.
+    candidates said, by what its probes came to; it takes as many of these, in order, as it needs.
     """
     choice = config.engineer
     if choice.kind != ORACLE:
@@ -65,12 +56,7 @@ class _RecordedEngineer:
     said: Iterator[Attempt]
 
     def propose(self, task: Task) -> Proposal:
-        """Give the next answer, or fail, as it was.
-
-        Raises:
-            EngineerError: It failed.
-            UserError: It must have been asked once more, but no answer is recorded.
-        """
+        """Give the next answer, or fail, as it was; a `UserError` if none is recorded."""
         said = next(self.said, None)
         if said is None:
             raise UserError(f"attempt {task.attempt}: no answer of {self.name} is recorded")

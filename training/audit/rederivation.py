@@ -14,9 +14,8 @@ from functools import cached_property
 from engineer import configuration_yaml, run_design
 from engineer.context import summary_question
 from training.analysis.contexts import token_counter
-from training.audit.chain import board_source
+from training.audit.chain import board_source, boards_digest, without_seconds
 from training.audit.checks import Check, Checker
-from training.audit.digests import boards_digest, without_seconds
 from training.audit.recorded_engineer import recorded_engineer
 from training.errors import UserError
 from training.phases import stage_results
@@ -33,19 +32,12 @@ from training.schema import RunConfig
 
 @dataclass
 class Rederivation:
-    """Makes the stages of a run again, one after the other; each builds on those before it.
-
-    Attributes:
-        config: The configuration of the run.
-        directory: Its files.
-        updates: Its metrics of the Train phases.
-        results: What the stages so far must have left.
-    """
+    """Makes the stages of a run again, one after the other; each builds on those before it."""
 
     config: RunConfig
     directory: RunDirectory
-    updates: list[UpdateMetrics]
-    results: list[StageResult] = field(default_factory=list)
+    updates: list[UpdateMetrics]  # of all Train phases
+    results: list[StageResult] = field(default_factory=list)  # what the stages must have left
 
     @cached_property
     def validation(self) -> InstanceSet:

@@ -2,44 +2,34 @@
 
 A command's module has `add_parser(subparsers)`, which must stay cheap because every
 `jaxlake --help` calls it, and a function from the parsed arguments to the exit status, which
-imports what is heavy. What several commands share in their options stands here.
+imports what is heavy. What several commands share stands here.
 """
 
 import argparse
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-Number = TypeVar("Number", int, float)
+from training.errors import UserError
 
-MAX_SEED = 2**32 - 1
+Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Command: TypeAlias = Callable[[argparse.Namespace], int]
+Number = TypeVar("Number", int, float)
 
 
 def add_command(
-    subparsers: Subparsers,
-    name: str,
-    run: Callable[[argparse.Namespace], int] | None = None,
-    *,
-    help: str,
-    description: str,
+    subparsers: Subparsers, name: str, run: Command | None, summary: str, description: str
 ) -> argparse.ArgumentParser:
-    """Add a command, or an action of a command.
+    """Add a command, or an action of a command, and return its parser for its arguments.
 
-    Args:
-        subparsers: the commands to add it to.
-        name: what the user types.
-        run: carries it out and returns the exit status; None for a command that has actions.
-        help: one line for the list of commands.
-        description: what `--help` prints, kept as it is laid out.
-
-    Returns:
-        The command's parser, for its arguments.
+    `run` returns the exit status (None: the command has actions), `summary` stands in the list of
+    commands, and `description` is printed by `--help` as it is laid out.
     """
     parser = subparsers.add_parser(
         name,
-        help=help,
+        help=summary,
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -47,8 +37,9 @@ def add_command(
     return parser
 
 
-def add_actions(parser: argparse.ArgumentParser) -> Subparsers:
-    """Let a command have actions, such as `make` of `jaxlake dataset make`."""
+def add_group(subparsers: Subparsers, name: str, summary: str, description: str) -> Subparsers:
+    """Add a command that has actions, such as `make` of `jaxlake dataset make`."""
+    parser = add_command(subparsers, name, None, summary, description)
     return parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
 
@@ -70,31 +61,21 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_dir", metavar="RUN", type=Path, help="a run's directory")
 
 
-def add_run_and_stage(parser: argparse.ArgumentParser) -> None:
-    """Add the directory of a run and the number of one of its stages."""
-    add_run(parser)
-    parser.add_argument("--stage", metavar="S", type=int, required=True, help="1 or later")
-
-
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the file that a command's answers go to; `args.output` is None for standard output."""
     parser.add_argument("--output", metavar="FILE", help="write here instead of standard output")
 
 
+def add_seed(parser: argparse.ArgumentParser) -> None:
+    """Add the seed that decides which boards are drawn."""
+    what = "0 to 2**32 - 1; it decides the boards"
+    parser.add_argument("--seed", metavar="S", type=seed, required=True, help=what)
+
+
 def number(
     kind: type[Number], least: float = -math.inf, most: float = math.inf
 ) -> Callable[[str], Number]:
-    """Make the type of an argument that is a number within bounds.
-
-    Args:
-        kind: int or float.
-        least: the smallest number allowed.
-        most: the largest number allowed.
-
-    Returns:
-        A function from the argument's text to the number. For a number out of bounds it raises
-        `ArgumentTypeError`, which argparse reports with the name of the argument.
-    """
+    """Make the type of an argument: a number from `least` to `most`; argparse reports others."""
 
     def read(text: str) -> Number:
         value = kind(text)
@@ -105,3 +86,15 @@ def number(
 
     read.__name__ = kind.__name__  # argparse says "invalid int value"
     return read
+
+
+seed = number(int, 0, 2**32 - 1)
+
+
+@contextmanager
+def user_errors(*kinds: type[Exception]) -> Iterator[None]:
+    """Let errors of these kinds end the command with their message and status 2."""
+    try:
+        yield
+    except kinds as error:
+        raise UserError(str(error)) from None

@@ -10,7 +10,7 @@ from training.commands import Subparsers, add_command, add_run
 if TYPE_CHECKING:
     from training.audit import Check
 
-_DESCRIPTION = """\
+_HELP = """\
 Follow the chain of hashes of a run's stages (chain.jsonl), and derive again what follows from other
 files: boards from the seed and the configuration, verdicts from the answers, the gate, the prompts,
 the review of the engineer's answers, the next configuration. One line per stage says what was
@@ -23,13 +23,8 @@ exit status: 0 everything holds, 1 a part does not hold, 2 there is no run
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command to those of `jaxlake`."""
-    parser = add_command(
-        subparsers,
-        "audit",
-        run,
-        help="check a run's chain of hashes, and derive again what can be derived",
-        description=_DESCRIPTION,
-    )
+    summary = "check a run's chain of hashes, and derive again what can be derived"
+    parser = add_command(subparsers, "audit", run, summary, _HELP)
     add_run(parser)
     parser.add_argument(
         "--shallow", action="store_true", help="only compare hashes, and derive nothing again"
@@ -37,27 +32,25 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Audit a run, and print one line per stage.
-
-    Returns:
-        The exit status: 1 if a part of the run does not hold.
-
-    Raises:
-        UserError: There is no run.
-    """
+    """Audit a run, and print one line per stage and the result."""
     from training.audit import audit_run
     from training.run.directory import RunDirectory
+    from training.run.progress import console
 
     checks = audit_run(args.run_dir, deep=not args.shallow)
-    for stage, group in itertools.groupby(checks, key=lambda check: check.stage):
-        of_stage = list(group)
-        if not of_stage[-1].holds:
-            print(f"broken: {of_stage[-1]}")
-            return 1
-        print(_line(stage, of_stage), flush=True)
-    finished = RunDirectory(args.run_dir).finished()
-    print("The run holds." if finished else "Holds so far: the run is in progress.")
-    return 0
+    with console.capture() as notes:  # what drawing the boards again has to say comes last
+        for stage, group in itertools.groupby(checks, key=lambda check: check.stage):
+            of_stage = list(group)
+            if not of_stage[-1].holds:
+                result, status = f"broken: {of_stage[-1]}", 1
+                break
+            print(_line(stage, of_stage), flush=True)
+        else:
+            finished = RunDirectory(args.run_dir).finished()
+            result = "The run holds." if finished else "Holds so far: the run is in progress."
+            status = 0
+    print(f"{result}\n{notes.get()}", end="")
+    return status
 
 
 def _line(stage: int | None, checks: Sequence["Check"]) -> str:

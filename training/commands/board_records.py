@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -40,8 +40,6 @@ MIN_AGENTS = 2
 MAX_STEPS = 4096
 """Longest plan that is checked: the costs of five agents still add up within int16."""
 
-Shape = TypeVar("Shape", bound=tuple[int, int])
-
 
 @dataclass(frozen=True)
 class _Effort:
@@ -58,6 +56,7 @@ _LONG_EFFORT = _Effort(1024, 16)
 _PADDED_AGENTS = (MIN_AGENTS, MAX_AGENTS)
 _BATCH_SIZES = (32, 512)
 _SHORTEST_PLAN = 32
+_OPTIMA = ("sum_of_costs", "makespan", "needs_wait", "plan", "makespan_plan")
 
 
 @dataclass(frozen=True)
@@ -67,10 +66,6 @@ class _Task:
     id: Any
     board: Instance  # padded to a size of _EFFORTS and to MAX_AGENTS
     plan: Plan | None = None  # None where there is no plan, or where it can't be read
-
-    @property
-    def size(self) -> int:
-        return int(np.shape(self.board.holes)[-1])
 
     @property
     def num_agents(self) -> int:
@@ -84,15 +79,9 @@ class _Task:
 def solve_lines(lines: Iterable[bytes]) -> Answers:
     """Solve boards of two to five agents: `{"id", "grid"}` in, their optima and plans out.
 
-    Args:
-        lines: JSON in UTF-8, one record each; blank lines are skipped.
-
     Yields:
-        For each record, in order, its line number from 1 and the answer: `id`, `status` (the name
-        of a `Status`), `sum_of_costs`, `makespan`, `needs_wait`, `plan` and `makespan_plan` (one
-        list of action names per agent, up to its last arrival; one plan attains the sum of costs,
-        the other the makespan), all null unless OPTIMAL, and `expansions` (nodes that the search
-        expanded). For an invalid line, `id` and `error`.
+        For each line that is not blank, its number from 1 and the answer, whose fields
+        `jaxlake solve --help` lists; for an invalid line, `id` and `error`.
     """
     return _answer_in_batches(read_records(lines, _read_board), _solution_records)
 
@@ -100,18 +89,9 @@ def solve_lines(lines: Iterable[bytes]) -> Answers:
 def check_lines(lines: Iterable[bytes]) -> Answers:
     """Check plans: `{"id", "grid", "plan"}` or `{"id", "grid", "text"}` in, their outcomes out.
 
-    `plan` is one list of action names per agent, `text` a model's whole answer. An agent whose list
-    is shorter than the others' waits. Boards may have one to five agents.
-
-    Args:
-        lines: JSON in UTF-8, one record each; blank lines are skipped.
-
     Yields:
-        For each record, in order, its line number from 1 and the answer: `id`, `parsed`, `valid`,
-        `optimal_sum_of_costs`, `optimal_makespan` (both null where the optimum isn't known),
-        `failure` (the label of a `Failure` or null), `agent`, `time` (both null unless there is a
-        failure on the board), `sum_of_costs` and `makespan` (of this plan, null unless valid). For
-        an invalid line, `id` and `error`.
+        For each line that is not blank, its number from 1 and the answer, whose fields
+        `jaxlake check --help` lists; for an invalid line, `id` and `error`.
     """
     return _answer_in_batches(read_records(lines, _read_plan), _outcome_records)
 
@@ -133,10 +113,8 @@ def _answer_in_batches(
 
 def _read_board(record: Record) -> _Task:
     task = _read_task(record)
-    if task.num_agents < MIN_AGENTS:
-        raise RecordError(
-            f"grid: got {task.num_agents} agents, {MIN_AGENTS} to {MAX_AGENTS} are allowed", task.id
-        )
+    if (agents := task.num_agents) < MIN_AGENTS:
+        raise RecordError(f"grid: got {agents} agents, {MIN_AGENTS} to {MAX_AGENTS} are allowed")
     return task
 
 
@@ -144,45 +122,41 @@ def _read_plan(record: Record) -> _Task:
     task = _read_task(record)
     given = [name for name in ("plan", "text") if name in record]
     if len(given) != 1:
-        raise RecordError(
-            f"plan, text: got {' and '.join(given) or 'neither'}, exactly one is needed", task.id
-        )
+        found = " and ".join(given) or "neither"
+        raise RecordError(f"plan, text: got {found}, exactly one is needed")
     if given == ["plan"]:
         plan = _plan_of_names(record["plan"], task.num_agents)
     elif isinstance(text := record["text"], str):
         plan = parse_answer(text, task.num_agents, max_steps=max(1, len(text))).plan
     else:
-        raise RecordError(f"text: got {clipped_json(text)}, a string is needed", task.id)
+        raise RecordError(f"text: got {clipped_json(text)}, a string is needed")
     task = replace(task, plan=plan)
     if task.steps > MAX_STEPS:
-        raise RecordError(
-            f"{given[0]}: got {task.steps} steps, at most {MAX_STEPS} are allowed", task.id
-        )
+        problem = f"got {task.steps} steps, at most {MAX_STEPS} are allowed"
+        raise RecordError(f"{given[0]}: {problem}")
     return task
 
 
 def _read_task(record: Record) -> _Task:
-    id = record.get("id")
     for field in ("id", "grid"):
         if field not in record:
-            raise RecordError(f"{field}: missing, got the fields {clipped_json(list(record))}", id)
+            raise RecordError(f"{field}: missing, got the fields {clipped_json(list(record))}")
     grid = record["grid"]
     if not isinstance(grid, list) or not all(isinstance(row, str) for row in grid):
-        raise RecordError(f"grid: got {clipped_json(grid)}, a list of strings is needed", id)
+        raise RecordError(f"grid: got {clipped_json(grid)}, a list of strings is needed")
     if not 2 <= len(grid) <= MAX_SIZE:
-        raise RecordError(f"grid: got {len(grid)} rows, 2 to {MAX_SIZE} are allowed", id)
+        raise RecordError(f"grid: got {len(grid)} rows, 2 to {MAX_SIZE} are allowed")
     try:
         size = _padded(len(grid), _EFFORTS)
-        return _Task(id, parse_grid(grid, max_size=size, max_agents=MAX_AGENTS))
+        return _Task(record["id"], parse_grid(grid, max_size=size, max_agents=MAX_AGENTS))
     except GridError as error:
-        raise RecordError(f"grid: {str(error).removeprefix('grid: ')}", id) from None
+        raise RecordError(f"grid: {str(error).removeprefix('grid: ')}") from None
 
 
 def _plan_of_names(plan: Any, num_agents: int) -> Plan | None:
     """Read a plan that is given as action names; None if it is anything else."""
-    if not isinstance(plan, list) or len(plan) != num_agents:
-        return None
-    if not all(isinstance(names, list) for names in plan):
+    lists = isinstance(plan, list) and all(isinstance(names, list) for names in plan)
+    if not lists or len(plan) != num_agents:
         return None
     for name in (name for names in plan for name in names):
         # Letters beyond ASCII may turn into an action's letters when they are upper-cased.
@@ -198,33 +172,21 @@ def _padded(value: int, allowed: Iterable[int]) -> int:
 def _solution_records(tasks: Sequence[_Task], batch_size: int) -> list[Record]:
     records = []
     for task, solution in zip(tasks, _solve(tasks, batch_size), strict=True):
-        status = Status(int(solution.status))
-        optima: Record = dict.fromkeys(("sum_of_costs", "makespan", "needs_wait", "plan"))
-        makespan_plan = None
-        if status == Status.OPTIMAL:
-            optima = solution_fields(solution, task.num_agents)
-            makespan_plan = action_names(np.asarray(solution.makespan_plan)[:, : task.num_agents])
-        records.append(
-            {
-                "id": task.id,
-                "status": status.name,
-                **optima,
-                "makespan_plan": makespan_plan,
-                "expansions": int(solution.expansions),
-            }
-        )
+        record = {"id": task.id, "status": Status(int(solution.status)).name}
+        if solution.status == Status.OPTIMAL:
+            record |= solution_fields(solution, task.num_agents)
+            plan = np.asarray(solution.makespan_plan)[:, : task.num_agents]
+            record["makespan_plan"] = action_names(plan)
+        else:
+            record |= dict.fromkeys(_OPTIMA)
+        records.append(record | {"expansions": int(solution.expansions)})
     return records
 
 
 def solution_fields(solution: Solution, num_agents: int | None = None) -> Record:
     """Put the optima of an OPTIMAL solution into JSON, with its plan as trimmed action names.
 
-    Args:
-        solution: of one board, with its agents in the slots from 0 on.
-        num_agents: agents of the board; None for as many as there are slots.
-
-    Returns:
-        `sum_of_costs`, `makespan`, `needs_wait` and `plan`.
+    The board has `num_agents` in the slots from 0 on (None: in every slot).
     """
     return {
         "sum_of_costs": int(solution.sum_of_costs),
@@ -235,21 +197,23 @@ def solution_fields(solution: Solution, num_agents: int | None = None) -> Record
 
 
 def _outcome_records(tasks: Sequence[_Task], batch_size: int) -> list[Record]:
-    solved = list(zip(tasks, _solve(tasks, batch_size), strict=True))
-    outcomes = _by_shape(
-        solved,
-        lambda pair: (pair[0].size, _plan_length(pair[0].steps)),
-        lambda pairs, shape: _verify(pairs, shape[1], batch_size),
-    )
+    solutions = _solve(tasks, batch_size)
+    rows = []
+    for task, solution in zip(tasks, solutions, strict=True):
+        # Plans are padded to a power of two.
+        length = max(_SHORTEST_PLAN, 1 << (task.steps - 1).bit_length() if task.steps else 0)
+        plan = np.full((length, MAX_AGENTS), Action.WAIT, np.int8)
+        for agent, actions in enumerate(task.plan or ()):
+            plan[: len(actions), agent] = actions
+        # Verification reads only the optima, and plans of different shapes can't be stacked.
+        no_plan: Any = np.zeros((0, MAX_AGENTS), np.int8)
+        optimum = replace(solution, plan=no_plan, makespan_plan=no_plan)
+        rows.append((task.board, plan, np.int32(task.steps), task.plan is not None, optimum))
+    outcomes = _in_batches(rows, lambda row: (_verifier(), batch_size))
     return [
         _outcome_record(task.id, outcome, optimum_known=bool(solution.status != Status.UNKNOWN))
-        for (task, solution), outcome in zip(solved, outcomes, strict=True)
+        for task, solution, outcome in zip(tasks, solutions, outcomes, strict=True)
     ]
-
-
-def _plan_length(steps: int) -> int:
-    """Return the number of steps that a plan is padded to: a power of two."""
-    return max(_SHORTEST_PLAN, 1 << (steps - 1).bit_length() if steps else 0)
 
 
 def _outcome_record(id: Any, outcome: Outcome, *, optimum_known: bool) -> Record:
@@ -272,52 +236,32 @@ def _solve(tasks: Sequence[_Task], batch_size: int) -> list[Solution]:
     """Solve boards; those of two agents that stay UNKNOWN are tried again at a long horizon."""
 
     def solve_all(tasks: Sequence[_Task], effort: _Effort | None = None) -> list[Solution]:
-        return _by_shape(
-            tasks,
-            lambda task: (task.size, _padded(task.num_agents, _PADDED_AGENTS)),
-            lambda alike, shape: solve_alike(alike, shape[1], effort or _EFFORTS[shape[0]]),
-        )
+        def how(board: Instance) -> tuple[Callable[[Instance], Solution], int]:
+            chosen = effort or _EFFORTS[np.shape(board.holes)[-1]]
+            return _solver(chosen.horizon), min(batch_size, chosen.batch_size)
 
-    def solve_alike(tasks: Sequence[_Task], slots: int, effort: _Effort) -> list[Solution]:
-        boards = [_with_slots(task.board, slots) for task in tasks]
-        # A board without agents fills up a batch and takes no time.
-        nobody: Any = np.zeros_like(boards[0].agent_mask)
-        filler = replace(boards[0], agent_mask=nobody)
-        size = min(batch_size, effort.batch_size)
-        return _in_batches(_solver(effort.horizon), boards, size, filler)
+        boards = [_with_slots(task.board, task.num_agents) for task in tasks]
+        return _in_batches(boards, how, filler=_without_agents)
 
     solutions = solve_all(tasks)
-    unknown = [
-        i
-        for i, task in enumerate(tasks)
-        if solutions[i].status == Status.UNKNOWN and task.num_agents == MIN_AGENTS
-    ]
+    unknown = [i for i, one in enumerate(solutions) if one.status == Status.UNKNOWN]
+    unknown = [i for i in unknown if tasks[i].num_agents == MIN_AGENTS]
     again = solve_all([tasks[i] for i in unknown], _LONG_EFFORT)
     for i, solution in zip(unknown, again, strict=True):
         solutions[i] = solution
     return solutions
 
 
-def _with_slots(instance: Instance, slots: int) -> Instance:
-    return replace(
-        instance,
-        starts=instance.starts[:slots],
-        goals=instance.goals[:slots],
-        agent_mask=instance.agent_mask[:slots],
-    )
+def _with_slots(board: Instance, num_agents: int) -> Instance:
+    slots = _padded(num_agents, _PADDED_AGENTS)
+    cut = {name: getattr(board, name)[:slots] for name in ("starts", "goals", "agent_mask")}
+    return replace(board, **cut)
 
 
-def _verify(solved: Sequence[tuple[_Task, Solution]], steps: int, batch_size: int) -> list[Outcome]:
-    rows = []
-    for task, solution in solved:
-        plan = np.full((steps, MAX_AGENTS), Action.WAIT, np.int8)
-        for agent, actions in enumerate(task.plan or ()):
-            plan[: len(actions), agent] = actions
-        # Verification reads only the optima, and plans of different shapes can't be stacked.
-        no_plan: Any = np.zeros((0, MAX_AGENTS), np.int8)
-        optimum = replace(solution, plan=no_plan, makespan_plan=no_plan)
-        rows.append((task.board, plan, np.int32(task.steps), task.plan is not None, optimum))
-    return _in_batches(_verifier(), rows, batch_size, filler=rows[-1])
+def _without_agents(board: Instance) -> Instance:
+    """A board that fills up a batch and takes no time."""
+    nobody: Any = np.zeros_like(board.agent_mask)
+    return replace(board, agent_mask=nobody)
 
 
 @cache
@@ -330,30 +274,23 @@ def _verifier() -> Callable[[Any], Outcome]:
     return jax.jit(jax.vmap(lambda row: verify(*row)))
 
 
-def _by_shape(
-    rows: Sequence[Any],
-    shape_of: Callable[[Any], Shape],
-    answer: Callable[[Sequence[Any], Shape], Sequence[Any]],
-) -> list[Any]:
-    """Answer rows together with those of the same shape; the answers are in the rows' order."""
-    groups: dict[Shape, list[int]] = defaultdict(list)
-    for i, row in enumerate(rows):
-        groups[shape_of(row)].append(i)
-    answers: dict[int, Any] = {}
-    for shape, group in sorted(groups.items()):
-        answers |= zip(group, answer([rows[i] for i in group], shape), strict=True)
-    return [answers[i] for i in range(len(rows))]
-
-
 def _in_batches(
-    function: Callable[[Any], Any], rows: Sequence[Any], batch_size: int, filler: Any
+    rows: Sequence[Any],
+    how: Callable[[Any], tuple[Callable[[Any], Any], int]],  # function and size of batches
+    filler: Callable[[Any], Any] = lambda row: row,  # what the last batch is filled up with
 ) -> list[Any]:
-    """Apply a batched function to pytrees of one shape; the last batch is filled up."""
-    results: list[Any] = []
-    for start in range(0, len(rows), batch_size):
-        chunk = list(rows[start : start + batch_size])
-        filled = chunk + [filler] * (batch_size - len(chunk))
-        batch = jax.tree.map(lambda *leaves: np.stack(leaves), *filled)
-        done = jax.device_get(function(batch))
-        results.extend(jax.tree.map(lambda leaf, i=i: leaf[i], done) for i in range(len(chunk)))
-    return results
+    """Apply functions to batches of pytrees of one shape, which decides how; the order is kept."""
+    groups: dict[Any, list[int]] = defaultdict(list)
+    for i, row in enumerate(rows):
+        groups[tuple(np.shape(leaf) for leaf in jax.tree.leaves(row))].append(i)
+    answers: dict[int, Any] = {}
+    for _, group in sorted(groups.items()):
+        function, batch_size = how(rows[group[0]])
+        fill = filler(rows[group[0]])
+        for start in range(0, len(group), batch_size):
+            chunk = group[start : start + batch_size]
+            filled = [rows[i] for i in chunk] + [fill] * (batch_size - len(chunk))
+            done = jax.device_get(function(jax.tree.map(lambda *leaves: np.stack(leaves), *filled)))
+            for place, i in enumerate(chunk):
+                answers[i] = jax.tree.map(lambda leaf, place=place: leaf[place], done)
+    return [answers[i] for i in range(len(rows))]

@@ -5,7 +5,7 @@ import argparse
 from training.commands import Subparsers, add_command, add_output
 from training.commands.json_lines import LINES_HELP, answer_file
 
-_DESCRIPTION = f"""\
+_HELP = f"""\
 Verify plans on boards of one to five agents: JSON lines in, JSON lines out.
 
 in   {{"id": ..., "grid": ["S F G", "s H F", "g F F"], "plan": [["RIGHT", "WAIT"], ["UP"]]}}
@@ -27,11 +27,7 @@ out  {{"id", "parsed", "valid", "optimal_sum_of_costs", "optimal_makespan", "fai
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command to those of `jaxlake`."""
     parser = add_command(
-        subparsers,
-        "check",
-        run,
-        help="verify plans or models' answers on boards (JSON lines)",
-        description=_DESCRIPTION,
+        subparsers, "check", run, "verify plans or models' answers on boards (JSON lines)", _HELP
     )
     parser.add_argument("file", metavar="FILE", help="JSON lines; - reads standard input")
     add_output(parser)

@@ -4,13 +4,13 @@ import argparse
 import json
 import re
 import sys
-import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from training.commands import Subparsers
-from training.commands.json_lines import open_output
+from training.commands import Subparsers, add_command, add_group, add_seed, user_errors
+from training.commands.json_lines import ProgressLine, open_output
 from training.errors import UserError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jaxlake.datasets.manifest import Manifest
     from jaxlake.datasets.paper_benchmark import BenchmarkCell
 
-_DESCRIPTION = """\
+_HELP = """\
 Sets of boards on disk: make large ones, make or check the benchmark, look at them, convert them.
 
 exit status: 0 done, 1 boards are missing or differ, 2 invalid input or configuration
@@ -60,108 +60,68 @@ TARGET  FILE.jsonl: {"id", "grid"} lines for `jaxlake solve`; any other name: a 
 exit status: 0 written, 2 invalid input or configuration
 """
 
-_SECONDS_ON_TERMINAL = 0.5
-_SECONDS_IN_LOG = 30.0
-
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command to those of `jaxlake`."""
-    parser = subparsers.add_parser(
-        "dataset",
-        help="make, check, show and convert sets of boards",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    actions = add_group(
+        subparsers, "dataset", "make, check, show and convert sets of boards", _HELP
     )
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-
-    def add(
-        name: str, summary: str, description: str, run: Callable[[argparse.Namespace], int]
-    ) -> argparse.ArgumentParser:
-        action = actions.add_parser(
-            name,
-            help=summary,
-            description=description,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        action.set_defaults(run=run)
-        return action
-
-    _add_make(add("make", "make a large set in shards", _MAKE, _make))
-    benchmark = add("benchmark", "make or check the benchmark", _BENCHMARK, _benchmark)
+    _add_make(add_command(actions, "make", _make, "make a large set in shards", _MAKE))
+    benchmark = add_command(
+        actions, "benchmark", _benchmark, "make or check the benchmark", _BENCHMARK
+    )
     benchmark.add_argument("directory", metavar="DIR", type=Path, help="where to")
-    benchmark.add_argument(
-        "--check", action="store_true", help="make nothing: check the files that are in DIR"
-    )
-    info = add("info", "show a set of shards", _INFO, _info)
+    check = "make nothing: check the files that are in DIR"
+    benchmark.add_argument("--check", action="store_true", help=check)
+    info = add_command(actions, "info", _info, "show a set of shards", _INFO)
     info.add_argument("directory", metavar="DIR", type=Path, help="a set of shards")
     info.add_argument("--verify", action="store_true", help="read every shard, compare its hashes")
-    convert = add("convert", "convert boards between formats", _CONVERT, _convert)
+    convert = add_command(actions, "convert", _convert, "convert boards between formats", _CONVERT)
     convert.add_argument("source", metavar="SOURCE", help="shards, MovingAI or published rows")
     convert.add_argument("target", metavar="TARGET", type=Path, help="FILE.jsonl, or a folder")
     convert.add_argument("--map", metavar="FILE", type=Path, help="the map of a .scen file")
-    convert.add_argument(
-        "--agents", metavar="K", type=int, help="a board for every K rows of a .scen file"
-    )
+    agents = "a board for every K rows of a .scen file"
+    convert.add_argument("--agents", metavar="K", type=int, help=agents)
     convert.add_argument("--config", metavar="NAME", help="benchmark_wr... of published rows")
 
 
 def _add_make(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", metavar="DIR", type=Path, help="a new folder, or to go on in")
-    for name, kind, help_text in (
-        ("size", int, "sides of the boards, 2 to 32"),
-        ("agents", int, "agents on a board, 2 to 5"),
-        ("hole-ratio", float, "shares of all cells, 0 to 1"),
-        ("wait-ratio", float, "shares of the boards that need a wait, 0 to 1"),
+    for name, kind, what in (
+        ("--size", int, "sides of the boards, 2 to 32"),
+        ("--agents", int, "agents on a board, 2 to 5"),
+        ("--hole-ratio", float, "shares of all cells, 0 to 1"),
+        ("--wait-ratio", float, "shares of the boards that need a wait, 0 to 1"),
     ):
-        parser.add_argument(
-            f"--{name}", metavar="X", type=kind, nargs="+", required=True, help=help_text
-        )
+        parser.add_argument(name, metavar="X", type=kind, nargs="+", required=True, help=what)
     parser.add_argument(
         "--data-ratio", metavar="X", type=float, nargs="+", default=[1.0], help="weights of cells"
     )
     parser.add_argument("--count", metavar="C", type=int, required=True, help="boards in all")
-    parser.add_argument(
-        "--seed", metavar="S", type=int, required=True, help="0 to 2**32 - 1; it decides the boards"
-    )
-    parser.add_argument(
-        "--shard-size", metavar="B", type=int, default=4096, help="boards per file (default: 4,096)"
-    )
-    parser.add_argument(
-        "--max-candidates",
-        metavar="M",
-        type=int,
-        default=1 << 18,
-        help="boards to draw for one cell in one shard before giving up (default: 262,144)",
-    )
-    parser.add_argument(
-        "--max-size", metavar="N", type=int, help="padding (default: the largest size)"
-    )
-    parser.add_argument(
-        "--max-agents", metavar="K", type=int, help="padding (default: the most agents)"
-    )
+    add_seed(parser)
+    tries = "boards to draw for one cell in one shard before giving up (default: 262,144)"
+    for name, metavar, default, what in (
+        ("--shard-size", "B", 4096, "boards per file (default: 4,096)"),
+        ("--max-candidates", "M", 1 << 18, tries),
+        ("--max-size", "N", None, "padding (default: the largest size)"),
+        ("--max-agents", "K", None, "padding (default: the most agents)"),
+    ):
+        parser.add_argument(name, metavar=metavar, type=int, default=default, help=what)
 
 
 def _make(args: argparse.Namespace) -> int:
-    if not 0 <= args.seed < 1 << 32:
-        raise UserError(f"--seed: got {args.seed}, 0 to {2**32 - 1} are allowed")
-
     import jax
 
-    from jaxlake.datasets import DatasetError, write_shards
+    from jaxlake.datasets import write_shards
     from jaxlake.generator import infeasibility, lake_params
 
-    try:
+    with user_errors(ValueError):
         params = lake_params(
             args.size, args.hole_ratio, args.wait_ratio, args.agents, args.data_ratio
         )
-        for size, ratio, agents in zip(
-            params.size.tolist(),
-            params.hole_ratio.tolist(),
-            params.num_agents.tolist(),
-            strict=True,
-        ):
-            reason = infeasibility(size, ratio, agents)
-            if reason is not None:
+        for knobs in zip(params.size, params.hole_ratio, params.num_agents, strict=True):
+            size, ratio, agents = (knob.item() for knob in knobs)
+            if (reason := infeasibility(size, ratio, agents)) is not None:
                 raise UserError(reason)
         manifest = write_shards(
             args.directory,
@@ -174,62 +134,44 @@ def _make(args: argparse.Namespace) -> int:
             max_candidates=args.max_candidates,
             progress=_progress_line(),
         )
-    except (DatasetError, ValueError) as error:
-        raise UserError(str(error)) from None
     print(f"{args.directory}: {manifest.rows:,} boards in {manifest.num_shards} shards")
-    missing = manifest.request.count - manifest.rows
     for cell in manifest.cells:
         if cell["shortfall_wait"] or cell["shortfall_no_wait"]:
-            print(f"jaxlake: {_missing(cell)}", file=sys.stderr)
-    return 1 if missing else 0
-
-
-def _missing(cell: dict[str, float]) -> str:
-    size = cell["size"]
-    return (
-        f"{size}x{size}, {cell['num_agents']} agents, hole_ratio {cell['hole_ratio']:g}, "
-        f"wait_ratio {cell['wait_ratio']:g}: {cell['shortfall_wait']} boards that need a wait and "
-        f"{cell['shortfall_no_wait']} that need none are missing after {cell['candidates']} "
-        "candidates"
-    )
+            print(
+                f"jaxlake: {cell['size']}x{cell['size']}, {cell['num_agents']} agents, hole_ratio "
+                f"{cell['hole_ratio']:g}, wait_ratio {cell['wait_ratio']:g}: "
+                f"{cell['shortfall_wait']} boards that need a wait and "
+                f"{cell['shortfall_no_wait']} that need none are missing after "
+                f"{cell['candidates']} candidates",
+                file=sys.stderr,
+            )
+    return 1 if manifest.rows < manifest.request.count else 0
 
 
 def _progress_line() -> Callable[["WriteProgress"], None]:
-    """Say on stderr how far the set is: at once on a terminal, rarely in a log."""
-    terminal = sys.stderr.isatty()
-    pause = _SECONDS_ON_TERMINAL if terminal else _SECONDS_IN_LOG
-    start = last = time.monotonic()
+    """Say on stderr how far the set is."""
+    line = ProgressLine()
     resumed: int | None = None
 
     def report(progress: "WriteProgress") -> None:
-        nonlocal last, resumed
-        now = time.monotonic()
+        nonlocal resumed
         if resumed is None:
             resumed = progress.handled
             if resumed:
                 print(f"jaxlake: going on after {progress.rows:,} boards", file=sys.stderr)
             return
-        if now - last < pause and progress.shards < progress.num_shards:
+        last = progress.shards == progress.num_shards
+        if not (last or line.due):
             return
-        last = now
-        rate = (progress.handled - resumed) / max(now - start, 1e-9)
+        rate = (progress.handled - resumed) / line.seconds
         left = (progress.count - progress.handled) / rate if rate else 0.0
-        text = (
+        line.write(
             f"{progress.handled:,} of {progress.count:,} boards, shard {progress.shards} of "
-            f"{progress.num_shards}, {rate:,.0f}/s, {_duration(left)} left"
+            f"{progress.num_shards}, {rate:,.0f}/s, {timedelta(seconds=round(left))} left",
+            last=last,
         )
-        before, after = ("\r\x1b[K", "") if terminal else ("", "\n")
-        if terminal and progress.shards == progress.num_shards:
-            after = "\n"
-        print(before + text, end=after, file=sys.stderr, flush=True)
 
     return report
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}"
 
 
 def _benchmark(args: argparse.Namespace) -> int:
@@ -248,7 +190,7 @@ def _benchmark(args: argparse.Namespace) -> int:
         spent = f"{cell.counters['candidates']:,} candidates, {cell.counters['unknown']} unknown"
         print(f"jaxlake: {cell.name} ({done} of {of}): {spent}", file=sys.stderr, flush=True)
 
-    try:
+    with user_errors(DatasetError):
         if args.check:
             rows, beside = read_benchmark(args.directory)
             unknown = {name: cell["unknown"] for name, cell in beside["cells"].items()}
@@ -259,8 +201,6 @@ def _benchmark(args: argparse.Namespace) -> int:
             )
         print(f"{args.directory}: {record['rows']:,} boards, SHA-256 {record['sha256']}")
         differing = record_differences(record, committed_record())
-    except DatasetError as error:
-        raise UserError(str(error)) from None
     for line in differing:
         print(f"jaxlake: {line}", file=sys.stderr)
     print("they differ from" if differing else "they are", f"the published {record['version']}")
@@ -270,14 +210,12 @@ def _benchmark(args: argparse.Namespace) -> int:
 def _info(args: argparse.Namespace) -> int:
     from jaxlake.datasets import DatasetError, read_manifest, read_shards
 
-    try:
+    with user_errors(DatasetError):
         manifest = read_manifest(args.directory)
         _print_manifest(manifest)
         if args.verify:
             shards = sum(1 for _ in read_shards(args.directory))
             print(f"verified {shards} shards")
-    except DatasetError as error:
-        raise UserError(str(error)) from None
     return 0
 
 
@@ -294,17 +232,11 @@ def _print_manifest(manifest: "Manifest") -> None:
     for cell in manifest.cells:
         made = cell["made_wait"] + cell["made_no_wait"]
         missing = cell["shortfall_wait"] + cell["shortfall_no_wait"]
-        values = (
-            f"{cell['size']}",
-            f"{cell['num_agents']}",
-            f"{cell['hole_ratio']:g}",
-            f"{cell['made_wait']:,}",
-            f"{made:,}",
-            f"{missing:,}",
-            f"{cell['candidates']:,}",
-            f"{cell['unknown']:,}",
+        counts = (cell["made_wait"], made, missing, cell["candidates"], cell["unknown"])
+        print(
+            f"{cell['size']:>12}{cell['num_agents']:>12}{cell['hole_ratio']:>12g}"
+            + "".join(f"{count:>12,}" for count in counts)
         )
-        print("".join(f"{value:>12}" for value in values))
 
 
 def _convert(args: argparse.Namespace) -> int:
@@ -312,12 +244,9 @@ def _convert(args: argparse.Namespace) -> int:
     from jaxlake.datasets import DatasetError
 
     try:
-        if args.target.suffix == ".jsonl":
-            count = _write_lines(args.target, _boards(args))
-        else:
-            count = _write_movingai(args.target, _boards(args))
-    except (DatasetError, GridError) as error:
-        raise UserError(str(error)) from None
+        with user_errors(DatasetError, GridError):
+            write = _write_lines if args.target.suffix == ".jsonl" else _write_movingai
+            count = write(args.target, _boards(args))
     except ModuleNotFoundError as error:
         # The reader's own message names the extra that it needs.
         if error.name in ("huggingface_hub", "pyarrow"):

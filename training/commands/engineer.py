@@ -3,24 +3,35 @@
 import argparse
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from training.commands import (
     Subparsers,
-    add_actions,
     add_command,
     add_configuration,
+    add_group,
     add_output,
-    add_run_and_stage,
+    add_run,
 )
-from training.commands.json_lines import LINES_HELP, answer_file, open_output
+from training.commands.json_lines import (
+    LINES_HELP,
+    Answers,
+    Record,
+    RecordError,
+    answer_file,
+    open_output,
+    read_records,
+)
 from training.errors import UserError
 
 if TYPE_CHECKING:
+    from engineer.lake import LakeConfiguration
     from engineer.scoring.replay import ScoredDesign
+    from training.schema import RunConfig
 
-_DESCRIPTION = """\
+_HELP = """\
 Look at the environment engineer from outside: the context it was shown, the review of its answers,
 what others would have written in its place.
 
@@ -61,72 +72,88 @@ each block alone, and score what it writes (see `jaxlake engineer replay`).
 exit status: 0 scored, 2 there is no such run, stage or engineer
 """
 
+_MAX_CHARACTERS = 1_000_000
+
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command to those of `jaxlake`."""
-    actions = add_actions(
-        add_command(
-            subparsers,
-            "engineer",
-            help="review answers, show contexts, replay, ablate",
-            description=_DESCRIPTION,
-        )
-    )
-
-    apply = add_command(
-        actions, "apply", _apply, help="review answers (JSON lines)", description=_APPLY
-    )
+    summary = "review answers, show contexts, replay, ablate"
+    actions = add_group(subparsers, "engineer", summary, _HELP)
+    apply = add_command(actions, "apply", _apply, "review answers (JSON lines)", _APPLY)
     add_configuration(apply)
     apply.add_argument("answers", metavar="ANSWERS", help="JSON lines; - reads standard input")
-    apply.add_argument(
-        "--current",
-        metavar="FILE",
-        type=Path,
-        required=True,
-        help="the configuration in force, YAML or JSON as in a run's stages",
-    )
+    current = "the configuration in force, YAML or JSON as in a run's stages"
+    apply.add_argument("--current", metavar="FILE", type=Path, required=True, help=current)
     add_output(apply)
 
-    context = add_command(
-        actions, "context", _context, help="print what the engineer saw", description=_CONTEXT
-    )
-    replay = add_command(
-        actions,
-        "replay",
-        _replay,
-        help="ask many engineers the same",
-        description=_REPLAY,
-    )
-    ablate = add_command(
-        actions, "ablate", _ablate, help="leave blocks of a context out", description=_ABLATE
-    )
+    context = add_command(actions, "context", _context, "print what the engineer saw", _CONTEXT)
+    replay = add_command(actions, "replay", _replay, "ask many engineers the same", _REPLAY)
+    ablate = add_command(actions, "ablate", _ablate, "leave blocks of a context out", _ABLATE)
     for action in (context, replay, ablate):
-        add_run_and_stage(action)
+        add_run(action)
+        action.add_argument("--stage", metavar="S", type=int, required=True, help="1 or later")
     for action in (replay, ablate):
         action.add_argument("--json", metavar="FILE", help="write the scores to this file too")
-    replay.add_argument(
-        "--engineers",
-        metavar="A,B,C",
-        required=True,
-        help="names as in engineer.kind, separated by commas",
-    )
+    names = "names as in engineer.kind, separated by commas"
+    replay.add_argument("--engineers", metavar="A,B,C", required=True, help=names)
     ablate.add_argument(
         "--engineer", metavar="KIND", default="checkpoint", help="as in engineer.kind (checkpoint)"
     )
 
 
 def _apply(args: argparse.Namespace) -> int:
-    from training.commands.answer_records import apply_lines, read_configuration
+    from engineer import Guard, review_answer
+    from engineer.attempt import escape_surrogates
     from training.schema import load
 
     config = load(args.config, args.set)
-    current = read_configuration(args.current, config)
-    return answer_file(
-        args.answers,
-        args.output,
-        lambda lines: apply_lines(lines, config, current),
-        what="answers",
-    )
+    current = _read_configuration(args.current, config)
+    guard = Guard(max_step=config.engineer.max_step)
+
+    def review(record: Record) -> Record:
+        decision = review_answer(record["answer"], current, config.domain, guard)
+        configuration = decision.configuration or current
+        return {
+            "id": record.get("id"),
+            "decision": "kept" if decision.configuration is None else decision.kind,
+            "repairs": [repair.model_dump(mode="json") for repair in decision.repairs],
+            "reason": escape_surrogates(decision.reason),
+            "configuration": configuration.model_dump(mode="json"),
+        }
+
+    def answers(lines: Iterable[bytes]) -> Answers:
+        for number, record in read_records(lines, _read_answer):
+            yield number, record.answer if isinstance(record, RecordError) else review(record)
+
+    return answer_file(args.answers, args.output, answers, what="answers")
+
+
+def _read_configuration(path: Path, config: "RunConfig") -> "LakeConfiguration":
+    """Read a configuration as it stands in a run's stages, within the bounds of the run."""
+    from pydantic import ValidationError
+
+    from engineer.lake import LakeConfiguration
+    from training.errors import problems_of
+    from training.schema import read_yaml
+
+    try:
+        configuration = LakeConfiguration.model_validate(read_yaml(path))
+    except ValidationError as error:
+        raise UserError(f"{path}: {next(problems_of(error))}") from error
+    if violation := config.environment.bounds.violation(configuration):
+        raise UserError(f"{path}: {violation}")
+    return configuration
+
+
+def _read_answer(record: Record) -> Record:
+    if "answer" not in record:
+        raise RecordError("answer: missing, a string is needed")
+    if not isinstance(answer := record["answer"], str):
+        raise RecordError(f"answer: got {type(answer).__name__}, a string is needed")
+    if len(answer) > _MAX_CHARACTERS:
+        problem = f"got {len(answer)} characters, at most {_MAX_CHARACTERS} are allowed"
+        raise RecordError(f"answer: {problem}")
+    return record
 
 
 def _context(args: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from training.commands import Subparsers, add_command, add_configuration
 from training.errors import UserError
 from training.runtime import set_library_defaults
 
-_DESCRIPTION = """\
+_HELP = """\
 Let a policy answer the validation set of a configuration, and print its valid and optimal rates.
 
 exit status: 0 done, 2 invalid input or configuration
@@ -16,25 +16,16 @@ exit status: 0 done, 2 invalid input or configuration
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command to those of `jaxlake`."""
-    parser = add_command(
-        subparsers,
-        "evaluate",
-        run,
-        help="measure a checkpoint or a model folder on a validation set",
-        description=_DESCRIPTION,
-    )
+    summary = "measure a checkpoint or a model folder on a validation set"
+    parser = add_command(subparsers, "evaluate", run, summary, _HELP)
     add_configuration(parser)
     policy = parser.add_mutually_exclusive_group(required=True)
     policy.add_argument("--run-dir", metavar="DIR", type=Path, help="a run whose policy to measure")
     policy.add_argument(
         "--model", metavar="FOLDER", help="a Hugging Face model folder, or a hub name"
     )
-    parser.add_argument(
-        "--stage",
-        metavar="S",
-        type=int,
-        help="with --run-dir: the policy after this stage (default: the last one)",
-    )
+    stage = "with --run-dir: the policy after this stage (default: the last one)"
+    parser.add_argument("--stage", metavar="S", type=int, help=stage)
     parser.add_argument("--output", metavar="FILE", type=Path, help="write the table as JSON too")
 
 

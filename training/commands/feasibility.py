@@ -5,11 +5,11 @@ import json
 import sys
 from dataclasses import asdict
 
-from training.commands import Subparsers
+from training.commands import Subparsers, add_command, seed, user_errors
 from training.commands.json_lines import open_output
 from training.errors import UserError
 
-_DESCRIPTION = """\
+_HELP = """\
 Draw and solve boards of each kind on a grid, and say what share of them a set can use.
 
 The acceptance rate is the number of boards per candidate in a large set of which wait_ratio need a
@@ -19,16 +19,11 @@ among the candidates; a 95% interval says how sure that is.
 exit status: 0 the map was made, 2 invalid input
 """
 
-_MAX_SEED = 2**32 - 1
-
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command to those of `jaxlake`."""
-    parser = subparsers.add_parser(
-        "feasibility",
-        help="which boards can be made, and how easily",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = add_command(
+        subparsers, "feasibility", run, "which boards can be made, and how easily", _HELP
     )
     for name, kind, default, what in (
         ("--agents", int, [2], "agents on each board, 2 to 5"),
@@ -43,21 +38,15 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--candidates", metavar="M", type=int, default=2048, help="boards of each kind (2048)"
     )
-    parser.add_argument("--seed", metavar="S", type=int, default=0, help="0 to 2**32 - 1 (0)")
+    parser.add_argument("--seed", metavar="S", type=seed, default=0, help="0 to 2**32 - 1 (0)")
     parser.add_argument("--json", metavar="FILE", help="write the rows of the map, JSON")
     parser.add_argument("--svg", metavar="FILE", help="write the map as a picture")
-    parser.add_argument(
-        "--table",
-        metavar="FILE",
-        help="write the counts that jaxlake ships for look-ups, for --agents and its own grid",
-    )
-    parser.set_defaults(run=run)
+    table = "write the counts that jaxlake ships for look-ups, for --agents and its own grid"
+    parser.add_argument("--table", metavar="FILE", help=table)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command and return its exit status."""
-    if not 0 <= args.seed <= _MAX_SEED:
-        raise UserError(f"--seed: got {args.seed}, 0 to {_MAX_SEED} are allowed")
+    """Print the map, and write it where it is wanted."""
     if args.table is not None and (args.json or args.svg):
         raise UserError("--table: has a grid of its own; make --json and --svg in another call")
     import jax
@@ -66,16 +55,13 @@ def run(args: argparse.Namespace) -> int:
     from jaxlake.solver import DEFAULT_HORIZON
 
     key = jax.random.key(args.seed)
-    try:
+    with user_errors(ValueError):
         if args.table is not None:
             strata = []
             for agents in args.agents:
                 kinds = table_kinds([agents])
-                print(
-                    f"{agents} agents: {len(kinds)} kinds of {args.candidates:,} boards",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                what = f"{agents} agents: {len(kinds)} kinds of {args.candidates:,} boards"
+                print(what, file=sys.stderr, flush=True)
                 strata += survey(key, kinds, candidates=args.candidates)
             with open_output(args.table) as out:
                 out.write(table_text(strata, seed=args.seed, horizon=DEFAULT_HORIZON))
@@ -88,8 +74,6 @@ def run(args: argparse.Namespace) -> int:
             wait_ratios=args.wait_ratios,
             candidates=args.candidates,
         )
-    except ValueError as error:
-        raise UserError(str(error)) from None
     if args.json is not None:
         with open_output(args.json) as out:
             json.dump([asdict(row) for row in rows], out, indent=1)
@@ -106,5 +90,4 @@ def run(args: argparse.Namespace) -> int:
             f"{row.acceptance:10.5f} [{row.acceptance_low:.5f}, {row.acceptance_high:.5f}] "
             f"{row.wait_share:10.4f}" + (f"  {row.problem}" if row.problem else "")
         )
-    sys.stdout.flush()
     return 0

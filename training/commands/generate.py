@@ -6,13 +6,14 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
-from training.commands import Subparsers
+from training.commands import Subparsers, add_command, add_output, add_seed, number
 from training.commands.json_lines import open_output, report_progress
 from training.errors import UserError
 
-_DESCRIPTION = """\
+_HELP = """\
 Draw distinct, solvable boards of one kind: JSON lines out, the same for the same arguments.
 
 out  {"id", "grid", "sum_of_costs", "makespan", "needs_wait", "plan", "hole_ratio"}
@@ -33,67 +34,31 @@ _MAX_CANDIDATES = 1 << 18
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command to those of `jaxlake`."""
-    parser = subparsers.add_parser(
-        "generate",
-        help="draw boards with optimal plans (JSON lines)",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = add_command(
+        subparsers, "generate", run, "draw boards with optimal plans (JSON lines)", _HELP
     )
-    parser.add_argument(
-        "--size", metavar="N", type=int, required=True, help="side of the board, 2 to 10"
-    )
-    parser.add_argument(
-        "--hole-ratio", metavar="H", type=float, required=True, help="share of all cells, 0 to 1"
-    )
-    parser.add_argument(
-        "--wait-ratio",
-        metavar="W",
-        type=float,
-        required=True,
-        help="share of the boards that need a wait, 0 to 1",
-    )
-    parser.add_argument(
-        "--count", metavar="C", type=int, required=True, help="number of boards, at least 1"
-    )
-    parser.add_argument(
-        "--seed", metavar="S", type=int, required=True, help="0 to 2**32 - 1; it decides the boards"
-    )
-    parser.add_argument(
-        "--agents",
-        metavar="K",
-        type=int,
-        default=2,
-        help="agents on each board, 2 to 5 (default: 2)",
-    )
-    parser.add_argument(
-        "--max-candidates",
-        metavar="M",
-        type=int,
-        default=_MAX_CANDIDATES,
-        help=f"boards to draw for every {_CHUNK:,} before giving up (default: {_MAX_CANDIDATES:,})",
-    )
-    parser.add_argument("--output", metavar="FILE", help="write here, not to the standard output")
-    parser.set_defaults(run=run)
+    for name, metavar, kind, what in (
+        ("--size", "N", number(int, 2, _MAX_SIZE), "side of the board, 2 to 10"),
+        ("--hole-ratio", "H", number(float, 0, 1), "share of all cells, 0 to 1"),
+        ("--wait-ratio", "W", number(float, 0, 1), "share of the boards that need a wait, 0 to 1"),
+        ("--count", "C", number(int, 1, _MAX_COUNT), "number of boards, at least 1"),
+    ):
+        parser.add_argument(name, metavar=metavar, type=kind, required=True, help=what)
+    add_seed(parser)
+    tries = f"boards to draw for every {_CHUNK:,} before giving up (default: {_MAX_CANDIDATES:,})"
+    for name, metavar, kind, default, what in (
+        ("--agents", "K", number(int, 2, 5), 2, "agents on each board, 2 to 5 (default: 2)"),
+        ("--max-candidates", "M", number(int, 1, 1 << 30), _MAX_CANDIDATES, tries),
+    ):
+        parser.add_argument(name, metavar=metavar, type=kind, default=default, help=what)
+    add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command and return its exit status."""
-    for name, value, least, most in (
-        ("--size", args.size, 2, _MAX_SIZE),
-        ("--hole-ratio", args.hole_ratio, 0, 1),
-        ("--wait-ratio", args.wait_ratio, 0, 1),
-        ("--count", args.count, 1, _MAX_COUNT),
-        ("--seed", args.seed, 0, 2**32 - 1),
-        ("--agents", args.agents, 2, 5),
-        ("--max-candidates", args.max_candidates, 1, 1 << 30),
-    ):
-        if not least <= value <= most:
-            raise UserError(f"{name}: got {value}, {least} to {most} are allowed")
-
+    """Write the boards, and say which are missing."""
     from jaxlake import infeasibility
 
-    reason = infeasibility(args.size, args.hole_ratio, args.agents)
-    if reason is not None:
+    if (reason := infeasibility(args.size, args.hole_ratio, args.agents)) is not None:
         raise UserError(reason)
 
     wanted = Counter({True: round(args.wait_ratio * args.count)})
@@ -125,37 +90,28 @@ def _records(args: argparse.Namespace, wanted: Counter[bool]) -> Iterator[dict[s
     from training.rollout.instances import BoardRequest, draw_boards
 
     agents = "" if args.agents == 2 else f"_k{args.agents}"
-    left = Counter(wanted)
-    seen, made = DigestSet(), 0
-    for chunk in itertools.count():
-        count = min(_CHUNK, left.total())
-        if not count:
-            return
+    kind = f"{args.size}x{args.size}{agents}_hr{args.hole_ratio:g}_wr{args.wait_ratio:g}"
+    draw = partial(
+        draw_boards, max_size=_MAX_SIZE, max_candidates=args.max_candidates, seen=DigestSet()
+    )
+    left, chunks, made = Counter(wanted), itertools.count(), itertools.count()
+    while count := min(_CHUNK, left.total()):
         waits = round(count * left[True] / left.total())
         request = BoardRequest(args.size, args.hole_ratio, waits / count, count, args.agents)
+        key = jax.random.fold_in(jax.random.key(args.seed), next(chunks))
         try:
-            boards, (outcome,) = draw_boards(
-                jax.random.fold_in(jax.random.key(args.seed), chunk),
-                [request],
-                max_size=_MAX_SIZE,
-                max_candidates=args.max_candidates,
-                seen=seen,
-            )
+            boards, (outcome,) = draw(key, [request])
         except UserError:
             # Not one board of either kind: the shortfall says it.
             return
         for row in range(len(boards)):
             solution = jax.tree.map(lambda leaf, row=row: leaf[row], boards.solutions)
             record = {
-                "id": (
-                    f"{args.size}x{args.size}{agents}_hr{args.hole_ratio:g}_wr{args.wait_ratio:g}"
-                    f"_s{args.seed}_{made:06d}"
-                ),
+                "id": f"{kind}_s{args.seed}_{next(made):06d}",
                 "grid": boards.grid(row),
                 **solution_fields(solution),
                 "hole_ratio": args.hole_ratio,
             }
-            made += 1
             left[record["needs_wait"]] -= 1
             yield record
         if outcome.missing_wait:

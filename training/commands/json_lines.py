@@ -28,18 +28,13 @@ Task = TypeVar("Task")
 _STDIN = "-"
 _SECONDS_ON_TERMINAL = 0.5
 _SECONDS_IN_LOG = 30.0
+_WIPE = "\r\x1b[K"
 
 
 class RecordError(ValueError):
-    """A line is no record of the command; the message names the field, the value and its fault.
+    """A line is no record of the command; the message names the field, the value and its fault."""
 
-    Attributes:
-        id: the record's own; None where it has none.
-    """
-
-    def __init__(self, message: str, id: Any = None) -> None:
-        super().__init__(message)
-        self.id = id
+    id: Any = None  # the record's own; `read_records` sets it
 
     @property
     def answer(self) -> Record:
@@ -48,21 +43,16 @@ class RecordError(ValueError):
 
 
 def answer_file(
-    file: str, output: str | None, answer: Callable[[Iterable[bytes]], Answers], *, what: str
+    file: str,
+    output: str | None,
+    answer: Callable[[Iterable[bytes]], Answers],
+    *,
+    what: str,  # a record is about, for the progress on stderr
 ) -> int:
-    """Answer every line of a file and write the answers as JSON lines.
-
-    Args:
-        file: a path, or `-` for standard input.
-        output: a path, where the file appears when all is done; None for standard output.
-        answer: from lines to answers; one with the field `error` is about an invalid line.
-        what: what a record is about, for the progress on stderr.
+    """Answer every line of a file (`-`: standard input) and write the answers as JSON lines.
 
     Returns:
-        1 if some lines were invalid, else 0.
-
-    Raises:
-        UserError: The file can't be read, or the output can't be written.
+        The exit status: 1 if some lines were invalid, which have the field `error`, else 0.
     """
     name = "<stdin>" if file == _STDIN else file
     invalid = 0
@@ -76,7 +66,6 @@ def answer_file(
 
 
 def _read_lines(file: str, name: str) -> Iterator[bytes]:
-    """Yield the lines of a file or of standard input as they come."""
     try:
         with open(0 if file == _STDIN else file, "rb", closefd=file != _STDIN) as lines:
             yield from lines
@@ -87,25 +76,21 @@ def _read_lines(file: str, name: str) -> Iterator[bytes]:
 def read_records(
     lines: Iterable[bytes], read: Callable[[Record], Task]
 ) -> Iterator[tuple[int, Task | RecordError]]:
-    """Read JSON lines as a command's tasks.
+    """Yield what `read` makes of each line's JSON object, or the error, with the line's number.
 
-    Args:
-        lines: UTF-8; blank lines are skipped.
-        read: from the JSON object of a line to the task. It may raise `RecordError`.
-
-    Yields:
-        (line number from 1, the task) or, for an invalid line, (line number, the error).
+    Lines are UTF-8 and counted from 1; blank ones are skipped. `read` may raise `RecordError`.
     """
     for number, line in enumerate(lines, start=1):
+        record: Record | None = None
         try:
             if (record := _load(line)) is not None:
                 yield number, read(record)
         except RecordError as error:
+            error.id = None if record is None else record.get("id")
             yield number, error
 
 
 def _load(line: bytes) -> Record | None:
-    """Load the JSON object of a line; None for a blank line."""
     try:
         text = line.decode("utf-8-sig")
         if not text.strip():
@@ -131,11 +116,7 @@ def clipped_json(value: Any) -> str:
 
 @contextmanager
 def open_output(path: str | None) -> Iterator[IO[str]]:
-    """Open standard output (None), or a file that appears whole or not at all.
-
-    Raises:
-        UserError: The file can't be written.
-    """
+    """Open standard output (None), or a file that appears whole or not at all."""
     if path is None:
         yield sys.stdout
         return
@@ -148,18 +129,41 @@ def open_output(path: str | None) -> Iterator[IO[str]]:
         raise UserError(f"{path}: can't be written: {error.strerror or error}") from None
 
 
+class ProgressLine:
+    """A line on stderr that is written anew: often on a terminal, rarely in a log."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._pause = _SECONDS_ON_TERMINAL if self._terminal else _SECONDS_IN_LOG
+        self._start = self._last = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """How long ago the work began; never 0."""
+        return max(time.monotonic() - self._start, 1e-9)
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for the next line."""
+        return time.monotonic() - self._last >= self._pause
+
+    def write(self, text: str, *, last: bool = False) -> None:
+        """Write the line; on a terminal the next one takes its place, unless it is the last."""
+        self._last = time.monotonic()
+        before, after = (_WIPE, "\n" if last else "") if self._terminal else ("", "\n")
+        print(before + text, end=after, file=sys.stderr, flush=True)
+
+    def wipe(self) -> None:
+        """Leave nothing of it on a terminal."""
+        if self._terminal:
+            print(_WIPE, end="", file=sys.stderr, flush=True)
+
+
 def report_progress(answers: Answers, what: str = "boards") -> Answers:
-    """Pass answers on and report their number on stderr: often on a terminal, rarely in a log."""
-    terminal = sys.stderr.isatty()
-    pause = _SECONDS_ON_TERMINAL if terminal else _SECONDS_IN_LOG
-    start = last = time.monotonic()
+    """Pass answers on and report their number on stderr."""
+    line = ProgressLine()
     for count, answer in enumerate(answers, start=1):
-        now = time.monotonic()
-        if now - last >= pause:
-            last = now
-            before, after = ("\r\x1b[K", "") if terminal else ("", "\n")
-            text = f"{before}{count:,} {what}, {count / (now - start):,.0f}/s"
-            print(text, end=after, file=sys.stderr, flush=True)
+        if line.due:
+            line.write(f"{count:,} {what}, {count / line.seconds:,.0f}/s")
         yield answer
-    if terminal:
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    line.wipe()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from training.commands import Subparsers, add_command, add_run
 
-_DESCRIPTION = """\
+_HELP = """\
 Write the report of a run, finished or not: one HTML file that holds everything it needs.
 
 exit status: 0 the report is written, 2 there is no such run, or its files are invalid
@@ -14,13 +14,7 @@ exit status: 0 the report is written, 2 there is no such run, or its files are i
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command to those of `jaxlake`."""
-    parser = add_command(
-        subparsers,
-        "report",
-        run,
-        help="write report.html from a run directory",
-        description=_DESCRIPTION,
-    )
+    parser = add_command(subparsers, "report", run, "write report.html from a run directory", _HELP)
     add_run(parser)
     parser.add_argument(
         "--output", metavar="FILE", type=Path, help="where to write it (default: RUN/report.html)"

@@ -6,7 +6,7 @@ from pathlib import Path
 from training.commands import Subparsers, add_command, add_configuration, number
 from training.runtime import set_library_defaults
 
-_DESCRIPTION = """\
+_HELP = """\
 Run all stages of a configuration, or go on where the same command was stopped.
 
 --set replaces single values: --set grpo.learning_rate=3e-4 stages.count=2. --dry-run checks the
@@ -19,11 +19,7 @@ exit status: 0 the run is finished, 2 invalid input or configuration
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command to those of `jaxlake`."""
     parser = add_command(
-        subparsers,
-        "run",
-        run,
-        help="run Train -> Validate -> Design on a configuration",
-        description=_DESCRIPTION,
+        subparsers, "run", run, "run Train -> Validate -> Design on a configuration", _HELP
     )
     add_configuration(parser)
     parser.add_argument(
@@ -32,12 +28,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="check the configuration, print the plan and stop"
     )
-    parser.add_argument(
-        "--stop-after",
-        metavar="S",
-        type=number(int, 0),
-        help="stop after this stage (0: the warm start); the same command without it goes on",
-    )
+    stop = "stop after this stage (0: the warm start); the same command without it goes on"
+    parser.add_argument("--stop-after", metavar="S", type=number(int, 0), help=stop)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from training.commands import Subparsers, add_command
 
-_DESCRIPTION = """\
+_HELP = """\
 Run every engineer of a study with every seed, each run in a process of its own and all from one
 shared warm start; then write report.md, its figures and results.json. The same command goes on
 where it was stopped: finished runs are kept. A run that fails is reported, and the others go on.
@@ -19,19 +19,13 @@ exit status: 0 every run is finished (--report-only: the report is written), 1 s
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command to those of `jaxlake`."""
-    parser = add_command(
-        subparsers, "study", run, help="compare engineers over seeds", description=_DESCRIPTION
-    )
+    parser = add_command(subparsers, "study", run, "compare engineers over seeds", _HELP)
     parser.add_argument("study", metavar="STUDY", type=Path, help="a study's YAML file")
     parser.add_argument(
         "--study-dir", metavar="DIR", type=Path, help="where its files go (default: runs/NAME)"
     )
-    parser.add_argument(
-        "--output",
-        metavar="DIR",
-        type=Path,
-        help="where the report goes (default: the folder report in the study's directory)",
-    )
+    report = "where the report goes (default: the folder report in the study's directory)"
+    parser.add_argument("--output", metavar="DIR", type=Path, help=report)
     only = parser.add_mutually_exclusive_group()
     only.add_argument(
         "--dry-run", action="store_true", help="print the runs and what they would take, and stop"

@@ -151,6 +151,27 @@ class JsonLinesFile(File, Generic[T]):
         except ValidationError as error:
             raise UserError(f"{self.path}:{number}: {'; '.join(problems_of(error))}") from error
 
+    def readable(self, problems: list[str]) -> list[T]:
+        """Return what can be read, and add to `problems` what is wrong with each other line.
+
+        Raises:
+            UserError: The file is missing or can't be read.
+        """
+        damaged: list[int] = []
+        with self._errors_of_reading():
+            lines = list(read_json_lines(self.path, damaged))
+        problems += [f"{self.path}:{number}: not JSON" for number in self._to_name(damaged)]
+        values = []
+        for number, value in lines:
+            try:
+                values.append(self._checked(number, value))
+            except UserError as error:
+                problems.append(str(error))
+        return values
+
+    def _to_name(self, damaged: list[int]) -> list[int]:
+        return damaged
+
     def write(self, values: Iterable[T]) -> None:
         """Write all values, whole.
 
@@ -175,6 +196,9 @@ class JsonLog(JsonLinesFile[T]):
             UserError: The file can't be read, or a whole line is not such a value.
         """
         return self._values([]) if self.exists() else []
+
+    def _to_name(self, damaged: list[int]) -> list[int]:
+        return []  # they were cut by a kill
 
     def append(self, value: T) -> None:
         """Add one line, on a line of its own even after one that was cut."""

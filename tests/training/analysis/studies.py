@@ -10,7 +10,6 @@ from tests.training.sample_run import CONFIG
 from training.cli import main
 from training.run.directory import RunDirectory
 
-METRICS = ("valid", "optimal_sum_of_costs", "optimal_makespan")
 STUDY: dict[str, Any] = {
     "name": "pair",
     "base": "base.yaml",

@@ -54,7 +54,7 @@ def feasibility_row(size: int, hole_ratio: float, wait_ratio: float, **fields) -
     )
 
 
-def test_feasibility_figure_has_a_tile_with_its_numbers_for_every_row() -> None:
+def test_feasibility_figure_has_a_tile_with_its_numbers_for_every_row():
     grid = itertools.product((2, 3), (0.0, 0.1, 0.2), (0.0, 0.5))
     rows = [feasibility_row(*kind) for kind in grid if kind != (2, 0.2, 0.5)]
     rows.append(feasibility_row(2, 0.2, 0.5, acceptance=0.0, candidates=0, problem="<full>"))
@@ -77,7 +77,7 @@ def test_feasibility_figure_has_a_tile_with_its_numbers_for_every_row() -> None:
         feasibility_figure([])
 
 
-def test_every_word_of_a_figure_is_inside_its_picture() -> None:
+def test_every_word_of_a_figure_is_inside_its_picture():
     svg = feasibility_figure([feasibility_row(12, 0.1, 0.5), feasibility_row(3, 0.2, 0.5)])
     picture = ElementTree.fromstring(svg)
     width, height = (float(picture.get(side)) for side in ("width", "height"))
@@ -86,7 +86,7 @@ def test_every_word_of_a_figure_is_inside_its_picture() -> None:
         assert 0 <= float(text.get("y")) <= height
 
 
-def test_gap_in_the_data_is_a_gap_in_the_curve() -> None:
+def test_gap_in_the_data_is_a_gap_in_the_curve():
     def moves(y: list[float | None]) -> int:
         chart = line_chart("t", [Curve("a", range(1, 6), y)], x_label="x", y_label="y") or ""
         (path,) = re.findall(rf'<path d="([^"]*)"[^>]*stroke: {BLUE}[^>]*stroke-width: 2.25', chart)
@@ -98,7 +98,7 @@ def test_gap_in_the_data_is_a_gap_in_the_curve() -> None:
     assert line_chart("t", [Curve("a", [1.0], [None])], x_label="x", y_label="y") is None
 
 
-def test_running_mean_of_a_straight_line_keeps_its_middle_and_its_gaps() -> None:
+def test_running_mean_of_a_straight_line_keeps_its_middle_and_its_gaps():
     line = 2.0 * np.arange(60)
     np.testing.assert_allclose(running_mean(line)[5:-5], line[5:-5])
     line[30] = np.nan
@@ -107,14 +107,14 @@ def test_running_mean_of_a_straight_line_keeps_its_middle_and_its_gaps() -> None
     assert running_mean(few) is few
 
 
-def test_labels_that_would_overlap_are_moved_apart_and_stay_in_the_picture() -> None:
+def test_labels_that_would_overlap_are_moved_apart_and_stay_in_the_picture():
     placed = separate([90.0, 91.0, 99.0], 10.0, 100.0)
     assert all(b - a >= 10.0 for a, b in itertools.pairwise(placed))
     assert max(placed) <= 100.0
     assert separate([10.0, 50.0], 10.0, 100.0) == [10.0, 50.0]
 
 
-def test_series_differ_in_shape_as_well_as_in_colour() -> None:
+def test_series_differ_in_shape_as_well_as_in_colour():
     series = [Series(f"s{n}", [(0.1 * n, 0.1 * n, 0.1 * n)] * 2, n) for n in range(5)]
     svg = rate_panels("t", [{"a": series}], ["start", "end"])
     marks = set(re.findall(r'<use href="(#m\w+)"[^>]*style="fill: (#\w+); stroke: #ffffff', svg))
@@ -124,7 +124,7 @@ def test_series_differ_in_shape_as_well_as_in_colour() -> None:
     assert [f"s{n}" for n in range(5)] == [w for w in words_of(svg) if re.fullmatch(r"s\d", w)]
 
 
-def test_names_with_markup_are_text_and_charts_without_values_are_none() -> None:
+def test_names_with_markup_are_text_and_charts_without_values_are_none():
     bars = [("$a^2$ <b>", {"hole": 0.5}, "</svg>")]
     svg = bar_chart("<i>", bars, {"hole": 0}, x_label="x", percent=True) or ""
     assert {"$a^2$ <b>", "</svg>"} <= set(words_of(svg))

@@ -55,9 +55,7 @@ class Asked:
         return LanguageModelEngineer(generate)
 
 
-def test_others_are_put_before_what_the_runs_own_engineer_saw(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_others_are_put_before_what_the_runs_own_engineer_saw(run, monkeypatch):
     asked = Asked()
     monkeypatch.setattr(counterfactual, "make_engineer", asked)
     rows = counterfactual.replay_stage(run, 3, ["checkpoint", "base"])
@@ -67,9 +65,7 @@ def test_others_are_put_before_what_the_runs_own_engineer_saw(
     assert rows[0].tokens == rows[1].tokens == 77
 
 
-def test_an_ablation_leaves_each_block_out_and_shows_each_alone(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_ablation_leaves_each_block_out_and_shows_each_alone(run, monkeypatch):
     asked = Asked()
     monkeypatch.setattr(counterfactual, "make_engineer", asked)
     rows = counterfactual.ablate_stage(run, 3, "checkpoint")
@@ -88,9 +84,7 @@ def test_an_ablation_leaves_each_block_out_and_shows_each_alone(
 
 
 @pytest.mark.parametrize("name", ["foo:fixed", ":fixed", "shuffled:shuffled:fixed", "gossip"])
-def test_an_unknown_name_is_refused_before_anybody_is_asked(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_an_unknown_name_is_refused_before_anybody_is_asked(run, monkeypatch, capsys, name):
     asked = Asked()
     monkeypatch.setattr(counterfactual, "make_engineer", asked)
     arguments = ["engineer", "replay", str(run), "--stage", "3", "--engineers"]
@@ -99,9 +93,7 @@ def test_an_unknown_name_is_refused_before_anybody_is_asked(
     assert asked.prompts == []
 
 
-def test_blanks_between_names_are_passed_over_and_failures_are_explained(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_blanks_between_names_are_passed_over_and_failures_are_explained(run, monkeypatch, capsys):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     arguments = ["engineer", "replay", str(run), "--stage", "3", "--engineers"]
     assert main([*arguments, "fixed, endpoint"]) == 0
@@ -111,9 +103,7 @@ def test_blanks_between_names_are_passed_over_and_failures_are_explained(
     assert "environment variable OPENAI_API_KEY holds no key" in output.err
 
 
-def test_a_prompt_that_cannot_be_cut_to_fit_is_named(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_prompt_that_cannot_be_cut_to_fit_is_named(run, monkeypatch, capsys):
     text = (run / "config.yaml").read_text()
     shorter = text.replace("max_context_tokens: 4600", "max_context_tokens: 5")
     assert shorter != text
@@ -126,7 +116,7 @@ def test_a_prompt_that_cannot_be_cut_to_fit_is_named(
     assert "fixed: engineer.max_context_tokens: max_tokens: got 5" in capsys.readouterr().err
 
 
-def test_all_that_ask_an_endpoint_keep_its_rate_together(run: Path) -> None:
+def test_all_that_ask_an_endpoint_keep_its_rate_together(run):
     config, directory = load(run / "config.yaml"), RunDirectory(run)
     with OtherModels(config.sampling, config.engineer) as models:
         results = read_stage_results(directory, config)

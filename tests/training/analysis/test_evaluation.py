@@ -1,7 +1,6 @@
 """A model folder can be evaluated without a run; what is missing is named."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -13,9 +12,7 @@ from training.policy.policy import make_policy
 from training.schema import load
 
 
-def test_evaluate_prints_and_writes_the_rates_of_a_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evaluate_prints_and_writes_the_rates_of_a_folder(tmp_path, monkeypatch, capsys):
     folder, output = tmp_path / "policy", tmp_path / "rates.json"
     texts = ["Agent 0: UP DOWN LEFT RIGHT WAIT (0, 1) to (2, 3)"] * 4
     make_policy(folder, load(TINY).model, texts, max_len=512, seed=0)
@@ -40,9 +37,7 @@ def test_evaluate_prints_and_writes_the_rates_of_a_folder(
         (["run", str(TINY), "--run-dir", "{tmp}/occupied"], ["not empty"]),
     ],
 )
-def test_what_is_missing_is_named(
-    arguments: list[str], words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_missing_is_named(arguments, words, tmp_path, capsys):
     (tmp_path / "occupied").mkdir()
     (tmp_path / "occupied" / "thesis.tex").touch()
     assert main([argument.format(tmp=tmp_path) for argument in arguments]) == 2

@@ -20,7 +20,6 @@ from benchmarks.oracles.study import main as recompute
 from benchmarks.study_coverage import DEVIATIONS, SEEDS, Setting, coverage
 from tests.paths import ROOT
 from tests.training.analysis.studies import (
-    METRICS,
     SKILLS,
     report_of,
     report_only,
@@ -28,12 +27,12 @@ from tests.training.analysis.studies import (
     run_of,
     write_study,
 )
-from training.analysis.study.bootstrap import mean_interval, misses_by_chance, resampled_means
+from training.analysis.study.bootstrap import misses_by_chance, resampled_means
 from training.analysis.study.config import StudyRun, load_study
 from training.analysis.study.directory import StudyDirectory
-from training.analysis.study.measures import flow, learnability
-from training.analysis.study.reading import read_run
+from training.analysis.study.reading import METRICS, read_run
 from training.analysis.study.report import verdicts
+from training.analysis.study.results import flow, learnability
 from training.errors import UserError
 from training.run.directory import RunDirectory
 
@@ -53,15 +52,13 @@ def numbers_in(words: str) -> list[float]:
     return [float(word.replace(",", "")) for word in re.findall(r"[+-]?[\d.,]*\d", words)]
 
 
-def test_independent_recomputation_agrees_with_every_number(finished_study: Path) -> None:
+def test_independent_recomputation_agrees_with_every_number(finished_study):
     compared, found = disagreements(finished_study / "out", resamples=2000)
     assert found == []
     assert compared > 1000
 
 
-def test_independent_recomputation_finds_planted_errors(
-    finished_study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_independent_recomputation_finds_planted_errors(finished_study, tmp_path, capsys):
     results = results_of(finished_study)
     steady, lively = results["engineers"]["steady"], results["engineers"]["lively"]
     steady["rates"]["optimal_makespan"]["value"] += 1e-6
@@ -90,7 +87,7 @@ def test_independent_recomputation_finds_planted_errors(
     }
 
 
-def test_independent_recomputation_needs_nothing_but_python(finished_study: Path) -> None:
+def test_independent_recomputation_needs_nothing_but_python(finished_study):
     documented = (ROOT / "docs/studies.md").read_text(encoding="utf-8")
     assert "\npython -m benchmarks.oracles.study runs/study_miniature\n" in documented
     script = ROOT / "benchmarks/oracles/study.py"
@@ -101,7 +98,7 @@ def test_independent_recomputation_needs_nothing_but_python(finished_study: Path
     assert re.fullmatch(r"[\d,]+ numbers compared, 0 disagreements\n", printed.stdout)
 
 
-def test_main_table_shows_the_numbers_of_results_json(finished_study: Path) -> None:
+def test_main_table_shows_the_numbers_of_results_json(finished_study):
     results = results_of(finished_study)["engineers"]
     rows = {row["engineer"]: row for row in table_under(report_of(finished_study), "What came out")}
     assert list(rows) == list(results) == ["steady", "lively"]
@@ -121,14 +118,14 @@ def test_main_table_shows_the_numbers_of_results_json(finished_study: Path) -> N
     assert results["steady"]["difference"] is None
 
 
-def test_intervals_contain_the_truth_about_as_often_as_they_say() -> None:
+def test_intervals_contain_the_truth_about_as_often_as_they_say():
     many = coverage(Setting(seeds=20, deviation=0.05, boards=100), repeats=150, resamples=300)
     assert 0.9 <= many.rate <= 0.99
     assert 0.9 <= many.difference <= 0.99
 
 
 @pytest.mark.parametrize("setting", [Setting(3, 0.0, 0.9), Setting(3, 0.0, own_share=0.25)])
-def test_intervals_know_that_all_seeds_answer_the_same_boards(setting: Setting) -> None:
+def test_intervals_know_that_all_seeds_answer_the_same_boards(setting):
     contained = coverage(setting, repeats=300, resamples=400)
     assert contained.rate >= 0.91
     assert contained.difference >= 0.93
@@ -147,7 +144,7 @@ def documented_coverage() -> dict[int, list[float]]:
     }
 
 
-def test_documented_coverage_is_what_the_simulation_finds() -> None:
+def test_documented_coverage_is_what_the_simulation_finds():
     held = documented_coverage()
     assert list(held) == list(SEEDS)
     assert all(len(shares) == len(DEVIATIONS) for shares in held.values())
@@ -157,7 +154,7 @@ def test_documented_coverage_is_what_the_simulation_finds() -> None:
         assert found == pytest.approx(held[seeds][-1], abs=4 * math.sqrt(0.25 / repeats))
 
 
-def test_misses_by_chance_come_from_the_documented_coverage() -> None:
+def test_misses_by_chance_come_from_the_documented_coverage():
     for seeds, shares in documented_coverage().items():
         least, most = misses_by_chance(100, seeds=seeds, confidence=0.95)
         assert (least, most) == pytest.approx((100 * (1 - max(shares)), 100 * (1 - min(shares))))
@@ -168,7 +165,7 @@ def test_misses_by_chance_come_from_the_documented_coverage() -> None:
     assert misses_by_chance(10, seeds=3, confidence=0.5) == (5, 5)
 
 
-def test_resamples_vary_as_crossed_draws_of_seeds_and_boards_do() -> None:
+def test_resamples_vary_as_crossed_draws_of_seeds_and_boards_do():
     rng = np.random.default_rng(3)
     values = (rng.random((12, 1500)) < rng.beta(0.3, 0.7, size=1500)).astype(int)
     seeds, boards = values.shape
@@ -187,29 +184,19 @@ def test_resamples_vary_as_crossed_draws_of_seeds_and_boards_do() -> None:
     assert means.var() == pytest.approx(variance, rel=0.06)
 
 
-def test_interval_gets_narrower_with_boards_and_wider_with_confidence() -> None:
-    answers = np.random.default_rng(0).random((4, 4000)) < 0.3
-
-    def width(boards: int, confidence: float) -> float:
-        found = mean_interval(answers[:, :boards], resamples=2000, confidence=confidence)
-        return found.high - found.low
-
-    assert width(4000, 0.95) < width(400, 0.95) < width(400, 0.99)
-
-
-def test_learnability_is_that_of_each_seed_by_itself() -> None:
+def test_learnability_is_that_of_each_seed_by_itself():
     found = learnability(np.array([[True, True, False, False], [True, True, True, True]]))
-    assert (found.mean, found.low, found.high) == (0.125, 0.0, 0.25)
+    assert found == {"mean": 0.125, "low": 0.0, "high": 0.25}
 
 
-def test_flow_keeps_every_answer() -> None:
+def test_flow_keeps_every_answer():
     before, after = np.random.default_rng(2).integers(0, 4, (2, 3, 50))
     table = flow(before, after, 5)
     assert table.sum(axis=1).tolist() == np.bincount(before.ravel(), minlength=5).tolist()
     assert table.sum(axis=0).tolist() == np.bincount(after.ravel(), minlength=5).tolist()
 
 
-def test_equal_engineers_show_no_difference(study_copy: Path) -> None:
+def test_equal_engineers_show_no_difference(study_copy):
     for seed in (1, 2):
         for stage in range(4):
             ours = run_of(study_copy, "lively", seed).stage(stage)
@@ -228,7 +215,7 @@ def test_equal_engineers_show_no_difference(study_copy: Path) -> None:
     ]
 
 
-def test_verdict_names_who_is_better_and_who_is_worse(finished_study: Path) -> None:
+def test_verdict_names_who_is_better_and_who_is_worse(finished_study):
     results = results_of(finished_study)
     difference = results["engineers"]["lively"]["difference"]
     assert difference["valid"]["beyond"] == 1
@@ -244,14 +231,14 @@ def test_verdict_names_who_is_better_and_who_is_worse(finished_study: Path) -> N
     assert "better" not in verdicts(results)[0]
 
 
-def test_report_tells_the_number_of_comparisons(finished_study: Path) -> None:
+def test_report_tells_the_number_of_comparisons(finished_study):
     assert results_of(finished_study)["comparisons"]["count"] == 3
     text = report_of(finished_study)
     assert "These are 3 comparisons, and each interval is for its own comparison alone" in text
     assert "0.0 to 0.8 of 3 such intervals" in text
 
 
-def test_every_figure_stands_beside_the_report_and_shows_its_numbers(finished_study: Path) -> None:
+def test_every_figure_stands_beside_the_report_and_shows_its_numbers(finished_study):
     shown = re.findall(r"^!\[.+\]\((.+)\)$", report_of(finished_study), flags=re.MULTILINE)
     folder = finished_study / "out/report"
     assert sorted(shown) == sorted(path.name for path in folder.glob("*.svg"))
@@ -280,7 +267,7 @@ def test_every_figure_stands_beside_the_report_and_shows_its_numbers(finished_st
         ]
 
 
-def test_report_tells_what_became_of_the_designs(study_copy: Path) -> None:
+def test_report_tells_what_became_of_the_designs(study_copy):
     gate = run_of(study_copy, "lively", 2).stage(2).gate
     update = {"restored": "configuration", "notice": "It fell."}
     gate.write(gate.read().model_copy(update=update))
@@ -299,7 +286,7 @@ def test_report_tells_what_became_of_the_designs(study_copy: Path) -> None:
     assert "2 stages of 3 can tell them apart" in text
 
 
-def test_run_that_used_another_budget_is_named(study_copy: Path) -> None:
+def test_run_that_used_another_budget_is_named(study_copy):
     budget = results_of(study_copy)["budget"]["training_instances"]
     for engineer, seed in SKILLS:
         metrics = run_of(study_copy, engineer, seed).metrics
@@ -313,14 +300,14 @@ def test_run_that_used_another_budget_is_named(study_copy: Path) -> None:
 
 
 def test_moved_study_gives_the_same_report_wherever_it_is_written(
-    finished_study: Path, study_copy: Path, tmp_path: Path
-) -> None:
+    finished_study, study_copy, tmp_path
+):
     assert report_only(study_copy, "--output", str(tmp_path / "there")) == 0
     for path in (finished_study / "out/report").iterdir():
         assert (tmp_path / "there" / path.name).read_bytes() == path.read_bytes()
 
 
-def test_unfinished_run_is_named_and_left_out(study_copy: Path) -> None:
+def test_unfinished_run_is_named_and_left_out(study_copy):
     run_of(study_copy, "lively", 2).summary.remove()
     assert report_only(study_copy) == 0
     results = results_of(study_copy)
@@ -331,7 +318,7 @@ def test_unfinished_run_is_named_and_left_out(study_copy: Path) -> None:
     assert table_under(text, "Seed by seed")[1]["seed 2"] == "–"  # noqa: RUF001
 
 
-def test_without_the_baseline_nothing_is_compared(study_copy: Path) -> None:
+def test_without_the_baseline_nothing_is_compared(study_copy):
     shutil.rmtree(study_copy / "out/runs/steady")
     assert report_only(study_copy) == 0
     assert results_of(study_copy)["comparisons"]["count"] == 0
@@ -350,6 +337,10 @@ def with_every(**changes: Any) -> Damage:
     return lambda text: "".join(
         json.dumps({**json.loads(line), **changes}) + "\n" for line in text.splitlines()
     )
+
+
+def without_tokens(text: str) -> str:
+    return re.sub(r'"engineer_tokens": \d+', '"engineer_tokens": NaN', text)
 
 
 def without_size_3(text: str) -> str:
@@ -374,6 +365,7 @@ def without_size_3(text: str) -> str:
         ("stages/1/decision.json", lambda text: text[:-3], ["1/decision.json", "JSON"]),
         ("stages/1/decision.json", without("kind"), ["1/decision.json", "kind"]),
         ("stages/3/decision.json", lambda text: "null", ["3/decision.json"]),
+        ("stages/3/decision.json", without_tokens, ["decision.json", "engineer_tokens", "nan"]),
         ("stages/2/gate.json", lambda text: "{}", ["2/gate.json", "reference"]),
         ("metrics.jsonl", without("update"), ["metrics.jsonl", "update"]),
         ("metrics.jsonl", lambda text: f"{text}3\n", ["metrics.jsonl"]),
@@ -382,9 +374,7 @@ def without_size_3(text: str) -> str:
         ("timings.jsonl", with_every(seconds={"a": -1}), ["timings.jsonl", "-1"]),
     ],
 )
-def test_damaged_run_is_refused_by_file_and_field(
-    name: str, damage: Damage, words: list[str], finished_study: Path, tmp_path: Path
-) -> None:
+def test_damaged_run_is_refused_by_file_and_field(name, damage, words, finished_study, tmp_path):
     run = StudyRun("lively", 2)
     study = load_study(finished_study / "study_pair.yaml")
     expected = study.config_of(run, StudyDirectory(finished_study / "out").policy)
@@ -398,21 +388,7 @@ def test_damaged_run_is_refused_by_file_and_field(
         assert word in str(caught.value)
 
 
-def test_report_of_a_damaged_run_ends_with_status_2(
-    study_copy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = run_of(study_copy, "lively", 2).stage(3).decision.path
-    path.write_text(re.sub(r'"engineer_tokens": \d+', '"engineer_tokens": NaN', path.read_text()))
-    assert report_only(study_copy) == 2
-    error = capsys.readouterr().err
-    assert "Traceback" not in error
-    for word in ("lively/2", "decision.json", "engineer_tokens", "nan"):
-        assert word in error
-
-
-def test_runs_on_other_boards_are_not_paired(
-    study_copy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_on_other_boards_are_not_paired(study_copy, capsys):
     for stage in range(4):
         episodes = run_of(study_copy, "lively", 1).stage(stage).episodes
         episodes.write(episodes.read()[::-1])
@@ -420,15 +396,13 @@ def test_runs_on_other_boards_are_not_paired(
     assert "other boards" in capsys.readouterr().err
 
 
-def test_study_without_a_finished_run_has_nothing_to_report(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_study_without_a_finished_run_has_nothing_to_report(tmp_path, capsys):
     StudyDirectory(tmp_path / "out").claim(load_study(write_study(tmp_path)))
     assert report_only(tmp_path) == 2
     assert "nothing to report" in capsys.readouterr().err
 
 
-def test_way_of_computing_the_numbers_may_change(study_copy: Path) -> None:
+def test_way_of_computing_the_numbers_may_change(study_copy):
     write_study(study_copy, baseline="lively", confidence=0.5, resamples=300, slice_boards=1)
     assert report_only(study_copy) == 0
     results = results_of(study_copy)

@@ -20,7 +20,11 @@ def test_help_names_every_command(cli):
 
 @pytest.mark.parametrize(
     "command",
-    [*COMMANDS, *(f"engineer {action}" for action in ("apply", "context", "replay", "ablate"))],
+    [
+        *COMMANDS,
+        *(f"engineer {action}" for action in ("apply", "context", "replay", "ablate")),
+        *(f"dataset {action}" for action in ("make", "benchmark", "info", "convert")),
+    ],
 )
 def test_every_command_explains_itself_with_its_exit_status(command, cli):
     status, out, _ = cli(*command.split(), "--help")

@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-from training.cli import main
-
 MAKE = {
     "--size": "2",
     "--agents": "2",
@@ -18,47 +16,53 @@ MAKE = {
 }
 
 
-def make(directory, **changes):
-    options = MAKE | {f"--{name.replace('_', '-')}": value for name, value in changes.items()}
-    words = [word for name, value in options.items() for word in (name, *value.split())]
-    return main(["dataset", "make", str(directory), *words])
+@pytest.fixture
+def make(cli, tmp_path):
+    """Makes the set `set`, of what `MAKE` says but for some options."""
+
+    def make(**changes):
+        options = MAKE | {f"--{name.replace('_', '-')}": value for name, value in changes.items()}
+        words = [word for name, value in options.items() for word in (name, *value.split())]
+        return cli("dataset", "make", tmp_path / "set", *words)
+
+    return make
 
 
-def test_boards_that_do_not_exist_are_reported_and_end_with_status_1(tmp_path, capsys):
+def test_boards_that_do_not_exist_are_reported_and_end_with_status_1(make, cli, tmp_path):
     directory = tmp_path / "set"
-    assert make(directory) == 1
-    captured = capsys.readouterr()
-    assert captured.out == f"{directory}: 10 boards in 3 shards\n"
-    assert "2x2, 2 agents, hole_ratio 0, wait_ratio 0.5: 10 boards that need a wait" in captured.err
-    assert "20 of 20 boards, shard 3 of 3" in captured.err
+    made = make()
+    assert (made.status, made.out) == (1, f"{directory}: 10 boards in 3 shards\n")
+    assert "2x2, 2 agents, hole_ratio 0, wait_ratio 0.5: 10 boards that need a wait" in made.err
+    assert "20 of 20 boards, shard 3 of 3" in made.err
 
-    assert main(["dataset", "info", str(directory), "--verify"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    shown = cli("dataset", "info", directory, "--verify")
+    lines = shown.out.splitlines()
+    assert shown.status == 0
     assert lines[0].startswith("complete: 10 of 20 boards in 3 of 3 shards, padded to 2x2")
     assert lines[2].split()[:6] == ["2", "2", "0", "0", "10", "10"]
     assert lines[3] == "verified 3 shards"
 
     # The same command finds all done; another one does not touch the folder.
     before = {path.name: path.read_bytes() for path in directory.iterdir()}
-    assert make(directory) == 1
-    assert "going on after 10 boards" in capsys.readouterr().err
-    assert make(directory, seed="5") == 2
-    assert "belongs to another set: key_data" in capsys.readouterr().err
+    again, other = make(), make(seed="5")
+    assert (again.status, other.status) == (1, 2)
+    assert "going on after 10 boards" in again.err
+    assert "belongs to another set: key_data" in other.err
     assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
 
     boards = tmp_path / "boards.jsonl"
-    assert main(["dataset", "convert", str(directory), str(boards)]) == 0
+    assert cli("dataset", "convert", directory, boards).status == 0
     records = [json.loads(line) for line in boards.read_text().splitlines()]
     assert len({tuple(record["grid"]) for record in records}) == 10
     assert [record["id"] for record in records] == [f"{i:08d}" for i in range(10)]
 
     (directory / "shard-000001.parquet").write_bytes(b"")
-    capsys.readouterr()
-    assert main(["dataset", "info", str(directory), "--verify"]) == 2
-    assert "shard-000001.parquet: damaged or truncated" in capsys.readouterr().err
+    damaged = cli("dataset", "info", directory, "--verify")
+    assert damaged.status == 2
+    assert "shard-000001.parquet: damaged or truncated" in damaged.err
 
 
-def test_movingai_files_and_board_lines_convert_to_and_fro(tmp_path):
+def test_movingai_files_and_board_lines_convert_to_and_fro(cli, tmp_path):
     rows = [
         {"sample_id": f"r/{i}", "num_agents": 2, "grid": grid}
         for i, grid in enumerate([["S F G", "s H F", "g F F"], ["F S s", "H H F", "g F G"]])
@@ -66,12 +70,12 @@ def test_movingai_files_and_board_lines_convert_to_and_fro(tmp_path):
     source = tmp_path / "benchmark_wr0.5.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     folder = tmp_path / "movingai"
-    assert main(["dataset", "convert", str(source), str(folder)]) == 0
+    assert cli("dataset", "convert", source, folder).status == 0
     for i, row in enumerate(rows):
         stem = folder / f"benchmark_wr0.5_r_{i}"
         lines = tmp_path / "back.jsonl"
-        arguments = [f"{stem}.scen", str(lines), "--map", f"{stem}.map", "--agents", "2"]
-        assert main(["dataset", "convert", *arguments]) == 0
+        arguments = [f"{stem}.scen", lines, "--map", f"{stem}.map", "--agents", "2"]
+        assert cli("dataset", "convert", *arguments).status == 0
         assert json.loads(lines.read_text()) == {"id": f"{stem.name}-00000", "grid": row["grid"]}
 
 
@@ -87,9 +91,10 @@ def test_movingai_files_and_board_lines_convert_to_and_fro(tmp_path):
         ({"max_size": "33"}, "max_size: got 33, 2 to 32 are allowed"),
     ],
 )
-def test_a_wrong_request_ends_with_status_2_and_names_the_field(tmp_path, changes, said, capsys):
-    assert make(tmp_path / "set", **changes) == 2
-    assert said in capsys.readouterr().err
+def test_a_wrong_request_ends_with_status_2_and_names_the_field(make, tmp_path, changes, said):
+    result = make(**changes)
+    assert result.status == 2
+    assert said in result.err
     assert not list(tmp_path.rglob("*.parquet"))
 
 
@@ -103,19 +108,10 @@ def test_a_wrong_request_ends_with_status_2_and_names_the_field(tmp_path, change
     ],
 )
 def test_what_is_missing_ends_with_status_2_and_is_named(
-    tmp_path, monkeypatch, arguments, said, capsys
+    tmp_path, monkeypatch, arguments, said, cli
 ):
     monkeypatch.chdir(tmp_path)
-    assert main(["dataset", *arguments]) == 2
-    captured = capsys.readouterr()
-    assert said in captured.err
-    assert captured.out == ""
+    status, out, err = cli("dataset", *arguments)
+    assert (status, out) == (2, "")
+    assert said in err
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("action", [[], ["make"], ["benchmark"], ["info"], ["convert"]])
-def test_every_action_explains_itself_with_its_exit_status(action, capsys):
-    with pytest.raises(SystemExit) as end:
-        main(["dataset", *action, "--help"])
-    assert end.value.code == 0
-    assert "exit status" in capsys.readouterr().out

@@ -1,6 +1,5 @@
 """`jaxlake engineer apply`: every line is answered, in JSON, and what can't be read is named."""
 
-import io
 import json
 
 import pytest
@@ -51,17 +50,6 @@ def test_answers_are_decided_in_their_order(apply):
     assert records[0]["configuration"] == records[2]["configuration"] == TREE
     assert records[1]["configuration"]["sizes"]["3"]["hole_ratio"] == 0.2
     assert {repair["name"] for repair in records[3]["repairs"]} == {"clamp"}
-
-
-def test_a_dash_reads_standard_input(cli, write, current, monkeypatch):
-    path, opened = write({"id": 1, "answer": OTHER}), io.open
-
-    def redirected(file, *args, **options):
-        return opened(path, "rb") if file == 0 else opened(file, *args, **options)
-
-    monkeypatch.setattr("builtins.open", redirected)
-    result = cli("engineer", "apply", MINIATURE, "--current", current, "-")
-    assert result.records[0]["decision"] == "accepted"
 
 
 @pytest.mark.parametrize(
@@ -124,12 +112,3 @@ def test_a_map_size_that_is_written_in_two_ways_is_given_twice(apply, current, t
     status, out, err = apply({"id": 0, "answer": OTHER})
     assert (status, out) == (2, "")
     assert "map size 3 is given more than once" in err
-
-
-def test_a_misspelt_key_is_refused_with_the_names_that_are_allowed(apply, tmp_path):
-    config = tmp_path / "config.yaml"
-    text = MINIATURE.read_text(encoding="utf-8")
-    config.write_text(text.replace("attempts:", "atempts:"), encoding="utf-8")
-    status, out, err = apply({"id": 0, "answer": OTHER}, config=config)
-    assert (status, out) == (2, "")
-    assert "engineer.atempts: unknown key; allowed are kind" in err

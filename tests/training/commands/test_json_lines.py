@@ -39,7 +39,7 @@ def process(*arguments, **options):
 def test_an_invalid_line_becomes_an_error_with_its_id_and_the_others_go_on(line, id, message):
     def read(record):
         if "refuse" in record:
-            raise RecordError("refused", record["id"])
+            raise RecordError("refused")
         return record
 
     lines = [b'\xef\xbb\xbf{"id": 1}\r\n', b" \n", "\u00a0\n".encode(), line, b"{}"]

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import jinja2
 
 from engineer import Spent
 from engineer.space import KnobValues
+from jaxlake.paired import PairedComparison, compare
+from training.analysis import METRIC_NAMES
 from training.analysis.report import episodes, figures
-from training.analysis.report.headline import headline
-from training.analysis.report.reading import ReportedRun, read_run
+from training.analysis.report.reading import ReportedRun, ReportedStage, read_run
 from training.errors import UserError
 from training.run.directory import RunDirectory
 from training.run.files import TextFile
 from training.run.progress import duration
+from training.run.records import EpisodeRecord
 
 TEMPLATE = "report.html"
-METRICS = {
-    "valid": "valid",
-    "optimal_sum_of_costs": "optimal, sum of costs",
-    "optimal_makespan": "optimal, makespan",
-}
 LONGEST_TEXT = 20_000
 
 
@@ -32,7 +31,7 @@ def build_report(run_dir: Path, output: Path | None = None) -> Path:
 
     Args:
         run_dir: The run's directory.
-        output: The file to write; None: the report in the run's directory. It is written whole.
+        output: The file to write, whole; None: the report in the run's directory.
 
     Returns:
         The file that was written.
@@ -67,13 +66,13 @@ def _render(run: ReportedRun) -> str:
     }
     answered = [stage for stage in run.stages if stage.episodes]
     failed, solved = episodes.shown_episodes(answered[-1].episodes if answered else ())
-    columns = configuration_columns(run)
+    columns = _configuration_columns(run)
     time_figures, time_colours = figures.time_figure(run)
     return environment.get_template(TEMPLATE).render(
         run=run,
-        result=headline(run),
+        result=_headline(run),
         facts=_facts(run),
-        metrics=METRICS,
+        metrics=METRIC_NAMES,
         rate=figures.rate,
         progress=figures.progress_figures(run),
         failures=figures.failure_figures(run),
@@ -92,8 +91,39 @@ def _render(run: ReportedRun) -> str:
     )
 
 
+def _headline(run: ReportedRun) -> dict[str, Any] | None:
+    """How the valid rate went from the first validation to the last; None if there is none."""
+    stages = [stage for stage in run.validated if stage.rates[None].count]
+    if not stages:
+        return None
+    first, last = (_valid_rate(run, stage) for stage in (stages[0], stages[-1]))
+    if len(stages) == 1:
+        return {"first": first, "last": None}
+    apart = max(first["low"], last["low"]) > min(first["high"], last["high"])
+    paired = _paired(stages[0].episodes, stages[-1].episodes)
+    return {"first": first, "last": last, "apart": apart, "paired": paired}
+
+
+def _valid_rate(run: ReportedRun, stage: ReportedStage) -> dict[str, Any]:
+    """The valid rate of one validation over all map sizes; shares from 0 to 1."""
+    total = stage.rates[None]
+    shares = figures.rate(total.valid, total.count) or ()
+    counts = {"when": run.moment(stage.number), "valid": total.valid, "count": total.count}
+    return counts | dict(zip(("share", "low", "high"), shares, strict=True))
+
+
+def _paired(
+    before: Sequence[EpisodeRecord], after: Sequence[EpisodeRecord]
+) -> PairedComparison | None:
+    """Compare two validations board by board; None unless both answered the very same boards."""
+    first, last = ({(one.id, one.grid): one.valid for one in some} for some in (before, after))
+    if not first or first.keys() != last.keys():
+        return None
+    return compare(first.values(), (last[board] for board in first))
+
+
 @dataclass(frozen=True)
-class ConfigurationColumn:
+class _Column:
     """One configuration: the stage it is for, how it came about, and what became of it."""
 
     heading: str
@@ -102,20 +132,20 @@ class ConfigurationColumn:
     values: KnobValues  # by map size and knob
 
 
-def configuration_columns(run: ReportedRun) -> list[ConfigurationColumn]:
+def _configuration_columns(run: ReportedRun) -> list[_Column]:
     """The initial configuration, and that of every decision."""
-    columns: list[ConfigurationColumn] = []
+    columns: list[_Column] = []
     trained = {stage.number for stage in run.stages if stage.configuration is not None}
     for stage in run.stages:
         if not columns and stage.configuration is not None:
             values = stage.configuration.values()
-            columns.append(ConfigurationColumn(f"Stage {stage.number}", "initial", "given", values))
+            columns.append(_Column(f"Stage {stage.number}", "initial", "given", values))
         if (decision := stage.decision) is not None:
             note = f"after stage {stage.number}"
             if stage.number + 1 not in trained:
                 note += ", not trained on" if run.finished else ", not trained on yet"
             heading, values = f"Stage {stage.number + 1}", decision.configuration.values()
-            columns.append(ConfigurationColumn(heading, decision.kind, note, values))
+            columns.append(_Column(heading, decision.kind, note, values))
     return columns
 
 
@@ -123,10 +153,8 @@ def _facts(run: ReportedRun) -> dict[str, object]:
     """What stands at the top of the page, as far as it is known."""
     facts: dict[str, object] = {}
     if (config := run.config) is not None:
-        scratch = config.model.scratch
-        from_scratch = (
-            f"Qwen3 from scratch, {scratch.num_hidden_layers} layers of {scratch.hidden_size}"
-        )
+        layers, width = config.model.scratch.num_hidden_layers, config.model.scratch.hidden_size
+        from_scratch = f"Qwen3 from scratch, {layers} layers of {width}"
         designed = sum(stage.decision is not None for stage in run.stages)
         facts = {
             "Model": config.model.pretrained or from_scratch,

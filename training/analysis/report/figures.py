@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from markupsafe import Markup
@@ -53,20 +54,13 @@ def progress_figures(run: ReportedRun) -> list[PageFigure]:
     figures = []
     for size in [None, *run.sizes]:
         rows = [stage.rates.get(size) for stage in run.validated]
-        chart = rate_chart(
-            f"Valid and optimal rate, {size_name(size)}",
-            [
-                Series(
-                    name, [rate(getattr(row, field), row.count) if row else None for row in rows], n
-                )
-                for n, (name, field) in enumerate(
-                    (("valid", "valid"), ("optimal", "optimal_sum_of_costs"))
-                )
-            ],
-            names,
-            x_label="stage",
-            y_label="validation instances, %",
-        )
+        series = []
+        fields = {"valid": "valid", "optimal": "optimal_sum_of_costs"}
+        for colour, (name, field) in enumerate(fields.items()):
+            values = [rate(getattr(row, field), row.count) if row else None for row in rows]
+            series.append(Series(name, values, colour))
+        title, y_label = f"Valid and optimal rate, {size_name(size)}", "validation instances, %"
+        chart = rate_chart(title, series, names, x_label="stage", y_label=y_label)
         counts = sorted({row.count for row in rows if row is not None})
         figures += _figure(size_name(size), chart, f"n = {' or '.join(map(str, counts))}")
     return figures
@@ -86,13 +80,8 @@ def failure_figures(run: ReportedRun) -> list[PageFigure]:
             for number, row in rows
             if row is not None and row.count
         ]
-        chart = bar_chart(
-            f"Failures, {size_name(size)}",
-            bars,
-            FAILURE_COLOURS,
-            x_label="validation instances, %",
-            percent=True,
-        )
+        title, x_label = f"Failures, {size_name(size)}", "validation instances, %"
+        chart = bar_chart(title, bars, FAILURE_COLOURS, x_label=x_label, percent=True)
         figures += _figure(size_name(size), chart)
     return figures
 
@@ -100,65 +89,53 @@ def failure_figures(run: ReportedRun) -> list[PageFigure]:
 def warm_start_figures(run: ReportedRun) -> list[PageFigure]:
     """Losses of the supervised start."""
     steps = [one.step for one in run.warm_start]
-    chart = line_chart(
-        "Warm start",
-        [
-            Curve("plans", steps, [one.loss for one in run.warm_start], 0),
-            Curve("designs", steps, [one.engineer_loss for one in run.warm_start], 1),
-        ],
-        x_label="step",
-        y_label="cross-entropy, nats per token",
-    )
+    curves = [
+        Curve("plans", steps, [one.loss for one in run.warm_start], 0),
+        Curve("designs", steps, [one.engineer_loss for one in run.warm_start], 1),
+    ]
+    y_label = "cross-entropy, nats per token"
+    chart = line_chart("Warm start", curves, x_label="step", y_label=y_label)
     note = "On the solver's plans, and on configurations that the rule engineer wrote."
     return _figure("Warm start", chart, note)
 
 
 def training_figures(run: ReportedRun) -> list[PageFigure]:
     """The curves of GRPO over the updates of all stages."""
-    limit = None if run.config is None else (run.config.sampling.sync_tolerance, "allowed")
+    by_update, by_size = partial(_over_updates, run), partial(_by_size, run)
     rates = {"y_label": "completions, %", "percent": True}
+    group = "mean p(1 − p) of a group"  # noqa: RUF001
+    ratio = "mean trainer / vLLM probability ratio"
+    limit = None if run.config is None else (run.config.sampling.sync_tolerance, "allowed")
     return [
-        *_over_updates(
-            run, "Training reward", {"reward_mean": ("", 0)}, y_label="mean reward of a completion"
+        *by_update(
+            "Training reward", {"reward_mean": ("", 0)}, y_label="mean reward of a completion"
         ),
-        *_over_updates(
-            run,
-            "Training rates",
-            {"valid_rate": ("valid", 0), "optimal_rate": ("optimal", 1)},
-            **rates,
+        *by_update(
+            "Training rates", {"valid_rate": ("valid", 0), "optimal_rate": ("optimal", 1)}, **rates
         ),
-        *_by_size(
-            run,
-            "Training valid rate by size",
-            lambda row: row.valid / row.count,
-            **rates,
-        ),
-        *_by_size(
-            run,
+        *by_size("Training valid rate by size", lambda row: row.valid / row.count, **rates),
+        *by_size(
             "Learnability by size",
             lambda row: row.learnability,
-            y_label="mean p(1 − p) of a group",  # noqa: RUF001
+            y_label=group,
             note="p is the valid rate among the completions for one board.",
         ),
-        *_over_updates(run, "Loss", {"loss": ("", 0)}, y_label="token-mean GRPO loss"),
-        *_over_updates(run, "Entropy", {"entropy": ("", 2)}, y_label="nats per token"),
-        *_over_updates(
-            run,
+        *by_update("Loss", {"loss": ("", 0)}, y_label="token-mean GRPO loss"),
+        *by_update("Entropy", {"entropy": ("", 2)}, y_label="nats per token"),
+        *by_update(
             "Clipped and idle",
             {"clip_share": ("clipped", 3), "zero_variance_share": ("idle", 6)},
             y_label="share, %",
             percent=True,
             note="Tokens whose ratio was clipped; groups whose rewards were all equal.",
         ),
-        *_over_updates(
-            run,
+        *by_update(
             "Readable answers",
             {"parsed_rate": ("parsed", 0), "truncated_share": ("cut short", 3)},
             **rates,
         ),
-        *_over_updates(run, "Completion length", {"completion_length": ("", 4)}, y_label="tokens"),
-        *_over_updates(
-            run,
+        *by_update("Completion length", {"completion_length": ("", 4)}, y_label="tokens"),
+        *by_update(
             "Weight sync check",
             {"sync_max_abs_diff": ("", 0)},
             y_label="largest |Δ log p|, nats",
@@ -166,12 +143,8 @@ def training_figures(run: ReportedRun) -> list[PageFigure]:
             log=True,
             limit=limit,
         ),
-        *_over_updates(
-            run,
-            "Importance ratio",
-            {"importance_ratio_mean": ("", 5)},
-            y_label="mean trainer / vLLM probability ratio",
-            zero=False,
+        *by_update(
+            "Importance ratio", {"importance_ratio_mean": ("", 5)}, y_label=ratio, zero=False
         ),
     ]
 

@@ -1,6 +1,6 @@
 """What the report knows of a run, finished or not, and a list of what is missing from it.
 
-A file that is missing or damaged is left out and named, so that the page shows all the others.
+A file or a line that is missing or damaged is left out and named: the page shows all the others.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from training.run.records import (
 from training.schema import RunConfig, load
 
 T = TypeVar("T")
+
+_LINES_NAMED = 5
+"""How many damaged lines of one file are named; of the others the page says how many they are."""
 
 
 @dataclass(frozen=True)
@@ -168,12 +171,21 @@ class _Reader:
         try:
             return read()
         except UserError as error:
-            self.missing.append(str(error).replace(f"{self.root}/", ""))
+            self.missing.append(self._named(str(error)))
             return None
 
     def values(self, file: JsonLinesFile[T]) -> tuple[T, ...]:
-        """What the lines of a file hold; a log that is not there yet is missing, too."""
+        """What the lines of a file hold, but for damaged ones; a missing log is missing, too."""
         if not file.exists():
             self.missing.append(f"{file.path.relative_to(self.root)}: is missing")
             return ()
-        return tuple(self.value(file.read) or ())
+        problems: list[str] = []
+        values = self.value(lambda: file.readable(problems))
+        for problem in problems[:_LINES_NAMED]:
+            self.missing.append(f"{self._named(problem)}; the line is left out")
+        if (more := len(problems) - _LINES_NAMED) > 0:
+            self.missing.append(f"{file.path.relative_to(self.root)}: {more} lines more left out")
+        return tuple(values or ())
+
+    def _named(self, problem: str) -> str:
+        return problem.replace(f"{self.root}/", "")

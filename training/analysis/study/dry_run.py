@@ -11,8 +11,7 @@ from training.run.progress import console, duration
 
 def print_study_plan(study: Study, directory: StudyDirectory) -> None:
     """Print the runs, their state, and what each of them and all of them take."""
-    config, warm_start = study.config, study.warm_start
-    runs = study.runs
+    config, warm_start, runs = study.config, study.warm_start, study.runs
     left = [run for run in runs if not directory.run(run).finished()]
     console.print(f"Plan of {config.name} in {directory.path}; nothing is started.\n")
     table = Table(title="Runs, in their order", title_justify="left")
@@ -43,12 +42,10 @@ def print_study_plan(study: Study, directory: StudyDirectory) -> None:
     ):
         table.add_row(name, f"{amount:,}", f"{amount * len(runs):,}")
     attempts = [study.config_of(run, directory.policy).engineer.attempts for run in runs]
-    table.add_row(
-        "engineer's answers, at most", f"{stages * max(attempts):,}", f"{stages * sum(attempts):,}"
-    )
+    most, total = stages * max(attempts), stages * sum(attempts)
+    table.add_row("engineer's answers, at most", f"{most:,}", f"{total:,}")
     console.print(table)
-    each = directory.seconds_per_run
-    if each is not None and left:
+    if left and (each := directory.seconds_per_run) is not None:
         console.print(
             f"\n{len(left)} of {len(runs)} runs are left; at {duration(each)} per run, as so far, "
             f"they take about {duration(len(left) * each)}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from training.analysis import METRIC_NAMES
 from training.analysis.charts import (
     Range,
     Series,
@@ -14,17 +15,18 @@ from training.analysis.charts import (
     rate_panels,
     table_panels,
 )
-from training.analysis.study.measures import holes_name
 from training.analysis.study.results import Results
 
-METRIC_NAMES = {
-    "valid": "valid",
-    "optimal_sum_of_costs": "optimal, sum of costs",
-    "optimal_makespan": "optimal, makespan",
-}
 KNOB_NAMES = {"data_ratio": "data", "hole_ratio": "holes", "wait_ratio": "waits"}
-WARM_START = "warm start"
 MOST_LEARNABLE = 0.25
+_SLICES = (
+    "Final rate (%s) of each slice of the boards in per cent, mean over seeds. A column is a "
+    "slice: its holes, whether a wait is needed, and in brackets how many boards it has."
+)
+_LEARNABILITY = (
+    "p(1-p), where p is the final valid rate of a slice in one seed; mean over seeds. The largest "
+    "possible value is 0.25: half of the answers are valid."
+)
 
 
 @dataclass(frozen=True)
@@ -44,65 +46,41 @@ def study_figures(results: Results) -> list[FigureFile]:
         _learning_curves(results),
         _mixtures(results),
         *(
-            _by_slice(
-                results,
-                f"slices_{metric}.svg",
-                f"By slice: {name}",
-                f"Final rate ({name}) of each slice of the boards in per cent, mean over seeds. A "
-                "column is a slice: its holes, whether a wait is needed, and in brackets how many "
-                "boards it has.",
-                metric,
-            )
+            _by_slice(results, metric, f"slices_{metric}.svg", f"By slice: {name}", _SLICES % name)
             for metric, name in METRIC_NAMES.items()
         ),
         _failure_flows(results),
-        _by_slice(
-            results,
-            "learnability.svg",
-            "Learnability atlas",
-            "p(1-p), where p is the final valid rate of a slice in one seed; mean over seeds. The "
-            "largest possible value is 0.25: half of the answers are valid.",
-            "learnability",
-        ),
+        _by_slice(results, "learnability", "learnability.svg", "Learnability atlas", _LEARNABILITY),
     ]
 
 
 def _differences(results: Results) -> list[FigureFile]:
     numbers, baseline = _numbers(results), results["study"]["baseline"]
-    compared = {
-        name: one["difference"]
-        for name, one in results["engineers"].items()
-        if one["difference"] is not None
-    }
+    engineers = results["engineers"]
+    compared = {name: one["difference"] for name, one in engineers.items() if one["difference"]}
     if not compared:
         return []
     panels = {
         title: {name: (_points(one[metric]), numbers[name]) for name, one in compared.items()}
         for metric, title in METRIC_NAMES.items()
     }
+    svg = difference_panels(
+        f"Differences to {baseline}", panels, x_label=f"points above {baseline}"
+    )
     confidence = f"{100 * results['study']['confidence']:g}%"
-    return [
-        FigureFile(
-            "differences.svg",
-            f"Difference to {baseline}",
-            f"Final rate minus that of {baseline}, paired by seed and board, with {confidence} "
-            "bootstrap intervals, each for its own comparison.",
-            difference_panels(
-                f"Differences to {baseline}", panels, x_label=f"points above {baseline}"
-            ),
-        )
-    ]
+    caption = (
+        f"Final rate minus that of {baseline}, paired by seed and board, with {confidence} "
+        "bootstrap intervals, each for its own comparison."
+    )
+    return [FigureFile("differences.svg", f"Difference to {baseline}", caption, svg)]
 
 
 def _learning_curves(results: Results) -> FigureFile:
+    curves = {name: one["learning_curve"] for name, one in results["engineers"].items()}
     panels = {
         title: [
-            Series(
-                name,
-                [_range(one) for one in results["engineers"][name]["learning_curve"][metric]],
-                n,
-            )
-            for name, n in _numbers(results).items()
+            Series(name, [_range(one) for one in curves[name][metric]], number)
+            for name, number in _numbers(results).items()
         ]
         for metric, title in METRIC_NAMES.items()
     }
@@ -137,12 +115,11 @@ def _mixtures(results: Results) -> FigureFile:
     )
 
 
-def _by_slice(results: Results, file: str, heading: str, caption: str, field: str) -> FigureFile:
+def _by_slice(results: Results, field: str, file: str, heading: str, caption: str) -> FigureFile:
     """One table per map size: a row for the warm start and each engineer, a column per slice."""
-    rows = {WARM_START: results["warm_start"]["slices"]} | {
-        name: one["slices"] for name, one in results["engineers"].items()
-    }
     slices = results["warm_start"]["slices"]
+    rows = {"warm start": slices}
+    rows |= {name: one["slices"] for name, one in results["engineers"].items()}
     tables = []
     for size in dict.fromkeys(one["size"] for one in slices):
         chosen = [number for number, one in enumerate(slices) if one["size"] == size]
@@ -154,6 +131,11 @@ def _by_slice(results: Results, file: str, heading: str, caption: str, field: st
         tables.append(TileTable(f"{size}x{size}", list(rows), columns, tiles))
     across = 3 if max(len(table.columns) for table in tables) < 5 else 2
     return FigureFile(file, heading, caption, table_panels(heading, tables, across=across))
+
+
+def holes_name(tenth: int) -> str:
+    """A hole tenth for people: `10-19%`."""
+    return f"{10 * tenth}-{10 * tenth + 9}%"
 
 
 def _slice_name(one: Results) -> str:
@@ -168,16 +150,12 @@ def _failure_flows(results: Results) -> FigureFile:
         for name, one in results["engineers"].items()
     }
     largest = max(share for flow in flows.values() for row in flow for share in row)
+
+    def tile(share: float) -> Tile:
+        return Tile(f"{100 * share:.1f}", share / largest) if share else Tile()
+
     tables = [
-        TileTable(
-            name,
-            names,
-            names,
-            [
-                [Tile(f"{100 * share:.1f}", share / largest) if share else Tile() for share in row]
-                for row in flow
-            ],
-        )
+        TileTable(name, names, names, [[tile(share) for share in row] for row in flow])
         for name, flow in flows.items()
     ]
     return FigureFile(

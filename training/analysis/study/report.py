@@ -9,10 +9,10 @@ from typing import Any
 import jinja2
 from pydantic import TypeAdapter
 
+from training.analysis import METRIC_NAMES
 from training.analysis.study.config import Study
 from training.analysis.study.directory import StudyDirectory
-from training.analysis.study.figures import METRIC_NAMES, FigureFile, study_figures
-from training.analysis.study.measures import holes_name
+from training.analysis.study.figures import FigureFile, holes_name, study_figures
 from training.analysis.study.reading import read_study
 from training.analysis.study.results import Results, build_results
 from training.errors import UserError
@@ -38,15 +38,10 @@ _RATES = {
 
 
 def write_report(study: Study, directory: StudyDirectory, folder: Path | None = None) -> Path:
-    """Write the report of the runs that are finished.
-
-    Args:
-        study: What was run.
-        directory: Its files.
-        folder: Where the report goes; None: `report` in the study's directory.
+    """Write the report of the runs that are finished, to `report` in the study's directory or else.
 
     Returns:
-        `report.md`.
+        The file `report.md`.
 
     Raises:
         UserError: No run is finished, or a run's files are missing, damaged or contradictory.
@@ -109,13 +104,11 @@ def verdicts(results: Results) -> list[str]:
     """One sentence per metric: whose final rate differs from the baseline's beyond its interval."""
     baseline, engineers = results["study"]["baseline"], results["engineers"]
     compared = {name: one["difference"] for name, one in engineers.items() if one["difference"]}
-    if not compared and baseline not in engineers:
-        return [f"Nothing can be compared: no run of the baseline {baseline} is finished."]
     if not compared:
-        return [
-            f"Nothing can be compared: no other engineer has a finished run of a seed that "
-            f"{baseline} has."
-        ]
+        why = f"no run of the baseline {baseline} is finished"
+        if baseline in engineers:
+            why = f"no other engineer has a finished run of a seed that {baseline} has"
+        return [f"Nothing can be compared: {why}."]
     return [
         _verdict(rate, baseline, {name: one[metric] for name, one in compared.items()})
         for metric, rate in _RATES.items()
@@ -123,17 +116,12 @@ def verdicts(results: Results) -> list[str]:
 
 
 def _verdict(rate: str, baseline: str, differences: Mapping[str, Any]) -> str:
-    clauses = [
-        f"{word} than {baseline} beyond the interval, in points: {_listed(found)}"
-        for word, beyond in (("better", 1), ("worse", -1))
-        if (
-            found := [
-                f"{name} ({_difference(one)})"
-                for name, one in differences.items()
-                if one["beyond"] == beyond
-            ]
-        )
-    ]
+    clauses = []
+    for word, beyond in (("better", 1), ("worse", -1)):
+        found = {name: one for name, one in differences.items() if one["beyond"] == beyond}
+        if found:
+            names = _listed([f"{name} ({_difference(one)})" for name, one in found.items()])
+            clauses.append(f"{word} than {baseline} beyond the interval, in points: {names}")
     same = [name for name, one in differences.items() if one["beyond"] == 0]
     if not clauses:
         return (

@@ -1,34 +1,22 @@
-"""All numbers of a study as one JSON value, `results.json`; `docs/studies.md` defines each."""
+"""All numbers of a study as one JSON value, `results.json`; `docs/studies.md` defines each.
+
+Shapes: S seeds, M metrics, T validations, B boards. Rates lie in 0..1.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from training.analysis.study.bootstrap import (
-    SEED,
-    Interval,
-    mean_interval,
-    misses_by_chance,
-    paired_interval,
-)
+from engineer.space import KnobValues
+from training.analysis.study.bootstrap import SEED, mean_interval, misses_by_chance, paired_interval
 from training.analysis.study.config import Study, StudyConfig
-from training.analysis.study.machine import MachineRecord
-from training.analysis.study.measures import (
-    BoardSlice,
-    flow,
-    learnability,
-    mixture,
-    rate_spread,
-    slices_of,
-    spread,
-    worst_slice,
-)
-from training.analysis.study.reading import COSTS, KINDS, METRICS, FinishedRun, UnfinishedRun
+from training.analysis.study.directory import MachineRecord
+from training.analysis.study.reading import KINDS, METRICS, FinishedRun, ValidationSet
 from training.schema import RunConfig
 
 SCHEMA = 3
@@ -39,40 +27,49 @@ Results = dict[str, Any]
 _VALID = METRICS.index("valid")
 
 
+@dataclass(frozen=True)
+class BoardSlice:
+    """The boards that agree in size, in the tenth of holes, and in whether they need a wait."""
+
+    size: int
+    hole_tenth: int
+    needs_wait: bool
+    rows: np.ndarray  # int (n,), n > 0: their numbers in the validation set
+
+    @property
+    def key(self) -> Results:
+        """What tells the slice from others, and how many boards it has."""
+        fields = {name: getattr(self, name) for name in ("size", "hole_tenth", "needs_wait")}
+        return {**fields, "count": len(self.rows)}
+
+
 def build_results(
     study: Study,
-    runs: Sequence[FinishedRun],
-    unfinished: Sequence[UnfinishedRun],
+    runs: Sequence[FinishedRun],  # at least one, all validated on the same boards
+    unfinished: Sequence[Results],  # the others, and why each has no result
     machines: Sequence[MachineRecord],
-    seconds: Mapping[str, float],
+    seconds: Mapping[str, float],  # that the processes of each run took
 ) -> Results:
-    """Compute everything that the report shows, and each run's own numbers.
-
-    Args:
-        study: What was run.
-        runs: The finished runs, at least one, all validated on the same boards.
-        unfinished: The others.
-        machines: Where they ran.
-        seconds: What the processes of each run took.
-    """
+    """Compute everything that the report shows, and each run's own numbers."""
     config = study.config
     slices = slices_of(runs[0].boards)
-    by_engineer = {
-        engineer.name: [run for run in runs if run.engineer == engineer.name]
-        for engineer in config.engineers
-    }
-    there = {name: rows for name, rows in by_engineer.items() if rows}
+    there: dict[str, list[FinishedRun]] = {}
+    for name in (engineer.name for engineer in config.engineers):
+        if rows := [run for run in runs if run.engineer == name]:
+            there[name] = rows
     baseline = there.get(config.baseline, [])
     engineers = {name: _engineer(config, rows, slices, baseline) for name, rows in there.items()}
+    first = np.stack([run.scores[:, 0] for run in runs])
     return {
         "schema": SCHEMA,
         "study": _study(config),
         "budget": _budget(study.warm_start, len(runs[0].boards)),
         "machines": [machine.model_dump() for machine in machines],
         "process_seconds": dict(seconds),
-        "missing": [asdict(one) for one in unfinished],
+        "missing": list(unfinished),
         "comparisons": _comparisons(config, engineers),
-        "warm_start": _warm_start(runs, slices),
+        # What all runs began with, as each of them measured it.
+        "warm_start": {"rates": _rates(first), "slices": [_slice(one, first) for one in slices]},
         "engineers": engineers,
     }
 
@@ -115,54 +112,41 @@ def _comparisons(config: StudyConfig, engineers: Mapping[str, Results]) -> Resul
     return {"count": count, "seeds": seeds, "expected_by_chance": {"least": least, "most": most}}
 
 
-def _warm_start(runs: Sequence[FinishedRun], slices: Sequence[BoardSlice]) -> Results:
-    """What all runs began with, as each of them measured it."""
-    first = np.stack([run.scores[:, 0] for run in runs])
-    return {"rates": _rates(first), "slices": [_slice(one, first) for one in slices]}
-
-
 def _engineer(
     config: StudyConfig,
     runs: Sequence[FinishedRun],
     slices: Sequence[BoardSlice],
     baseline: Sequence[FinishedRun],
 ) -> Results:
-    scores = np.stack([run.scores for run in runs])  # (S, metrics, T, B)
+    scores = np.stack([run.scores for run in runs])  # (S, M, T, B)
     final = scores[:, :, -1]
     kinds = np.stack([run.kinds for run in runs])
-    worst = worst_slice(final[:, _VALID], slices, config.slice_boards)
+    large = [one for one in slices if len(one.rows) >= config.slice_boards]
+    worst = min(large, key=lambda one: final[:, _VALID, one.rows].mean(), default=None)
     settings: Any = {"resamples": config.resamples, "confidence": config.confidence}
     return {
         "seeds": [run.seed for run in runs],
-        "rates": _by_metric(lambda m: _interval(mean_interval(final[:, m], **settings))),
-        "difference": _difference(config, runs, baseline),
+        "rates": _by_metric(lambda m: asdict(mean_interval(final[:, m], **settings))),
+        "difference": _difference(config, runs, baseline, settings),
         "slices": [_slice(one, final) for one in slices],
         "worst_slice": None if worst is None else _slice(worst, final),
         "learning_curve": _by_metric(
-            lambda m: [asdict(rate_spread(stage)) for stage in np.moveaxis(scores[:, m], 1, 0)]
+            lambda m: [rate_spread(stage) for stage in np.moveaxis(scores[:, m], 1, 0)]
         ),
-        "mixture": [
-            {
-                size: {knob: asdict(value) for knob, value in knobs.items()}
-                for size, knobs in stage.items()
-            }
-            for stage in mixture([run.configurations for run in runs])
-        ],
+        "mixture": _mixture([run.configurations for run in runs]),
         "flow": flow(kinds[:, 0], kinds[:, -1], len(KINDS)).tolist(),
         "designs": {
             "trained_on": sum(len(run.designs) for run in runs),
             "by_kind": dict(Counter(kind for run in runs for kind in run.designs)),
             "rolled_back": sum(run.rolled_back for run in runs),
         },
-        "ledger": {
-            name: asdict(spread([getattr(run.ledger, name) for run in runs])) for name in COSTS
-        },
+        "ledger": {name: spread([run.ledger[name] for run in runs]) for name in runs[0].ledger},
         "runs": {str(run.seed): _run(run, slices) for run in runs},
     }
 
 
 def _difference(
-    config: StudyConfig, runs: Sequence[FinishedRun], baseline: Sequence[FinishedRun]
+    config: StudyConfig, runs: Sequence[FinishedRun], baseline: Sequence[FinishedRun], settings: Any
 ) -> Results | None:
     """The difference to the baseline over the seeds that both have; None for the baseline."""
     theirs = {run.seed: run for run in baseline}
@@ -170,10 +154,9 @@ def _difference(
     if not pairs or runs[0].engineer == config.baseline:
         return None
     ours, base = (np.stack([pair[side].scores[:, -1] for pair in pairs]) for side in (0, 1))
-    settings: Any = {"resamples": config.resamples, "confidence": config.confidence}
     return {
         "seeds": [run.seed for run, _ in pairs],
-        **_by_metric(lambda m: _interval(paired_interval(ours[:, m], base[:, m], **settings))),
+        **_by_metric(lambda m: asdict(paired_interval(ours[:, m], base[:, m], **settings))),
     }
 
 
@@ -184,45 +167,78 @@ def _run(run: FinishedRun, slices: Sequence[BoardSlice]) -> Results:
             {"count": len(run.boards), **_counts(scores)}
             for scores in np.moveaxis(run.scores, 1, 0)
         ],
-        "slices": [{**_key(one), **_counts(run.scores[:, -1, one.rows])} for one in slices],
+        "slices": [{**one.key, **_counts(run.scores[:, -1, one.rows])} for one in slices],
         "configurations": list(run.configurations),
         "flow": flow(run.kinds[0], run.kinds[-1], len(KINDS)).tolist(),
-        "ledger": asdict(run.ledger),
+        "ledger": dict(run.ledger),
     }
 
 
-def _counts(answers: np.ndarray) -> Results:
-    """Sums of bool (metrics, B) answers."""
-    return _by_metric(lambda m: int(answers[m].sum()))
+def _mixture(configurations: Sequence[Sequence[KnobValues]]) -> list[Results]:
+    """The spread of each knob over the seeds, by stage, size and knob."""
+    return [
+        {
+            size: {knob: spread([one[size][knob] for one in stage]) for knob in stage[0][size]}
+            for size in stage[0]
+        }
+        for stage in zip(*configurations, strict=True)
+    ]
 
 
 def _slice(one: BoardSlice, answers: np.ndarray) -> Results:
-    """Rates and learnability of bool (S, metrics, B) answers in one slice."""
+    """Rates and learnability of bool (S, M, B) answers in one slice."""
     chosen = answers[:, :, one.rows]
-    return {
-        **_key(one),
-        **_rates(chosen),
-        "learnability": asdict(learnability(chosen[:, _VALID])),
-    }
+    return {**one.key, **_rates(chosen), "learnability": learnability(chosen[:, _VALID])}
 
 
-def _key(one: BoardSlice) -> Results:
-    return {
-        "size": one.size,
-        "hole_tenth": one.hole_tenth,
-        "needs_wait": one.needs_wait,
-        "count": len(one.rows),
-    }
+def _counts(answers: np.ndarray) -> Results:
+    """Sums of bool (M, B) answers."""
+    return _by_metric(lambda m: int(answers[m].sum()))
 
 
 def _rates(answers: np.ndarray) -> Results:
-    """Rates over seeds of bool (S, metrics, B) answers."""
-    return _by_metric(lambda m: asdict(rate_spread(answers[:, m])))
+    """Rates over seeds of bool (S, M, B) answers."""
+    return _by_metric(lambda m: rate_spread(answers[:, m]))
 
 
 def _by_metric(value: Callable[[int], Any]) -> Results:
     return {metric: value(m) for m, metric in enumerate(METRICS)}
 
 
-def _interval(interval: Interval) -> Results:
-    return {**asdict(interval), "beyond": interval.beyond}
+def slices_of(boards: ValidationSet) -> list[BoardSlice]:
+    """All slices that hold a board, by size, holes and waits."""
+    kinds = np.stack([boards.size, boards.hole_tenth, boards.needs_wait], axis=1)
+    keys, numbers = np.unique(kinds, axis=0, return_inverse=True)
+    return [
+        BoardSlice(int(size), int(tenth), bool(wait), np.flatnonzero(numbers.ravel() == number))
+        for number, (size, tenth, wait) in enumerate(keys)
+    ]
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """The mean, the least and the largest of one value per seed."""
+    return {"mean": float(np.mean(values)), "low": float(min(values)), "high": float(max(values))}
+
+
+def rate_spread(answers: np.ndarray) -> dict[str, float]:
+    """The rates of bool (S, n) answers: a rate for each seed."""
+    return spread(answers.mean(axis=1).tolist())
+
+
+def learnability(answers: np.ndarray) -> dict[str, float]:
+    """p(1-p) for each seed, where p is the rate of bool (S, n) answers in one slice."""
+    rates = answers.mean(axis=1)
+    return spread((rates * (1 - rates)).tolist())
+
+
+def flow(before: np.ndarray, after: np.ndarray, kinds: int) -> np.ndarray:
+    """Count how answers moved between kinds, board by board.
+
+    Both are int, from 0 to `kinds` - 1, for the same seeds and boards.
+
+    Returns:
+        int (kinds, kinds): answers of kind i before and j after, over all seeds.
+    """
+    table = np.zeros((kinds, kinds), np.int64)
+    np.add.at(table, (before.ravel(), after.ravel()), 1)
+    return table

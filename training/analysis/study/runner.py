@@ -12,11 +12,16 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from types import FrameType
 
 from training.analysis.study.config import Study
-from training.analysis.study.directory import WARM_START, ProcessRecord, StudyDirectory
-from training.analysis.study.machine import this_machine
+from training.analysis.study.directory import (
+    WARM_START,
+    ProcessRecord,
+    StudyDirectory,
+    this_machine,
+)
 from training.run.directory import RunDirectory
 from training.run.progress import console, duration
 
@@ -30,11 +35,7 @@ _SECONDS_TO_END = 20.0
 
 
 def run_study(study: Study, directory: StudyDirectory) -> bool:
-    """Run whatever is not finished, and say on the terminal how it goes.
-
-    Args:
-        study: What is run.
-        directory: It belongs to this study already.
+    """Run whatever is not finished in the study's directory, and say on the terminal how it goes.
 
     Returns:
         Whether every run is finished; False also if the warm start failed.
@@ -48,18 +49,18 @@ def run_study(study: Study, directory: StudyDirectory) -> bool:
         return _Runner(study, directory, lock).run_all()
 
 
+@dataclass(frozen=True)
 class _Runner:
     """Runs the processes of one call, one after the other."""
 
-    def __init__(self, study: Study, directory: StudyDirectory, lock: int) -> None:
-        self._study = study
-        self._directory = directory
-        self._lock = lock
-        self._began = time.monotonic()
+    study: Study
+    directory: StudyDirectory
+    lock: int
+    began: float = field(default_factory=time.monotonic)
 
     def run_all(self) -> bool:
         """Run the warm start, then every run that is not finished."""
-        study, directory = self._study, self._directory
+        study, directory = self.study, self.directory
         if not directory.warm_started and not self._run_warm_start():
             return False
         runs = study.runs
@@ -68,10 +69,8 @@ class _Runner:
             console.print(f"{kept} of {len(runs)} runs are finished already.")
         failed = 0
         for number, run in enumerate(waiting, start=1):
-            files = directory.run(run)
-            title = f"[{kept + number}/{len(runs)}] {run}"
-            overrides = study.overrides(run, directory.policy)
-            name = f"{run.engineer}/{run.seed}"
+            files, title = directory.run(run), f"[{kept + number}/{len(runs)}] {run}"
+            name, overrides = f"{run.engineer}/{run.seed}", study.overrides(run, directory.policy)
             status, seconds = self._run_process(title, name, files, ["--set", *overrides])
             left = self._left(len(waiting) - number)
             if status == 0 and files.finished():
@@ -84,10 +83,10 @@ class _Runner:
         return not failed
 
     def _run_warm_start(self) -> bool:
-        files, overrides = self._directory.warm_start, self._study.config.set
+        files, overrides = self.directory.warm_start, self.study.config.set
         arguments = ["--stop-after", "0", *(["--set", *overrides] if overrides else [])]
         status, seconds = self._run_process("warm start", WARM_START, files, arguments)
-        if status == 0 and self._directory.warm_started:
+        if status == 0 and self.directory.warm_started:
             _say(f"warm start: {duration(seconds)}, {_valid_rate(files, 0)}")
             return True
         self._say_failed("warm start", files, status, seconds)
@@ -101,9 +100,14 @@ class _Runner:
 
         Both are logged, also if an interrupt ends the process and the study.
         """
-        log = self._directory.log(files)
+        log = self.directory.log(files)
         log.parent.mkdir(parents=True, exist_ok=True)
-        command = [*COMMAND, "run", str(self._study.base), "--run-dir", str(files.path)]
+        command = [*COMMAND, "run", str(self.study.base), "--run-dir", str(files.path)]
+        # Runs share compiled programs, unless the user's environment says otherwise.
+        shared = {
+            "JAX_COMPILATION_CACHE_DIR": str(self.directory.compiled),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "1",
+        }
         began = time.monotonic()
         with log.open("ab") as output, console.status(f"{title} (see {log})"):
             process = subprocess.Popen(
@@ -111,8 +115,8 @@ class _Runner:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=self._environment(),
-                pass_fds=(self._lock,),
+                env=shared | os.environ,
+                pass_fds=(self.lock,),
             )
             try:
                 process.wait()
@@ -122,28 +126,20 @@ class _Runner:
             finally:
                 seconds = time.monotonic() - began
                 status = process.returncode
-                self._directory.processes.append(
+                self.directory.processes.append(
                     ProcessRecord(run=name, status=status, seconds=round(seconds, 1))
                 )
         return status, seconds
 
-    def _environment(self) -> dict[str, str]:
-        """The user's environment; unless it says otherwise, runs share compiled programs."""
-        return {
-            "JAX_COMPILATION_CACHE_DIR": str(self._directory.compiled),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "1",
-            **os.environ,
-        }
-
     def _left(self, runs: int) -> str:
-        elapsed = f"elapsed {duration(time.monotonic() - self._began)}"
-        each = self._directory.seconds_per_run
+        elapsed = f"elapsed {duration(time.monotonic() - self.began)}"
+        each = self.directory.seconds_per_run
         if not runs or each is None:
             return elapsed
         return f"{elapsed}, about {duration(runs * each)} left for {runs} more"
 
     def _say_failed(self, title: str, files: RunDirectory, status: int, seconds: float) -> None:
-        log = self._directory.log(files)
+        log = self.directory.log(files)
         how = f"signal {-status}" if status < 0 else f"exit status {status}"
         _say(f"{title}: failed with {how} after {duration(seconds)}; the end of {log}:")
         for line in log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]:
