@@ -14,18 +14,13 @@ from engineer.context.summary import summary_question
 from training.errors import UserError
 from training.phases.engineer_factory import CheckpointInUse, make_engineer
 from training.phases.probe import Prober, rollouts_per_probe
-from training.phases.stage_results import (
-    StageResult,
-    design_settings,
-    training_instances,
-    view_of,
-)
+from training.phases.stage_results import StageResult, design_settings, view_of
 from training.rollout.model_server import OtherModels
 from training.rollout.vllm_sampler import VllmSampler
 from training.run.active_run import ActiveRun
 from training.run.directory import StageDirectory
 from training.run.progress import console
-from training.run.records import DecisionRecord, TimingRecord, attempt_records
+from training.run.records import DecisionRecord, attempt_records
 
 
 def design(
@@ -38,11 +33,9 @@ def design(
     Args:
         run: The run.
         sampler: Holds the weights in force after the last stage.
-        results: What the stages left; the last one has just ended.
+        results: What the stages left; the last one has just ended. It is returned, with the
+            decision and the engineer's notes.
         probe: Tries a configuration out, for the engineer that does.
-
-    Returns:
-        The last of `results`, with the decision and the engineer's notes.
 
     Raises:
         UserError: The prompt can't be cut to fit.
@@ -54,17 +47,13 @@ def design(
         return replace(result, decision=files.decision.read(), notes=written)
     for left in (files.notes, files.notes_prompt, files.probes):
         left.remove()  # a design that was killed before it decided may have left it
-    seconds: dict[str, float] = {}
-    with run.clock(seconds, "design"), console.status(f"stage {stage}: design"):
-        design, notes = _ask(run, sampler, results, probe)
-    if notes.text:
-        files.notes_prompt.write(notes.prompt)
-        files.notes.write(notes.text)
-    decision = write_design(files, design)
-    step = run.step(stage, run.config.updates_per_stage)
-    run.directory.timings.append(
-        TimingRecord(phase="design", stage=stage, step=step, seconds=seconds)
-    )
+    with run.timed("design", stage):
+        with console.status(f"stage {stage}: design"):
+            design, notes = _ask(run, sampler, results, probe)
+        if notes.text:
+            files.notes_prompt.write(notes.prompt)
+            files.notes.write(notes.text)
+        decision = write_design(files, design)
     changes = ", ".join(f"{one.field} {one.old:g} -> {one.new:g}" for one in design.diff)
     console.print(
         f"stage {stage}: design: {design.kind} ({design.engineer}): {changes or 'no change'}",
@@ -84,7 +73,9 @@ def write_design(files: StageDirectory, design: DesignRecord) -> DecisionRecord:
 
 def charged(design: DesignRecord, view: StageView, note_tokens: int) -> DesignRecord:
     """Add the stage's training instances, and the tokens of the notes, to what was spent."""
-    more = Spent(training_instances=training_instances(view), engineer_tokens=note_tokens)
+    trained = view.evidence.training
+    instances = trained.instances if trained else 0
+    more = Spent(training_instances=instances, engineer_tokens=note_tokens)
     return design.model_copy(update={"spent": design.spent + more})
 
 

@@ -64,13 +64,10 @@ def make_engineer(
         elif inner == "endpoint":
             made = _endpoint(config.engineer)
         else:
-            setup = RunSettings(
-                space=config.environment.bounds,
-                initial=config.environment.initial,
-                stages=config.stages.count,
-                seed=config.seed,
+            lake, stages = config.environment, config.stages.count
+            made = scripted_engineer(
+                inner, RunSettings(lake.bounds, lake.initial, stages, config.seed)
             )
-            made = scripted_engineer(inner, setup)
         return ShuffledEngineer(made) if control else made
 
     if kind != ORACLE:
@@ -83,11 +80,7 @@ def make_engineer(
 
 
 def check_key(choice: EngineerChoice) -> None:
-    """Check, before anything is trained, that an endpoint's key is there.
-
-    Raises:
-        UserError: Its environment variable is not set, or empty.
-    """
+    """Raise a `UserError`, before anything is trained, if an endpoint's key is not there."""
     name = choice.api_key_env
     if "endpoint" in choice.asked and name and not os.environ.get(name, "").strip():
         raise UserError(
@@ -123,14 +116,13 @@ def _language_model(
 ) -> LanguageModelEngineer:
     """Ask weights that vLLM has to load; former policies are prompted as they were trained."""
     policy = kind != "model"
+    chat = config.prompt.chat if policy else None
+    thinking = config.prompt.thinking and policy
 
     def generate(
         prompt: str, schema: dict[str, Any] | None, seed: int, token_limit: int | None
     ) -> GeneratedText:
-        chat = config.prompt.chat if policy else None
-        thinking = config.prompt.thinking and policy
-        question = Question(prompt, chat, thinking, seed, schema, token_limit)
-        return models.ask(weights, question)
+        return models.ask(weights, Question(prompt, chat, thinking, seed, schema, token_limit))
 
     return LanguageModelEngineer(generate, name=kind if policy else weights)
 
@@ -163,11 +155,7 @@ class CheckpointInUse:
     def __call__(
         self, prompt: str, schema: dict[str, Any] | None, seed: int, token_limit: int | None
     ) -> GeneratedText:
-        """Generate one text.
-
-        Raises:
-            EngineerError: The prompt leaves no room for the answer.
-        """
+        """Generate one text; an `EngineerError` if the prompt leaves no room for it."""
         try:
             ((completion,),) = self.sampler.sample(
                 [self.policy.encode_prompt(prompt)],

@@ -15,12 +15,7 @@ from jaxlake.generator.board_digests import DigestSet
 from training.learner.optimizer import LearnerState
 from training.phases.grpo_update import take_update
 from training.phases.validate import answer
-from training.rollout.instances import (
-    InstanceSet,
-    draw_boards,
-    draw_validation_cells,
-    requests_for,
-)
+from training.rollout.instances import InstanceSet, draw_training_boards, draw_validation_cells
 from training.rollout.judging import judge
 from training.rollout.stage_instances import fill_budget
 from training.rollout.vllm_sampler import VllmSampler
@@ -43,21 +38,15 @@ class Prober:
     same boards. These are of the validation set's cells, but none of them is a validation board.
     Once a branch is scored, vLLM has the weights again that it had before; a branch works on a copy
     of the learner, which stays as it is.
-
-    Args:
-        run: The run, whose `engineer.oracle` says how long a branch is.
-        sampler: Holds the weights of `state`.
-        state: The learner that the next stage will start with.
-        stage: The stage that has just ended.
     """
 
     def __init__(
         self, run: ActiveRun, sampler: VllmSampler, state: LearnerState, stage: int
     ) -> None:
         self._run = run
-        self._sampler = sampler
-        self._state = state
-        self._stage = stage
+        self._sampler = sampler  # holds the weights of `state`
+        self._state = state  # the learner that the next stage will start with
+        self._stage = stage  # has just ended
         self._records: list[ProbeRecord] = []
 
     def __call__(self, configuration: Configuration) -> ProbeResult:
@@ -73,8 +62,7 @@ class Prober:
         self._sampler.sync(run.policy.tensors(state.params))
         try:
             for number in range(len(boards) // settings.prompts_per_update):
-                first = number * settings.prompts_per_update
-                chosen = boards.take(range(first, first + settings.prompts_per_update))
+                chosen = boards.part(number, settings.prompts_per_update)
                 seed = run.seed("probe", self._stage, 2, number)
                 state = take_update(run, state, self._sampler, chosen, seed=seed, seconds={}).state
             title = f"stage {self._stage}: probe {len(self._records) + 1}"
@@ -91,11 +79,7 @@ class Prober:
         )
         self._records.append(record)
         run.directory.stage(self._stage).probes.write(self._records)
-        return ProbeResult(
-            score=record.valid / record.count,
-            instances=record.instances,
-            rollouts=record.rollouts,
-        )
+        return ProbeResult(record.valid / record.count, record.instances, record.rollouts)
 
     def _training_boards(self, configuration: LakeConfiguration) -> InstanceSet:
         """Draw boards of the configuration for all updates of a branch, in the order of training.
@@ -104,27 +88,17 @@ class Prober:
         """
         config = self._run.config
         count = config.engineer.oracle.updates * config.grpo.prompts_per_update
-        boards, outcomes = draw_boards(
-            self._run.key("probe", self._stage, 0),
-            requests_for(configuration, count, num_agents=config.environment.num_agents),
-            max_size=max(config.environment.bounds.sizes),
-            max_candidates=config.environment.max_candidates,
-            seen=DigestSet(self._run.validation.instances, self._scored_on.instances),
-            substitute=True,
-        )
+        seen = DigestSet(self._run.validation.instances, self._scored_on.instances)
+        key = self._run.key("probe", self._stage, 0)
+        boards, outcomes = draw_training_boards(key, config, configuration, count, seen=seen)
         rng = np.random.default_rng(self._run.seed("probe", self._stage, 0))
         rows = fill_budget(boards, outcomes, rng)
-        order = jax.random.permutation(self._run.key("probe", self._stage, 0, 1), len(rows))
+        order = jax.random.permutation(jax.random.fold_in(key, 1), len(rows))
         return boards.take(rows[jax.device_get(order)])
 
     @cached_property
     def _scored_on(self) -> InstanceSet:
         """The boards that every branch answers."""
-        run = self._run
-        boards, _ = draw_validation_cells(
-            run.key("probe", self._stage, 1),
-            run.config,
-            run.config.engineer.oracle.per_cell,
-            seen=DigestSet(run.validation.instances),
-        )
-        return boards
+        key, config = self._run.key("probe", self._stage, 1), self._run.config
+        seen = DigestSet(self._run.validation.instances)
+        return draw_validation_cells(key, config, config.engineer.oracle.per_cell, seen=seen)[0]

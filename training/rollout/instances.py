@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import jax
@@ -24,38 +25,23 @@ BATCH_SIZE = 256
 
 @dataclass(frozen=True)
 class BoardRequest:
-    """A request for `count` boards of one size.
+    """A request for `count` boards of one size."""
 
-    Attributes:
-        size: Side of the boards, cells.
-        hole_ratio: Share of all cells that are holes.
-        wait_ratio: Share of the boards that need a wait.
-        count: Boards wanted.
-        num_agents: Agents on each board.
-    """
-
-    size: int
-    hole_ratio: float
-    wait_ratio: float
+    size: int  # side, cells
+    hole_ratio: float  # share of all cells that are holes
+    wait_ratio: float  # share of the boards that need a wait
     count: int
     num_agents: int
 
 
 @dataclass(frozen=True)
 class RequestOutcome:
-    """What became of a request.
-
-    Attributes:
-        request: The request.
-        missing_wait: Boards that need a wait and could not be made.
-        missing_no_wait: Boards that need none and could not be made.
-        candidates: Boards that were drawn to fill the request, before any substitutes.
-    """
+    """What became of a request: which boards could not be made."""
 
     request: BoardRequest
-    missing_wait: int
-    missing_no_wait: int
-    candidates: int
+    missing_wait: int  # that need a wait
+    missing_no_wait: int  # that need none
+    candidates: int  # boards that were drawn to fill the request, before any substitutes
 
     @property
     def missing(self) -> int:
@@ -74,15 +60,10 @@ class RequestOutcome:
 
 @dataclass(frozen=True)
 class InstanceSet:
-    """B boards and their optimal solutions.
+    """B boards and their optimal solutions."""
 
-    Attributes:
-        instances: The boards, NumPy leaves with a leading axis (B, ...).
-        solutions: Their solutions, NumPy leaves with a leading axis (B, ...).
-    """
-
-    instances: Instance
-    solutions: Solution
+    instances: Instance  # NumPy leaves (B, ...)
+    solutions: Solution  # NumPy leaves (B, ...)
 
     def __len__(self) -> int:
         return len(self.instances.size)
@@ -94,6 +75,10 @@ class InstanceSet:
     def take(self, rows: Sequence[int] | np.ndarray) -> InstanceSet:
         """Return the boards at `rows`, in that order; a row may come several times."""
         return InstanceSet(*_rows((self.instances, self.solutions), np.asarray(rows, np.int64)))
+
+    def part(self, number: int, count: int) -> InstanceSet:
+        """Return the boards of one update, counted from 0, of `count` boards each."""
+        return self.take(range(number * count, (number + 1) * count))
 
     def grid(self, row: int) -> list[str]:
         """Write one board in the published symbols, for a file or a message."""
@@ -156,26 +141,40 @@ def draw_validation_cells(
 ) -> tuple[InstanceSet, list[RequestOutcome]]:
     """Draw `per_cell` boards for each size, hole ratio and wait ratio of the validation set.
 
-    See `draw_boards` for the other arguments and what is returned.
-
-    Raises:
-        UserError: Not one board could be made.
+    See `draw_boards` for the other arguments and what is returned and raised.
     """
     cells = config.validation
+    lake = config.environment
     return draw_boards(
         key,
         [
-            BoardRequest(
-                size, hole_ratio, wait_ratio, per_cell, num_agents=config.environment.num_agents
-            )
-            for size in cells.sizes
-            for hole_ratio in cells.hole_ratios
-            for wait_ratio in cells.wait_ratios
+            BoardRequest(*cell, per_cell, lake.num_agents)
+            for cell in product(cells.sizes, cells.hole_ratios, cells.wait_ratios)
         ],
-        max_size=max((*cells.sizes, *config.environment.bounds.sizes)),
-        max_candidates=config.environment.max_candidates,
+        max_size=max((*cells.sizes, *lake.bounds.sizes)),
+        max_candidates=lake.max_candidates,
         seen=seen,
         substitute=substitute,
+    )
+
+
+def draw_training_boards(
+    key: jax.Array,
+    config: RunConfig,
+    configuration: LakeConfiguration,
+    count: int,
+    *,
+    seen: DigestSet,
+) -> tuple[InstanceSet, list[RequestOutcome]]:
+    """Draw `count` boards of a configuration, with substitutes; see `draw_boards`."""
+    lake = config.environment
+    return draw_boards(
+        key,
+        requests_for(configuration, count, num_agents=lake.num_agents),
+        max_size=max(lake.bounds.sizes),
+        max_candidates=lake.max_candidates,
+        seen=seen,
+        substitute=True,
     )
 
 

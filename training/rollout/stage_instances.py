@@ -14,9 +14,9 @@ from engineer.lake import LakeConfiguration
 from jaxlake import Instance
 from jaxlake.distance_fields import distances
 from jaxlake.generator.board_digests import DigestSet
-from training.rollout.instances import InstanceSet, RequestOutcome, draw_boards, requests_for
+from training.rollout.instances import InstanceSet, RequestOutcome, draw_training_boards
 from training.run.directory import StageDirectory
-from training.run.records import ShortfallRecord
+from training.run.records import ShortfallRecord, six_digits
 from training.run.seeds import key_for, seed_for
 from training.schema import RunConfig
 
@@ -73,7 +73,7 @@ class StageBoards:
                 values["mean_sum_of_costs"] = float(costs[own].mean())
                 values["conflict_density"] = float((costs > lower_bounds)[own].mean())
             statistics[str(request.size)] = {
-                name: float(f"{value:.6g}") for name, value in values.items()
+                name: six_digits(value) for name, value in values.items()
             }
         return statistics
 
@@ -89,15 +89,12 @@ def draw_stage_boards(
     Raises:
         UserError: Not one board could be made.
     """
-    distinct, outcomes = draw_boards(
+    distinct, outcomes = draw_training_boards(
         key_for(config.seed, "train", stage),
-        requests_for(
-            configuration, config.stages.instances, num_agents=config.environment.num_agents
-        ),
-        max_size=max(config.environment.bounds.sizes),
-        max_candidates=config.environment.max_candidates,
+        config,
+        configuration,
+        config.stages.instances,
         seen=DigestSet(validation.instances),
-        substitute=True,
     )
     rng = np.random.default_rng(seed_for(config.seed, "train", stage))
     rows = rng.permutation(fill_budget(distinct, outcomes, rng))
@@ -110,12 +107,8 @@ def fill_budget(
     """List every row once, and some again where boards are missing.
 
     Where a map size is short, boards of its own size come again; where it has none at all, boards
-    of every size do. Each comes equally often, as far as the counts allow.
-
-    Args:
-        boards: What was drawn.
-        outcomes: What became of the requests for them.
-        rng: Decides which boards come again; it is not used where nothing is missing.
+    of every size do. Each comes equally often, as far as the counts allow. The random numbers
+    decide which; none is drawn where nothing is missing.
 
     Returns:
         int (count,), rows of `boards`, as many as were asked for in all.

@@ -34,30 +34,20 @@ class PromptTooLongError(UserError):
 
 @dataclass(frozen=True)
 class Completion:
-    """One sampled answer.
+    """One sampled answer."""
 
-    Attributes:
-        token_ids: The sampled tokens, the end-of-sequence token included if there is one.
-        logprobs: float32 (len(token_ids),), nats, of each token under the distribution it was
-            drawn from (temperature applied).
-        truncated: Whether the token limit ended it, not the model.
-    """
-
-    token_ids: tuple[int, ...]
-    logprobs: np.ndarray
-    truncated: bool
+    token_ids: tuple[int, ...]  # with the end-of-sequence token, if there is one
+    logprobs: np.ndarray  # float32 (len(token_ids),), nats, at the sampling temperature
+    truncated: bool  # the token limit ended it, not the model
 
 
 class VllmSampler:
     """A vLLM engine over one Hugging Face folder; `sync` replaces its weights."""
 
     def __init__(self, folder: Path, settings: Sampling, *, seed: int = 0) -> None:
-        """Start the engine.
+        """Start the engine on a folder whose config.json says tie_word_embeddings false.
 
-        Args:
-            folder: Its config.json must say tie_word_embeddings false.
-            settings: Of the engine.
-            seed: Of the engine; every request has a seed of its own.
+        Every request has a seed of its own.
 
         Raises:
             UserError: vLLM is not installed or can't start on this folder.
@@ -114,28 +104,22 @@ class VllmSampler:
                 f"sampling.max_model_len: {self.max_model_len} is too small for a prompt of "
                 f"{longest} tokens and {max_tokens} more"
             )
-        outputs = self._engine.generate(
-            _inputs(prompts),
-            [
-                SamplingParams(
-                    n=n,
-                    temperature=temperature,
-                    max_tokens=max_tokens,
-                    stop_token_ids=list(stop_token_ids),
-                    ignore_eos=False,
-                    seed=prompt_seed,
-                    logprobs=0,
-                    detokenize=False,
-                    structured_outputs=(
-                        StructuredOutputsParams(json=json.dumps(json_schema))
-                        if json_schema is not None
-                        else None
-                    ),
-                )
-                for prompt_seed in sampling_seeds(seed, len(prompts), n)
-            ],
-            use_tqdm=False,
-        )
+        schema = json.dumps(json_schema)
+        requests = [
+            SamplingParams(
+                n=n,
+                temperature=temperature,
+                max_tokens=max_tokens,
+                stop_token_ids=list(stop_token_ids),
+                ignore_eos=False,
+                seed=prompt_seed,
+                logprobs=0,
+                detokenize=False,
+                structured_outputs=StructuredOutputsParams(json=schema) if json_schema else None,
+            )
+            for prompt_seed in sampling_seeds(seed, len(prompts), n)
+        ]
+        outputs = self._engine.generate(_inputs(prompts), requests, use_tqdm=False)
         return [[_completion(one) for one in output.outputs] for output in outputs]
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
@@ -153,14 +137,7 @@ class VllmSampler:
             use_tqdm=False,
         )
         return [
-            np.array(
-                [0.0]
-                + [
-                    table[token].logprob
-                    for token, table in zip(sequence[1:], output.prompt_logprobs[1:], strict=True)
-                ],
-                np.float32,
-            )
+            np.append(np.float32(0), _logprobs(sequence[1:], output.prompt_logprobs[1:]))
             for sequence, output in zip(sequences, outputs, strict=True)
         ]
 
@@ -203,11 +180,8 @@ class VllmSampler:
         Raises:
             SyncError: The difference is above `tolerance`, or not a number.
         """
-        found = self.score(sequences)
-        worst = max(
-            float(np.max(np.abs(ours - theirs)))
-            for ours, theirs in zip(found, expected, strict=True)
-        )
+        pairs = zip(self.score(sequences), expected, strict=True)
+        worst = max(float(np.max(np.abs(ours - theirs))) for ours, theirs in pairs)
         if not worst <= tolerance:
             raise SyncError(
                 f"vLLM and the trainer disagree by {worst:.3g} nats on the log-probability of a "
@@ -268,14 +242,13 @@ def _inputs(sequences: Sequence[Tokens]) -> Any:
 
 def _completion(output: Any) -> Completion:
     token_ids = tuple(output.token_ids)
-    return Completion(
-        token_ids=token_ids,
-        logprobs=np.array(
-            [table[token].logprob for token, table in zip(token_ids, output.logprobs, strict=True)],
-            np.float32,
-        ),
-        truncated=output.finish_reason == "length",
-    )
+    logprobs = _logprobs(token_ids, output.logprobs)
+    return Completion(token_ids, logprobs, truncated=output.finish_reason == "length")
+
+
+def _logprobs(tokens: Tokens, tables: Sequence[Any]) -> np.ndarray:
+    pairs = zip(tokens, tables, strict=True)
+    return np.array([table[token].logprob for token, table in pairs], np.float32)
 
 
 def _as_torch(tensors: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
