@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -34,13 +34,6 @@ _NO_STEP = {
 }
 
 
-class GrpoUpdate(NamedTuple):
-    """The learner after an update, and what was measured."""
-
-    state: LearnerState  # vLLM holds its weights
-    metrics: dict[str, Any]  # the fields of `UpdateMetrics`, all but the place in the run
-
-
 def grpo_optimizer(settings: Grpo) -> optax.GradientTransformation:
     """Build the optimizer of all stages: AdamW at a constant rate after its warm-up."""
     return adamw(
@@ -60,7 +53,7 @@ def take_update(
     *,
     seed: int,
     seconds: dict[str, float],
-) -> GrpoUpdate:
+) -> tuple[LearnerState, dict[str, Any]]:
     """Take one update on some boards.
 
     Args:
@@ -70,6 +63,9 @@ def take_update(
         boards: `grpo.prompts_per_update` boards.
         seed: Decides what is sampled.
         seconds: The time that rollout, verification, update and sync took is added to it.
+
+    Returns:
+        The learner after the update, and the fields of `UpdateMetrics` but its place in the run.
 
     Raises:
         SyncError: vLLM's log-probabilities are not the trainer's.
@@ -95,7 +91,7 @@ def take_update(
     with run.clock(seconds, "sync"):
         difference = sync_weights(run, state.params, sampler, rollout)
     learned["sync_max_abs_diff"] = float(f"{difference:.3g}")
-    return GrpoUpdate(state, rollout_metrics(rollout) | learned)
+    return state, rollout_metrics(rollout) | learned
 
 
 def _grpo_batch(run: ActiveRun, rollout: Rollout) -> GrpoBatch:

@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
 from engineer.synthetic_examples import synthetic_example
 from jaxlake.generator.board_digests import DigestSet
-from training.learner import supervised
 from training.learner.batching import Sequences, pad_sequences, round_up, split_rows
+from training.learner.grpo import logprobs
 from training.learner.optimizer import LearnerState, Metrics, adamw, gradient_step, initial_state
 from training.policy.policy import Policy
 from training.policy.prompts import render, target
@@ -156,7 +157,10 @@ class _ExamplePool:
 
 
 def _compiled_step(policy: Policy, optimizer: optax.GradientTransformation) -> Any:
-    loss = functools.partial(supervised.summed_loss, graphdef=policy.graphdef)
+    def loss(params: Any, batch: Sequences) -> tuple[jax.Array, Metrics]:
+        """Sum the negative log-likelihood of the target tokens, nats."""
+        scores = logprobs(params, batch, graphdef=policy.graphdef, temperature=1.0)
+        return -jnp.sum(jnp.where(batch.targets, scores, 0.0)), {}
 
     @functools.partial(jax.jit, donate_argnums=0)
     def step(state: LearnerState, batch: Sequences) -> tuple[LearnerState, Metrics]:

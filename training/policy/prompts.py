@@ -62,16 +62,11 @@ Find paths: {num_agents} agents, {size}x{size}
 
 
 def render(board: Instance, style: PromptStyle) -> str:
-    """Write the prompt for one board.
+    """Write the prompt for one unbatched board with 1 to 5 agents; the policy's answer follows.
 
-    Args:
-        board: One unbatched board with 1 to 5 agents.
-        style: `compact` holds a header, the rows and one line per agent; it is for the miniature
-            policy, which learns the rules from examples. `full` also holds the rules, the objective
-            and the form of the answer; it is for an instruct model.
-
-    Returns:
-        The prompt. It ends with a newline, and the policy's answer follows.
+    The style `compact` holds a header, the rows and one line per agent; it is for the miniature
+    policy, which learns the rules from examples. `full` also holds the rules, the objective and the
+    form of the answer; it is for an instruct model.
 
     Raises:
         ValueError: The style is unknown.
@@ -136,12 +131,3 @@ def action_names(plan: np.ndarray | Sequence[Sequence[int]]) -> list[list[str]]:
         length = int(moves[-1]) + 1 if moves.size else 0
         names.append([Action(int(action)).name for action in actions[:length]])
     return names
-
-
-def chat_messages(prompt: str) -> list[dict[str, str]]:
-    """Wrap the prompt as a conversation, for a tokenizer's `apply_chat_template`.
-
-    The rules are part of the prompt, so there is no system turn. The caller tells the template
-    whether the model may think first (Qwen3's `enable_thinking`).
-    """
-    return [{"role": "user", "content": prompt}]

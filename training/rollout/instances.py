@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any
 
@@ -15,6 +15,7 @@ from jaxlake import Instance, Solution, format_grid, lake_params
 from jaxlake.generator.board_digests import DigestSet
 from jaxlake.generator.quotas import DrawOptions, fill_quotas
 from training.errors import UserError
+from training.run.records import RequestOutcome
 from training.schema import RunConfig
 
 # One capacity, and so one compilation of the generator, whatever a request asks for.
@@ -32,30 +33,6 @@ class BoardRequest:
     wait_ratio: float  # share of the boards that need a wait
     count: int
     num_agents: int
-
-
-@dataclass(frozen=True)
-class RequestOutcome:
-    """What became of a request: which boards could not be made."""
-
-    request: BoardRequest
-    missing_wait: int  # that need a wait
-    missing_no_wait: int  # that need none
-    candidates: int  # boards that were drawn to fill the request, before any substitutes
-
-    @property
-    def missing(self) -> int:
-        """Boards of either kind that could not be made."""
-        return self.missing_wait + self.missing_no_wait
-
-    def __str__(self) -> str:
-        request = self.request
-        return (
-            f"{request.size}x{request.size}, hole_ratio {request.hole_ratio:g}, wait_ratio "
-            f"{request.wait_ratio:g}: {self.missing_wait} boards that need a wait and "
-            f"{self.missing_no_wait} that need none are missing of {request.count} after "
-            f"{self.candidates} candidates"
-        )
 
 
 @dataclass(frozen=True)
@@ -94,11 +71,11 @@ def draw_boards(
     seen: DigestSet | None = None,
     substitute: bool = False,
 ) -> tuple[InstanceSet, list[RequestOutcome]]:
-    """Fill every request with distinct boards.
+    """Fill every request with boards, of which no two are equal; equal keys give equal sets.
 
     Args:
-        key: A typed JAX key; equal arguments give equal sets.
-        requests: What is wanted; a board that fills one request is not used for another.
+        key: A typed JAX key.
+        requests: What is wanted.
         max_size: N, the side to which all boards are padded.
         max_candidates: Boards drawn for one request before it is left incomplete.
         seen: Boards that must not be drawn, such as the validation set's; those drawn are added.
@@ -120,7 +97,14 @@ def draw_boards(
         wanted = {True: waits, False: request.count - waits}
         made, missing, candidates = _fill(own_key, request, wanted, seen, max_size, max_candidates)
         parts.append(made)
-        outcomes.append(RequestOutcome(request, missing[True], missing[False], candidates))
+        outcomes.append(
+            RequestOutcome(
+                **asdict(request),
+                missing_wait=missing[True],
+                missing_no_wait=missing[False],
+                candidates=candidates,
+            )
+        )
         if substitute and outcomes[-1].missing:
             other = {waits: missing[not waits] for waits in missing}
             own_key = jax.random.fold_in(own_key, 1 << 20)
@@ -208,8 +192,7 @@ def _fill(
 ) -> tuple[InstanceSet, dict[bool, int], int]:
     """Draw boards that need a wait (`wanted[True]`) and that need none; add them to `seen`.
 
-    Returns:
-        The boards, how many of each kind are missing, and how many candidates were drawn.
+    With the boards come how many of each kind are missing, and how many candidates were drawn.
     """
     filled = fill_quotas(
         key,

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ class Question:
     token_limit: int | None = None  # may still be spent; None: as many as the engineer's answers
 
 
-class OtherModels:
+class OtherModels(AbstractContextManager["OtherModels"]):
     """Asks models beside the policy; the server of the last one is kept for the next question.
 
     Use it as a context manager, which ends the server.
@@ -66,9 +66,6 @@ class OtherModels:
         self._settings = settings
         self._choice = choice
         self._server: ModelServer | None = None
-
-    def __enter__(self) -> OtherModels:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()

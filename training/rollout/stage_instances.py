@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 
 import jax
@@ -14,9 +14,9 @@ from engineer.lake import LakeConfiguration
 from jaxlake import Instance
 from jaxlake.distance_fields import distances
 from jaxlake.generator.board_digests import DigestSet
-from training.rollout.instances import InstanceSet, RequestOutcome, draw_training_boards
+from training.rollout.instances import InstanceSet, draw_training_boards
 from training.run.directory import StageDirectory
-from training.run.records import ShortfallRecord, six_digits
+from training.run.records import RequestOutcome, six_digits
 from training.run.seeds import key_for, seed_for
 from training.schema import RunConfig
 
@@ -37,18 +37,9 @@ class StageBoards:
     outcomes: tuple[RequestOutcome, ...]
 
     @property
-    def shortfalls(self) -> list[ShortfallRecord]:
+    def shortfalls(self) -> list[RequestOutcome]:
         """The requests that could not be filled."""
-        return [
-            ShortfallRecord(
-                **asdict(one.request),
-                missing_wait=one.missing_wait,
-                missing_no_wait=one.missing_no_wait,
-                candidates=one.candidates,
-            )
-            for one in self.outcomes
-            if one.missing
-        ]
+        return [one for one in self.outcomes if one.missing]
 
     @cached_property
     def environment(self) -> dict[str, dict[str, float]]:
@@ -63,16 +54,15 @@ class StageBoards:
         lower_bounds = np.asarray(_sum_of_distances(self.distinct.instances))
         statistics = {}
         for outcome in self.outcomes:
-            request = outcome.request
             values = {
-                "acceptance": (request.count - outcome.missing) / max(outcome.candidates, 1),
+                "acceptance": (outcome.count - outcome.missing) / max(outcome.candidates, 1),
                 "missing": outcome.missing,
             }
-            own = sizes == request.size
+            own = sizes == outcome.size
             if own.any():
                 values["mean_sum_of_costs"] = float(costs[own].mean())
                 values["conflict_density"] = float((costs > lower_bounds)[own].mean())
-            statistics[str(request.size)] = {
+            statistics[str(outcome.size)] = {
                 name: six_digits(value) for name, value in values.items()
             }
         return statistics
@@ -116,8 +106,8 @@ def fill_budget(
     every = np.arange(len(boards))
     rows, without_own = [every], 0
     for outcome in outcomes:
-        own = np.flatnonzero(boards.instances.size == outcome.request.size)
-        missing = outcome.request.count - len(own)
+        own = np.flatnonzero(boards.instances.size == outcome.size)
+        missing = outcome.count - len(own)
         if not len(own):
             without_own += missing
         elif missing:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from safetensors.numpy import save_file
 
 from training.errors import UserError
 from training.runtime import set_library_defaults
@@ -84,7 +85,7 @@ class VllmSampler:
         """Draw `n` completions for each prompt; equal arguments and weights give equal answers.
 
         Args:
-            prompts: Token ids; each prompt and `max_tokens` together must fit `max_model_len`.
+            prompts: Token ids.
             n: Completions per prompt.
             temperature: 0 is greedy; no other truncation (top-p, top-k) is applied.
             max_tokens: The longest completion.
@@ -93,7 +94,7 @@ class VllmSampler:
             json_schema: If given, decoding is constrained to JSON text that this schema allows.
 
         Raises:
-            PromptTooLongError: A prompt and `max_tokens` don't fit.
+            PromptTooLongError: A prompt and `max_tokens` don't fit `max_model_len`.
         """
         from vllm import SamplingParams
         from vllm.sampling_params import StructuredOutputsParams
@@ -104,7 +105,7 @@ class VllmSampler:
                 f"sampling.max_model_len: {self.max_model_len} is too small for a prompt of "
                 f"{longest} tokens and {max_tokens} more"
             )
-        schema = json.dumps(json_schema)
+        free, schema = json_schema is None, json.dumps(json_schema)
         requests = [
             SamplingParams(
                 n=n,
@@ -115,7 +116,7 @@ class VllmSampler:
                 seed=prompt_seed,
                 logprobs=0,
                 detokenize=False,
-                structured_outputs=StructuredOutputsParams(json=schema) if json_schema else None,
+                structured_outputs=None if free else StructuredOutputsParams(json=schema),
             )
             for prompt_seed in sampling_seeds(seed, len(prompts), n)
         ]
@@ -154,12 +155,14 @@ class VllmSampler:
             SyncError: The prefix cache can't be dropped.
         """
         if self._in_process:
-            self._engine.collective_rpc(
-                "reload_weights", kwargs={"weights_iterator": _as_torch(tensors)}
-            )
+            from torch import from_dlpack
+
+            handed = ((name, from_dlpack(tensor)) for name, tensor in tensors)
+            self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": handed})
         else:
+            arrays = {name: np.ascontiguousarray(tensor) for name, tensor in tensors}
             with tempfile.TemporaryDirectory(dir=self._folder.parent) as folder:
-                _write_safetensors(tensors, Path(folder) / "model.safetensors")
+                save_file(arrays, Path(folder) / "model.safetensors")
                 self._engine.collective_rpc("reload_weights", kwargs={"weights_path": folder})
         if not self._engine.reset_prefix_cache():
             raise SyncError("vLLM did not drop its prefix cache: some of its blocks are in use")
@@ -167,15 +170,9 @@ class VllmSampler:
     def check_sync(
         self, sequences: Sequence[Tokens], expected: Sequence[np.ndarray], tolerance: float
     ) -> float:
-        """Compare the engine's log-probabilities of `sequences` with the trainer's.
+        """Return the largest difference to the trainer's log-probabilities of `sequences`, nats.
 
-        Args:
-            sequences: Token ids.
-            expected: For each sequence float32 (len(sequence),), as `score` returns it.
-            tolerance: The largest difference that is allowed, nats.
-
-        Returns:
-            The largest absolute difference, nats.
+        These are `expected`, in the form in which `score` returns them.
 
         Raises:
             SyncError: The difference is above `tolerance`, or not a number.
@@ -249,16 +246,3 @@ def _completion(output: Any) -> Completion:
 def _logprobs(tokens: Tokens, tables: Sequence[Any]) -> np.ndarray:
     pairs = zip(tokens, tables, strict=True)
     return np.array([table[token].logprob for token, table in pairs], np.float32)
-
-
-def _as_torch(tensors: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    import torch
-
-    for name, tensor in tensors:
-        yield name, torch.from_dlpack(tensor)
-
-
-def _write_safetensors(tensors: Iterable[tuple[str, Any]], path: Path) -> None:
-    from safetensors.numpy import save_file
-
-    save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors}, path)

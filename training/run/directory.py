@@ -31,7 +31,7 @@ from training.run.records import (
     GateRecord,
     Metrics,
     ProbeRecord,
-    ShortfallRecord,
+    RequestOutcome,
     SummaryRecord,
     TimingRecord,
     ValidationRecord,
@@ -43,7 +43,7 @@ _EPISODE = TypeAdapter(EpisodeRecord)
 _EVIDENCE = TypeAdapter(StageEvidence)
 _CONFIGURATION = TypeAdapter(LakeConfiguration)
 _STATISTICS = TypeAdapter(dict[str, dict[str, float]])
-_SHORTFALLS = TypeAdapter(list[ShortfallRecord])
+_SHORTFALLS = TypeAdapter(list[RequestOutcome])
 _GATE = TypeAdapter(GateRecord)
 _ATTEMPT = TypeAdapter(AttemptRecord)
 _DECISION = TypeAdapter(DecisionRecord)

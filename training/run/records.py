@@ -103,8 +103,8 @@ class EpisodeRecord(Record):
 # shortfalls.json
 
 
-class ShortfallRecord(Record):
-    """One entry of `shortfalls.json`: boards that were asked for and could not be made."""
+class RequestOutcome(Record):
+    """What became of a request for boards; an entry of `shortfalls.json` if some are missing."""
 
     size: int
     hole_ratio: Rate
@@ -113,7 +113,20 @@ class ShortfallRecord(Record):
     count: Count = Field(description="boards asked for")
     missing_wait: Count = Field(description="boards missing that need a wait")
     missing_no_wait: Count = Field(description="boards missing that need none")
-    candidates: Count = Field(description="boards drawn in the attempt")
+    candidates: Count = Field(description="boards drawn in the attempt, before any substitutes")
+
+    @property
+    def missing(self) -> int:
+        """Boards of either kind that could not be made."""
+        return self.missing_wait + self.missing_no_wait
+
+    def __str__(self) -> str:
+        return (
+            f"{self.size}x{self.size}, hole_ratio {self.hole_ratio:g}, wait_ratio "
+            f"{self.wait_ratio:g}: {self.missing_wait} boards that need a wait and "
+            f"{self.missing_no_wait} that need none are missing of {self.count} after "
+            f"{self.candidates} candidates"
+        )
 
 
 # gate.json, answers.jsonl, decision.json, probes.jsonl

@@ -123,7 +123,7 @@ def test_boards_of_all_other_sizes_replace_a_size_without_any(
 ) -> None:
     configuration = lake({2: (0.5, 0.0, 0.0), 4: (0.3, 0.1, 0.1), 5: (0.2, 0.1, 0.1)})
     drawn = draw_stage_boards(config, 1, configuration, smallest)
-    assert {one.request.size for one in drawn.outcomes if one.missing} == {2}
+    assert {one.size for one in drawn.outcomes if one.missing} == {2}
     times = Counter(digests_of(drawn.boards))
     assert len(times) == config.stages.instances // 2
     assert set(times.values()) == {2}
