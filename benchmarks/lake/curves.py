@@ -110,31 +110,20 @@ def curves(quick: bool, on_gpu: bool, devices: int) -> list[Curve]:
 
 def follow(curve: Curve, effort: Effort, cores: int) -> dict[str, Any]:
     """Measure all points of a curve in one process, one after the other."""
-    answer: dict[str, Any] = {
-        "name": curve.name,
-        "varied": curve.varied,
-        "unit": curve.unit,
-        "setting": curve.setting,
-        "points": [],
-    }
+    told = ("name", "varied", "unit", "setting")
+    answer: dict[str, Any] = {name: getattr(curve, name) for name in told} | {"points": []}
     try:
         with tempfile.TemporaryDirectory() as folder, start(curve.side, cores) as worker:
             for point in curve.points:
                 boards = Path(folder) / "boards.npz"
                 write_boards(boards, **vars(point.boards), seed=_SEED)
                 devices = point.devices or effort.devices
-                prepared = worker.ask(
-                    "prepare",
-                    PREPARE_TIMEOUT,
-                    boards=str(boards),
-                    devices=devices,
-                    **point.fields,
-                )
-                measured = [
-                    worker.ask("measure", PREPARE_TIMEOUT, seconds=effort.seconds)
-                    for _ in range(effort.repeats)
-                ]
-                rates = [m["units"] / m["seconds"] for m in measured]
+                fields = {"boards": str(boards), "devices": devices, **point.fields}
+                prepared = worker.ask("prepare", PREPARE_TIMEOUT, **fields)
+                rates = []
+                for _ in range(effort.repeats):
+                    measured = worker.ask("measure", PREPARE_TIMEOUT, seconds=effort.seconds)
+                    rates.append(measured["units"] / measured["seconds"])
                 rate = statistics.median(rates)
                 if not rate:
                     raise WorkerError(f"{curve.varied} {point.x:g}: not one {curve.unit} was done")

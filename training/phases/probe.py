@@ -78,7 +78,8 @@ class Prober:
         )
         self.records.append(record)
         run.directory.stage(self.stage).probes.write(self.records)
-        return ProbeResult(record.valid / record.count, record.instances, record.rollouts)
+        score = record.valid / record.count
+        return ProbeResult(score=score, instances=record.instances, rollouts=record.rollouts)
 
     def _training_boards(self, configuration: LakeConfiguration) -> InstanceSet:
         """Draw boards of the configuration for all updates of a branch, in the order of training.

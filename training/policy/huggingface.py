@@ -130,7 +130,7 @@ def load(
     _restore(folder)
     config = read_config(folder)
     shardings = {} if mesh is None else parameter_shardings(config, mesh)
-    options = {"param_dtype": param_dtype, "dtype": dtype, "remat": remat}
+    options: dict[str, Any] = {"param_dtype": param_dtype, "dtype": dtype, "remat": remat}
     shaped = nnx.eval_shape(lambda: Qwen3(config, rngs=nnx.Rngs(0), **options))
     graphdef, abstract = nnx.split(shaped)
     plan: dict[str, list[_Tensor]] = {}

@@ -122,38 +122,10 @@ def test_any_text_is_answered(text, num_agents):
 
 
 PIECES = [
-    *[
-        "Agent 0",
-        "agent_1",
-        "Agent 7:",
-        ":",
-        " ",
-        "\n",
-        "\n\n",
-        "RIGHT",
-        "l",
-        "->",
-        "→",
-        "```",
-        "```json",
-    ],
-    *[
-        "<think>",
-        "</think>",
-        "<answer>",
-        "</answer>",
-        "{",
-        "}",
-        "[",
-        "]",
-        '"',
-        "'",
-        ",",
-        "0",
-        "12",
-        "x",
-    ],
-    *["\u017ftay", "—", "\r", "\x00", "\ud800", "no-op", "plan", "null"],
+    *("Agent 0", "agent_1", "Agent 7:", ":", " ", "\n", "\n\n", "RIGHT", "l", "->", "→"),
+    *("```", "```json", "<think>", "</think>", "<answer>", "</answer>", "{", "}", "[", "]"),
+    *('"', "'", ",", "0", "12", "x", "\u017ftay", "—", "\r", "\x00", "\ud800", "no-op"),
+    *("plan", "null"),
 ]
 
 
