@@ -28,14 +28,8 @@ def design(
 ) -> StageResult:
     """Ask the engineer for the next configuration, and write all that was said and decided.
 
-    A decision that is there stays.
-
-    Args:
-        run: The run.
-        sampler: Holds the weights in force after the last stage.
-        results: What the stages left; the last one has just ended. It is returned, with the
-            decision and the engineer's notes.
-        probe: Tries a configuration out, for the engineer that does.
+    A decision that is there stays. The last of `results`, which has just ended, is returned with
+    the decision and the engineer's notes. The sampler holds the weights in force after it.
 
     Raises:
         UserError: The prompt can't be cut to fit.

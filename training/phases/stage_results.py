@@ -114,13 +114,7 @@ def validated_stage(
 ) -> StageResult:
     """What a stage has left once it is validated.
 
-    Args:
-        config: Of the run.
-        stage: Its number.
-        configuration: What it trained on; None for stage 0.
-        answers: Those to the validation set.
-        updates: What was measured of its updates.
-        environment: Statistics of its training boards, by map size (`environment.json`).
+    Its updates and the statistics of its boards (`environment.json`) are empty for stage 0.
     """
     failures = _typical_failures(answers.episodes)[:FAILED_CASES]
     evidence = answers.evidence.model_copy(
@@ -152,11 +146,7 @@ def configuration_for(
 
 
 def decision_of(results: Sequence[StageResult], stage: int) -> DecisionRecord:
-    """What the engineer decided after a stage.
-
-    Raises:
-        UserError: It has not decided yet.
-    """
+    """What the engineer decided after a stage; a `UserError` if it has not decided yet."""
     decision = results[stage].decision if stage < len(results) else None
     if decision is None:
         raise UserError(f"stage {stage}: has no decision yet")
@@ -197,14 +187,15 @@ def gate_record(config: RunConfig, results: Sequence[StageResult], stage: int) -
     before = results[stage - 1].gate if fell else None
     tried = configuration_for(config, results, stage)
     current = tried if before is None else before.configuration
+    notice = ""
+    if restored:
+        notice = rollback_notice(comparison, restored, tried=tried, current=current)
     return GateRecord(
         reference=reference,
         comparison=comparison,
         restored=restored,
         configuration=current,
-        notice=rollback_notice(comparison, restored, tried=tried, current=current)
-        if restored
-        else "",
+        notice=notice,
     )
 
 
@@ -217,12 +208,8 @@ def view_of(config: RunConfig, results: Sequence[StageResult], stage: int) -> St
     evidence = results[stage].evidence
     if gate.restored == "checkpoint":
         restored = results[gate.reference].evidence
-        evidence = evidence.model_copy(
-            update={
-                name: getattr(restored, name)
-                for name in ("validation", "failure_times", "failed_cases")
-            }
-        )
+        shown = ("validation", "failure_times", "failed_cases")
+        evidence = evidence.model_copy(update={name: getattr(restored, name) for name in shown})
     return StageView(
         domain=config.domain,
         evidence=evidence,

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from engineer.lake import lake_evidence
-from jaxlake import Failure, Statistics, statistics_rows, tabulate
+from jaxlake import Action, Failure, Statistics, statistics_rows, tabulate
 from training.phases.stage_results import (
     StageResult,
     VerifiedAnswers,
@@ -52,15 +52,7 @@ def validate(
 ) -> StageResult:
     """Answer the validation set with the weights that a stage ended with, and verify the answers.
 
-    A result that is there, whole, is read back.
-
-    Args:
-        run: The run.
-        sampler: Holds these weights.
-        trained: What the Train phase made; None for stage 0, before the first.
-
-    Returns:
-        What the stage has left so far.
+    A result that is there, whole, is read back. Without `trained` it is that of stage 0.
     """
     stage = 0 if trained is None else trained.stage
     files = run.directory.stage(stage)
@@ -133,7 +125,10 @@ def write_answers(files: StageDirectory, answers: VerifiedAnswers) -> None:
 
 def _episode(boards: InstanceSet, row: int, text: str, verdict: Verdict) -> EpisodeRecord:
     outcomes = verdict.outcomes
-    plan = verdict.plan_names(row)
+    answer = verdict.answers[row]
+    plan = None
+    if answer.plan is not None:
+        plan = tuple(tuple(Action(one).name for one in actions) for actions in answer.plan)
     return EpisodeRecord(
         id=row,
         size=int(boards.instances.size[row]),
@@ -141,7 +136,7 @@ def _episode(boards: InstanceSet, row: int, text: str, verdict: Verdict) -> Epis
         needs_wait=bool(boards.solutions.needs_wait[row]),
         optimum=int(boards.solutions.sum_of_costs[row]),
         text=text,
-        plan=None if plan is None else tuple(map(tuple, plan)),
+        plan=plan,
         valid=bool(outcomes.valid[row]),
         optimal_sum_of_costs=bool(outcomes.optimal_sum_of_costs[row]),
         optimal_makespan=bool(outcomes.optimal_makespan[row]),
@@ -149,7 +144,7 @@ def _episode(boards: InstanceSet, row: int, text: str, verdict: Verdict) -> Epis
         agent=_known(outcomes.agent[row]),
         time=_known(outcomes.time[row]),
         sum_of_costs=_known(outcomes.sum_of_costs[row]),
-        reason=verdict.answers[row].reason,
+        reason=answer.reason,
     )
 
 

@@ -24,13 +24,6 @@ class Verdict:
     answers: list[Answer]  # how each was read
     outcomes: Outcome  # what the verifier says of the plan in each, NumPy leaves (B, ...)
 
-    def plan_names(self, row: int) -> list[list[str]] | None:
-        """Return the plan in one answer, each agent's actions by name; None if not parsed."""
-        plan = self.answers[row].plan
-        if plan is None:
-            return None
-        return [[Action(action).name for action in actions] for actions in plan]
-
 
 def judge(boards: InstanceSet, texts: Sequence[str], prompt: Prompt) -> Verdict:
     """Parse B answers, one per board, and verify their plans in batches on the device."""
