@@ -149,13 +149,9 @@ def compare_chunk(
             disputes.append(dispute | {"mismatches": wrong})
         if truth.undecided:
             disputes.append(dispute | {"undecided": truth.undecided})
-    return {
-        "start": start,
-        "stop": stop,
-        "counts": counts,
-        "disputes": disputes,
-        "solver_seconds": round(solver_seconds, 3),
-    }
+    seconds = round(solver_seconds, 3)
+    found = {"counts": counts, "disputes": disputes, "solver_seconds": seconds}
+    return {"start": start, "stop": stop, **found}
 
 
 def unknown_rates(seed: int, boards: int) -> list[Json]:

@@ -73,8 +73,8 @@ def token_objective(
 
     Args:
         new: float32 (B, L), log-probabilities under the weights being trained, nats.
-        old: float32 (B, L), under the trainer's weights before the update, nats.
-        sampler: float32 (B, L), under vLLM's weights as it drew the tokens, nats.
+        old: float32 (B, L), as in `GrpoBatch`, with `sampler` and `advantages`.
+        sampler: float32 (B, L).
         advantages: float32 (B,).
         settings: The clip range and the cap on importance weights.
 

