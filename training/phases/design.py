@@ -12,7 +12,7 @@ from engineer.attempt import escape_surrogates
 from engineer.context import ContextTooLongError
 from engineer.context.summary import summary_question
 from training.errors import UserError
-from training.phases.engineer_factory import CheckpointInUse, make_engineer
+from training.phases.engineer_factory import checkpoint_in_use, make_engineer
 from training.phases.probe import Prober, rollouts_per_probe
 from training.phases.stage_results import StageResult, design_settings, view_of
 from training.rollout.model_server import OtherModels
@@ -93,7 +93,7 @@ def _ask(
             run.directory,
             results,
             models,
-            checkpoint=CheckpointInUse(run.policy, sampler, run.config.engineer),
+            checkpoint=checkpoint_in_use(run.policy, sampler, run.config.engineer),
             probe=probe,
             probe_rollouts=rollouts_per_probe(run.config),
             guard=settings.guard,

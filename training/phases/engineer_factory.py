@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -144,28 +143,24 @@ def _weights(
     return str(directory.stage(stage).policy)
 
 
-@dataclass(frozen=True)
-class CheckpointInUse:
-    """Generates with the policy of a run in progress, as vLLM holds it."""
+def checkpoint_in_use(policy: Policy, sampler: VllmSampler, choice: EngineerChoice) -> GenerateText:
+    """Generate with the policy of a run in progress, as vLLM holds it."""
 
-    policy: Policy
-    sampler: VllmSampler
-    choice: EngineerChoice
-
-    def __call__(
-        self, prompt: str, schema: dict[str, Any] | None, seed: int, token_limit: int | None
+    def generate(
+        prompt: str, schema: dict[str, Any] | None, seed: int, token_limit: int | None
     ) -> GeneratedText:
-        """Generate one text; an `EngineerError` if the prompt leaves no room for it."""
         try:
-            ((completion,),) = self.sampler.sample(
-                [self.policy.encode_prompt(prompt)],
+            ((completion,),) = sampler.sample(
+                [policy.encode_prompt(prompt)],
                 n=1,
-                temperature=self.choice.temperature,
-                max_tokens=self.choice.token_limit(schema is not None, token_limit),
-                stop_token_ids=self.policy.stop_ids,
+                temperature=choice.temperature,
+                max_tokens=choice.token_limit(schema is not None, token_limit),
+                stop_token_ids=policy.stop_ids,
                 seed=seed,
                 json_schema=schema,
             )
         except PromptTooLongError as error:
             raise EngineerError(f"{error}; engineer.max_context_tokens cuts prompts") from error
-        return GeneratedText(self.policy.decode(completion.token_ids), len(completion.token_ids))
+        return GeneratedText(policy.decode(completion.token_ids), len(completion.token_ids))
+
+    return generate

@@ -91,16 +91,10 @@ def render(board: Instance, style: PromptStyle) -> str:
 
 
 def target(plan: np.ndarray | Sequence[Sequence[int]]) -> str:
-    """Write a plan as the answer that the policy should give: one line per agent.
+    """Write a plan, int (T, K), as the answer that the policy should give: one line per agent.
 
     An agent that never moves is written as `WAIT`, which costs nothing: waiting at the goal is
-    free. There is no newline at the end.
-
-    Args:
-        plan: int (T, K), one row per time step, padded with WAIT; T may be 0 only with an array.
-
-    Raises:
-        ValueError: The plan is not (T, K), or holds a value that is not an `Action`.
+    free. There is no newline at the end. See `action_names` for the plan.
     """
     lines = (" ".join(names) or Action.WAIT.name for names in action_names(plan))
     return "\n".join(f"Agent {i}: {line}" for i, line in enumerate(lines))
