@@ -12,7 +12,13 @@ from jaxlake.generator.board_digests import DigestSet, board_digests
 from tests.paths import MINIATURE
 from training.errors import UserError
 from training.phases.validate import validation_set
-from training.rollout.instances import BoardRequest, InstanceSet, draw_boards, requests_for
+from training.rollout.instances import (
+    BoardRequest,
+    InstanceSet,
+    draw_boards,
+    draw_training_boards,
+    requests_for,
+)
 from training.rollout.stage_instances import StageBoards, draw_stage_boards, write_stage_boards
 from training.run.directory import StageDirectory
 from training.run.seeds import key_for, seed_for
@@ -131,14 +137,8 @@ def test_where_nothing_is_missing_each_board_comes_once_in_the_seeded_order(
 ) -> None:
     initial = config.environment.initial
     drawn = draw_stage_boards(config, 1, initial, validation)
-    made, _ = draw_boards(
-        key_for(config.seed, "train", 1),
-        requests_for(initial, config.stages.instances, num_agents=2),
-        max_size=5,
-        max_candidates=config.environment.max_candidates,
-        seen=DigestSet(validation.instances),
-        substitute=True,
-    )
+    key, seen = key_for(config.seed, "train", 1), DigestSet(validation.instances)
+    made, _ = draw_training_boards(key, config, initial, config.stages.instances, seen=seen)
     order = np.random.default_rng(seed_for(config.seed, "train", 1)).permutation(len(made))
     assert digests_of(drawn.boards) == digests_of(made.take(order))
     assert len(set(digests_of(made))) == config.stages.instances
