@@ -198,8 +198,12 @@ def _stepping_cases(sizes: Sizes, on_gpu: bool) -> list[Case]:
             name, f"{_WORKERS}.{module}", JAX_PEERS, fields={**fields, **batch}, package=package
         )
 
-    fields = {"size": BOARD_SIZE, "num_agents": 4, "hole_ratio": 0.2}
-    fields["episode_steps"] = _EPISODE_STEPS
+    fields = {
+        "size": BOARD_SIZE,
+        "num_agents": 4,
+        "hole_ratio": 0.2,
+        "episode_steps": _EPISODE_STEPS,
+    }
     module = f"{_WORKERS}.pogema_steps"
     pogema = Side("POGEMA", module, POGEMA, fields, takes_devices=False, package="pogema")
     jumanji, gymnax = ("jumanji_connector", "jumanji"), ("gymnax_frozen_lake", "gymnax")
@@ -207,14 +211,13 @@ def _stepping_cases(sizes: Sizes, on_gpu: bool) -> list[Case]:
     no_reset = jax_peer("jumanji Connector-v3, no auto-reset", *jumanji, auto_reset=False)
     slippery = jax_peer("gymnax FrozenLake, slippery", *gymnax, slippery=True)
     not_slippery = jax_peer("gymnax FrozenLake", *gymnax, slippery=False)
-    frozen_lake: dict[str, Any] = {"observation": "compact", "conflict": "fail"}
-    frozen_lake["unit"] = "agent step"
+    alone: dict[str, Any] = {"observation": "compact", "conflict": "fail", "unit": "agent step"}
     return [
         replace(case("pogema", pogema, "compact", goal=200), goal_rate=3e7 if on_gpu else None),
         case("pogema-same-view", pogema, "agent_centred"),
         case("connector", connector, "compact", goal=1),
         case("connector-no-reset", no_reset, "compact", goal=1),
         case("connector-same-view", no_reset, "symbols"),
-        case("frozen-lake", slippery, goal=1, **frozen_lake),
-        case("frozen-lake-not-slippery", not_slippery, **frozen_lake),
+        case("frozen-lake", slippery, goal=1, **alone),
+        case("frozen-lake-not-slippery", not_slippery, **alone),
     ]

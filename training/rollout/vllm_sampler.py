@@ -103,7 +103,7 @@ class VllmSampler:
                 f"sampling.max_model_len: {self.max_model_len} is too small for a prompt of "
                 f"{longest} tokens and {max_tokens} more"
             )
-        free, schema = json_schema is None, json.dumps(json_schema)
+        schema = None if json_schema is None else json.dumps(json_schema)
         requests = [
             SamplingParams(
                 n=n,
@@ -114,7 +114,7 @@ class VllmSampler:
                 seed=prompt_seed,
                 logprobs=0,
                 detokenize=False,
-                structured_outputs=None if free else StructuredOutputsParams(json=schema),
+                structured_outputs=None if schema is None else StructuredOutputsParams(json=schema),
             )
             for prompt_seed in sampling_seeds(seed, len(prompts), n)
         ]
