@@ -46,7 +46,7 @@ class Prober:
     sampler: VllmSampler  # holds the weights of `state`
     state: LearnerState  # that the next stage will start with
     stage: int  # has just ended
-    records: list[ProbeRecord] = field(default_factory=list)
+    records: list[ProbeRecord] = field(default_factory=list, init=False)
 
     def __call__(self, configuration: Configuration) -> ProbeResult:
         """Train a copy, score it, and add the result to `probes.jsonl`.

@@ -70,8 +70,8 @@ class _Tensor(NamedTuple):
 def resolve(name_or_folder: str | Path) -> Path:
     """Return the local folder of a model.
 
-    A name that has the hub's form `owner/name`, and is no folder here, is looked up in the hub's
-    local cache, then on the hub.
+    A name that has the hub's form `owner/name`, and is no folder here, is looked up on the hub (or
+    in its local cache).
 
     Raises:
         ModelFolderError: There is neither such a folder nor such a model on the hub.
