@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -149,13 +149,9 @@ def compare_chunk(
             disputes.append(dispute | {"mismatches": wrong})
         if truth.undecided:
             disputes.append(dispute | {"undecided": truth.undecided})
-    return {
-        "start": start,
-        "stop": stop,
-        "counts": counts,
-        "disputes": disputes,
-        "solver_seconds": round(solver_seconds, 3),
-    }
+    seconds = round(solver_seconds, 3)
+    found = {"counts": counts, "disputes": disputes, "solver_seconds": seconds}
+    return {"start": start, "stop": stop, **found}
 
 
 def unknown_rates(seed: int, boards: int) -> list[Json]:
@@ -258,25 +254,16 @@ def summary(wanted: Json, kinds: Sequence[BoardKind], chunks: Sequence[Json], ra
         for name, row in chunk["counts"].items():
             counts.setdefault(name, Counter()).update(row)
     rows: list[Json] = [
-        {
-            "agents": kind.agents,
-            "size": kind.size,
-            "hole_ratio": kind.hole_ratio,
-            "together": kind.together,
-            **{field: counts.get(kind.name, Counter())[field] for field in COUNTS},
-        }
+        asdict(kind) | {field: counts.get(kind.name, Counter())[field] for field in COUNTS}
         for kind in kinds
     ]
     total: dict[str, int] = {field: sum(row[field] for row in rows) for field in COUNTS}
     interval = _interval(total["unknown"], total["boards"])
+    full_size = {"size": UNKNOWN_SIZE, "hole_ratio": UNKNOWN_HOLE_RATIO, "rows": rates}
     return {
         "settings": wanted,
         "total": {**total, "unknown_interval_95": interval},
-        "unknown_at_full_size": {
-            "size": UNKNOWN_SIZE,
-            "hole_ratio": UNKNOWN_HOLE_RATIO,
-            "rows": rates,
-        },
+        "unknown_at_full_size": full_size,
         "disputes": [dispute for chunk in chunks for dispute in chunk["disputes"]],
         "strata": rows,
     }

@@ -13,6 +13,7 @@ import argparse
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,25 +35,17 @@ USUAL_SEEDS = 3
 class Setting:
     """What engineers, seeds and boards are like.
 
-    Attributes:
-        seeds: Seeds of each engineer.
-        deviation: Standard deviation of a run's true rate between seeds.
-        correlation: Between two runs' answers to the same board, for runs of equal rates. The
-            probability that a board is solved has a beta distribution with mean `RATE` and this
-            correlation.
-        own_share: Share of the boards on which the two engineers' probabilities are independent.
-        boards: Boards in the validation set.
+    The probability that a board is solved has a beta distribution with mean `RATE`.
     """
 
-    seeds: int
-    deviation: float
-    correlation: float = USUAL_CORRELATION
-    own_share: float = 0.0
+    seeds: int  # of each engineer
+    deviation: float  # standard deviation of a run's true rate between seeds
+    correlation: float = USUAL_CORRELATION  # between two equal runs' answers to the same board
+    own_share: float = 0.0  # of the boards on which the two engineers are independent
     boards: int = 900
 
 
-@dataclass(frozen=True)
-class Coverage:
+class Coverage(NamedTuple):
     """Shares of repeats whose interval contained the truth."""
 
     rate: float

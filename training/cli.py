@@ -35,10 +35,7 @@ _BROKEN_PIPE = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Args:
-        argv: the arguments; None for those of this process.
+    """Run one command with these arguments; None stands for those of this process.
 
     Returns:
         The exit status: the command's own (0 for success), 2 for invalid input or a system error,

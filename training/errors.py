@@ -26,12 +26,7 @@ def problems_of(
 ) -> Iterator[str]:
     """Say what is wrong with a value: for each problem the key, the value and what is allowed.
 
-    Args:
-        error: what pydantic found.
-        allowed: names the keys that may stand in the place of an unknown one; None leaves them out.
-
-    Yields:
-        One line per problem.
+    `allowed` names the keys that may stand in the place of an unknown one; None leaves them out.
     """
     for problem in error.errors():
         location, kind = problem["loc"], problem["type"]

@@ -37,15 +37,11 @@ from training.schema import RunConfig
 def run(config: RunConfig, path: Path, *, stop_after: int | None = None) -> None:
     """Run all stages of `config` in the directory `path`, or go on where it was.
 
-    Args:
-        config: Decides the run.
-        path: The run's directory.
-        stop_after: Stop after this stage (0: after the warm start and its validation), as if killed
-            there; the same call without it goes on.
+    With `stop_after` it stops after this stage (0: after the warm start and its validation), as if
+    killed there; the same call without it goes on.
 
     Raises:
-        UserError: The configuration, the directory or something else that the run needs from
-            outside is not as it must be.
+        UserError: Something that the run needs from outside is not as it must be.
     """
     directory = RunDirectory(path)
     if not directory.finished():

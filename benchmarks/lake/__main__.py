@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.lake import tables
-from benchmarks.lake.benchmark import Options, UnknownNameError, names, run
+from benchmarks.lake.benchmark import UnknownNameError, names, run
 from benchmarks.lake.protocol import WorkerError
 from training.commands import number
 
@@ -35,7 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--only",
         metavar="NAMES",
-        default="",
+        default=[],
+        type=lambda names: [name for name in names.split(",") if name],
         help="rows and curves whose names contain one of these, separated by commas",
     )
     parser.add_argument(
@@ -61,15 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.list:
         print("\n".join(names()))
         return 0
-    options = Options(
-        quick=args.quick,
-        only=[name for name in args.only.split(",") if name],
-        seconds=args.seconds,
-        repeats=args.repeats,
-        devices=args.devices,
-    )
     try:
-        result, wrong = run(options, _say)
+        result, wrong = run(args, _say)
     except (UnknownNameError, WorkerError) as error:
         _say(f"error: {error}")
         return 2

@@ -4,8 +4,8 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from argparse import Namespace
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,26 +20,15 @@ SCHEMA = 1
 _MACHINE = Side("machine", "benchmarks.lake.workers.machine_speed")
 
 
-@dataclass(frozen=True)
-class Options:
-    """What to measure, and for how long."""
-
-    quick: bool = False
-    only: Sequence[str] = ()  # parts of the names of rows and curves to run; all if empty
-    seconds: float | None = None  # of one measurement of one side
-    repeats: int | None = None
-    devices: int | None = None
-
-
 class UnknownNameError(ValueError):
     """No row and no curve has such a name."""
 
 
-def run(options: Options, say: Callable[[str], None]) -> tuple[dict[str, Any], list[str]]:
+def run(options: Namespace, say: Callable[[str], None]) -> tuple[dict[str, Any], list[str]]:
     """Run the benchmark.
 
     Args:
-        options: what to measure.
+        options: those of the command line; `only` holds parts of names, all are run if it is empty.
         say: is called with what is being measured.
 
     Returns:

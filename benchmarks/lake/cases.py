@@ -23,27 +23,16 @@ class Boards:
 
 @dataclass(frozen=True)
 class Side:
-    """One contestant.
-
-    Attributes:
-        name: what it is called in the tables.
-        module: what its process runs.
-        environment: the environment that it runs in.
-        fields: what to ask it to prepare.
-        takes_boards: whether it is also given the file of boards.
-        takes_devices: whether it is also given the number of devices.
-        package: what it imports, to say what is missing.
-        units: how many of the case's units are in one of the contestant's.
-    """
+    """One contestant."""
 
     name: str
-    module: str
-    environment: str = OWN
-    fields: dict[str, Any] = field(default_factory=dict)
-    takes_boards: bool = False
-    takes_devices: bool = True
-    package: str = ""
-    units: float = 1.0
+    module: str  # what its process runs
+    environment: str = OWN  # that it runs in
+    fields: dict[str, Any] = field(default_factory=dict)  # what to ask it to prepare
+    takes_boards: bool = False  # is also given the file of boards
+    takes_devices: bool = True  # is also given the number of devices
+    package: str = ""  # what it imports, to say what is missing
+    units: float = 1.0  # how many of the case's units are in one of the contestant's
 
 
 @dataclass(frozen=True)
@@ -92,12 +81,8 @@ _VERIFIED_STEPS = 32
 
 
 def cases(sizes: Sizes, on_gpu: bool) -> list[Case]:
-    """Make all rows, in the order in which they are shown.
-
-    Args:
-        sizes: how much is done in one call.
-        on_gpu: whether the absolute goals are those of a GPU.
-    """
+    """Make all rows, in the order in which they are shown; a GPU has other absolute goals."""
+    solved = min(1024, sizes.verify)
     return [
         _solving(2, 0.30, sizes, goal=5, goal_rate=2e6 if on_gpu else None),
         _solving(4, 0.20, sizes, goal=5, goal_rate=2e5 if on_gpu else None),
@@ -117,14 +102,9 @@ def cases(sizes: Sizes, on_gpu: bool) -> list[Case]:
             setting=f"{_GRID}, 4 agents, plans of up to {_VERIFIED_STEPS} steps, "
             "every second wrong",
             ours=replace(
-                VERIFY,
-                fields={
-                    "solve": min(1024, sizes.verify),
-                    "count": sizes.verify,
-                    "steps": _VERIFIED_STEPS,
-                },
+                VERIFY, fields={"solve": solved, "count": sizes.verify, "steps": _VERIFIED_STEPS}
             ),
-            boards=Boards(min(1024, sizes.verify), 4, 0.2),
+            boards=Boards(solved, 4, 0.2),
             goal_rate=1e6,
         ),
     ]
@@ -218,49 +198,26 @@ def _stepping_cases(sizes: Sizes, on_gpu: bool) -> list[Case]:
             name, f"{_WORKERS}.{module}", JAX_PEERS, fields={**fields, **batch}, package=package
         )
 
-    pogema_fields = {
+    fields = {
         "size": BOARD_SIZE,
         "num_agents": 4,
         "hole_ratio": 0.2,
         "episode_steps": _EPISODE_STEPS,
     }
-    pogema = Side(
-        "POGEMA",
-        f"{_WORKERS}.pogema_steps",
-        POGEMA,
-        pogema_fields,
-        takes_devices=False,
-        package="pogema",
-    )
-    connector, no_reset = (
-        jax_peer(
-            "jumanji Connector-v3" + ("" if auto_reset else ", no auto-reset"),
-            "jumanji_connector",
-            "jumanji",
-            auto_reset=auto_reset,
-        )
-        for auto_reset in (True, False)
-    )
-    slippery, not_slippery = (
-        jax_peer(
-            "gymnax FrozenLake" + (", slippery" if slippery else ""),
-            "gymnax_frozen_lake",
-            "gymnax",
-            slippery=slippery,
-        )
-        for slippery in (True, False)
-    )
-    frozen_lake: dict[str, Any] = {
-        "observation": "compact",
-        "conflict": "fail",
-        "unit": "agent step",
-    }
+    module = f"{_WORKERS}.pogema_steps"
+    pogema = Side("POGEMA", module, POGEMA, fields, takes_devices=False, package="pogema")
+    jumanji, gymnax = ("jumanji_connector", "jumanji"), ("gymnax_frozen_lake", "gymnax")
+    connector = jax_peer("jumanji Connector-v3", *jumanji, auto_reset=True)
+    no_reset = jax_peer("jumanji Connector-v3, no auto-reset", *jumanji, auto_reset=False)
+    slippery = jax_peer("gymnax FrozenLake, slippery", *gymnax, slippery=True)
+    not_slippery = jax_peer("gymnax FrozenLake", *gymnax, slippery=False)
+    alone: dict[str, Any] = {"observation": "compact", "conflict": "fail", "unit": "agent step"}
     return [
         replace(case("pogema", pogema, "compact", goal=200), goal_rate=3e7 if on_gpu else None),
         case("pogema-same-view", pogema, "agent_centred"),
         case("connector", connector, "compact", goal=1),
         case("connector-no-reset", no_reset, "compact", goal=1),
         case("connector-same-view", no_reset, "symbols"),
-        case("frozen-lake", slippery, goal=1, **frozen_lake),
-        case("frozen-lake-not-slippery", not_slippery, **frozen_lake),
+        case("frozen-lake", slippery, goal=1, **alone),
+        case("frozen-lake-not-slippery", not_slippery, **alone),
     ]

@@ -53,12 +53,7 @@ def start(side: Side, cores: int) -> Worker:
 
 
 def compare(case: Case, effort: Effort, cores: int) -> dict[str, Any]:
-    """Measure one case.
-
-    Args:
-        case: what to compare.
-        effort: how long.
-        cores: devices that XLA shows on a CPU.
+    """Measure one case on a CPU of `cores` devices or on an accelerator.
 
     Returns:
         The row, as docs/benchmarks.md describes it. If a peer is missing or fails, the row's

@@ -66,29 +66,18 @@ def curves(quick: bool, on_gpu: bool, devices: int) -> list[Curve]:
         fields = {"solve": 256, "count": count, "steps": 32}
         return Point(count, count, Boards(256, 4, 0.2), fields)
 
+    by_batch = {b: Boards(b, 2, 0.3) for b in batches}
+    by_size = {n: Boards(batch, 2, 0.3, n) for n in sizes}
+    by_agents = {k: Boards(batch, k, 0.2) for k in agents}
+    by_holes = {h: Boards(batch, 2, h) for h in holes}
+    by_devices = {d: Boards(batch, 2, 0.3) for d in sorted({1, devices})}
+    of = f"batch {batch:,}"
     return [
-        solving("batch", "10x10, 2 agents, 30% holes", {b: Boards(b, 2, 0.3) for b in batches}),
-        solving(
-            "size",
-            f"2 agents, 30% holes, batch {batch:,}",
-            {n: Boards(batch, 2, 0.3, n) for n in sizes},
-        ),
-        solving(
-            "agents",
-            f"10x10, 20% holes, batch {batch:,}",
-            {k: Boards(batch, k, 0.2) for k in agents},
-        ),
-        solving(
-            "holes",
-            f"10x10, 2 agents, batch {batch:,}",
-            {h: Boards(batch, 2, h) for h in holes},
-        ),
-        solving(
-            "devices",
-            f"10x10, 2 agents, 30% holes, batch {batch:,}",
-            {d: Boards(batch, 2, 0.3) for d in sorted({1, devices})},
-            on_devices=True,
-        ),
+        solving("batch", "10x10, 2 agents, 30% holes", by_batch),
+        solving("size", f"2 agents, 30% holes, {of}", by_size),
+        solving("agents", f"10x10, 20% holes, {of}", by_agents),
+        solving("holes", f"10x10, 2 agents, {of}", by_holes),
+        solving("devices", f"10x10, 2 agents, 30% holes, {of}", by_devices, on_devices=True),
         Curve(
             "steps-batch",
             "environments",
@@ -110,31 +99,20 @@ def curves(quick: bool, on_gpu: bool, devices: int) -> list[Curve]:
 
 def follow(curve: Curve, effort: Effort, cores: int) -> dict[str, Any]:
     """Measure all points of a curve in one process, one after the other."""
-    answer: dict[str, Any] = {
-        "name": curve.name,
-        "varied": curve.varied,
-        "unit": curve.unit,
-        "setting": curve.setting,
-        "points": [],
-    }
+    told = ("name", "varied", "unit", "setting")
+    answer: dict[str, Any] = {name: getattr(curve, name) for name in told} | {"points": []}
     try:
         with tempfile.TemporaryDirectory() as folder, start(curve.side, cores) as worker:
             for point in curve.points:
                 boards = Path(folder) / "boards.npz"
                 write_boards(boards, **vars(point.boards), seed=_SEED)
                 devices = point.devices or effort.devices
-                prepared = worker.ask(
-                    "prepare",
-                    PREPARE_TIMEOUT,
-                    boards=str(boards),
-                    devices=devices,
-                    **point.fields,
-                )
-                measured = [
-                    worker.ask("measure", PREPARE_TIMEOUT, seconds=effort.seconds)
-                    for _ in range(effort.repeats)
-                ]
-                rates = [m["units"] / m["seconds"] for m in measured]
+                fields = {"boards": str(boards), "devices": devices, **point.fields}
+                prepared = worker.ask("prepare", PREPARE_TIMEOUT, **fields)
+                rates = []
+                for _ in range(effort.repeats):
+                    measured = worker.ask("measure", PREPARE_TIMEOUT, seconds=effort.seconds)
+                    rates.append(measured["units"] / measured["seconds"])
                 rate = statistics.median(rates)
                 if not rate:
                     raise WorkerError(f"{curve.varied} {point.x:g}: not one {curve.unit} was done")

@@ -83,15 +83,11 @@ class Worker:
         self._log.close()
 
     def ask(self, question: str, timeout: float, **fields: Any) -> dict[str, Any]:
-        """Ask one question and wait for its answer.
-
-        Args:
-            question: the name of a method of the contestant.
-            timeout: seconds after which the worker is killed.
-            **fields: the method's arguments.
+        """Ask one question, a method of the contestant with its arguments, and wait for the answer.
 
         Raises:
-            WorkerError: The worker raised an error, died, or did not answer in time.
+            WorkerError: The worker raised an error, died, or did not answer in time; it is killed
+                after `timeout` seconds.
         """
         late = threading.Event()
 
@@ -144,12 +140,8 @@ def serve(contestant: Contestant) -> None:
 def repeat(call: Callable[[], float], seconds: float) -> dict[str, float]:
     """Call again and again until `seconds` have passed, at least once.
 
-    Args:
-        call: does its work to the end and returns how many units it did.
-        seconds: how long to repeat it.
-
-    Returns:
-        `units` done and the `seconds` that they took, by a monotonic clock.
+    Each call does its work to the end and returns how many units it did. The answer holds the
+    `units` done and the `seconds` that they took, by a monotonic clock.
     """
     units = 0.0
     start = time.perf_counter()

@@ -141,14 +141,8 @@ def test_a_row_is_measured_in_turns_and_its_optima_are_compared():
 def test_one_different_optimum_makes_a_row_worthless():
     ours = {"status": [0, 0, 1, 2], "costs": [5, 7, -1, -1]}
     same = agreement(ours, {"costs": [[0, 5], [1, None], [3, 9]]})
-    assert same == {
-        "boards": 4,
-        "seen_by_peer": 3,
-        "compared": 1,
-        "different": 0,
-        "only_ours": 1,
-        "only_peer": 1,
-    }
+    counts = {"boards": 4, "seen_by_peer": 3, "compared": 1, "different": 0}
+    assert same == counts | {"only_ours": 1, "only_peer": 1}
     for lie in ([0, 6], [2, 4]):
         told = agreement(ours, {"costs": [lie]})
         row = {"name": "r", "ours": {}, "agreement": told}

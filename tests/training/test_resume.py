@@ -106,14 +106,9 @@ def test_a_run_with_vllm_killed_in_every_phase_leaves_the_same_files(tmp_path: P
 
 def _check_replay(run_dir: Path, scores: Path) -> None:
     """The checkpoint that is loaded again answers as it did in the run."""
-    command = ["engineer", "replay", str(run_dir), "--stage", "1"]
-    options = ["--engineers", "checkpoint", "--json", str(scores)]
-    subprocess.run(
-        [sys.executable, "-m", "training.cli", *command, *options],
-        cwd=ROOT,
-        timeout=600,
-        check=True,
-    )
+    command = [sys.executable, "-m", "training.cli", "engineer", "replay", str(run_dir)]
+    options = ["--stage", "1", "--engineers", "checkpoint", "--json", str(scores)]
+    subprocess.run([*command, *options], cwd=ROOT, timeout=600, check=True)
     (row,) = json.loads(scores.read_text())
     decision = json.loads((run_dir / "stages/1/decision.json").read_text())
     assert row["configuration"] == decision["configuration"]

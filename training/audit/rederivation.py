@@ -82,12 +82,10 @@ class Rederivation:
         yield checker.compare_file(files.validation, answers.rates)
 
         updates = [update for update in self.updates if update.stage == stage]
-        training = stage_results.training_evidence(self.config, updates)
-        evidence = stage_results.stage_evidence(
-            answers.evidence, answers.episodes, training, environment
-        )
         self.results.append(
-            StageResult(stage, configuration, answers.rates, answers.episodes, evidence)
+            stage_results.validated_stage(
+                self.config, stage, configuration, answers, updates, environment
+            )
         )
         if stage > 0:
             yield from self._design_checks(stage, checker)

@@ -1,1 +1,1 @@
-"""The learner: GRPO and supervised losses, the optimizer, and padded batches."""
+"""The learner: GRPO's loss, the optimizer, and padded batches."""

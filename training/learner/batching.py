@@ -14,17 +14,11 @@ import numpy as np
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Sequences:
-    """Token sequences, padded on the right.
+    """Token sequences, padded on the right."""
 
-    Attributes:
-        input_ids: int32 (B, L).
-        mask: bool (B, L), True on tokens, False on padding.
-        targets: bool (B, L), True on the tokens to learn from (those of the completion).
-    """
-
-    input_ids: Any
-    mask: Any
-    targets: Any
+    input_ids: Any  # int32 (B, L)
+    mask: Any  # bool (B, L), True on tokens, False on padding
+    targets: Any  # bool (B, L), True on the tokens to learn from (those of the completion)
 
     @property
     def positions(self) -> jax.Array:
@@ -39,13 +33,9 @@ def pad_sequences(
     bucket: int,
     pad_id: int,
 ) -> Sequences:
-    """Join each prompt with its completion and pad all to one length.
+    """Join each of B prompts with its completion and pad all to one length.
 
-    Args:
-        prompts: Token ids, B sequences.
-        completions: Token ids, B sequences.
-        bucket: The common length is a multiple of it, the smallest that holds every sequence.
-        pad_id: Token id of the padding.
+    That is the smallest multiple of `bucket` that holds every sequence.
     """
     longest = max(len(p) + len(c) for p, c in zip(prompts, completions, strict=True))
     shape = (len(prompts), round_up(longest, bucket))

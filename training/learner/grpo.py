@@ -28,20 +28,16 @@ SMALLEST_DEVIATION = 1e-6
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class GrpoBatch:
-    """Completions, their log-probabilities and their advantages. B sequences of L tokens.
+    """Completions, their log-probabilities (nats) and their advantages. B sequences of L tokens.
 
-    Attributes:
-        sequences: Prompts and completions; targets are the completion tokens to learn from.
-        sampler_logprobs: float32 (B, L), nats, under vLLM's weights as it drew the tokens.
-        old_logprobs: float32 (B, L), nats, under the trainer's weights before the update. All of
-            them are NaN where the update is a single optimizer step, whose own are the old ones.
-        advantages: float32 (B,).
+    The old log-probabilities are those under the trainer's weights before the update. All of them
+    are NaN where the update is a single optimizer step, whose own are the old ones.
     """
 
-    sequences: Sequences
-    sampler_logprobs: Any
-    old_logprobs: Any
-    advantages: Any
+    sequences: Sequences  # targets are the completion tokens to learn from
+    sampler_logprobs: Any  # float32 (B, L), under vLLM's weights as it drew the tokens
+    old_logprobs: Any  # float32 (B, L)
+    advantages: Any  # float32 (B,)
 
 
 def has_reward_variance(rewards: np.ndarray) -> np.ndarray:
@@ -53,14 +49,10 @@ def has_reward_variance(rewards: np.ndarray) -> np.ndarray:
 
 
 def group_advantages(rewards: np.ndarray, *, divide_by_std: bool) -> np.ndarray:
-    """Compare each completion's reward with the mean of its group.
+    """Compare each completion's reward with the mean of its group: float32 (prompts, completions).
 
-    Args:
-        rewards: float32 (prompts, completions).
-        divide_by_std: Whether to divide by the standard deviation of the group.
-
-    Returns:
-        float32 (prompts, completions); zero throughout a group whose rewards are all equal.
+    With `divide_by_std` in standard deviations of the group; zero where all of its rewards are
+    equal.
     """
     centred = rewards - rewards.mean(axis=1, keepdims=True)
     if not divide_by_std:
@@ -81,8 +73,8 @@ def token_objective(
 
     Args:
         new: float32 (B, L), log-probabilities under the weights being trained, nats.
-        old: float32 (B, L), under the trainer's weights before the update, nats.
-        sampler: float32 (B, L), under vLLM's weights as it drew the tokens, nats.
+        old: float32 (B, L), as in `GrpoBatch`, with `sampler` and `advantages`.
+        sampler: float32 (B, L).
         advantages: float32 (B,).
         settings: The clip range and the cap on importance weights.
 

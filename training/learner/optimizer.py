@@ -21,17 +21,11 @@ SummedLoss: TypeAlias = Callable[[Any, Any], tuple[jax.Array, Metrics]]
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class LearnerState:
-    """What an optimizer step changes.
+    """What an optimizer step changes."""
 
-    Attributes:
-        params: The model's weights, a pytree.
-        opt_state: Optax's state for them.
-        steps: int32 (), optimizer steps taken.
-    """
-
-    params: Any
-    opt_state: Any
-    steps: jax.Array
+    params: Any  # the model's weights, a pytree
+    opt_state: Any  # Optax's state for them
+    steps: jax.Array  # int32 (), optimizer steps taken
 
 
 def initial_state(params: Any, optimizer: optax.GradientTransformation) -> LearnerState:
@@ -100,10 +94,8 @@ def gradient_step(
 
     def add(number: jax.Array, total: Any) -> Any:
         micro_batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[number], micro_batches)
-        (value, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(
-            state.params, micro_batch
-        )
-        return jax.tree.map(jnp.add, total, (value, metrics, gradient))
+        summed, gradient = jax.value_and_grad(loss, has_aux=True)(state.params, micro_batch)
+        return jax.tree.map(jnp.add, total, (*summed, gradient))
 
     first = jax.tree.map(lambda leaf: leaf[0], micro_batches)
     shapes = jax.eval_shape(loss, state.params, first)

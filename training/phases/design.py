@@ -11,20 +11,15 @@ from engineer import Budget, DesignRecord, Engineer, EngineerError, NoteWriter, 
 from engineer.attempt import escape_surrogates
 from engineer.context import ContextTooLongError, summary_question
 from training.errors import UserError
-from training.phases.engineer_factory import CheckpointInUse, make_engineer
+from training.phases.engineer_factory import checkpoint_in_use, make_engineer
 from training.phases.probe import Prober, rollouts_per_probe
-from training.phases.stage_results import (
-    StageResult,
-    design_settings,
-    training_instances,
-    view_of,
-)
+from training.phases.stage_results import StageResult, design_settings, view_of
 from training.rollout.model_server import OtherModels
 from training.rollout.vllm_sampler import VllmSampler
 from training.run.active_run import ActiveRun
 from training.run.directory import StageDirectory
 from training.run.progress import console
-from training.run.records import DecisionRecord, TimingRecord, attempt_records
+from training.run.records import DecisionRecord, attempt_records
 
 
 def design(
@@ -32,16 +27,8 @@ def design(
 ) -> StageResult:
     """Ask the engineer for the next configuration, and write all that was said and decided.
 
-    A decision that is there stays.
-
-    Args:
-        run: The run.
-        sampler: Holds the weights in force after the last stage.
-        results: What the stages left; the last one has just ended.
-        probe: Tries a configuration out, for the engineer that does.
-
-    Returns:
-        The last of `results`, with the decision and the engineer's notes.
+    A decision that is there stays. The last of `results`, which has just ended, is returned with
+    the decision and the engineer's notes. The sampler holds the weights in force after it.
 
     Raises:
         UserError: The prompt can't be cut to fit.
@@ -53,17 +40,13 @@ def design(
         return replace(result, decision=files.decision.read(), notes=written)
     for left in (files.notes, files.notes_prompt, files.probes):
         left.remove()  # a design that was killed before it decided may have left it
-    seconds: dict[str, float] = {}
-    with run.clock(seconds, "design"), console.status(f"stage {stage}: design"):
-        design, notes = _ask(run, sampler, results, probe)
-    if notes.text:
-        files.notes_prompt.write(notes.prompt)
-        files.notes.write(notes.text)
-    decision = write_design(files, design)
-    step = run.step(stage, run.config.updates_per_stage)
-    run.directory.timings.append(
-        TimingRecord(phase="design", stage=stage, step=step, seconds=seconds)
-    )
+    with run.timed("design", stage):
+        with console.status(f"stage {stage}: design"):
+            design, notes = _ask(run, sampler, results, probe)
+        if notes.text:
+            files.notes_prompt.write(notes.prompt)
+            files.notes.write(notes.text)
+        decision = write_design(files, design)
     changes = ", ".join(f"{one.field} {one.old:g} -> {one.new:g}" for one in design.diff)
     console.print(
         f"stage {stage}: design: {design.kind} ({design.engineer}): {changes or 'no change'}",
@@ -83,7 +66,9 @@ def write_design(files: StageDirectory, design: DesignRecord) -> DecisionRecord:
 
 def charged(design: DesignRecord, view: StageView, note_tokens: int) -> DesignRecord:
     """Add the stage's training instances, and the tokens of the notes, to what was spent."""
-    more = Spent(training_instances=training_instances(view), engineer_tokens=note_tokens)
+    trained = view.evidence.training
+    instances = trained.instances if trained else 0
+    more = Spent(training_instances=instances, engineer_tokens=note_tokens)
     return design.model_copy(update={"spent": design.spent + more})
 
 
@@ -107,7 +92,7 @@ def _ask(
             run.directory,
             results,
             models,
-            checkpoint=CheckpointInUse(run.policy, sampler, run.config.engineer),
+            checkpoint=checkpoint_in_use(run.policy, sampler, run.config.engineer),
             probe=probe,
             probe_rollouts=rollouts_per_probe(run.config),
             guard=settings.guard,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -64,13 +63,10 @@ def make_engineer(
         elif inner == "endpoint":
             made = _endpoint(config.engineer)
         else:
-            setup = RunSettings(
-                space=config.environment.bounds,
-                initial=config.environment.initial,
-                stages=config.stages.count,
-                seed=config.seed,
+            lake, stages = config.environment, config.stages.count
+            made = scripted_engineer(
+                inner, RunSettings(lake.bounds, lake.initial, stages, config.seed)
             )
-            made = scripted_engineer(inner, setup)
         return ShuffledEngineer(made) if control else made
 
     if kind != ORACLE:
@@ -83,11 +79,7 @@ def make_engineer(
 
 
 def check_key(choice: EngineerChoice) -> None:
-    """Check, before anything is trained, that an endpoint's key is there.
-
-    Raises:
-        UserError: Its environment variable is not set, or empty.
-    """
+    """Raise a `UserError`, before anything is trained, if an endpoint's key is not there."""
     name = choice.api_key_env
     if "endpoint" in choice.asked and name and not os.environ.get(name, "").strip():
         raise UserError(
@@ -123,14 +115,13 @@ def _language_model(
 ) -> LanguageModelEngineer:
     """Ask weights that vLLM has to load; former policies are prompted as they were trained."""
     policy = kind != "model"
+    chat = config.prompt.chat if policy else None
+    thinking = config.prompt.thinking and policy
 
     def generate(
         prompt: str, schema: dict[str, Any] | None, seed: int, token_limit: int | None
     ) -> GeneratedText:
-        chat = config.prompt.chat if policy else None
-        thinking = config.prompt.thinking and policy
-        question = Question(prompt, chat, thinking, seed, schema, token_limit)
-        return models.ask(weights, question)
+        return models.ask(weights, Question(prompt, chat, thinking, seed, schema, token_limit))
 
     return LanguageModelEngineer(generate, name=kind if policy else weights)
 
@@ -152,32 +143,24 @@ def _weights(
     return str(directory.stage(stage).policy)
 
 
-@dataclass(frozen=True)
-class CheckpointInUse:
-    """Generates with the policy of a run in progress, as vLLM holds it."""
+def checkpoint_in_use(policy: Policy, sampler: VllmSampler, choice: EngineerChoice) -> GenerateText:
+    """Generate with the policy of a run in progress, as vLLM holds it."""
 
-    policy: Policy
-    sampler: VllmSampler
-    choice: EngineerChoice
-
-    def __call__(
-        self, prompt: str, schema: dict[str, Any] | None, seed: int, token_limit: int | None
+    def generate(
+        prompt: str, schema: dict[str, Any] | None, seed: int, token_limit: int | None
     ) -> GeneratedText:
-        """Generate one text.
-
-        Raises:
-            EngineerError: The prompt leaves no room for the answer.
-        """
         try:
-            ((completion,),) = self.sampler.sample(
-                [self.policy.encode_prompt(prompt)],
+            ((completion,),) = sampler.sample(
+                [policy.encode_prompt(prompt)],
                 n=1,
-                temperature=self.choice.temperature,
-                max_tokens=self.choice.token_limit(schema is not None, token_limit),
-                stop_token_ids=self.policy.stop_ids,
+                temperature=choice.temperature,
+                max_tokens=choice.token_limit(schema is not None, token_limit),
+                stop_token_ids=policy.stop_ids,
                 seed=seed,
                 json_schema=schema,
             )
         except PromptTooLongError as error:
             raise EngineerError(f"{error}; engineer.max_context_tokens cuts prompts") from error
-        return GeneratedText(self.policy.decode(completion.token_ids), len(completion.token_ids))
+        return GeneratedText(policy.decode(completion.token_ids), len(completion.token_ids))
+
+    return generate

@@ -14,10 +14,7 @@ from training.schema import RunConfig
 def gate(config: RunConfig, directory: RunDirectory, results: Sequence[StageResult]) -> StageResult:
     """Compare the last stage with the one it started from, and write `gate.json`.
 
-    A record that is there stays.
-
-    Returns:
-        The last of `results`, with the gate's record.
+    A record that is there stays. The last of `results` is returned with it.
     """
     result = results[-1]
     file = directory.stage(result.stage).gate

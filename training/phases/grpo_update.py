@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from training.rollout.instances import InstanceSet
 from training.rollout.rollout import Rollout, roll_out, rollout_metrics
 from training.rollout.vllm_sampler import VllmSampler
 from training.run.active_run import ActiveRun
+from training.run.records import six_digits
 from training.schema import Grpo
 
 # The metrics of an update in which no group's rewards differ, so that no step is taken.
@@ -31,18 +32,6 @@ _NO_STEP = {
     "loss": 0.0,
     "sampler_gap": 0.0,
 }
-
-
-class GrpoUpdate(NamedTuple):
-    """The learner after an update, and what was measured.
-
-    Attributes:
-        state: The learner; vLLM holds its weights.
-        metrics: The fields of `UpdateMetrics`, all but the place in the run.
-    """
-
-    state: LearnerState
-    metrics: dict[str, Any]
 
 
 def grpo_optimizer(settings: Grpo) -> optax.GradientTransformation:
@@ -64,7 +53,7 @@ def take_update(
     *,
     seed: int,
     seconds: dict[str, float],
-) -> GrpoUpdate:
+) -> tuple[LearnerState, dict[str, Any]]:
     """Take one update on some boards.
 
     Args:
@@ -75,6 +64,9 @@ def take_update(
         seed: Decides what is sampled.
         seconds: The time that rollout, verification, update and sync took is added to it.
 
+    Returns:
+        The learner after the update, and the fields of `UpdateMetrics` but its place in the run.
+
     Raises:
         SyncError: vLLM's log-probabilities are not the trainer's.
     """
@@ -83,25 +75,23 @@ def take_update(
     rollout = roll_out(run, sampler, boards, seed=seed, seconds=seconds)
     with run.clock(seconds, "update"):
         batch = _grpo_batch(run, rollout)
-        if settings.minibatches > 1:
+        if settings.minibatches > 1:  # the first of several steps changes the weights
             score = _compiled_scoring(graphdef, temperature)
-            batch = _with_old_logprobs(batch, score, state.params, settings)
+            parts = split_rows(batch.sequences, len(batch.advantages) // settings.micro_batch_size)
+            old = np.asarray(score(state.params, parts)).reshape(batch.sampler_logprobs.shape)
+            batch = replace(batch, old_logprobs=old)
         learn = _compiled_step(graphdef, settings, temperature)
         steps = []
         for minibatch in _minibatches(batch, settings):
             if minibatch.sequences.targets.any():
                 state, metrics = learn(state, minibatch)
-                steps.append(
-                    {name: _six_digits(value) for name, value in jax.device_get(metrics).items()}
-                )
+                steps.append(jax.tree.map(six_digits, jax.device_get(metrics)))
         steps = steps or [_NO_STEP]
-        learned = {name: _six_digits(np.mean([one[name] for one in steps])) for name in steps[0]}
+        learned = {name: six_digits(np.mean([one[name] for one in steps])) for name in steps[0]}
     with run.clock(seconds, "sync"):
         difference = sync_weights(run, state.params, sampler, rollout)
-    return GrpoUpdate(
-        state,
-        {**rollout_metrics(rollout), **learned, "sync_max_abs_diff": float(f"{difference:.3g}")},
-    )
+    learned["sync_max_abs_diff"] = float(f"{difference:.3g}")
+    return state, rollout_metrics(rollout) | learned
 
 
 def _grpo_batch(run: ActiveRun, rollout: Rollout) -> GrpoBatch:
@@ -130,13 +120,6 @@ def _grpo_batch(run: ActiveRun, rollout: Rollout) -> GrpoBatch:
     return jax.tree.map(lambda leaf: leaf[order], batch)
 
 
-def _with_old_logprobs(batch: GrpoBatch, score: Any, params: Any, settings: Grpo) -> GrpoBatch:
-    """Score the completions before the first of several steps changes the weights."""
-    parts = split_rows(batch.sequences, len(batch.advantages) // settings.micro_batch_size)
-    old = np.asarray(score(params, parts)).reshape(batch.sampler_logprobs.shape)
-    return replace(batch, old_logprobs=old)
-
-
 def _minibatches(batch: GrpoBatch, settings: Grpo) -> list[GrpoBatch]:
     """Deal the rows over minibatches of (micro-batches, rows, ...).
 
@@ -147,10 +130,6 @@ def _minibatches(batch: GrpoBatch, settings: Grpo) -> list[GrpoBatch]:
         split_rows(jax.tree.map(lambda leaf: leaf[first :: settings.minibatches], batch), micro)  # noqa: B023
         for first in range(settings.minibatches)
     ]
-
-
-def _six_digits(value: Any) -> float:
-    return float(f"{float(value):.6g}")
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import jax
@@ -15,12 +16,7 @@ from jaxlake.generator.board_digests import DigestSet
 from training.learner.optimizer import LearnerState
 from training.phases.grpo_update import take_update
 from training.phases.validate import answer
-from training.rollout.instances import (
-    InstanceSet,
-    draw_boards,
-    draw_validation_cells,
-    requests_for,
-)
+from training.rollout.instances import InstanceSet, draw_training_boards, draw_validation_cells
 from training.rollout.judging import judge
 from training.rollout.stage_instances import fill_budget
 from training.rollout.vllm_sampler import VllmSampler
@@ -36,6 +32,7 @@ def rollouts_per_probe(config: RunConfig) -> int:
     return trained + config.validation.cells * branch.per_cell
 
 
+@dataclass
 class Prober:
     """Makes a branch for each configuration: a few GRPO updates, then answers to fresh boards.
 
@@ -43,22 +40,13 @@ class Prober:
     same boards. These are of the validation set's cells, but none of them is a validation board.
     Once a branch is scored, vLLM has the weights again that it had before; a branch works on a copy
     of the learner, which stays as it is.
-
-    Args:
-        run: The run, whose `engineer.oracle` says how long a branch is.
-        sampler: Holds the weights of `state`.
-        state: The learner that the next stage will start with.
-        stage: The stage that has just ended.
     """
 
-    def __init__(
-        self, run: ActiveRun, sampler: VllmSampler, state: LearnerState, stage: int
-    ) -> None:
-        self._run = run
-        self._sampler = sampler
-        self._state = state
-        self._stage = stage
-        self._records: list[ProbeRecord] = []
+    run: ActiveRun
+    sampler: VllmSampler  # holds the weights of `state`
+    state: LearnerState  # that the next stage will start with
+    stage: int  # has just ended
+    records: list[ProbeRecord] = field(default_factory=list, init=False)
 
     def __call__(self, configuration: Configuration) -> ProbeResult:
         """Train a copy, score it, and add the result to `probes.jsonl`.
@@ -66,65 +54,51 @@ class Prober:
         Raises:
             SyncError: After an update vLLM's log-probabilities are not the trainer's.
         """
-        run, settings = self._run, self._run.config.grpo
+        run, settings = self.run, self.run.config.grpo
         lake = LakeConfiguration.model_validate(configuration.model_dump())
         boards = self._training_boards(lake)
-        state = jax.tree.map(jnp.copy, self._state)
-        self._sampler.sync(run.policy.tensors(state.params))
+        state = jax.tree.map(jnp.copy, self.state)
+        self.sampler.sync(run.policy.tensors(state.params))
         try:
             for number in range(len(boards) // settings.prompts_per_update):
-                first = number * settings.prompts_per_update
-                chosen = boards.take(range(first, first + settings.prompts_per_update))
-                seed = run.seed("probe", self._stage, 2, number)
-                state = take_update(run, state, self._sampler, chosen, seed=seed, seconds={}).state
-            title = f"stage {self._stage}: probe {len(self._records) + 1}"
-            texts = answer(run.config, run.policy, self._sampler, self._scored_on, title=title)
+                chosen = boards.part(number, settings.prompts_per_update)
+                seed = run.seed("probe", self.stage, 2, number)
+                state, _ = take_update(run, state, self.sampler, chosen, seed=seed, seconds={})
+            title = f"stage {self.stage}: probe {len(self.records) + 1}"
+            texts = answer(run.config, run.policy, self.sampler, self._scored_on, title=title)
         finally:
-            self._sampler.sync(run.policy.tensors(self._state.params))
+            self.sampler.sync(run.policy.tensors(self.state.params))
         record = ProbeRecord(
-            probe=len(self._records),
+            probe=len(self.records),
             configuration=lake,
             valid=int(judge(self._scored_on, texts, run.config.prompt).outcomes.valid.sum()),
             count=len(texts),
             instances=len(boards),
             rollouts=len(boards) * settings.completions + len(texts),
         )
-        self._records.append(record)
-        run.directory.stage(self._stage).probes.write(self._records)
-        return ProbeResult(
-            score=record.valid / record.count,
-            instances=record.instances,
-            rollouts=record.rollouts,
-        )
+        self.records.append(record)
+        run.directory.stage(self.stage).probes.write(self.records)
+        score = record.valid / record.count
+        return ProbeResult(score=score, instances=record.instances, rollouts=record.rollouts)
 
     def _training_boards(self, configuration: LakeConfiguration) -> InstanceSet:
         """Draw boards of the configuration for all updates of a branch, in the order of training.
 
         Where not all of them can be made, some come again, as in a stage.
         """
-        config = self._run.config
+        config = self.run.config
         count = config.engineer.oracle.updates * config.grpo.prompts_per_update
-        boards, outcomes = draw_boards(
-            self._run.key("probe", self._stage, 0),
-            requests_for(configuration, count, num_agents=config.environment.num_agents),
-            max_size=max(config.environment.bounds.sizes),
-            max_candidates=config.environment.max_candidates,
-            seen=DigestSet(self._run.validation.instances, self._scored_on.instances),
-            substitute=True,
-        )
-        rng = np.random.default_rng(self._run.seed("probe", self._stage, 0))
+        seen = DigestSet(self.run.validation.instances, self._scored_on.instances)
+        key = self.run.key("probe", self.stage, 0)
+        boards, outcomes = draw_training_boards(key, config, configuration, count, seen=seen)
+        rng = np.random.default_rng(self.run.seed("probe", self.stage, 0))
         rows = fill_budget(boards, outcomes, rng)
-        order = jax.random.permutation(self._run.key("probe", self._stage, 0, 1), len(rows))
+        order = jax.random.permutation(jax.random.fold_in(key, 1), len(rows))
         return boards.take(rows[jax.device_get(order)])
 
     @cached_property
     def _scored_on(self) -> InstanceSet:
         """The boards that every branch answers."""
-        run = self._run
-        boards, _ = draw_validation_cells(
-            run.key("probe", self._stage, 1),
-            run.config,
-            run.config.engineer.oracle.per_cell,
-            seen=DigestSet(run.validation.instances),
-        )
-        return boards
+        key, config = self.run.key("probe", self.stage, 1), self.run.config
+        seen = DigestSet(self.run.validation.instances)
+        return draw_validation_cells(key, config, config.engineer.oracle.per_cell, seen=seen)[0]

@@ -2,16 +2,16 @@
 
 The loop keeps a list with one `StageResult` per stage, so that `results[S]` is stage S and
 `results[0]` is what stood before the first. A phase takes the list and adds its own part. A run
-that is resumed, the analysis and the audit read the list from disk (`read_stage_results`). All
-other functions here are pure: they make what the engineer reads, and what the gate says, from the
-list alone.
+that is resumed, the analysis and the audit read the list from disk (`read_stage_results`). The
+other functions are pure: they make what the engineer reads, and what the gate says, from the list.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from engineer import (
     DesignSettings,
@@ -26,7 +26,7 @@ from engineer.gate import has_fallen, protected_floors, rollback_notice
 from engineer.lake import LakeConfiguration
 from jaxlake.paired import PairedComparison, compare
 from training.errors import UserError
-from training.run.directory import RunDirectory
+from training.run.directory import RunDirectory, StageDirectory
 from training.run.records import (
     DecisionRecord,
     EpisodeRecord,
@@ -40,12 +40,19 @@ FAILED_CASES = 8
 """How many failed answers the evidence of a stage holds; the context shows the first of them."""
 
 
+class VerifiedAnswers(NamedTuple):
+    """What the Validate phase writes of the answers."""
+
+    episodes: tuple[EpisodeRecord, ...]  # every board, the answer to it and its verdict
+    evidence: StageEvidence  # counts for the engineer, also by the ratios of holes and of waits
+    rates: ValidationRecord  # counts and rates for people, by map size
+
+
 @dataclass(frozen=True)
 class StageResult:
-    """What one stage left.
+    """What one stage left; stage 0 is what stood before the first.
 
     Attributes:
-        stage: Its number, from 1; 0 is what stood before the first stage.
         configuration: What it trained on; None for stage 0.
         validation: Rates over the answers to the validation set, by map size.
         episodes: The answers to the validation set, in the order of its boards.
@@ -67,28 +74,22 @@ class StageResult:
 
 
 def read_stage_results(directory: RunDirectory, config: RunConfig) -> list[StageResult]:
-    """Read what the validated stages left, from stage 0 up to the first that is not validated.
-
-    Raises:
-        UserError: A file is missing or damaged.
-    """
+    """Read what the validated stages left, from stage 0 up to the first that is not validated."""
     updates = [one for one in directory.metrics.read() if isinstance(one, UpdateMetrics)]
     results: list[StageResult] = []
     while (files := directory.stage(len(results))).validation.exists():
         stage = len(results)
-        episodes = tuple(files.episodes.read())
+        validated = validated_stage(
+            config,
+            stage,
+            files.configuration.read() if stage else None,
+            read_answers(files),
+            [one for one in updates if one.stage == stage],
+            files.environment.read() if files.environment.exists() else {},
+        )
         results.append(
-            StageResult(
-                stage=stage,
-                configuration=files.configuration.read() if stage else None,
-                validation=files.validation.read(),
-                episodes=episodes,
-                evidence=stage_evidence(
-                    files.evidence.read(),
-                    episodes,
-                    training_evidence(config, [one for one in updates if one.stage == stage]),
-                    files.environment.read() if files.environment.exists() else {},
-                ),
+            replace(
+                validated,
                 gate=files.gate.read() if files.gate.exists() else None,
                 decision=files.decision.read() if files.decision.exists() else None,
                 notes=files.notes.read() if files.notes.exists() else "",
@@ -97,25 +98,55 @@ def read_stage_results(directory: RunDirectory, config: RunConfig) -> list[Stage
     return results
 
 
+def read_answers(files: StageDirectory) -> VerifiedAnswers:
+    """Read what the Validate phase of a stage wrote."""
+    episodes = tuple(files.episodes.read())
+    return VerifiedAnswers(episodes, files.evidence.read(), files.validation.read())
+
+
+def validated_stage(
+    config: RunConfig,
+    stage: int,
+    configuration: LakeConfiguration | None,
+    answers: VerifiedAnswers,
+    updates: Sequence[UpdateMetrics],
+    environment: dict[str, dict[str, float]],
+) -> StageResult:
+    """What a stage has left once it is validated.
+
+    Its updates and the statistics of its boards (`environment.json`) are empty for stage 0.
+    """
+    failures = _typical_failures(answers.episodes)[:FAILED_CASES]
+    evidence = answers.evidence.model_copy(
+        update={
+            "training": _training_evidence(config, updates) if updates else None,
+            "environment": environment,
+            "failed_cases": tuple(
+                FailedCase(
+                    group=str(episode.size),
+                    failure=failure,
+                    time=episode.time,
+                    instance=episode.grid,
+                    completion=episode.text,
+                )
+                for failure, episode in failures
+            ),
+        }
+    )
+    return StageResult(stage, configuration, answers.rates, answers.episodes, evidence)
+
+
 def configuration_for(
     config: RunConfig, results: Sequence[StageResult], stage: int
 ) -> LakeConfiguration:
-    """The configuration a stage trains on: the initial one, then what the engineer last decided.
-
-    Raises:
-        UserError: The stage before has no decision yet.
-    """
+    """The configuration a stage trains on: the initial one, then what the engineer last decided."""
     if stage == 1:
         return config.environment.initial
     return decision_of(results, stage - 1).configuration
 
 
 def decision_of(results: Sequence[StageResult], stage: int) -> DecisionRecord:
-    """What the engineer decided after a stage.
-
-    Raises:
-        UserError: It has not decided yet.
-    """
+    """What the engineer decided after a stage; a `UserError` if it has not decided yet."""
     decision = results[stage].decision if stage < len(results) else None
     if decision is None:
         raise UserError(f"stage {stage}: has no decision yet")
@@ -128,12 +159,8 @@ def reference_of(results: Sequence[StageResult], stage: int) -> int:
     return gate.reference if gate is not None and gate.restored == "checkpoint" else stage - 1
 
 
-def compare_stages(before: StageResult, after: StageResult) -> PairedComparison:
-    """Compare two stages' answers to the validation set, board by board.
-
-    Raises:
-        UserError: They did not answer the same number of boards.
-    """
+def _compare(before: StageResult, after: StageResult) -> PairedComparison:
+    """Compare two stages' answers to the validation set, board by board."""
     if len(before.episodes) != len(after.episodes):
         raise UserError(
             f"stages {before.stage} and {after.stage}: their episodes are answers to "
@@ -154,20 +181,21 @@ def gate_record(config: RunConfig, results: Sequence[StageResult], stage: int) -
     """
     settings = config.engineer.gate
     reference = reference_of(results, stage)
-    comparison = compare_stages(results[reference], results[stage])
+    comparison = _compare(results[reference], results[stage])
     fell = settings.rollback != "off" and has_fallen(comparison, settings.z)
     restored = None if not fell or settings.rollback == "off" else settings.rollback
     before = results[stage - 1].gate if fell else None
     tried = configuration_for(config, results, stage)
     current = tried if before is None else before.configuration
+    notice = ""
+    if restored:
+        notice = rollback_notice(comparison, restored, tried=tried, current=current)
     return GateRecord(
         reference=reference,
         comparison=comparison,
         restored=restored,
         configuration=current,
-        notice=rollback_notice(comparison, restored, tried=tried, current=current)
-        if restored
-        else "",
+        notice=notice,
     )
 
 
@@ -180,12 +208,8 @@ def view_of(config: RunConfig, results: Sequence[StageResult], stage: int) -> St
     evidence = results[stage].evidence
     if gate.restored == "checkpoint":
         restored = results[gate.reference].evidence
-        evidence = evidence.model_copy(
-            update={
-                name: getattr(restored, name)
-                for name in ("validation", "failure_times", "failed_cases")
-            }
-        )
+        shown = ("validation", "failure_times", "failed_cases")
+        evidence = evidence.model_copy(update={name: getattr(restored, name) for name in shown})
     return StageView(
         domain=config.domain,
         evidence=evidence,
@@ -210,11 +234,6 @@ def design_settings(config: RunConfig, view: StageView) -> DesignSettings:
         ),
         budget=choice.budget,
     )
-
-
-def training_instances(view: StageView) -> int:
-    """How many boards the stage that is looked at was trained on, for the ledger."""
-    return view.evidence.training.instances if view.evidence.training else 0
 
 
 def history_before(
@@ -242,44 +261,8 @@ def history_before(
     return history
 
 
-def stage_evidence(
-    validation: StageEvidence,
-    episodes: Sequence[EpisodeRecord],
-    training: TrainingEvidence | None,
-    environment: dict[str, dict[str, float]],
-) -> StageEvidence:
-    """All that the engineer may read of a stage.
-
-    Args:
-        validation: Counts over the answers to the validation set (`evidence.json`).
-        episodes: These answers.
-        training: What the updates looked like.
-        environment: Statistics of the training boards, by map size (`environment.json`).
-    """
-    return validation.model_copy(
-        update={
-            "training": training,
-            "environment": environment,
-            "failed_cases": tuple(
-                FailedCase(
-                    group=str(episode.size),
-                    failure=failure,
-                    time=episode.time,
-                    instance=episode.grid,
-                    completion=episode.text,
-                )
-                for failure, episode in _typical_failures(episodes)[:FAILED_CASES]
-            ),
-        }
-    )
-
-
-def training_evidence(
-    config: RunConfig, updates: Sequence[UpdateMetrics]
-) -> TrainingEvidence | None:
-    """What a stage's updates looked like, as the engineer reads it; None without any."""
-    if not updates:
-        return None
+def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> TrainingEvidence:
+    """What a stage's updates looked like, as the engineer reads it."""
     learnability: dict[int, list[float]] = defaultdict(list)
     for update in updates:
         for size, row in update.by_size.items():
@@ -313,9 +296,8 @@ def _typical_failures(episodes: Sequence[EpisodeRecord]) -> list[tuple[str, Epis
 
 
 def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(
-        values
-    )  # fmean rounds otherwise, and contexts are compared to the byte
+    # fmean rounds otherwise, and contexts are compared to the byte.
+    return sum(values) / len(values)
 
 
 def _valid_rates(validation: ValidationRecord) -> dict[str, float]:

@@ -22,21 +22,13 @@ from training.run.records import TimingRecord, UpdateMetrics, measured
 
 @dataclass(frozen=True)
 class TrainedStage:
-    """What the Train phase makes of a stage.
-
-    Attributes:
-        stage: Its number, from 1.
-        configuration: What its boards were drawn from.
-        boards: These boards, in the order of training.
-        updates: What was measured of each update.
-        state: The learner after them; vLLM holds its weights.
-    """
+    """What the Train phase makes of a stage, counted from 1."""
 
     stage: int
-    configuration: LakeConfiguration
+    configuration: LakeConfiguration  # what its boards were drawn from
     boards: StageBoards
     updates: tuple[UpdateMetrics, ...]
-    state: LearnerState
+    state: LearnerState  # after the updates; vLLM holds its weights
 
 
 def train(
@@ -71,8 +63,7 @@ def train(
     with track(f"stage {stage}: train", count, start=done) as advance:
         for number in range(done + 1, count + 1):
             step = run.step(stage, number)
-            last = number * settings.prompts_per_update
-            chosen = boards.boards.take(range(last - settings.prompts_per_update, last))
+            chosen = boards.boards.part(number - 1, settings.prompts_per_update)
             seed = run.seed("sample", stage, number)
             seconds: dict[str, float] = {}
             state, metrics = take_update(run, state, sampler, chosen, seed=seed, seconds=seconds)
@@ -97,13 +88,8 @@ def starting_state(
 ) -> LearnerState:
     """Return the learner that the next stage starts with.
 
-    That is the learner as the last stage left it. If the last stage was taken back, it is the
+    That is `state`, as the last stage left it. If the gate has taken that stage back, it is the
     weights of the stage it had started from, with a new optimizer.
-
-    Args:
-        run: The run.
-        state: The learner as the last stage left it.
-        results: What the stages left, with the gate's record of the last one.
     """
     origin = reference_of(results, len(results))
     if origin == len(results) - 1:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from engineer import StageEvidence
 from engineer.lake import lake_evidence
-from jaxlake import Failure, Statistics, statistics_rows, tabulate
-from training.phases.stage_results import StageResult, stage_evidence, training_evidence
+from jaxlake import Action, Failure, Statistics, statistics_rows, tabulate
+from training.phases.stage_results import (
+    StageResult,
+    VerifiedAnswers,
+    read_answers,
+    validated_stage,
+)
 from training.phases.train import TrainedStage
 from training.policy.policy import Policy
 from training.rollout.instances import InstanceSet, draw_validation_cells
@@ -20,7 +24,7 @@ from training.rollout.vllm_sampler import VllmSampler
 from training.run.active_run import ActiveRun
 from training.run.directory import StageDirectory
 from training.run.progress import console, track
-from training.run.records import EpisodeRecord, Rates, TimingRecord, ValidationRecord
+from training.run.records import EpisodeRecord, Rates, ValidationRecord
 from training.schema import RunConfig
 
 CHUNK = 512
@@ -48,44 +52,23 @@ def validate(
 ) -> StageResult:
     """Answer the validation set with the weights that a stage ended with, and verify the answers.
 
-    A result that is there, whole, is read back.
-
-    Args:
-        run: The run.
-        sampler: Holds these weights.
-        trained: What the Train phase made; None for stage 0, before the first.
-
-    Returns:
-        What the stage has left so far.
+    A result that is there, whole, is read back. Without `trained` it is that of stage 0.
     """
     stage = 0 if trained is None else trained.stage
     files = run.directory.stage(stage)
     if files.validation.exists():
-        answers = VerifiedAnswers(
-            tuple(files.episodes.read()), files.evidence.read(), files.validation.read()
-        )
+        answers = read_answers(files)
     else:
-        seconds: dict[str, float] = {}
-        with run.clock(seconds, "validate"):
+        with run.timed("validate", stage):
             title = f"stage {stage}: validate"
             texts = answer(run.config, run.policy, sampler, run.validation, title=title)
             answers = verify_answers(run.config, stage, run.validation, texts)
-        write_answers(files, answers)
-        step = run.step(stage, run.config.updates_per_stage)
-        run.directory.timings.append(
-            TimingRecord(phase="validate", stage=stage, step=step, seconds=seconds)
-        )
-    return StageResult(
-        stage=stage,
-        configuration=None if trained is None else trained.configuration,
-        validation=answers.rates,
-        episodes=answers.episodes,
-        evidence=stage_evidence(
-            answers.evidence,
-            answers.episodes,
-            None if trained is None else training_evidence(run.config, trained.updates),
-            {} if trained is None else trained.boards.environment,
-        ),
+            write_answers(files, answers)
+    if trained is None:
+        return validated_stage(run.config, stage, None, answers, (), {})
+    environment = trained.boards.environment
+    return validated_stage(
+        run.config, stage, trained.configuration, answers, trained.updates, environment
     )
 
 
@@ -110,32 +93,16 @@ def answer(
     return texts
 
 
-class VerifiedAnswers(NamedTuple):
-    """What the Validate phase writes of the answers.
-
-    Attributes:
-        episodes: Every board, the answer to it and its verdict.
-        evidence: Counts for the engineer, also by the ratios of holes and of waits.
-        rates: Counts and rates for people, by map size.
-    """
-
-    episodes: tuple[EpisodeRecord, ...]
-    evidence: StageEvidence
-    rates: ValidationRecord
-
-
 def verify_answers(
     config: RunConfig, stage: int, boards: InstanceSet, texts: Sequence[str]
 ) -> VerifiedAnswers:
     """Verify one answer per board."""
     verdict = judge(boards, texts, config.prompt)
+    instances, outcomes, solutions = jax.tree.map(
+        jnp.asarray, (boards.instances, verdict.outcomes, boards.solutions)
+    )
     table: Statistics = jax.device_get(
-        _tabulate(
-            jax.tree.map(jnp.asarray, boards.instances),
-            jnp.asarray(boards.solutions.needs_wait),
-            jax.tree.map(jnp.asarray, verdict.outcomes),
-            solutions=jax.tree.map(jnp.asarray, boards.solutions),
-        )
+        _tabulate(instances, solutions.needs_wait, outcomes, solutions=solutions)
     )
     return VerifiedAnswers(
         episodes=tuple(_episode(boards, row, text, verdict) for row, text in enumerate(texts)),
@@ -158,7 +125,10 @@ def write_answers(files: StageDirectory, answers: VerifiedAnswers) -> None:
 
 def _episode(boards: InstanceSet, row: int, text: str, verdict: Verdict) -> EpisodeRecord:
     outcomes = verdict.outcomes
-    plan = verdict.plan_names(row)
+    answer = verdict.answers[row]
+    plan = None
+    if answer.plan is not None:
+        plan = tuple(tuple(Action(one).name for one in actions) for actions in answer.plan)
     return EpisodeRecord(
         id=row,
         size=int(boards.instances.size[row]),
@@ -166,7 +136,7 @@ def _episode(boards: InstanceSet, row: int, text: str, verdict: Verdict) -> Epis
         needs_wait=bool(boards.solutions.needs_wait[row]),
         optimum=int(boards.solutions.sum_of_costs[row]),
         text=text,
-        plan=None if plan is None else tuple(map(tuple, plan)),
+        plan=plan,
         valid=bool(outcomes.valid[row]),
         optimal_sum_of_costs=bool(outcomes.optimal_sum_of_costs[row]),
         optimal_makespan=bool(outcomes.optimal_makespan[row]),
@@ -174,7 +144,7 @@ def _episode(boards: InstanceSet, row: int, text: str, verdict: Verdict) -> Epis
         agent=_known(outcomes.agent[row]),
         time=_known(outcomes.time[row]),
         sum_of_costs=_known(outcomes.sum_of_costs[row]),
-        reason=verdict.answers[row].reason,
+        reason=answer.reason,
     )
 
 

@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
 from engineer.synthetic_examples import synthetic_example
 from jaxlake.generator.board_digests import DigestSet
-from training.learner import supervised
 from training.learner.batching import Sequences, pad_sequences, round_up, split_rows
+from training.learner.grpo import logprobs
 from training.learner.optimizer import LearnerState, Metrics, adamw, gradient_step, initial_state
 from training.policy.policy import Policy
 from training.policy.prompts import render, target
@@ -28,8 +29,8 @@ from training.rollout.instances import InstanceSet, draw_validation_cells
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import RunProgress
 from training.run.progress import console, track
-from training.run.records import TimingRecord, WarmStartMetrics, measured
-from training.schema import RunConfig, WarmStart
+from training.run.records import TimingRecord, WarmStartMetrics, measured, six_digits
+from training.schema import RunConfig
 
 LOG_EVERY = 10
 TOKENIZER_BOARDS = 1024
@@ -45,11 +46,15 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
     seen = DigestSet(run.validation.instances)
     boards = _boards(run.config, run.key("warm_start", 0), settings.instances, seen)
     plans = _ExamplePool(run.policy, _plan_examples(run.config, boards))
-    designs = _ExamplePool(
-        run.policy,
-        _design_examples(run.config, DESIGNS) if settings.engineer_batch_size else (),
+    examples = _design_examples(run.config, DESIGNS) if settings.engineer_batch_size else ()
+    designs = _ExamplePool(run.policy, examples)
+    optimizer = adamw(
+        settings.learning_rate,
+        warmup_steps=settings.warmup_steps,
+        weight_decay=settings.weight_decay,
+        max_grad_norm=1.0,
+        decay_steps=settings.steps,
     )
-    optimizer = _optimizer(settings)
     state = initial_state(params, optimizer)
     progress = run.checkpoints.progress()
     if progress is not None:
@@ -71,7 +76,7 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
             losses[name].append(metrics["loss"])
             if number % LOG_EVERY == 0:
                 means = {
-                    name: float(f"{np.mean([float(one) for one in recent]):.6g}")
+                    name: six_digits(np.mean([float(one) for one in recent]))
                     for name, recent in losses.items()
                 }
                 losses.clear()
@@ -96,11 +101,8 @@ def texts_for_tokenizer(config: RunConfig) -> list[str]:
 
 def _boards(config: RunConfig, key: jax.Array, count: int, seen: DigestSet) -> InstanceSet:
     """Draw at least `count` solved boards to imitate, in the proportions of the validation set."""
-    wanted = config.validation
-    cells = len(wanted.sizes) * len(wanted.hole_ratios) * len(wanted.wait_ratios)
-    boards, outcomes = draw_validation_cells(
-        key, config, -(-count // cells), seen=seen, substitute=True
-    )
+    per_cell = -(-count // config.validation.cells)
+    boards, outcomes = draw_validation_cells(key, config, per_cell, seen=seen, substitute=True)
     for outcome in outcomes:
         if outcome.missing:
             console.print(f"warm start: {outcome}", style="yellow")
@@ -154,19 +156,11 @@ class _ExamplePool:
         return pad_sequences(prompts, answers, bucket=length, pad_id=self._pad_id)
 
 
-def _optimizer(settings: WarmStart) -> optax.GradientTransformation:
-    """Build AdamW with a cosine that ends with the warm start."""
-    return adamw(
-        settings.learning_rate,
-        warmup_steps=settings.warmup_steps,
-        weight_decay=settings.weight_decay,
-        max_grad_norm=1.0,
-        decay_steps=settings.steps,
-    )
-
-
 def _compiled_step(policy: Policy, optimizer: optax.GradientTransformation) -> Any:
-    loss = functools.partial(supervised.summed_loss, graphdef=policy.graphdef)
+    def loss(params: Any, batch: Sequences) -> tuple[jax.Array, Metrics]:
+        """Sum the negative log-likelihood of the target tokens, nats."""
+        scores = logprobs(params, batch, graphdef=policy.graphdef, temperature=1.0)
+        return -jnp.sum(jnp.where(batch.targets, scores, 0.0)), {}
 
     @functools.partial(jax.jit, donate_argnums=0)
     def step(state: LearnerState, batch: Sequences) -> tuple[LearnerState, Metrics]:

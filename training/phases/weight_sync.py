@@ -1,8 +1,9 @@
 """How the trainer's weights reach vLLM, and the proof that they arrived.
 
 After every update `sync_weights` hands all tensors to the running engine (`VllmSampler.sync`), and
-then scores a few sequences under both: a difference in log-probability means that vLLM generates
-with other weights than those that are trained, and stops the run.
+then scores a few sequences under both. A difference in log-probability means that vLLM generates
+with other weights than those that are trained. The largest one, in nats, is returned; a `SyncError`
+stops the run if it is above `sampling.sync_tolerance`.
 """
 
 from __future__ import annotations
@@ -18,14 +19,7 @@ from training.run.active_run import ActiveRun
 
 
 def sync_weights(run: ActiveRun, params: Any, sampler: VllmSampler, rollout: Rollout) -> float:
-    """Hand the weights to vLLM, then compare a few of the newest sequences under both.
-
-    Returns:
-        The largest difference in log-probability, nats.
-
-    Raises:
-        SyncError: The difference is above `sampling.sync_tolerance`.
-    """
+    """Hand the weights to vLLM, then compare a few of the newest sequences under both."""
     sampler.sync(run.policy.tensors(params))
     completions = rollout.completions
     per_prompt = len(completions) // len(rollout.prompts)
@@ -35,14 +29,7 @@ def sync_weights(run: ActiveRun, params: Any, sampler: VllmSampler, rollout: Rol
 
 
 def check_engine(run: ActiveRun, params: Any, sampler: VllmSampler) -> float:
-    """Compare an engine that has just started with the trainer, on a few validation prompts.
-
-    Returns:
-        The largest difference in log-probability, nats.
-
-    Raises:
-        SyncError: The difference is above `sampling.sync_tolerance`.
-    """
+    """Compare an engine that has just started with the trainer, on a few validation prompts."""
     count = min(run.config.sampling.sync_sequences, len(run.validation))
     prompts = [run.policy.encode_board(board) for board in run.validation.take(range(count))]
     return _compare(run, params, sampler, prompts)

@@ -33,10 +33,8 @@ class Answer:
     """What was read from an answer: either a plan, or the reason why there is none."""
 
     parsed: bool
-    plan: Plan | None
-    """One tuple of `Action` values per agent, of unequal lengths; None if not parsed."""
-    reason: str | None
-    """Why it wasn't parsed; None if it was."""
+    plan: Plan | None  # one tuple of `Action` values per agent, of unequal lengths
+    reason: str | None  # why it wasn't parsed
 
 
 ACTION_WORDS: dict[str, int] = {
@@ -86,15 +84,9 @@ def parse_answer(text: str, num_agents: int, *, max_steps: int) -> Answer:
     one. JSON may map agents to their actions (`{"agent_0": ["RIGHT"]}`) or list the agents' lists
     in order. The plan isn't checked against any board.
 
-    Args:
-        text: What the model wrote, of any length.
-        num_agents: Agents 0 to num_agents - 1 must each have actions.
-        max_steps: The largest number of actions that an agent may have.
-
-    Returns:
-        An `Answer`. It isn't parsed if a word, number or symbol among the actions is unknown, an
-        agent is missing, unknown, or named twice with different actions, an agent has more than
-        `max_steps` actions, or thinking never ends.
+    An answer isn't parsed if a word, number or symbol among the actions is unknown, one of the
+    agents is missing, unknown, or named twice with different actions, an agent has more than
+    `max_steps` actions, or thinking never ends.
 
     Raises:
         ValueError: `num_agents` or `max_steps` is below 1.
@@ -201,11 +193,8 @@ def _read_json(text: str) -> list[tuple[str, list[int]]] | None:
     for source in _json_sources(text):
         value = _load(source)
         while isinstance(value, tuple):
-            agents = [
-                (key[1], actions)
-                for name, actions in value
-                if (key := _JSON_KEY.fullmatch(name)) is not None
-            ]
+            named = ((_JSON_KEY.fullmatch(name), actions) for name, actions in value)
+            agents = [(key[1], actions) for key, actions in named if key is not None]
             if agents:
                 return [(number, _json_actions(number, actions)) for number, actions in agents]
             value = next((inner for name, inner in value if name.lower() in _JSON_WRAPPERS), None)
@@ -238,9 +227,8 @@ def _json_actions(agent: str, value: Any) -> list[int]:
         raise _unknown(value, agent)
     actions: list[int] = []
     for item in items:
-        if not isinstance(item, str):
-            raise _unknown(item, agent)
-        tokens = [t for t in _TOKEN.finditer(item) if t.lastgroup not in ("separator", "boundary")]
+        found = _TOKEN.finditer(item) if isinstance(item, str) else ()
+        tokens = [one for one in found if one.lastgroup not in ("separator", "boundary")]
         if not tokens:
             raise _unknown(item, agent)
         for token in tokens:

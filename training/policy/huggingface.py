@@ -11,8 +11,9 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,24 +51,8 @@ _DTYPES = ("F32", "BF16", "F16")
 _TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
-# Our path -> Hugging Face's name, and whether that tensor is stored (out, in) where ours is (in,
-# out).
-_NAMES: dict[str, tuple[str, bool]] = {
-    "embed_tokens": ("model.embed_tokens.weight", False),
-    "layers.input_layernorm": ("model.layers.{}.input_layernorm.weight", False),
-    "layers.q_proj": ("model.layers.{}.self_attn.q_proj.weight", True),
-    "layers.k_proj": ("model.layers.{}.self_attn.k_proj.weight", True),
-    "layers.v_proj": ("model.layers.{}.self_attn.v_proj.weight", True),
-    "layers.q_norm": ("model.layers.{}.self_attn.q_norm.weight", False),
-    "layers.k_norm": ("model.layers.{}.self_attn.k_norm.weight", False),
-    "layers.o_proj": ("model.layers.{}.self_attn.o_proj.weight", True),
-    "layers.post_attention_layernorm": ("model.layers.{}.post_attention_layernorm.weight", False),
-    "layers.gate_proj": ("model.layers.{}.mlp.gate_proj.weight", True),
-    "layers.up_proj": ("model.layers.{}.mlp.up_proj.weight", True),
-    "layers.down_proj": ("model.layers.{}.mlp.down_proj.weight", True),
-    "norm": ("model.norm.weight", False),
-    "lm_head": ("lm_head.weight", False),
-}
+_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")
+_HEAD = "lm_head.weight"
 
 
 class ModelFolderError(UserError, ValueError):
@@ -83,10 +68,10 @@ class _Tensor(NamedTuple):
 
 
 def resolve(name_or_folder: str | Path) -> Path:
-    """Return the local folder of a model, which may be downloaded from the hub.
+    """Return the local folder of a model.
 
-    A name is looked up on the hub (or in its local cache) only if it has the hub's form
-    `owner/name` and no such folder exists here.
+    A name that has the hub's form `owner/name`, and is no folder here, is looked up on the hub (or
+    in its local cache).
 
     Raises:
         ModelFolderError: There is neither such a folder nor such a model on the hub.
@@ -145,13 +130,9 @@ def load(
     _restore(folder)
     config = read_config(folder)
     shardings = {} if mesh is None else parameter_shardings(config, mesh)
-    graphdef, abstract = nnx.split(
-        nnx.eval_shape(
-            lambda: Qwen3(
-                config, rngs=nnx.Rngs(0), param_dtype=param_dtype, dtype=dtype, remat=remat
-            )
-        )
-    )
+    options: dict[str, Any] = {"param_dtype": param_dtype, "dtype": dtype, "remat": remat}
+    shaped = nnx.eval_shape(lambda: Qwen3(config, rngs=nnx.Rngs(0), **options))
+    graphdef, abstract = nnx.split(shaped)
     plan: dict[str, list[_Tensor]] = {}
     for tensor in _tensors(config, untied=False):
         plan.setdefault(tensor.path, []).append(tensor)
@@ -208,24 +189,20 @@ def save(
 
     Args:
         model: Its parameters are written in the dtype in which they are stored.
-        folder: The folder to write; its parents are made.
-        tokenizer_from: A model folder whose tokenizer files, chat template and
-            generation_config.json are copied, and whose special token ids go into config.json; it
-            may be `folder` itself.
+        folder: The folder to write, which is returned; its parents are made.
+        tokenizer_from: A model folder whose tokenizer files (`TOKENIZER_FILES`) are copied, and
+            whose special token ids go into config.json; it may be `folder` itself.
         untied: Whether to write a tied model's head as a tensor of its own, with
             tie_word_embeddings false (see `training.rollout.vllm_sampler`).
         max_shard_bytes: Larger weights are split into files of at most this size, with an index. A
             single tensor is never split.
-
-    Returns:
-        `folder`.
 
     Raises:
         ModelFolderError: `tokenizer_from` has no tokenizer files, or `folder` is a file.
     """
     folder = Path(folder)
     partial_folder, old = _sibling(folder, "partial"), _sibling(folder, "old")
-    if folder.exists() and not folder.is_dir():
+    if folder.is_file():
         raise ModelFolderError(
             f"model folder {folder} is a file; allowed is a folder or a new name"
         )
@@ -255,26 +232,21 @@ def save(
 def state_tensors(model: Qwen3, *, untied: bool = False) -> Iterator[tuple[str, jax.Array]]:
     """Yield the weights under Hugging Face's names, in its orientation (out, in), layer by layer.
 
-    Each array is made when it is asked for, on the device where the parameter is.
-
-    Args:
-        model: The source.
-        untied: Whether to yield a tied model's head too, as `lm_head.weight`.
+    Each array is made when it is asked for, on the device where the parameter is. With `untied` a
+    tied model's head comes too, as `lm_head.weight`.
     """
-    parameters = _parameters(model)
-    for tensor in _tensors(model.config, untied=untied):
-        yield tensor.name, _take(parameters[tensor.path], tensor)
+    for tensor, value in _values(model, _tensors(model.config, untied=untied)):
+        yield tensor.name, value
 
 
 def _tensors(config: Qwen3Config, *, untied: bool) -> Iterator[_Tensor]:
     shapes = parameter_shapes(config)
 
     def tensor(path: str, layer: int | None = None) -> _Tensor:
-        template, transposed = _NAMES[path]
         shape = shapes[path] if layer is None else shapes[path][1:]
-        return _Tensor(
-            template.format(layer), path, layer, transposed, shape[::-1] if transposed else shape
-        )
+        transposed = path.endswith("proj")  # stored (out, in) where ours is (in, out)
+        name = _name(path, layer)
+        return _Tensor(name, path, layer, transposed, shape[::-1] if transposed else shape)
 
     yield tensor("embed_tokens")
     for layer in range(config.num_hidden_layers):
@@ -285,18 +257,28 @@ def _tensors(config: Qwen3Config, *, untied: bool) -> Iterator[_Tensor]:
     if not config.tie_word_embeddings:
         yield tensor("lm_head")
     elif untied:
-        yield tensor("embed_tokens")._replace(name=_NAMES["lm_head"][0])
+        yield tensor("embed_tokens")._replace(name=_HEAD)
 
 
-def _parameters(model: Qwen3) -> dict[str, jax.Array]:
+def _name(path: str, layer: int | None) -> str:
+    """Hugging Face's name of a parameter, or of its row for one layer."""
+    if path == "lm_head":
+        return _HEAD
+    name = path.removeprefix("layers.")
+    if layer is not None:
+        block = "self_attn." if name in _ATTENTION else "mlp." if name.endswith("proj") else ""
+        name = f"layers.{layer}.{block}{name}"
+    return f"model.{name}.weight"
+
+
+def _values(model: Qwen3, tensors: Iterable[_Tensor]) -> Iterator[tuple[_Tensor, jax.Array]]:
     state = nnx.to_flat_state(nnx.state(model, nnx.Param))
-    return {".".join(map(str, path)): leaf[...] for path, leaf in state}
-
-
-def _take(parameter: jax.Array, tensor: _Tensor) -> jax.Array:
-    if tensor.layer is None:
-        return parameter
-    return _take_layer(parameter, tensor.layer, transposed=tensor.transposed)
+    parameters = {".".join(map(str, path)): leaf[...] for path, leaf in state}
+    for tensor in tensors:
+        value = parameters[tensor.path]
+        if tensor.layer is not None:
+            value = _take_layer(value, tensor.layer, transposed=tensor.transposed)
+        yield tensor, value
 
 
 @partial(jax.jit, static_argnames="transposed")
@@ -315,10 +297,8 @@ def _open(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
     elif index.exists():
         weight_map = _read_json(index).get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map:
-            raise ModelFolderError(
-                f"{index}: weight_map is {weight_map!r}; "
-                "allowed is an object of tensor names and files"
-            )
+            allowed = "allowed is an object of tensor names and files"
+            raise ModelFolderError(f"{index}: weight_map is {weight_map!r}; {allowed}")
         files = sorted({str(file) for file in weight_map.values()})
     else:
         raise ModelFolderError(f"model folder {folder} has no {WEIGHTS_FILE} and no {INDEX_FILE}")
@@ -327,13 +307,11 @@ def _open(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
         try:
             handle = stack.enter_context(safe_open(folder / file, framework="numpy"))
         except FileNotFoundError as error:
-            raise ModelFolderError(
-                f"model folder {folder} lacks {file}, which {INDEX_FILE} names"
-            ) from error
+            message = f"model folder {folder} lacks {file}, which {INDEX_FILE} names"
+            raise ModelFolderError(message) from error
         except (OSError, SafetensorError) as error:
-            raise ModelFolderError(
-                f"{folder / file}: truncated or no safetensors file: {error}"
-            ) from error
+            message = f"{folder / file}: truncated or no safetensors file: {error}"
+            raise ModelFolderError(message) from error
         handles |= dict.fromkeys(handle.keys(), handle)
     return handles
 
@@ -343,25 +321,21 @@ def _check_tensors(folder: Path, config: Qwen3Config, handles: Mapping[str, Any]
     missing = [name for name in expected if name not in handles]
     if missing:
         raise ModelFolderError(f"model folder {folder} lacks {_list(missing)}")
-    ignored = {_NAMES["lm_head"][0]} if config.tie_word_embeddings else set()
+    ignored = {_HEAD} if config.tie_word_embeddings else set()
     unexpected = sorted(set(handles) - set(expected) - ignored)
     if unexpected:
-        raise ModelFolderError(
-            f"model folder {folder} holds {_list(unexpected)}, "
-            f"which its {CONFIG_FILE} has no place for"
-        )
+        rest = f"which its {CONFIG_FILE} has no place for"
+        raise ModelFolderError(f"model folder {folder} holds {_list(unexpected)}, {rest}")
     for name, shape in expected.items():
         entry = handles[name].get_slice(name)
-        if tuple(entry.get_shape()) != shape:
-            raise ModelFolderError(
-                f"{folder}: tensor {name} has shape {tuple(entry.get_shape())}; "
-                f"its {CONFIG_FILE} asks for {shape}"
-            )
-        if entry.get_dtype() not in _DTYPES:
-            raise ModelFolderError(
-                f"{folder}: tensor {name} has dtype {entry.get_dtype()}; "
-                f"allowed is {', '.join(_DTYPES)}"
-            )
+        found, dtype = tuple(entry.get_shape()), entry.get_dtype()
+        problem = ""
+        if found != shape:
+            problem = f"has shape {found}; its {CONFIG_FILE} asks for {shape}"
+        elif dtype not in _DTYPES:
+            problem = f"has dtype {dtype}; allowed is {', '.join(_DTYPES)}"
+        if problem:
+            raise ModelFolderError(f"{folder}: tensor {name} {problem}")
 
 
 def _list(names: list[str]) -> str:
@@ -370,11 +344,11 @@ def _list(names: list[str]) -> str:
 
 
 def _write_weights(model: Qwen3, folder: Path, *, untied: bool, max_shard_bytes: int) -> None:
-    parameters = _parameters(model)
+    width = model.embed_tokens[...].dtype.itemsize  # all parameters have one dtype
     shards: list[list[_Tensor]] = []
     sizes: list[int] = []
     for tensor in _tensors(model.config, untied=untied):
-        size = int(np.prod(tensor.shape)) * parameters[tensor.path].dtype.itemsize
+        size = prod(tensor.shape) * width
         if not shards or sizes[-1] + size > max_shard_bytes:
             shards.append([])
             sizes.append(0)
@@ -382,12 +356,10 @@ def _write_weights(model: Qwen3, folder: Path, *, untied: bool, max_shard_bytes:
         sizes[-1] += size
     weight_map: dict[str, str] = {}
     for number, shard in enumerate(shards, start=1):
-        file = WEIGHTS_FILE
-        if len(shards) > 1:
-            file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        part = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        file = part if len(shards) > 1 else WEIGHTS_FILE
         arrays = {
-            tensor.name: np.ascontiguousarray(_take(parameters[tensor.path], tensor))
-            for tensor in shard
+            tensor.name: np.ascontiguousarray(value) for tensor, value in _values(model, shard)
         }
         save_file(arrays, folder / file, metadata={"format": "pt"})
         weight_map |= dict.fromkeys(arrays, file)
@@ -412,20 +384,18 @@ def _copy_tokenizer(source: Path, target: Path) -> dict[str, Any]:
 
 
 def _read_json(file: Path) -> dict[str, Any]:
-    if not file.parent.is_dir():
-        raise ModelFolderError(f"model folder {file.parent} does not exist")
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ModelFolderError(f"model folder {file.parent} has no {file.name}") from error
+        lack = f"has no {file.name}" if file.parent.is_dir() else "does not exist"
+        raise ModelFolderError(f"model folder {file.parent} {lack}") from error
     except OSError as error:
         raise ModelFolderError(f"{file} can't be read: {error.strerror}") from error
     except ValueError as error:
         raise ModelFolderError(f"{file} is not JSON: {error}") from error
     if not isinstance(content, dict):
-        raise ModelFolderError(
-            f"{file} holds a JSON {type(content).__name__}; allowed is an object"
-        )
+        kind = type(content).__name__
+        raise ModelFolderError(f"{file} holds a JSON {kind}; allowed is an object")
     return content
 
 

@@ -18,28 +18,20 @@ from jaxlake import Instance
 from training.errors import UserError
 from training.learner.batching import pad_sequences
 from training.policy import huggingface
-from training.policy.prompts import chat_messages, render
+from training.policy.prompts import render
 from training.policy.qwen3 import Qwen3, Qwen3Config, make_mesh, token_logprobs
 from training.schema import Model, Prompt
 
 
 @dataclass(frozen=True)
 class Policy:
-    """Everything of the policy but its weights, which are passed beside it as `params`.
+    """Everything of the policy but its weights, which are passed beside it as `params`."""
 
-    Attributes:
-        graphdef: The decoder without its weights.
-        tokenizer: The tokenizer, as transformers loads it.
-        folder: The Hugging Face folder that both came from.
-        prompt: How a board becomes a prompt.
-        length_bucket: Sequences are padded to multiples of it.
-    """
-
-    graphdef: nnx.GraphDef
-    tokenizer: Any
-    folder: Path
+    graphdef: nnx.GraphDef  # the decoder
+    tokenizer: Any  # as transformers loads it
+    folder: Path  # the Hugging Face folder that both came from
     prompt: Prompt
-    length_bucket: int
+    length_bucket: int  # sequences are padded to multiples of it
 
     @property
     def stop_ids(self) -> list[int]:
@@ -58,9 +50,9 @@ class Policy:
 
     def encode_prompt(self, text: str) -> list[int]:
         """Return the token ids of a prompt, up to where the answer begins."""
-        if self.prompt.chat:
+        if self.prompt.chat:  # the rules are part of the prompt, so there is no system turn
             text = self.tokenizer.apply_chat_template(
-                chat_messages(text),
+                [{"role": "user", "content": text}],
                 tokenize=False,
                 add_generation_prompt=True,
                 enable_thinking=self.prompt.thinking,
@@ -80,12 +72,7 @@ class Policy:
         return self.tokenizer.decode(token_ids, skip_special_tokens=True)
 
     def logprobs(self, params: Any, sequences: Sequence[Sequence[int]]) -> list[np.ndarray]:
-        """Score tokens as the trainer does, at temperature 1.
-
-        Returns:
-            For each sequence float32 (len(sequence),): the log-probability of each token given
-            those before it, nats. The first entry is 0.
-        """
+        """Score tokens as the trainer does, at temperature 1; see `VllmSampler.score`."""
         padded = pad_sequences(
             sequences, [()] * len(sequences), bucket=self.length_bucket, pad_id=self.pad_id
         )
@@ -130,10 +117,7 @@ def make_policy(
 def load_policy(
     folder: Path, settings: Model, prompt: Prompt, *, length_bucket: int
 ) -> tuple[Policy, Any]:
-    """Read a Hugging Face folder.
-
-    Returns:
-        The policy, and its weights as a pytree.
+    """Read a Hugging Face folder: the policy, and its weights as a pytree.
 
     Raises:
         UserError: The folder can't be read as a Qwen3 model with a tokenizer, or there are fewer

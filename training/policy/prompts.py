@@ -62,16 +62,11 @@ Find paths: {num_agents} agents, {size}x{size}
 
 
 def render(board: Instance, style: PromptStyle) -> str:
-    """Write the prompt for one board.
+    """Write the prompt for one unbatched board with 1 to 5 agents; the policy's answer follows.
 
-    Args:
-        board: One unbatched board with 1 to 5 agents.
-        style: `compact` holds a header, the rows and one line per agent; it is for the miniature
-            policy, which learns the rules from examples. `full` also holds the rules, the objective
-            and the form of the answer; it is for an instruct model.
-
-    Returns:
-        The prompt. It ends with a newline, and the policy's answer follows.
+    The style `compact` holds a header, the rows and one line per agent; it is for the miniature
+    policy, which learns the rules from examples. `full` also holds the rules, the objective and the
+    form of the answer; it is for an instruct model.
 
     Raises:
         ValueError: The style is unknown.
@@ -96,16 +91,10 @@ def render(board: Instance, style: PromptStyle) -> str:
 
 
 def target(plan: np.ndarray | Sequence[Sequence[int]]) -> str:
-    """Write a plan as the answer that the policy should give: one line per agent.
+    """Write a plan, int (T, K), as the answer that the policy should give: one line per agent.
 
     An agent that never moves is written as `WAIT`, which costs nothing: waiting at the goal is
-    free. There is no newline at the end.
-
-    Args:
-        plan: int (T, K), one row per time step, padded with WAIT; T may be 0 only with an array.
-
-    Raises:
-        ValueError: The plan is not (T, K), or holds a value that is not an `Action`.
+    free. There is no newline at the end. See `action_names` for the plan.
     """
     lines = (" ".join(names) or Action.WAIT.name for names in action_names(plan))
     return "\n".join(f"Agent {i}: {line}" for i, line in enumerate(lines))
@@ -136,12 +125,3 @@ def action_names(plan: np.ndarray | Sequence[Sequence[int]]) -> list[list[str]]:
         length = int(moves[-1]) + 1 if moves.size else 0
         names.append([Action(int(action)).name for action in actions[:length]])
     return names
-
-
-def chat_messages(prompt: str) -> list[dict[str, str]]:
-    """Wrap the prompt as a conversation, for a tokenizer's `apply_chat_template`.
-
-    The rules are part of the prompt, so there is no system turn. The caller tells the template
-    whether the model may think first (Qwen3's `enable_thinking`).
-    """
-    return [{"role": "user", "content": prompt}]

@@ -24,14 +24,6 @@ UNROLLED_LAYERS = 8
 # Float32 logits held at once when `token_logprobs` chooses the chunk itself.
 LOGITS_BYTES = 256 * 2**20
 
-_REQUIRED = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-)
 _PASSIVE = {  # field: the values under which it changes nothing here
     "hidden_act": ("silu",),
     "attention_bias": (False,),
@@ -47,9 +39,7 @@ _PASSIVE = {  # field: the values under which it changes nothing here
 class Qwen3Config:
     """Shape of a Qwen3 decoder, in the field names of Hugging Face's config.json.
 
-    Raises:
-        ValueError: A size is not a positive integer, `head_dim` is odd, or `num_attention_heads` is
-            no multiple of `num_key_value_heads`.
+    A `ValueError` names a field that is not as it must be.
     """
 
     vocab_size: int
@@ -66,18 +56,19 @@ class Qwen3Config:
     initializer_range: float = 0.02
 
     def __post_init__(self) -> None:
-        for name in (*_REQUIRED, "head_dim", "max_position_embeddings"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} is {value!r}; allowed is an integer of at least 1")
-        for name in ("rms_norm_eps", "rope_theta", "initializer_range"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-                raise ValueError(f"{name} is {value!r}; allowed is a number above 0")
-        if not isinstance(self.tie_word_embeddings, bool):
-            raise ValueError(
-                f"tie_word_embeddings is {self.tie_word_embeddings!r}; allowed is true or false"
-            )
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            truth = isinstance(value, bool)
+            if field.type == "bool":
+                fits, allowed = truth, "true or false"
+            elif field.type == "int":
+                fits = isinstance(value, int) and not truth and value >= 1
+                allowed = "an integer of at least 1"
+            else:
+                fits = isinstance(value, int | float) and not truth and value > 0
+                allowed = "a number above 0"
+            if not fits:
+                raise ValueError(f"{field.name} is {value!r}; allowed is {allowed}")
         if self.head_dim % 2:
             raise ValueError(f"head_dim is {self.head_dim}; rotary embedding needs an even number")
         if self.num_attention_heads % self.num_key_value_heads:
@@ -94,30 +85,27 @@ class Qwen3Config:
         (transformers 5). Fields that describe no shape, such as token ids, are passed over.
 
         Raises:
-            ValueError: A field is missing, or asks for something that this decoder does not do:
-                another model_type, rope scaling, attention bias or dropout, sliding windows,
-                experts, quantization, another activation.
+            ValueError: A field is missing, or asks for something that this decoder does not do.
         """
         if fields.get("model_type") != "qwen3":
             raise ValueError(f"model_type is {fields.get('model_type')!r}; allowed is 'qwen3'")
         for name, allowed in _PASSIVE.items():
             if name in fields and fields[name] not in allowed:
                 raise ValueError(f"{name} is {fields[name]!r}; supported is only {allowed[-1]!r}")
-        if any(kind != "full_attention" for kind in fields.get("layer_types") or ()):
-            raise ValueError(
-                f"layer_types is {fields['layer_types']!r}; supported is only 'full_attention'"
-            )
+        kinds = fields.get("layer_types") or ()
+        if any(kind != "full_attention" for kind in kinds):
+            raise ValueError(f"layer_types is {kinds!r}; supported is only 'full_attention'")
         rope = fields.get("rope_parameters") or {}
         if not isinstance(rope, Mapping) or rope.get("rope_type", "default") != "default":
             raise ValueError(f"rope_parameters is {rope!r}; supported is only rope_type 'default'")
-        missing = [name for name in _REQUIRED if fields.get(name) is None]
-        if missing:
-            raise ValueError(f"{', '.join(missing)}: missing")
         values = {
             field.name: fields[field.name]
             for field in dataclasses.fields(cls)
             if fields.get(field.name) is not None
         }
+        required = (f for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING)
+        if missing := [field.name for field in required if field.name not in values]:
+            raise ValueError(f"{', '.join(missing)}: missing")
         if "rope_theta" in rope:
             values["rope_theta"] = rope["rope_theta"]
         return cls(**values)
@@ -136,23 +124,23 @@ class Qwen3Config:
         }
 
 
-# The one table of parameters: the logical axes of each, outermost first. Shapes and shardings
-# follow from it.
+# The one table of parameters: the logical axes of each, outermost first. Shapes, shardings, initial
+# values and Hugging Face's names follow from it. Kernels are stored (in, out), as Flax does.
 PARAMETER_AXES: dict[str, tuple[str, ...]] = {
-    "embed_tokens": ("vocab", "embed"),
-    "layers.input_layernorm": ("layers", "norm"),
-    "layers.q_proj": ("layers", "embed", "heads"),
-    "layers.k_proj": ("layers", "embed", "kv_heads"),
-    "layers.v_proj": ("layers", "embed", "kv_heads"),
-    "layers.q_norm": ("layers", "head_dim"),
-    "layers.k_norm": ("layers", "head_dim"),
-    "layers.o_proj": ("layers", "heads", "embed"),
-    "layers.post_attention_layernorm": ("layers", "norm"),
-    "layers.gate_proj": ("layers", "embed", "mlp"),
-    "layers.up_proj": ("layers", "embed", "mlp"),
-    "layers.down_proj": ("layers", "mlp", "embed"),
-    "norm": ("norm",),
-    "lm_head": ("vocab", "embed"),
+    "embed_tokens": ("vocab", "embed"),  # (V, D)
+    "layers.input_layernorm": ("layers", "norm"),  # (N, D)
+    "layers.q_proj": ("layers", "embed", "heads"),  # (N, D, H * hd)
+    "layers.k_proj": ("layers", "embed", "kv_heads"),  # (N, D, K * hd)
+    "layers.v_proj": ("layers", "embed", "kv_heads"),  # (N, D, K * hd)
+    "layers.q_norm": ("layers", "head_dim"),  # (N, hd)
+    "layers.k_norm": ("layers", "head_dim"),  # (N, hd)
+    "layers.o_proj": ("layers", "heads", "embed"),  # (N, H * hd, D)
+    "layers.post_attention_layernorm": ("layers", "norm"),  # (N, D)
+    "layers.gate_proj": ("layers", "embed", "mlp"),  # (N, D, F)
+    "layers.up_proj": ("layers", "embed", "mlp"),  # (N, D, F)
+    "layers.down_proj": ("layers", "mlp", "embed"),  # (N, F, D)
+    "norm": ("norm",),  # (D,)
+    "lm_head": ("vocab", "embed"),  # (V, D)
 }
 
 # Logical axis -> mesh axis. Axes that are not named here are replicated.
@@ -186,36 +174,15 @@ def parameter_shapes(config: Qwen3Config) -> dict[str, tuple[int, ...]]:
 
 
 class DecoderLayers(nnx.Module):
-    """The parameters of all N decoder layers, stacked along a leading axis to be scanned.
-
-    Kernels are stored (in, out), as Flax does; Hugging Face stores (out, in).
-    """
-
-    def __init__(self, config: Qwen3Config, *, rngs: nnx.Rngs, param_dtype: DTypeLike) -> None:
-        shapes = parameter_shapes(config)
-
-        def kernel(name: str) -> nnx.Param:
-            shape = shapes[f"layers.{name}"]
-            return _normal(rngs.params(), shape, config.initializer_range, param_dtype)
-
-        def scale(name: str) -> nnx.Param:
-            return nnx.Param(jnp.ones(shapes[f"layers.{name}"], param_dtype))
-
-        self.input_layernorm = scale("input_layernorm")  # (N, D)
-        self.q_proj = kernel("q_proj")  # (N, D, H * hd)
-        self.k_proj = kernel("k_proj")  # (N, D, K * hd)
-        self.v_proj = kernel("v_proj")  # (N, D, K * hd)
-        self.q_norm = scale("q_norm")  # (N, hd)
-        self.k_norm = scale("k_norm")  # (N, hd)
-        self.o_proj = kernel("o_proj")  # (N, H * hd, D)
-        self.post_attention_layernorm = scale("post_attention_layernorm")  # (N, D)
-        self.gate_proj = kernel("gate_proj")  # (N, D, F)
-        self.up_proj = kernel("up_proj")  # (N, D, F)
-        self.down_proj = kernel("down_proj")  # (N, F, D)
+    """The parameters of all N decoder layers, stacked along a leading axis to be scanned."""
 
 
 class Qwen3(nnx.Module):
     """A causal decoder, from token ids to hidden states; logits are a step of their own."""
+
+    embed_tokens: nnx.Param[jax.Array]
+    norm: nnx.Param[jax.Array]
+    lm_head: nnx.Param[jax.Array]  # missing if tied
 
     def __init__(
         self,
@@ -240,28 +207,24 @@ class Qwen3(nnx.Module):
         self.dtype = jnp.dtype(dtype)
         self.remat = remat
         self.mesh: Mesh | None = None
-        shapes = parameter_shapes(config)
-        self.embed_tokens = _normal(
-            rngs.params(), shapes["embed_tokens"], config.initializer_range, param_dtype
-        )  # (V, D)
-        self.layers = DecoderLayers(config, rngs=rngs, param_dtype=param_dtype)
-        self.norm = nnx.Param(jnp.ones(shapes["norm"], param_dtype))  # (D,)
-        if not config.tie_word_embeddings:
-            self.lm_head = _normal(
-                rngs.params(), shapes["lm_head"], config.initializer_range, param_dtype
-            )  # (V, D)
+        self.layers = DecoderLayers()
+        for path, shape in parameter_shapes(config).items():
+            if path.endswith("norm"):
+                value = jnp.ones(shape, param_dtype)
+            else:
+                normal = jax.random.normal(rngs.params(), shape, param_dtype)
+                value = config.initializer_range * normal
+            parent, _, name = path.rpartition(".")
+            setattr(self.layers if parent else self, name, nnx.Param(value))
 
     def __call__(self, input_ids: jax.Array, positions: jax.Array, mask: jax.Array) -> jax.Array:
-        """Run the decoder.
+        """Return hidden states after the final norm, `dtype` (B, L, D); meaningless at padding.
 
         Args:
             input_ids: int32 (B, L). Padding may be any token of the vocabulary.
             positions: int32 (B, L), each token's index in its own sequence.
             mask: bool (B, L), False on padding. A token attends to the unmasked tokens up to
                 itself.
-
-        Returns:
-            Hidden states after the final norm, `dtype` (B, L, D); meaningless at padding.
         """
         config = self.config
         length = input_ids.shape[1]
@@ -327,9 +290,9 @@ def token_logprobs(
 
     Args:
         model: The policy.
-        input_ids: int32 (B, L).
+        input_ids: int32 (B, L), as for `Qwen3.__call__`, with `positions` and `mask`.
         positions: int32 (B, L).
-        mask: bool (B, L), False on padding.
+        mask: bool (B, L).
         temperature: Divides the logits; above 0.
         chunk: Positions at a time; None chooses the most that keep logits within `LOGITS_BYTES`.
 
@@ -370,21 +333,13 @@ def token_logprobs(
 
 
 def make_mesh(fsdp: int, tensor: int = 1) -> Mesh:
-    """Make a mesh of fsdp * tensor devices, whose layout the compiler propagates (GSPMD).
-
-    Raises:
-        ValueError: There are fewer devices.
-    """
+    """Make a mesh of fsdp * tensor devices, whose layout the compiler propagates (GSPMD)."""
     if fsdp < 1 or tensor < 1 or fsdp * tensor > jax.device_count():
         raise ValueError(
             f"fsdp {fsdp} * tensor {tensor}: allowed are 1 to {jax.device_count()} devices"
         )
-    return jax.make_mesh(
-        (fsdp, tensor),
-        ("fsdp", "tensor"),
-        axis_types=(AxisType.Auto,) * 2,
-        devices=jax.devices()[: fsdp * tensor],
-    )
+    devices, types = jax.devices()[: fsdp * tensor], (AxisType.Auto, AxisType.Auto)
+    return jax.make_mesh((fsdp, tensor), ("fsdp", "tensor"), axis_types=types, devices=devices)
 
 
 def parameter_shardings(config: Qwen3Config, mesh: Mesh) -> dict[str, NamedSharding]:
@@ -412,12 +367,6 @@ def parameter_shardings(config: Qwen3Config, mesh: Mesh) -> dict[str, NamedShard
                 )
         shardings[path] = NamedSharding(mesh, PartitionSpec(*spec))
     return shardings
-
-
-def _normal(
-    key: jax.Array, shape: Sequence[int], deviation: float, dtype: DTypeLike
-) -> nnx.Param[jax.Array]:
-    return nnx.Param(deviation * jax.random.normal(key, shape, dtype))
 
 
 def _decoder_layer(

@@ -1,7 +1,7 @@
 """A byte-level BPE tokenizer for a policy made from scratch, trained on its own prompts."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,7 @@ _CHAT_TEMPLATE = (
 )
 
 
-def train_tokenizer(
-    texts: Iterable[str],
-    vocab_size: int,
-    special_tokens: Sequence[str] = SPECIAL_TOKENS,
-) -> PreTrainedTokenizerFast:
+def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
     """Train a byte-level BPE tokenizer (Sennrich et al. 2016; on bytes, Radford et al. 2019).
 
     The same texts in the same order give the same tokenizer. Any text that holds no special token
@@ -43,22 +39,16 @@ def train_tokenizer(
             weigh as much as if each text held them once, so that boards with more agents than those
             in the texts still cost one token per cell.
         vocab_size: The largest size of the vocabulary; it is smaller if the texts hold too few
-            different words.
-        special_tokens: Tokens of their own, with ids from 0 in this order. `<|endoftext|>`
-            (padding), `<|im_start|>` and `<|im_end|>` (end of sequence) are needed.
+            different words. The special tokens have the first ids.
 
     Raises:
-        ValueError: There are no texts, a special token is missing, or the bytes and special tokens
-            don't fit in `vocab_size`.
+        ValueError: There are no texts, or the bytes and special tokens don't fit in `vocab_size`.
     """
-    missing = [token for token in SPECIAL_TOKENS if token not in special_tokens]
-    if missing:
-        raise ValueError(f"special_tokens: {missing[0]} is missing, got {list(special_tokens)}")
-    smallest = NUM_BYTES + len(special_tokens)
+    smallest = NUM_BYTES + len(SPECIAL_TOKENS)
     if vocab_size < smallest:
         raise ValueError(
             f"vocab_size: got {vocab_size}, at least {smallest} are needed "
-            f"({NUM_BYTES} bytes and {len(special_tokens)} special tokens)"
+            f"({NUM_BYTES} bytes and {len(SPECIAL_TOKENS)} special tokens)"
         )
     corpus = list(texts)
     if not corpus:
@@ -75,7 +65,7 @@ def train_tokenizer(
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=list(special_tokens),
+        special_tokens=list(SPECIAL_TOKENS),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -90,16 +80,10 @@ def train_tokenizer(
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """Load the tokenizer of a Hugging Face folder.
+    """Load the tokenizer of a Hugging Face folder, a `PreTrainedTokenizerBase`.
 
     `AutoTokenizer` would do for all folders, but its import takes seconds, since it brings torch.
     So a tokenizer that was made by `train_tokenizer` is loaded by the class that it names.
-
-    Args:
-        folder: A folder that `save_pretrained` of a tokenizer wrote.
-
-    Returns:
-        A `PreTrainedTokenizerBase`.
 
     Raises:
         OSError: The folder holds no tokenizer.

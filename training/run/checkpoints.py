@@ -15,19 +15,12 @@ from training.learner.optimizer import LearnerState
 
 @dataclass(frozen=True)
 class RunProgress:
-    """How far a run had come when its weights were saved.
-
-    Attributes:
-        phase: What the weights were trained in last.
-        stage: The stage, from 1; 0 in the warm start.
-        update: How many steps of the warm start, or updates of the stage, are done.
-        step: How many warm-start steps and updates are done in all.
-    """
+    """How far a run had come when its weights were saved."""
 
     phase: Literal["warm_start", "train"]
-    stage: int
-    update: int
-    step: int
+    stage: int  # from 1; 0 in the warm start
+    update: int  # steps of the warm start, or updates of the stage, that are done
+    step: int  # warm-start steps and updates that are done in all
 
 
 class Checkpoints:
@@ -47,25 +40,19 @@ class Checkpoints:
 
     def save(self, state: LearnerState, progress: RunProgress) -> None:
         """Save both under the number `progress.step`; a checkpoint of that number is kept."""
-        if progress.step in self._manager.all_steps():
-            return
-        self._manager.save(
-            progress.step,
-            args=ocp.args.Composite(
-                state=ocp.args.StandardSave(state),
-                progress=ocp.args.JsonSave(asdict(progress)),
-            ),
-        )
+        if progress.step not in self._manager.all_steps():
+            parts = ocp.args.Composite(
+                state=ocp.args.StandardSave(state), progress=ocp.args.JsonSave(asdict(progress))
+            )
+            self._manager.save(progress.step, args=parts)
 
     def progress(self) -> RunProgress | None:
         """Return how far the newest checkpoint is; None if there is none."""
         step = self._manager.latest_step()
         if step is None:
             return None
-        restored = self._manager.restore(
-            step, args=ocp.args.Composite(progress=ocp.args.JsonRestore())
-        )
-        return RunProgress(**restored["progress"])
+        parts = ocp.args.Composite(progress=ocp.args.JsonRestore())
+        return RunProgress(**self._manager.restore(step, args=parts)["progress"])
 
     def restore(self, like: LearnerState) -> LearnerState:
         """Read the newest state, with the shapes, dtypes and sharding of `like`.
@@ -77,15 +64,12 @@ class Checkpoints:
         if step is None:
             raise UserError(f"{self._manager.directory}: holds no checkpoint")
         shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
+        parts = ocp.args.Composite(state=ocp.args.StandardRestore(shapes))
         try:
-            restored = self._manager.restore(
-                step, args=ocp.args.Composite(state=ocp.args.StandardRestore(shapes))
-            )
+            return self._manager.restore(step, args=parts)["state"]
         except (ValueError, KeyError, FileNotFoundError) as error:
-            raise UserError(
-                f"{self._manager.directory}/{step}: can't be restored: {error}"
-            ) from error
-        return restored["state"]
+            message = f"{self._manager.directory}/{step}: can't be restored: {error}"
+            raise UserError(message) from error
 
     def close(self) -> None:
         """Release the folder."""

@@ -31,20 +31,19 @@ from training.run.records import (
     GateRecord,
     Metrics,
     ProbeRecord,
-    ShortfallRecord,
+    RequestOutcome,
     SummaryRecord,
     TimingRecord,
     ValidationRecord,
 )
-from training.schema import RunConfig, dump, load, read_yaml
-from training.schema.yaml_text import parse_yaml
+from training.schema import RunConfig, dump, load, parse_yaml, read_yaml
 
 _VALIDATION = TypeAdapter(ValidationRecord)
 _EPISODE = TypeAdapter(EpisodeRecord)
 _EVIDENCE = TypeAdapter(StageEvidence)
 _CONFIGURATION = TypeAdapter(LakeConfiguration)
 _STATISTICS = TypeAdapter(dict[str, dict[str, float]])
-_SHORTFALLS = TypeAdapter(list[ShortfallRecord])
+_SHORTFALLS = TypeAdapter(list[RequestOutcome])
 _GATE = TypeAdapter(GateRecord)
 _ATTEMPT = TypeAdapter(AttemptRecord)
 _DECISION = TypeAdapter(DecisionRecord)
@@ -55,63 +54,40 @@ _SUMMARY = TypeAdapter(SummaryRecord)
 
 
 class StageDirectory:
-    """The files of one stage, in the order in which the loop writes them.
-
-    Attributes:
-        configuration: What the stage trained on; stage 0 has none.
-        configuration_yaml: The same for people.
-        shortfalls: Boards that could not be made for it.
-        environment: What its boards are like, by map size and statistic.
-        episodes: The answers to the validation set.
-        failures: Those of them that are not valid.
-        evidence: What the engineer reads of them.
-        validation: Rates by map size; written last in the Validate phase.
-        gate: Whether the stage was taken back.
-        policy: Folder of the weights that it ended with, in the Hugging Face layout.
-        context: The engineer's first prompt.
-        answers: All of its prompts and answers.
-        probes: Configurations that an oracle engineer tried out.
-        notes: What the engineer wrote down for the next stage (its Summary block).
-        notes_prompt: What it was asked for them.
-        decision: The configuration of the next stage; written last in the Design phase.
-    """
+    """The files of one stage, in the order in which the loop writes them."""
 
     def __init__(self, path: Path) -> None:
         """Name the files; nothing is read or written yet."""
         self.path = path
+        # What the stage trained on, for programs and for people; stage 0 has none.
         self.configuration = JsonFile(path / "configuration.json", _CONFIGURATION)
         self.configuration_yaml = TextFile(path / "configuration.yaml")
+        # Boards that could not be made for it, and what its boards are like, by map size.
         self.shortfalls = JsonFile(path / "shortfalls.json", _SHORTFALLS)
         self.environment = JsonFile(path / "environment.json", _STATISTICS)
+        # The answers to the validation set, those that are not valid, what the engineer reads of
+        # them, and rates by map size, which are written last in the Validate phase.
         self.episodes = JsonLinesFile(path / "episodes.jsonl", _EPISODE)
         self.failures = JsonLinesFile(path / "failures.jsonl", _EPISODE)
         self.evidence = JsonFile(path / "evidence.json", _EVIDENCE)
         self.validation = JsonFile(path / "validation.json", _VALIDATION)
+        # Whether the stage was taken back.
         self.gate = JsonFile(path / "gate.json", _GATE)
+        # Folder of the weights that it ended with, in the Hugging Face layout.
         self.policy = path / "policy"
+        # The engineer's first prompt, all of its prompts and answers, and what it tried out.
         self.context = TextFile(path / "context.txt")
         self.answers = JsonLinesFile(path / "answers.jsonl", _ATTEMPT)
         self.probes = JsonLinesFile(path / "probes.jsonl", _PROBE)
+        # What it wrote down for the next stage (its Summary block), and what it was asked for that.
         self.notes = TextFile(path / "summary.txt")
         self.notes_prompt = TextFile(path / "summary_prompt.txt")
+        # The configuration of the next stage, written last in the Design phase.
         self.decision = JsonFile(path / "decision.json", _DECISION)
 
 
 class RunDirectory:
-    """The files of one run.
-
-    Attributes:
-        path: The directory.
-        config_file: The resolved configuration.
-        metrics: What training measured.
-        timings: What took how long.
-        chain_file: The hashes of every stage.
-        checkpoints: Folder of the Orbax checkpoints.
-        initial_policy: Folder of a policy that was made from scratch.
-        engine: Folder of the weights that vLLM starts from.
-        summary: The end result; it is there once the run is finished.
-        report: The page.
-    """
+    """The files of one run: those of the list above, and two folders of weights beside them."""
 
     def __init__(self, path: Path) -> None:
         """Name the files of the run in `path`; nothing is read or written yet."""
@@ -121,8 +97,8 @@ class RunDirectory:
         self.timings = JsonLog(path / "timings.jsonl", _TIMING)
         self.chain_file = path / "chain.jsonl"
         self.checkpoints = path / "checkpoints"
-        self.initial_policy = path / "initial"
-        self.engine = path / "engine"
+        self.initial_policy = path / "initial"  # made from scratch
+        self.engine = path / "engine"  # what vLLM starts from
         self.summary = JsonFile(path / "summary.json", _SUMMARY)
         self.report = path / "report.html"
 
@@ -140,21 +116,13 @@ class RunDirectory:
         return self.summary.exists()
 
     def config(self) -> RunConfig:
-        """The run's configuration.
-
-        Raises:
-            UserError: There is no run in the directory, or its configuration can't be read.
-        """
+        """The run's configuration; a `UserError` if there is none that can be read."""
         if not self.config_file.exists():
             raise UserError(f"{self.path}: is not a run's directory, it has no config.yaml")
         return load(self.config_file)
 
     def rewind(self, step: int) -> None:
-        """Drop what is logged beyond `step`: a resumed run writes it again.
-
-        Raises:
-            UserError: A log can't be read or written.
-        """
+        """Drop what is logged beyond `step`: a resumed run writes it again."""
         if self.metrics.exists():
             self.metrics.write([one for one in self.metrics.read() if one.step <= step])
         if self.timings.exists():

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from rich.table import Table
-
 from jaxlake import parse_grid
+from training.learner.batching import round_up
+from training.policy.huggingface import read_config
 from training.policy.prompts import render
 from training.policy.qwen3 import LOGITS_BYTES, Qwen3Config, parameter_shapes
-from training.run.progress import console
+from training.run.progress import console, new_table
 from training.schema import ORACLE, RunConfig
 
 _BYTES = {"float32": 4, "bfloat16": 2}
@@ -27,30 +25,13 @@ _KNOWN = {
 }
 
 
-@dataclass(frozen=True)
-class Memory:
-    """Estimated bytes per device of the trainer, and of vLLM's weights per device of its own."""
-
-    weights: int
-    optimizer: int
-    gradients: int
-    activations: int
-    logits: int
-    engine_weights: int
-
-    @property
-    def trainer(self) -> int:
-        """All of the trainer's bytes per device."""
-        return self.weights + self.optimizer + self.gradients + self.activations + self.logits
-
-
 def shape_of(config: RunConfig) -> Qwen3Config | None:
     """Return the policy's shape; None if only a hub knows it."""
     name = config.model.pretrained
     if name is None:
         return Qwen3Config(**config.model.scratch.model_dump())
     if Path(name).is_dir():
-        return Qwen3Config.from_hf(json.loads((Path(name) / "config.json").read_text()))
+        return read_config(name)
     if name in _KNOWN:
         return Qwen3Config(*_KNOWN[name], tie_word_embeddings=not name.endswith("8B"))
     return None
@@ -61,8 +42,8 @@ def parameters(shape: Qwen3Config) -> int:
     return sum(prod(sizes) for sizes in parameter_shapes(shape).values())
 
 
-def estimate(config: RunConfig, shape: Qwen3Config, length: int) -> Memory:
-    """Estimate device memory for training on sequences of `length` tokens.
+def trainer_memory(config: RunConfig, shape: Qwen3Config, length: int) -> dict[str, int]:
+    """Estimate the trainer's bytes per device for training on sequences of `length` tokens.
 
     Weights, Adam's two moments and the gradient take `param_dtype` each and are split over the
     whole mesh; a second copy of the gradient lives while micro-batches are summed. With remat, each
@@ -80,16 +61,13 @@ def estimate(config: RunConfig, shape: Qwen3Config, length: int) -> Memory:
     layer = tokens * (14 * shape.hidden_size + 3 * shape.intermediate_size) * width + 2 * scores
     layer_input = tokens * shape.hidden_size * width
     layers = shape.num_hidden_layers
-    return Memory(
-        weights=weights,
-        optimizer=2 * weights,
-        gradients=2 * weights,
-        activations=layers * layer_input + layer if config.model.remat else layers * layer,
-        logits=min(LOGITS_BYTES, tokens * shape.vocab_size * 4) * 3,
-        engine_weights=parameters(shape)
-        * _BYTES[config.sampling.dtype]
-        // config.sampling.tensor_parallel_size,
-    )
+    return {
+        "weights": weights,
+        "optimizer": 2 * weights,
+        "gradients": 2 * weights,
+        "activations": layers * layer_input + layer if config.model.remat else layers * layer,
+        "logits": min(LOGITS_BYTES, tokens * shape.vocab_size * 4) * 3,
+    }
 
 
 def print_plan(config: RunConfig) -> None:
@@ -110,33 +88,24 @@ def print_plan(config: RunConfig) -> None:
 
 def _print_stages(config: RunConfig) -> None:
     grpo, warm_start = config.grpo, config.warm_start
-    table = Table(title="Stages", title_justify="left")
-    for head in ("phase", "instances", "steps", "completions"):
-        table.add_column(head, justify="left" if head == "phase" else "right")
+    table = new_table("Stages", "phase", "instances", "steps", "completions")
     if warm_start is not None:
         steps, batch = f"{warm_start.steps}", f"{warm_start.batch_size} plans per step"
         table.add_row("warm start", f"{warm_start.instances}", steps, batch)
     boards = config.validation.cells * config.validation.per_cell
-    used = config.updates_per_stage * grpo.prompts_per_update
+    used = f"{config.updates_per_stage * grpo.prompts_per_update} of {config.stages.instances}"
+    updates = f"{config.updates_per_stage} updates"
     completions = f"{grpo.prompts_per_update} x {grpo.completions}"
     for stage in range(1, config.stages.count + 1):
-        table.add_row(
-            f"stage {stage}: train",
-            f"{used} of {config.stages.instances}",
-            f"{config.updates_per_stage} updates",
-            completions,
-        )
+        table.add_row(f"stage {stage}: train", used, updates, completions)
         table.add_row(f"stage {stage}: validate", f"{boards}", "", "1 per board")
         attempts = f"<= {config.engineer.attempts} attempts"
         table.add_row(f"stage {stage}: design", "", attempts, config.engineer.kind)
         if config.engineer.kind == ORACLE:
             oracle = config.engineer.oracle
-            table.add_row(
-                f"stage {stage}: probes",
-                f"<= {oracle.max_probes} x {oracle.updates * grpo.prompts_per_update}",
-                f"<= {oracle.max_probes} x {oracle.updates} updates",
-                completions,
-            )
+            probed = f"<= {oracle.max_probes} x {oracle.updates * grpo.prompts_per_update}"
+            steps = f"<= {oracle.max_probes} x {oracle.updates} updates"
+            table.add_row(f"stage {stage}: probes", probed, steps, completions)
     console.print(table)
 
 
@@ -158,19 +127,19 @@ def _print_batches(config: RunConfig, length: int) -> None:
 
 
 def _print_memory(config: RunConfig, shape: Qwen3Config, length: int) -> None:
-    memory = estimate(config, shape, length)
+    memory = trainer_memory(config, shape, length)
+    sampling = config.sampling
+    engine = parameters(shape) * _BYTES[sampling.dtype] // sampling.tensor_parallel_size
     console.print(
         f"\nThe policy has {parameters(shape) / 1e6:,.1f} million parameters, on a mesh of "
         f"fsdp {config.model.mesh.fsdp} x tensor {config.model.mesh.tensor} devices.\n"
     )
-    table = Table(title="Estimated device memory", title_justify="left")
-    table.add_column("on each trainer device")
-    table.add_column("GiB", justify="right")
-    for name in ("weights", "optimizer", "gradients", "activations", "logits"):
-        table.add_row(name, f"{getattr(memory, name) / _GIB:.2f}")
+    table = new_table("Estimated device memory", "on each trainer device", "GiB")
+    for name, size in memory.items():
+        table.add_row(name, f"{size / _GIB:.2f}")
     table.add_section()
-    table.add_row("trainer in all", f"{memory.trainer / _GIB:.2f}")
-    table.add_row("vLLM's weights, per device", f"{memory.engine_weights / _GIB:.2f}")
+    table.add_row("trainer in all", f"{sum(memory.values()) / _GIB:.2f}")
+    table.add_row("vLLM's weights, per device", f"{engine / _GIB:.2f}")
     console.print(table)
 
 
@@ -183,6 +152,5 @@ def _longest_sequence(config: RunConfig) -> int:
     board = parse_grid([" ".join(row) for row in rows], max_size=size)
     words = render(board, config.prompt.style).split()
     prompt = 2 * len(words) + 32  # few words take more than two tokens; 32 for a chat template
-    bucket = config.grpo.length_bucket
-    padded = -(-(prompt + config.prompt.max_tokens) // bucket) * bucket
+    padded = round_up(prompt + config.prompt.max_tokens, config.grpo.length_bucket)
     return min(config.sampling.max_model_len, padded)

@@ -1,8 +1,9 @@
 """Typed files: a handle knows where one file stands and which values it holds.
 
-Every handle reads and checks its file in one way, names the file and the field where something is
-wrong, and writes the file whole: a reader, and a restart after a kill, sees all of the new content
-or all of the old one. A log is the exception: it grows line by line.
+Every handle reads and checks its file in one way and writes it whole: a reader, and a restart after
+a kill, sees all of the new content or all of the old one. A log is the exception: it grows line by
+line. Whatever goes wrong is a `UserError` that names the file, and in a file that holds something
+else than it should, the line, the field, the value that came and what is allowed.
 """
 
 from __future__ import annotations
@@ -65,40 +66,22 @@ class TextFile(File):
     """A file of UTF-8 text."""
 
     def read(self) -> str:
-        """Return the text, with its line ends as they are.
-
-        Raises:
-            UserError: The file is missing, can't be read, or is not UTF-8.
-        """
+        """Return the text, with its line ends as they are."""
         return self._read()
 
     def write(self, text: str) -> None:
-        """Write the text whole; missing folders are made.
-
-        Raises:
-            UserError: The file can't be written.
-        """
+        """Write the text whole; missing folders are made."""
         self._write(text)
 
 
 @dataclass(frozen=True)
 class JsonFile(File, Generic[T]):
-    """A file that holds one JSON value of a known type.
-
-    Attributes:
-        path: Where it stands.
-        type: Checks what is read, and says how a value is written.
-    """
+    """A file that holds one JSON value; `type` checks what is read and says how it is written."""
 
     type: TypeAdapter[T]
 
     def read(self) -> T:
-        """Return the value.
-
-        Raises:
-            UserError: The file is missing, is not JSON, or does not hold such a value; the message
-                names the file, the field, the value that came and what is allowed.
-        """
+        """Return the value."""
         text = self._read()
         try:
             return self.type.validate_python(json.loads(text))
@@ -108,33 +91,19 @@ class JsonFile(File, Generic[T]):
             raise UserError(f"{self.path}: not JSON: {error}") from error
 
     def write(self, value: T) -> None:
-        """Write the value whole, as indented JSON.
-
-        Raises:
-            UserError: The file can't be written.
-        """
+        """Write the value whole, as indented JSON."""
         plain = self.type.dump_python(value, mode="json")
         self._write(json.dumps(plain, indent=2, allow_nan=False) + "\n")
 
 
 @dataclass(frozen=True)
 class JsonLinesFile(File, Generic[T]):
-    """A file of JSON lines, one value of a known type per line.
-
-    Attributes:
-        path: Where it stands.
-        type: Checks what is read, and says how a value is written.
-    """
+    """A file of JSON lines; `type` checks the value of each and says how it is written."""
 
     type: TypeAdapter[T]
 
     def read(self) -> list[T]:
-        """Return all values, in the order of the lines.
-
-        Raises:
-            UserError: The file is missing, or a line is not JSON or not such a value; the message
-                names the line.
-        """
+        """Return all values, in the order of the lines."""
         return self._values(None)
 
     def _values(self, damaged: list[int] | None) -> list[T]:
@@ -173,11 +142,7 @@ class JsonLinesFile(File, Generic[T]):
         return damaged
 
     def write(self, values: Iterable[T]) -> None:
-        """Write all values, whole.
-
-        Raises:
-            UserError: The file can't be written.
-        """
+        """Write all values, whole."""
         self._write("".join(map(self.line, values)))
 
     def line(self, value: T) -> str:
@@ -190,11 +155,7 @@ class JsonLog(JsonLinesFile[T]):
     """A file of JSON lines that grows; a line that a kill cut costs nothing but itself."""
 
     def read(self) -> list[T]:
-        """Return all values but those of lines that a kill cut; none if there is no file yet.
-
-        Raises:
-            UserError: The file can't be read, or a whole line is not such a value.
-        """
+        """Return all values but those of lines that a kill cut; none if there is no file yet."""
         return self._values([]) if self.exists() else []
 
     def _to_name(self, damaged: list[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Progress that reads well on a terminal (a bar) and in a log (a line now and then)."""
+"""What is said on a terminal and in a log: progress (a bar; a line now and then) and tables."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -63,6 +64,15 @@ def track(title: str, total: int, *, start: int = 0) -> Iterator[Tracker]:
 
     yield advance
     line()
+
+
+def new_table(title: str, first: str, *others: str) -> Table:
+    """Make a table with these heads, in which all columns but the first hold numbers."""
+    table = Table(title=title, title_justify="left")
+    table.add_column(first)
+    for head in others:
+        table.add_column(head, justify="right")
+    return table
 
 
 def duration(seconds: float) -> str:

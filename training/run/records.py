@@ -7,7 +7,7 @@ updates since the beginning.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -38,50 +38,38 @@ class Record(BaseModel):
     """What one file, or one line of it, holds: frozen, and strict about names and numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    left_out_if_none: ClassVar[frozenset[str]] = frozenset()
+
+    @model_serializer(mode="wrap")
+    def _without_missing(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        plain: dict[str, Any] = dump(self)
+        for name in self.left_out_if_none:
+            if plain[name] is None:
+                del plain[name]
+        return plain
 
 
 # validation.json, episodes.jsonl, failures.jsonl
 
 
 class Rates(Record):
-    """Counts and rates over the answers to some boards.
+    """Counts and rates over the answers to some boards."""
 
-    Attributes:
-        size: Map size; None (and left out of the file) over all of them.
-        valid: Answers with a valid plan.
-        optimal_sum_of_costs: Answers of which the plan's sum of costs is optimal.
-        optimal_makespan: Answers of which the plan's makespan is optimal.
-        compared: Valid answers to boards whose optimum is known.
-        csr: Cooperative success rate: the share of valid answers.
-        isr: Individual success rate: the mean share of agents at their goal at the end.
-        mean_sum_of_costs: Over valid answers, steps; None without any, like all means.
-        mean_makespan: Over valid answers, steps.
-        mean_excess_sum_of_costs: Over compared answers, steps above the optimum.
-        mean_excess_makespan: Over compared answers, steps above the optimum.
-        count: Answers.
-        failures: Answers by the label of their first `jaxlake.Failure`.
-    """
+    left_out_if_none = frozenset({"size"})
 
-    size: int | None = None
+    size: int | None = Field(None, description="of the map; None: all sizes")
     valid: Count
     optimal_sum_of_costs: Count
     optimal_makespan: Count
-    compared: Count
-    csr: Rate
-    isr: Rate
-    mean_sum_of_costs: float | None
-    mean_makespan: float | None
-    mean_excess_sum_of_costs: float | None
-    mean_excess_makespan: float | None
-    count: Count
-    failures: dict[str, Count]
-
-    @model_serializer(mode="wrap")
-    def _without_missing_size(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        plain: dict[str, Any] = dump(self)
-        if self.size is None:
-            del plain["size"]
-        return plain
+    compared: Count = Field(description="valid answers to boards whose optimum is known")
+    csr: Rate = Field(description="cooperative success rate: share of valid answers")
+    isr: Rate = Field(description="individual success rate: mean share of agents at their goals")
+    mean_sum_of_costs: float | None = Field(description="over valid answers, if any; steps")
+    mean_makespan: float | None = Field(description="over valid answers; steps")
+    mean_excess_sum_of_costs: float | None = Field(description="over compared ones; steps")
+    mean_excess_makespan: float | None = Field(description="over compared ones; steps")
+    count: Count = Field(description="answers")
+    failures: dict[str, Count] = Field(description="answers by label of their first failure")
 
 
 class ValidationRecord(Record):
@@ -93,48 +81,30 @@ class ValidationRecord(Record):
 
 
 class EpisodeRecord(Record):
-    """One line of `episodes.jsonl`: a validation board, the answer to it and its verdict.
+    """One line of `episodes.jsonl`: a validation board, the answer to it and its verdict."""
 
-    Attributes:
-        id: The board's number in the validation set.
-        size: Side of the board.
-        grid: Its rows in the published symbols.
-        needs_wait: Whether every plan of optimal sum of costs has an agent wait.
-        optimum: The optimal sum of costs.
-        text: The whole answer.
-        plan: Action names per agent; None if the answer can't be read.
-        valid: Whether the plan brings every agent to its goal and breaks no rule.
-        optimal_sum_of_costs: Whether its sum of costs is optimal.
-        optimal_makespan: Whether its makespan is optimal.
-        failure: Label of the first failure; None for a valid plan.
-        agent: Lowest agent that is involved in the failure, if any.
-        time: Step of the failure, if any.
-        sum_of_costs: The plan's own; None unless valid.
-        reason: Why the answer can't be read; None if it can.
-    """
-
-    id: Count
+    id: Count = Field(description="the board's number in the validation set")
     size: int
-    grid: tuple[str, ...]
-    needs_wait: bool
-    optimum: int
-    text: str
-    plan: tuple[tuple[str, ...], ...] | None
+    grid: tuple[str, ...] = Field(description="rows in the published symbols")
+    needs_wait: bool = Field(description="whether every plan of optimal sum of costs waits")
+    optimum: int = Field(description="optimal sum of costs")
+    text: str = Field(description="the whole answer")
+    plan: tuple[tuple[str, ...], ...] | None = Field(description="action names, if it can be read")
     valid: bool
     optimal_sum_of_costs: bool
     optimal_makespan: bool
-    failure: str | None
-    agent: int | None
-    time: int | None
-    sum_of_costs: int | None
-    reason: str | None
+    failure: str | None = Field(description="label of the first failure; None for a valid plan")
+    agent: int | None = Field(description="lowest agent that is involved in it, if any")
+    time: int | None = Field(description="step in which it happens, if in any")
+    sum_of_costs: int | None = Field(description="the plan's own; None unless valid")
+    reason: str | None = Field(description="why the answer can't be read; None if it can")
 
 
 # shortfalls.json
 
 
-class ShortfallRecord(Record):
-    """One entry of `shortfalls.json`: boards that were asked for and could not be made."""
+class RequestOutcome(Record):
+    """What became of a request for boards; an entry of `shortfalls.json` if some are missing."""
 
     size: int
     hole_ratio: Rate
@@ -143,7 +113,20 @@ class ShortfallRecord(Record):
     count: Count = Field(description="boards asked for")
     missing_wait: Count = Field(description="boards missing that need a wait")
     missing_no_wait: Count = Field(description="boards missing that need none")
-    candidates: Count = Field(description="boards drawn in the attempt")
+    candidates: Count = Field(description="boards drawn in the attempt, before any substitutes")
+
+    @property
+    def missing(self) -> int:
+        """Boards of either kind that could not be made."""
+        return self.missing_wait + self.missing_no_wait
+
+    def __str__(self) -> str:
+        return (
+            f"{self.size}x{self.size}, hole_ratio {self.hole_ratio:g}, wait_ratio "
+            f"{self.wait_ratio:g}: {self.missing_wait} boards that need a wait and "
+            f"{self.missing_no_wait} that need none are missing of {self.count} after "
+            f"{self.candidates} candidates"
+        )
 
 
 # gate.json, answers.jsonl, decision.json, probes.jsonl
@@ -216,6 +199,11 @@ class ProbeRecord(Record):
 # metrics.jsonl, timings.jsonl
 
 
+def six_digits(value: Any) -> float:
+    """Round a number to six significant digits, as files hold what was computed in float32."""
+    return float(f"{float(value):.6g}")
+
+
 def measured(record: type[R], /, **values: Any) -> R:
     """Make a record of what was measured.
 
@@ -232,6 +220,8 @@ def measured(record: type[R], /, **values: Any) -> R:
 class WarmStartMetrics(Record):
     """A line of `metrics.jsonl` for ten warm-start steps; a loss without a step is left out."""
 
+    left_out_if_none = frozenset({"loss", "engineer_loss"})
+
     phase: Literal["warm_start"] = "warm_start"
     step: Count
     loss: float | None = Field(None, description="mean nats per token of plans")
@@ -241,10 +231,6 @@ class WarmStartMetrics(Record):
     def stage(self) -> int:
         """The stage that the line belongs to: stage 0 is what stood before the first."""
         return 0
-
-    @model_serializer(mode="wrap")
-    def _without_missing_losses(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: value for name, value in dump(self).items() if value is not None}
 
 
 class SizeMetrics(Record):
@@ -289,15 +275,13 @@ Metrics = Annotated[WarmStartMetrics | UpdateMetrics, Field(discriminator="phase
 class TimingRecord(Record):
     """A line of `timings.jsonl`: wall-clock seconds by what took them."""
 
+    left_out_if_none = frozenset({"update"})
+
     phase: Literal["warm_start", "train", "validate", "design"]
     stage: Count
     update: Count | None = Field(None, description="of phase train; left out of other lines")
     step: Count
     seconds: dict[str, Seconds]
-
-    @model_serializer(mode="wrap")
-    def _without_missing_update(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: value for name, value in dump(self).items() if value is not None}
 
 
 # summary.json

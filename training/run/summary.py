@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.table import Table
-
 from engineer.lake import SizeKnobs
 from jaxlake import wilson_interval
 from training.phases.stage_results import StageResult, decision_of
-from training.run.progress import console
+from training.run.progress import console, new_table
 from training.run.records import Rates, SummaryRecord
 from training.schema import RunConfig
 
@@ -30,7 +28,7 @@ def print_summary(config: RunConfig, summary: SummaryRecord) -> None:
     first = "warm start" if config.warm_start is not None else "before"
     heads = [f"stage {stage.stage}" if stage.stage else first for stage in stages]
     for title, name in (("Valid", "valid"), ("Optimal (sum of costs)", "optimal_sum_of_costs")):
-        table = _table(f"\n{title}, per cent [95% interval]", heads)
+        table = new_table(f"\n{title}, per cent [95% interval]", "map size", *heads)
         for rows in zip(*(stage.rows for stage in stages), strict=True):
             size = rows[0].size
             table.add_row(f"{size}x{size}", *(rate(row, name) for row in rows))
@@ -42,7 +40,7 @@ def print_summary(config: RunConfig, summary: SummaryRecord) -> None:
     for decision in summary.decisions:
         heads.append(f"stage {decision.stage + 1}: {decision.kind}")
         configurations.append(decision.configuration)
-    table = _table("\nConfigurations: data, holes, waits (per cent)", heads)
+    table = new_table("\nConfigurations: data, holes, waits (per cent)", "map size", *heads)
     for size in config.environment.bounds.sizes:
         table.add_row(f"{size}x{size}", *(_percents(one.sizes[size]) for one in configurations))
     console.print(table)
@@ -51,26 +49,12 @@ def print_summary(config: RunConfig, summary: SummaryRecord) -> None:
 
 
 def rate(row: Rates, name: str) -> str:
-    """A rate with its Wilson interval, in per cent.
-
-    Args:
-        row: Counts of answers.
-        name: Which of them, such as "valid".
-    """
+    """A rate with its Wilson interval, in per cent; `name` says which one, such as "valid"."""
     successes = getattr(row, name)
     low, high = wilson_interval(successes, row.count)
     return f"{100 * successes / row.count:.1f} [{100 * low:.0f}, {100 * high:.0f}]"
 
 
-def _table(title: str, heads: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("map size")
-    for head in heads:
-        table.add_column(head, justify="right")
-    return table
-
-
 def _percents(knobs: SizeKnobs) -> str:
-    return " ".join(
-        f"{100 * ratio:.0f}" for ratio in (knobs.data_ratio, knobs.hole_ratio, knobs.wait_ratio)
-    )
+    ratios = (knobs.data_ratio, knobs.hole_ratio, knobs.wait_ratio)
+    return " ".join(f"{100 * ratio:.0f}" for ratio in ratios)

@@ -5,7 +5,7 @@ checks what must hold between them, `loading.py` reads and writes YAML files.
 """
 
 from training.schema.engineer_section import ORACLE, EngineerChoice, OracleChoice, known_engineer
-from training.schema.loading import dump, load, read_yaml
+from training.schema.loading import dump, load, parse_yaml, read_yaml
 from training.schema.run_config import RunConfig
 from training.schema.sections import (
     Grpo,
@@ -34,5 +34,6 @@ __all__ = [
     "dump",
     "known_engineer",
     "load",
+    "parse_yaml",
     "read_yaml",
 ]

@@ -128,9 +128,7 @@ class EngineerChoice(Section):
     def token_limit(self, answer: bool, left: int | None) -> int:
         """Return how many tokens an answer, or else a note, may have.
 
-        Args:
-            answer: Whether it is an answer.
-            left: How many tokens may still be spent; None: any number.
+        No more than are `left` to be spent; None: any number.
         """
         limit = self.max_tokens if answer else self.summary_tokens
         return limit if left is None else min(limit, left)

@@ -9,18 +9,17 @@ from typing import Any
 
 import yaml
 from pydantic import ValidationError
+from yaml.constructor import SafeConstructor
 
 from training.errors import Location, UserError, problems_of
 from training.schema.run_config import RunConfig
-from training.schema.yaml_text import parse_yaml
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     """Read a YAML file, apply `key.sub=value` overrides and validate the result.
 
     Raises:
-        UserError: The file can't be read, is not YAML, or a key or value is not allowed; the
-            message names file, key and value.
+        UserError: The file can't be read, is not YAML, or a key or value is not allowed.
     """
     tree = read_yaml(path)
     for override in overrides:
@@ -49,9 +48,38 @@ def read_yaml(path: Path) -> dict[Any, Any]:
     return tree
 
 
+def parse_yaml(text: str) -> Any:
+    """What a YAML document holds, whatever else the process has loaded.
+
+    Raises:
+        ValueError: It is not YAML; the message is one line.
+    """
+    try:
+        return yaml.load(text, _Reader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # Beside errors of its own, the reader lets those of dates and of long numbers through.
+        raise ValueError(" ".join(str(error).split())) from error
+
+
 def dump(config: RunConfig) -> str:
     """Write the resolved configuration as YAML, which `load` reads back to an equal value."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, width=100)
+
+
+def _integer(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+    """Read an integer; one in hexadecimal may be too long for any message to show it."""
+    value: int = SafeConstructor.construct_yaml_int(loader, node)
+    str(value)  # raises a ValueError then, as reading a decimal number of that length does
+    return value
+
+
+class _Reader(yaml.SafeLoader):
+    """The safe reader; a library that vLLM brings along lets the shared one take dates for text."""
+
+    yaml_constructors = SafeConstructor.yaml_constructors | {
+        "tag:yaml.org,2002:timestamp": SafeConstructor.construct_yaml_timestamp,
+        "tag:yaml.org,2002:int": _integer,
+    }
 
 
 def _apply(override: str, tree: dict[Any, Any]) -> None:

@@ -27,6 +27,20 @@ Step = Callable[[jax.Array, Any, jax.Array, Any], tuple[Any, Any, jax.Array]]
 """
 
 
+def gymnax_step(environment: Any, action_dtype: Any = jnp.int32) -> Step:
+    """Step environments of gymnax's interface: `step(key, state, action, params)`."""
+
+    def step(
+        keys: jax.Array, states: Any, actions: jax.Array, params: Any
+    ) -> tuple[Any, Any, jax.Array]:
+        observations, states, *rest = jax.vmap(environment.step, (0, 0, 0, None))(
+            keys, states, actions.astype(action_dtype), params
+        )
+        return states, (observations, *rest), rest[1] | rest[2]
+
+    return step
+
+
 def random_start_times(keys: jax.Array, episode_steps: Any) -> jax.Array:
     """Draw a time within the episode for each environment, int32 (B,)."""
     return jax.random.randint(jax.random.key(2), keys.shape, 0, episode_steps, jnp.int32)
@@ -57,7 +71,7 @@ class SteppingContestant(ProgramContestant):
             action_shape: of one environment's action: () or (agents,).
             environments: B.
             steps: of each environment, in one call.
-            devices: number of devices, None for all.
+            devices: how many, None for all.
 
         Returns:
             What was made. `episodes_per_step` is 1 / mean length where environments are reset.
@@ -73,9 +87,7 @@ class SteppingContestant(ProgramContestant):
             returned = jax.eval_shape(step, keys[:, 0], states, actions[:, 0], params)[1]
             blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), returned)
 
-            def advance(
-                carry: tuple[Any, Any, jax.Array], given: tuple[jax.Array, jax.Array]
-            ) -> tuple[tuple[Any, Any, jax.Array], None]:
+            def advance(carry: Any, given: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
                 states, _, episodes = carry
                 states, returned, ended = step(given[0], states, given[1], params)
                 return (states, returned, episodes + ended.astype(jnp.int32)), None

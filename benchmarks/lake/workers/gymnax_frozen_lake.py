@@ -7,15 +7,17 @@ import gymnax
 import jax
 
 from benchmarks.lake.protocol import serve
-from benchmarks.lake.workers.environment_steps import SteppingContestant, random_start_times
+from benchmarks.lake.workers.environment_steps import (
+    SteppingContestant,
+    gymnax_step,
+    random_start_times,
+)
 
 
 class _FrozenLake(SteppingContestant):
     """The environment under `vmap`; slippery, as it is by default, or not."""
 
-    def prepare(
-        self, slippery: bool, environments: int, steps: int, devices: int | None
-    ) -> dict[str, Any]:
+    def prepare(self, slippery: bool, **batch: Any) -> dict[str, Any]:
         """Make and compile it."""
         environment, params = gymnax.make("FrozenLake-misc", map_name="8x8", is_slippery=slippery)
 
@@ -23,24 +25,8 @@ class _FrozenLake(SteppingContestant):
             _, states = jax.vmap(environment.reset, (0, None))(keys, params)
             return states.replace(time=random_start_times(keys, params.max_steps_in_episode))
 
-        def step(
-            keys: jax.Array, states: Any, actions: jax.Array, params: Any
-        ) -> tuple[Any, Any, jax.Array]:
-            observations, states, *rest = jax.vmap(environment.step, (0, 0, 0, None))(
-                keys, states, actions, params
-            )
-            return states, (observations, *rest), rest[1] | rest[2]
-
-        made = self.build(
-            reset,
-            step,
-            params=params,
-            num_actions=4,
-            action_shape=(),
-            environments=environments,
-            steps=steps,
-            devices=devices,
-        )
+        step = gymnax_step(environment)
+        made = self.build(reset, step, params=params, num_actions=4, action_shape=(), **batch)
         return {"version": version("gymnax"), **made}
 
 

@@ -31,7 +31,15 @@ class Program:
         return jax.block_until_ready(self.compiled(*self.arguments))
 
 
-class ProgramContestant:
+class DeviceContestant:
+    """A contestant that runs on the devices of JAX."""
+
+    def finish(self) -> dict[str, Any]:
+        """Return the peak of memory."""
+        return memory()
+
+
+class ProgramContestant(DeviceContestant):
     """A contestant that calls one compiled program; its `prepare` sets the two attributes."""
 
     program: Program
@@ -47,17 +55,9 @@ class ProgramContestant:
 
         return repeat(call, seconds)
 
-    def finish(self) -> dict[str, Any]:
-        """Return the peak of memory."""
-        return memory()
-
 
 def first_devices(count: int | None) -> list[Any]:
-    """Return the first `count` devices; None for all.
-
-    Raises:
-        ValueError: There are fewer.
-    """
+    """Return the first `count` devices, None for all; a `ValueError` if there are fewer."""
     found = jax.devices()
     if count is not None and not 1 <= count <= len(found):
         raise ValueError(f"devices: got {count}, 1 to {len(found)} are there")

@@ -14,9 +14,7 @@ from benchmarks.lake.workers.environment_steps import SteppingContestant, random
 class _Connector(SteppingContestant):
     """The environment under `vmap`, with its own auto-reset wrapper or without any reset."""
 
-    def prepare(
-        self, auto_reset: bool, environments: int, steps: int, devices: int | None
-    ) -> dict[str, Any]:
+    def prepare(self, auto_reset: bool, **batch: Any) -> dict[str, Any]:
         """Make and compile it."""
         environment = jumanji.make("Connector-v3")
         limit, agents = environment.unwrapped.time_limit, environment.unwrapped.num_agents
@@ -33,16 +31,7 @@ class _Connector(SteppingContestant):
             states, timestep = jax.vmap(environment.step)(states, actions)
             return states, timestep, timestep.last()
 
-        made = self.build(
-            reset,
-            step,
-            params=None,
-            num_actions=5,
-            action_shape=(agents,),
-            environments=environments,
-            steps=steps,
-            devices=devices,
-        )
+        made = self.build(reset, step, params=None, num_actions=5, action_shape=(agents,), **batch)
         return {"version": version("jumanji"), **made}
 
 

@@ -7,11 +7,11 @@ import jax
 import numpy as np
 
 from benchmarks.lake.protocol import repeat, serve
-from benchmarks.lake.workers.jax_program import first_devices, memory
+from benchmarks.lake.workers.jax_program import DeviceContestant, first_devices
 from jaxlake.generator import Generated, LakeParams, generate_sharded, lake_params
 
 
-class _Generator:
+class _Generator(DeviceContestant):
     """The compiled generator."""
 
     def prepare(
@@ -60,10 +60,6 @@ class _Generator:
     def measure(self, seconds: float) -> dict[str, Any]:
         """Make sets; a unit is a board in its place."""
         return repeat(lambda: float(np.sum(self._make().filled)), seconds)
-
-    def finish(self) -> dict[str, Any]:
-        """Return the peak of memory."""
-        return memory()
 
     def _make(self) -> Generated:
         self._seed += 1

@@ -8,12 +8,16 @@ import jax.numpy as jnp
 
 import jaxlake
 from benchmarks.lake.protocol import serve
-from benchmarks.lake.workers.environment_steps import SteppingContestant, random_start_times
+from benchmarks.lake.workers.environment_steps import (
+    SteppingContestant,
+    gymnax_step,
+    random_start_times,
+)
 from benchmarks.lake.workers.lake_solve import read_boards
 from jaxlake.environment.conflict_policies import ConflictPolicy
 from jaxlake.environment.lake_environment import LakeEnvironment
 from jaxlake.environment.observations import AgentCentred, Compact, Observation, Symbols
-from jaxlake.environment.params import EnvParams, env_params
+from jaxlake.environment.params import env_params
 
 _OBSERVATIONS: dict[str, Observation] = {
     "compact": Compact(),
@@ -26,14 +30,7 @@ class _Lake(SteppingContestant):
     """The compiled environment; episodes start on boards drawn from those of a file."""
 
     def prepare(
-        self,
-        boards: str,
-        conflict: str,
-        observation: str,
-        environments: int,
-        steps: int,
-        episode_steps: int,
-        devices: int | None,
+        self, boards: str, conflict: str, observation: str, episode_steps: int, **batch: Any
     ) -> dict[str, Any]:
         """Make and compile it."""
         environment = LakeEnvironment(
@@ -46,23 +43,13 @@ class _Lake(SteppingContestant):
             _, states = jax.vmap(environment.reset, (0, None))(keys, params)
             return replace(states, time=random_start_times(keys, episode_steps))
 
-        def step(
-            keys: jax.Array, states: Any, actions: jax.Array, params: EnvParams
-        ) -> tuple[Any, Any, jax.Array]:
-            observations, states, *rest = jax.vmap(environment.step, (0, 0, 0, None))(
-                keys, states, actions.astype(jnp.int8), params
-            )
-            return states, (observations, *rest), rest[1] | rest[2]
-
         return self.build(
             reset,
-            step,
+            gymnax_step(environment, jnp.int8),
             params=params,
             num_actions=len(jaxlake.Action),
             action_shape=instances.agent_mask.shape[1:],
-            environments=environments,
-            steps=steps,
-            devices=devices,
+            **batch,
         )
 
 

@@ -8,13 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.lake.protocol import repeat, serve
-from benchmarks.lake.workers.jax_program import BATCH, Program, build, first_devices, memory
+from benchmarks.lake.workers.jax_program import (
+    BATCH,
+    DeviceContestant,
+    Program,
+    build,
+    first_devices,
+)
 
 _LARGE, _SMALL = 1 << 28, 1 << 18
 _ROUNDS = 1000
 
 
-class _Machine:
+class _Machine(DeviceContestant):
     """A few programs that do one thing each."""
 
     def prepare(self, devices: int | None) -> dict[str, Any]:
@@ -56,10 +62,6 @@ class _Machine:
             "launch_seconds": each(self._launch),
             "loop_round_seconds": each(self._loop) / _ROUNDS,
         }
-
-    def finish(self) -> dict[str, Any]:
-        """Return the peak of memory."""
-        return memory()
 
 
 if __name__ == "__main__":

@@ -20,12 +20,11 @@ CONFIG = Qwen3Config(32, 16, 32, 2, 2, 1, head_dim=8)
 def _numpy_objective(new, old, sampler, advantages, low, high, cap):
     """Token by token, as in the papers: min(w, cap) * min(r A, clip(r) A)."""
     out = np.zeros_like(new)
-    for row, column in np.ndindex(new.shape):
-        ratio = np.exp(new[row, column] - old[row, column])
-        advantage = advantages[row]
+    for place in np.ndindex(new.shape):
+        ratio, advantage = np.exp(new[place] - old[place]), advantages[place[0]]
         clipped = min(max(ratio, 1 - low), 1 + high)
-        weight = min(np.exp(old[row, column] - sampler[row, column]), cap)
-        out[row, column] = weight * min(ratio * advantage, clipped * advantage)
+        weight = min(np.exp(old[place] - sampler[place]), cap)
+        out[place] = weight * min(ratio * advantage, clipped * advantage)
     return out
 
 
@@ -93,11 +92,9 @@ def _updated(micro_batches: int, learning_rate: float):
 def test_micro_batches_change_nothing_but_memory():
     _, _, whole, whole_metrics = _updated(1, 1e-2)
     _, _, parts, parts_metrics = _updated(4, 1e-2)
-    for name in whole_metrics:
-        np.testing.assert_allclose(
-            whole_metrics[name], parts_metrics[name], rtol=2e-4, err_msg=name
-        )
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-3), whole, parts)
+    close = np.testing.assert_allclose
+    jax.tree.map(functools.partial(close, rtol=2e-4), whole_metrics, parts_metrics)
+    jax.tree.map(functools.partial(close, atol=2e-3), whole, parts)
 
 
 def test_an_update_raises_the_logprob_of_what_was_better_than_its_group():

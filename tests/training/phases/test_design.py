@@ -70,9 +70,8 @@ def test_no_notes_are_asked_for_once_the_budget_is_spent(
         config=config,
         directory=RunDirectory(path),
         policy=SimpleNamespace(count_tokens=len),
-        clock=lambda seconds, name: nullcontext(),
+        timed=lambda phase, stage: nullcontext(),
         seed=lambda *place: 0,
-        step=lambda *place: 0,
     )
     nothing: Any = SimpleNamespace(rollouts=0)
     phase.design(run, nothing, read_stage_results(run.directory, config), nothing)

@@ -75,14 +75,13 @@ def test_what_an_oracles_candidates_said_is_kept_and_its_choice_is_made_again(
     assert attempt["text"] == said[scores.index(max(scores))]["text"]
     assert all(check.holds for check in audit_run(oracle))
     other = said[1 - scores.index(max(scores))]["text"]
-    for number, change in enumerate(
-        (
-            lambda attempt: attempt["candidates"].pop(),
-            lambda attempt: attempt["candidates"][0].update(score=1.0),
-            lambda attempt: attempt["candidates"][0].update(text="no idea"),
-            lambda attempt: attempt.update(text=other),
-        )
-    ):
+    changes = (
+        lambda attempt: attempt["candidates"].pop(),
+        lambda attempt: attempt["candidates"][0].update(score=1.0),
+        lambda attempt: attempt["candidates"][0].update(text="no idea"),
+        lambda attempt: attempt.update(text=other),
+    )
+    for number, change in enumerate(changes):
         run = shutil.copytree(oracle, tmp_path / str(number))
         forging.change("1/answers.jsonl", lambda answers, how=change: how(answers[0]))(run)
         forging.rehash(run)

@@ -122,38 +122,10 @@ def test_any_text_is_answered(text, num_agents):
 
 
 PIECES = [
-    *[
-        "Agent 0",
-        "agent_1",
-        "Agent 7:",
-        ":",
-        " ",
-        "\n",
-        "\n\n",
-        "RIGHT",
-        "l",
-        "->",
-        "→",
-        "```",
-        "```json",
-    ],
-    *[
-        "<think>",
-        "</think>",
-        "<answer>",
-        "</answer>",
-        "{",
-        "}",
-        "[",
-        "]",
-        '"',
-        "'",
-        ",",
-        "0",
-        "12",
-        "x",
-    ],
-    *["\u017ftay", "—", "\r", "\x00", "\ud800", "no-op", "plan", "null"],
+    *("Agent 0", "agent_1", "Agent 7:", ":", " ", "\n", "\n\n", "RIGHT", "l", "->", "→"),
+    *("```", "```json", "<think>", "</think>", "<answer>", "</answer>", "{", "}", "[", "]"),
+    *('"', "'", ",", "0", "12", "x", "\u017ftay", "—", "\r", "\x00", "\ud800", "no-op"),
+    *("plan", "null"),
 ]
 
 
@@ -213,12 +185,9 @@ def test_what_is_not_plain_is_not_parsed_and_is_named(text, reason):
     assert reason in answer.reason
 
 
-def test_the_same_plan_said_twice_is_one_plan():
+def test_a_plan_said_twice_is_one_plan_and_an_empty_list_of_actions_says_that_an_agent_stays():
     text = "Agent 0: RIGHT\nAgent 1: LEFT\n\nFinal answer:\nAgent 0: right\nAgent 1: left"
     assert parse_answer(text, 2, max_steps=5).plan == ((4,), (3,))
-
-
-def test_an_empty_list_of_actions_says_that_the_agent_stays():
     assert parse_answer('{"0": ["UP"], "1": []}', 2, max_steps=5).plan == ((1,), ())
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from jaxlake import Action, GridError, parse_grid, stack_instances
 from training.policy.answers import parse_answer
-from training.policy.prompts import PROMPT_STYLES, action_names, chat_messages, render, target
+from training.policy.prompts import PROMPT_STYLES, action_names, render, target
 
 TWO_AGENTS = ("S F H", "g F s", "F F G")
 FIVE_AGENTS = ("S s A B C", "F F F H F", "F F H F F", "G g a b c", "F F F F F")
@@ -33,9 +33,10 @@ def test_a_prompt_tells_the_board_and_every_start_and_goal(style, rows):
 
 
 @pytest.mark.parametrize("style", PROMPT_STYLES)
-def test_padding_is_not_in_the_prompt(style):
+def test_padding_is_not_in_the_prompt_which_ends_where_the_answer_begins(style):
     tight = parse_grid(TWO_AGENTS, max_size=3, max_agents=2)
     assert render(tight, style) == render(board(TWO_AGENTS), style)
+    assert render(tight, style).endswith("\n")
 
 
 @pytest.mark.parametrize(("rows", "num_agents"), [(TWO_AGENTS, 2), (FIVE_AGENTS, 5)])
@@ -57,13 +58,6 @@ def test_the_compact_prompt_is_the_board_with_one_line_of_words():
     assert len(render(board(TWO_AGENTS), "compact").splitlines()) == 1 + 3 + 2
 
 
-@pytest.mark.parametrize("style", PROMPT_STYLES)
-def test_a_prompt_ends_where_the_answer_begins(style):
-    prompt = render(board(TWO_AGENTS), style)
-    assert prompt.endswith("\n")
-    assert chat_messages(prompt) == [{"role": "user", "content": prompt}]
-
-
 def test_a_batch_or_an_unknown_style_is_refused_by_name():
     with pytest.raises(GridError, match="got a batch"):
         render(stack_instances([board(TWO_AGENTS)]), "compact")
@@ -75,9 +69,7 @@ def test_a_target_ends_for_each_agent_with_its_last_move():
     plan = np.array([[4, 0], [0, 3], [2, 0], [0, 0]], np.int8)
     assert target(plan) == "Agent 0: RIGHT WAIT DOWN\nAgent 1: WAIT LEFT"
     assert action_names(plan) == [["RIGHT", "WAIT", "DOWN"], ["WAIT", "LEFT"]]
-
-
-def test_an_agent_that_never_moves_waits_in_the_target():
+    # An agent that never moves waits.
     assert target(np.zeros((3, 2), np.int8)) == "Agent 0: WAIT\nAgent 1: WAIT"
 
 

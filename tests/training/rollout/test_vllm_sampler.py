@@ -14,6 +14,8 @@ from engineer import answer_schema
 from engineer.lake import Bounds
 from tests.paths import TINY as TINY_FILE
 from training.errors import UserError
+from training.learner import grpo
+from training.learner.batching import pad_sequences
 from training.policy.policy import Policy, load_policy, make_policy
 from training.rollout.vllm_sampler import SyncError, VllmSampler
 from training.schema import Prompt, Sampling, load
@@ -43,27 +45,19 @@ def sampler(policy: tuple[Policy, Any], tmp_path_factory: pytest.TempPathFactory
 
 
 def _sample(sampler: VllmSampler, **changes: Any) -> list:
-    arguments: dict[str, Any] = {
-        "n": 4,
-        "temperature": 1.0,
-        "max_tokens": 12,
-        "stop_token_ids": [2],
-        "seed": 5,
-    }
+    arguments: dict[str, Any] = {"n": 4, "temperature": 1.0, "max_tokens": 12, "seed": 5}
+    arguments["stop_token_ids"] = [2]
     return sampler.sample([PROMPT, PROMPT[:4], PROMPT * 3], **(arguments | changes))
 
 
 def _moved(params: Any, scale: float, only: str = "") -> Any:
     keys = iter(jax.random.split(jax.random.key(9), 64))
-    return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: (
-            leaf
-            + scale
-            * jax.random.normal(next(keys), leaf.shape)
-            * (only in jax.tree_util.keystr(path))
-        ),
-        params,
-    )
+
+    def move(path: Any, leaf: Any) -> Any:
+        noise = scale * jax.random.normal(next(keys), leaf.shape)
+        return leaf + noise * (only in jax.tree_util.keystr(path))
+
+    return jax.tree_util.tree_map_with_path(move, params)
 
 
 def test_equal_seeds_give_equal_answers_and_others_do_not(sampler: VllmSampler):
@@ -77,9 +71,6 @@ def test_equal_seeds_give_equal_answers_and_others_do_not(sampler: VllmSampler):
 def test_sampled_logprobs_are_the_trainers_at_the_sampling_temperature(
     sampler: VllmSampler, policy: tuple[Policy, Any]
 ):
-    from training.learner import grpo
-    from training.learner.batching import pad_sequences
-
     made, params = policy
     sampler.sync(made.tensors(params))
     for temperature in (1.0, 0.7):

@@ -47,20 +47,12 @@ def test_a_run_killed_while_it_claims_its_directory_starts_with_the_same_command
     assert RunDirectory(path).claim(config) is True
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "thesis.tex",
-        ".thesis.tex.12.tmp",
-        ".config.yaml.tmp",
-        ".config.yaml.twelve.tmp",
-        ".config.yaml.12.tmp.gz",
-        "config.yaml.12.tmp",
-        ".config-yaml.12.tmp",
-        ".config.yaml.²2.tmp",
-        ".config.yaml.13.tmp/",
-    ],
-)
+FOREIGN = """thesis.tex .thesis.tex.12.tmp .config.yaml.tmp .config.yaml.twelve.tmp
+.config.yaml.12.tmp.gz config.yaml.12.tmp .config-yaml.12.tmp .config.yaml.²2.tmp
+.config.yaml.13.tmp/"""
+
+
+@pytest.mark.parametrize("name", FOREIGN.split())
 def test_a_directory_that_holds_other_files_is_refused_and_kept(
     name: str, config: RunConfig, tmp_path: Path
 ) -> None:

@@ -34,8 +34,7 @@ from training.errors import UserError
 from training.run.directory import RunDirectory, differing_keys
 from training.run.files import JsonLog, TextFile
 from training.run.records import Record, Seconds
-from training.schema import dump, read_yaml
-from training.schema.yaml_text import parse_yaml
+from training.schema import dump, parse_yaml, read_yaml
 
 WARM_START = "warm_start"
 """What `processes.jsonl` calls the process of the warm start; a run is `ENGINEER/SEED`."""
