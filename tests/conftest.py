@@ -9,7 +9,7 @@ import pytest
 # The same program is compiled once, however many processes and jitted functions ask for it.
 _CACHE = Path(__file__).resolve().parents[1] / ".pytest_cache" / "jax"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "1")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 # A shell starts what it puts into the background with interrupts ignored, and every process that is
 # started from there inherits this. Tests that interrupt a process would wait for it in vain.
