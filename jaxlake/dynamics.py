@@ -112,15 +112,10 @@ def moves(
     """Apply the same rules as `step` to a batch of any shape.
 
     Every rule is written with element-wise operations on one array per agent, so that a batch of
-    any shape, in any layout, is one loop of vector instructions.
-
-    Args:
-        rows: int8, K arrays of one shape, where the agents stand.
-        columns: int8, K arrays of that shape, likewise.
-        actions: int8, K arrays of that shape, read as by `step`.
-        side: int8, the side of the board.
-        mask: bool, K arrays, the agents that exist.
-        is_hole: Tells of a row and a column on the board, int8 each, whether there is a hole.
+    any shape, in any layout, is one loop of vector instructions. Rows and columns where the agents
+    stand, and actions, read as by `step`, are int8, K arrays of one shape each; `mask`, bool, K
+    arrays, says which agents exist. The side of the board is int8; `is_hole` tells of a row and a
+    column on the board, int8 each, whether there is a hole.
     """
     K = len(rows)
     to_rows, to_columns, off_board, hole = [], [], [], []

@@ -12,9 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.dynamics import Action
-from jaxlake.environment.params import EnvParams
+from jaxlake.environment.params import EnvParams, EnvState, state_action_mask
 from jaxlake.environment.spaces import Box, Space, Tree
-from jaxlake.environment.state import EnvState, state_action_mask
 
 NUM_ACTIONS = len(Action)
 

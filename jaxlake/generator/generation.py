@@ -112,8 +112,9 @@ def generate(
         TypeError: `key` is no typed key.
         ValueError: a static argument is out of range, or the parameters are no (S,) arrays.
     """
-    options = _options(params, n, max_size, max_agents, horizon, batch_size, max_candidates)
-    return _of_one(_pool(options), key, params)
+    most = max(MAX_CANDIDATES, 8 * n) if max_candidates is None else max_candidates
+    options = _Options(n, max_size, max_agents, horizon, batch_size, most)
+    return _of_one(_pool(options), options, key, params)
 
 
 def generate_sharded(
@@ -143,8 +144,9 @@ def generate_sharded(
     if batch_size is None:
         batch_size = min(_batch_size(n) * len(chosen), 1 << 20)
     batch_size = -(-batch_size // len(chosen)) * len(chosen)
-    options = _options(params, n, max_size, max_agents, horizon, batch_size, max_candidates)
-    return _of_one(_pool_on(options, chosen), key, params)
+    most = max(MAX_CANDIDATES, 8 * n) if max_candidates is None else max_candidates
+    options = _Options(n, max_size, max_agents, horizon, batch_size, most)
+    return _of_one(_pool_on(options, chosen), options, key, params)
 
 
 class _Options(NamedTuple):
@@ -156,25 +158,16 @@ class _Options(NamedTuple):
     max_candidates: int
 
 
-def _options(
-    params: LakeParams,
-    n: int,
-    max_size: int,
-    max_agents: int,
-    horizon: int,
-    batch_size: int | None,
-    max_candidates: int | None,
-) -> _Options:
-    if max_candidates is None:
-        max_candidates = max(MAX_CANDIDATES, 8 * n)
-    for name, value, least, most in (
-        ("n", n, 1, 1 << 24),
-        ("max_size", max_size, MIN_SIZE, MAX_SIZE),
-        ("max_agents", max_agents, MIN_AGENTS, MAX_AGENTS),
-        ("batch_size", 1 if batch_size is None else batch_size, 1, 1 << 20),
-        ("max_candidates", max_candidates, 0, 1 << 30),
+def _of_one(pool: _Pool, options: _Options, key: jax.Array, params: LakeParams) -> Generated:
+    for name, least, most in (
+        ("n", 1, 1 << 24),
+        ("max_size", MIN_SIZE, MAX_SIZE),
+        ("max_agents", MIN_AGENTS, MAX_AGENTS),
+        ("batch_size", 1, 1 << 20),
+        ("max_candidates", 0, 1 << 30),
     ):
-        if not least <= value <= most:
+        value = getattr(options, name)
+        if value is not None and not least <= value <= most:
             raise ValueError(f"{name}: got {value}, {least} to {most} are allowed")
     shapes = {name: np.shape(leaf) for name, leaf in vars(params).items()}
     for name, shape in shapes.items():
@@ -183,10 +176,6 @@ def _options(
                 f"params.{name}: got shape {shape}, (S,) is needed, the same for all leaves "
                 "(jax.vmap maps over further axes)"
             )
-    return _Options(n, max_size, max_agents, horizon, batch_size, max_candidates)
-
-
-def _of_one(pool: _Pool, key: jax.Array, params: LakeParams) -> Generated:
     if not jax.dtypes.issubdtype(getattr(key, "dtype", None), jax.dtypes.prng_key):
         raise TypeError("key: a typed key is needed, such as jax.random.key(0)")
     made = pool(key[None], jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], params))

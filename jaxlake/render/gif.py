@@ -23,6 +23,7 @@ from jaxlake.render.scene import (
     Scene,
     Shape,
     cell_that_fits,
+    groups_in,
     scene,
 )
 
@@ -86,7 +87,7 @@ class _Film:
         self.ground = _drawn("RGB", self.size, picture.content)
         self.layers = [
             (group, self._layer(group))
-            for group in picture.groups()
+            for group in groups_in(picture.content)
             if group.path or group.at_the_end
         ]
 

@@ -26,6 +26,7 @@ from jaxlake.render.scene import (
     Scene,
     Shape,
     Text,
+    groups_in,
     scene,
 )
 
@@ -200,7 +201,7 @@ def _animations(picture: Scene, name: str, seconds_per_step: float) -> str:
             f".{name} .{target}{{animation:{name}-{target} {seconds}s {timing} infinite}}"
         )
 
-    groups = list(picture.groups())
+    groups = list(groups_in(picture.content))
     rules = [rule(group.role, keyframes(group.path)) for group in groups if group.path]
     if any(group.at_the_end for group in groups):
         struck, shown = percent(LEAD_IN + steps - 1 + MOTION), percent(LEAD_IN + steps)

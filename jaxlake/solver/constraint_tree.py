@@ -100,12 +100,9 @@ def search_trees(
 ) -> TreeAnswers:
     """Answer every wanted query; for the others, nothing is found and nothing given up.
 
-    Args:
-        queries: The questions; a bound that starts below the true lower bound only costs time.
-        horizon: T, the longest plan looked for (static).
-        lanes: B, nodes in hand at a time (static).
-        team: Lanes that work on one query together; divides `lanes`.
-        split: How many splits at the top of the tree are shared out among a team, at most 14.
+    A bound that starts below the true lower bound only costs time. Plans have at most T = `horizon`
+    steps (static), and B = `lanes` nodes are in hand at a time (static). `team` lanes, a divisor of
+    B, work on one query together and share the first `split` splits of its tree, at most 14.
     """
     teams = _Teams(*(jnp.asarray(x, jnp.int32) for x in (team, split)))
     order = jnp.argsort(~queries.wanted, stable=True)

@@ -29,8 +29,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.solver.bitboard import cell_numbers, pack_rows
+from jaxlake.solver.chunks import joint_search_lanes
 from jaxlake.solver.space_time import NEVER, distances_alone
-from jaxlake.solver.widths import joint_search_lanes
 
 FAR = 1 << 14
 """A cost, distance or time that is not known or does not exist."""

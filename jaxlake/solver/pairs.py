@@ -35,14 +35,8 @@ def pair_optima(
     """Compute exact costs of pairs of agents, by the joint search of `joint_search`.
 
     Time is spent on the wanted pairs only. The others, and those whose makespan is longer than
-    `horizon`, are neither known nor proved unsolvable.
-
-    Args:
-        free: bool (B, N, N), cells that can be entered.
-        starts: int8 (B, 2, 2), (row, column) of both agents.
-        goals: int8 (B, 2, 2).
-        wanted: bool (B,), the pairs to look at.
-        horizon: The longest makespan to look for, in steps (static).
+    `horizon` steps (static), are neither known nor proved unsolvable. Cells that can be entered are
+    `free`, bool (B, N, N); starts and goals int8 (B, 2, 2), (row, column) of both agents.
     """
     B = wanted.shape[0]
     if B == 0:

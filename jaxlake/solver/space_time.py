@@ -145,14 +145,9 @@ def reach_goal(
     Levels are searches that differ in what is blocked, holes included, and run side by side. The
     first level decides about the arrival.
 
-    Args:
-        start: words (R, B), one cell each.
-        goal: words (R, B), likewise.
-        blocked: What is blocked at each level.
-        waits: bool (B,), whether the agent may wait before it has arrived.
-        earliest: int16 (B,), arrivals before this time do not count.
-        latest: int16 (B,), nor do arrivals after this time; at most T, negative for idle lanes.
-        layers: Buffers for the layers of `Reachable`.
+    Start and goal are words (R, B) with one cell each; `waits`, bool (B,), says whether the agent
+    may wait before it has arrived. Arrivals count from `earliest` to `latest`, int16 (B,), at most
+    T, negative for idle lanes. `layers` are buffers for those of `Reachable`.
     """
     times, _, B = layers[0].shape
     never = jnp.int16(NEVER)
