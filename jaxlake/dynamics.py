@@ -45,12 +45,9 @@ class Step:
 def step(instance: Instance, positions: jax.Array, actions: jax.Array) -> Step:
     """Move all agents at once and say who broke which rule (Stern et al. 2019, section 2).
 
-    Following is allowed, and so are cycles of three or more agents.
-
-    Args:
-        instance: The board; only `holes`, `size` and `agent_mask` are read.
-        positions: int8 (K, 2), where the agents stand.
-        actions: int8 (K,), values of `Action`. Any other leads to no cell and is off the board.
+    Following is allowed, and so are cycles of three or more agents. Of the instance only `holes`,
+    `size` and `agent_mask` are read. Agents stand at `positions`, int8 (K, 2); actions, int8 (K,),
+    are values of `Action`. Any other value leads to no cell and is off the board.
 
     An agent that tries to leave the board stays where it is; an agent that moves onto a hole is
     placed there; agents in conflict are placed where they wanted to go.

@@ -236,7 +236,6 @@ def _snapshot(source: str, config: str | None) -> Path:
 
 
 def _records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(place, row) of every row of a file."""
     if path.suffix == ".jsonl":
         yield from files.read_rows(path)
         return

@@ -26,13 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.datasets.columns import (
-    content_sha256,
-    from_columns,
-    from_parquet,
-    to_columns,
-    to_parquet,
-)
+from jaxlake.datasets import columns
 from jaxlake.datasets.manifest import (
     FILE_NAME,
     Manifest,
@@ -275,14 +269,14 @@ def _webster(weights: np.ndarray, seats: int) -> np.ndarray:
 
 
 def _write(directory: Path, number: int, asked: np.ndarray, filled: FilledQuotas) -> Shard:
-    columns, file = to_columns(filled.boards), _file_name(number)
-    content = to_parquet(columns)
+    table, file = columns.to_columns(filled.boards), _file_name(number)
+    content = columns.to_parquet(table)
     write_bytes_whole(directory / file, content)
     return Shard(
         file=file,
         rows=len(filled.boards),
         sha256=hashlib.sha256(content).hexdigest(),
-        content_sha256=content_sha256(columns),
+        content_sha256=columns.content_sha256(table),
         asked=asked.tolist(),
         made=filled.made.tolist(),
         counters={name: values.tolist() for name, values in filled.counters.items()},
@@ -308,13 +302,13 @@ def _read(directory: Path, shard: Shard, request: Request, verify: bool = True) 
         )
     sizes = {name: getattr(request, name) for name in ("max_size", "max_agents", "horizon")}
     try:
-        columns = from_parquet(content)
-        boards = from_columns(columns, **sizes)
+        table = columns.from_parquet(content)
+        boards = columns.from_columns(table, **sizes)
     except ValueError as error:
         raise DatasetError(f"{path}: {error}") from None
     if len(boards) != shard.rows:
         raise DatasetError(f"{path}: got {len(boards)} boards, the manifest says {shard.rows}")
-    if verify and content_sha256(columns) != shard.content_sha256:
+    if verify and columns.content_sha256(table) != shard.content_sha256:
         raise DatasetError(f"{path}: SHA-256 of its arrays is not the manifest's")
     return boards
 

@@ -43,12 +43,8 @@ def check_environment(environment: Any, params: Any, *, key: jax.Array | None = 
     """Check structure, behaviour, spaces, auto-reset and tracing with random actions.
 
     Half of the environments take random actions, the others take action 0 all the time. The time
-    limit is lowered to `TIME_LIMIT` steps, so that episodes end. Three programs are compiled.
-
-    Args:
-        environment: what to check.
-        params: its parameters, one set.
-        key: typed PRNG key of the actions; `jax.random.key(0)` if None.
+    limit is lowered to `TIME_LIMIT` steps, so that episodes end. Three programs are compiled. The
+    parameters are one set; the typed PRNG key of the actions is `jax.random.key(0)` if None.
 
     Raises:
         ConformanceError: the message says what is wrong; `reason` is the first that holds of

@@ -222,7 +222,6 @@ def _at(place: jax.Array, size: int) -> jax.Array:
 
 
 def _mask_and_time(state: EnvState, params: EnvParams) -> dict[str, jax.Array]:
-    """What every view has beside its own."""
     steps_left = params.max_steps - state.time
     return {"action_mask": state_action_mask(state, params), "steps_left": steps_left}
 

@@ -18,18 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.batch_axes import merge_batch_axes
+from jaxlake.generator import mixture
 from jaxlake.generator.candidates import code_words, decode, draw_codes
 from jaxlake.generator.code_table import contains, empty_table, insert
-from jaxlake.generator.mixture import (
-    MAX_AGENTS,
-    MAX_SIZE,
-    MIN_AGENTS,
-    MIN_SIZE,
-    LakeParams,
-    board_counts,
-    hole_count,
-    wait_counts,
-)
+from jaxlake.generator.mixture import LakeParams
 from jaxlake.instance import Instance
 from jaxlake.solver import DEFAULT_HORIZON, Solution, Status, solve
 
@@ -161,8 +153,8 @@ class _Options(NamedTuple):
 def _of_one(pool: _Pool, options: _Options, key: jax.Array, params: LakeParams) -> Generated:
     for name, least, most in (
         ("n", 1, 1 << 24),
-        ("max_size", MIN_SIZE, MAX_SIZE),
-        ("max_agents", MIN_AGENTS, MAX_AGENTS),
+        ("max_size", mixture.MIN_SIZE, mixture.MAX_SIZE),
+        ("max_agents", mixture.MIN_AGENTS, mixture.MAX_AGENTS),
         ("batch_size", 1, 1 << 20),
         ("max_candidates", 0, 1 << 30),
     ):
@@ -249,7 +241,7 @@ def _fill(
     size, num_agents = (
         leaf.astype(jnp.int32).reshape(G) for leaf in (params.size, params.num_agents)
     )
-    holes = hole_count(size, params.hole_ratio.reshape(G))
+    holes = mixture.hole_count(size, params.hole_ratio.reshape(G))
     plan = _plan(params, size, holes, num_agents, options)
     streams = jnp.repeat(keys, S)
     for numbers in (size, holes, num_agents):
@@ -304,12 +296,12 @@ def _plan(
 ) -> _Plan:
     C, S = params.size.shape
     G = C * S
-    boards = jax.vmap(partial(board_counts, n=options.n))(params)
-    waits = jax.vmap(wait_counts)(params, boards)
+    boards = jax.vmap(partial(mixture.board_counts, n=options.n))(params)
+    waits = jax.vmap(mixture.wait_counts)(params, boards)
     counts = jnp.stack([boards - waits, waits], axis=-1).reshape(G, _KINDS)
 
-    feasible = (size >= MIN_SIZE) & (size <= options.max_size)
-    feasible &= (num_agents >= MIN_AGENTS) & (num_agents <= options.max_agents)
+    feasible = (size >= mixture.MIN_SIZE) & (size <= options.max_size)
+    feasible &= (num_agents >= mixture.MIN_AGENTS) & (num_agents <= options.max_agents)
     feasible &= (holes >= 0) & (holes + 2 * num_agents <= size * size)
 
     kinds = jnp.stack([size, holes, num_agents], axis=-1).reshape(C, S, 3)

@@ -220,8 +220,6 @@ _QUIET: Final = Paint(palette.QUIET, role="quiet")
 
 
 class _Layout:
-    """Where things stand."""
-
     def __init__(self, playback: Playback, track: _Motion | None, cell: float) -> None:
         size = len(playback.board.holes)
         width = max(size + 2 * _MARGIN, _MIN_WIDTH)

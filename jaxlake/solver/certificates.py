@@ -13,22 +13,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxlake.instance import Instance
+from jaxlake.solver import space_time
 from jaxlake.solver.bitboard import bitboard_of, cell_numbers, pack_rows
 from jaxlake.solver.chunks import PLANNED_BOARDS, in_chunks
 from jaxlake.solver.materialize import materialize
-from jaxlake.solver.space_time import (
-    NEVER,
-    NOBODY,
-    Blocked,
-    PathBits,
-    SearchBuffers,
-    blocked_by,
-    distances_alone,
-    path_bits,
-    reach_goal,
-    search_buffers,
-    trace_back,
-)
+from jaxlake.solver.space_time import NEVER, NOBODY, Blocked, PathBits, SearchBuffers
 
 T = TypeVar("T")
 
@@ -65,7 +54,7 @@ def prepare_boards(batch: Instance) -> PreparedBoards:
         jnp.where(batch.agent_mask, cell_numbers(places), jnp.int16(NOBODY)).T
         for places in (batch.starts, batch.goals)
     )
-    return PreparedBoards(free, starts, goals, distances_alone(free, starts, goals))
+    return PreparedBoards(free, starts, goals, space_time.distances_alone(free, starts, goals))
 
 
 def plan_in_order(
@@ -92,21 +81,23 @@ def plan_in_order(
         start, goal = bitboard_of(starts[rank], rows), bitboard_of(goals[rank], rows)
         absent = goals[rank] == NOBODY
         last = jnp.where(failed | absent, jnp.int16(-1), latest[rank])
-        found = reach_goal(
+        found = space_time.reach_goal(
             start, goal, (blocked,), waits=True, earliest=0, latest=last, layers=buffers.layers
         )
-        traced, cells = trace_back(
+        traced, cells = space_time.trace_back(
             goal, found, (blocked,), waits=True, buffer=buffers.cells, upwards=upwards
         )
         arrival = jnp.where(absent, jnp.int16(0), found.arrival)
         failed |= arrival == NEVER
         true = rank <= K
         path = materialize(jnp.where(absent, jnp.int16(NOBODY), traced.cells), true)
-        bits = materialize(PathBits(*(words[None] for words in path_bits(path, rows))), true)
+        bits = materialize(
+            PathBits(*(words[None] for words in space_time.path_bits(path, rows))), true
+        )
         plans = PrioritisedPlans(
             plans.arrival.at[rank].set(arrival), plans.paths.at[rank].set(path)
         )
-        blocked |= blocked_by(bits, rows, jnp.ones((1, B), bool))
+        blocked |= space_time.blocked_by(bits, rows, jnp.ones((1, B), bool))
         return plans, blocked, SearchBuffers(found.layers, cells), failed
 
     unplanned = PrioritisedPlans(
@@ -161,14 +152,12 @@ def _plan_in_chunks(
         backward = PrioritisedPlans(flipped.arrival[::-1], flipped.paths[::-1])
         return keep(chunk, _better(forward, backward)), buffers
 
-    buffers = search_buffers(horizon, boards.free.shape[0], width, levels=1)
+    buffers = space_time.search_buffers(horizon, boards.free.shape[0], width, levels=1)
     length = jnp.max(boards.alone, axis=0)
     return in_chunks(plan, boards, wanted, length, blank, width, buffers)[0]
 
 
 def _better(one: PrioritisedPlans, other: PrioritisedPlans) -> BestPlans:
-    """Choose the better one of two plans for each objective."""
-
     def costs(plans: PrioritisedPlans) -> tuple[jax.Array, jax.Array]:
         complete = jnp.all(plans.arrival < NEVER, axis=0)
         arrival = jnp.where(complete, plans.arrival, 0)

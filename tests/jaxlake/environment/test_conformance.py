@@ -6,21 +6,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxlake.environment import (
-    Box,
-    Compact,
-    EnvParams,
-    LakeEnvironment,
-    Tree,
-    env_params,
-    make,
-    registered,
-)
+from jaxlake.environment import Box, Compact, LakeEnvironment, Tree, make, registered
 from jaxlake.environment.conformance import ConformanceError, check_environment
+from jaxlake.environment.params import EnvParams, env_params
+from tests.jaxlake.solver.boards import pool_of
 
 
 @pytest.mark.parametrize("name", registered())
-def test_every_registered_id_conforms(name, pool_of):
+def test_every_registered_id_conforms(name):
     size, agents = int(name.split("-")[2].split("x")[0]), int(name.split("-")[3][0])
     _, boards = pool_of(1, 8, [size], [agents], size, agents)
     conflict = ("block_both", "priority", "fail")[agents % 3]
@@ -166,14 +159,14 @@ CHANGES = [
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_broken_environment_is_told_what_it_breaks(environment, reason, pool_of):
+def test_a_broken_environment_is_told_what_it_breaks(environment, reason):
     _, boards = pool_of(1, 8, [4], [2], 4, 2)
     with pytest.raises(ConformanceError) as caught:
         check_environment(environment, env_params(boards))
     assert caught.value.reason == reason, caught.value
 
 
-def test_parameters_that_are_compiled_in_are_found_out(pool_of):
+def test_parameters_that_are_compiled_in_are_found_out():
     _, boards = pool_of(1, 8, [4], [2], 4, 2)
     params = env_params(boards)
     baked = _Baked(**{field.name: getattr(params, field.name) for field in fields(params)})
