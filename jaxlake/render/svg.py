@@ -190,10 +190,8 @@ def _animations(picture: scene.Scene, name: str, seconds_per_step: float) -> str
     groups = list(scene.groups_in(picture.content))
     rules = [rule(group.role, keyframes(group.path)) for group in groups if group.path]
     if any(group.at_the_end for group in groups):
-        struck, shown = (
-            percent(scene.LEAD_IN + steps - 1 + scene.MOTION),
-            percent(scene.LEAD_IN + steps),
-        )
+        struck = percent(scene.LEAD_IN + steps - 1 + scene.MOTION)
+        shown = percent(scene.LEAD_IN + steps)
         rules.append(rule("mark", f"0%,{struck}{{opacity:0}}{shown},100%{{opacity:1}}"))
     fade = f"0%,100%{{opacity:0}}{percent(_FADE)},{percent(cycle - _FADE)}{{opacity:1}}"
     rules.append(rule("cast", fade, "linear"))

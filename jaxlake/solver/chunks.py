@@ -1,4 +1,4 @@
-"""How many boards, lanes and sets of cells the solver works on at a time.
+"""Many boards a few at a time: how it is done, and how many boards, lanes and sets of cells.
 
 Wider loops use a device better, and narrower ones end earlier. Results do not depend on any of
 these numbers, but for `TEAM_LANES`, `SHARED_SPLITS` and `EXPANSIONS_BEFORE_TEAM`, which decide in

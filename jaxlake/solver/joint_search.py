@@ -42,7 +42,6 @@ _HALT_PERIOD = 8
 class Geometry(NamedTuple):
     """Cells of an N x N board as bits: cell (r, c) is bit r * pitch + c."""
 
-    size: int
     pitch: int
     cells: int
     words: int
@@ -55,9 +54,8 @@ class Geometry(NamedTuple):
 
 def geometry(size: int) -> Geometry:
     """Return the geometry of boards padded to `size` x `size`."""
-    pitch = size + 1
-    cells = size * pitch
-    return Geometry(size, pitch, cells, -(-cells // 32))
+    cells = size * (size + 1)
+    return Geometry(size + 1, cells, -(-cells // 32))
 
 
 def lanes_at_once(board: Geometry, horizon: int | None = None) -> int:

@@ -81,11 +81,8 @@ def test_a_folder_is_no_file_and_a_missing_folder_is_not_made(tmp_path):
 def test_json_lines_are_read_with_their_numbers(tmp_path):
     path = tmp_path / "lines.jsonl"
     path.write_bytes('\ufeff{"a": "x\u2028y"}\r\n\n  \n[1]\n"no line feed"'.encode())
-    assert list(files.read_json_lines(path)) == [
-        (1, {"a": "x\u2028y"}),
-        (4, [1]),
-        (5, "no line feed"),
-    ]
+    expected = [(1, {"a": "x\u2028y"}), (4, [1]), (5, "no line feed")]
+    assert list(files.read_json_lines(path)) == expected
 
 
 @pytest.mark.parametrize("cut", [b'{"a": 1', b"\xff", b"[" * 100_000])

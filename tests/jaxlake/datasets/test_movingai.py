@@ -75,9 +75,8 @@ def test_boards_come_back_from_their_files(tmp_path):
         movingai.write_map(tmp_path / "b.map", movingai.map_from_instance(board))
         movingai.write_scen(tmp_path / "b.scen", movingai.scenarios_from_instance(board, "b.map"))
         scenarios = movingai.read_scen(tmp_path / "b.scen")
-        back = movingai.instance_from_scenarios(
-            movingai.read_map(tmp_path / "b.map"), scenarios, agents
-        )
+        grid_map = movingai.read_map(tmp_path / "b.map")
+        back = movingai.instance_from_scenarios(grid_map, scenarios, agents)
         assert format_grid(back) == grid
         known = read(grid)
         for scenario, start, goal in zip(scenarios, known.starts, known.goals, strict=True):
@@ -112,9 +111,8 @@ def test_windows_line_ends_and_blank_last_lines_are_read(tmp_path):
 )
 def test_a_wrong_file_is_named_with_its_line_and_field(tmp_path, old, new, said):
     name = said.partition(":")[0]
-    text, read_file = {"a.map": (MAP, movingai.read_map), "a.scen": (SCEN, movingai.read_scen)}[
-        name
-    ]
+    text = {"a.map": MAP, "a.scen": SCEN}[name]
+    read_file = {"a.map": movingai.read_map, "a.scen": movingai.read_scen}[name]
     assert old in text
     with pytest.raises(DatasetError, match=said):
         read_file(write(tmp_path / name, text.replace(old, new, 1)))

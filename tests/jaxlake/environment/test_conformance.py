@@ -128,19 +128,13 @@ CHANGES = [
     ("step-structure", lambda o, s, r, t, u, i: (o, s, r, t | u, i)),
     ("state-carry", lambda o, s, r, t, u, i: (o, replace(s, time=s.time * 1.0), r, t, u, i)),
     ("observation-structure", lambda o, *rest: ((o,), *rest)),
-    (
-        "final-observation-structure",
-        lambda *rest: (*rest[:5], {"failure": rest[5]["failure"]}),
-    ),
+    ("final-observation-structure", lambda *rest: (*rest[:5], {"failure": rest[5]["failure"]})),
     ("flags", lambda o, s, r, t, u, i: (o, s, r, t.astype(jnp.int32), u, i)),
     ("reward-dtype", lambda o, s, r, *rest: (o, s, r.astype(jnp.float16), *rest)),
     ("vmap", lambda o, s, r, *rest: (o, s, _more_alone(r), *rest)),
     ("truncation", lambda o, s, r, t, u, i: (o, s, r, t, jnp.zeros_like(u), i)),
     ("termination", lambda o, s, r, t, u, i: (o, s, r, t | u, u, i)),
-    (
-        "final-observation",
-        lambda o, s, r, t, u, i: (o, s, r, t, u, i | {"final_observation": o}),
-    ),
+    ("final-observation", lambda o, s, r, t, u, i: (o, s, r, t, u, i | {"final_observation": o})),
 ]
 
 
