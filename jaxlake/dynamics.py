@@ -45,12 +45,9 @@ class Step:
 def step(instance: Instance, positions: jax.Array, actions: jax.Array) -> Step:
     """Move all agents at once and say who broke which rule (Stern et al. 2019, section 2).
 
-    Following is allowed, and so are cycles of three or more agents.
-
-    Args:
-        instance: The board; only `holes`, `size` and `agent_mask` are read.
-        positions: int8 (K, 2), where the agents stand.
-        actions: int8 (K,), values of `Action`. Any other leads to no cell and is off the board.
+    Following is allowed, and so are cycles of three or more agents. Of the instance only `holes`,
+    `size` and `agent_mask` are read. Agents stand at `positions`, int8 (K, 2); actions, int8 (K,),
+    are values of `Action`. Any other value leads to no cell and is off the board.
 
     An agent that tries to leave the board stays where it is; an agent that moves onto a hole is
     placed there; agents in conflict are placed where they wanted to go.
@@ -112,15 +109,10 @@ def moves(
     """Apply the same rules as `step` to a batch of any shape.
 
     Every rule is written with element-wise operations on one array per agent, so that a batch of
-    any shape, in any layout, is one loop of vector instructions.
-
-    Args:
-        rows: int8, K arrays of one shape, where the agents stand.
-        columns: int8, K arrays of that shape, likewise.
-        actions: int8, K arrays of that shape, read as by `step`.
-        side: int8, the side of the board.
-        mask: bool, K arrays, the agents that exist.
-        is_hole: Tells of a row and a column on the board, int8 each, whether there is a hole.
+    any shape, in any layout, is one loop of vector instructions. Rows and columns where the agents
+    stand, and actions, read as by `step`, are int8, K arrays of one shape each; `mask`, bool, K
+    arrays, says which agents exist. The side of the board is int8; `is_hole` tells of a row and a
+    column on the board, int8 each, whether there is a hole.
     """
     K = len(rows)
     to_rows, to_columns, off_board, hole = [], [], [], []

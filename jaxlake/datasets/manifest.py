@@ -75,21 +75,22 @@ class Manifest:
     @property
     def made(self) -> np.ndarray:
         """Boards on disk that need no wait, and that need one: int64 (S, 2)."""
-        none = np.zeros((len(self.request.quotas), 2), np.int64)
-        return sum((np.array(shard.made) for shard in self.shards), none)
+        return sum((np.array(shard.made) for shard in self.shards), self._nothing)
 
     @property
     def given_up(self) -> np.ndarray:
         """Kinds of which a whole shard's budget of candidates gave no new board: bool (S, 2)."""
-        none = np.zeros((len(self.request.quotas), 2), bool)
-        for shard in self.shards:
-            none |= (np.array(shard.asked) > 0) & (np.array(shard.made) == 0)
-        return none
+        failed = ((np.array(s.asked) > 0) & (np.array(s.made) == 0) for s in self.shards)
+        return sum(failed, self._nothing) > 0
 
     def total(self, counter: str) -> np.ndarray:
         """Sum one of `quotas.COUNTERS` over all shards: int64 (S,)."""
-        none = np.zeros(len(self.request.quotas), np.int64)
-        return sum((np.array(shard.counters[counter]) for shard in self.shards), none)
+        counts = (np.array(shard.counters[counter]) for shard in self.shards)
+        return sum(counts, self._nothing[:, 0])
+
+    @property
+    def _nothing(self) -> np.ndarray:
+        return np.zeros((len(self.request.quotas), 2), np.int64)
 
     @property
     def cells(self) -> list[dict[str, Any]]:
@@ -122,8 +123,7 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
     for name, records in (("cells", manifest.cells), ("shards", shards)):
         lines = ",\n".join(json.dumps(record, allow_nan=False) for record in records)
         fields.append(f'"{name}": [\n{lines}\n]')
-    text = "{\n" + ",\n".join(fields) + "\n}\n"
-    write_text_whole(directory / FILE_NAME, text)
+    write_text_whole(directory / FILE_NAME, "{\n" + ",\n".join(fields) + "\n}\n")
 
 
 def read_manifest(directory: str | Path) -> Manifest:

@@ -182,11 +182,11 @@ def write_benchmark(
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
+    report = progress or (lambda *_: None)
     cells = []
     for agents, size in benchmark.cells:
         cells.append(make_cell(benchmark, agents, size, text=text))
-        if progress is not None:
-            progress(cells[-1], len(cells), len(benchmark.cells))
+        report(cells[-1], len(cells), len(benchmark.cells))
     configurations = benchmark.configurations
     rows = {name: [row for cell in cells for row in cell.rows[name]] for name in configurations}
     unknown = {cell.name: cell.counters["unknown"] for cell in cells}
@@ -339,11 +339,8 @@ def _deal(boards: SolvedBoards, benchmark: Benchmark) -> list[list[tuple[int, bo
 def _facts(board: SolvedBoards, agents: int) -> Row:
     instance, solution = board.instances, board.solutions
     size = int(instance.size)
-    plan = np.asarray(solution.plan)[:, :agents]
-    names = []
-    for actions in plan.T:
-        moves = np.flatnonzero(actions)
-        names.append([Action(int(a)).name for a in actions[: moves[-1] + 1 if len(moves) else 0]])
+    plan = np.asarray(solution.plan)[:, :agents].T
+    names = [[Action(int(a)).name for a in np.trim_zeros(actions, "b")] for actions in plan]
     return {
         "holes": int(np.sum(np.asarray(instance.holes)[:size, :size])),
         "needs_wait": bool(solution.needs_wait),

@@ -74,8 +74,9 @@ def read_published(
             message names the file, the row and its sample_id.
         ModuleNotFoundError: a package is missing; the message names the extra that brings it.
     """
+    limits = {"max_size": max_size, "max_agents": max_agents}
     return [
-        _row(record, place, _configuration(path), max_size, max_agents)
+        _row(record, place, _configuration(path), limits)
         for path in _files(source, config)
         for place, record in _records(path)
     ]
@@ -148,7 +149,7 @@ def _tasks(board: Instance) -> set[tuple[int, ...]]:
 
 
 def _row(
-    record: Mapping[str, Any], place: str, config: str | None, max_size: int, max_agents: int
+    record: Mapping[str, Any], place: str, config: str | None, limits: dict[str, int]
 ) -> PublishedRow:
     for field in ("sample_id", "num_agents"):
         if record.get(field) in (None, ""):
@@ -159,10 +160,9 @@ def _row(
         num_agents = int(record["num_agents"])
     except (TypeError, ValueError):
         num_agents = 0
-    if not 1 <= num_agents <= max_agents:
-        raise DatasetError(
-            f"{place}: num_agents: got {record['num_agents']!r}, 1 to {max_agents} are allowed"
-        )
+    if not 1 <= num_agents <= limits["max_agents"]:
+        got = f"got {record['num_agents']!r}, 1 to {limits['max_agents']} are allowed"
+        raise DatasetError(f"{place}: num_agents: {got}")
     named = _SAMPLE_ID.match(sample_id)
     if named and int(named[1]) != num_agents:
         raise DatasetError(f"{place}: num_agents: got {num_agents}, the id says {named[1]}")
@@ -172,11 +172,9 @@ def _row(
         if not isinstance(text, str):
             raise DatasetError(f"text: got {type(text).__name__}, a string is needed")
         if text:
-            instance = find_board(
-                text, num_agents=num_agents, size=size, max_size=max_size, max_agents=max_agents
-            )
+            instance = find_board(text, num_agents=num_agents, size=size, **limits)
         elif record.get("grid"):
-            instance = parse_grid(record["grid"], max_size=max_size, max_agents=max_agents)
+            instance = parse_grid(record["grid"], **limits)
         else:
             raise DatasetError(f"text: missing, got the fields {sorted(record)}")
     except (DatasetError, GridError) as error:
@@ -236,7 +234,6 @@ def _snapshot(source: str, config: str | None) -> Path:
 
 
 def _records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(place, row) of every row of a file."""
     if path.suffix == ".jsonl":
         yield from files.read_rows(path)
         return

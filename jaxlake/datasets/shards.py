@@ -26,13 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.datasets.columns import (
-    content_sha256,
-    from_columns,
-    from_parquet,
-    to_columns,
-    to_parquet,
-)
+from jaxlake.datasets import columns
 from jaxlake.datasets.manifest import (
     FILE_NAME,
     Manifest,
@@ -134,7 +128,7 @@ def write_shards(
                 left.unlink()
         seen = DigestSet()
         for shard in manifest.shards:
-            seen.add(board_digests(_read(directory, shard, request, verify=True).instances))
+            seen.add(board_digests(_read(directory, shard, request).instances))
         report = progress or (lambda _: None)
         report(_progress(manifest))
         while not manifest.complete:
@@ -163,7 +157,7 @@ def read_shards(
     """
     manifest = _complete(directory)
     for shard in manifest.shards:
-        boards = _read(Path(directory), shard, manifest.request, verify=verify)
+        boards = _read(Path(directory), shard, manifest.request, verify)
         yield boards.instances, boards.solutions
 
 
@@ -174,18 +168,15 @@ def load_shards(directory: str | Path, *, verify: bool = True) -> Generated:
     set's, saturated at the limits of int32. `verify` and errors are as for `read_shards`.
     """
     manifest = _complete(directory)
-    request = manifest.request
     boards = SolvedBoards.concatenate(
-        [_read(Path(directory), shard, request, verify=verify) for shard in manifest.shards]
+        [_read(Path(directory), shard, manifest.request, verify) for shard in manifest.shards]
     )
     boards = boards.take(np.argsort(boards.cell, kind="stable"))
-    quotas, missing = np.array(request.quotas), np.array(request.quotas) - manifest.made
-    counts = {counter: manifest.total(counter) for counter in COUNTERS}
-    for name, table in (("requested", quotas), ("shortfall", missing)):
-        counts |= {f"{name}_no_wait": table[:, 0], f"{name}_wait": table[:, 1]}
-    most = np.iinfo(np.int32).max
+    cells, most = manifest.cells, np.iinfo(np.int32).max
+    counts = ("requested_wait", "requested_no_wait", "shortfall_wait", "shortfall_no_wait")
     leaves: dict[str, Any] = {
-        name: np.minimum(values, most).astype(np.int32) for name, values in counts.items()
+        name: np.minimum([cell[name] for cell in cells], most).astype(np.int32)
+        for name in (*counts, *COUNTERS)
     }
     return Generated(
         instances=boards.instances,
@@ -278,15 +269,14 @@ def _webster(weights: np.ndarray, seats: int) -> np.ndarray:
 
 
 def _write(directory: Path, number: int, asked: np.ndarray, filled: FilledQuotas) -> Shard:
-    columns = to_columns(filled.boards)
-    content = to_parquet(columns)
-    file = _file_name(number)
+    table, file = columns.to_columns(filled.boards), _file_name(number)
+    content = columns.to_parquet(table)
     write_bytes_whole(directory / file, content)
     return Shard(
         file=file,
         rows=len(filled.boards),
         sha256=hashlib.sha256(content).hexdigest(),
-        content_sha256=content_sha256(columns),
+        content_sha256=columns.content_sha256(table),
         asked=asked.tolist(),
         made=filled.made.tolist(),
         counters={name: values.tolist() for name, values in filled.counters.items()},
@@ -297,7 +287,7 @@ def _file_name(number: int) -> str:
     return f"shard-{number:06d}.parquet"
 
 
-def _read(directory: Path, shard: Shard, request: Request, *, verify: bool) -> SolvedBoards:
+def _read(directory: Path, shard: Shard, request: Request, verify: bool = True) -> SolvedBoards:
     path = directory / shard.file
     try:
         content = path.read_bytes()
@@ -306,19 +296,19 @@ def _read(directory: Path, shard: Shard, request: Request, *, verify: bool) -> S
     except OSError as error:
         raise DatasetError(f"{path}: can't be read: {error.strerror or error}") from None
     if verify and hashlib.sha256(content).hexdigest() != shard.sha256:
-        size = f"{len(content):,} bytes"
         raise DatasetError(
-            f"{path}: damaged or truncated: SHA-256 of its {size} is not the manifest's"
+            f"{path}: damaged or truncated: SHA-256 of its {len(content):,} bytes is not the "
+            "manifest's"
         )
     sizes = {name: getattr(request, name) for name in ("max_size", "max_agents", "horizon")}
     try:
-        columns = from_parquet(content)
-        boards = from_columns(columns, **sizes)
+        table = columns.from_parquet(content)
+        boards = columns.from_columns(table, **sizes)
     except ValueError as error:
         raise DatasetError(f"{path}: {error}") from None
     if len(boards) != shard.rows:
         raise DatasetError(f"{path}: got {len(boards)} boards, the manifest says {shard.rows}")
-    if verify and content_sha256(columns) != shard.content_sha256:
+    if verify and columns.content_sha256(table) != shard.content_sha256:
         raise DatasetError(f"{path}: SHA-256 of its arrays is not the manifest's")
     return boards
 

@@ -20,6 +20,7 @@ from jaxlake.environment.observations import Planes as Planes
 from jaxlake.environment.observations import Symbols as Symbols
 from jaxlake.environment.observations import unpack_rows as unpack_rows
 from jaxlake.environment.params import EnvParams as EnvParams
+from jaxlake.environment.params import EnvState as EnvState
 from jaxlake.environment.params import env_params as env_params
 from jaxlake.environment.registry import LakeSpec as LakeSpec
 from jaxlake.environment.registry import make as make
@@ -28,7 +29,6 @@ from jaxlake.environment.registry import registered as registered
 from jaxlake.environment.spaces import Box as Box
 from jaxlake.environment.spaces import Space as Space
 from jaxlake.environment.spaces import Tree as Tree
-from jaxlake.environment.state import EnvState as EnvState
 from jaxlake.environment.step_rewards import RewardFunction as RewardFunction
 from jaxlake.environment.step_rewards import Transition as Transition
 from jaxlake.environment.step_rewards import agent_reward as agent_reward

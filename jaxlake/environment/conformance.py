@@ -43,33 +43,17 @@ def check_environment(environment: Any, params: Any, *, key: jax.Array | None = 
     """Check structure, behaviour, spaces, auto-reset and tracing with random actions.
 
     Half of the environments take random actions, the others take action 0 all the time. The time
-    limit is lowered to `TIME_LIMIT` steps, so that episodes end. Three programs are compiled.
-
-    Args:
-        environment: what to check.
-        params: its parameters, one set.
-        key: typed PRNG key of the actions; `jax.random.key(0)` if None.
+    limit is lowered to `TIME_LIMIT` steps, so that episodes end. Three programs are compiled. The
+    parameters are one set; the typed PRNG key of the actions is `jax.random.key(0)` if None.
 
     Raises:
-        ConformanceError: with the first of these reasons that holds.
-            reset-structure, step-structure: not the tuple that is promised, or a leaf that is no
-                array of a definite dtype.
-            state-carry: `step` does not give back the state's tree, shapes and dtypes.
-            observation-structure: nor `reset` and `step` the same of the observation.
-            final-observation-structure: `info["final_observation"]` is missing or differs from it.
-            flags: `terminated` or `truncated` is no bool ().
-            reward-dtype: the reward is no float32.
-            retrace: other values in params or keys lead to another trace.
-            observation-space, action-space: a value lies outside.
-            determinism: the same arguments give other results.
-            truncation: `truncated` is not the time limit alone.
-            termination: `terminated` depends on the time limit.
-            auto-reset: an episode that has ended is not followed by a new one.
-            time: an episode's time does not count its steps from 0.
-            observation: what is returned is no observation of the returned state.
-            final-observation: it is not what the step led to.
-            absorption: a state that has ended moves on, or pays, in `step_env`.
-            vmap: one environment alone takes another course than in a batch.
+        ConformanceError: the message says what is wrong; `reason` is the first that holds of
+            reset-structure, step-structure, state-carry, observation-structure,
+            final-observation-structure, flags, reward-dtype (tuples, trees, shapes, dtypes);
+            retrace (other values in params or keys lead to another trace); determinism;
+            observation-space, action-space, truncation, termination, auto-reset, time,
+            observation, final-observation, absorption (see `_DEMANDS`);
+            vmap (one environment alone takes another course than in a batch).
     """
     key = jax.random.key(0) if key is None else key
     params = _limited(params, TIME_LIMIT)

@@ -11,9 +11,8 @@ import jax.numpy as jnp
 from jaxlake.dynamics import Action
 from jaxlake.environment.conflict_policies import ConflictPolicy, first_failure, resolve
 from jaxlake.environment.observations import NUM_ACTIONS, Compact, Observation
-from jaxlake.environment.params import EnvParams
+from jaxlake.environment.params import EnvParams, EnvState, board, initial_state, state_action_mask
 from jaxlake.environment.spaces import Box, Space
-from jaxlake.environment.state import EnvState, board, initial_state, state_action_mask
 from jaxlake.environment.step_rewards import RewardFunction, Transition, team_reward
 from jaxlake.instance import Instance
 

@@ -12,9 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.dynamics import Action
-from jaxlake.environment.params import EnvParams
+from jaxlake.environment.params import EnvParams, EnvState, state_action_mask
 from jaxlake.environment.spaces import Box, Space, Tree
-from jaxlake.environment.state import EnvState, state_action_mask
 
 NUM_ACTIONS = len(Action)
 
@@ -223,7 +222,6 @@ def _at(place: jax.Array, size: int) -> jax.Array:
 
 
 def _mask_and_time(state: EnvState, params: EnvParams) -> dict[str, jax.Array]:
-    """What every view has beside its own."""
     steps_left = params.max_steps - state.time
     return {"action_mask": state_action_mask(state, params), "steps_left": steps_left}
 

@@ -84,8 +84,7 @@ def make(
         return environment, env_params(instances, max_steps=limit)
     key = jax.random.key(0) if key is None else key
     params = lake_params(spec.size, spec.hole_ratio, spec.wait_ratio, spec.num_agents)
-    shapes = {"max_size": spec.size, "max_agents": spec.num_agents}
-    pool = generate(key, params, num_instances, **shapes)
+    pool = generate(key, params, num_instances, max_size=spec.size, max_agents=spec.num_agents)
     if not bool(jnp.any(pool.filled)):
         raise ValueError(f"num_instances: none of {num_instances} boards of {id} could be made")
     return environment, env_params(pool.instances, max_steps=limit, filled=pool.filled)

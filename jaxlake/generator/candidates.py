@@ -39,17 +39,11 @@ def draw_codes(
     The set of holes is uniform over all sets of `holes` cells, and starts and goals are uniform
     over distinct free cells, both to within 1e-6 (random words of 32 bits are scaled to a range).
 
-    Args:
-        keys: typed PRNG keys (B,).
-        numbers: int32 (B,), of the candidate among those of its key.
-        size: int32 (B,), 2 to max_size = N, at most 32 (static).
-        holes: int32 (B,), 0 to size * size - 2 * num_agents.
-        num_agents: int32 (B,), 1 to max_agents = K (static).
-        max_size: see `size`.
-        max_agents: see `num_agents`.
+    Keys are typed PRNG keys (B,), with the `numbers` of candidates among those of each, int32 (B,).
+    Sizes are 2 to max_size, at most 32, holes 0 to size * size - 2 * num_agents, agents 1 to
+    max_agents, int32 (B,) each; `max_size` and `max_agents` are static.
 
-    Returns:
-        uint32 (B, V), codes; V is `code_words`. Arguments out of range give a code of no board.
+    Gives the codes, uint32 (B, V); V is `code_words`. Arguments out of range give no board's code.
     """
     candidates = jax.vmap(jax.random.fold_in)(keys, numbers)
     hole_words = _draw_holes(candidates, size, holes, max_size)

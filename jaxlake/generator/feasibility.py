@@ -22,15 +22,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxlake.generator import mixture
 from jaxlake.generator.candidates import decode, draw_codes
-from jaxlake.generator.mixture import (
-    MAX_AGENTS,
-    MAX_SIZE,
-    MIN_AGENTS,
-    MIN_SIZE,
-    holes_on_board,
-    infeasibility,
-)
 from jaxlake.solver import DEFAULT_HORIZON, Status, solve
 from jaxlake.statistics import wilson_interval
 
@@ -92,12 +85,9 @@ def survey(
 ) -> list[KindSurvey]:
     """Draw and solve candidates of each kind: one jitted call for each number of agents.
 
-    Args:
-        key: typed PRNG key.
-        strata: (num_agents, size, holes) of each kind; there is a `KindSurvey` for each.
-        candidates: how many of each feasible kind, 1 to 2**20.
-        horizon: see `solve`.
-        batch_size: candidates judged at once, 1 to 2**20; it does not change the result.
+    Kinds are (num_agents, size, holes), and there is a `KindSurvey` for each of the `strata`. Of
+    each feasible kind 1 to 2**20 `candidates` are drawn, with a typed PRNG key; `horizon` is that
+    of `solve`. How many are judged at once, 1 to 2**20, does not change the result.
 
     Raises:
         ValueError: an argument is out of range.
@@ -199,7 +189,7 @@ def feasibility_map(
     waits = [float(ratio) for ratio in wait_ratios]
     grid = list(itertools.product(num_agents, sizes, map(float, hole_ratios)))
     _check(grid, waits)
-    kinds = [(agents, size, holes_on_board(size, ratio)) for agents, size, ratio in grid]
+    kinds = [(agents, size, mixture.holes_on_board(size, ratio)) for agents, size, ratio in grid]
     strata = survey(key, kinds, candidates=candidates, horizon=horizon)
     return [
         _row(stratum, hole_ratio, wait_ratio)
@@ -211,8 +201,8 @@ def feasibility_map(
 def _check(grid: Sequence[tuple[int, int, float]], waits: Sequence[float]) -> None:
     agents, sizes, holes = zip(*grid, strict=True) if grid else ((), (), ())
     for name, values, least, most in (
-        ("num_agents", agents, MIN_AGENTS, MAX_AGENTS),
-        ("sizes", sizes, MIN_SIZE, MAX_SIZE),
+        ("num_agents", agents, mixture.MIN_AGENTS, mixture.MAX_AGENTS),
+        ("sizes", sizes, mixture.MIN_SIZE, mixture.MAX_SIZE),
         ("hole_ratios", holes, 0, 1),
         ("wait_ratios", waits, 0, 1),
     ):
@@ -239,7 +229,7 @@ def _row(stratum: KindSurvey, hole_ratio: float, wait_ratio: float) -> Feasibili
         acceptance=stratum.acceptance(wait_ratio),
         acceptance_low=acceptance_low,
         acceptance_high=acceptance_high,
-        problem=infeasibility(stratum.size, hole_ratio, stratum.num_agents)
+        problem=mixture.infeasibility(stratum.size, hole_ratio, stratum.num_agents)
         or _not_seen(stratum, wait_ratio),
     )
 
@@ -270,10 +260,10 @@ def acceptance(
     """
     if not 0.0 <= wait_ratio <= 1.0:
         raise ValueError(f"wait_ratio: got {wait_ratio}, 0 to 1 are allowed")
-    if infeasibility(size, hole_ratio, num_agents) is not None:
+    if mixture.infeasibility(size, hole_ratio, num_agents) is not None:
         return 0.0
     known = _table().get((num_agents, size), ())
-    holes = holes_on_board(size, hole_ratio)
+    holes = mixture.holes_on_board(size, hole_ratio)
     for stratum in known:
         if stratum.holes == holes:
             return stratum.acceptance(wait_ratio)
@@ -292,9 +282,9 @@ def acceptance(
 def table_kinds(num_agents: Iterable[int]) -> list[tuple[int, int, int]]:
     """The feasible kinds (num_agents, size, holes) that the table holds."""
     kinds = [
-        (agents, size, holes_on_board(size, ratio))
+        (agents, size, mixture.holes_on_board(size, ratio))
         for agents, size, ratio in itertools.product(num_agents, TABLE_SIZES, TABLE_HOLE_RATIOS)
-        if infeasibility(size, ratio, agents) is None
+        if mixture.infeasibility(size, ratio, agents) is None
     ]
     return list(dict.fromkeys(kinds))
 

@@ -18,18 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.batch_axes import merge_batch_axes
+from jaxlake.generator import mixture
 from jaxlake.generator.candidates import code_words, decode, draw_codes
 from jaxlake.generator.code_table import contains, empty_table, insert
-from jaxlake.generator.mixture import (
-    MAX_AGENTS,
-    MAX_SIZE,
-    MIN_AGENTS,
-    MIN_SIZE,
-    LakeParams,
-    board_counts,
-    hole_count,
-    wait_counts,
-)
+from jaxlake.generator.mixture import LakeParams
 from jaxlake.instance import Instance
 from jaxlake.solver import DEFAULT_HORIZON, Solution, Status, solve
 
@@ -112,8 +104,9 @@ def generate(
         TypeError: `key` is no typed key.
         ValueError: a static argument is out of range, or the parameters are no (S,) arrays.
     """
-    options = _options(params, n, max_size, max_agents, horizon, batch_size, max_candidates)
-    return _of_one(_pool(options), key, params)
+    most = max(MAX_CANDIDATES, 8 * n) if max_candidates is None else max_candidates
+    options = _Options(n, max_size, max_agents, horizon, batch_size, most)
+    return _of_one(_pool(options), options, key, params)
 
 
 def generate_sharded(
@@ -143,8 +136,9 @@ def generate_sharded(
     if batch_size is None:
         batch_size = min(_batch_size(n) * len(chosen), 1 << 20)
     batch_size = -(-batch_size // len(chosen)) * len(chosen)
-    options = _options(params, n, max_size, max_agents, horizon, batch_size, max_candidates)
-    return _of_one(_pool_on(options, chosen), key, params)
+    most = max(MAX_CANDIDATES, 8 * n) if max_candidates is None else max_candidates
+    options = _Options(n, max_size, max_agents, horizon, batch_size, most)
+    return _of_one(_pool_on(options, chosen), options, key, params)
 
 
 class _Options(NamedTuple):
@@ -156,25 +150,16 @@ class _Options(NamedTuple):
     max_candidates: int
 
 
-def _options(
-    params: LakeParams,
-    n: int,
-    max_size: int,
-    max_agents: int,
-    horizon: int,
-    batch_size: int | None,
-    max_candidates: int | None,
-) -> _Options:
-    if max_candidates is None:
-        max_candidates = max(MAX_CANDIDATES, 8 * n)
-    for name, value, least, most in (
-        ("n", n, 1, 1 << 24),
-        ("max_size", max_size, MIN_SIZE, MAX_SIZE),
-        ("max_agents", max_agents, MIN_AGENTS, MAX_AGENTS),
-        ("batch_size", 1 if batch_size is None else batch_size, 1, 1 << 20),
-        ("max_candidates", max_candidates, 0, 1 << 30),
+def _of_one(pool: _Pool, options: _Options, key: jax.Array, params: LakeParams) -> Generated:
+    for name, least, most in (
+        ("n", 1, 1 << 24),
+        ("max_size", mixture.MIN_SIZE, mixture.MAX_SIZE),
+        ("max_agents", mixture.MIN_AGENTS, mixture.MAX_AGENTS),
+        ("batch_size", 1, 1 << 20),
+        ("max_candidates", 0, 1 << 30),
     ):
-        if not least <= value <= most:
+        value = getattr(options, name)
+        if value is not None and not least <= value <= most:
             raise ValueError(f"{name}: got {value}, {least} to {most} are allowed")
     shapes = {name: np.shape(leaf) for name, leaf in vars(params).items()}
     for name, shape in shapes.items():
@@ -183,10 +168,6 @@ def _options(
                 f"params.{name}: got shape {shape}, (S,) is needed, the same for all leaves "
                 "(jax.vmap maps over further axes)"
             )
-    return _Options(n, max_size, max_agents, horizon, batch_size, max_candidates)
-
-
-def _of_one(pool: _Pool, key: jax.Array, params: LakeParams) -> Generated:
     if not jax.dtypes.issubdtype(getattr(key, "dtype", None), jax.dtypes.prng_key):
         raise TypeError("key: a typed key is needed, such as jax.random.key(0)")
     made = pool(key[None], jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], params))
@@ -260,7 +241,7 @@ def _fill(
     size, num_agents = (
         leaf.astype(jnp.int32).reshape(G) for leaf in (params.size, params.num_agents)
     )
-    holes = hole_count(size, params.hole_ratio.reshape(G))
+    holes = mixture.hole_count(size, params.hole_ratio.reshape(G))
     plan = _plan(params, size, holes, num_agents, options)
     streams = jnp.repeat(keys, S)
     for numbers in (size, holes, num_agents):
@@ -315,12 +296,12 @@ def _plan(
 ) -> _Plan:
     C, S = params.size.shape
     G = C * S
-    boards = jax.vmap(partial(board_counts, n=options.n))(params)
-    waits = jax.vmap(wait_counts)(params, boards)
+    boards = jax.vmap(partial(mixture.board_counts, n=options.n))(params)
+    waits = jax.vmap(mixture.wait_counts)(params, boards)
     counts = jnp.stack([boards - waits, waits], axis=-1).reshape(G, _KINDS)
 
-    feasible = (size >= MIN_SIZE) & (size <= options.max_size)
-    feasible &= (num_agents >= MIN_AGENTS) & (num_agents <= options.max_agents)
+    feasible = (size >= mixture.MIN_SIZE) & (size <= options.max_size)
+    feasible &= (num_agents >= mixture.MIN_AGENTS) & (num_agents <= options.max_agents)
     feasible &= (holes >= 0) & (holes + 2 * num_agents <= size * size)
 
     kinds = jnp.stack([size, holes, num_agents], axis=-1).reshape(C, S, 3)

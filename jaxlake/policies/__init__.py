@@ -10,5 +10,5 @@ from jaxlake.policies.plan_following import Planner as Planner
 from jaxlake.policies.plan_following import PrioritisedPlanner as PrioritisedPlanner
 from jaxlake.policies.plan_following import optimal_policy as optimal_policy
 from jaxlake.policies.plan_following import prioritised_policy as prioritised_policy
-from jaxlake.policies.random_actions import RandomPolicy as RandomPolicy
-from jaxlake.policies.shortest_path import ShortestPathPolicy as ShortestPathPolicy
+from jaxlake.policies.reactive import RandomPolicy as RandomPolicy
+from jaxlake.policies.reactive import ShortestPathPolicy as ShortestPathPolicy

@@ -12,7 +12,7 @@ from jaxlake.dynamics import Action
 from jaxlake.instance import Instance
 from jaxlake.solver import DEFAULT_HORIZON, solve
 from jaxlake.solver.bitboard import cell_numbers, pack_rows
-from jaxlake.solver.prioritised_paths import plan_in_order
+from jaxlake.solver.certificates import plan_in_order
 from jaxlake.solver.space_time import NOBODY, actions_of, search_buffers
 
 Planner = Callable[[jax.Array, Instance], jax.Array]

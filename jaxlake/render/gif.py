@@ -9,22 +9,9 @@ from typing import Any, Final
 import numpy as np
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 
+from jaxlake.render import scene
 from jaxlake.render.palette import PAPER
 from jaxlake.render.playback import Playback
-from jaxlake.render.scene import (
-    LEAD_IN,
-    MOTION,
-    PAUSE,
-    Circle,
-    Group,
-    Lines,
-    Point,
-    Rectangle,
-    Scene,
-    Shape,
-    cell_that_fits,
-    scene,
-)
 
 MAX_FRAMES: Final = 240
 """Pictures in one GIF: longer plans get fewer pictures per step."""
@@ -58,8 +45,8 @@ def episode_gif(playback: Playback, *, side: int = 640, seconds_per_step: float 
         raise ValueError(f"side: got {side}, 64 to 2048 pixels are allowed")
     if not 0.02 <= seconds_per_step <= 60:
         raise ValueError(f"seconds_per_step: got {seconds_per_step}, 0.02 to 60 are allowed")
-    cell = max(min(int(cell_that_fits(playback, side)), 44), 4)
-    film = _Film(scene(playback, float(cell)))
+    cell = max(min(int(scene.cell_that_fits(playback, side)), 44), 4)
+    film = _Film(scene.scene(playback, float(cell)))
     steps = film.steps
     moments = np.linspace(0, steps, min(steps * _FRAMES_PER_STEP, MAX_FRAMES - 1) + 1).tolist()
     palette = _palette(film.frame(0.0), film.frame(steps))
@@ -70,7 +57,7 @@ def episode_gif(playback: Playback, *, side: int = 640, seconds_per_step: float 
     if steps:
         step = 1000 * seconds_per_step
         between = max(step * steps / (len(frames) - 1), _SHORTEST_FRAME)
-        times = [LEAD_IN * step + between, *[between] * (len(frames) - 2), PAUSE * step]
+        times = [scene.LEAD_IN * step + between, *[between] * (len(frames) - 2), scene.PAUSE * step]
         options = {"duration": [round(time / 10) * 10 for time in times], "loop": 0, "disposal": 1}
     out = BytesIO()
     frames[0].save(out, "GIF", save_all=steps > 0, append_images=frames[1:], **options)
@@ -80,13 +67,13 @@ def episode_gif(playback: Playback, *, side: int = 640, seconds_per_step: float 
 class _Film:
     """What stands still, drawn once, and what moves or comes last, each on a layer of its own."""
 
-    def __init__(self, picture: Scene) -> None:
+    def __init__(self, picture: scene.Scene) -> None:
         self.steps = picture.steps
         self.size = math.ceil(picture.width), math.ceil(picture.height)
         self.ground = _drawn("RGB", self.size, picture.content)
         self.layers = [
             (group, self._layer(group))
-            for group in picture.groups()
+            for group in scene.groups_in(picture.content)
             if group.path or group.at_the_end
         ]
 
@@ -101,17 +88,20 @@ class _Film:
                 picture.paste(layer, (0, 0), layer)
         return picture
 
-    def _layer(self, group: Group) -> Image.Image:
+    def _layer(self, group: scene.Group) -> Image.Image:
         """A group on a transparent ground: around the origin if it moves, else where it stands."""
         if not group.path:
             return _drawn("RGBA", self.size, group.content)
-        discs = [shape for shape in group.content if isinstance(shape, Circle)]
+        discs = [shape for shape in group.content if isinstance(shape, scene.Circle)]
         reach = math.ceil(max(disc.radius + disc.paint.width for disc in discs))
         return _drawn("RGBA", (2 * reach, 2 * reach), group.content, origin=reach)
 
 
 def _drawn(
-    mode: str, size: tuple[int, int], content: Sequence[Shape | Group], origin: float = 0.0
+    mode: str,
+    size: tuple[int, int],
+    content: Sequence[scene.Shape | scene.Group],
+    origin: float = 0.0,
 ) -> Image.Image:
     """Shapes, and groups that stand still, on paper (RGB) or on nothing (RGBA)."""
     ground = PAPER if mode == "RGB" else (255, 255, 255, 0)
@@ -119,11 +109,11 @@ def _drawn(
     # On a picture without transparency this blends colours that are not opaque.
     pen = ImageDraw.Draw(large, "RGBA")
 
-    def at(x: float, y: float) -> Point:
+    def at(x: float, y: float) -> scene.Point:
         return (origin + x) * _FINE, (origin + y) * _FINE
 
-    def draw(item: Shape | Group) -> None:
-        if isinstance(item, Group):
+    def draw(item: scene.Shape | scene.Group) -> None:
+        if isinstance(item, scene.Group):
             if not (item.path or item.at_the_end):
                 for part in item.content:
                     draw(part)
@@ -135,12 +125,12 @@ def _drawn(
         line = max(round(paint.width * _FINE), _FINE)
         # Half of a stroke lies outside of the outline; Pillow draws all of it inside of the box.
         out = paint.width / 2
-        if isinstance(item, Rectangle):
+        if isinstance(item, scene.Rectangle):
             right, bottom = item.x + item.width + out, item.y + item.height + out
             corners = [at(item.x - out, item.y - out), at(right, bottom)]
             radius = (item.radius + out) * _FINE
             pen.rounded_rectangle(corners, radius, fill, paint.stroke, line)
-        elif isinstance(item, Circle):
+        elif isinstance(item, scene.Circle):
             reach = item.radius + out
             box = [at(item.x - reach, item.y - reach), at(item.x + reach, item.y + reach)]
             if paint.dashes is None:
@@ -149,7 +139,7 @@ def _drawn(
                 dash, gap = (math.degrees(length / item.radius) for length in paint.dashes)
                 for start in np.arange(0, 360 - dash, dash + gap).tolist():
                     pen.arc(box, start, start + dash, paint.stroke, line)
-        elif isinstance(item, Lines):
+        elif isinstance(item, scene.Lines):
             # Trails would need a shade of every agent's colour on every other colour.
             for points in () if paint.role == "trail" else item.parts:
                 pen.line([at(*point) for point in points], paint.stroke, line)
@@ -162,10 +152,10 @@ def _drawn(
     return large.reduce(_FINE)
 
 
-def _place(path: Sequence[Point], moment: float) -> Point:
+def _place(path: Sequence[scene.Point], moment: float) -> scene.Point:
     """The point of a path at a moment, eased: it rests at the end of each step."""
     t = min(int(moment), max(len(path) - 2, 0))
-    share = min((moment - t) / MOTION, 1.0)
+    share = min((moment - t) / scene.MOTION, 1.0)
     eased = share * share * (3 - 2 * share)
     (x, y), (next_x, next_y) = path[t], path[min(t + 1, len(path) - 1)]
     return x + eased * (next_x - x), y + eased * (next_y - y)

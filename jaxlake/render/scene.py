@@ -114,16 +114,13 @@ class Scene:
     content: Sequence[Shape | Group]
     steps: int
 
-    def groups(self) -> Iterator[Group]:
-        """Give all groups, also those within others, in the order in which they are drawn."""
-        return _groups_in(self.content)
 
-
-def _groups_in(content: Sequence[Shape | Group]) -> Iterator[Group]:
+def groups_in(content: Sequence[Shape | Group]) -> Iterator[Group]:
+    """Yield all groups, also those within others, in the order in which they are drawn."""
     for item in content:
         if isinstance(item, Group):
             yield item
-            yield from _groups_in(item.content)
+            yield from groups_in(item.content)
 
 
 def cell_that_fits(playback: Playback, width: float) -> float:
@@ -223,8 +220,6 @@ _QUIET: Final = Paint(palette.QUIET, role="quiet")
 
 
 class _Layout:
-    """Where things stand."""
-
     def __init__(self, playback: Playback, track: _Motion | None, cell: float) -> None:
         size = len(playback.board.holes)
         width = max(size + 2 * _MARGIN, _MIN_WIDTH)

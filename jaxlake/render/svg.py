@@ -13,21 +13,8 @@ from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
 from jaxlake.grids import parse_grid
+from jaxlake.render import scene
 from jaxlake.render.playback import MAX_AGENTS, Playback, actions_of_agents, board_of_instance, play
-from jaxlake.render.scene import (
-    LEAD_IN,
-    MOTION,
-    PAUSE,
-    Circle,
-    Group,
-    Paint,
-    Point,
-    Rectangle,
-    Scene,
-    Shape,
-    Text,
-    scene,
-)
 
 _FADE: Final = 0.35
 """How long the agents take to come and to go, in steps."""
@@ -99,7 +86,7 @@ def draw_svg(
     board = (array.tolist() for array in vars(playback.board).values())
     content = (*board, actions, playback.fault, cell, seconds_per_step, panel)
     digest = hashlib.sha256(repr(content).encode("utf-8", "replace")).hexdigest()
-    name, picture = f"lake-{digest[:10]}", scene(playback, float(cell), panel=panel)
+    name, picture = f"lake-{digest[:10]}", scene.scene(playback, float(cell), panel=panel)
     width, height = _number(picture.width), _number(picture.height)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="lake {name}" role="img" '
@@ -111,8 +98,8 @@ def draw_svg(
     )
 
 
-def _element(item: Shape | Group) -> str:
-    if isinstance(item, Group):
+def _element(item: scene.Shape | scene.Group) -> str:
+    if isinstance(item, scene.Group):
         role = f' class="{item.role}"' if item.role else ""
         content = "".join(map(_element, item.content))
         place = ""
@@ -121,16 +108,16 @@ def _element(item: Shape | Group) -> str:
         return f"<g{role}{place}>{content}</g>"
     paint = _paint(item.paint)
     role = f'class="{item.paint.role}" ' if item.paint.role else ""
-    if isinstance(item, Rectangle):
+    if isinstance(item, scene.Rectangle):
         place = _attributes(
             x=item.x, y=item.y, width=item.width, height=item.height, rx=item.radius
         )
         return f"<rect {place} {role}{paint}/>"
-    if isinstance(item, Text):
+    if isinstance(item, scene.Text):
         place = _attributes(x=item.x, y=item.y, font_size=item.size)
         weight = "" if item.weight is None else f' font-weight="{item.weight}"'
         return f"<text {place} {role}{paint}{weight}>{escape(item.words)}</text>"
-    if isinstance(item, Circle):
+    if isinstance(item, scene.Circle):
         place = _attributes(cx=item.x, cy=item.y) + " " if item.x or item.y else ""
         return f'<circle {role}{place}r="{_number(item.radius)}" {paint}/>'
     parts = [[f"{_number(x)},{_number(y)}" for x, y in part] for part in item.parts]
@@ -142,7 +129,7 @@ def _element(item: Shape | Group) -> str:
     return f'<path {role}d="{d}" {stroke} stroke-linecap="round"/>'
 
 
-def _paint(paint: Paint) -> str:
+def _paint(paint: scene.Paint) -> str:
     parts = [f'fill="{paint.fill or "none"}"']
     if paint.fill is not None and paint.opacity != 1:
         parts.append(f'fill-opacity="{paint.opacity:g}"')
@@ -164,7 +151,7 @@ def _number(value: float) -> str:
     return f"{round(value, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
 
 
-def _style(picture: Scene, name: str, seconds_per_step: float) -> str:
+def _style(picture: scene.Scene, name: str, seconds_per_step: float) -> str:
     """Dark colours, and the animation; every selector is scoped to this picture."""
     rules = "".join(f".{name} {selector}{{{style}}}" for selector, style in _DARK.items())
     css = f"@media (prefers-color-scheme:dark){{{rules}}}"
@@ -174,20 +161,20 @@ def _style(picture: Scene, name: str, seconds_per_step: float) -> str:
     return css
 
 
-def _animations(picture: Scene, name: str, seconds_per_step: float) -> str:
+def _animations(picture: scene.Scene, name: str, seconds_per_step: float) -> str:
     steps = picture.steps
-    cycle = LEAD_IN + steps + PAUSE
+    cycle = scene.LEAD_IN + steps + scene.PAUSE
 
     def percent(moment: float) -> str:
         return f"{100 * moment / cycle:.3f}%"
 
-    def keyframes(path: Sequence[Point]) -> str:
+    def keyframes(path: Sequence[scene.Point]) -> str:
         """Keyframes through one point per moment; a point that is waited at costs nothing."""
         stops = [("0%", path[0])]
         for t, (here, there) in enumerate(pairwise(path)):
             if here != there:
-                stops.append((percent(LEAD_IN + t), here))
-                stops.append((percent(LEAD_IN + t + MOTION), there))
+                stops.append((percent(scene.LEAD_IN + t), here))
+                stops.append((percent(scene.LEAD_IN + t + scene.MOTION), there))
         stops.append(("100%", path[-1]))
         return "".join(
             f"{at}{{transform:translate({_number(x)}px,{_number(y)}px)}}" for at, (x, y) in stops
@@ -200,10 +187,11 @@ def _animations(picture: Scene, name: str, seconds_per_step: float) -> str:
             f".{name} .{target}{{animation:{name}-{target} {seconds}s {timing} infinite}}"
         )
 
-    groups = list(picture.groups())
+    groups = list(scene.groups_in(picture.content))
     rules = [rule(group.role, keyframes(group.path)) for group in groups if group.path]
     if any(group.at_the_end for group in groups):
-        struck, shown = percent(LEAD_IN + steps - 1 + MOTION), percent(LEAD_IN + steps)
+        struck = percent(scene.LEAD_IN + steps - 1 + scene.MOTION)
+        shown = percent(scene.LEAD_IN + steps)
         rules.append(rule("mark", f"0%,{struck}{{opacity:0}}{shown},100%{{opacity:1}}"))
     fade = f"0%,100%{{opacity:0}}{percent(_FADE)},{percent(cycle - _FADE)}{{opacity:1}}"
     rules.append(rule("cast", fade, "linear"))

@@ -1,7 +1,9 @@
 """Boards that are settled without a search: by distances and by prioritised planning.
 
-A plan of prioritised planning whose costs are the distances is optimal in both objectives and needs
-no wait: nobody was in the way. Other plans are upper bounds.
+In prioritised planning (Erdmann and Lozano-Perez 1987) every agent takes a path of earliest arrival
+among the paths of those before it. The plan is legal whatever the order. If its costs are the
+distances, it is optimal in both objectives and needs no wait: nobody was in the way. Other plans
+are upper bounds.
 """
 
 from collections.abc import Callable
@@ -11,11 +13,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxlake.instance import Instance
-from jaxlake.solver.bitboard import cell_numbers, pack_rows
-from jaxlake.solver.chunks import in_chunks
-from jaxlake.solver.prioritised_paths import PrioritisedPlans, plan_in_order
-from jaxlake.solver.space_time import NEVER, NOBODY, SearchBuffers, distances_alone, search_buffers
-from jaxlake.solver.widths import PLANNED_BOARDS
+from jaxlake.solver import space_time
+from jaxlake.solver.bitboard import bitboard_of, cell_numbers, pack_rows
+from jaxlake.solver.chunks import PLANNED_BOARDS, in_chunks
+from jaxlake.solver.materialize import materialize
+from jaxlake.solver.space_time import NEVER, NOBODY, Blocked, PathBits, SearchBuffers
 
 T = TypeVar("T")
 
@@ -27,6 +29,13 @@ class PreparedBoards(NamedTuple):
     starts: jax.Array  # int16 (K, B), cells, NOBODY where no agent plays
     goals: jax.Array  # int16 (K, B), likewise
     alone: jax.Array  # int16 (K, B), distances; 0 where no agent plays, NEVER without a path
+
+
+class PrioritisedPlans(NamedTuple):
+    """Plans of many boards, by the rank of the agents in the order in which they were planned."""
+
+    arrival: jax.Array  # int16 (K, B), last arrivals; NEVER from the first that found no path on
+    paths: jax.Array  # int16 (K, T + 1, B), cells
 
 
 class BestPlans(NamedTuple):
@@ -45,7 +54,61 @@ def prepare_boards(batch: Instance) -> PreparedBoards:
         jnp.where(batch.agent_mask, cell_numbers(places), jnp.int16(NOBODY)).T
         for places in (batch.starts, batch.goals)
     )
-    return PreparedBoards(free, starts, goals, distances_alone(free, starts, goals))
+    return PreparedBoards(free, starts, goals, space_time.distances_alone(free, starts, goals))
+
+
+def plan_in_order(
+    free: jax.Array,
+    starts: jax.Array,
+    goals: jax.Array,
+    latest: jax.Array,
+    buffers: SearchBuffers,
+    *,
+    upwards: bool = False,
+) -> tuple[PrioritisedPlans, SearchBuffers]:
+    """Plan the agents of every board in the order in which they are given.
+
+    Boards are words (R, B); starts and goals int16 (K, B) cells, NOBODY for agents that do not
+    exist: they arrive at 0. The `latest` arrival to look for, int16 (K, B), is at most T. The
+    buffers, for T steps, are returned for the next call; `upwards` is that of `trace_back`.
+    """
+    K, B = starts.shape
+    rows, T = free.shape[0], buffers.cells.shape[0] - 1
+    State = tuple[PrioritisedPlans, Blocked, SearchBuffers, jax.Array]
+
+    def plan_agent(rank: jax.Array, state: State) -> State:
+        plans, blocked, buffers, failed = state
+        start, goal = bitboard_of(starts[rank], rows), bitboard_of(goals[rank], rows)
+        absent = goals[rank] == NOBODY
+        last = jnp.where(failed | absent, jnp.int16(-1), latest[rank])
+        found = space_time.reach_goal(
+            start, goal, (blocked,), waits=True, earliest=0, latest=last, layers=buffers.layers
+        )
+        traced, cells = space_time.trace_back(
+            goal, found, (blocked,), waits=True, buffer=buffers.cells, upwards=upwards
+        )
+        arrival = jnp.where(absent, jnp.int16(0), found.arrival)
+        failed |= arrival == NEVER
+        true = rank <= K
+        path = materialize(jnp.where(absent, jnp.int16(NOBODY), traced.cells), true)
+        bits = materialize(
+            PathBits(*(words[None] for words in space_time.path_bits(path, rows))), true
+        )
+        plans = PrioritisedPlans(
+            plans.arrival.at[rank].set(arrival), plans.paths.at[rank].set(path)
+        )
+        blocked |= space_time.blocked_by(bits, rows, jnp.ones((1, B), bool))
+        return plans, blocked, SearchBuffers(found.layers, cells), failed
+
+    unplanned = PrioritisedPlans(
+        arrival=jnp.zeros((K, B), jnp.int16), paths=jnp.full((K, T + 1, B), NOBODY, jnp.int16)
+    )
+    words = jnp.broadcast_to(free, (T + 1, *free.shape))
+    holes = Blocked(~words, *(jnp.zeros_like(words),) * 4)
+    plans, _, buffers, failed = jax.lax.fori_loop(
+        0, K, plan_agent, (unplanned, holes, buffers, jnp.zeros(B, bool))
+    )
+    return plans._replace(arrival=jnp.where(failed, jnp.int16(NEVER), plans.arrival)), buffers
 
 
 def prioritise(boards: PreparedBoards, wanted: jax.Array, horizon: int) -> BestPlans:
@@ -89,14 +152,12 @@ def _plan_in_chunks(
         backward = PrioritisedPlans(flipped.arrival[::-1], flipped.paths[::-1])
         return keep(chunk, _better(forward, backward)), buffers
 
-    buffers = search_buffers(horizon, boards.free.shape[0], width, levels=1)
+    buffers = space_time.search_buffers(horizon, boards.free.shape[0], width, levels=1)
     length = jnp.max(boards.alone, axis=0)
     return in_chunks(plan, boards, wanted, length, blank, width, buffers)[0]
 
 
 def _better(one: PrioritisedPlans, other: PrioritisedPlans) -> BestPlans:
-    """Choose the better one of two plans for each objective."""
-
     def costs(plans: PrioritisedPlans) -> tuple[jax.Array, jax.Array]:
         complete = jnp.all(plans.arrival < NEVER, axis=0)
         arrival = jnp.where(complete, plans.arrival, 0)

@@ -21,29 +21,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxlake.solver import tree_node
 from jaxlake.solver.bitboard import word_type
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.pairs import matching_bound
 from jaxlake.solver.path_conflicts import FORCED, NONE, PathConflict, choose_conflict
 from jaxlake.solver.space_time import NEVER, NOBODY, PathBits, SearchBuffers, search_buffers
-from jaxlake.solver.tree_node import (
-    FIELDS,
-    SIDE,
-    TreeAnswers,
-    TreeBranch,
-    TreeLevel,
-    TreeNode,
-    TreeQueries,
-    constrained_agent,
-    no_answers,
-    of_agent,
-    read_level,
-    replan_agent,
-    toggle_constraint,
-    with_agent,
-    with_path,
-    write_level,
-)
+from jaxlake.solver.tree_node import TreeAnswers, TreeBranch, TreeLevel, TreeNode, TreeQueries
 
 MAX_DEPTH = 64
 """Constraints on one branch; a query that needs more gives up."""
@@ -100,12 +84,9 @@ def search_trees(
 ) -> TreeAnswers:
     """Answer every wanted query; for the others, nothing is found and nothing given up.
 
-    Args:
-        queries: The questions; a bound that starts below the true lower bound only costs time.
-        horizon: T, the longest plan looked for (static).
-        lanes: B, nodes in hand at a time (static).
-        team: Lanes that work on one query together; divides `lanes`.
-        split: How many splits at the top of the tree are shared out among a team, at most 14.
+    A bound that starts below the true lower bound only costs time. Plans have at most T = `horizon`
+    steps (static), and B = `lanes` nodes are in hand at a time (static). `team` lanes, a divisor of
+    B, work on one query together and share the first `split` splits of its tree, at most 14.
     """
     teams = _Teams(*(jnp.asarray(x, jnp.int32) for x in (team, split)))
     order = jnp.argsort(~queries.wanted, stable=True)
@@ -139,7 +120,7 @@ def search_trees(
 
     idle = _new_lanes(queries, jnp.zeros(B, jnp.int32), horizon, teams)
     idle = idle._replace(query=idle.query - 1)
-    start = _SearchState(idle, no_answers(queries, horizon), jnp.int32(0))
+    start = _SearchState(idle, tree_node.no_answers(queries, horizon), jnp.int32(0))
     state = jax.lax.while_loop(unfinished, step, start)
     return _hand_in_answers(state.lanes, state.answers, teams)[1]
 
@@ -183,7 +164,9 @@ def _new_lanes(queries: TreeQueries, query: jax.Array, horizon: int, teams: _Tea
             bits=bits,
         ),
         root=(paths, bits),
-        branch=TreeBranch(levels=zeros(FIELDS, L), paths=jnp.zeros((B, L, T + 1), jnp.int16)),
+        branch=TreeBranch(
+            levels=zeros(tree_node.FIELDS, L), paths=jnp.zeros((B, L, T + 1), jnp.int16)
+        ),
         level=TreeLevel(PathConflict(*(zeros(),) * 8), *(zeros(),) * 5),
         buffers=search_buffers(T, R, B, levels=2),
     )
@@ -253,15 +236,16 @@ def _expand(lanes: _TreeLanes, teams: _Teams) -> _TreeLanes:
     splitting = active & ~rooting
 
     # Replan the agent, up to the latest arrival at which the node could be within the bound.
-    node, (limit, fixed) = toggle_constraint(lanes.node, level, splitting)
+    node, (limit, fixed) = tree_node.toggle_constraint(lanes.node, level, splitting)
     tried = level._replace(limit=limit, fixed=fixed)
-    absent = of_agent(task.goals, agent) == NOBODY
-    old_cost, old_path = of_agent(node.costs, agent), of_agent(node.paths, agent)
+    absent = tree_node.of_agent(task.goals, agent) == NOBODY
+    old_cost = tree_node.of_agent(node.costs, agent)
+    old_path = tree_node.of_agent(node.paths, agent)
     others = jnp.sum(node.costs, axis=0, dtype=jnp.int16) - old_cost
     ceiling = jnp.where(task.total, lanes.bound - others, lanes.bound)
-    own_latest = of_agent(node.latest, agent)
+    own_latest = tree_node.of_agent(node.latest, agent)
     latest = jnp.minimum(jnp.minimum(own_latest, ceiling), T)
-    path, arrival, buffers = replan_agent(
+    path, arrival, buffers = tree_node.replan_agent(
         task, lanes.buffers, node, agent, jnp.where(active & ~absent, latest, jnp.int16(-1))
     )
     arrival = jnp.where(absent, jnp.int16(0), arrival)
@@ -270,11 +254,11 @@ def _expand(lanes: _TreeLanes, teams: _Teams) -> _TreeLanes:
     true = jnp.any(lanes.query >= 0)  # a search without queries ends
     path, arrival, old_path = materialize((path, arrival, old_path), true)
     planned = active & (arrival != NEVER)
-    costs = with_agent(node.costs, agent, arrival, planned)
+    costs = tree_node.with_agent(node.costs, agent, arrival, planned)
     estimate = jnp.where(task.total, matching_bound(costs, task.pair_costs), jnp.max(costs, axis=0))
     fits = planned & (estimate <= lanes.bound)
     fits, estimate = materialize((fits, estimate), true)
-    paths = with_agent(node.paths, agent, path, fits)
+    paths = tree_node.with_agent(node.paths, agent, path, fits)
     next_conflict, conflicts = choose_conflict(paths, costs, task.total, lanes.bound)
 
     # A path that fits is taken without the constraint (bypass), or its child is entered (commit).
@@ -289,14 +273,14 @@ def _expand(lanes: _TreeLanes, teams: _Teams) -> _TreeLanes:
 
     bypass, commit, cut, next_conflict = materialize((bypass, commit, cut, next_conflict), true)
     # The constraint stays only where its child becomes the node in hand.
-    node, _ = toggle_constraint(node, tried, splitting & ~commit, undo=True)
+    node, _ = tree_node.toggle_constraint(node, tried, splitting & ~commit, undo=True)
     # Where a bypassing path is forced is known under the constraint only. But it costs what the old
     # path did, so it too passes through every cell in which the old one was forced.
     kept_forced = (path & (FORCED - 1)) | (old_path & FORCED)
-    node = with_path(node, agent, jnp.where(bypass, kept_forced, path), fits, true)
+    node = tree_node.with_path(node, agent, jnp.where(bypass, kept_forced, path), fits, true)
     node = node._replace(costs=jnp.where(fits, costs, node.costs))
     side = jnp.where(splitting & refused, _next_side(level.side, depth, teams), level.side)
-    branch = write_level(lanes.branch, depth, tried._replace(side=side, cost=old_cost))
+    branch = tree_node.write_level(lanes.branch, depth, tried._replace(side=side, cost=old_cost))
     saved = jnp.where(commit[:, None], old_path.T, branch.paths[b, depth])
     branch = branch._replace(paths=branch.paths.at[b, depth].set(saved))
 
@@ -310,8 +294,10 @@ def _expand(lanes: _TreeLanes, teams: _Teams) -> _TreeLanes:
     bit = (lanes.prefix >> jnp.minimum(depth, 14)) & 1
     first = jnp.where(depth < teams.split, bit, 0).astype(jnp.int16)
     new = TreeLevel(next_conflict, first, conflicts, nothing, nothing, nothing)
-    new = jax.tree.map(lambda x, y: jnp.where(arrived, x, y), new, read_level(branch, depth))
-    branch = write_level(branch, depth, new)
+    new = jax.tree.map(
+        lambda x, y: jnp.where(arrived, x, y), new, tree_node.read_level(branch, depth)
+    )
+    branch = tree_node.write_level(branch, depth, new)
 
     found = arrived & (next_conflict.kind == NONE)
     spent = active & ~found & too_deep
@@ -334,8 +320,8 @@ def _expand(lanes: _TreeLanes, teams: _Teams) -> _TreeLanes:
     )
     lanes = _backtrack(lanes, splitting & refused & ~spent, teams)
     lanes = _coordinate_teams(lanes, rooted, teams)
-    level = read_level(lanes.branch, lanes.depth)
-    agent = jnp.where(lanes.planned < K, lanes.planned, constrained_agent(level))
+    level = tree_node.read_level(lanes.branch, lanes.depth)
+    agent = jnp.where(lanes.planned < K, lanes.planned, tree_node.constrained_agent(level))
     return lanes._replace(level=level, agent=agent)
 
 
@@ -345,7 +331,7 @@ def _backtrack(lanes: _TreeLanes, moved: jax.Array, teams: _Teams) -> _TreeLanes
     true = jnp.any(lanes.query >= 0)  # a search without queries ends
 
     def exhausted(lanes: _TreeLanes) -> jax.Array:
-        tried = lanes.branch.levels[SIDE, lanes.depth, b] > 1
+        tried = lanes.branch.levels[tree_node.SIDE, lanes.depth, b] > 1
         return moved & ~lanes.done & ~lanes.through & tried
 
     def leave(lanes: _TreeLanes) -> _TreeLanes:
@@ -353,18 +339,18 @@ def _backtrack(lanes: _TreeLanes, moved: jax.Array, teams: _Teams) -> _TreeLanes
         top = stuck & (lanes.depth == 0)
         inner = stuck & ~top
         depth = jnp.where(inner, lanes.depth - 1, lanes.depth)
-        level = read_level(lanes.branch, depth)
-        agent = constrained_agent(level)
-        node, _ = toggle_constraint(lanes.node, level, inner, undo=True)
+        level = tree_node.read_level(lanes.branch, depth)
+        agent = tree_node.constrained_agent(level)
+        node, _ = tree_node.toggle_constraint(lanes.node, level, inner, undo=True)
         path, inner, agent = materialize((lanes.branch.paths[b, depth].T, inner, agent), true)
-        node = with_path(node, agent, path, inner, true)
-        node = node._replace(costs=with_agent(node.costs, agent, level.cost, inner))
+        node = tree_node.with_path(node, agent, path, inner, true)
+        node = node._replace(costs=tree_node.with_agent(node.costs, agent, level.cost, inner))
         turned = jnp.where(inner, _next_side(level.side, depth, teams), level.side)
         return lanes._replace(
             through=lanes.through | top,
             depth=depth,
             node=node,
-            branch=write_level(lanes.branch, depth, level._replace(side=turned)),
+            branch=tree_node.write_level(lanes.branch, depth, level._replace(side=turned)),
         )
 
     return jax.lax.while_loop(lambda lanes: jnp.any(exhausted(lanes)), leave, lanes)
@@ -410,7 +396,7 @@ def _coordinate_teams(lanes: _TreeLanes, rooted: jax.Array, teams: _Teams) -> _T
     )
     levels = lanes.branch.levels
     side = jnp.where(restart, prefix & 1, 0).astype(jnp.int16)
-    at_top = jnp.where(taken, side, levels[SIDE, 0])
+    at_top = jnp.where(taken, side, levels[tree_node.SIDE, 0])
     return lanes._replace(
         prefix=prefix,
         next_prefix=jnp.where(open_teams, jnp.minimum(handed_out, prefixes), lanes.next_prefix),
@@ -421,5 +407,5 @@ def _coordinate_teams(lanes: _TreeLanes, rooted: jax.Array, teams: _Teams) -> _T
         cut=jnp.where(again, jnp.int16(NEVER), lanes.cut),
         done=lanes.done | over | spent | (refuted & ~again),
         gave_up=gave_up,
-        branch=lanes.branch._replace(levels=levels.at[SIDE, 0].set(at_top)),
+        branch=lanes.branch._replace(levels=levels.at[tree_node.SIDE, 0].set(at_top)),
     )

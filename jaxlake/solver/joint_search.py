@@ -29,8 +29,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.solver.bitboard import cell_numbers, pack_rows
+from jaxlake.solver.chunks import joint_search_lanes
 from jaxlake.solver.space_time import NEVER, distances_alone
-from jaxlake.solver.widths import joint_search_lanes
 
 FAR = 1 << 14
 """A cost, distance or time that is not known or does not exist."""
@@ -42,7 +42,6 @@ _HALT_PERIOD = 8
 class Geometry(NamedTuple):
     """Cells of an N x N board as bits: cell (r, c) is bit r * pitch + c."""
 
-    size: int
     pitch: int
     cells: int
     words: int
@@ -55,9 +54,8 @@ class Geometry(NamedTuple):
 
 def geometry(size: int) -> Geometry:
     """Return the geometry of boards padded to `size` x `size`."""
-    pitch = size + 1
-    cells = size * pitch
-    return Geometry(size, pitch, cells, -(-cells // 32))
+    cells = size * (size + 1)
+    return Geometry(size + 1, cells, -(-cells // 32))
 
 
 def lanes_at_once(board: Geometry, horizon: int | None = None) -> int:

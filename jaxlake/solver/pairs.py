@@ -6,16 +6,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxlake.solver import joint_search
 from jaxlake.solver.chunks import in_chunks
-from jaxlake.solver.joint_search import (
-    FAR,
-    TwoAgentBoards,
-    geometry,
-    joint_search,
-    lanes_at_once,
-    two_agent_boards,
-    worth_searching_without_waits,
-)
+from jaxlake.solver.joint_search import FAR, TwoAgentBoards
 
 
 class PairOptima(NamedTuple):
@@ -35,39 +28,33 @@ def pair_optima(
     """Compute exact costs of pairs of agents, by the joint search of `joint_search`.
 
     Time is spent on the wanted pairs only. The others, and those whose makespan is longer than
-    `horizon`, are neither known nor proved unsolvable.
-
-    Args:
-        free: bool (B, N, N), cells that can be entered.
-        starts: int8 (B, 2, 2), (row, column) of both agents.
-        goals: int8 (B, 2, 2).
-        wanted: bool (B,), the pairs to look at.
-        horizon: The longest makespan to look for, in steps (static).
+    `horizon` steps (static), are neither known nor proved unsolvable. Cells that can be entered are
+    `free`, bool (B, N, N); starts and goals int8 (B, 2, 2), (row, column) of both agents.
     """
     B = wanted.shape[0]
     if B == 0:
         nothing, none = jnp.zeros(0, bool), jnp.zeros(0, jnp.int32)
         return PairOptima(~nothing, nothing, none, none, nothing)
-    board = geometry(free.shape[-1])
-    width = min(B, lanes_at_once(board))
-    pairs = two_agent_boards(free, starts, goals, wanted, board)
+    board = joint_search.geometry(free.shape[-1])
+    width = min(B, joint_search.lanes_at_once(board))
+    pairs = joint_search.two_agent_boards(free, starts, goals, wanted, board)
     far = jnp.full(B, FAR, jnp.int32)
 
     def find(chunk: TwoAgentBoards, _: None) -> tuple[tuple[jax.Array, jax.Array, jax.Array], None]:
-        found = joint_search(chunk, chunk.connected, horizon, board)
+        found = joint_search.joint_search(chunk, chunk.connected, horizon, board)
         return (found.sum_of_costs, found.makespan, found.stuck), None
 
     length, blank = jnp.max(pairs.alone, axis=0), (far, far, jnp.zeros(B, bool))
     found, _ = in_chunks(find, pairs, pairs.connected, length, blank, width, None)
     sum_of_costs, makespan, stuck = found
     known = makespan < FAR
-    undecided = worth_searching_without_waits(pairs, known, sum_of_costs)
+    undecided = joint_search.worth_searching_without_waits(pairs, known, sum_of_costs)
 
     def find_waitless(
         chunk: tuple[TwoAgentBoards, jax.Array, jax.Array], _: None
     ) -> tuple[jax.Array, None]:
         boards, cost, wanted = chunk
-        found = joint_search(boards, wanted, horizon, board, waitless_cost=cost)
+        found = joint_search.joint_search(boards, wanted, horizon, board, waitless_cost=cost)
         return found.sum_of_costs < FAR, None
 
     operands = (pairs, sum_of_costs, undecided)

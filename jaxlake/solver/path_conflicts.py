@@ -36,13 +36,8 @@ def choose_conflict(
     """Choose the conflict to split on, and say in int16 (B,) how many conflicts there are.
 
     Cardinal ones come first (both children cost more), then semi-cardinal (one does), then the
-    earliest.
-
-    Args:
-        paths: int16 (K, T + 1, B), cells, with FORCED.
-        costs: int16 (K, B), last arrivals.
-        total: bool (B,), whether the bound is on the sum of costs; else on the makespan.
-        bound: int16 (B,).
+    earliest. Paths are int16 (K, T + 1, B) cells, with FORCED; costs, int16 (K, B), last arrivals.
+    The bound, int16 (B,), is on the sum of costs where `total`, bool (B,), else on the makespan.
     """
     K, times, B = paths.shape
     T = times - 1

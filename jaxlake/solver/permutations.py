@@ -33,7 +33,7 @@ import numpy as np
 
 from jaxlake.distance_fields import UNREACHABLE, flood
 from jaxlake.dynamics import ACTION_DELTAS, Action
-from jaxlake.solver.widths import OCCUPANCY_BLOCK
+from jaxlake.solver.chunks import OCCUPANCY_BLOCK
 
 MAX_TOGETHER = 5
 """Agents looked at together: with six, cycles of six would have to be moves as well."""
@@ -59,13 +59,9 @@ def proved_unsolvable(
     goals when the others are away can't when they are there. Boards are looked at one after the
     other, and those that are not wanted cost nothing. False, of bool (B,), proves nothing.
 
-    Args:
-        free: bool (B, N, N), cells that can be entered.
-        starts: int8 (B, K, 2), (row, column); distinct free cells where `mask`.
-        goals: int8 (B, K, 2).
-        mask: bool (B, K), which agents exist.
-        wanted: bool (B,), the boards to look at.
-        capacity: The most sets of cells to look at (static, 1 to 2**24), of 11 bytes for 5 slots.
+    Cells that can be entered are `free`, bool (B, N, N); starts and goals int8 (B, K, 2), (row,
+    column), distinct free cells where `mask`, bool (B, K), says that an agent exists. `capacity` is
+    the most sets of cells to look at (static, 1 to 2**24), of 11 bytes for 5 slots.
 
     Raises:
         ValueError: `capacity` is out of range.

@@ -15,17 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.dynamics import Action
-from jaxlake.solver.bitboard import (
-    CELL_DELTAS,
-    MoveSets,
-    any_cell,
-    bitboard_of,
-    dilate,
-    only_cell,
-    row_and_bit,
-    union_of_cells,
-    word_type,
-)
+from jaxlake.solver import bitboard
 
 NEVER = 1 << 13
 """Time of an arrival that does not happen: above any time, and two of them add up within int16."""
@@ -43,9 +33,9 @@ class Blocked(NamedTuple):
     down: jax.Array
     up: jax.Array
 
-    def moves(self, t: jax.Array) -> MoveSets:
+    def moves(self, t: jax.Array) -> bitboard.MoveSets:
         """Return the moves blocked from t to t + 1: words (..., R, B)."""
-        return MoveSets(*(_at_time(moves, t) for moves in self[1:]))
+        return bitboard.MoveSets(*(_at_time(moves, t) for moves in self[1:]))
 
     def __or__(self, other: "Blocked") -> "Blocked":
         return Blocked(*(x | y for x, y in zip(self, other, strict=True)))
@@ -87,7 +77,7 @@ class SearchBuffers(NamedTuple):
 
 def search_buffers(horizon: int, rows: int, boards: int, levels: int) -> SearchBuffers:
     """Allocate memory for plans of T = `horizon` steps."""
-    blank = jnp.zeros((horizon + 1, rows, boards), word_type(rows))
+    blank = jnp.zeros((horizon + 1, rows, boards), bitboard.word_type(rows))
     return SearchBuffers((blank,) * levels, blank)
 
 
@@ -112,12 +102,14 @@ def distances_alone(free: jax.Array, starts: jax.Array, goals: jax.Array) -> jax
 
     def spread(state: State) -> State:
         t, boards, steps, _ = state
-        there = any_cell(boards & ends)
+        there = bitboard.any_cell(boards & ends)
         steps = jnp.where(there, jnp.minimum(steps, t), steps)
-        wider = boards | (dilate(boards) & free)
-        return t + 1, wider, steps, jnp.any(any_cell(wider ^ boards) & (steps == NEVER))
+        wider = boards | (bitboard.dilate(boards) & free)
+        return t + 1, wider, steps, jnp.any(bitboard.any_cell(wider ^ boards) & (steps == NEVER))
 
-    boards, ends = (jnp.stack([bitboard_of(cell, R) for cell in side]) for side in (starts, goals))
+    boards, ends = (
+        jnp.stack([bitboard.bitboard_of(cell, R) for cell in side]) for side in (starts, goals)
+    )
     steps = jnp.where(starts == NOBODY, jnp.int16(0), jnp.int16(NEVER))
     state = (jnp.int16(0), boards, steps, jnp.bool_(True))
     return jax.lax.while_loop(lambda state: state[3], spread, state)[2]
@@ -145,25 +137,20 @@ def reach_goal(
     Levels are searches that differ in what is blocked, holes included, and run side by side. The
     first level decides about the arrival.
 
-    Args:
-        start: words (R, B), one cell each.
-        goal: words (R, B), likewise.
-        blocked: What is blocked at each level.
-        waits: bool (B,), whether the agent may wait before it has arrived.
-        earliest: int16 (B,), arrivals before this time do not count.
-        latest: int16 (B,), nor do arrivals after this time; at most T, negative for idle lanes.
-        layers: Buffers for the layers of `Reachable`.
+    Start and goal are words (R, B) with one cell each; `waits`, bool (B,), says whether the agent
+    may wait before it has arrived. Arrivals count from `earliest` to `latest`, int16 (B,), at most
+    T, negative for idle lanes. `layers` are buffers for those of `Reachable`.
     """
     times, _, B = layers[0].shape
     never = jnp.int16(NEVER)
     may_stay = _lane_mask(waits, start)
     # The agent stays from its arrival on: not before the goal is blocked for the last time.
-    goal_blocked = any_cell(blocked[0].cells & goal)
+    goal_blocked = bitboard.any_cell(blocked[0].cells & goal)
     after = np.arange(1, times + 1, dtype=np.int16)[:, None]
     first = jnp.maximum(jnp.max(jnp.where(goal_blocked, after, jnp.int16(0)), axis=0), earliest)
 
     def arrive(now: jax.Array, board: jax.Array, arrival: jax.Array) -> jax.Array:
-        there = any_cell(board & goal) & (now >= first) & (now <= latest)
+        there = bitboard.any_cell(board & goal) & (now >= first) & (now <= latest)
         return jnp.where(there, jnp.minimum(arrival, now), arrival)
 
     def advance(state: _Forward) -> _Forward:
@@ -171,7 +158,7 @@ def reach_goal(
         boards, layers = [], []
         for board, layer, shut in zip(state.boards, state.layers, blocked, strict=True):
             layers.append(jax.lax.dynamic_update_index_in_dim(layer, board, t, 0))
-            wider = (board & may_stay) | dilate(board, shut.moves(t))
+            wider = (board & may_stay) | bitboard.dilate(board, shut.moves(t))
             boards.append(wider & ~_at_time(shut.cells, t + 1))
         now = (t + 1).astype(jnp.int16)
         return _Forward(t + 1, tuple(boards), arrive(now, boards[0], state.arrival), tuple(layers))
@@ -226,16 +213,16 @@ def trace_back(
         origins = blocked[0].moves(t).reversed()
         walking = _lane_mask(t.astype(jnp.int16) < arrival, goal)
         # From the most preferred on: sets of cells to come from, and whether waiting is as good.
-        moves, waiting = [dilate(cell, origins) & layer], [_lane_mask(True, goal)]
+        moves, waiting = [bitboard.dilate(cell, origins) & layer], [_lane_mask(True, goal)]
         if len(blocked) > 1:
             # `polite`: the step uses nothing of the second level; `clean`: no step before it does.
             room = layer & ~_at_time(blocked[1].cells, t)
-            polite = dilate(cell, blocked[1].moves(t).reversed()) & room
+            polite = bitboard.dilate(cell, blocked[1].moves(t).reversed()) & room
             still = cell & may_stay & room
             clean = _at_time(found.layers[1], t)
             moves = [polite & clean, polite, *moves]
             waiting = [
-                *(_lane_mask(any_cell(stay), goal) for stay in (still & clean, still)),
+                *(_lane_mask(bitboard.any_cell(stay), goal) for stay in (still & clean, still)),
                 *waiting,
             ]
         moves = barrier(moves)
@@ -251,22 +238,22 @@ def trace_back(
         cells = jax.lax.dynamic_update_index_in_dim(state.cells, cell, t, 0)
         if len(blocked) == 1:
             return state._replace(cell=cell, cells=cells)
-        before = (dilate(state.sets, origins) | (state.sets & may_stay)) & layer
+        before = (bitboard.dilate(state.sets, origins) | (state.sets & may_stay)) & layer
         sets = barrier((before & walking) | (state.sets & ~walking))
-        alone = ~any_cell(sets & ~cell)
+        alone = ~bitboard.any_cell(sets & ~cell)
         forced = jax.lax.dynamic_update_index_in_dim(state.forced, alone, t, 0)
         return _Backward(cell, sets, cells, forced)
 
     begun = _Backward(goal, goal, buffer, jnp.ones((times, B), bool))
     ended = jax.lax.fori_loop(0, last, step_back, begun)
     at_goal = np.arange(times, dtype=np.int16)[:, None] >= arrival
-    path = jnp.where(at_goal, only_cell(goal), only_cell(ended.cells))
+    path = jnp.where(at_goal, bitboard.only_cell(goal), bitboard.only_cell(ended.cells))
     return TracedPath(path, ended.forced), ended.cells
 
 
 def path_bits(cells: jax.Array, rows: int) -> PathBits:
     """Split a path, int16 (T + 1, B) cells, into rows and bits; NOBODY leaves no bit."""
-    row, bit = row_and_bit(cells, rows)
+    row, bit = bitboard.row_and_bit(cells, rows)
     next_row, next_bit = (jnp.concatenate([words[1:], words[-1:]]) for words in (row, bit))
     none = jnp.zeros((), bit.dtype)
     beside, below = (row == next_row) & (bit != next_bit), row != next_row
@@ -281,9 +268,9 @@ def path_bits(cells: jax.Array, rows: int) -> PathBits:
 
 def blocked_by(paths: PathBits, rows: int, include: jax.Array) -> Blocked:
     """Return what agents on paths (K, T + 1, B) block for another one, if bool (K, B) `include`."""
-    cells = union_of_cells(paths.row, paths.bit, rows, include)
-    across = union_of_cells(paths.edge_row, paths.across, rows, include)
-    along = union_of_cells(paths.edge_row, paths.along, rows, include)
+    cells = bitboard.union_of_cells(paths.row, paths.bit, rows, include)
+    across = bitboard.union_of_cells(paths.edge_row, paths.across, rows, include)
+    along = bitboard.union_of_cells(paths.edge_row, paths.along, rows, include)
     # An agent that moves along an edge blocks it both ways: the way back would be a swap.
     return Blocked(cells, across, across, along, along)
 
@@ -293,5 +280,5 @@ def actions_of(path: jax.Array) -> jax.Array:
     change = path[..., 1:, :] - path[..., :-1, :]
     actions = jnp.zeros(change.shape, jnp.int8)
     for action in Action:
-        actions = jnp.where(change == CELL_DELTAS[action], jnp.int8(action), actions)
+        actions = jnp.where(change == bitboard.CELL_DELTAS[action], jnp.int8(action), actions)
     return actions

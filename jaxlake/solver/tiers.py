@@ -23,6 +23,7 @@ import numpy as np
 from jaxlake.batch_axes import merge_batch_axes
 from jaxlake.instance import Instance
 from jaxlake.solver.certificates import PreparedBoards, prepare_boards, prioritise, undisturbed
+from jaxlake.solver.chunks import EXPANSIONS_BEFORE_TEAM, SHARED_SPLITS, TEAM_LANES, TREE_LANES
 from jaxlake.solver.constraint_tree import search_trees
 from jaxlake.solver.pairs import agent_pairs, matching_bound, pair_optima
 from jaxlake.solver.permutations import proved_unsolvable
@@ -30,7 +31,6 @@ from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
 from jaxlake.solver.space_time import NEVER, actions_of
 from jaxlake.solver.tree_node import TreeAnswers, TreeQueries, no_answers
 from jaxlake.solver.two_agents import solve_two
-from jaxlake.solver.widths import EXPANSIONS_BEFORE_TEAM, SHARED_SPLITS, TEAM_LANES, TREE_LANES
 
 DEFAULT_MAX_EXPANSIONS = {3: 65536, 4: 16384, 5: 16384}
 """Agents that one search of the constraint tree replans before it gives up, by their number."""

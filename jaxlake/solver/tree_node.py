@@ -11,18 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxlake.solver import space_time
 from jaxlake.solver.bitboard import PITCH, ROW_SHIFT, bitboard_of, row_and_bit, union_of_cells
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.path_conflicts import FORCED, SWAP, TARGET, VERTEX, PathConflict
-from jaxlake.solver.space_time import (
-    Blocked,
-    PathBits,
-    SearchBuffers,
-    blocked_by,
-    path_bits,
-    reach_goal,
-    trace_back,
-)
+from jaxlake.solver.space_time import Blocked, PathBits, SearchBuffers
 
 
 class TreeQueries(NamedTuple):
@@ -111,7 +104,7 @@ def with_path(
     node: TreeNode, agent: jax.Array, path: jax.Array, where: jax.Array, true: jax.Array
 ) -> TreeNode:
     """Replace the path of agent (B,) by int16 (T + 1, B), with FORCED, where bool (B,) is True."""
-    bits = materialize(path_bits(path & (FORCED - 1), node.forbidden.shape[3]), true)
+    bits = materialize(space_time.path_bits(path & (FORCED - 1), node.forbidden.shape[3]), true)
     paths, bits = jax.tree.map(
         lambda old, new: with_agent(old, agent, new, where), (node.paths, node.bits), (path, bits)
     )
@@ -215,10 +208,10 @@ def replan_agent(
     K, R = node.paths.shape[0], task.free.shape[0]
     is_agent = agent == np.arange(K, dtype=np.int16)[:, None]
     hard = _forbidden_to(task, node, agent, is_agent)
-    soft = blocked_by(node.bits, R, ~is_agent)
+    soft = space_time.blocked_by(node.bits, R, ~is_agent)
     blocked = (hard, hard | soft)
     goal = bitboard_of(of_agent(task.goals, agent), R)
-    found = reach_goal(
+    found = space_time.reach_goal(
         bitboard_of(of_agent(task.starts, agent), R),
         goal,
         blocked,
@@ -227,7 +220,9 @@ def replan_agent(
         latest=latest,
         layers=buffers.layers,
     )
-    path, cells = trace_back(goal, found, blocked, waits=task.waits, buffer=buffers.cells)
+    path, cells = space_time.trace_back(
+        goal, found, blocked, waits=task.waits, buffer=buffers.cells
+    )
     forced = jnp.where(path.forced, jnp.int16(FORCED), jnp.int16(0))
     return path.cells | forced, found.arrival, SearchBuffers(found.layers, cells)
 

@@ -8,19 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.instance import Instance
+from jaxlake.solver import joint_search
 from jaxlake.solver.chunks import in_chunks
-from jaxlake.solver.joint_search import (
-    FAR,
-    Geometry,
-    JointHistory,
-    TwoAgentBoards,
-    geometry,
-    has_cells,
-    joint_search,
-    lanes_at_once,
-    two_agent_boards,
-    worth_searching_without_waits,
-)
+from jaxlake.solver.joint_search import FAR, Geometry, JointHistory, TwoAgentBoards
 from jaxlake.solver.solution import Solution, Status
 
 
@@ -49,13 +39,13 @@ def solve_two(batch: Instance, wanted: jax.Array, horizon: int) -> Solution:
     B, K = batch.agent_mask.shape
     slots = jnp.argsort(~batch.agent_mask, axis=-1, stable=True)[:, :2]
     playing = wanted & (jnp.sum(batch.agent_mask, axis=-1) == 2)
-    board = geometry(batch.holes.shape[-1])
+    board = joint_search.geometry(batch.holes.shape[-1])
     starts, goals = (
         jnp.take_along_axis(places, slots[..., None], axis=1)
         for places in (batch.starts, batch.goals)
     )
-    boards = two_agent_boards(~batch.holes, starts, goals, playing, board)
-    width = max(1, min(B, lanes_at_once(board, horizon)))
+    boards = joint_search.two_agent_boards(~batch.holes, starts, goals, playing, board)
+    width = max(1, min(B, joint_search.lanes_at_once(board, horizon)))
     # Allocated once, not per chunk: the loops write every set that they later read.
     history = JointHistory(
         layers=jnp.zeros((horizon + 1, board.words, board.cells, width), jnp.uint32),
@@ -68,7 +58,7 @@ def solve_two(batch: Instance, wanted: jax.Array, horizon: int) -> Solution:
     length = jnp.max(boards.alone, axis=0)
     found, history = in_chunks(solve_chunk, boards, boards.connected, length, blank, width, history)
     known, cost = found.makespan < FAR, found.sum_of_costs
-    undecided = worth_searching_without_waits(boards, known, cost)
+    undecided = joint_search.worth_searching_without_waits(boards, known, cost)
     found = found._replace(undecided=undecided)
     look = partial(_look_for_waitless_plans, horizon=horizon, board=board)
     found, _ = in_chunks(look, (boards, found), undecided, cost, found, width, history)
@@ -100,7 +90,7 @@ def _solve_chunk(
     boards: TwoAgentBoards, history: JointHistory, horizon: int, board: Geometry
 ) -> tuple[_TwoAgentOptima, JointHistory]:
     """Find both optima of a chunk and a plan for each."""
-    ended = joint_search(boards, boards.connected, horizon, board, history)
+    ended = joint_search.joint_search(boards, boards.connected, horizon, board, history)
     assert ended.history is not None
     found = ended.makespan < FAR
     plan, length = _cheapest_plan(
@@ -128,7 +118,9 @@ def _look_for_waitless_plans(
     """Replace the plan of each undecided lane by one without waits, if there is one."""
     boards, optima = operands
     cost = optima.sum_of_costs
-    ended = joint_search(boards, optima.undecided, horizon, board, history, waitless_cost=cost)
+    ended = joint_search.joint_search(
+        boards, optima.undecided, horizon, board, history, waitless_cost=cost
+    )
     assert ended.history is not None
     waitless = ended.sum_of_costs < FAR
     plan, length = _cheapest_plan(
@@ -172,7 +164,7 @@ def _cheapest_plan(
     goals, lane = boards.goals, jnp.arange(cost.shape[0])
     spent = jnp.where(wanted, cost, 0)
     home = history.walks[spent, goals[0] // 32, 0, lane]
-    walker = jnp.where(has_cells(home, goals[0]), 0, 1)
+    walker = jnp.where(joint_search.has_cells(home, goals[0]), 0, 1)
     retired = jnp.where(walker == 0, goals[1], goals[0])
 
     def joint_cell(place: jax.Array) -> jax.Array:
@@ -180,7 +172,7 @@ def _cheapest_plan(
 
     def is_walking(place: jax.Array, left: jax.Array) -> jax.Array:
         cell, bit = joint_cell(place)
-        met = has_cells(history.layers[left // 2, bit // 32, cell, lane], bit)
+        met = joint_search.has_cells(history.layers[left // 2, bit // 32, cell, lane], bit)
         return wanted & ~((left % 2 == 0) & met)
 
     def step_back(state: _WalkBack) -> _WalkBack:
@@ -188,7 +180,7 @@ def _cheapest_plan(
         inside = (before >= 0) & (before < board.cells)
         cells = jnp.where(inside, before, 0)
         sets = history.walks[jnp.maximum(state.left - 1, 0), cells // 32, walker, lane]
-        legal = inside & has_cells(sets, cells)
+        legal = inside & joint_search.has_cells(sets, cells)
         # WAIT comes last: a move is better where both will do.
         order = np.array([1, 2, 3, 4, 0] if waiting else [1, 2, 3, 4])
         action = jnp.asarray(order)[jnp.argmax(legal[order], axis=0)]
@@ -252,7 +244,7 @@ def _back_through_layers(
         inside = jnp.all((before >= 0) & (before < board.cells), axis=0)
         swap = (before[0] == places[1]) & (before[1] == places[0])
         cell, bit = jnp.where(inside, before, 0)
-        was_there = has_cells(layers[t - 1, bit // 32, cell, lane], bit)
+        was_there = joint_search.has_cells(layers[t - 1, bit // 32, cell, lane], bit)
         action = jnp.asarray(choices)[:, jnp.argmax(inside & ~swap & was_there, axis=0)]
         due = t <= time
         action = jnp.where(due, action, 0)

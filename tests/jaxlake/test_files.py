@@ -8,14 +8,7 @@ import sys
 
 import pytest
 
-from jaxlake.files import (
-    make_room,
-    open_whole,
-    read_json_lines,
-    unfinished_files,
-    write_bytes_whole,
-    write_text_whole,
-)
+from jaxlake import files
 
 KILLED = """\
 import os, signal, sys
@@ -27,8 +20,8 @@ write_text_whole(Path(sys.argv[1]), "new")
 
 
 def test_text_and_bytes_are_written_as_they_are(tmp_path):
-    write_text_whole(tmp_path / "a", "é\n")
-    write_bytes_whole(tmp_path / "b", b"\r\n\x00")
+    files.write_text_whole(tmp_path / "a", "é\n")
+    files.write_bytes_whole(tmp_path / "b", b"\r\n\x00")
     assert (tmp_path / "a").read_bytes() == "é\n".encode()
     assert (tmp_path / "b").read_bytes() == b"\r\n\x00"
 
@@ -38,7 +31,7 @@ def test_a_block_that_raises_leaves_the_old_file_and_nothing_else(tmp_path):
     path.write_text("old")
 
     def write_half() -> None:
-        with open_whole(path) as file:
+        with files.open_whole(path) as file:
             file.write("new")
             file.flush()
             assert path.read_text() == "old"
@@ -56,11 +49,11 @@ def test_a_killed_writer_leaves_the_old_file_and_a_file_that_is_told_from_others
     killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=100)
     assert killed.returncode == -signal.SIGKILL
     assert path.read_text() == "old"
-    (left,) = unfinished_files(path)
+    (left,) = files.unfinished_files(path)
     assert sorted(os.listdir(tmp_path)) == sorted(["file", left.name])
-    assert not make_room(path)
+    assert not files.make_room(path)
     path.unlink()
-    assert make_room(path)
+    assert files.make_room(path)
     assert not os.listdir(tmp_path)
 
 
@@ -70,25 +63,26 @@ def test_a_killed_writer_leaves_the_old_file_and_a_file_that_is_told_from_others
 def test_no_room_is_made_where_anything_else_lies(name, tmp_path):
     (tmp_path / name).write_text("mine")
     (tmp_path / ".file.77.tmp").write_text("left by a kill, or not")
-    assert not make_room(tmp_path / "file")
+    assert not files.make_room(tmp_path / "file")
     assert len(os.listdir(tmp_path)) == 2
 
 
 def test_there_is_room_in_a_folder_that_is_not_there(tmp_path):
-    assert make_room(tmp_path / "new" / "file")
+    assert files.make_room(tmp_path / "new" / "file")
 
 
 def test_a_folder_is_no_file_and_a_missing_folder_is_not_made(tmp_path):
     with pytest.raises(IsADirectoryError):
-        write_text_whole(tmp_path, "text")
+        files.write_text_whole(tmp_path, "text")
     with pytest.raises(FileNotFoundError):
-        write_text_whole(tmp_path / "missing" / "file", "text")
+        files.write_text_whole(tmp_path / "missing" / "file", "text")
 
 
 def test_json_lines_are_read_with_their_numbers(tmp_path):
     path = tmp_path / "lines.jsonl"
     path.write_bytes('\ufeff{"a": "x\u2028y"}\r\n\n  \n[1]\n"no line feed"'.encode())
-    assert list(read_json_lines(path)) == [(1, {"a": "x\u2028y"}), (4, [1]), (5, "no line feed")]
+    expected = [(1, {"a": "x\u2028y"}), (4, [1]), (5, "no line feed")]
+    assert list(files.read_json_lines(path)) == expected
 
 
 @pytest.mark.parametrize("cut", [b'{"a": 1', b"\xff", b"[" * 100_000])
@@ -96,9 +90,9 @@ def test_a_damaged_line_is_named_or_passed_over(cut, tmp_path):
     path = tmp_path / "lines.jsonl"
     path.write_bytes(b"1\n" + cut + b"\n3\n")
     with pytest.raises(ValueError, match=r"lines\.jsonl:2: not JSON: "):
-        list(read_json_lines(path))
+        list(files.read_json_lines(path))
     damaged: list[int] = []
-    assert list(read_json_lines(path, damaged)) == [(1, 1), (3, 3)]
+    assert list(files.read_json_lines(path, damaged)) == [(1, 1), (3, 3)]
     assert damaged == [2]
 
 
@@ -108,5 +102,5 @@ def test_a_file_that_grows_can_be_cut_anywhere(tmp_path):
     content = "".join(json.dumps(record) + "\n" for record in records).encode()
     for cut in range(len(content) + 1):
         path.write_bytes(content[:cut])
-        values = [value for _, value in read_json_lines(path, [])]
+        values = [value for _, value in files.read_json_lines(path, [])]
         assert values == records[: len(values)]

@@ -14,10 +14,6 @@ import jax
 from jaxlake.datasets import write_shards
 from jaxlake.generator import lake_params
 
-# Three shards of two kinds of boards. On 2x2 there are only 24, so that the state that later
-# shards go on from (which boards there are, which kinds were given up) matters.
-KEY = 11
-COUNT = 96
 OPTIONS: dict[str, Any] = {
     "shard_size": 32,
     "max_size": 4,
@@ -27,13 +23,14 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def params() -> Any:
-    return lake_params([2, 4], [0.0, 0.3], [0.5, 0.25], 2)
-
-
 def write(directory: str, **changes: Any) -> Any:
-    options = OPTIONS | changes
-    return write_shards(directory, jax.random.key(KEY), params(), COUNT, **options)
+    """Three shards of two kinds of boards.
+
+    On 2x2 there are only 24, so that the state that later shards go on from (which boards there
+    are, which kinds were given up) matters.
+    """
+    params = lake_params([2, 4], [0.0, 0.3], [0.5, 0.25], 2)
+    return write_shards(directory, jax.random.key(11), params, 96, **(OPTIONS | changes))
 
 
 def main(directory: str, number: str, moment: str) -> None:

@@ -8,18 +8,7 @@ import pytest
 
 from benchmarks.oracles import distances_to, random_grid, read
 from jaxlake import format_grid, parse_grid
-from jaxlake.datasets import (
-    DatasetError,
-    GridMap,
-    Scenario,
-    instance_from_scenarios,
-    map_from_instance,
-    read_map,
-    read_scen,
-    scenarios_from_instance,
-    write_map,
-    write_scen,
-)
+from jaxlake.datasets import DatasetError, GridMap, Scenario, movingai
 
 MAP = "type octile\nheight 3\nwidth 4\nmap\n.G@T\nSO.W\n....\n"
 SCEN = (
@@ -36,8 +25,8 @@ def write(path, text):
 
 def test_files_are_the_same_after_reading_and_writing(tmp_path):
     for name, text, read_file, write_file in (
-        ("a.map", MAP, read_map, write_map),
-        ("a.scen", SCEN, read_scen, write_scen),
+        ("a.map", MAP, movingai.read_map, movingai.write_map),
+        ("a.scen", SCEN, movingai.read_scen, movingai.write_scen),
     ):
         path = write(tmp_path / name, text)
         value = read_file(path)
@@ -51,30 +40,30 @@ def test_values_are_the_same_after_writing_and_reading(tmp_path):
     for _ in range(30):
         height, width = rng.randint(1, 9), rng.randint(1, 9)
         rows = tuple("".join(rng.choices(".GS@OTW", k=width)) for _ in range(height))
-        write_map(tmp_path / "m.map", GridMap(rows))
-        assert read_map(tmp_path / "m.map") == GridMap(rows)
+        movingai.write_map(tmp_path / "m.map", GridMap(rows))
+        assert movingai.read_map(tmp_path / "m.map") == GridMap(rows)
         numbers = [rng.randint(0, 300) for _ in range(6)]
         lengths = [rng.random() * 99, math.sqrt(2), 1 / 3, 5.0, 0.0, 1e-9, math.inf]
         scenarios = [Scenario(i, "m.map", *numbers, x) for i, x in enumerate(lengths)]
-        write_scen(tmp_path / "m.scen", scenarios)
-        assert read_scen(tmp_path / "m.scen") == scenarios
+        movingai.write_scen(tmp_path / "m.scen", scenarios)
+        assert movingai.read_scen(tmp_path / "m.scen") == scenarios
 
 
 def test_terrain_is_passable_as_the_format_says(tmp_path):
-    grid_map = read_map(write(tmp_path / "a.map", MAP))
+    grid_map = movingai.read_map(write(tmp_path / "a.map", MAP))
     assert (grid_map.height, grid_map.width) == (3, 4)
     expected = [[1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 1, 1]]
     assert np.array_equal(grid_map.passable, np.array(expected, bool))
 
 
 def test_a_board_has_x_as_column_and_holes_where_the_map_ends(tmp_path):
-    grid_map = read_map(write(tmp_path / "a.map", MAP))
-    scenarios = read_scen(write(tmp_path / "a.scen", SCEN))
-    instance = instance_from_scenarios(grid_map, scenarios, 2, max_size=6, max_agents=3)
+    grid_map = movingai.read_map(write(tmp_path / "a.map", MAP))
+    scenarios = movingai.read_scen(write(tmp_path / "a.scen", SCEN))
+    instance = movingai.instance_from_scenarios(grid_map, scenarios, 2, max_size=6, max_agents=3)
     assert format_grid(instance) == ["S F H H", "g H G H", "F F F s", "H H H H"]
     assert instance.holes.shape == (6, 6)
     assert instance.agent_mask.tolist() == [True, True, False]
-    assert format_grid(instance_from_scenarios(grid_map, scenarios, 1))[0] == "S F H H"
+    assert format_grid(movingai.instance_from_scenarios(grid_map, scenarios, 1))[0] == "S F H H"
 
 
 def test_boards_come_back_from_their_files(tmp_path):
@@ -83,10 +72,11 @@ def test_boards_come_back_from_their_files(tmp_path):
         agents = rng.randint(2, 5)
         grid = random_grid(rng, rng.randint(4, 8), rng.choice([0.0, 0.3]), agents)
         board = parse_grid(grid, max_agents=5)
-        write_map(tmp_path / "b.map", map_from_instance(board))
-        write_scen(tmp_path / "b.scen", scenarios_from_instance(board, "b.map"))
-        scenarios = read_scen(tmp_path / "b.scen")
-        back = instance_from_scenarios(read_map(tmp_path / "b.map"), scenarios, agents)
+        movingai.write_map(tmp_path / "b.map", movingai.map_from_instance(board))
+        movingai.write_scen(tmp_path / "b.scen", movingai.scenarios_from_instance(board, "b.map"))
+        scenarios = movingai.read_scen(tmp_path / "b.scen")
+        grid_map = movingai.read_map(tmp_path / "b.map")
+        back = movingai.instance_from_scenarios(grid_map, scenarios, agents)
         assert format_grid(back) == grid
         known = read(grid)
         for scenario, start, goal in zip(scenarios, known.starts, known.goals, strict=True):
@@ -96,9 +86,9 @@ def test_boards_come_back_from_their_files(tmp_path):
 
 def test_windows_line_ends_and_blank_last_lines_are_read(tmp_path):
     path = write(tmp_path / "a.map", MAP.replace("\n", "\r\n") + "\r\n")
-    assert read_map(path).rows == (".G@T", "SO.W", "....")
+    assert movingai.read_map(path).rows == (".G@T", "SO.W", "....")
     path = write(tmp_path / "a.scen", SCEN.replace("version 1", "version 1.0") + "\n")
-    assert len(read_scen(path)) == 2
+    assert len(movingai.read_scen(path)) == 2
 
 
 @pytest.mark.parametrize(
@@ -121,7 +111,8 @@ def test_windows_line_ends_and_blank_last_lines_are_read(tmp_path):
 )
 def test_a_wrong_file_is_named_with_its_line_and_field(tmp_path, old, new, said):
     name = said.partition(":")[0]
-    text, read_file = {"a.map": (MAP, read_map), "a.scen": (SCEN, read_scen)}[name]
+    text = {"a.map": MAP, "a.scen": SCEN}[name]
+    read_file = {"a.map": movingai.read_map, "a.scen": movingai.read_scen}[name]
     assert old in text
     with pytest.raises(DatasetError, match=said):
         read_file(write(tmp_path / name, text.replace(old, new, 1)))
@@ -129,7 +120,7 @@ def test_a_wrong_file_is_named_with_its_line_and_field(tmp_path, old, new, said)
 
 def test_a_missing_file_is_one_clear_message(tmp_path):
     with pytest.raises(DatasetError, match=r"no.map: can't be read: No such file"):
-        read_map(tmp_path / "no.map")
+        movingai.read_map(tmp_path / "no.map")
 
 
 @pytest.mark.parametrize(
@@ -146,19 +137,19 @@ def test_a_missing_file_is_one_clear_message(tmp_path):
     ],
 )
 def test_tasks_that_are_no_lake_are_refused(tmp_path, rows, agents, said):
-    grid_map = read_map(write(tmp_path / "a.map", MAP))
+    grid_map = movingai.read_map(write(tmp_path / "a.map", MAP))
     scenarios = [Scenario(0, "a.map", 4, 3, *row, 0.0) for row in rows]
     with pytest.raises(DatasetError, match=said):
-        instance_from_scenarios(grid_map, scenarios, agents)
+        movingai.instance_from_scenarios(grid_map, scenarios, agents)
 
 
 def test_a_scenario_for_a_map_of_another_shape_is_refused(tmp_path):
-    grid_map = read_map(write(tmp_path / "a.map", MAP))
+    grid_map = movingai.read_map(write(tmp_path / "a.map", MAP))
     wider, fitting = (Scenario(0, "a.map", width, 3, 0, 0, 2, 1, 0.0) for width in (5, 4))
     with pytest.raises(DatasetError, match="for a map of 3x5 cells, got 3x4"):
-        instance_from_scenarios(grid_map, [wider], 1)
+        movingai.instance_from_scenarios(grid_map, [wider], 1)
     with pytest.raises(DatasetError, match="got 3x4 cells, max_size 3"):
-        instance_from_scenarios(grid_map, [fitting], 1, max_size=3)
+        movingai.instance_from_scenarios(grid_map, [fitting], 1, max_size=3)
 
 
 def test_what_could_not_be_read_back_is_not_written(tmp_path):
@@ -167,5 +158,5 @@ def test_what_could_not_be_read_back_is_not_written(tmp_path):
     with pytest.raises(ValueError, match="rows: got the widths"):
         GridMap((".", ".."))
     with pytest.raises(ValueError, match="map_name: got"):
-        write_scen(tmp_path / "a.scen", [Scenario(0, "a\tb", 4, 3, 0, 0, 2, 1, 0.0)])
+        movingai.write_scen(tmp_path / "a.scen", [Scenario(0, "a\tb", 4, 3, 0, 0, 2, 1, 0.0)])
     assert list(tmp_path.iterdir()) == []

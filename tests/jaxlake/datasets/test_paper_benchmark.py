@@ -8,14 +8,7 @@ import pytest
 
 from benchmarks.oracles import MOVES, check, hole_count, least_makespan, least_sum_of_costs
 from jaxlake import format_grid
-from jaxlake.datasets import (
-    Benchmark,
-    DatasetError,
-    committed_record,
-    read_benchmark,
-    read_published,
-    write_benchmark,
-)
+from jaxlake.datasets import Benchmark, DatasetError, paper_benchmark, read_published
 from jaxlake.datasets.paper_benchmark import V1, make_cell, make_record, record_differences
 
 # On 2x2 there are 24 boards of two agents, all solvable without waits, and no room for holes:
@@ -39,8 +32,8 @@ assert set(ACTIONS.values()) == set(MOVES)
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     directory = tmp_path_factory.mktemp("benchmark")
-    record = write_benchmark(directory, benchmark=SMALL)
-    rows, beside = read_benchmark(directory, benchmark=SMALL)
+    record = paper_benchmark.write_benchmark(directory, benchmark=SMALL)
+    rows, beside = paper_benchmark.read_benchmark(directory, benchmark=SMALL)
     assert beside == record
     return directory, rows, record
 
@@ -175,15 +168,15 @@ def test_a_damaged_file_is_named_with_its_line(made, tmp_path):
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], lines[1][:-5], *lines[2:]]))
     with pytest.raises(DatasetError, match=r"benchmark_wr0.5.jsonl:2: not JSON"):
-        read_benchmark(tmp_path, benchmark=SMALL)
+        paper_benchmark.read_benchmark(tmp_path, benchmark=SMALL)
     path.write_text("\n".join([json.dumps({"sample_id": "x"}), *lines[1:]]))
     with pytest.raises(DatasetError, match=r"benchmark_wr0.5.jsonl:1: the fields num_agents, "):
-        read_benchmark(tmp_path, benchmark=SMALL)
+        paper_benchmark.read_benchmark(tmp_path, benchmark=SMALL)
     path.unlink()
     with pytest.raises(DatasetError, match=r"benchmark_wr0.5.jsonl: can't be read: No such file"):
-        read_benchmark(tmp_path, benchmark=SMALL)
+        paper_benchmark.read_benchmark(tmp_path, benchmark=SMALL)
 
 
 def test_a_version_that_is_not_published_has_no_record():
     with pytest.raises(DatasetError, match=r"paper_benchmark_small\.json: is not part of this"):
-        committed_record(SMALL)
+        paper_benchmark.committed_record(SMALL)

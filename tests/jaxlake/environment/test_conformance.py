@@ -6,84 +6,59 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxlake.environment import (
-    Box,
-    Compact,
-    EnvParams,
-    LakeEnvironment,
-    Tree,
-    env_params,
-    make,
-    registered,
-)
+from jaxlake.environment import Box, Compact, LakeEnvironment, Tree, make, registered
 from jaxlake.environment.conformance import ConformanceError, check_environment
+from jaxlake.environment.params import EnvParams, env_params
+from tests.jaxlake.solver.boards import pool_of
 
 
 @pytest.mark.parametrize("name", registered())
-def test_every_registered_id_conforms(name, pool_of):
+def test_every_registered_id_conforms(name):
     size, agents = int(name.split("-")[2].split("x")[0]), int(name.split("-")[3][0])
     _, boards = pool_of(1, 8, [size], [agents], size, agents)
     conflict = ("block_both", "priority", "fail")[agents % 3]
     check_environment(*make(name, instances=boards, conflict=conflict))
 
 
+def _lake_with(**methods):
+    """An environment that has other methods."""
+    return type("Broken", (LakeEnvironment,), methods)()
+
+
 def _changing(change):
     """An environment whose `step` returns what `change` makes of what it should return."""
-
-    class Changed(LakeEnvironment):
-        def step(self, key, state, actions, params):
-            return change(*super().step(key, state, actions, params))
-
-    return Changed()
+    return _lake_with(step=lambda self, *given: change(*LakeEnvironment.step(self, *given)))
 
 
-class _Endless(LakeEnvironment):
-    """Does not start again."""
-
-    def step(self, key, state, actions, params):
-        seen, following, reward, terminated, info = self.step_env(key, state, actions, params)
-        info |= {"final_observation": seen}
-        return seen, following, reward, terminated, following.truncated, info
+def _step_without_a_new_start(self, key, state, actions, params):
+    seen, following, reward, terminated, info = self.step_env(key, state, actions, params)
+    info |= {"final_observation": seen}
+    return seen, following, reward, terminated, following.truncated, info
 
 
-class _Restless(LakeEnvironment):
-    """Goes on after the end."""
-
-    def step_env(self, key, state, actions, params):
-        going = replace(state, terminated=jnp.bool_(False), truncated=jnp.bool_(False))
-        return super().step_env(key, going, actions, params)
+def _step_env_after_the_end(self, key, state, actions, params):
+    going = replace(state, terminated=jnp.bool_(False), truncated=jnp.bool_(False))
+    return LakeEnvironment.step_env(self, key, going, actions, params)
 
 
-class _Late(LakeEnvironment):
-    """Shows the state before the step."""
-
-    def step(self, key, state, actions, params):
-        _, *rest = super().step(key, state, actions, params)
-        return self.observe(state, params), *rest
+def _step_that_shows_the_state_before(self, key, state, actions, params):
+    _, *rest = LakeEnvironment.step(self, key, state, actions, params)
+    return self.observe(state, params), *rest
 
 
-class _Skipping(LakeEnvironment):
-    """Starts with its clock at 1."""
-
-    def reset(self, key, params):
-        _, state = super().reset(key, params)
-        state = replace(state, time=state.time + jnp.int32(1))
-        return self.observe(state, params), state
+def _reset_with_the_clock_at_one(self, key, params):
+    _, state = LakeEnvironment.reset(self, key, params)
+    state = replace(state, time=state.time + jnp.int32(1))
+    return self.observe(state, params), state
 
 
-class _Weak(LakeEnvironment):
-    """Starts with a clock of no definite dtype."""
-
-    def reset(self, key, params):
-        seen, state = super().reset(key, params)
-        return seen, replace(state, time=jax.lax.select(state.truncated, 1, 0))
+def _reset_with_a_clock_of_no_definite_dtype(self, key, params):
+    seen, state = LakeEnvironment.reset(self, key, params)
+    return seen, replace(state, time=jax.lax.select(state.truncated, 1, 0))
 
 
-class _Daring(LakeEnvironment):
-    """Offers actions that its space does not hold."""
-
-    def action_space(self, params):
-        return _Loose(0, 4, (params.instances.agent_mask.shape[-1],), jnp.int8)
+def _action_space_without_some_actions(self, params):
+    return _Loose(0, 4, (params.instances.agent_mask.shape[-1],), jnp.int8)
 
 
 @jax.custom_batching.custom_vmap
@@ -96,17 +71,13 @@ def _(size, batched, reward):
     return reward, True
 
 
-class _Label:
-    """Equal to nothing but itself."""
-
-
 @jax.tree_util.register_pytree_node_class
 class _Baked(EnvParams):
     """Parameters with a static part of their own, for each value another."""
 
     def __init__(self, *leaves, **named):
         super().__init__(*leaves, **named)
-        object.__setattr__(self, "label", _Label())
+        object.__setattr__(self, "label", object())  # equal to nothing but itself
 
     def tree_flatten(self):
         return [getattr(self, field.name) for field in fields(EnvParams)], self.label
@@ -157,19 +128,13 @@ CHANGES = [
     ("step-structure", lambda o, s, r, t, u, i: (o, s, r, t | u, i)),
     ("state-carry", lambda o, s, r, t, u, i: (o, replace(s, time=s.time * 1.0), r, t, u, i)),
     ("observation-structure", lambda o, *rest: ((o,), *rest)),
-    (
-        "final-observation-structure",
-        lambda *rest: (*rest[:5], {"failure": rest[5]["failure"]}),
-    ),
+    ("final-observation-structure", lambda *rest: (*rest[:5], {"failure": rest[5]["failure"]})),
     ("flags", lambda o, s, r, t, u, i: (o, s, r, t.astype(jnp.int32), u, i)),
     ("reward-dtype", lambda o, s, r, *rest: (o, s, r.astype(jnp.float16), *rest)),
     ("vmap", lambda o, s, r, *rest: (o, s, _more_alone(r), *rest)),
     ("truncation", lambda o, s, r, t, u, i: (o, s, r, t, jnp.zeros_like(u), i)),
     ("termination", lambda o, s, r, t, u, i: (o, s, r, t | u, u, i)),
-    (
-        "final-observation",
-        lambda o, s, r, t, u, i: (o, s, r, t, u, i | {"final_observation": o}),
-    ),
+    ("final-observation", lambda o, s, r, t, u, i: (o, s, r, t, u, i | {"final_observation": o})),
 ]
 
 
@@ -177,25 +142,25 @@ CHANGES = [
     ("reason", "environment"),
     [
         *((reason, _changing(change)) for reason, change in CHANGES),
-        ("reset-structure", _Weak()),
+        ("reset-structure", _lake_with(reset=_reset_with_a_clock_of_no_definite_dtype)),
         ("determinism", LakeEnvironment(observation=_Moody())),
         ("observation-space", LakeEnvironment(observation=_Narrow())),
-        ("action-space", _Daring()),
-        ("time", _Skipping()),
-        ("auto-reset", _Endless()),
-        ("observation", _Late()),
-        ("absorption", _Restless()),
+        ("action-space", _lake_with(action_space=_action_space_without_some_actions)),
+        ("time", _lake_with(reset=_reset_with_the_clock_at_one)),
+        ("auto-reset", _lake_with(step=_step_without_a_new_start)),
+        ("observation", _lake_with(step=_step_that_shows_the_state_before)),
+        ("absorption", _lake_with(step_env=_step_env_after_the_end)),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_broken_environment_is_told_what_it_breaks(environment, reason, pool_of):
+def test_a_broken_environment_is_told_what_it_breaks(environment, reason):
     _, boards = pool_of(1, 8, [4], [2], 4, 2)
     with pytest.raises(ConformanceError) as caught:
         check_environment(environment, env_params(boards))
     assert caught.value.reason == reason, caught.value
 
 
-def test_parameters_that_are_compiled_in_are_found_out(pool_of):
+def test_parameters_that_are_compiled_in_are_found_out():
     _, boards = pool_of(1, 8, [4], [2], 4, 2)
     params = env_params(boards)
     baked = _Baked(**{field.name: getattr(params, field.name) for field in fields(params)})

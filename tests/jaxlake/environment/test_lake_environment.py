@@ -11,18 +11,12 @@ import pytest
 
 import jaxlake
 from jaxlake import Failure
-from jaxlake.environment import (
-    Compact,
-    EnvState,
-    LakeEnvironment,
-    Observation,
-    agent_reward,
-    env_params,
-    sparse_reward,
-)
+from jaxlake.environment import Compact, LakeEnvironment, Observation
+from jaxlake.environment.params import EnvState, env_params
+from jaxlake.environment.step_rewards import agent_reward, sparse_reward
 from jaxlake.policies import ShortestPathPolicy, roll_out
 from jaxlake.solver.solution import unknown_solution
-from tests.jaxlake.solver.boards import assert_same, row_of
+from tests.jaxlake.solver.boards import assert_same, pool_of, row_of
 
 T = 24
 
@@ -45,7 +39,7 @@ def _mutated(rng, plan):
     return plan
 
 
-def test_fail_agrees_with_verify_on_failure_agent_and_time_of_every_plan(pool_of):
+def test_fail_agrees_with_verify_on_failure_agent_and_time_of_every_plan():
     rng = random.Random(7)
     _, boards = pool_of(1, 400, [2, 3, 4, 5, 6], [2], 8, 2)
     play = jax.jit(partial(roll_out, policy=ShortestPathPolicy(), max_steps=T))
@@ -96,7 +90,7 @@ class _Counted(Compact):
 _CALLS: list[int] = []
 
 
-def test_a_second_observation_is_computed_only_if_an_episode_of_the_batch_ends(pool_of):
+def test_a_second_observation_is_computed_only_if_an_episode_of_the_batch_ends():
     _, boards = pool_of(2, 8, [4], [2], 4, 2, holes=0.0)
     observation: Observation = _Counted()
     environment = LakeEnvironment(observation=observation)
@@ -116,7 +110,7 @@ def test_a_second_observation_is_computed_only_if_an_episode_of_the_batch_ends(p
     assert counts == [8, 8, 16]
 
 
-def test_final_observation_shows_the_failure_and_the_next_episode_starts_afresh(pool_of):
+def test_final_observation_shows_the_failure_and_the_next_episode_starts_afresh():
     _, boards = pool_of(3, 6, [4], [2], 4, 2, holes=0.0)
     environment, params = LakeEnvironment(), env_params(boards)
     keys = jax.random.split(jax.random.key(1), 64)
@@ -145,7 +139,7 @@ def test_final_observation_shows_the_failure_and_the_next_episode_starts_afresh(
     assert ended >= 64
 
 
-def test_termination_and_truncation_can_come_together_and_are_told_apart(pool_of):
+def test_termination_and_truncation_can_come_together_and_are_told_apart():
     grid = ["S F s", "F F F", "G F g"]
     board = jaxlake.parse_grid(grid, max_size=5, max_agents=3)
     params = env_params(board, max_steps=2)
@@ -183,7 +177,7 @@ def test_rewards_can_be_exchanged():
 
 
 @pytest.mark.parametrize("split", [True, False])
-def test_boards_are_drawn_uniformly_from_those_that_are_filled(pool_of, split):
+def test_boards_are_drawn_uniformly_from_those_that_are_filled(split):
     _, boards = pool_of(4, 7, [3, 4], [2], 4, 2)
     filled = np.array([False, True, True, False, True, True, True])
     params = env_params(boards, filled=filled)
@@ -199,7 +193,7 @@ def test_boards_are_drawn_uniformly_from_those_that_are_filled(pool_of, split):
     assert np.array_equal(drawn, np.asarray(boards.starts)[filled])
 
 
-def test_nothing_is_retraced_over_configurations_and_vmapped_params_play_as_single_ones(pool_of):
+def test_nothing_is_retraced_over_configurations_and_vmapped_params_play_as_single_ones():
     environment = LakeEnvironment()
     pools = [pool_of(seed, 6, [3 + seed], [2], 6, 2)[1] for seed in range(3)]
     params = [env_params(pool, max_steps=4 + seed) for seed, pool in enumerate(pools)]
@@ -227,7 +221,7 @@ def test_nothing_is_retraced_over_configurations_and_vmapped_params_play_as_sing
         assert_same(row_of(together, i), expected)
 
 
-def test_wrong_pools_are_refused_by_name(pool_of):
+def test_wrong_pools_are_refused_by_name():
     _, boards = pool_of(4, 3, [3], [2], 4, 2)
     with pytest.raises(ValueError, match="max_steps: got 0"):
         env_params(boards, max_steps=0)

@@ -6,23 +6,16 @@ import numpy as np
 import pytest
 
 from benchmarks import oracles
-from jaxlake.environment import (
-    AgentCentred,
-    Compact,
-    EnvState,
-    LakeEnvironment,
-    Planes,
-    Symbols,
-    env_params,
-    unpack_rows,
-)
+from jaxlake.environment import AgentCentred, Compact, LakeEnvironment, Planes, Symbols, unpack_rows
+from jaxlake.environment.params import EnvState, env_params
+from tests.jaxlake.solver.boards import pool_of
 
 N, K = 7, 4
 MOVES = oracles.MOVES
 
 
 @pytest.fixture(scope="module")
-def scene(pool_of):
+def scene():
     """Boards, and agents anywhere on them, free cells in the corners first."""
     grids, boards = pool_of(8, 40, [3, 4, 7], [2, 3], N, K)
     params = env_params(boards, max_steps=9)

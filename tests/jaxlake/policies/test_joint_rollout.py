@@ -11,17 +11,9 @@ import pytest
 
 import jaxlake
 from benchmarks import oracles
-from jaxlake import Failure, Status
+from jaxlake import Failure, Status, policies
 from jaxlake.environment import ConflictPolicy
-from jaxlake.policies import (
-    PlanFollowingPolicy,
-    RandomPolicy,
-    ShortestPathPolicy,
-    optimal_policy,
-    prioritised_policy,
-    roll_out,
-    sweep,
-)
+from jaxlake.policies import RandomPolicy, ShortestPathPolicy, roll_out, sweep
 from tests.jaxlake.solver.boards import instances, row_of
 
 N, K, T = 6, 3, 20
@@ -132,7 +124,7 @@ def test_the_random_policy_takes_every_allowed_action_equally_often():
 
 def test_the_optimal_policy_is_optimal_wherever_there_is_a_plan(solved):
     boards, solutions = solved
-    played = _played(optimal_policy(T), boards, solutions=solutions)
+    played = _played(policies.optimal_policy(T), boards, solutions=solutions)
     solved = np.asarray(solutions.status) == Status.OPTIMAL
     assert 40 < solved.sum() < 80
     assert np.array_equal(played.outcome.optimal_sum_of_costs, solved)
@@ -144,7 +136,7 @@ def test_the_optimal_policy_is_optimal_wherever_there_is_a_plan(solved):
 def test_prioritised_plans_are_valid_and_the_first_agent_goes_straight(shuffled):
     grids = _grids(5, 60, 3, holes=0.2)
     boards = _boards(grids)
-    played = _played(prioritised_policy(T, shuffled=shuffled), boards)
+    played = _played(policies.prioritised_policy(T, shuffled=shuffled), boards)
     _assert_outcomes_are_those_of_a_walk(grids, played)
     valid = played.outcome.valid
     assert valid.mean() > 0.6
@@ -170,7 +162,7 @@ def test_a_replayed_plan_that_is_too_short_ends_in_waiting():
     def half(key, instance):
         return jnp.array([[jaxlake.Action.DOWN, -1, -1]], jnp.int8)
 
-    played = _played(PlanFollowingPolicy(half), boards)
+    played = _played(policies.PlanFollowingPolicy(half), boards)
     assert played.actions[0, 0].tolist() == [jaxlake.Action.DOWN, 0, 0]
     assert (played.actions[0, 1:] == 0).all()
     assert played.outcome.failure[0] == Failure.GOAL_NOT_REACHED
@@ -196,7 +188,7 @@ def test_a_policy_may_change_its_memory():
 
 
 def test_a_sweep_is_the_tables_of_single_rollouts_and_traces_once_for_all_configurations(solved):
-    policies = (RandomPolicy(), ShortestPathPolicy(), prioritised_policy(T))
+    three = (RandomPolicy(), ShortestPathPolicy(), policies.prioritised_policy(T))
     boards, solutions = jax.tree.map(
         lambda leaf: np.reshape(leaf, (4, 20, *np.shape(leaf)[1:])), solved
     )
@@ -206,7 +198,7 @@ def test_a_sweep_is_the_tables_of_single_rollouts_and_traces_once_for_all_config
     def tables(key, boards, solutions, mask):
         nonlocal traces
         traces += 1
-        return sweep(key, policies, boards, solutions, mask, max_steps=T)
+        return sweep(key, three, boards, solutions, mask, max_steps=T)
 
     mask = np.ones((4, 20), bool)
     mask[2, 3:] = False

@@ -41,6 +41,24 @@ def instances(grids: list[list[str]], max_size: int, max_agents: int) -> jaxlake
     )
 
 
+def pool_of(
+    seed: int,
+    count: int,
+    sizes: list[int],
+    agents: list[int],
+    max_size: int,
+    max_agents: int,
+    holes: float = 0.25,
+) -> tuple[list[list[str]], jaxlake.Instance]:
+    """Random grids of any of the sizes and numbers of agents, and their batch."""
+    rng = random.Random(seed)
+    grids = [
+        oracles.random_grid(rng, rng.choice(sizes), rng.uniform(0, holes), rng.choice(agents))
+        for _ in range(count)
+    ]
+    return grids, instances(grids, max_size, max_agents)
+
+
 def in_slots(boards: jaxlake.Instance, slots: np.ndarray) -> jaxlake.Instance:
     """Slot j of board i takes what slot slots[i, j] held."""
 

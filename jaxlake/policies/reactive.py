@@ -1,4 +1,4 @@
-"""A policy in which every agent follows a shortest path as if it were alone."""
+"""Policies that plan nothing: random actions, and shortest paths as if each agent were alone."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,39 @@ from jaxlake.distance_fields import UNREACHABLE, distances
 from jaxlake.dynamics import Action, step
 from jaxlake.environment.action_masks import action_mask
 from jaxlake.instance import Instance
-from jaxlake.policies.random_actions import choose_allowed
+
+
+def choose_allowed(key: jax.Array, allowed: jax.Array) -> jax.Array:
+    """Choose one action per agent, int8 (K,), of those that bool (K, 5) allows.
+
+    The choice is uniform up to 5 / 2**16; WAIT where none is allowed.
+    """
+    words = jax.random.bits(key, allowed.shape[:1], jnp.uint32) >> 16
+    count = jnp.sum(allowed, axis=-1, dtype=jnp.uint32)
+    wanted = ((words * count) >> 16).astype(jnp.int32)
+    rank = jnp.cumsum(allowed, axis=-1, dtype=jnp.int32) - 1
+    chosen = allowed & (rank == wanted[:, None])
+    numbers = jnp.arange(len(Action), dtype=jnp.int8)
+    return jnp.sum(jnp.where(chosen, numbers, jnp.int8(0)), axis=-1, dtype=jnp.int8)
+
+
+@dataclass(frozen=True)
+class RandomPolicy:
+    """Uniform actions, independent of one another; `masked` leaves out what the board forbids."""
+
+    masked: bool = True
+
+    def start(self, key: jax.Array, instance: Instance) -> None:
+        """Remember nothing."""
+
+    def act(
+        self, key: jax.Array, instance: Instance, positions: jax.Array, time: jax.Array, memory: Any
+    ) -> tuple[jax.Array, None]:
+        """See `JointPolicy.act`."""
+        allowed = action_mask(instance, positions)
+        if not self.masked:
+            allowed = jnp.ones_like(allowed)
+        return choose_allowed(key, allowed), memory
 
 
 @dataclass(frozen=True)
