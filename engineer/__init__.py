@@ -10,15 +10,9 @@ The package works for any environment; only `engineer.lake` names the lake.
 
 from engineer.attempt import Attempt
 from engineer.budget import Budget, Spent
-from engineer.context import (
-    BLOCKS,
-    CUTS,
-    BlockName,
-    Context,
-    ContextStyle,
-    StageView,
-    build_context,
-)
+from engineer.context.build import BLOCKS, BlockName, Context, build_context
+from engineer.context.token_limit import CUTS
+from engineer.context.view import ContextStyle, StageView
 from engineer.design import DesignRecord, DesignSettings, run_design
 from engineer.domain import Domain, InfeasibleError, Slices, Term
 from engineer.engineers.base import Engineer, EngineerError, NoteWriter, Proposal, Task
@@ -26,7 +20,7 @@ from engineer.engineers.catalogue import SCRIPTED, RunSettings, scripted_enginee
 from engineer.engineers.controls import ShuffledEngineer
 from engineer.engineers.endpoint import EndpointEngineer
 from engineer.engineers.language_model import GeneratedText, LanguageModelEngineer
-from engineer.engineers.oracle import OracleEngineer, Probe, ProbeResult
+from engineer.engineers.oracle import OracleEngineer, ProbeResult
 from engineer.engineers.rule import RuleEngineer
 from engineer.evidence import (
     FailedCase,
@@ -39,8 +33,6 @@ from engineer.evidence import (
 )
 from engineer.gate import GateSettings
 from engineer.review import Change, Guard, Repair, Review, review_answer
-from engineer.scoring.behaviours import score_behaviours
-from engineer.scoring.replay import ScoredDesign, format_scores, replay_engineers, score_design
 from engineer.space import (
     Configuration,
     KnobSpace,
@@ -48,9 +40,7 @@ from engineer.space import (
     answer_schema,
     answer_text,
     configuration_yaml,
-    format_configuration,
 )
-from engineer.synthetic_examples import synthetic_example
 
 __all__ = [
     "BLOCKS",
@@ -80,14 +70,12 @@ __all__ = [
     "LanguageModelEngineer",
     "NoteWriter",
     "OracleEngineer",
-    "Probe",
     "ProbeResult",
     "Proposal",
     "Repair",
     "Review",
     "RuleEngineer",
     "RunSettings",
-    "ScoredDesign",
     "ShuffledEngineer",
     "Slices",
     "Spent",
@@ -103,13 +91,7 @@ __all__ = [
     "answer_text",
     "build_context",
     "configuration_yaml",
-    "format_configuration",
-    "format_scores",
-    "replay_engineers",
     "review_answer",
     "run_design",
-    "score_behaviours",
-    "score_design",
     "scripted_engineer",
-    "synthetic_example",
 ]

@@ -16,7 +16,6 @@ from engineer.engineers.plans import (
     EasyToHardEngineer,
     FixedEngineer,
     FixedRandomEngineer,
-    HardOnlyEngineer,
     RandomEngineer,
 )
 from engineer.engineers.rule import RuleEngineer
@@ -50,7 +49,7 @@ SCRIPTED: dict[str, Callable[[RunSettings], Engineer]] = {
     "fixed_random": lambda run: FixedRandomEngineer(run.seed),
     "random": lambda run: RandomEngineer(),
     "easy_to_hard": lambda run: EasyToHardEngineer(run.stages),
-    "hard_only": lambda run: HardOnlyEngineer(),
+    "hard_only": lambda run: EasyToHardEngineer(1, "hard_only"),
     "failure_proportional": lambda run: FailureProportionalEngineer(),
     "threshold": lambda run: ThresholdEngineer(),
     "learnability": lambda run: LearnabilityEngineer(),

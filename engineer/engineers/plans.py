@@ -88,7 +88,7 @@ class EasyToHardEngineer(ComputedEngineer):
     difficulty knob is at t times its maximum, and the data is at place t(G-1) among the G groups: a
     place between two groups shares it between them in proportion, with `min_share` kept.
 
-    Later stages stay at the end of the curriculum.
+    Later stages stay at the end. With a single stage every answer is the end (`hard_only`).
     """
 
     stages: int  # K, the number of trained stages, at least 1; the first is number 1
@@ -97,26 +97,12 @@ class EasyToHardEngineer(ComputedEngineer):
     def _configuration(self, task: Task) -> Configuration:
         past = task.view.evidence.stage
         progress = min(past / (self.stages - 1), 1.0) if self.stages > 1 else 1.0
-        return _configuration_at(task.view, progress)
-
-
-@dataclass(frozen=True)
-class HardOnlyEngineer(ComputedEngineer):
-    """Answers the end of the curriculum: all knobs at their maximum, the data on the last group."""
-
-    name: str = "hard_only"
-
-    def _configuration(self, task: Task) -> Configuration:
-        return _configuration_at(task.view, 1.0)
-
-
-def _configuration_at(view: StageView, progress: float) -> Configuration:
-    space = view.domain.space
-    place = progress * (len(space.groups) - 1)
-    weights = {group: max(0.0, 1.0 - abs(i - place)) for i, group in enumerate(space.groups)}
-    hard = {
-        knob: space.from_units(space.to_units(progress * space.maximum(knob)))
-        for knob in space.difficulty_knobs
-    }
-    knobs = dict.fromkeys(space.groups, hard)
-    return compose_configuration(view, split_data(weights, view), knobs)
+        space = task.view.domain.space
+        place = progress * (len(space.groups) - 1)
+        weights = {group: max(0.0, 1.0 - abs(i - place)) for i, group in enumerate(space.groups)}
+        hard = {
+            knob: space.from_units(space.to_units(progress * space.maximum(knob)))
+            for knob in space.difficulty_knobs
+        }
+        knobs = dict.fromkeys(space.groups, hard)
+        return compose_configuration(task.view, split_data(weights, task.view), knobs)

@@ -8,11 +8,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from engineer import (
-    review_answer,
-    synthetic_example,
-)
+from engineer import review_answer
 from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain
+from engineer.synthetic_examples import synthetic_example
 from tests.engineer import words
 
 BOUNDS = Bounds(sizes=(3, 4, 5))

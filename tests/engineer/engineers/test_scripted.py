@@ -34,7 +34,6 @@ from engineer.engineers.plans import (
     EasyToHardEngineer,
     FixedEngineer,
     FixedRandomEngineer,
-    HardOnlyEngineer,
     RandomEngineer,
 )
 from engineer.lake import Bounds, LakeConfiguration, lake_domain
@@ -100,22 +99,17 @@ def test_easy_to_hard_keeps_the_least_share_of_each_group():
     assert shares(EasyToHardEngineer(stages=5), view) == [0.8, 0.1, 0.1]
 
 
-def test_the_only_stage_of_a_curriculum_is_its_end():
-    view = view_of({"3": 50}, stage=0)
-    assert proposed(EasyToHardEngineer(stages=1), view) == proposed(HardOnlyEngineer(), view)
-
-
-def test_hard_only_puts_everything_to_its_maximum():
+def test_the_only_stage_of_a_curriculum_puts_everything_to_its_maximum():
     bounds = Bounds(sizes=(3, 4, 5), min_share=0.05, max_hole_ratio=0.3, max_wait_ratio=0.8)
-    view = view_of({"3": 50}, domain=anything_goes(bounds))
-    assert proposed(HardOnlyEngineer(), view) == lake(
+    view = view_of({"3": 50}, stage=0, domain=anything_goes(bounds))
+    assert proposed(EasyToHardEngineer(stages=1), view) == lake(
         (0.05, 0.3, 0.8), (0.05, 0.3, 0.8), (0.9, 0.3, 0.8)
     )
 
 
 def test_hard_only_stays_with_boards_that_can_be_made():
     view = view_of({"3": 50}, domain=lake_domain(BOUNDS, num_agents=4))
-    holes = column(proposed(HardOnlyEngineer(), view), "hole_ratio")
+    holes = column(proposed(EasyToHardEngineer(stages=1), view), "hole_ratio")
     assert holes[0] < holes[2] <= 0.5
 
 
@@ -408,6 +402,7 @@ def test_the_catalogue_hands_the_runs_settings_on():
     assert scripted_engineer("fixed", setup) == FixedEngineer(CURRENT)
     assert scripted_engineer("fixed_random", setup) == FixedRandomEngineer(5)
     assert scripted_engineer("easy_to_hard", setup) == EasyToHardEngineer(3)
+    assert scripted_engineer("hard_only", setup) == EasyToHardEngineer(1, "hard_only")
     assert scripted_engineer("shuffled:rule", setup) == ShuffledEngineer(RuleEngineer())
 
 
