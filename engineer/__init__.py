@@ -42,56 +42,13 @@ from engineer.space import (
     configuration_yaml,
 )
 
-__all__ = [
-    "BLOCKS",
-    "CUTS",
-    "SCRIPTED",
-    "Attempt",
-    "BlockName",
-    "Budget",
-    "Change",
-    "Configuration",
-    "Context",
-    "ContextStyle",
-    "DesignRecord",
-    "DesignSettings",
-    "Domain",
-    "EndpointEngineer",
-    "Engineer",
-    "EngineerError",
-    "FailedCase",
-    "FailureTime",
-    "GateSettings",
-    "GeneratedText",
-    "GroupEvidence",
-    "Guard",
-    "InfeasibleError",
-    "KnobSpace",
-    "LanguageModelEngineer",
-    "NoteWriter",
-    "OracleEngineer",
-    "ProbeResult",
-    "Proposal",
-    "Repair",
-    "Review",
-    "RuleEngineer",
-    "RunSettings",
-    "ShuffledEngineer",
-    "Slices",
-    "Spent",
-    "StageEvidence",
-    "StageHistory",
-    "StageView",
-    "Tally",
-    "Task",
-    "Term",
-    "TrainingEvidence",
-    "answer_pattern",
-    "answer_schema",
-    "answer_text",
-    "build_context",
-    "configuration_yaml",
-    "review_answer",
-    "run_design",
-    "scripted_engineer",
-]
+__all__ = ["Configuration", "Domain", "InfeasibleError", "KnobSpace", "Slices", "Term"]
+__all__ += ["FailedCase", "FailureTime", "GroupEvidence", "StageEvidence", "StageHistory", "Tally"]
+__all__ += ["StageView", "TrainingEvidence"]
+__all__ += ["BLOCKS", "CUTS", "BlockName", "Context", "ContextStyle", "build_context"]
+__all__ += ["Engineer", "EngineerError", "GeneratedText", "NoteWriter", "Proposal", "Task"]
+__all__ += ["EndpointEngineer", "LanguageModelEngineer", "OracleEngineer", "ProbeResult"]
+__all__ += ["SCRIPTED", "RuleEngineer", "RunSettings", "ShuffledEngineer", "scripted_engineer"]
+__all__ += ["answer_pattern", "answer_schema", "answer_text", "configuration_yaml"]
+__all__ += ["Change", "GateSettings", "Guard", "Repair", "Review", "review_answer"]
+__all__ += ["Attempt", "Budget", "DesignRecord", "DesignSettings", "Spent", "run_design"]

@@ -130,11 +130,8 @@ class KnobSpace(FrozenModel, ABC):
         """Return the least and the largest value of a knob."""
         if knob != self.share:
             return 0.0, self.maximum(knob)
-        others = len(self.groups) - 1
-        return (
-            self.min_share,
-            self.from_units(self.units - others * self.to_units(self.min_share)),
-        )
+        others = (len(self.groups) - 1) * self.to_units(self.min_share)
+        return self.min_share, self.from_units(self.units - others)
 
     def violation(self, configuration: Configuration) -> str | None:
         """Say how a configuration leaves the bounds, or None; it may lie off the grid."""

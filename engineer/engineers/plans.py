@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engineer.context.view import StageView
 from engineer.engineers.base import Task
 from engineer.engineers.computed import (
     ComputedEngineer,
@@ -39,45 +38,31 @@ class CopyPreviousEngineer(ComputedEngineer):
         return task.view.current
 
 
-def random_configuration(seed: int, view: StageView) -> Configuration:
-    """Draw a configuration from the grid: domain randomisation (Tobin et al. 2017).
+@dataclass(frozen=True)
+class RandomEngineer(ComputedEngineer):
+    """Draws a configuration from the grid: domain randomisation (Tobin et al. 2017).
 
     Shares are a uniform point of the simplex (Dirichlet(1)), apportioned with `min_share`. Every
     other knob is uniform over its grid points. Then each group goes to the nearest knobs of which
     instances can be made.
     """
-    rng, space = np.random.default_rng(seed), view.domain.space
-    weights = rng.dirichlet([1.0] * len(space.groups)).tolist()
-    shares = by_group(space, apportion(weights, space.units, space.to_units(space.min_share)))
-    knobs = {
-        group: {
-            knob: space.from_units(int(rng.integers(space.to_units(space.maximum(knob)) + 1)))
-            for knob in space.difficulty_knobs
-        }
-        for group in space.groups
-    }
-    return compose_configuration(view, shares, knobs)
 
-
-@dataclass(frozen=True)
-class FixedRandomEngineer(ComputedEngineer):
-    """Answers one random configuration in the whole run, drawn from the run's seed (>= 0)."""
-
-    seed: int
-    name: str = "fixed_random"
-
-    def _configuration(self, task: Task) -> Configuration:
-        return random_configuration(self.seed, task.view)
-
-
-@dataclass(frozen=True)
-class RandomEngineer(ComputedEngineer):
-    """Answers a new random configuration each time, drawn from the task's seed (>= 0)."""
-
+    seed: int | None = None  # of every draw, >= 0; None: each task has its own
     name: str = "random"
 
     def _configuration(self, task: Task) -> Configuration:
-        return random_configuration(task.seed, task.view)
+        rng = np.random.default_rng(task.seed if self.seed is None else self.seed)
+        space = task.view.domain.space
+        weights = rng.dirichlet([1.0] * len(space.groups)).tolist()
+        shares = by_group(space, apportion(weights, space.units, space.to_units(space.min_share)))
+        knobs = {
+            group: {
+                knob: space.from_units(int(rng.integers(space.to_units(space.maximum(knob)) + 1)))
+                for knob in space.difficulty_knobs
+            }
+            for group in space.groups
+        }
+        return compose_configuration(task.view, shares, knobs)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,6 @@ from engineer.engineers.plans import (
     CopyPreviousEngineer,
     EasyToHardEngineer,
     FixedEngineer,
-    FixedRandomEngineer,
     RandomEngineer,
 )
 from engineer.lake import Bounds, LakeConfiguration, lake_domain
@@ -308,9 +307,9 @@ def test_random_draws_are_uniform_over_the_grid():
 
 def test_random_draws_anew_and_fixed_random_once():
     view, other = view_of({"3": 50}), view_of({"3": 0, "5": 100}, stage=4)
-    fixed = FixedRandomEngineer(seed=3)
+    fixed = RandomEngineer(seed=3)
     assert proposed(fixed, view, 0) == proposed(fixed, other, 1)
-    assert proposed(fixed, view) != proposed(FixedRandomEngineer(seed=4), view)
+    assert proposed(fixed, view) != proposed(RandomEngineer(seed=4), view)
     assert proposed(RandomEngineer(), view, 0) != proposed(RandomEngineer(), view, 1)
     assert proposed(RandomEngineer(), view, 0) == proposed(RandomEngineer(), other, 0)
 
@@ -400,7 +399,7 @@ def test_every_scripted_engineer_is_called_as_in_the_catalogue():
 def test_the_catalogue_hands_the_runs_settings_on():
     setup = RunSettings(BOUNDS, CURRENT, stages=3, seed=5)
     assert scripted_engineer("fixed", setup) == FixedEngineer(CURRENT)
-    assert scripted_engineer("fixed_random", setup) == FixedRandomEngineer(5)
+    assert scripted_engineer("fixed_random", setup) == RandomEngineer(5, "fixed_random")
     assert scripted_engineer("easy_to_hard", setup) == EasyToHardEngineer(3)
     assert scripted_engineer("hard_only", setup) == EasyToHardEngineer(1, "hard_only")
     assert scripted_engineer("shuffled:rule", setup) == ShuffledEngineer(RuleEngineer())
