@@ -132,9 +132,6 @@ def history(current: LakeConfiguration) -> list[StageHistory]:
 
 @pytest.fixture
 def view(
-    domain: Domain,
-    evidence: StageEvidence,
-    current: LakeConfiguration,
-    history: list[StageHistory],
+    domain: Domain, evidence: StageEvidence, current: LakeConfiguration, history: list[StageHistory]
 ) -> StageView:
     return StageView(domain, evidence, current, history)

@@ -87,8 +87,7 @@ def view_and_proposal(rng: np.random.Generator) -> tuple[StageView, Configuratio
     ]
     groups = [group for group in space.groups if rng.random() < 0.9] or space.groups[:1]
     evidence = StageEvidence(
-        stage=len(history) + 1,
-        validation={group: group_evidence(rng, domain) for group in groups},
+        stage=len(history) + 1, validation={group: group_evidence(rng, domain) for group in groups}
     )
     notice = "The valid rate fell." if rng.random() < 0.2 else ""
     view = StageView(domain, evidence, configuration(rng, space), history, notice)

@@ -255,10 +255,7 @@ def test_what_was_cut_from_a_prompt_stands_in_the_record(view):
     assert record.attempts[0].cut == ("failed cases, one at a time",)
     assert len(record.context) < len(whole.text)
     exact = run_design(
-        RuleEngineer(),
-        view,
-        DesignSettings(max_context_tokens=len(whole.text)),
-        count_tokens=len,
+        RuleEngineer(), view, DesignSettings(max_context_tokens=len(whole.text)), count_tokens=len
     )
     assert exact.attempts[0].cut == ()
 

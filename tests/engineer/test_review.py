@@ -5,12 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from engineer import (
-    Guard,
-    InfeasibleError,
-    Review,
-    review_answer,
-)
+from engineer import Guard, InfeasibleError, Review, review_answer
 from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain
 from engineer.lake.feasibility import Acceptance
 from engineer.space import answer_text

@@ -27,14 +27,7 @@ from engineer import (
 )
 from engineer.context import STYLES
 from engineer.scoring.learnability import learnability_model
-from examples.column_addition.__main__ import (
-    INITIAL,
-    SPACE,
-    Experiment,
-    addition,
-    main,
-    run_stages,
-)
+from examples.column_addition.__main__ import INITIAL, SPACE, Experiment, addition, main, run_stages
 from examples.column_addition.engineer_side import (
     FAILURE_TERMS,
     STATISTIC_TERMS,

@@ -304,8 +304,7 @@ def test_unknown_names_are_refused_with_those_known(view, options, message):
 @pytest.mark.parametrize("style", STYLES)
 def test_another_environment_is_told_of_in_its_own_words(style):
     evidence = StageEvidence(
-        stage=1,
-        validation={"a.b": GroupEvidence(count=10, valid=4, failures={"typo": 6})},
+        stage=1, validation={"a.b": GroupEvidence(count=10, valid=4, failures={"typo": 6})}
     )
     text = build_context(StageView(words.DOMAIN, evidence, words.CURRENT), style=style).text
     assert answer_text(words.CURRENT) in text

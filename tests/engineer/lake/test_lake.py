@@ -92,9 +92,7 @@ def test_the_lakes_words_are_those_of_its_verifier_and_its_statistics(domain):
 
 
 def nearest_with(
-    rates: dict[tuple[float, float], float],
-    most_holes: float = 0.5,
-    max_wait_ratio: float = 1.0,
+    rates: dict[tuple[float, float], float], most_holes: float = 0.5, max_wait_ratio: float = 1.0
 ) -> NearestFeasible:
     """Boards fit up to `most_holes`; `rates` is a table by (hole_ratio, wait_ratio), else 1."""
     return NearestFeasible(

@@ -18,12 +18,7 @@ from engineer import (
     run_design,
 )
 from engineer.lake import Bounds, lake_domain
-from engineer.scoring.replay import (
-    ScoredDesign,
-    format_scores,
-    replay_engineers,
-    score_design,
-)
+from engineer.scoring.replay import ScoredDesign, format_scores, replay_engineers, score_design
 from tests.engineer.random_views import views_and_proposals
 
 ONCE = DesignSettings(attempts=1)
