@@ -163,13 +163,6 @@ BAD += [{"wait_ratio": '"0.50"'}, {"wait_ratio": "true"}, {"wait_ratio": "NaN"}]
 SHORT = [{"hole_ratio": "0.5"}, {"wait_ratio": "0"}, {"wait_ratio": "1"}, {"wait_ratio": "1.0"}]
 
 
-def test_the_canonical_answer_satisfies_schema_and_pattern(bounds, current):
-    text = answer_text(current)
-    jsonschema.validate(json.loads(text), answer_schema(bounds))
-    assert re.fullmatch(answer_pattern(bounds), text)
-    assert text.startswith('{"3":{"data_ratio":0.50,"hole_ratio":0.20,"wait_ratio":0.25},"4":')
-
-
 FIRST = {"portion": 0.5, "length": 0.2, "noise": 0.1}
 SECOND = {"portion": 0.5, "length": 0.8, "noise": 0.0}
 
@@ -217,19 +210,25 @@ def test_all_answers_about_the_same_sizes_are_equally_long_and_keep_their_values
         for size, share in ((3, first), (10, bounds.units - first))
     }
     text = answer_text(LakeConfiguration(sizes=sizes))
+    jsonschema.validate(json.loads(text), answer_schema(bounds))
     assert len(text) == len('{"3":,"10":}') + 2 * len(_knobs())
     assert re.fullmatch(answer_pattern(bounds), text)
     read = {int(size): SizeKnobs(**knobs) for size, knobs in json.loads(text).items()}
     assert read == sizes
 
 
-def test_xgrammar_accepts_answers_and_nothing_else(bounds, current):
+def grammars(bounds: Bounds):
+    """What xgrammar says of a text by the schema and by the pattern, or the test is skipped."""
     xgrammar = pytest.importorskip("xgrammar")
     accepts = pytest.importorskip("xgrammar.testing")._is_grammar_accept_string
     by_schema = xgrammar.Grammar.from_json_schema(
         json.dumps(answer_schema(bounds)), any_whitespace=False, separators=(",", ":")
     )
-    by_pattern = xgrammar.Grammar.from_regex(answer_pattern(bounds))
+    return accepts, by_schema, xgrammar.Grammar.from_regex(answer_pattern(bounds))
+
+
+def test_xgrammar_accepts_answers_and_nothing_else(bounds, current):
+    accepts, by_schema, by_pattern = grammars(bounds)
     for grammar in (by_schema, by_pattern):
         assert accepts(grammar, answer_text(current))
         for knobs in GOOD:
@@ -248,13 +247,8 @@ def test_xgrammar_accepts_answers_and_nothing_else(bounds, current):
 @pytest.mark.parametrize("min_share", [0.0, 0.1])
 @pytest.mark.parametrize("step", [0.01, 0.05])
 def test_xgrammar_admits_every_point_of_the_grid(step, min_share):
-    xgrammar = pytest.importorskip("xgrammar")
-    accepts = pytest.importorskip("xgrammar.testing")._is_grammar_accept_string
     bounds = Bounds(sizes=(3, 4), step=step, max_hole_ratio=0.3, min_share=min_share)
-    by_schema = xgrammar.Grammar.from_json_schema(
-        json.dumps(answer_schema(bounds)), any_whitespace=False, separators=(",", ":")
-    )
-    by_pattern = xgrammar.Grammar.from_regex(answer_pattern(bounds))
+    accepts, by_schema, by_pattern = grammars(bounds)
     for knob in KNOBS:
         low, high = bounds.limits(knob)
         for steps in range(bounds.units + 1):

@@ -63,12 +63,9 @@ def shares(engineer: Engineer, view: StageView) -> list[float]:
 # One worked example each
 
 
-def test_fixed_answers_the_same_configuration_whatever_is_in_force():
+def test_fixed_answers_its_configuration_and_copy_previous_the_one_in_force():
     initial = lake((0.2, 0.5, 0.0), (0.2, 0.4, 0.1), (0.6, 0.3, 0.2))
     assert proposed(FixedEngineer(initial), view_of({"3": 0})) == initial
-
-
-def test_copy_previous_answers_the_configuration_in_force():
     assert proposed(CopyPreviousEngineer(), view_of({"3": 0})) == CURRENT
 
 
@@ -176,7 +173,16 @@ def test_learnability_of_groups_that_were_not_trained_on_is_that_of_their_valida
     assert column(proposed(LearnabilityEngineer(), view), "data_ratio") == [0.15, 0.65, 0.2]
 
 
-# The bandits against a plain loop
+# The bandits, by hand and against a plain loop
+
+
+@pytest.mark.parametrize(
+    "engineer",
+    [SecBanditEngineer(alpha=0.5, tau=0.2 / math.log(3)), DumpBanditEngineer(0.4 / math.log(3))],
+)
+def test_bandits_share_by_a_softmax_of_the_mean_absolute_advantage(engineer):
+    # Advantages 2 sqrt(p(1-p)) are 1, 0.6 and 0.6, so that the weights are as 3, 1 and 1.
+    assert shares(engineer, view_of({"3": 50, "4": 10, "5": 90})) == [0.6, 0.2, 0.2]
 
 
 RATES = st.dictionaries(st.sampled_from(BOUNDS.groups), st.floats(0, 1))

@@ -84,14 +84,12 @@ def test_a_useless_first_answer_is_told_from_one_that_only_needed_repairs(view):
     assert not said(view, None, good).schema_valid
     assert not said(view, '{"3": {"data_ratio": 1}}').schema_valid
     assert said(view, good, "never asked for").schema_valid
-    repaired = said(view, answer(view, size3_hole_ratio=7.0, size4_wait_ratio=-1.0))
+    text = answer(view, size3_hole_ratio=7.0, size4_wait_ratio=-1.0)
+    repaired = said(view, text)
     assert (repaired.kind, repaired.schema_valid) == ("repaired", True)
     assert repaired.repairs["clamp"] == 2
-    assert sum(repaired.repairs.values()) == len(
-        run_design(
-            Scripted((answer(view, size3_hole_ratio=7.0, size4_wait_ratio=-1.0),)), view, ONCE
-        ).repairs
-    )
+    record = run_design(Scripted((text,)), view, ONCE)
+    assert sum(repaired.repairs.values()) == len(record.repairs)
 
 
 def test_an_answer_is_well_formed_whether_or_not_its_instances_can_be_made(view):
