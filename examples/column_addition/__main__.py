@@ -110,17 +110,14 @@ def run_stages(experiment: Experiment, engineer: Engineer) -> Iterator[StageOutc
     decision: HowDecided = "initial"
     history: list[StageHistory] = []
     trainee = experiment.warm_start()
-    answers = trainee.answer(held_out, seed_for(_ANSWERS, 0))
-    before = addition_evidence(0, held_out, answers)
+    before = addition_evidence(0, held_out, trainee.answer(held_out, seed_for(_ANSWERS, 0)))
     yield StageOutcome(before)
     for stage in range(1, experiment.stages + 1):
         sums = draw_sums(current, experiment.instances, seed_for(_SUMS, stage), held_out)
         rollouts = seed_for(_ROLLOUTS, stage)
         trainee, training = reinforce(trainee, sums, rollouts, **experiment.training)
         answers = trainee.answer(held_out, seed_for(_ANSWERS, stage))
-        evidence = addition_evidence(
-            stage, held_out, answers, training=training, statistics=stage_statistics(sums)
-        )
+        evidence = addition_evidence(stage, held_out, answers, training, stage_statistics(sums))
         if stage == experiment.stages:
             yield StageOutcome(evidence, current, sums)
             return

@@ -22,7 +22,6 @@ from engineer.domain import Knobs
 from examples.column_addition.environment import (
     AdditionSpace,
     Sum,
-    SumKind,
     check_answer,
     count_sums,
     split_quota,
@@ -66,8 +65,8 @@ def addition_domain(
         # Whether a share is rounded down or up depends on the shares of the other groups.
         exact = knobs["data_ratio"] * instances
         counts = math.floor(exact + 1e-9), math.ceil(exact - 1e-9)
-        kinds = [SumKind(int(group), carries) for carries in (False, True)]
-        room = [count_sums(kind) - held[kind] for kind in kinds]
+        kinds = [(int(group), carries) for carries in (False, True)]
+        room = [count_sums(*kind) - held[kind] for kind in kinds]
         asked = knobs["carry_ratio"]
         grid = [space.from_units(n) for n in range(space.to_units(space.max_carry_ratio) + 1)]
         for ratio in [asked, *sorted(grid, key=lambda x: (round(abs(x - asked), 9), x))]:
@@ -107,7 +106,6 @@ def addition_evidence(
     stage: int,
     instances: Sequence[Sum],
     answers: Sequence[str],
-    *,
     training: TrainingEvidence | None = None,
     statistics: dict[str, dict[str, float]] | None = None,
 ) -> StageEvidence:
@@ -135,17 +133,16 @@ def addition_evidence(
             )
             for group, levels in sorted(failures.items())
         },
-        failure_times={
-            failure: FailureTime(
-                median=float(np.quantile(places, 0.5, method="lower")),
-                latest=float(np.quantile(places, 0.9, method="lower")),
-            )
-            for failure, places in columns.items()
-        },
+        failure_times={failure: _time(places) for failure, places in columns.items()},
         training=training,
         environment=statistics or {},
         failed_cases=tuple(alike[0] for alike in most_frequent),
     )
+
+
+def _time(columns: Sequence[int]) -> FailureTime:
+    median, latest = np.quantile(columns, (0.5, 0.9), method="lower").tolist()
+    return FailureTime(median=median, latest=latest)
 
 
 def _tally(failures: Sequence[str | None]) -> Tally:
