@@ -94,22 +94,17 @@ def addition_domain(
     )
 
 
-def stage_statistics(sums: Collection[Sum]) -> dict[str, dict[str, float]]:
-    """What a stage's sums look like, by group; keys as in the domain's statistics."""
-    groups = defaultdict(list)
-    for one in sums:
-        groups[str(one.digits)].append(one.carries)
-    return {group: {"carry": sum(own) / len(own)} for group, own in sorted(groups.items())}
-
-
 def addition_evidence(
     stage: int,
     instances: Sequence[Sum],
     answers: Sequence[str],
     training: TrainingEvidence | None = None,
-    statistics: dict[str, dict[str, float]] | None = None,
+    trained_on: Collection[Sum] = (),
 ) -> StageEvidence:
     """Check the answers to a validation set and count what they show; stage 0: the warm start."""
+    carries = defaultdict(list)
+    for one in trained_on:
+        carries[str(one.digits)].append(one.carries)
     failures = defaultdict(lambda: defaultdict(list))  # by group and by whether sums carry
     columns, cases = defaultdict(list), defaultdict(list)
     for one, text in zip(instances, answers, strict=True):
@@ -135,7 +130,9 @@ def addition_evidence(
         },
         failure_times={failure: _time(places) for failure, places in columns.items()},
         training=training,
-        environment=statistics or {},
+        environment={
+            group: {"carry": sum(own) / len(own)} for group, own in sorted(carries.items())
+        },
         failed_cases=tuple(alike[0] for alike in most_frequent),
     )
 

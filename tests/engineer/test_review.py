@@ -182,11 +182,6 @@ def test_too_many_holes_are_lowered_to_the_most_that_fit():
     assert infeasibility(3, holes + BOUNDS.step, 3) is not None
 
 
-def test_a_size_without_share_may_have_any_holes():
-    text = answer(s3_hole_ratio=0.5, s3_data_ratio=0, s4_data_ratio=0.8)
-    assert ask(text, num_agents=3).kind == "accepted"
-
-
 def test_a_size_that_cannot_hold_the_agents_is_rejected_with_the_lakes_sentence():
     decision = ask(GOOD, num_agents=5)
     assert decision.kind == "rejected"
@@ -198,7 +193,7 @@ def test_a_size_of_which_nothing_can_be_made_is_rejected_unless_it_has_no_share(
     decision = review_answer(GOOD, CURRENT, domain)
     assert decision.kind == "rejected"
     assert decision.reason == "map size 3: next to no board can be made"
-    without = answer(s3_data_ratio=0, s4_data_ratio=0.8)
+    without = answer(s3_hole_ratio=0.5, s3_data_ratio=0, s4_data_ratio=0.8)
     assert review_answer(without, CURRENT, domain).kind == "accepted"
 
 

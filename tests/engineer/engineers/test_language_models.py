@@ -7,7 +7,6 @@ import pytest
 
 from engineer import (
     EndpointEngineer,
-    EngineerError,
     GeneratedText,
     LanguageModelEngineer,
     NoteWriter,
@@ -74,14 +73,6 @@ def test_language_model_gets_the_context_the_schema_the_seed_and_what_is_left(ta
     assert engineer.propose(bounded).text == "the context object 11 9"
     assert engineer.write("notes", seed=5).text == "notes free 5 None"
     assert engineer.write("notes", seed=5, max_tokens=3).text == "notes free 5 3"
-
-
-def test_what_a_language_model_raises_is_passed_on(task):
-    def broken(*question: object) -> GeneratedText:
-        raise EngineerError("out of memory")
-
-    with pytest.raises(EngineerError, match="out of memory"):
-        LanguageModelEngineer(broken).propose(task)
 
 
 def test_language_models_write_notes_and_the_rule_does_not():
