@@ -4,15 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engineer import (
-    GroupEvidence,
-    RuleEngineer,
-    StageEvidence,
-    StageView,
-    Task,
-    build_context,
-    review_answer,
-)
+from engineer import GroupEvidence, StageEvidence, StageView, review_answer
 from engineer.engineers.rule import next_configuration
 from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain
 from engineer.space import answer_text
@@ -180,8 +172,3 @@ def test_the_rules_proposals_are_accepted_as_written_for_any_number_of_agents(
     new = next_configuration(StageView(domain, evidence, current))
     decision = review_answer(answer_text(new), current, domain)
     assert (decision.kind, decision.repairs) == ("accepted", ())
-
-
-def test_the_rule_engineer_generates_no_tokens_and_draws_no_answers(view):
-    proposal = RuleEngineer().propose(Task(build_context(view), view, {}))
-    assert (proposal.tokens, proposal.probe_rollouts, proposal.probe_instances) == (0, 0, 0)

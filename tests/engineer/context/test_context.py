@@ -26,12 +26,6 @@ def headings(text: str, style: str) -> list[str]:
     return re.findall(HEADING_LINE[style], text, re.MULTILINE)
 
 
-def test_all_blocks_of_both_styles_are_known_here():
-    assert set(STYLES) == set(HEADINGS)
-    for known in HEADINGS.values():
-        assert set(known) == set(BLOCKS)
-
-
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("left_out", BLOCKS)
 def test_every_block_can_be_left_out_alone(view, style, left_out):

@@ -55,6 +55,7 @@ def test_sizes_are_in_order_and_values_make_the_same_configuration_again(bounds,
     assert list(turned.values()) == ["3", "4", "5"]
     assert turned.values()["4"] == {"data_ratio": 0.3, "hole_ratio": 0.1, "wait_ratio": 0.5}
     assert bounds.make(turned.values()) == current
+    assert Bounds(sizes=(10, 3, 4)).groups == ("3", "4", "10")
 
 
 @pytest.mark.parametrize(
@@ -72,10 +73,6 @@ def test_sizes_are_in_order_and_values_make_the_same_configuration_again(bounds,
 def test_bounds_that_contradict_themselves_are_refused(values, message):
     with pytest.raises(ValidationError, match=message):
         Bounds(**{"sizes": (3, 4, 5)} | values)
-
-
-def test_groups_are_the_sizes_in_order():
-    assert Bounds(sizes=(10, 3, 4)).groups == ("3", "4", "10")
 
 
 def test_the_lakes_words_are_those_of_its_verifier_and_its_statistics(domain):

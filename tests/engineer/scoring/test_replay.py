@@ -19,6 +19,7 @@ from engineer import (
 )
 from engineer.lake import Bounds, lake_domain
 from engineer.scoring.replay import ScoredDesign, format_scores, replay_engineers, score_design
+from tests.engineer.builders import lake
 from tests.engineer.random_views import views_and_proposals
 
 ONCE = DesignSettings(attempts=1)
@@ -95,14 +96,7 @@ def test_a_useless_first_answer_is_told_from_one_that_only_needed_repairs(view):
 def test_an_answer_is_well_formed_whether_or_not_its_instances_can_be_made(view):
     crowded = lake_domain(Bounds(sizes=(2, 4, 5)), num_agents=3)
     small = replace(
-        view,
-        domain=crowded,
-        current=crowded.space.make(
-            {
-                size: {"data_ratio": share, "hole_ratio": 0.0, "wait_ratio": 0.0}
-                for size, share in (("2", 0.0), ("4", 0.5), ("5", 0.5))
-            }
-        ),
+        view, domain=crowded, current=lake((0, 0, 0), (0.5, 0, 0), (0.5, 0, 0), sizes=(2, 4, 5))
     )
     asked = answer(small, size2_data_ratio=0.5, size4_data_ratio=0.0)
     row = said(small, asked)
