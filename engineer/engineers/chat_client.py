@@ -75,7 +75,7 @@ class ChatClient:
         chat: bool = True,
         **fields: Any,
     ) -> GeneratedText:
-        """Let the model answer a prompt, or continue it without its chat template.
+        """Let the model answer a prompt, or continue it as a text (`chat=False`).
 
         `budget` is the number of tokens that may still be spent, requests that time out included;
         None is any number. `fields` are further fields of the request, such as `temperature`.

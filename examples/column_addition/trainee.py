@@ -53,6 +53,7 @@ class Trainee:
 
 
 UNTRAINED = Trainee(np.zeros((_ABOVE + 1, END + 1)), np.zeros((_ABOVE + 1, 2, END + 1)))
+"""A trainee to which all actions are equally likely."""
 
 
 def columns_of(sums: Sequence[Sum]) -> np.ndarray:

@@ -86,12 +86,9 @@ def test_easy_to_hard_follows_its_plan_for_the_stage_to_come(stage, rows):
 
 
 def test_easy_to_hard_keeps_the_least_share_of_each_group():
-    view = view_of(
-        {"3": 50},
-        stage=0,
-        domain=anything_goes(Bounds(sizes=(3, 4, 5), min_share=0.1)),
-        current=lake((0.4, 0, 0), (0.3, 0, 0), (0.3, 0, 0)),
-    )
+    domain = anything_goes(Bounds(sizes=(3, 4, 5), min_share=0.1))
+    current = lake((0.4, 0, 0), (0.3, 0, 0), (0.3, 0, 0))
+    view = view_of({"3": 50}, stage=0, domain=domain, current=current)
     assert shares(EasyToHardEngineer(stages=5), view) == [0.8, 0.1, 0.1]
 
 
@@ -130,11 +127,9 @@ def test_a_group_without_failures_keeps_the_floor():
 
 
 def test_a_floor_below_half_a_step_of_the_grid_is_still_a_step():
-    view = view_of(
-        {"3": 100, "4": 100, "5": 0},
-        domain=anything_goes(Bounds(sizes=(3, 4, 5), step=0.2, max_hole_ratio=0.4)),
-        current=lake((0.4, 0.2, 0.2), (0.4, 0.2, 0.2), (0.2, 0.2, 0.2)),
-    )
+    domain = anything_goes(Bounds(sizes=(3, 4, 5), step=0.2, max_hole_ratio=0.4))
+    current = lake(*((share, 0.2, 0.2) for share in (0.4, 0.4, 0.2)))
+    view = view_of({"3": 100, "4": 100, "5": 0}, domain=domain, current=current)
     assert shares(FailureProportionalEngineer(), view) == [0.2, 0.2, 0.6]
 
 
