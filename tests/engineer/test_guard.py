@@ -185,6 +185,16 @@ def test_repairs_come_in_the_order_of_the_steps_and_feasibility_is_last():
     assert decision.reason == f"used after {names}"
 
 
+def test_what_can_be_made_counts_more_than_the_bounded_step():
+    def feasibility(size: int, holes: float, agents: int) -> str | None:
+        return "too full" if holes > 0.05 else None
+
+    domain = lake_domain(Bounds(sizes=SIZES), feasibility=feasibility, acceptance=None)
+    decision = review_answer(answer_text(CURRENT), CURRENT, domain, Guard(max_step=0.05))
+    assert column(decision.configuration, "hole_ratio") == [0.05, 0.05, 0.0]
+    assert {repair.name for repair in decision.repairs} == {"feasibility"}
+
+
 def test_a_configuration_in_force_above_the_bounds_comes_down_to_them_at_once():
     bounds = Bounds(sizes=SIZES, max_hole_ratio=0.1, max_wait_ratio=0.5)
     decision = review_answer(
