@@ -10,15 +10,9 @@ The package works for any environment; only `engineer.lake` names the lake.
 
 from engineer.attempt import Attempt
 from engineer.budget import Budget, Spent
-from engineer.context import (
-    BLOCKS,
-    CUTS,
-    BlockName,
-    Context,
-    ContextStyle,
-    StageView,
-    build_context,
-)
+from engineer.context.build import BLOCKS, BlockName, Context, build_context
+from engineer.context.token_limit import CUTS
+from engineer.context.view import ContextStyle, StageView
 from engineer.design import DesignRecord, DesignSettings, run_design
 from engineer.domain import Domain, InfeasibleError, Slices, Term
 from engineer.engineers.base import Engineer, EngineerError, NoteWriter, Proposal, Task
@@ -26,7 +20,7 @@ from engineer.engineers.catalogue import SCRIPTED, RunSettings, scripted_enginee
 from engineer.engineers.controls import ShuffledEngineer
 from engineer.engineers.endpoint import EndpointEngineer
 from engineer.engineers.language_model import GeneratedText, LanguageModelEngineer
-from engineer.engineers.oracle import OracleEngineer, Probe, ProbeResult
+from engineer.engineers.oracle import OracleEngineer, ProbeResult
 from engineer.engineers.rule import RuleEngineer
 from engineer.evidence import (
     FailedCase,
@@ -39,8 +33,6 @@ from engineer.evidence import (
 )
 from engineer.gate import GateSettings
 from engineer.review import Change, Guard, Repair, Review, review_answer
-from engineer.scoring.behaviours import score_behaviours
-from engineer.scoring.replay import ScoredDesign, format_scores, replay_engineers, score_design
 from engineer.space import (
     Configuration,
     KnobSpace,
@@ -48,68 +40,15 @@ from engineer.space import (
     answer_schema,
     answer_text,
     configuration_yaml,
-    format_configuration,
 )
-from engineer.synthetic_examples import synthetic_example
 
-__all__ = [
-    "BLOCKS",
-    "CUTS",
-    "SCRIPTED",
-    "Attempt",
-    "BlockName",
-    "Budget",
-    "Change",
-    "Configuration",
-    "Context",
-    "ContextStyle",
-    "DesignRecord",
-    "DesignSettings",
-    "Domain",
-    "EndpointEngineer",
-    "Engineer",
-    "EngineerError",
-    "FailedCase",
-    "FailureTime",
-    "GateSettings",
-    "GeneratedText",
-    "GroupEvidence",
-    "Guard",
-    "InfeasibleError",
-    "KnobSpace",
-    "LanguageModelEngineer",
-    "NoteWriter",
-    "OracleEngineer",
-    "Probe",
-    "ProbeResult",
-    "Proposal",
-    "Repair",
-    "Review",
-    "RuleEngineer",
-    "RunSettings",
-    "ScoredDesign",
-    "ShuffledEngineer",
-    "Slices",
-    "Spent",
-    "StageEvidence",
-    "StageHistory",
-    "StageView",
-    "Tally",
-    "Task",
-    "Term",
-    "TrainingEvidence",
-    "answer_pattern",
-    "answer_schema",
-    "answer_text",
-    "build_context",
-    "configuration_yaml",
-    "format_configuration",
-    "format_scores",
-    "replay_engineers",
-    "review_answer",
-    "run_design",
-    "score_behaviours",
-    "score_design",
-    "scripted_engineer",
-    "synthetic_example",
-]
+__all__ = ["Configuration", "Domain", "InfeasibleError", "KnobSpace", "Slices", "Term"]
+__all__ += ["FailedCase", "FailureTime", "GroupEvidence", "StageEvidence", "StageHistory", "Tally"]
+__all__ += ["StageView", "TrainingEvidence"]
+__all__ += ["BLOCKS", "CUTS", "BlockName", "Context", "ContextStyle", "build_context"]
+__all__ += ["Engineer", "EngineerError", "GeneratedText", "NoteWriter", "Proposal", "Task"]
+__all__ += ["EndpointEngineer", "LanguageModelEngineer", "OracleEngineer", "ProbeResult"]
+__all__ += ["SCRIPTED", "RuleEngineer", "RunSettings", "ShuffledEngineer", "scripted_engineer"]
+__all__ += ["answer_pattern", "answer_schema", "answer_text", "configuration_yaml"]
+__all__ += ["Change", "GateSettings", "Guard", "Repair", "Review", "review_answer"]
+__all__ += ["Attempt", "Budget", "DesignRecord", "DesignSettings", "Spent", "run_design"]

@@ -29,9 +29,7 @@ class DesignSettings(FrozenModel):
     blocks: tuple[BlockName, ...] = BLOCKS
     style: ContextStyle = "full"
     max_context_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        description="the prompt is cut to fit; None: any length",
+        default=None, ge=1, description="the prompt is cut to fit; None: any length"
     )
     detail: Detail = Field(default=FULL_DETAIL, description="how much the blocks show at most")
     guard: Guard = Guard()

@@ -19,8 +19,7 @@ class Tally(FrozenModel):
     count: Count
     valid: Count
     scores: dict[str, Count] = Field(
-        default_factory=dict,
-        description="valid answers that are also optimal, by kind of optimum",
+        default_factory=dict, description="valid answers that are also optimal, by kind of optimum"
     )
     failures: dict[str, Count] = Field(
         default_factory=dict, description="invalid answers, by kind of the first failure"
@@ -50,8 +49,7 @@ class GroupEvidence(Tally):
     """The validation answers of one group, also sliced by what else tells them apart."""
 
     slices: dict[str, dict[str, Tally]] = Field(
-        default_factory=dict,
-        description='by factor and level, such as {"holes": {"10-19%": ...}}',
+        default_factory=dict, description='by factor and level, such as {"holes": {"10-19%": ...}}'
     )
 
 
@@ -95,8 +93,7 @@ class StageEvidence(FrozenModel):
     stage: Count
     validation: dict[str, GroupEvidence] = Field(min_length=1)
     failure_times: dict[str, FailureTime] = Field(
-        default_factory=dict,
-        description="by kind of failure; kinds without a time are left out",
+        default_factory=dict, description="by kind of failure; kinds without a time are left out"
     )
     training: TrainingEvidence | None = None
     environment: dict[str, dict[str, Finite]] = Field(
@@ -126,8 +123,7 @@ class StageHistory(FrozenModel):
     valid_before: dict[str, Ratio] = Field(description="valid rate before the stage")
     valid_after: dict[str, Ratio] = Field(description="valid rate after the stage")
     failures_before: dict[str, dict[str, Ratio]] = Field(
-        default_factory=dict,
-        description="by group and kind: share of the answers before the stage",
+        default_factory=dict, description="by group and kind: share of the answers before the stage"
     )
     summary: str = Field(default="", description="the engineer's notes after the stage")
 

@@ -46,19 +46,17 @@ def rollback_notice(
 
     `tried` is the configuration of the stage that fell, and `current` too if there was none before.
     """
-    lost = (
+    told = (
         f"The valid rate fell by {-100 * comparison.difference:.1f} points, more than its noise:"
         f" {comparison.lost} instances were lost, {comparison.gained} gained of {comparison.count}."
     )
-    weights = (
-        " The weights that the stage began with were restored; the failures shown are theirs."
-        if restored == "checkpoint"
-        else ""
-    )
+    if restored == "checkpoint":
+        told += " The weights that the stage began with were restored;"
+        told += " the failures shown are theirs."
     if tried == current:
-        return f"{lost}{weights} No other configuration was in force before."
+        return f"{told} No other configuration was in force before."
     return (
-        f"{lost}{weights} The configuration before was restored. Write something else than what"
+        f"{told} The configuration before was restored. Write something else than what"
         f" was tried: {answer_text(tried)}"
     )
 

@@ -109,13 +109,7 @@ def review_answer(
     The answer is the last complete JSON object with groups as keys, anywhere in the text after its
     last `</think>`. `docs/design_phase.md` has what each step repairs and rejects. Feasibility
     (`Domain.nearest`) comes last and outweighs the guard, because what can't be made can't be
-    trained on.
-
-    Args:
-        text: a model's whole answer.
-        current: the configuration in force.
-        domain: the environment.
-        guard: how far this stage may go; None: anywhere in the space.
+    trained on. Without a guard a stage may go anywhere in the space.
     """
     guard = guard or Guard()
     space = domain.space

@@ -9,11 +9,11 @@ so that answers stay short and at most two decimals write every reviewed configu
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Ratio = Annotated[float, Field(strict=True, ge=0.0, le=1.0, allow_inf_nan=False)]
 
@@ -130,11 +130,8 @@ class KnobSpace(FrozenModel, ABC):
         """Return the least and the largest value of a knob."""
         if knob != self.share:
             return 0.0, self.maximum(knob)
-        others = len(self.groups) - 1
-        return (
-            self.min_share,
-            self.from_units(self.units - others * self.to_units(self.min_share)),
-        )
+        others = (len(self.groups) - 1) * self.to_units(self.min_share)
+        return self.min_share, self.from_units(self.units - others)
 
     def violation(self, configuration: Configuration) -> str | None:
         """Say how a configuration leaves the bounds, or None; it may lie off the grid."""
@@ -202,11 +199,6 @@ def number_text(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def ratio_text(value: float) -> str:
-    """Return a ratio with two decimals: 0.00, 0.05, 0.50, 1.00."""
-    return f"{value:.2f}"
-
-
 def answer_text(configuration: Configuration) -> str:
     """Return the canonical answer: minified JSON, groups in order, ratios with two decimals.
 
@@ -215,9 +207,7 @@ def answer_text(configuration: Configuration) -> str:
     back without repairs.
     """
     groups = ",".join(
-        f'"{group}":{{'
-        + ",".join(f'"{knob}":{ratio_text(value)}' for knob, value in knobs.items())
-        + "}"
+        f'"{group}":{{' + ",".join(f'"{knob}":{value:.2f}' for knob, value in knobs.items()) + "}"
         for group, knobs in configuration.values().items()
     )
     return "{" + groups + "}"
@@ -242,33 +232,21 @@ def answer_schema(space: KnobSpace) -> dict[str, Any]:
     It has exactly the space's groups, each with all its knobs in bounds. Numbers are given by range
     and not by their grid points, because xgrammar prints the members of a float enum with 17 digits
     and would force "0.050000000000000003". `answer_pattern` also holds an answer to the grid.
-    References are filled in and titles left out, because not all decoders know them.
+    There are no references and no titles, because not all decoders know them.
     """
-    knobs: dict[str, Any] = {
-        knob: (float, Field(ge=low, le=high))
-        for knob in space.knobs
-        for low, high in [space.limits(knob)]
-    }
-    closed = ConfigDict(extra="forbid")
-    one = create_model("Knobs", __config__=closed, **knobs)
-    groups: dict[str, Any] = {
-        f"group_{number}": (one, Field(alias=group)) for number, group in enumerate(space.groups)
-    }
-    answer: type[BaseModel] = create_model("Answer", __config__=closed, **groups)
-    schema = answer.model_json_schema()
-    return _inlined(schema, schema["$defs"])
+    knobs = {}
+    for knob in space.knobs:
+        low, high = space.limits(knob)
+        knobs[knob] = {"maximum": high, "minimum": low, "type": "number"}
+    return _closed_object({group: _closed_object(knobs) for group in space.groups})
 
 
-def _inlined(node: Any, definitions: Mapping[str, Any], *, names: bool = False) -> Any:
-    """Remove references and titles; `names` says that the keys are properties, not keywords."""
-    if not isinstance(node, dict):
-        return node
-    if not names and "$ref" in node:
-        return _inlined(definitions[node["$ref"].rpartition("/")[2]], definitions)
+def _closed_object(properties: dict[str, Any]) -> dict[str, Any]:
     return {
-        key: _inlined(value, definitions, names=key == "properties")
-        for key, value in node.items()
-        if names or key not in ("title", "$defs", "description")
+        "additionalProperties": False,
+        "properties": properties,
+        "required": list(properties),
+        "type": "object",
     }
 
 
@@ -285,4 +263,4 @@ def answer_pattern(space: KnobSpace) -> str:
 
 def _alternatives(space: KnobSpace, knob: str) -> str:
     low, high = (space.to_units(limit) for limit in space.limits(knob))
-    return "|".join(re.escape(ratio_text(space.from_units(n))) for n in range(low, high + 1))
+    return "|".join(re.escape(f"{space.from_units(n):.2f}") for n in range(low, high + 1))

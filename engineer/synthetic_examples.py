@@ -39,15 +39,9 @@ def synthetic_example(
     """Draw random but consistent evidence and answer it by the rule (`engineer.engineers.rule`).
 
     Valid rates are uniform over 0..1 in half of the draws. In the other half they fall with the
-    group's place, as in real runs. In histories each stage begins where the one before ended.
-
-    Args:
-        rng: source of all randomness.
-        domain: the environment of the run.
-        blocks: as in the run's contexts.
-        style: as in the run's contexts.
-        max_history: the most earlier stages; their number is drawn.
-        counts: the least and the largest number of validation answers of a group.
+    group's place, as in real runs. In histories each stage begins where the one before ended;
+    there are at most `max_history`. `counts` are the least and the largest number of validation
+    answers of a group.
     """
     space = domain.space
     past = int(rng.integers(0, max_history + 1))

@@ -65,14 +65,9 @@ def build_context(
 ) -> Context:
     """Build the prompt for the next configuration; a pure function of its arguments.
 
-    Args:
-        view: everything that may be told.
-        blocks: which blocks to show; their order is fixed. The current configuration and the
-            question always stand at the end.
-        style: `full` or `compact`.
-        max_tokens: parts are cut in the order of `CUTS` until the prompt fits; None: any length.
-        detail: how much the blocks show before anything is cut.
-        count_tokens: counts tokens as the model that will read the prompt does.
+    The order of the blocks is fixed. The current configuration and the question always stand at the
+    end. Parts are cut in the order of `CUTS` until the prompt has at most `max_tokens`, which are
+    counted as the model that will read the prompt counts them.
 
     Raises:
         ValueError: a block or the style is unknown.

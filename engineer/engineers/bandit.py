@@ -79,7 +79,16 @@ class DumpBanditEngineer(ComputedEngineer):
 
     def values(self, view: StageView) -> dict[str, float]:
         """Return the upper confidence bound of each group."""
-        counts = self._counts(view)
+        space, training = view.domain.space, view.evidence.training
+        size = training.instances if training else STAGE_INSTANCES
+        trained_on = [past.configuration for past in view.history]
+        if training:
+            trained_on.append(view.current)
+        shares = [space.knobs_of(configuration) for configuration in trained_on]
+        counts = {
+            group: size * math.fsum(knobs[group][space.share] for knobs in shares)
+            for group in space.groups
+        }
         total = math.fsum(counts.values())
         latest = stage_rewards(view)[-self.window :]
         bounds = {}
@@ -91,18 +100,6 @@ class DumpBanditEngineer(ComputedEngineer):
 
     def _configuration(self, task: Task) -> Configuration:
         return _boltzmann(task.view, self.values(task.view), self.tau)
-
-    def _counts(self, view: StageView) -> dict[str, float]:
-        space, training = view.domain.space, view.evidence.training
-        size = training.instances if training else STAGE_INSTANCES
-        trained_on = [past.configuration for past in view.history]
-        if training:
-            trained_on.append(view.current)
-        shares = [space.knobs_of(configuration) for configuration in trained_on]
-        return {
-            group: size * math.fsum(knobs[group][space.share] for knobs in shares)
-            for group in space.groups
-        }
 
 
 def stage_rewards(view: StageView) -> list[dict[str, float]]:

@@ -62,7 +62,6 @@ class Engineer(Protocol):
     @property
     def name(self) -> str:
         """The name in records and reports."""
-        ...
 
     def propose(self, task: Task) -> Proposal:
         """Answer a task.
@@ -70,7 +69,6 @@ class Engineer(Protocol):
         Raises:
             EngineerError: no answer could be had.
         """
-        ...
 
 
 @runtime_checkable
@@ -79,7 +77,6 @@ class ControlEngineer(Protocol):
 
     def altered_task(self, task: Task) -> Task:
         """Return the task that the other engineer answers; records keep its context."""
-        ...
 
 
 @runtime_checkable
@@ -92,4 +89,3 @@ class NoteWriter(Protocol):
         Raises:
             EngineerError: no answer could be had.
         """
-        ...

@@ -15,8 +15,6 @@ from engineer.engineers.plans import (
     CopyPreviousEngineer,
     EasyToHardEngineer,
     FixedEngineer,
-    FixedRandomEngineer,
-    HardOnlyEngineer,
     RandomEngineer,
 )
 from engineer.engineers.rule import RuleEngineer
@@ -47,10 +45,10 @@ class RunSettings:
 SCRIPTED: dict[str, Callable[[RunSettings], Engineer]] = {
     "fixed": lambda run: FixedEngineer(run.initial),
     "copy_previous": lambda run: CopyPreviousEngineer(),
-    "fixed_random": lambda run: FixedRandomEngineer(run.seed),
+    "fixed_random": lambda run: RandomEngineer(run.seed, "fixed_random"),
     "random": lambda run: RandomEngineer(),
     "easy_to_hard": lambda run: EasyToHardEngineer(run.stages),
-    "hard_only": lambda run: HardOnlyEngineer(),
+    "hard_only": lambda run: EasyToHardEngineer(1, "hard_only"),
     "failure_proportional": lambda run: FailureProportionalEngineer(),
     "threshold": lambda run: ThresholdEngineer(),
     "learnability": lambda run: LearnabilityEngineer(),

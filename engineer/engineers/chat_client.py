@@ -45,11 +45,7 @@ class ChatClient:
     5xx, timeouts and broken connections, after waits that double from half a second to eight
     seconds, or after the server's Retry-After if that is at most two minutes. Anything else fails
     at once. Redirects are not followed. A question ends within `total_timeout` seconds, whatever
-    the server does.
-
-    Raises:
-        ValueError: `api_key_env` is no variable's name. It may be the key itself, so it is not
-            quoted.
+    the server does. Raises as `check_variable`.
     """
 
     base_url: str = field(repr=False)  # such as https://host/v1; a query stays at its end
@@ -70,11 +66,6 @@ class ChatClient:
         """Seconds for one question: for each request its timeout and the longest wait for it."""
         return (self.retries + 1) * (self.timeout + LONGEST_WAIT)
 
-    @property
-    def too_late(self) -> str:
-        """What is said when that time is over."""
-        return f"no answer within {self.total_timeout:g} s in all"
-
     def complete(
         self,
         prompt: str,
@@ -84,15 +75,10 @@ class ChatClient:
         chat: bool = True,
         **fields: Any,
     ) -> GeneratedText:
-        """Let the model answer a prompt.
+        """Let the model answer a prompt, or continue it as a text (`chat=False`).
 
-        Args:
-            prompt: the user's message, or the text to be continued.
-            max_tokens: the longest answer.
-            budget: tokens that may still be spent, requests that time out included; None: any
-                number.
-            chat: ask `/chat/completions`, with the model's chat template; otherwise `/completions`.
-            fields: further fields of the request, such as `temperature` or `response_format`.
+        `budget` is the number of tokens that may still be spent, requests that time out included;
+        None is any number. `fields` are further fields of the request, such as `temperature`.
 
         Returns:
             The text and the tokens that were spent: as many as the server says, or as many as it
@@ -152,7 +138,7 @@ class ChatClient:
                 return failed(problem, session.spent)
             return GeneratedText(text, session.spent)
         except TimeoutError:
-            problem = session.problem_and(self.too_late)
+            problem = session.problem_and(session.too_late)
         except openai.APIStatusError as error:
             problem = f"HTTP {error.status_code} {_excerpt(error.response.content, key)}"
         except openai.APIConnectionError:
@@ -180,6 +166,7 @@ class _Session(openai.DefaultHttpxClient):
         self._limits, self._key = limits, key
         self._allowed, self._budget = allowed, budget
         self._deadline = time.monotonic() + limits.total_timeout
+        self.too_late = f"no answer within {limits.total_timeout:g} s in all"
         self.requests = 0
         self.spent = 0
         self.problem = ""
@@ -195,7 +182,7 @@ class _Session(openai.DefaultHttpxClient):
                 raise _StoppedError(str(error)) from None
         limit = min(self._limits.timeout, self._deadline - time.monotonic())
         if limit <= 0.0:
-            raise _StoppedError(self.problem_and(self._limits.too_late))
+            raise _StoppedError(self.problem_and(self.too_late))
         self.requests += 1
         kept = _HEADERS if self._key else _HEADERS - {"authorization"}
         for name in set(request.headers) - kept:

@@ -52,8 +52,7 @@ class ShuffledEngineer:
     def altered_task(self, task: Task) -> Task:
         """Return the task with its evidence permuted; raises as `propose`."""
         task = self._permuted(task)
-        inner = self.inner
-        return inner.altered_task(task) if isinstance(inner, ControlEngineer) else task
+        return self.inner.altered_task(task) if isinstance(self.inner, ControlEngineer) else task
 
     def _permuted(self, task: Task) -> Task:
         if task.rebuild is None:

@@ -32,7 +32,6 @@ class EndpointEngineer(TextEngineer):
     max_tokens: int = 4096  # of an answer
     note_tokens: int | None = None  # of notes; None: as `max_tokens`
     temperature: float = 0.0
-    structured: bool = True  # whether the schema is sent; False: the server has no response_format
 
     @property
     def name(self) -> str:
@@ -44,11 +43,12 @@ class EndpointEngineer(TextEngineer):
     ) -> GeneratedText:
         """Ask for an answer, or for notes without a schema; raises as `ChatClient.complete`."""
         del seed  # few servers keep their promise about it
-        longest = self.max_tokens if schema is not None else self.note_tokens or self.max_tokens
+        longest = self.note_tokens or self.max_tokens
         fields: dict[str, Any] = {}
-        if schema is not None and self.structured:
+        if schema is not None:
             form = {"name": "configuration", "strict": True, "schema": schema}
             fields = {"response_format": {"type": "json_schema", "json_schema": form}}
+            longest = self.max_tokens
         return self.client.complete(
             prompt, max_tokens=longest, budget=limit, temperature=self.temperature, **fields
         )
@@ -116,11 +116,10 @@ def split_url(base_url: str) -> tuple[str, dict[str, str]]:
 
 
 def check_url(base_url: str) -> None:
-    """Check that an address can be asked and holds nothing secret.
+    """Raise a ValueError unless an address can be asked and holds nothing secret.
 
-    Raises:
-        ValueError: it is no http or https URL, or it holds a user, a password, or a query parameter
-            that is called like a key. Their values are not quoted.
+    Secret are a user, a password, and a query parameter that is called like a key; the message
+    does not quote their values.
     """
     url, query = split_url(base_url)
     if "@" in urlsplit(url).netloc:
@@ -132,10 +131,9 @@ def check_url(base_url: str) -> None:
 
 
 def check_variable(name: str) -> None:
-    """Check that a name can be that of an environment variable.
+    """Raise a ValueError unless a name can be that of an environment variable.
 
-    Raises:
-        ValueError: it can't be. It may be the key itself, so it is not quoted.
+    It may be the key itself, so it is not quoted.
     """
     if not (name.isascii() and name.isidentifier()):
         raise ValueError(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engineer.context.view import StageView
 from engineer.engineers.base import Task
 from engineer.engineers.computed import (
     ComputedEngineer,
@@ -39,45 +38,31 @@ class CopyPreviousEngineer(ComputedEngineer):
         return task.view.current
 
 
-def random_configuration(seed: int, view: StageView) -> Configuration:
-    """Draw a configuration from the grid: domain randomisation (Tobin et al. 2017).
+@dataclass(frozen=True)
+class RandomEngineer(ComputedEngineer):
+    """Draws a configuration from the grid: domain randomisation (Tobin et al. 2017).
 
     Shares are a uniform point of the simplex (Dirichlet(1)), apportioned with `min_share`. Every
     other knob is uniform over its grid points. Then each group goes to the nearest knobs of which
     instances can be made.
     """
-    rng, space = np.random.default_rng(seed), view.domain.space
-    weights = rng.dirichlet([1.0] * len(space.groups)).tolist()
-    shares = by_group(space, apportion(weights, space.units, space.to_units(space.min_share)))
-    knobs = {
-        group: {
-            knob: space.from_units(int(rng.integers(space.to_units(space.maximum(knob)) + 1)))
-            for knob in space.difficulty_knobs
-        }
-        for group in space.groups
-    }
-    return compose_configuration(view, shares, knobs)
 
-
-@dataclass(frozen=True)
-class FixedRandomEngineer(ComputedEngineer):
-    """Answers one random configuration in the whole run, drawn from the run's seed (>= 0)."""
-
-    seed: int
-    name: str = "fixed_random"
-
-    def _configuration(self, task: Task) -> Configuration:
-        return random_configuration(self.seed, task.view)
-
-
-@dataclass(frozen=True)
-class RandomEngineer(ComputedEngineer):
-    """Answers a new random configuration each time, drawn from the task's seed (>= 0)."""
-
+    seed: int | None = None  # of every draw, >= 0; None: each task has its own
     name: str = "random"
 
     def _configuration(self, task: Task) -> Configuration:
-        return random_configuration(task.seed, task.view)
+        rng = np.random.default_rng(task.seed if self.seed is None else self.seed)
+        space = task.view.domain.space
+        weights = rng.dirichlet([1.0] * len(space.groups)).tolist()
+        shares = by_group(space, apportion(weights, space.units, space.to_units(space.min_share)))
+        knobs = {
+            group: {
+                knob: space.from_units(int(rng.integers(space.to_units(space.maximum(knob)) + 1)))
+                for knob in space.difficulty_knobs
+            }
+            for group in space.groups
+        }
+        return compose_configuration(task.view, shares, knobs)
 
 
 @dataclass(frozen=True)
@@ -88,7 +73,7 @@ class EasyToHardEngineer(ComputedEngineer):
     difficulty knob is at t times its maximum, and the data is at place t(G-1) among the G groups: a
     place between two groups shares it between them in proportion, with `min_share` kept.
 
-    Later stages stay at the end of the curriculum.
+    Later stages stay at the end. With a single stage every answer is the end (`hard_only`).
     """
 
     stages: int  # K, the number of trained stages, at least 1; the first is number 1
@@ -97,26 +82,12 @@ class EasyToHardEngineer(ComputedEngineer):
     def _configuration(self, task: Task) -> Configuration:
         past = task.view.evidence.stage
         progress = min(past / (self.stages - 1), 1.0) if self.stages > 1 else 1.0
-        return _configuration_at(task.view, progress)
-
-
-@dataclass(frozen=True)
-class HardOnlyEngineer(ComputedEngineer):
-    """Answers the end of the curriculum: all knobs at their maximum, the data on the last group."""
-
-    name: str = "hard_only"
-
-    def _configuration(self, task: Task) -> Configuration:
-        return _configuration_at(task.view, 1.0)
-
-
-def _configuration_at(view: StageView, progress: float) -> Configuration:
-    space = view.domain.space
-    place = progress * (len(space.groups) - 1)
-    weights = {group: max(0.0, 1.0 - abs(i - place)) for i, group in enumerate(space.groups)}
-    hard = {
-        knob: space.from_units(space.to_units(progress * space.maximum(knob)))
-        for knob in space.difficulty_knobs
-    }
-    knobs = dict.fromkeys(space.groups, hard)
-    return compose_configuration(view, split_data(weights, view), knobs)
+        space = task.view.domain.space
+        place = progress * (len(space.groups) - 1)
+        weights = {group: max(0.0, 1.0 - abs(i - place)) for i, group in enumerate(space.groups)}
+        hard = {
+            knob: space.from_units(space.to_units(progress * space.maximum(knob)))
+            for knob in space.difficulty_knobs
+        }
+        knobs = dict.fromkeys(space.groups, hard)
+        return compose_configuration(task.view, split_data(weights, task.view), knobs)

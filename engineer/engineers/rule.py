@@ -6,7 +6,6 @@ compact context displays (whole per cents and the current knobs), so that a smal
 from contexts.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engineer.context.view import StageView
@@ -17,7 +16,7 @@ from engineer.engineers.computed import (
     compose_configuration,
     moved_knobs,
 )
-from engineer.space import Configuration, KnobSpace, apportion
+from engineer.space import Configuration, apportion
 
 # Both thresholds are tens, so that the first digit of a displayed per cent decides.
 EASY = 60
@@ -59,30 +58,21 @@ def next_configuration(view: StageView) -> Configuration:
     """
     space, percents = view.domain.space, _percents(view)
     before = space.knobs_of(view.current)
-    shares = _shift(
-        [before[group][space.share] for group in space.groups],
-        [
-            percent_learnability(percents[group]) if group in percents else None
-            for group in space.groups
-        ],
-        space,
-    )
-    knobs = moved_knobs(view, difficulty_steps(view))
-    return compose_configuration(view, by_group(space, shares), knobs)
-
-
-def _shift(ratios: Sequence[float], values: Sequence[int | None], space: KnobSpace) -> list[int]:
-    """Return the shares in grid steps after one step moved to where most can be learned."""
-    one = int(len(ratios) <= space.units)  # no group is dropped while there are steps for all
+    one = int(len(space.groups) <= space.units)  # no group is dropped while there are steps for all
     floor = max(one, space.to_units(space.min_share))
-    shares = apportion(ratios, space.units, floor)
+    shares = apportion([before[group][space.share] for group in space.groups], space.units, floor)
     # Negative places break ties: the smallest group takes, the largest one gives.
-    known = [(value, -place) for place, value in enumerate(values) if value is not None]
+    known = [
+        (percent_learnability(percents[group]), -place)
+        for place, group in enumerate(space.groups)
+        if group in percents
+    ]
     spare = [(value, place) for value, place in known if shares[-place] > floor]
     if known and spare and max(known)[0] > min(spare)[0]:
         shares[-max(known)[1]] += 1
         shares[-min(spare)[1]] -= 1
-    return shares
+    knobs = moved_knobs(view, difficulty_steps(view))
+    return compose_configuration(view, by_group(space, shares), knobs)
 
 
 @dataclass(frozen=True)

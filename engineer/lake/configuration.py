@@ -37,12 +37,7 @@ class LakeConfiguration(Configuration):
             read_as = [int(str(size).partition(".")[0]) for size in sizes]
             twice = sorted(size for size in found if read_as.count(size) > 1)
             raise ValueError(f"map size {', '.join(map(str, twice))} is given more than once")
-        return found
-
-    @field_validator("sizes", mode="after")
-    @classmethod
-    def _ascending(cls, sizes: dict[int, SizeKnobs]) -> dict[int, SizeKnobs]:
-        return dict(sorted(sizes.items()))
+        return dict(sorted(found.items()))
 
     def values(self) -> KnobValues:
         """Return the knobs as plain numbers, sizes ascending."""

@@ -77,8 +77,6 @@ def _failure_times(histogram: np.ndarray) -> dict[str, FailureTime]:
         if kind in (Failure.NONE, Failure.PARSE_ERROR) or not counts.sum():
             continue
         steps = np.repeat(np.arange(len(counts)), counts)
-        times[kind.label] = FailureTime(
-            median=float(np.quantile(steps, 0.5, method="lower")),
-            latest=float(np.quantile(steps, 0.9, method="lower")),
-        )
+        median, latest = np.quantile(steps, (0.5, 0.9), method="lower").tolist()
+        times[kind.label] = FailureTime(median=median, latest=latest)
     return times

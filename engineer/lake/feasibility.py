@@ -1,6 +1,6 @@
 """Finds the nearest knobs with which the lake's generator can fill its quotas."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from engineer.domain import InfeasibleError, Knobs
@@ -40,30 +40,18 @@ class NearestFeasible:
         Raises:
             InfeasibleError: no board of this size can be made, or next to none.
         """
-        size = int(group)
-        for hole_ratio in self._no_more(knobs["hole_ratio"]):
+        size, holes, waits = int(group), knobs["hole_ratio"], knobs["wait_ratio"]
+        grid = [self.bounds.from_units(steps) for steps in range(self.bounds.units + 1)]
+        possible_waits = grid[: self.bounds.to_units(self.bounds.max_wait_ratio) + 1]
+        by_distance = sorted(possible_waits, key=lambda x: (round(abs(x - waits), 9), x))
+        for hole_ratio in [holes, *(lower for lower in reversed(grid) if lower < holes)]:
             if self.feasibility(size, hole_ratio, self.num_agents) is not None:
                 continue
-            for wait_ratio in self._nearest_waits(knobs["wait_ratio"]):
+            for wait_ratio in [waits, *by_distance]:
                 if self._enough(size, hole_ratio, wait_ratio):
                     return {**knobs, "hole_ratio": hole_ratio, "wait_ratio": wait_ratio}
         reason = self.feasibility(size, 0.0, self.num_agents)
         raise InfeasibleError(reason or f"map size {size}: next to no board can be made")
-
-    def _no_more(self, ratio: float) -> Iterator[float]:
-        yield ratio
-        for steps in range(self.bounds.to_units(ratio), -1, -1):
-            if (lower := self.bounds.from_units(steps)) < ratio:
-                yield lower
-
-    def _nearest_waits(self, ratio: float) -> Iterator[float]:
-        yield ratio
-        grid = range(self.bounds.to_units(self.bounds.max_wait_ratio) + 1)
-        others = [self.bounds.from_units(steps) for steps in grid]
-        yield from sorted(
-            (other for other in others if other != ratio),
-            key=lambda x: (round(abs(x - ratio), 9), x),
-        )
 
     def _enough(self, size: int, hole_ratio: float, wait_ratio: float) -> bool:
         if self.acceptance is None:

@@ -87,13 +87,15 @@ def replay_engineers(
 def score_design(view: StageView, record: DesignRecord) -> ScoredDesign:
     """Score the outcome of a design phase on the view that it was given."""
     model = learnability_model(view)
+    by_group = grid_moves(view, record.configuration).values()
+    moves = [move for knobs in by_group for move in knobs.values()]
     return ScoredDesign(
         engineer=record.engineer,
         kind=record.kind,
         schema_valid=_schema_valid(view, record),
         repairs=dict(Counter(repair.name for repair in record.repairs)),
-        edit_distance=edit_distance(view, record.configuration),
-        preserved=preserved_share(view, record.configuration),
+        edit_distance=math.fsum(map(abs, moves)),
+        preserved=moves.count(0.0) / len(moves),
         expected_learnability=ExpectedLearnability(
             proposal=model.expected(record.configuration), current=model.expected(view.current)
         ),
@@ -103,22 +105,6 @@ def score_design(view: StageView, record: DesignRecord) -> ScoredDesign:
         configuration=record.configuration,
         reason=record.reason,
     )
-
-
-def edit_distance(view: StageView, configuration: Configuration) -> float:
-    """Return how far a proposal is from the current configuration: the sum of all moves."""
-    return math.fsum(map(abs, _moves(view, configuration)))
-
-
-def preserved_share(view: StageView, configuration: Configuration) -> float:
-    """Return the share of the knobs of all groups, shares included, that a proposal keeps."""
-    moves = _moves(view, configuration)
-    return moves.count(0.0) / len(moves)
-
-
-def _moves(view: StageView, configuration: Configuration) -> list[float]:
-    made = grid_moves(view, configuration)
-    return [move for knobs in made.values() for move in knobs.values()]
 
 
 def _schema_valid(view: StageView, record: DesignRecord) -> bool:

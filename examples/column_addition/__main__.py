@@ -24,18 +24,14 @@ from engineer import (
 )
 from engineer.evidence import HowDecided
 from engineer.space import format_configuration, number_text
-from examples.column_addition.engineer_side import (
-    addition_domain,
-    addition_evidence,
-    stage_statistics,
-)
+from examples.column_addition.engineer_side import addition_domain, addition_evidence
 from examples.column_addition.environment import (
     AdditionConfiguration,
     AdditionSpace,
     Sum,
     draw_sums,
 )
-from examples.column_addition.trainee import Trainee, imitate, reinforce, untrained
+from examples.column_addition.trainee import UNTRAINED, Trainee, imitate, reinforce
 
 SPACE = AdditionSpace(digits=(1, 2, 3), min_share=0.1, step=0.1)
 
@@ -90,7 +86,7 @@ class Experiment:
     def warm_start(self) -> Trainee:
         """A trainee that has been shown a few one-digit sums with their answers."""
         shown = draw_sums(WARM_START, 30, self.seed_for(_WARM), self.held_out())
-        return imitate(untrained(), shown, passes=3, learning_rate=0.1)
+        return imitate(UNTRAINED, shown, passes=3, learning_rate=0.1)
 
 
 @dataclass(frozen=True)
@@ -110,17 +106,14 @@ def run_stages(experiment: Experiment, engineer: Engineer) -> Iterator[StageOutc
     decision: HowDecided = "initial"
     history: list[StageHistory] = []
     trainee = experiment.warm_start()
-    answers = trainee.answer(held_out, seed_for(_ANSWERS, 0))
-    before = addition_evidence(0, held_out, answers)
+    before = addition_evidence(0, held_out, trainee.answer(held_out, seed_for(_ANSWERS, 0)))
     yield StageOutcome(before)
     for stage in range(1, experiment.stages + 1):
         sums = draw_sums(current, experiment.instances, seed_for(_SUMS, stage), held_out)
         rollouts = seed_for(_ROLLOUTS, stage)
         trainee, training = reinforce(trainee, sums, rollouts, **experiment.training)
         answers = trainee.answer(held_out, seed_for(_ANSWERS, stage))
-        evidence = addition_evidence(
-            stage, held_out, answers, training=training, statistics=stage_statistics(sums)
-        )
+        evidence = addition_evidence(stage, held_out, answers, training, sums)
         if stage == experiment.stages:
             yield StageOutcome(evidence, current, sums)
             return

@@ -22,7 +22,6 @@ from engineer.domain import Knobs
 from examples.column_addition.environment import (
     AdditionSpace,
     Sum,
-    SumKind,
     check_answer,
     count_sums,
     split_quota,
@@ -66,8 +65,8 @@ def addition_domain(
         # Whether a share is rounded down or up depends on the shares of the other groups.
         exact = knobs["data_ratio"] * instances
         counts = math.floor(exact + 1e-9), math.ceil(exact - 1e-9)
-        kinds = [SumKind(int(group), carries) for carries in (False, True)]
-        room = [count_sums(kind) - held[kind] for kind in kinds]
+        kinds = [(int(group), carries) for carries in (False, True)]
+        room = [count_sums(*kind) - held[kind] for kind in kinds]
         asked = knobs["carry_ratio"]
         grid = [space.from_units(n) for n in range(space.to_units(space.max_carry_ratio) + 1)]
         for ratio in [asked, *sorted(grid, key=lambda x: (round(abs(x - asked), 9), x))]:
@@ -95,23 +94,17 @@ def addition_domain(
     )
 
 
-def stage_statistics(sums: Collection[Sum]) -> dict[str, dict[str, float]]:
-    """What a stage's sums look like, by group; keys as in the domain's statistics."""
-    groups = defaultdict(list)
-    for one in sums:
-        groups[str(one.digits)].append(one.carries)
-    return {group: {"carry": sum(own) / len(own)} for group, own in sorted(groups.items())}
-
-
 def addition_evidence(
     stage: int,
     instances: Sequence[Sum],
     answers: Sequence[str],
-    *,
     training: TrainingEvidence | None = None,
-    statistics: dict[str, dict[str, float]] | None = None,
+    trained_on: Collection[Sum] = (),
 ) -> StageEvidence:
     """Check the answers to a validation set and count what they show; stage 0: the warm start."""
+    carries = defaultdict(list)
+    for one in trained_on:
+        carries[str(one.digits)].append(one.carries)
     failures = defaultdict(lambda: defaultdict(list))  # by group and by whether sums carry
     columns, cases = defaultdict(list), defaultdict(list)
     for one, text in zip(instances, answers, strict=True):
@@ -135,17 +128,18 @@ def addition_evidence(
             )
             for group, levels in sorted(failures.items())
         },
-        failure_times={
-            failure: FailureTime(
-                median=float(np.quantile(places, 0.5, method="lower")),
-                latest=float(np.quantile(places, 0.9, method="lower")),
-            )
-            for failure, places in columns.items()
-        },
+        failure_times={failure: _time(places) for failure, places in columns.items()},
         training=training,
-        environment=statistics or {},
+        environment={
+            group: {"carry": sum(own) / len(own)} for group, own in sorted(carries.items())
+        },
         failed_cases=tuple(alike[0] for alike in most_frequent),
     )
+
+
+def _time(columns: Sequence[int]) -> FailureTime:
+    median, latest = np.quantile(columns, (0.5, 0.9), method="lower").tolist()
+    return FailureTime(median=median, latest=latest)
 
 
 def _tally(failures: Sequence[str | None]) -> Tally:

@@ -5,18 +5,11 @@ import random
 from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from engineer.space import Configuration, FrozenModel, KnobSpace, KnobValues, Ratio, apportion
-
-
-class SumKind(NamedTuple):
-    """What the knobs distinguish."""
-
-    digits: int
-    carries: bool
 
 
 @dataclass(frozen=True)
@@ -47,9 +40,9 @@ class Sum:
         return any(self.carry_into(column) for column in range(1, self.digits + 1))
 
     @property
-    def kind(self) -> SumKind:
-        """What the knobs distinguish."""
-        return SumKind(self.digits, self.carries)
+    def kind(self) -> tuple[int, bool]:
+        """What the knobs distinguish: digits, and whether a column carries."""
+        return self.digits, self.carries
 
     def carry_into(self, column: int) -> int:
         """The carry that comes into a column; the lowest column is 0."""
@@ -116,25 +109,25 @@ def draw_sums(
     """
     rng = random.Random(seed)
     drawn: list[Sum] = []
-    for kind, quota in quotas(configuration, count).items():
-        taken = {one for one in held_out if one.kind == kind}
-        wanted = min(len(taken) + quota, count_sums(kind))
-        least = 10 ** (kind.digits - 1) if kind.digits > 1 else 0
+    for (digits, carries), quota in quotas(configuration, count).items():
+        taken = {one for one in held_out if one.kind == (digits, carries)}
+        wanted = min(len(taken) + quota, count_sums(digits, carries))
+        least = 10 ** (digits - 1) if digits > 1 else 0
         while len(taken) < wanted:
-            one = Sum(*(rng.randrange(least, 10**kind.digits) for _ in range(2)))
-            if one.carries == kind.carries and one not in taken:
+            one = Sum(*(rng.randrange(least, 10**digits) for _ in range(2)))
+            if one.carries == carries and one not in taken:
                 taken.add(one)
                 drawn.append(one)
     rng.shuffle(drawn)
     return tuple(drawn)
 
 
-def quotas(configuration: AdditionConfiguration, count: int) -> dict[SumKind, int]:
-    """How many sums of each kind a stage of `count` sums has."""
+def quotas(configuration: AdditionConfiguration, count: int) -> dict[tuple[int, bool], int]:
+    """How many sums of each kind (digits, carries) a stage of `count` sums has."""
     groups = configuration.values()
     counts = apportion([knobs["data_ratio"] for knobs in groups.values()], count)
     return {
-        SumKind(int(group), bool(carries)): quota
+        (int(group), bool(carries)): quota
         for (group, knobs), own in zip(groups.items(), counts, strict=True)
         for carries, quota in enumerate(split_quota(own, knobs["carry_ratio"]))
     }
@@ -146,16 +139,16 @@ def split_quota(count: int, carry_ratio: float) -> tuple[int, int]:
     return count - carry, carry
 
 
-def count_sums(kind: SumKind) -> int:
+def count_sums(digits: int, carries: bool) -> int:
     """How many different sums of a kind exist.
 
     Of the pairs of digits 55 add up to 9 at most, and 36 of them have no zero: the highest digit of
     a number with several digits is none.
     """
-    if kind.digits == 1:
-        return 45 if kind.carries else 55
-    without = 55 ** (kind.digits - 1) * 36
-    return (9 * 10 ** (kind.digits - 1)) ** 2 - without if kind.carries else without
+    if digits == 1:
+        return 45 if carries else 55
+    without = 55 ** (digits - 1) * 36
+    return (9 * 10 ** (digits - 1)) ** 2 - without if carries else without
 
 
 def check_answer(instance: Sum, text: str) -> tuple[str | None, int | None]:

@@ -52,9 +52,8 @@ class Trainee:
         return Trainee(plain, carried)
 
 
-def untrained() -> Trainee:
-    """Make a trainee to which all actions are equally likely."""
-    return Trainee(np.zeros((_ABOVE + 1, END + 1)), np.zeros((_ABOVE + 1, 2, END + 1)))
+UNTRAINED = Trainee(np.zeros((_ABOVE + 1, END + 1)), np.zeros((_ABOVE + 1, 2, END + 1)))
+"""A trainee to which all actions are equally likely."""
 
 
 def columns_of(sums: Sequence[Sum]) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Values and strategies that several tests of the engineer start from."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hypothesis import strategies as st
 
@@ -38,21 +38,27 @@ def tally(valid: int, count: int = 100) -> GroupEvidence:
     return GroupEvidence(count=count, valid=valid, failures=failures)
 
 
-@st.composite
-def on_grid(draw: st.DrawFn, space: KnobSpace) -> Configuration:
-    """Any configuration on the grid and within the bounds."""
-    weights = st.lists(st.integers(0, 9), min_size=len(space.groups), max_size=len(space.groups))
-    shares = apportion(draw(weights.filter(any)), space.units, space.to_units(space.min_share))
+def configuration(draw: Callable[[int], int], space: KnobSpace) -> Configuration:
+    """Any configuration on the grid and within the bounds; `draw(n)` gives one of 0..n."""
+    weights = [draw(9) for _ in space.groups]
+    weights[draw(len(weights) - 1)] += 1
+    shares = apportion(weights, space.units, space.to_units(space.min_share))
     return space.make(
         {
             group: {space.share: space.from_units(share)}
             | {
-                knob: space.from_units(draw(st.integers(0, space.to_units(space.maximum(knob)))))
+                knob: space.from_units(draw(space.to_units(space.maximum(knob))))
                 for knob in space.difficulty_knobs
             }
             for group, share in zip(space.groups, shares, strict=True)
         }
     )
+
+
+@st.composite
+def on_grid(draw: st.DrawFn, space: KnobSpace) -> Configuration:
+    """As `configuration`, drawn by hypothesis."""
+    return configuration(lambda most: draw(st.integers(0, most)), space)
 
 
 boundses = st.builds(

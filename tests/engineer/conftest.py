@@ -32,47 +32,33 @@ def current() -> LakeConfiguration:
     return CURRENT
 
 
+def counted(kind, counts, failures, **more):
+    """A tally of so many answers, valid ones, and optimal ones by sum of costs and by makespan."""
+    count, valid, *optimal = counts
+    scores = dict(zip(("optimal_sum_of_costs", "optimal_makespan"), optimal, strict=True))
+    return kind(count=count, valid=valid, scores=scores, failures=failures, **more)
+
+
 @pytest.fixture
 def evidence() -> StageEvidence:
     return StageEvidence(
         stage=3,
         validation={
-            "3": GroupEvidence(
-                count=50,
-                valid=41,
-                scores={"optimal_sum_of_costs": 30, "optimal_makespan": 33},
-                failures={"hole": 5, "swapping_conflict": 4},
+            "3": counted(
+                GroupEvidence,
+                (50, 41, 30, 33),
+                {"hole": 5, "swapping_conflict": 4},
                 slices={
-                    "holes": {
-                        "10-19%": Tally(
-                            count=20,
-                            valid=19,
-                            scores={"optimal_sum_of_costs": 15, "optimal_makespan": 16},
-                            failures={"hole": 1},
-                        )
-                    },
+                    "holes": {"10-19%": counted(Tally, (20, 19, 15, 16), {"hole": 1})},
                     "waits": {
-                        "wait needed": Tally(
-                            count=7,
-                            valid=3,
-                            scores={"optimal_sum_of_costs": 2, "optimal_makespan": 3},
-                            failures={"swapping_conflict": 4},
-                        )
+                        "wait needed": counted(Tally, (7, 3, 2, 3), {"swapping_conflict": 4})
                     },
                 },
             ),
-            "4": GroupEvidence(
-                count=50,
-                valid=25,
-                scores={"optimal_sum_of_costs": 11, "optimal_makespan": 12},
-                failures={"parse_error": 1, "goal_not_reached": 24},
+            "4": counted(
+                GroupEvidence, (50, 25, 11, 12), {"parse_error": 1, "goal_not_reached": 24}
             ),
-            "5": GroupEvidence(
-                count=50,
-                valid=4,
-                scores={"optimal_sum_of_costs": 1, "optimal_makespan": 1},
-                failures={"off_board": 6, "vertex_conflict": 40},
-            ),
+            "5": counted(GroupEvidence, (50, 4, 1, 1), {"off_board": 6, "vertex_conflict": 40}),
         },
         failure_times={
             "hole": FailureTime(median=2, latest=5),
@@ -132,9 +118,6 @@ def history(current: LakeConfiguration) -> list[StageHistory]:
 
 @pytest.fixture
 def view(
-    domain: Domain,
-    evidence: StageEvidence,
-    current: LakeConfiguration,
-    history: list[StageHistory],
+    domain: Domain, evidence: StageEvidence, current: LakeConfiguration, history: list[StageHistory]
 ) -> StageView:
     return StageView(domain, evidence, current, history)

@@ -14,8 +14,7 @@ from engineer import (
     Tally,
 )
 from engineer.lake import Bounds, lake_domain
-from engineer.space import apportion
-from tests.engineer import words
+from tests.engineer import builders, words
 
 LEVELS = {
     "holes": ("0-9%", "10-19%", "30-39%", "50-59%"),
@@ -31,18 +30,7 @@ DOMAINS: tuple[Domain, ...] = (
 
 def configuration(rng: np.random.Generator, space: KnobSpace) -> Configuration:
     """Any configuration on the grid and within the bounds."""
-    weights = rng.dirichlet([0.5] * len(space.groups)) + 1e-9
-    shares = apportion(weights.tolist(), space.units, space.to_units(space.min_share))
-    return space.make(
-        {
-            group: {space.share: space.from_units(share)}
-            | {
-                knob: space.from_units(int(rng.integers(space.to_units(space.maximum(knob)) + 1)))
-                for knob in space.difficulty_knobs
-            }
-            for group, share in zip(space.groups, shares, strict=True)
-        }
-    )
+    return builders.configuration(lambda most: int(rng.integers(most + 1)), space)
 
 
 def group_evidence(rng: np.random.Generator, domain: Domain) -> GroupEvidence:
@@ -87,8 +75,7 @@ def view_and_proposal(rng: np.random.Generator) -> tuple[StageView, Configuratio
     ]
     groups = [group for group in space.groups if rng.random() < 0.9] or space.groups[:1]
     evidence = StageEvidence(
-        stage=len(history) + 1,
-        validation={group: group_evidence(rng, domain) for group in groups},
+        stage=len(history) + 1, validation={group: group_evidence(rng, domain) for group in groups}
     )
     notice = "The valid rate fell." if rng.random() < 0.2 else ""
     view = StageView(domain, evidence, configuration(rng, space), history, notice)

@@ -146,11 +146,8 @@ def test_empty_statistics_are_refused():
         lake_evidence(4, statistics)
 
 
-def test_evidence_survives_json(evidence):
+def test_evidence_survives_json_and_is_refused_without_any_group(evidence):
     assert StageEvidence.model_validate_json(evidence.model_dump_json()) == evidence
-
-
-def test_evidence_without_any_group_is_refused():
     with pytest.raises(ValidationError, match=r"validation\n.*at least 1"):
         StageEvidence(stage=1, validation={})
 

@@ -46,6 +46,8 @@ def test_neither_a_gain_nor_a_standstill_is_a_fall():
     for gained, lost in [(0, 0), (50, 50), (100, 0), (30, 29)]:
         assert not has_fallen(PairedComparison(count=100, gained=gained, lost=lost), 0.01)
     assert has_fallen(PairedComparison(count=100, gained=0, lost=100), 10.0)
+    # Ten points on 300 boards, of which one in four changes, are 3.5 standard errors.
+    assert has_fallen(PairedComparison(count=300, gained=23, lost=53), 1.96)
 
 
 @pytest.mark.parametrize("values", [{"z": 0.0}, {"rollback": "all"}, {"protect_from": 1.5}])

@@ -96,30 +96,20 @@ def in_steps(one: Configuration | None, knob: str, bounds: Bounds) -> list[int]:
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data(), bounds=boundses, max_step=max_steps)
-def test_a_knob_goes_as_far_as_it_was_asked_to_and_no_further_than_the_guard(
+def test_knobs_and_shares_come_as_near_to_what_was_asked_as_the_guard_lets_them(
     data, bounds, max_step
 ):
     current, asked = data.draw(on_grid(bounds)), data.draw(on_grid(bounds))
     decision = review_answer(answer_text(asked), current, roomy(bounds), Guard(max_step=max_step))
-    most = whole_steps(max_step, bounds)
+    configurations = (current, asked, decision.configuration)
+    most, least = whole_steps(max_step, bounds), round(bounds.min_share / bounds.step)
     for knob in ("hole_ratio", "wait_ratio"):
-        for here, wish, found in zip(
-            *(in_steps(one, knob, bounds) for one in (current, asked, decision.configuration)),
-            strict=True,
-        ):
+        columns = (in_steps(one, knob, bounds) for one in configurations)
+        for here, wish, found in zip(*columns, strict=True):
             reach = [n for n in range(bounds.units + 1) if abs(n - here) <= most]
             assert found == min(reach, key=lambda n: abs(n - wish))
 
-
-@settings(max_examples=150, deadline=None)
-@given(data=st.data(), bounds=boundses, max_step=max_steps)
-def test_shares_come_as_near_to_what_was_asked_as_the_guard_lets_them(data, bounds, max_step):
-    current, asked = data.draw(on_grid(bounds)), data.draw(on_grid(bounds))
-    decision = review_answer(answer_text(asked), current, roomy(bounds), Guard(max_step=max_step))
-    here, wish, found = (
-        in_steps(one, "data_ratio", bounds) for one in (current, asked, decision.configuration)
-    )
-    most, least = whole_steps(max_step, bounds), round(bounds.min_share / bounds.step)
+    here, wish, found = (in_steps(one, "data_ratio", bounds) for one in configurations)
     allowed = [
         parts
         for parts in compositions(bounds.units, len(SIZES))
@@ -193,6 +183,16 @@ def test_repairs_come_in_the_order_of_the_steps_and_feasibility_is_last():
     ]
     names = "clamp, normalise, minimum_share, round, bounded_step, feasibility"
     assert decision.reason == f"used after {names}"
+
+
+def test_what_can_be_made_counts_more_than_the_bounded_step():
+    def feasibility(size: int, holes: float, agents: int) -> str | None:
+        return "too full" if holes > 0.05 else None
+
+    domain = lake_domain(Bounds(sizes=SIZES), feasibility=feasibility, acceptance=None)
+    decision = review_answer(answer_text(CURRENT), CURRENT, domain, Guard(max_step=0.05))
+    assert column(decision.configuration, "hole_ratio") == [0.05, 0.05, 0.0]
+    assert {repair.name for repair in decision.repairs} == {"feasibility"}
 
 
 def test_a_configuration_in_force_above_the_bounds_comes_down_to_them_at_once():

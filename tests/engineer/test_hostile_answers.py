@@ -220,7 +220,7 @@ def situations(draw: st.DrawFn) -> tuple[Domain, LakeConfiguration]:
     return make(bounds, draw(st.integers(2, 5))), draw(on_grid(bounds))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(text=texts, situation=situations(), guard=guards)
 def test_no_text_whatsoever_breaks_the_pipeline(text, situation, guard):
     domain, current = situation
@@ -257,13 +257,6 @@ def test_no_texts_whatsoever_break_a_design_phase_or_spend_more_than_its_budget(
     assert len(json.loads(record.model_dump_json())["attempts"]) == len(record.attempts)
     if record.kind == "kept":
         assert record.configuration == current
-
-
-@settings(max_examples=200, deadline=None)
-@given(answer=objects(groups, objects(list(KNOBS), ratios)), situation=situations(), guard=guards)
-def test_no_numbers_between_zero_and_one_break_the_pipeline(answer, situation, guard):
-    domain, current = situation
-    check(answer, domain, current, guard)
 
 
 def test_the_smallest_change_to_a_number_is_told():

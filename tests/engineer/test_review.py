@@ -5,14 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from engineer import (
-    Guard,
-    InfeasibleError,
-    Review,
-    review_answer,
-)
-from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain
-from engineer.lake.feasibility import Acceptance
+from engineer import Guard, InfeasibleError, Review, review_answer
+from engineer.lake import Bounds, LakeConfiguration, lake_domain
 from engineer.space import answer_text
 from jaxlake import infeasibility
 from tests.engineer import words
@@ -81,10 +75,9 @@ def test_the_last_complete_object_counts():
     first = answer(s3_data_ratio=0.2, s4_data_ratio=0.6)
     assert ask(f"{first} or better {GOOD}").configuration == CURRENT
     assert ask(f"{GOOD} or better {first[:-9]}").configuration == CURRENT
-
-
-def test_an_unfinished_thought_is_no_answer():
-    assert ask(f"<think>I could write {GOOD}").kind == "rejected"
+    start = time.process_time()
+    assert ask(f"{first}\n" * 500 + GOOD).configuration == CURRENT
+    assert time.process_time() - start < 2.0
 
 
 def test_spaces_and_the_order_of_keys_do_not_matter():
@@ -100,6 +93,7 @@ REJECTED = {
     "[]": "no complete JSON object",
     '{"three": 1}': "no complete JSON object",
     GOOD[:-1]: "no complete JSON object",
+    f"<think>I could write {GOOD}": "no complete JSON object",
     GOOD.replace("}}", ",}}"): "can't be read",
     GOOD.replace("0.25", "1/4"): "can't be read",
     answer(s3_hole_ratio="0.2"): r'3.hole_ratio must be a number, got "0.2"',
@@ -188,33 +182,19 @@ def test_too_many_holes_are_lowered_to_the_most_that_fit():
     assert infeasibility(3, holes + BOUNDS.step, 3) is not None
 
 
-def test_a_size_without_share_may_have_any_holes():
-    text = answer(s3_hole_ratio=0.5, s3_data_ratio=0, s4_data_ratio=0.8)
-    assert ask(text, num_agents=3).kind == "accepted"
-
-
 def test_a_size_that_cannot_hold_the_agents_is_rejected_with_the_lakes_sentence():
     decision = ask(GOOD, num_agents=5)
     assert decision.kind == "rejected"
     assert decision.reason == infeasibility(3, 0.0, 5)
 
 
-def _rates(rates):
-    """An acceptance that is a table by (hole_ratio, wait_ratio); what it lacks is plentiful."""
-    return lambda size, holes, waits, agents: rates.get((size, holes, waits), 1.0)
-
-
-def ask_for(acceptance: Acceptance, **changes: object) -> Review:
-    domain = lake_domain(BOUNDS, 2, acceptance=acceptance, min_acceptance=0.01)
-    return review_answer(answer(**changes), CURRENT, domain)
-
-
 def test_a_size_of_which_nothing_can_be_made_is_rejected_unless_it_has_no_share():
-    nothing = _rates({(3, h / 20, w / 20): 0.0 for h in range(21) for w in range(21)})
-    decision = ask_for(nothing)
+    domain = lake_domain(BOUNDS, acceptance=lambda size, *knobs: float(size > 3))
+    decision = review_answer(GOOD, CURRENT, domain)
     assert decision.kind == "rejected"
     assert decision.reason == "map size 3: next to no board can be made"
-    assert ask_for(nothing, s3_data_ratio=0, s4_data_ratio=0.8).kind == "accepted"
+    without = answer(s3_hole_ratio=0.5, s3_data_ratio=0, s4_data_ratio=0.8)
+    assert review_answer(without, CURRENT, domain).kind == "accepted"
 
 
 def test_the_diff_names_what_changed():
@@ -237,6 +217,9 @@ BOMBS = {
     "quotes": '"' * 100_000 + "{" + '"' * 100_000 + "}",
     "digits": '{"3":' + "9" * 100_000 + "}",
     "key": '{"3":1,"' + "9" * 100_000 + '":1}',
+    "almost answers": (GOOD[:-1] + "\n") * 500,
+    "thoughts with answers": f"<think>{GOOD}</think>" * 500,
+    "escapes": "\\u007b\\" * 10_000 + "\ud800" * 50_000,
     "sizes": "{" + ",".join(f'"{i}":1' for i in range(20_000)) + "}",
 }
 
@@ -261,19 +244,8 @@ def test_bombs_are_rejected_quickly_and_do_not_hide_an_answer(bomb):
     ],
 )
 def test_normalising_by_more_than_a_step_a_share_is_a_repair(shares, kind):
-    bounds = Bounds(sizes=(3, 4, 5))
-    knobs = {
-        str(size): {"data_ratio": share, "hole_ratio": 0.1, "wait_ratio": 0.1}
-        for size, share in zip(bounds.sizes, shares, strict=True)
-    }
-    current = LakeConfiguration(
-        sizes={
-            size: SizeKnobs(data_ratio=share, hole_ratio=0.1, wait_ratio=0.1)
-            for size, share in zip(bounds.sizes, (0.35, 0.35, 0.3), strict=True)
-        }
-    )
-    decision = ask(json.dumps(knobs), bounds=bounds, current=current)
-    assert decision.kind == kind
+    names = ("s3_data_ratio", "s4_data_ratio", "s5_data_ratio")
+    assert ask(answer(**dict(zip(names, shares, strict=True)))).kind == kind
 
 
 def test_a_rejection_keeps_the_repairs_that_came_before_it():

@@ -4,20 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engineer import (
-    GroupEvidence,
-    RuleEngineer,
-    StageEvidence,
-    StageView,
-    Task,
-    build_context,
-    review_answer,
-)
+from engineer import GroupEvidence, StageEvidence, StageView, review_answer
 from engineer.engineers.rule import next_configuration
 from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain
 from engineer.space import answer_text
 from tests.engineer import words
-from tests.engineer.builders import BOUNDS, lake, roomy, tally
+from tests.engineer.builders import BOUNDS, lake, on_grid, roomy, tally
 
 
 def with_rates(valid: dict[int, int], count: int = 100) -> StageEvidence:
@@ -169,6 +161,14 @@ def test_the_rule_works_for_any_environment():
     }
 
 
-def test_the_rule_engineer_generates_no_tokens_and_draws_no_answers(view):
-    proposal = RuleEngineer().propose(Task(build_context(view), view, {}))
-    assert (proposal.tokens, proposal.probe_rollouts, proposal.probe_instances) == (0, 0, 0)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), num_agents=st.integers(2, 5), step=st.sampled_from([0.01, 0.05, 0.1]))
+def test_the_rules_proposals_are_accepted_as_written_for_any_number_of_agents(
+    data, num_agents, step
+):
+    bounds = Bounds(sizes=(5, 6, 10), step=step, max_hole_ratio=0.5)
+    domain, current = lake_domain(bounds, num_agents), data.draw(on_grid(bounds))
+    evidence = with_rates({size: data.draw(st.integers(0, 100)) for size in bounds.sizes})
+    new = next_configuration(StageView(domain, evidence, current))
+    decision = review_answer(answer_text(new), current, domain)
+    assert (decision.kind, decision.repairs) == ("accepted", ())

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from engineer.lake import Bounds, LakeConfiguration, SizeKnobs
+from engineer.lake import Bounds
 from engineer.space import (
     answer_pattern,
     answer_schema,
@@ -19,6 +19,7 @@ from engineer.space import (
     percent,
 )
 from tests.engineer import words
+from tests.engineer.builders import lake, on_grid
 
 KNOBS = Bounds.knobs
 
@@ -62,11 +63,8 @@ def test_violation_names_the_field_and_what_is_allowed(bounds, current):
     assert shared.violation(current) == "3.data_ratio must lie in 0.3..0.4, got 0.5"
     fewer = Bounds(sizes=(3, 4))
     assert fewer.violation(current) == "map sizes must be 3, 4, got 3, 4, 5"
-
-
-def test_being_off_the_grid_is_no_violation():
-    off = LakeConfiguration(sizes={3: SizeKnobs(data_ratio=1.0, hole_ratio=0.123, wait_ratio=0.0)})
-    assert Bounds(sizes=(3,)).violation(off) is None
+    # Being off the grid is none.
+    assert Bounds(sizes=(3,)).violation(lake((1, 0.123, 0))) is None
 
 
 def test_a_share_can_grow_until_all_others_have_their_least():
@@ -134,11 +132,8 @@ def test_what_cannot_be_apportioned_is_refused(weights, minimum, message):
         apportion(weights, 10, minimum)
 
 
-def test_halves_of_per_cents_round_up():
+def test_halves_of_per_cents_round_up_and_numbers_are_written_as_short_as_can_be():
     assert [percent(x) for x in (0.0, 0.004, 0.005, 0.125, 0.995, 1.0)] == [0, 0, 1, 13, 100, 100]
-
-
-def test_numbers_are_written_as_short_as_can_be():
     shortest = ["0", "0.05", "0.5", "1", "10"]
     assert [number_text(x) for x in (0.0, 0.05, 0.5, 1.0, 10.0)] == shortest
 
@@ -161,13 +156,6 @@ GOOD = [{}, {"hole_ratio": "0.50"}, {"wait_ratio": "0.00"}, {"data_ratio": "0.00
 BAD = [{"hole_ratio": "0.55"}, {"wait_ratio": "1.50"}, {"data_ratio": "-0.10"}, {"holes": "0.00"}]
 BAD += [{"wait_ratio": '"0.50"'}, {"wait_ratio": "true"}, {"wait_ratio": "NaN"}]
 SHORT = [{"hole_ratio": "0.5"}, {"wait_ratio": "0"}, {"wait_ratio": "1"}, {"wait_ratio": "1.0"}]
-
-
-def test_the_canonical_answer_satisfies_schema_and_pattern(bounds, current):
-    text = answer_text(current)
-    jsonschema.validate(json.loads(text), answer_schema(bounds))
-    assert re.fullmatch(answer_pattern(bounds), text)
-    assert text.startswith('{"3":{"data_ratio":0.50,"hole_ratio":0.20,"wait_ratio":0.25},"4":')
 
 
 FIRST = {"portion": 0.5, "length": 0.2, "noise": 0.1}
@@ -207,29 +195,26 @@ def test_schema_and_pattern_are_of_the_groups_and_knobs_that_a_space_names(wrong
 @given(data=st.data())
 def test_all_answers_about_the_same_sizes_are_equally_long_and_keep_their_values(step, data):
     bounds = Bounds(sizes=(3, 10), step=step)
-    first = data.draw(st.integers(0, bounds.units))
-    sizes = {
-        size: SizeKnobs(
-            data_ratio=bounds.from_units(share),
-            hole_ratio=bounds.from_units(data.draw(st.integers(0, bounds.units // 2))),
-            wait_ratio=bounds.from_units(data.draw(st.integers(0, bounds.units))),
-        )
-        for size, share in ((3, first), (10, bounds.units - first))
-    }
-    text = answer_text(LakeConfiguration(sizes=sizes))
+    configuration = data.draw(on_grid(bounds))
+    text = answer_text(configuration)
+    jsonschema.validate(json.loads(text), answer_schema(bounds))
     assert len(text) == len('{"3":,"10":}') + 2 * len(_knobs())
     assert re.fullmatch(answer_pattern(bounds), text)
-    read = {int(size): SizeKnobs(**knobs) for size, knobs in json.loads(text).items()}
-    assert read == sizes
+    assert bounds.make(json.loads(text)) == configuration
 
 
-def test_xgrammar_accepts_answers_and_nothing_else(bounds, current):
+def grammars(bounds: Bounds):
+    """What xgrammar says of a text by the schema and by the pattern, or the test is skipped."""
     xgrammar = pytest.importorskip("xgrammar")
     accepts = pytest.importorskip("xgrammar.testing")._is_grammar_accept_string
     by_schema = xgrammar.Grammar.from_json_schema(
         json.dumps(answer_schema(bounds)), any_whitespace=False, separators=(",", ":")
     )
-    by_pattern = xgrammar.Grammar.from_regex(answer_pattern(bounds))
+    return accepts, by_schema, xgrammar.Grammar.from_regex(answer_pattern(bounds))
+
+
+def test_xgrammar_accepts_answers_and_nothing_else(bounds, current):
+    accepts, by_schema, by_pattern = grammars(bounds)
     for grammar in (by_schema, by_pattern):
         assert accepts(grammar, answer_text(current))
         for knobs in GOOD:
@@ -248,13 +233,8 @@ def test_xgrammar_accepts_answers_and_nothing_else(bounds, current):
 @pytest.mark.parametrize("min_share", [0.0, 0.1])
 @pytest.mark.parametrize("step", [0.01, 0.05])
 def test_xgrammar_admits_every_point_of_the_grid(step, min_share):
-    xgrammar = pytest.importorskip("xgrammar")
-    accepts = pytest.importorskip("xgrammar.testing")._is_grammar_accept_string
     bounds = Bounds(sizes=(3, 4), step=step, max_hole_ratio=0.3, min_share=min_share)
-    by_schema = xgrammar.Grammar.from_json_schema(
-        json.dumps(answer_schema(bounds)), any_whitespace=False, separators=(",", ":")
-    )
-    by_pattern = xgrammar.Grammar.from_regex(answer_pattern(bounds))
+    accepts, by_schema, by_pattern = grammars(bounds)
     for knob in KNOBS:
         low, high = bounds.limits(knob)
         for steps in range(bounds.units + 1):

@@ -8,17 +8,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from engineer import (
-    review_answer,
-    synthetic_example,
-)
-from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain
+from engineer import review_answer
+from engineer.lake import Bounds, lake_domain
+from engineer.synthetic_examples import synthetic_example
 from tests.engineer import words
+from tests.engineer.builders import BOUNDS, lake, roomy
 
-BOUNDS = Bounds(sizes=(3, 4, 5))
 SCARCE = lake_domain(BOUNDS, min_acceptance=0.1)
 # Where every kind of board can be made, the rule is all there is to an answer.
-ROOMY = lake_domain(BOUNDS, acceptance=None)
+ROOMY = roomy()
 
 
 def at_least_one_step(shares: dict[int, int]) -> dict[int, int]:
@@ -153,12 +151,7 @@ def test_rehearsals_fit_any_experiment(sizes):
         asked = json.loads(context.split("# current\n")[1].split("\n")[0])
         names = [str(size) for size in sizes]
         assert rows == list(asked) == list(json.loads(answer)) == names
-        current = LakeConfiguration(
-            sizes={
-                s: SizeKnobs(data_ratio=float(s == 3), hole_ratio=0.0, wait_ratio=0.0)
-                for s in sizes
-            }
-        )
+        current = lake(*((float(size == 3), 0, 0) for size in sizes), sizes=sizes)
         decision = review_answer(answer, current, domain)
         assert (decision.kind, decision.repairs) == ("accepted", ())
 

@@ -1,6 +1,5 @@
 """Column addition, the second environment, against plain counting and schoolbook addition."""
 
-import json
 import math
 import re
 import subprocess
@@ -27,14 +26,7 @@ from engineer import (
 )
 from engineer.context import STYLES
 from engineer.scoring.learnability import learnability_model
-from examples.column_addition.__main__ import (
-    INITIAL,
-    SPACE,
-    Experiment,
-    addition,
-    main,
-    run_stages,
-)
+from examples.column_addition.__main__ import INITIAL, SPACE, Experiment, addition, main, run_stages
 from examples.column_addition.engineer_side import (
     FAILURE_TERMS,
     STATISTIC_TERMS,
@@ -46,13 +38,12 @@ from examples.column_addition.environment import (
     AdditionSpace,
     DigitKnobs,
     Sum,
-    SumKind,
     check_answer,
     count_sums,
     draw_sums,
     quotas,
 )
-from examples.column_addition.trainee import END, Trainee, columns_of, reinforce, untrained
+from examples.column_addition.trainee import END, UNTRAINED, Trainee, columns_of, reinforce
 from tests.paths import ROOT
 
 
@@ -70,14 +61,9 @@ def schoolbook(first: int, second: int) -> tuple[str, list[int]]:
     return ("1" if carries[-1] else "") + digits[::-1], carries
 
 
-def pairs(digits: int) -> list[tuple[int, int]]:
-    numbers = range(10) if digits == 1 else range(10 ** (digits - 1), 10**digits)
-    return list(product(numbers, repeat=2))
-
-
 @st.composite
-def sums(draw, most: int = 6) -> Sum:
-    digits = draw(st.integers(1, most))
+def sums(draw) -> Sum:
+    digits = draw(st.integers(1, 6))
     number = st.integers(0 if digits == 1 else 10 ** (digits - 1), 10**digits - 1)
     return Sum(draw(number), draw(number))
 
@@ -97,8 +83,9 @@ def configurations(draw) -> AdditionConfiguration:
 @pytest.mark.parametrize("digits", [1, 2])
 @pytest.mark.parametrize("carry", [False, True])
 def test_kinds_are_as_large_as_counting_says(digits, carry):
-    counted = [pair for pair in pairs(digits) if any(schoolbook(*pair)[1]) == carry]
-    assert count_sums(SumKind(digits, carry)) == len(counted)
+    numbers = range(10) if digits == 1 else range(10, 100)
+    counted = [p for p in product(numbers, repeat=2) if any(schoolbook(*p)[1]) == carry]
+    assert count_sums(digits, carry) == len(counted)
     if digits == 1:
         drawn = draw_sums(one_group(1, float(carry)), len(counted), seed=3)
         assert sorted((one.first, one.second) for one in drawn) == counted
@@ -206,22 +193,13 @@ DOMAIN = addition_domain(SPACE, instances=64)
 GOOD = answer_text(CURRENT)
 
 
-def changed(**changes: object) -> str:
-    """The current configuration with some knobs changed, `d1_carry_ratio=0.9` and the like."""
-    groups = json.loads(GOOD)
-    for name, value in changes.items():
-        group, _, knob = name.partition("_")
-        groups[group[1:]][knob] = value
-    return json.dumps(groups)
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("", "holds no complete JSON object with digit counts as keys"),
         (GOOD.replace('"3"', '"4"'), 'digit count "4" is not one of 1, 2, 3'),
         (GOOD.replace("carry_ratio", "hole_ratio", 1), '1."hole_ratio" is not one of'),
-        (changed(d1_carry_ratio=float("nan")), "1.carry_ratio must be a finite number, got nan"),
+        (GOOD.replace("0.20", "NaN", 1), "1.carry_ratio must be a finite number, got nan"),
     ],
 )
 def test_refusals_name_the_environments_own_words(text, reason):
@@ -378,7 +356,7 @@ def test_carries_are_learned_from_sums_that_carry():
 def test_gradient_step_follows_the_log_probability_of_what_was_written():
     columns = columns_of([Sum(8, 5)])  # 13, then a carry, then nothing
     rng = np.random.default_rng(0)
-    shapes = (one.shape for one in vars(untrained()).values())
+    shapes = (one.shape for one in vars(UNTRAINED).values())
     start = Trainee(*(rng.normal(size=shape) for shape in shapes))
     for actions in ([3, 1, END], [3, END, 7]):  # what follows the end does not count
         last = actions.index(END) + 1
@@ -470,11 +448,9 @@ def test_bad_arguments_end_with_status_2_and_say_why(capsys, arguments, message)
 
 def test_module_runs_as_a_program():
     command = [sys.executable, "-m", "examples.column_addition", "--stages", "1"]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "stage 1" in done.stdout
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=600, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"stage 1" in done.stdout
 
 
 def test_code_of_the_documentation_runs():

@@ -92,11 +92,6 @@ def words_of(text: str) -> int:
 COUNTERS: list[Callable[[str], int]] = [len, estimate_tokens, words_of]
 
 
-def test_the_cuts_are_named_in_their_order(full_view):
-    names = [name for name, *_ in smaller_and_smaller(full_view, BLOCKS) if name]
-    assert tuple(dict.fromkeys(names)) == CUTS
-
-
 @pytest.mark.parametrize("count_tokens", COUNTERS)
 @pytest.mark.parametrize("style", STYLES)
 @settings(

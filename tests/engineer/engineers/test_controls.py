@@ -5,13 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engineer import (
-    NoteWriter,
-    ShuffledEngineer,
-    StageView,
-    Task,
-    build_context,
-)
+from engineer import NoteWriter, ShuffledEngineer, StageView, Task, build_context
 from engineer.lake import Bounds
 from tests.engineer.builders import lake, tally
 from tests.engineer.engineers.tasks import Spy, anything_goes, task_of, view_of, views

@@ -33,8 +33,6 @@ from engineer.engineers.plans import (
     CopyPreviousEngineer,
     EasyToHardEngineer,
     FixedEngineer,
-    FixedRandomEngineer,
-    HardOnlyEngineer,
     RandomEngineer,
 )
 from engineer.lake import Bounds, LakeConfiguration, lake_domain
@@ -65,12 +63,9 @@ def shares(engineer: Engineer, view: StageView) -> list[float]:
 # One worked example each
 
 
-def test_fixed_answers_the_same_configuration_whatever_is_in_force():
+def test_fixed_answers_its_configuration_and_copy_previous_the_one_in_force():
     initial = lake((0.2, 0.5, 0.0), (0.2, 0.4, 0.1), (0.6, 0.3, 0.2))
     assert proposed(FixedEngineer(initial), view_of({"3": 0})) == initial
-
-
-def test_copy_previous_answers_the_configuration_in_force():
     assert proposed(CopyPreviousEngineer(), view_of({"3": 0})) == CURRENT
 
 
@@ -91,31 +86,23 @@ def test_easy_to_hard_follows_its_plan_for_the_stage_to_come(stage, rows):
 
 
 def test_easy_to_hard_keeps_the_least_share_of_each_group():
-    view = view_of(
-        {"3": 50},
-        stage=0,
-        domain=anything_goes(Bounds(sizes=(3, 4, 5), min_share=0.1)),
-        current=lake((0.4, 0, 0), (0.3, 0, 0), (0.3, 0, 0)),
-    )
+    domain = anything_goes(Bounds(sizes=(3, 4, 5), min_share=0.1))
+    current = lake((0.4, 0, 0), (0.3, 0, 0), (0.3, 0, 0))
+    view = view_of({"3": 50}, stage=0, domain=domain, current=current)
     assert shares(EasyToHardEngineer(stages=5), view) == [0.8, 0.1, 0.1]
 
 
-def test_the_only_stage_of_a_curriculum_is_its_end():
-    view = view_of({"3": 50}, stage=0)
-    assert proposed(EasyToHardEngineer(stages=1), view) == proposed(HardOnlyEngineer(), view)
-
-
-def test_hard_only_puts_everything_to_its_maximum():
+def test_the_only_stage_of_a_curriculum_puts_everything_to_its_maximum():
     bounds = Bounds(sizes=(3, 4, 5), min_share=0.05, max_hole_ratio=0.3, max_wait_ratio=0.8)
-    view = view_of({"3": 50}, domain=anything_goes(bounds))
-    assert proposed(HardOnlyEngineer(), view) == lake(
+    view = view_of({"3": 50}, stage=0, domain=anything_goes(bounds))
+    assert proposed(EasyToHardEngineer(stages=1), view) == lake(
         (0.05, 0.3, 0.8), (0.05, 0.3, 0.8), (0.9, 0.3, 0.8)
     )
 
 
 def test_hard_only_stays_with_boards_that_can_be_made():
     view = view_of({"3": 50}, domain=lake_domain(BOUNDS, num_agents=4))
-    holes = column(proposed(HardOnlyEngineer(), view), "hole_ratio")
+    holes = column(proposed(EasyToHardEngineer(stages=1), view), "hole_ratio")
     assert holes[0] < holes[2] <= 0.5
 
 
@@ -140,11 +127,9 @@ def test_a_group_without_failures_keeps_the_floor():
 
 
 def test_a_floor_below_half_a_step_of_the_grid_is_still_a_step():
-    view = view_of(
-        {"3": 100, "4": 100, "5": 0},
-        domain=anything_goes(Bounds(sizes=(3, 4, 5), step=0.2, max_hole_ratio=0.4)),
-        current=lake((0.4, 0.2, 0.2), (0.4, 0.2, 0.2), (0.2, 0.2, 0.2)),
-    )
+    domain = anything_goes(Bounds(sizes=(3, 4, 5), step=0.2, max_hole_ratio=0.4))
+    current = lake(*((share, 0.2, 0.2) for share in (0.4, 0.4, 0.2)))
+    view = view_of({"3": 100, "4": 100, "5": 0}, domain=domain, current=current)
     assert shares(FailureProportionalEngineer(), view) == [0.2, 0.2, 0.6]
 
 
@@ -183,7 +168,16 @@ def test_learnability_of_groups_that_were_not_trained_on_is_that_of_their_valida
     assert column(proposed(LearnabilityEngineer(), view), "data_ratio") == [0.15, 0.65, 0.2]
 
 
-# The bandits against a plain loop
+# The bandits, by hand and against a plain loop
+
+
+@pytest.mark.parametrize(
+    "engineer",
+    [SecBanditEngineer(alpha=0.5, tau=0.2 / math.log(3)), DumpBanditEngineer(0.4 / math.log(3))],
+)
+def test_bandits_share_by_a_softmax_of_the_mean_absolute_advantage(engineer):
+    # Advantages 2 sqrt(p(1-p)) are 1, 0.6 and 0.6, so that the weights are as 3, 1 and 1.
+    assert shares(engineer, view_of({"3": 50, "4": 10, "5": 90})) == [0.6, 0.2, 0.2]
 
 
 RATES = st.dictionaries(st.sampled_from(BOUNDS.groups), st.floats(0, 1))
@@ -314,9 +308,9 @@ def test_random_draws_are_uniform_over_the_grid():
 
 def test_random_draws_anew_and_fixed_random_once():
     view, other = view_of({"3": 50}), view_of({"3": 0, "5": 100}, stage=4)
-    fixed = FixedRandomEngineer(seed=3)
+    fixed = RandomEngineer(seed=3)
     assert proposed(fixed, view, 0) == proposed(fixed, other, 1)
-    assert proposed(fixed, view) != proposed(FixedRandomEngineer(seed=4), view)
+    assert proposed(fixed, view) != proposed(RandomEngineer(seed=4), view)
     assert proposed(RandomEngineer(), view, 0) != proposed(RandomEngineer(), view, 1)
     assert proposed(RandomEngineer(), view, 0) == proposed(RandomEngineer(), other, 0)
 
@@ -406,8 +400,9 @@ def test_every_scripted_engineer_is_called_as_in_the_catalogue():
 def test_the_catalogue_hands_the_runs_settings_on():
     setup = RunSettings(BOUNDS, CURRENT, stages=3, seed=5)
     assert scripted_engineer("fixed", setup) == FixedEngineer(CURRENT)
-    assert scripted_engineer("fixed_random", setup) == FixedRandomEngineer(5)
+    assert scripted_engineer("fixed_random", setup) == RandomEngineer(5, "fixed_random")
     assert scripted_engineer("easy_to_hard", setup) == EasyToHardEngineer(3)
+    assert scripted_engineer("hard_only", setup) == EasyToHardEngineer(1, "hard_only")
     assert scripted_engineer("shuffled:rule", setup) == ShuffledEngineer(RuleEngineer())
 
 

@@ -4,12 +4,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from engineer import (
-    GroupEvidence,
-    StageEvidence,
-    StageHistory,
-    StageView,
-)
+from engineer import GroupEvidence, StageEvidence, StageHistory, StageView
 from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain
 from engineer.scoring.behaviours import (
     causality,

@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from engineer import (
-    GroupEvidence,
-    StageEvidence,
-    StageView,
-    Tally,
-)
+from engineer import GroupEvidence, StageEvidence, StageView, Tally
 from engineer.domain import Slices
 from engineer.lake import Bounds, LakeConfiguration, lake_domain, lake_evidence
 from engineer.scoring.learnability import DROP, LearnabilityModel, learnability_model

@@ -18,14 +18,8 @@ from engineer import (
     run_design,
 )
 from engineer.lake import Bounds, lake_domain
-from engineer.scoring.replay import (
-    ScoredDesign,
-    edit_distance,
-    format_scores,
-    preserved_share,
-    replay_engineers,
-    score_design,
-)
+from engineer.scoring.replay import ScoredDesign, format_scores, replay_engineers, score_design
+from tests.engineer.builders import lake
 from tests.engineer.random_views import views_and_proposals
 
 ONCE = DesignSettings(attempts=1)
@@ -91,27 +85,18 @@ def test_a_useless_first_answer_is_told_from_one_that_only_needed_repairs(view):
     assert not said(view, None, good).schema_valid
     assert not said(view, '{"3": {"data_ratio": 1}}').schema_valid
     assert said(view, good, "never asked for").schema_valid
-    repaired = said(view, answer(view, size3_hole_ratio=7.0, size4_wait_ratio=-1.0))
+    text = answer(view, size3_hole_ratio=7.0, size4_wait_ratio=-1.0)
+    repaired = said(view, text)
     assert (repaired.kind, repaired.schema_valid) == ("repaired", True)
     assert repaired.repairs["clamp"] == 2
-    assert sum(repaired.repairs.values()) == len(
-        run_design(
-            Scripted((answer(view, size3_hole_ratio=7.0, size4_wait_ratio=-1.0),)), view, ONCE
-        ).repairs
-    )
+    record = run_design(Scripted((text,)), view, ONCE)
+    assert sum(repaired.repairs.values()) == len(record.repairs)
 
 
 def test_an_answer_is_well_formed_whether_or_not_its_instances_can_be_made(view):
     crowded = lake_domain(Bounds(sizes=(2, 4, 5)), num_agents=3)
     small = replace(
-        view,
-        domain=crowded,
-        current=crowded.space.make(
-            {
-                size: {"data_ratio": share, "hole_ratio": 0.0, "wait_ratio": 0.0}
-                for size, share in (("2", 0.0), ("4", 0.5), ("5", 0.5))
-            }
-        ),
+        view, domain=crowded, current=lake((0, 0, 0), (0.5, 0, 0), (0.5, 0, 0), sizes=(2, 4, 5))
     )
     asked = answer(small, size2_data_ratio=0.5, size4_data_ratio=0.0)
     row = said(small, asked)
@@ -211,7 +196,8 @@ def test_any_proposal_is_scored_and_the_current_one_is_no_edit(drawn):
     one, other = (
         said(view, answer_text(configuration)) for configuration in (view.current, proposal)
     )
-    assert (edit_distance(view, view.current), preserved_share(view, view.current)) == (0.0, 1.0)
+    kept = said(view, None)
+    assert (kept.edit_distance, kept.preserved) == (0.0, 1.0)
     assert one.schema_valid
     assert other.schema_valid
     assert 0.0 <= other.preserved <= 1.0
