@@ -54,18 +54,11 @@ def take_update(
     seed: int,
     seconds: dict[str, float],
 ) -> tuple[LearnerState, dict[str, Any]]:
-    """Take one update on some boards.
+    """Take one update on `grpo.prompts_per_update` boards.
 
-    Args:
-        run: Its configuration says how.
-        state: The learner; its buffers are donated and can't be used afterwards.
-        sampler: Holds the weights of `state`, and those of the new state on return.
-        boards: `grpo.prompts_per_update` boards.
-        seed: Decides what is sampled.
-        seconds: The time that rollout, verification, update and sync took is added to it.
-
-    Returns:
-        The learner after the update, and the fields of `UpdateMetrics` but its place in the run.
+    The buffers of `state` are donated. The sampler holds its weights, and those of the new state on
+    return. The time that rollout, verification, update and sync took is added to `seconds`. With
+    the new state come the fields of `UpdateMetrics` but its place in the run.
 
     Raises:
         SyncError: vLLM's log-probabilities are not the trainer's.

@@ -18,7 +18,7 @@ from transformers import Qwen3ForCausalLM
 
 from training.policy import huggingface
 from training.policy.huggingface import ModelFolderError
-from training.policy.qwen3 import Qwen3, Qwen3Config, make_mesh, parameter_shardings, positions_of
+from training.policy.qwen3 import Qwen3, Qwen3Config, make_mesh, parameter_shardings
 
 CONFIG = Qwen3Config(50, 16, 24, 3, 4, 2, head_dim=6, initializer_range=0.2)
 IDS = np.arange(24, dtype=np.int32).reshape(2, 12) * 2
@@ -42,8 +42,8 @@ def their_logits(folder):
 
 
 def our_logits(model):
-    mask = jnp.ones(IDS.shape, bool)
-    return np.asarray(nnx.jit(lambda m: m.logits(m(IDS, positions_of(mask), mask)))(model))
+    positions, mask = np.arange(12)[None].repeat(2, axis=0), jnp.ones(IDS.shape, bool)
+    return np.asarray(nnx.jit(lambda m: m.logits(m(IDS, positions, mask)))(model))
 
 
 def made(seed):

@@ -16,7 +16,7 @@ from transformers import Qwen3Config as TorchConfig
 from transformers import Qwen3ForCausalLM
 
 from training.policy import huggingface
-from training.policy.qwen3 import UNROLLED_LAYERS, Qwen3, Qwen3Config, positions_of, token_logprobs
+from training.policy.qwen3 import UNROLLED_LAYERS, Qwen3, Qwen3Config, token_logprobs
 
 SHAPE = Qwen3Config(67, 24, 40, 2, 4, 2, head_dim=10, max_position_embeddings=64)
 TIED = dataclasses.replace(
@@ -64,7 +64,8 @@ def batch(padding, vocab=67, rows=4, length=13, seed=0):
         mask = mask[:, ::-1].copy()
     if padding == "none":
         mask[:] = True
-    return jnp.asarray(ids), positions_of(jnp.asarray(mask)), jnp.asarray(mask)
+    positions = np.maximum(np.cumsum(mask, axis=1, dtype=np.int32) - 1, 0)
+    return jnp.asarray(ids), jnp.asarray(positions), jnp.asarray(mask)
 
 
 def torch_logits(twin, ids, positions, mask):
@@ -255,7 +256,7 @@ def test_sharded_over_eight_devices_the_logits_and_gradients_are_the_same(tmp_pa
                 assert pieces == 8, (path, spec)
         ids = jax.random.randint(jax.random.key(1), (8, 11), 0, 64)
         mask = jnp.arange(11) < jnp.arange(4, 12)[:, None]
-        inputs = (ids, positions_of(mask), mask)
+        inputs = (ids, jnp.maximum(jnp.cumsum(mask, axis=1) - 1, 0), mask)
         rows = NamedSharding(mesh, PartitionSpec("fsdp"))
         split = jax.device_put(inputs, rows)
 

@@ -18,7 +18,7 @@ from training.learner import grpo
 from training.learner.batching import pad_sequences
 from training.policy.policy import Policy, load_policy, make_policy
 from training.rollout.vllm_sampler import SyncError, VllmSampler
-from training.schema import Prompt, Sampling, load
+from training.schema import Sampling, load
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
@@ -31,7 +31,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Any]:
     folder = tmp_path_factory.mktemp("policy") / "initial"
     texts = ["Agent 0: UP DOWN LEFT RIGHT WAIT", '{"3":{"data_ratio":0.5,"hole_ratio":0.25}}'] * 4
     make_policy(folder, TINY.model, texts, max_len=512, seed=0)
-    return load_policy(folder, TINY.model, Prompt(), length_bucket=32)
+    return load_policy(folder, TINY)
 
 
 @pytest.fixture(scope="module")
