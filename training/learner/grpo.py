@@ -97,12 +97,7 @@ def logprobs(
 
 
 def summed_loss(
-    params: Any,
-    batch: GrpoBatch,
-    *,
-    graphdef: nnx.GraphDef,
-    settings: Grpo,
-    temperature: float,
+    params: Any, batch: GrpoBatch, *, graphdef: nnx.GraphDef, settings: Grpo, temperature: float
 ) -> tuple[jax.Array, Metrics]:
     """Sum the negative objective, and the metrics, over the target tokens of a micro-batch."""
     tokens = batch.sequences

@@ -25,13 +25,8 @@ from training.run.records import six_digits
 from training.schema import Grpo
 
 # The metrics of an update in which no group's rewards differ, so that no step is taken.
-_NO_STEP = {
-    "clip_share": 0.0,
-    "grad_norm": 0.0,
-    "importance_ratio_mean": 1.0,
-    "loss": 0.0,
-    "sampler_gap": 0.0,
-}
+_NO_STEP = {"importance_ratio_mean": 1.0}
+_NO_STEP |= dict.fromkeys(("clip_share", "grad_norm", "loss", "sampler_gap"), 0.0)
 
 
 def grpo_optimizer(settings: Grpo) -> optax.GradientTransformation:

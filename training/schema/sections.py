@@ -95,9 +95,7 @@ class WarmStart(Section):
     steps: Positive = Field(600, description="optimizer steps")
     instances: Positive = Field(16_384, description="solved boards to draw batches from")
     batch_size: Positive = Field(64, description="plans per step")
-    engineer_batch_size: Count = Field(
-        8, description="contexts with target configurations per engineer step; 0: no such steps"
-    )
+    engineer_batch_size: Count = Field(8, description="contexts per engineer step; 0: no such step")
     engineer_every: Positive = Field(4, description="every how many steps one is an engineer step")
     learning_rate: PositiveFloat = Field(2e-3, description="peak learning rate of AdamW")
     warmup_steps: Count = Field(50, description="steps until the learning rate is at its peak")

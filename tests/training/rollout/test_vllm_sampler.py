@@ -73,6 +73,33 @@ def _moved(params: Any, scale: float, only: str = "") -> Any:
     return jax.tree_util.tree_map_with_path(move, params)
 
 
+def test_another_model_answers_in_one_process_of_its_own_as_the_policy_would(
+    policy: tuple[Policy, Any],
+):
+    folder = policy[0].folder
+    schema = answer_schema(Bounds(sizes=(3,)))
+    choice = EngineerChoice(kind="model", model=str(folder), max_tokens=200, summary_tokens=7)
+    assert policy[0].tokenizer.chat_template
+    plain = Question("# answer\n", chat=False, seed=1, json_schema=schema)
+    with OtherModels(TINY.sampling, choice) as models:
+        first = models.ask(str(folder), plain)
+        jsonschema.validate(json.loads(first.text), schema)
+        assert first.tokens <= 200
+        loaded = models._server
+        assert models.ask(str(folder), plain) == first
+        templated = models.ask(str(folder), replace(plain, chat=True))
+        assert templated != first
+        assert models.ask(str(folder), replace(plain, chat=None)) == templated
+        note = models.ask(str(folder), replace(plain, json_schema=None))
+        assert 0 < len(note.text) < len(first.text)
+        assert note.tokens <= 7
+        shortest = models.ask(str(folder), replace(plain, token_limit=3))
+        assert shortest.tokens == 3
+        assert first.text.startswith(shortest.text)
+        assert models._server is loaded is not None
+    assert loaded._process.poll() is not None
+
+
 def test_equal_seeds_give_equal_answers_and_others_do_not(sampler: VllmSampler):
     first, again, other = _sample(sampler), _sample(sampler), _sample(sampler, seed=6)
     tokens = [[one.token_ids for one in group] for group in first]
@@ -139,30 +166,3 @@ def test_a_schema_constrains_even_an_untrained_model(
 def test_a_prompt_that_does_not_fit_is_a_clear_error(sampler: VllmSampler):
     with pytest.raises(UserError, match=r"sampling\.max_model_len: 512 is too small"):
         _sample(sampler, max_tokens=510)
-
-
-def test_another_model_answers_in_one_process_of_its_own_as_the_policy_would(
-    policy: tuple[Policy, Any],
-):
-    folder = policy[0].folder
-    schema = answer_schema(Bounds(sizes=(3,)))
-    choice = EngineerChoice(kind="model", model=str(folder), max_tokens=200, summary_tokens=7)
-    assert policy[0].tokenizer.chat_template
-    plain = Question("# answer\n", chat=False, seed=1, json_schema=schema)
-    with OtherModels(TINY.sampling, choice) as models:
-        first = models.ask(str(folder), plain)
-        jsonschema.validate(json.loads(first.text), schema)
-        assert first.tokens <= 200
-        loaded = models._server
-        assert models.ask(str(folder), plain) == first
-        templated = models.ask(str(folder), replace(plain, chat=True))
-        assert templated != first
-        assert models.ask(str(folder), replace(plain, chat=None)) == templated
-        note = models.ask(str(folder), replace(plain, json_schema=None))
-        assert 0 < len(note.text) < len(first.text)
-        assert note.tokens <= 7
-        shortest = models.ask(str(folder), replace(plain, token_limit=3))
-        assert shortest.tokens == 3
-        assert first.text.startswith(shortest.text)
-        assert models._server is loaded is not None
-    assert loaded._process.poll() is not None
