@@ -35,11 +35,10 @@ _BROKEN_PIPE = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command with these arguments; None stands for those of this process.
+    """Run one command with these arguments (None: those of this process), and return its status.
 
-    Returns:
-        The exit status: the command's own (0 for success), 2 for invalid input or a system error,
-        130 after an interrupt, 141 when the reader of the output went away.
+    That is the command's own (0 for success), 2 for invalid input or a system error, 130 after an
+    interrupt, 141 when the reader of the output went away.
 
     Raises:
         SystemExit: From argparse, with status 2 for wrong arguments and 0 after `--help`.

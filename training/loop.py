@@ -105,7 +105,7 @@ def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, An
             texts = warm_start.texts_for_tokenizer(config)
             length = config.sampling.max_model_len
             make_policy(folder, config.model, texts, max_len=length, seed=config.seed)
-    return load_policy(folder, config.model, config.prompt, length_bucket=config.grpo.length_bucket)
+    return load_policy(folder, config)
 
 
 def _restore(run: ActiveRun, params: Any) -> tuple[LearnerState, int, int]:

@@ -47,9 +47,8 @@ from training.phases.train import write_configuration
 from training.phases.validate import validation_set, verify_answers, write_answers
 from training.policy.prompts import target
 from training.policy.tokenizer import train_tokenizer
-from training.rollout.instances import InstanceSet
+from training.rollout.instances import InstanceSet, draw_stage_boards, write_stage_boards
 from training.rollout.judging import Verdict, judge
-from training.rollout.stage_instances import draw_stage_boards, write_stage_boards
 from training.run.directory import RunDirectory, StageDirectory
 from training.run.records import (
     ProbeRecord,

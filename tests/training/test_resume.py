@@ -101,11 +101,8 @@ def test_a_run_with_vllm_killed_in_every_phase_leaves_the_same_files(tmp_path: P
         assert run_with_vllm(tmp_path / "killed", point) == -signal.SIGKILL, point
     assert run_with_vllm(tmp_path / "killed") == 0
     assert files_of(tmp_path / "killed") == files_of(tmp_path / "uninterrupted")
-    _check_replay(tmp_path / "uninterrupted", tmp_path / "scores.json")
-
-
-def _check_replay(run_dir: Path, scores: Path) -> None:
-    """The checkpoint that is loaded again answers as it did in the run."""
+    # The checkpoint that is loaded again answers as it did in the run.
+    run_dir, scores = tmp_path / "uninterrupted", tmp_path / "scores.json"
     command = [sys.executable, "-m", "training.cli", "engineer", "replay", str(run_dir)]
     options = ["--stage", "1", "--engineers", "checkpoint", "--json", str(scores)]
     subprocess.run([*command, *options], cwd=ROOT, timeout=600, check=True)

@@ -49,9 +49,7 @@ def evaluate(config: RunConfig, model: str | Path, output: Path | None) -> None:
         folder = huggingface.resolve(str(model))
     except huggingface.ModelFolderError as error:
         raise UserError(str(error)) from error
-    policy, params = load_policy(
-        folder, config.model, config.prompt, length_bucket=config.grpo.length_bucket
-    )
+    policy, params = load_policy(folder, config)
     boards = validation_set(config)
     with tempfile.TemporaryDirectory() as scratch:
         policy.export(params, Path(scratch) / "engine", untied=True)

@@ -22,8 +22,7 @@ from training.phases import stage_results
 from training.phases.design import charged
 from training.phases.stage_results import StageResult
 from training.phases.validate import validation_set, verify_answers
-from training.rollout.instances import InstanceSet
-from training.rollout.stage_instances import draw_stage_boards
+from training.rollout.instances import InstanceSet, draw_stage_boards
 from training.run.directory import RunDirectory
 from training.run.records import ChainLink, DecisionRecord, UpdateMetrics, attempt_records
 from training.run.seeds import seed_for

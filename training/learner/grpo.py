@@ -63,23 +63,13 @@ def group_advantages(rewards: np.ndarray, *, divide_by_std: bool) -> np.ndarray:
 
 
 def token_objective(
-    new: jax.Array,
-    old: jax.Array,
-    sampler: jax.Array,
-    advantages: jax.Array,
-    settings: Grpo,
+    new: jax.Array, old: jax.Array, sampler: jax.Array, advantages: jax.Array, settings: Grpo
 ) -> tuple[jax.Array, Metrics]:
     """Compute the clipped surrogate objective of each token, which is to be maximised.
 
-    Args:
-        new: float32 (B, L), log-probabilities under the weights being trained, nats.
-        old: float32 (B, L), as in `GrpoBatch`, with `sampler` and `advantages`.
-        sampler: float32 (B, L).
-        advantages: float32 (B,).
-        settings: The clip range and the cap on importance weights.
-
-    Returns:
-        float32 (B, L), and metrics per token of the same shape.
+    `new`, float32 (B, L), holds log-probabilities under the weights being trained, nats; `old`,
+    `sampler` and `advantages` are as in `GrpoBatch`. Returns float32 (B, L), and metrics per token
+    of the same shape.
     """
     ratio = jnp.exp(new - old)
     clipped = jnp.clip(ratio, 1 - settings.clip_low, 1 + settings.clip_high)
@@ -107,12 +97,7 @@ def logprobs(
 
 
 def summed_loss(
-    params: Any,
-    batch: GrpoBatch,
-    *,
-    graphdef: nnx.GraphDef,
-    settings: Grpo,
-    temperature: float,
+    params: Any, batch: GrpoBatch, *, graphdef: nnx.GraphDef, settings: Grpo, temperature: float
 ) -> tuple[jax.Array, Metrics]:
     """Sum the negative objective, and the metrics, over the target tokens of a micro-batch."""
     tokens = batch.sequences

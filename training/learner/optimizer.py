@@ -77,19 +77,12 @@ def gradient_step(
     loss: SummedLoss,
     optimizer: optax.GradientTransformation,
 ) -> tuple[LearnerState, Metrics]:
-    """Take one optimizer step on the mean loss.
+    """Take one optimizer step on the mean loss; with the new state come the mean metrics.
 
-    Args:
-        state: The state before the step.
-        micro_batches: A pytree whose leaves lead with (micro-batches, rows per micro-batch).
-        count: int32 (), how many micro-batches are used, from the first; it is traced, so that
-            empty ones at the end cost nothing.
-        weight: float32 (), divides the summed loss and metrics: a number of tokens.
-        loss: Sums loss and metrics over a micro-batch.
-        optimizer: As for `initial_state`.
-
-    Returns:
-        The state after the step, and the mean metrics with `loss` and `grad_norm` added.
+    The leaves of `micro_batches` lead with (micro-batches, rows per micro-batch). The first `count`
+    micro-batches, int32 (), are used; it is traced, so that empty ones at the end cost nothing. The
+    sums over them are divided by `weight`, float32 (): a number of tokens. `loss` and `grad_norm`
+    are added to the metrics.
     """
 
     def add(number: jax.Array, total: Any) -> Any:

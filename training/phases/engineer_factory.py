@@ -34,18 +34,13 @@ def make_engineer(
     probe_rollouts: int = 0,
     guard: Guard | None = None,
 ) -> Engineer:
-    """Make the engineer of a Design phase.
+    """Make the engineer of a Design phase, which will read the evidence of the last of `results`.
 
-    Args:
-        config: Says how it is asked.
-        directory: Holds the weights of former policies.
-        results: What the stages left, up to the one whose evidence it will read.
-        models: Loads weights that are not in use; open for as long as the engineer is asked.
-        kind: A name as in `engineer.kind`; None: the configuration's own.
-        checkpoint: Generates with the weights in force; None: they are loaded from the directory.
-        probe: Tries a configuration out from the weights in force; None: it can't be done.
-        probe_rollouts: The most answers that one probe draws.
-        guard: What the oracle's candidates are held to before they are tried out.
+    It has a name (`kind`) as in `engineer.kind`; None: the configuration's own. Weights that are
+    not in use come from the directory through `models`, which stays open for as long as it is
+    asked. `checkpoint` generates with the weights in force; None: they are loaded as well. An
+    oracle tries its candidates out by `probe`, which draws at most `probe_rollouts` answers; before
+    that they are held to `guard`.
 
     Raises:
         EngineerError: The configuration lacks what the name needs. Missing weights are noticed

@@ -25,13 +25,8 @@ from training.run.records import six_digits
 from training.schema import Grpo
 
 # The metrics of an update in which no group's rewards differ, so that no step is taken.
-_NO_STEP = {
-    "clip_share": 0.0,
-    "grad_norm": 0.0,
-    "importance_ratio_mean": 1.0,
-    "loss": 0.0,
-    "sampler_gap": 0.0,
-}
+_NO_STEP = {"importance_ratio_mean": 1.0}
+_NO_STEP |= dict.fromkeys(("clip_share", "grad_norm", "loss", "sampler_gap"), 0.0)
 
 
 def grpo_optimizer(settings: Grpo) -> optax.GradientTransformation:
@@ -54,18 +49,11 @@ def take_update(
     seed: int,
     seconds: dict[str, float],
 ) -> tuple[LearnerState, dict[str, Any]]:
-    """Take one update on some boards.
+    """Take one update on `grpo.prompts_per_update` boards.
 
-    Args:
-        run: Its configuration says how.
-        state: The learner; its buffers are donated and can't be used afterwards.
-        sampler: Holds the weights of `state`, and those of the new state on return.
-        boards: `grpo.prompts_per_update` boards.
-        seed: Decides what is sampled.
-        seconds: The time that rollout, verification, update and sync took is added to it.
-
-    Returns:
-        The learner after the update, and the fields of `UpdateMetrics` but its place in the run.
+    The buffers of `state` are donated. The sampler holds its weights, and those of the new state on
+    return. The time that rollout, verification, update and sync took is added to `seconds`. With
+    the new state come the fields of `UpdateMetrics` but its place in the run.
 
     Raises:
         SyncError: vLLM's log-probabilities are not the trainer's.

@@ -16,9 +16,13 @@ from jaxlake.generator.board_digests import DigestSet
 from training.learner.optimizer import LearnerState
 from training.phases.grpo_update import take_update
 from training.phases.validate import answer
-from training.rollout.instances import InstanceSet, draw_training_boards, draw_validation_cells
+from training.rollout.instances import (
+    InstanceSet,
+    draw_training_boards,
+    draw_validation_cells,
+    fill_budget,
+)
 from training.rollout.judging import judge
-from training.rollout.stage_instances import fill_budget
 from training.rollout.vllm_sampler import VllmSampler
 from training.run.active_run import ActiveRun
 from training.run.records import ProbeRecord
@@ -49,11 +53,7 @@ class Prober:
     records: list[ProbeRecord] = field(default_factory=list, init=False)
 
     def __call__(self, configuration: Configuration) -> ProbeResult:
-        """Train a copy, score it, and add the result to `probes.jsonl`.
-
-        Raises:
-            SyncError: After an update vLLM's log-probabilities are not the trainer's.
-        """
+        """Train a copy, score it, and add the result to `probes.jsonl`."""
         run, settings = self.run, self.run.config.grpo
         lake = LakeConfiguration.model_validate(configuration.model_dump())
         boards = self._training_boards(lake)

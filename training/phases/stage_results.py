@@ -50,27 +50,17 @@ class VerifiedAnswers(NamedTuple):
 
 @dataclass(frozen=True)
 class StageResult:
-    """What one stage left; stage 0 is what stood before the first.
-
-    Attributes:
-        configuration: What it trained on; None for stage 0.
-        validation: Rates over the answers to the validation set, by map size.
-        episodes: The answers to the validation set, in the order of its boards.
-        evidence: What the engineer may read of the stage: its answers, some failed ones, its
-            updates and its training boards (none of both for stage 0).
-        gate: Whether it was taken back; None for stage 0, and before the gate has compared.
-        decision: What the engineer decided for the next stage; None for stage 0, and before.
-        notes: What the engineer wrote down for the next stage; often empty.
-    """
+    """What one stage left; what may be None here is None for stage 0, before the first."""
 
     stage: int
-    configuration: LakeConfiguration | None
-    validation: ValidationRecord
-    episodes: tuple[EpisodeRecord, ...]
+    configuration: LakeConfiguration | None  # what it trained on
+    validation: ValidationRecord  # rates over the answers to the validation set, by map size
+    episodes: tuple[EpisodeRecord, ...]  # these answers, in the order of the boards
+    # What the engineer may read: the answers, some failed ones, the updates and training boards.
     evidence: StageEvidence
-    gate: GateRecord | None = None
-    decision: DecisionRecord | None = None
-    notes: str = ""
+    gate: GateRecord | None = None  # whether it was taken back, once the gate has compared
+    decision: DecisionRecord | None = None  # what the engineer decided for the next stage
+    notes: str = ""  # what the engineer wrote down for the next stage; often empty
 
 
 def read_stage_results(directory: RunDirectory, config: RunConfig) -> list[StageResult]:
@@ -214,7 +204,7 @@ def view_of(config: RunConfig, results: Sequence[StageResult], stage: int) -> St
         domain=config.domain,
         evidence=evidence,
         current=gate.configuration,
-        history=tuple(history_before(config, results, stage)),
+        history=tuple(_history_before(config, results, stage)),
         notice=gate.notice,
         trained=configuration_for(config, results, stage),
     )
@@ -236,7 +226,7 @@ def design_settings(config: RunConfig, view: StageView) -> DesignSettings:
     )
 
 
-def history_before(
+def _history_before(
     config: RunConfig, results: Sequence[StageResult], stage: int
 ) -> list[StageHistory]:
     """What the engineer reads of the stages before this one, oldest first."""

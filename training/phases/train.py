@@ -11,7 +11,7 @@ from training.learner.optimizer import LearnerState, initial_state
 from training.phases.grpo_update import grpo_optimizer, take_update
 from training.phases.stage_results import StageResult, configuration_for, reference_of
 from training.policy.policy import load_policy
-from training.rollout.stage_instances import StageBoards, draw_stage_boards, write_stage_boards
+from training.rollout.instances import StageBoards, draw_stage_boards, write_stage_boards
 from training.rollout.vllm_sampler import VllmSampler
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import RunProgress
@@ -41,15 +41,8 @@ def train(
 ) -> TrainedStage:
     """Draw the next stage's boards and take its updates; log each and save checkpoints.
 
-    Args:
-        run: The run.
-        state: The learner that the stage starts with; its buffers are donated.
-        sampler: Holds the weights of `state`, and those of the returned state at the end.
-        results: What the stages before left.
-        done: How many updates of the stage were taken before a restart; they are skipped.
-
-    Raises:
-        SyncError: After an update vLLM's log-probabilities are not the trainer's.
+    The buffers of `state` are donated. The sampler holds its weights, and those of the returned
+    state at the end. Updates that were `done` before a restart are skipped.
     """
     stage, settings = len(results), run.config.grpo
     configuration = configuration_for(run.config, results, stage)
@@ -94,12 +87,7 @@ def starting_state(
     origin = reference_of(results, len(results))
     if origin == len(results) - 1:
         return state
-    _, params = load_policy(
-        run.directory.stage(origin).policy,
-        run.config.model,
-        run.config.prompt,
-        length_bucket=run.config.grpo.length_bucket,
-    )
+    _, params = load_policy(run.directory.stage(origin).policy, run.config)
     return initial_state(params, grpo_optimizer(run.config.grpo))
 
 

@@ -34,11 +34,7 @@ _tabulate = jax.jit(tabulate)
 
 
 def validation_set(config: RunConfig) -> InstanceSet:
-    """Draw the fixed validation set, which depends on `validation` and the number of agents alone.
-
-    Raises:
-        UserError: Not one board could be made.
-    """
+    """Draw the fixed validation set; it depends on `validation` and the number of agents alone."""
     key = jax.random.key(config.validation.seed)
     boards, outcomes = draw_validation_cells(key, config, config.validation.per_cell)
     for outcome in outcomes:

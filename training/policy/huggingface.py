@@ -107,18 +107,12 @@ def load(
     remat: bool = False,
     mesh: Mesh | None = None,
 ) -> Qwen3:
-    """Read a model folder.
+    """Read a folder with config.json and model.safetensors, or several files and their index.
 
-    Tensors are read one at a time, into one stacked parameter at a time: the peak is the model
-    itself and its largest parameter.
-
-    Args:
-        folder: Holds config.json and model.safetensors, or several files and their index.
-        dtype: See `Qwen3`.
-        param_dtype: Dtype to which parameters are converted.
-        remat: See `Qwen3`.
-        mesh: Shares every parameter over this mesh as it is read (see `parameter_shardings`);
-            batches must then divide by the size of its fsdp axis.
+    Parameters are converted to `param_dtype`; for `dtype` and `remat` see `Qwen3`. With a mesh they
+    are shared over it as they are read (see `parameter_shardings`), and batches must divide by the
+    size of its fsdp axis. Tensors are read one at a time, into one stacked parameter at a time: the
+    peak is the model itself and its largest parameter.
 
     Raises:
         ModelFolderError: A file is missing, truncated or malformed, or asks for what Qwen3 lacks;
@@ -165,10 +159,9 @@ def read_config(folder: str | Path) -> Qwen3Config:
         ModelFolderError: config.json is missing, malformed, or of a model that is no Qwen3 decoder.
     """
     file = Path(folder) / CONFIG_FILE
+    fields = _read_json(file)
     try:
-        return Qwen3Config.from_hf(_read_json(file))
-    except ModelFolderError:
-        raise
+        return Qwen3Config.from_hf(fields)
     except ValueError as error:
         raise ModelFolderError(f"{file}: {error}") from error
 
@@ -181,21 +174,17 @@ def save(
     untied: bool = False,
     max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> Path:
-    """Write a model folder that transformers, vLLM and `load` read.
+    """Write a model folder that transformers, vLLM and `load` read, and return it.
 
     The folder appears whole: it is written beside its place and renamed. An older folder of that
     name is kept until then. If the process dies between the renames, the next `load` or `save`
-    brings the older folder back.
+    brings the older folder back. Parameters keep the dtype in which they are stored.
 
-    Args:
-        model: Its parameters are written in the dtype in which they are stored.
-        folder: The folder to write, which is returned; its parents are made.
-        tokenizer_from: A model folder whose tokenizer files (`TOKENIZER_FILES`) are copied, and
-            whose special token ids go into config.json; it may be `folder` itself.
-        untied: Whether to write a tied model's head as a tensor of its own, with
-            tie_word_embeddings false (see `training.rollout.vllm_sampler`).
-        max_shard_bytes: Larger weights are split into files of at most this size, with an index. A
-            single tensor is never split.
+    The tokenizer files (`TOKENIZER_FILES`) of the folder `tokenizer_from` are copied, and its
+    special token ids go into config.json; it may be `folder` itself. With `untied` a tied model's
+    head is written as a tensor of its own, with tie_word_embeddings false (see
+    `training.rollout.vllm_sampler`). Weights above `max_shard_bytes` are split into files of at
+    most this size, with an index; a single tensor is never split.
 
     Raises:
         ModelFolderError: `tokenizer_from` has no tokenizer files, or `folder` is a file.
@@ -235,8 +224,7 @@ def state_tensors(model: Qwen3, *, untied: bool = False) -> Iterator[tuple[str, 
     Each array is made when it is asked for, on the device where the parameter is. With `untied` a
     tied model's head comes too, as `lm_head.weight`.
     """
-    for tensor, value in _values(model, _tensors(model.config, untied=untied)):
-        yield tensor.name, value
+    return _values(model, _tensors(model.config, untied=untied))
 
 
 def _tensors(config: Qwen3Config, *, untied: bool) -> Iterator[_Tensor]:
@@ -271,14 +259,14 @@ def _name(path: str, layer: int | None) -> str:
     return f"model.{name}.weight"
 
 
-def _values(model: Qwen3, tensors: Iterable[_Tensor]) -> Iterator[tuple[_Tensor, jax.Array]]:
+def _values(model: Qwen3, tensors: Iterable[_Tensor]) -> Iterator[tuple[str, jax.Array]]:
     state = nnx.to_flat_state(nnx.state(model, nnx.Param))
     parameters = {".".join(map(str, path)): leaf[...] for path, leaf in state}
     for tensor in tensors:
         value = parameters[tensor.path]
         if tensor.layer is not None:
             value = _take_layer(value, tensor.layer, transposed=tensor.transposed)
-        yield tensor, value
+        yield tensor.name, value
 
 
 @partial(jax.jit, static_argnames="transposed")
@@ -358,9 +346,7 @@ def _write_weights(model: Qwen3, folder: Path, *, untied: bool, max_shard_bytes:
     for number, shard in enumerate(shards, start=1):
         part = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
         file = part if len(shards) > 1 else WEIGHTS_FILE
-        arrays = {
-            tensor.name: np.ascontiguousarray(value) for tensor, value in _values(model, shard)
-        }
+        arrays = {name: np.ascontiguousarray(value) for name, value in _values(model, shard)}
         save_file(arrays, folder / file, metadata={"format": "pt"})
         weight_map |= dict.fromkeys(arrays, file)
     if len(shards) > 1:

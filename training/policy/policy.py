@@ -20,7 +20,7 @@ from training.learner.batching import pad_sequences
 from training.policy import huggingface
 from training.policy.prompts import render
 from training.policy.qwen3 import Qwen3, Qwen3Config, make_mesh, token_logprobs
-from training.schema import Model, Prompt
+from training.schema import Model, Prompt, RunConfig
 
 
 @dataclass(frozen=True)
@@ -114,9 +114,7 @@ def make_policy(
         huggingface.save(model, folder, tokenizer_from=Path(scratch))
 
 
-def load_policy(
-    folder: Path, settings: Model, prompt: Prompt, *, length_bucket: int
-) -> tuple[Policy, Any]:
+def load_policy(folder: Path, config: RunConfig) -> tuple[Policy, Any]:
     """Read a Hugging Face folder: the policy, and its weights as a pytree.
 
     Raises:
@@ -125,6 +123,7 @@ def load_policy(
     """
     from training.policy.tokenizer import load_tokenizer
 
+    settings = config.model
     devices = settings.mesh.fsdp * settings.mesh.tensor
     if devices > jax.device_count():
         raise UserError(
@@ -132,21 +131,18 @@ def load_policy(
             f"{jax.device_count()} are there"
         )
     mesh = make_mesh(settings.mesh.fsdp, settings.mesh.tensor) if devices > 1 else None
-    try:
-        model = huggingface.load(
-            folder,
-            dtype=jnp.dtype(settings.dtype),
-            param_dtype=jnp.dtype(settings.param_dtype),
-            remat=settings.remat,
-            mesh=mesh,
-        )
-    except huggingface.ModelFolderError as error:
-        raise UserError(str(error)) from error
+    model = huggingface.load(
+        folder,
+        dtype=jnp.dtype(settings.dtype),
+        param_dtype=jnp.dtype(settings.param_dtype),
+        remat=settings.remat,
+        mesh=mesh,
+    )
     try:
         tokenizer = load_tokenizer(folder)
     except (OSError, ValueError) as error:
         raise UserError(f"{folder}: its tokenizer can't be read: {error}") from error
-    if prompt.chat and not tokenizer.chat_template:
+    if config.prompt.chat and not tokenizer.chat_template:
         raise UserError(f"prompt.chat: true, but the tokenizer of {folder} has no chat template")
     graphdef, params = nnx.split(model)
-    return Policy(graphdef, tokenizer, folder, prompt, length_bucket), params
+    return Policy(graphdef, tokenizer, folder, config.prompt, config.grpo.length_bucket), params

@@ -101,12 +101,9 @@ def target(plan: np.ndarray | Sequence[Sequence[int]]) -> str:
 
 
 def action_names(plan: np.ndarray | Sequence[Sequence[int]]) -> list[list[str]]:
-    """Return the names of each agent's actions, up to its last move.
+    """Return the names of each agent's actions in a plan, int (T, K), up to its last move.
 
     In a valid plan the last move is the last arrival at the goal: what follows is waiting there.
-
-    Args:
-        plan: int (T, K), one row per time step.
 
     Raises:
         ValueError: The plan is not (T, K), or holds a value that is not an `Action`.

@@ -193,15 +193,11 @@ class Qwen3(nnx.Module):
         dtype: DTypeLike = jnp.float32,
         remat: bool = False,
     ) -> None:
-        """Make a decoder with random weights.
+        """Make a decoder with random weights, normal with `initializer_range`.
 
-        Args:
-            config: The shape.
-            rngs: The stream `params` draws the weights, normal with `initializer_range`.
-            param_dtype: Dtype in which parameters are stored.
-            dtype: Dtype of matrix products and activations. Norms, rotary embedding, softmax and
-                logits are float32 whatever it is.
-            remat: Keep only each layer's input for the backward pass and compute the rest again.
+        Matrix products and activations have `dtype`; norms, rotary embedding, softmax and logits
+        are float32 whatever it is. With `remat` only each layer's input is kept for the backward
+        pass, and the rest is computed again.
         """
         self.config = config
         self.dtype = jnp.dtype(dtype)
@@ -269,11 +265,6 @@ class Qwen3(nnx.Module):
         return jax.lax.with_sharding_constraint(hidden, NamedSharding(self.mesh, spec))
 
 
-def positions_of(mask: jax.Array) -> jax.Array:
-    """Return positions, int32 (B, L), of sequences padded left or right, from their mask."""
-    return jnp.maximum(jnp.cumsum(mask, axis=1, dtype=jnp.int32) - 1, 0)
-
-
 def token_logprobs(
     model: Qwen3,
     input_ids: jax.Array,
@@ -285,16 +276,10 @@ def token_logprobs(
 ) -> jax.Array:
     """Return the log-probability of every token given what stands before it.
 
-    The head runs over `chunk` positions at a time and runs again in the backward pass, so that no
-    more than B * chunk * V float32 logits exist at once.
-
-    Args:
-        model: The policy.
-        input_ids: int32 (B, L), as for `Qwen3.__call__`, with `positions` and `mask`.
-        positions: int32 (B, L).
-        mask: bool (B, L).
-        temperature: Divides the logits; above 0.
-        chunk: Positions at a time; None chooses the most that keep logits within `LOGITS_BYTES`.
+    `input_ids`, `positions` and `mask`, all (B, L), are as for `Qwen3.__call__`; `temperature`
+    divides the logits. The head runs over `chunk` positions at a time and runs again in the
+    backward pass, so that no more than B * chunk * V float32 logits exist at once. None chooses the
+    largest chunk that keeps them within `LOGITS_BYTES`.
 
     Returns:
         float32 (B, L), natural logarithm. It is 0 at padding, and at the first token of a sequence,

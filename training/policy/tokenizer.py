@@ -32,14 +32,9 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     """Train a byte-level BPE tokenizer (Sennrich et al. 2016; on bytes, Radford et al. 2019).
 
     The same texts in the same order give the same tokenizer. Any text that holds no special token
-    comes back unchanged from its ids. Save it with `save_pretrained`; `AutoTokenizer` reads it.
-
-    Args:
-        texts: Prompts and answers such as the policy will read and write. The letters of a board
-            weigh as much as if each text held them once, so that boards with more agents than those
-            in the texts still cost one token per cell.
-        vocab_size: The largest size of the vocabulary; it is smaller if the texts hold too few
-            different words. The special tokens have the first ids.
+    comes back unchanged from its ids. The letters of a board weigh as much as if each text held
+    them once, so that boards with more agents than those in the texts still cost one token per
+    cell. The vocabulary has at most `vocab_size` entries, of which the special tokens are first.
 
     Raises:
         ValueError: There are no texts, or the bytes and special tokens don't fit in `vocab_size`.

@@ -1,21 +1,29 @@
-"""Sets of solved boards, drawn to order: to train on, to imitate, or to validate with."""
+"""Sets of solved boards, drawn to order: to train on, to imitate, or to validate with.
+
+A stage's training boards follow from the run's configuration and the stage alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import product
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from engineer.lake import LakeConfiguration
 from jaxlake import Instance, Solution, format_grid, lake_params
+from jaxlake.distance_fields import distances
 from jaxlake.generator.board_digests import DigestSet
 from jaxlake.generator.quotas import DrawOptions, fill_quotas
 from training.errors import UserError
-from training.run.records import RequestOutcome
+from training.run.directory import StageDirectory
+from training.run.records import RequestOutcome, six_digits
+from training.run.seeds import key_for, seed_for
 from training.schema import RunConfig
 
 # One capacity, and so one compilation of the generator, whatever a request asks for.
@@ -73,6 +81,9 @@ def draw_boards(
 ) -> tuple[InstanceSet, list[RequestOutcome]]:
     """Fill every request with boards, of which no two are equal; equal keys give equal sets.
 
+    Returns the boards, request by request in the order of the generator, and one outcome per
+    request.
+
     Args:
         key: A typed JAX key.
         requests: What is wanted.
@@ -82,21 +93,36 @@ def draw_boards(
         substitute: Replace missing boards that need a wait by boards that need none, and the other
             way round, so that a budget is kept. The outcome reports them as missing all the same.
 
-    Returns:
-        The boards, request by request in the order of the generator, and one outcome per request.
-
     Raises:
         UserError: Not one board could be made.
     """
     seen = DigestSet() if seen is None else seen
     parts: list[InstanceSet] = []
     outcomes = []
+
+    def fill(
+        key: jax.Array, request: BoardRequest, wanted: dict[bool, int]
+    ) -> tuple[dict[bool, int], int]:
+        """Draw boards that need a wait (`wanted[True]`) and that need none.
+
+        Return how many of each kind are missing, and how many candidates were drawn.
+        """
+        agents, counts = request.num_agents, np.array([[wanted[False], wanted[True]]])
+        filled = fill_quotas(
+            key,
+            lake_params(request.size, request.hole_ratio, num_agents=agents),
+            counts,
+            seen,
+            DrawOptions(CAPACITY, max_size, agents, HORIZON, max_candidates, BATCH_SIZE),
+        )
+        parts.append(InstanceSet(filled.boards.instances, filled.boards.solutions))
+        missing = {waits: wanted[waits] - int(filled.made[0, int(waits)]) for waits in wanted}
+        return missing, int(filled.counters["candidates"][0])
+
     for number, request in enumerate(requests):
         own_key = jax.random.fold_in(key, number)
         waits = round(request.wait_ratio * request.count)
-        wanted = {True: waits, False: request.count - waits}
-        made, missing, candidates = _fill(own_key, request, wanted, seen, max_size, max_candidates)
-        parts.append(made)
+        missing, candidates = fill(own_key, request, {True: waits, False: request.count - waits})
         outcomes.append(
             RequestOutcome(
                 **asdict(request),
@@ -107,8 +133,7 @@ def draw_boards(
         )
         if substitute and outcomes[-1].missing:
             other = {waits: missing[not waits] for waits in missing}
-            own_key = jax.random.fold_in(own_key, 1 << 20)
-            parts.append(_fill(own_key, request, other, seen, max_size, max_candidates)[0])
+            fill(jax.random.fold_in(own_key, 1 << 20), request, other)
     if not any(map(len, parts)):
         raise UserError("no board could be made: " + "; ".join(map(str, outcomes)))
     columns = [(part.instances, part.solutions) for part in parts]
@@ -182,28 +207,105 @@ def requests_for(
     ]
 
 
-def _fill(
-    key: jax.Array,
-    request: BoardRequest,
-    wanted: dict[bool, int],
-    seen: DigestSet,
-    max_size: int,
-    max_candidates: int,
-) -> tuple[InstanceSet, dict[bool, int], int]:
-    """Draw boards that need a wait (`wanted[True]`) and that need none; add them to `seen`.
+@dataclass(frozen=True)
+class StageBoards:
+    """A stage's training boards, some of them several times where the generator fell short."""
 
-    With the boards come how many of each kind are missing, and how many candidates were drawn.
+    boards: InstanceSet  # as many as the stage's budget, in the order of training
+    distinct: InstanceSet  # the same boards, each once, in the order of the generator
+    outcomes: tuple[RequestOutcome, ...]  # one per map size
+
+    @property
+    def shortfalls(self) -> list[RequestOutcome]:
+        """The requests that could not be filled."""
+        return [one for one in self.outcomes if one.missing]
+
+    @cached_property
+    def environment(self) -> dict[str, dict[str, float]]:
+        """Statistics of the distinct boards by map size, six significant digits.
+
+        `acceptance` is the share of candidates that were kept, `missing` counts boards,
+        `mean_sum_of_costs` is in steps, and `conflict_density` is the share of boards on which the
+        shortest paths of the agents conflict, so that the optimum is above their sum.
+        """
+        sizes = self.distinct.instances.size
+        costs = self.distinct.solutions.sum_of_costs
+        lower_bounds = np.asarray(_sum_of_distances(self.distinct.instances))
+        statistics = {}
+        for outcome in self.outcomes:
+            values = {
+                "acceptance": (outcome.count - outcome.missing) / max(outcome.candidates, 1),
+                "missing": outcome.missing,
+            }
+            own = sizes == outcome.size
+            if own.any():
+                values["mean_sum_of_costs"] = float(costs[own].mean())
+                values["conflict_density"] = float((costs > lower_bounds)[own].mean())
+            statistics[str(outcome.size)] = {
+                name: six_digits(value) for name, value in values.items()
+            }
+        return statistics
+
+
+def draw_stage_boards(
+    config: RunConfig, stage: int, configuration: LakeConfiguration, validation: InstanceSet
+) -> StageBoards:
+    """Draw the `config.stages.instances` boards of a stage; none of them is a validation board.
+
+    Every stage has the same budget: boards that the generator can't make are replaced by others
+    that come again (see `fill_budget`). Equal arguments give equal boards; see `draw_boards`.
     """
-    filled = fill_quotas(
-        key,
-        lake_params(request.size, request.hole_ratio, num_agents=request.num_agents),
-        np.array([[wanted[False], wanted[True]]]),
-        seen,
-        DrawOptions(CAPACITY, max_size, request.num_agents, HORIZON, max_candidates, BATCH_SIZE),
+    distinct, outcomes = draw_training_boards(
+        key_for(config.seed, "train", stage),
+        config,
+        configuration,
+        config.stages.instances,
+        seen=DigestSet(validation.instances),
     )
-    missing = {waits: wanted[waits] - int(filled.made[0, int(waits)]) for waits in wanted}
-    boards = InstanceSet(filled.boards.instances, filled.boards.solutions)
-    return boards, missing, int(filled.counters["candidates"][0])
+    rng = np.random.default_rng(seed_for(config.seed, "train", stage))
+    rows = rng.permutation(fill_budget(distinct, outcomes, rng))
+    return StageBoards(distinct.take(rows), distinct, tuple(outcomes))
+
+
+def fill_budget(
+    boards: InstanceSet, outcomes: Sequence[RequestOutcome], rng: np.random.Generator
+) -> np.ndarray:
+    """List every row once, and some again: int (count,), as many as were asked for in all.
+
+    Where a map size is short, boards of its own size come again; where it has none at all, boards
+    of every size do. Each comes equally often, as far as the counts allow. The random numbers
+    decide which; none is drawn where nothing is missing.
+    """
+    every = np.arange(len(boards))
+    rows, without_own = [every], 0
+    for outcome in outcomes:
+        own = np.flatnonzero(boards.instances.size == outcome.size)
+        missing = outcome.count - len(own)
+        if not len(own):
+            without_own += missing
+        elif missing:
+            rows.append(np.resize(rng.permutation(own), missing))
+    if without_own:
+        rows.append(np.resize(rng.permutation(every), without_own))
+    return np.concatenate(rows)
+
+
+def write_stage_boards(files: StageDirectory, drawn: StageBoards) -> None:
+    """Write what is known of a stage's boards; the boards can be drawn again at any time."""
+    files.shortfalls.write(drawn.shortfalls)
+    files.environment.write(drawn.environment)
+
+
+@jax.jit
+def _sum_of_distances(boards: Instance) -> jax.Array:
+    """int32 (B,): the steps that the agents of each board would need if they were alone."""
+
+    def one_board(board: Instance) -> jax.Array:
+        fields = jax.vmap(distances, (None, 0))(board.holes, board.goals)
+        steps = fields[jnp.arange(len(board.starts)), board.starts[:, 0], board.starts[:, 1]]
+        return jnp.sum(jnp.where(board.agent_mask, steps, 0), dtype=jnp.int32)
+
+    return jax.vmap(one_board)(boards)
 
 
 def _rows(tree: Any, rows: Any) -> Any:

@@ -7,6 +7,7 @@ when weights are reloaded, which shows in nothing but the log-probabilities.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import tempfile
@@ -82,14 +83,8 @@ class VllmSampler:
     ) -> list[list[Completion]]:
         """Draw `n` completions for each prompt; equal arguments and weights give equal answers.
 
-        Args:
-            prompts: Token ids.
-            n: Completions per prompt.
-            temperature: 0 is greedy; no other truncation (top-p, top-k) is applied.
-            max_tokens: The longest completion.
-            stop_token_ids: Tokens that end a completion.
-            seed: Decides what is drawn.
-            json_schema: If given, decoding is constrained to JSON text that this schema allows.
+        Temperature 0 is greedy; no other truncation (top-p, top-k) is applied. With a `json_schema`
+        decoding is constrained to JSON text that it allows.
 
         Raises:
             PromptTooLongError: A prompt and `max_tokens` don't fit `max_model_len`.
@@ -124,9 +119,8 @@ class VllmSampler:
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
         """Score tokens with the engine's weights, at temperature 1.
 
-        Returns:
-            For each sequence float32 (len(sequence),): the log-probability of each token given
-            those before it, nats. The first entry is 0.
+        For each sequence float32 (len(sequence),): the log-probability of each token given those
+        before it, nats. The first entry is 0.
         """
         from vllm import SamplingParams
 
@@ -143,11 +137,9 @@ class VllmSampler:
     def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
         """Replace the engine's weights and drop the keys and values that the old ones computed.
 
-        To an engine in this process the arrays are handed over. To worker processes they go
-        through a file beside the engine's folder.
-
-        Args:
-            tensors: All weights under their Hugging Face names, untied.
+        The tensors are all weights under their Hugging Face names, untied. To an engine in this
+        process they are handed over; to worker processes they go through a file beside the engine's
+        folder.
 
         Raises:
             SyncError: The prefix cache can't be dropped.
@@ -187,8 +179,6 @@ class VllmSampler:
 
     def close(self) -> None:
         """Free the engine's memory."""
-        import gc
-
         del self._engine
         gc.collect()
 

@@ -38,11 +38,9 @@ class ActiveRun:
         return seed_for(self.config.seed, stream, *place)
 
     def step(self, stage: int, update: int) -> int:
-        """Count all steps of the warm start and all updates up to one of them.
+        """Count all steps of the warm start and all updates up to one of a stage.
 
-        Args:
-            stage: From 1; 0 stands for the end of the warm start, whatever the update.
-            update: How many updates of the stage are counted.
+        Stage 0 stands for the end of the warm start, whatever the update.
         """
         warm_start = self.config.warm_start.steps if self.config.warm_start else 0
         if stage == 0:

@@ -26,12 +26,12 @@ class RunProgress:
 class Checkpoints:
     """The newest checkpoints of a run."""
 
-    def __init__(self, folder: Path, *, keep: int = 2) -> None:
+    def __init__(self, folder: Path) -> None:
         """Open `folder`, or make it; what an interrupted save left there is removed."""
         self._manager = ocp.CheckpointManager(
             folder.absolute(),
             options=ocp.CheckpointManagerOptions(
-                max_to_keep=keep,
+                max_to_keep=2,
                 create=True,
                 cleanup_tmp_directories=True,
                 enable_async_checkpointing=False,

@@ -38,19 +38,9 @@ from training.run.records import (
 )
 from training.schema import RunConfig, dump, load, parse_yaml, read_yaml
 
-_VALIDATION = TypeAdapter(ValidationRecord)
-_EPISODE = TypeAdapter(EpisodeRecord)
-_EVIDENCE = TypeAdapter(StageEvidence)
-_CONFIGURATION = TypeAdapter(LakeConfiguration)
 _STATISTICS = TypeAdapter(dict[str, dict[str, float]])
 _SHORTFALLS = TypeAdapter(list[RequestOutcome])
-_GATE = TypeAdapter(GateRecord)
-_ATTEMPT = TypeAdapter(AttemptRecord)
-_DECISION = TypeAdapter(DecisionRecord)
-_PROBE = TypeAdapter(ProbeRecord)
 _METRICS: TypeAdapter[Metrics] = TypeAdapter(Metrics)
-_TIMING = TypeAdapter(TimingRecord)
-_SUMMARY = TypeAdapter(SummaryRecord)
 
 
 class StageDirectory:
@@ -60,30 +50,30 @@ class StageDirectory:
         """Name the files; nothing is read or written yet."""
         self.path = path
         # What the stage trained on, for programs and for people; stage 0 has none.
-        self.configuration = JsonFile(path / "configuration.json", _CONFIGURATION)
+        self.configuration = JsonFile(path / "configuration.json", TypeAdapter(LakeConfiguration))
         self.configuration_yaml = TextFile(path / "configuration.yaml")
         # Boards that could not be made for it, and what its boards are like, by map size.
         self.shortfalls = JsonFile(path / "shortfalls.json", _SHORTFALLS)
         self.environment = JsonFile(path / "environment.json", _STATISTICS)
         # The answers to the validation set, those that are not valid, what the engineer reads of
         # them, and rates by map size, which are written last in the Validate phase.
-        self.episodes = JsonLinesFile(path / "episodes.jsonl", _EPISODE)
-        self.failures = JsonLinesFile(path / "failures.jsonl", _EPISODE)
-        self.evidence = JsonFile(path / "evidence.json", _EVIDENCE)
-        self.validation = JsonFile(path / "validation.json", _VALIDATION)
+        self.episodes = JsonLinesFile(path / "episodes.jsonl", TypeAdapter(EpisodeRecord))
+        self.failures = JsonLinesFile(path / "failures.jsonl", TypeAdapter(EpisodeRecord))
+        self.evidence = JsonFile(path / "evidence.json", TypeAdapter(StageEvidence))
+        self.validation = JsonFile(path / "validation.json", TypeAdapter(ValidationRecord))
         # Whether the stage was taken back.
-        self.gate = JsonFile(path / "gate.json", _GATE)
+        self.gate = JsonFile(path / "gate.json", TypeAdapter(GateRecord))
         # Folder of the weights that it ended with, in the Hugging Face layout.
         self.policy = path / "policy"
         # The engineer's first prompt, all of its prompts and answers, and what it tried out.
         self.context = TextFile(path / "context.txt")
-        self.answers = JsonLinesFile(path / "answers.jsonl", _ATTEMPT)
-        self.probes = JsonLinesFile(path / "probes.jsonl", _PROBE)
+        self.answers = JsonLinesFile(path / "answers.jsonl", TypeAdapter(AttemptRecord))
+        self.probes = JsonLinesFile(path / "probes.jsonl", TypeAdapter(ProbeRecord))
         # What it wrote down for the next stage (its Summary block), and what it was asked for that.
         self.notes = TextFile(path / "summary.txt")
         self.notes_prompt = TextFile(path / "summary_prompt.txt")
         # The configuration of the next stage, written last in the Design phase.
-        self.decision = JsonFile(path / "decision.json", _DECISION)
+        self.decision = JsonFile(path / "decision.json", TypeAdapter(DecisionRecord))
 
 
 class RunDirectory:
@@ -94,12 +84,12 @@ class RunDirectory:
         self.path = path
         self.config_file = path / "config.yaml"
         self.metrics = JsonLog(path / "metrics.jsonl", _METRICS)
-        self.timings = JsonLog(path / "timings.jsonl", _TIMING)
+        self.timings = JsonLog(path / "timings.jsonl", TypeAdapter(TimingRecord))
         self.chain_file = path / "chain.jsonl"
         self.checkpoints = path / "checkpoints"
         self.initial_policy = path / "initial"  # made from scratch
         self.engine = path / "engine"  # what vLLM starts from
-        self.summary = JsonFile(path / "summary.json", _SUMMARY)
+        self.summary = JsonFile(path / "summary.json", TypeAdapter(SummaryRecord))
         self.report = path / "report.html"
 
     def stage(self, number: int) -> StageDirectory:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -101,6 +101,7 @@ class JsonLinesFile(File, Generic[T]):
     """A file of JSON lines; `type` checks the value of each and says how it is written."""
 
     type: TypeAdapter[T]
+    names_damaged: ClassVar[bool] = True
 
     def read(self) -> list[T]:
         """Return all values, in the order of the lines."""
@@ -129,7 +130,8 @@ class JsonLinesFile(File, Generic[T]):
         damaged: list[int] = []
         with self._errors_of_reading():
             lines = list(read_json_lines(self.path, damaged))
-        problems += [f"{self.path}:{number}: not JSON" for number in self._to_name(damaged)]
+        if self.names_damaged:
+            problems += [f"{self.path}:{number}: not JSON" for number in damaged]
         values = []
         for number, value in lines:
             try:
@@ -137,9 +139,6 @@ class JsonLinesFile(File, Generic[T]):
             except UserError as error:
                 problems.append(str(error))
         return values
-
-    def _to_name(self, damaged: list[int]) -> list[int]:
-        return damaged
 
     def write(self, values: Iterable[T]) -> None:
         """Write all values, whole."""
@@ -154,12 +153,11 @@ class JsonLinesFile(File, Generic[T]):
 class JsonLog(JsonLinesFile[T]):
     """A file of JSON lines that grows; a line that a kill cut costs nothing but itself."""
 
+    names_damaged = False
+
     def read(self) -> list[T]:
         """Return all values but those of lines that a kill cut; none if there is no file yet."""
         return self._values([]) if self.exists() else []
-
-    def _to_name(self, damaged: list[int]) -> list[int]:
-        return []  # they were cut by a kill
 
     def append(self, value: T) -> None:
         """Add one line, on a line of its own even after one that was cut."""

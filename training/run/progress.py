@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from rich.console import Console
 from rich.progress import (
@@ -23,16 +22,12 @@ SECONDS_BETWEEN_LINES = 10.0
 console = Console(highlight=False)
 
 
-class Tracker(Protocol):
-    """What a phase calls as it advances."""
-
-    def __call__(self, done: int, note: str = "") -> None:
-        """Say that `done` of the total is done, and how it goes."""
-
-
 @contextmanager
-def track(title: str, total: int, *, start: int = 0) -> Iterator[Tracker]:
-    """Show how far a phase of `total` steps is, from `start` on."""
+def track(title: str, total: int, *, start: int = 0) -> Iterator[Callable[..., None]]:
+    """Show how far a phase of `total` steps is, from `start` on.
+
+    It gives a function of how many are done and, if there is more to say, a note.
+    """
     if console.is_terminal:
         columns = (
             TextColumn("{task.description:<24}"),

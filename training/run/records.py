@@ -49,9 +49,6 @@ class Record(BaseModel):
         return plain
 
 
-# validation.json, episodes.jsonl, failures.jsonl
-
-
 class Rates(Record):
     """Counts and rates over the answers to some boards."""
 
@@ -100,9 +97,6 @@ class EpisodeRecord(Record):
     reason: str | None = Field(description="why the answer can't be read; None if it can")
 
 
-# shortfalls.json
-
-
 class RequestOutcome(Record):
     """What became of a request for boards; an entry of `shortfalls.json` if some are missing."""
 
@@ -127,9 +121,6 @@ class RequestOutcome(Record):
             f"{self.missing_no_wait} that need none are missing of {self.count} after "
             f"{self.candidates} candidates"
         )
-
-
-# gate.json, answers.jsonl, decision.json, probes.jsonl
 
 
 class GateRecord(Record):
@@ -194,9 +185,6 @@ class ProbeRecord(Record):
     count: Annotated[Count, Field(ge=1)] = Field(description="answers after the branch")
     instances: Count = Field(description="boards trained on")
     rollouts: Count = Field(description="answers drawn in all")
-
-
-# metrics.jsonl, timings.jsonl
 
 
 def six_digits(value: Any) -> float:
@@ -284,9 +272,6 @@ class TimingRecord(Record):
     seconds: dict[str, Seconds]
 
 
-# summary.json
-
-
 class SummaryRecord(Record):
     """`summary.json`: the end result, which only a finished run has."""
 
@@ -296,8 +281,6 @@ class SummaryRecord(Record):
     stages: tuple[ValidationRecord, ...]
     decisions: tuple[DecisionRecord, ...]
 
-
-# chain.jsonl
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 from engineer import BlockName, Budget, ContextStyle, GateSettings
 from engineer.engineers.catalogue import SCRIPTED, SHUFFLED
 from engineer.engineers.endpoint import LONGEST_WAIT, check_url, check_variable
-from training.schema.sections import Positive, PositiveFloat, Section, Share
+from training.schema.sections import NonNegative, Positive, PositiveFloat, Section, Share
 
 MODELS = ("checkpoint", "stale", "base", "model", "endpoint")
 """Engineers that read the context: the newest checkpoint, an old one, the model that the run began
@@ -64,9 +64,7 @@ class OracleChoice(Section):
     )
     max_probes: Positive = Field(4, description="configurations tried out per stage, at most")
     updates: Positive = Field(4, description="GRPO updates per configuration")
-    per_cell: Positive = Field(
-        10, description="fresh boards per cell of the validation set, to score a configuration"
-    )
+    per_cell: Positive = Field(10, description="fresh boards per validation cell for its score")
 
 
 class EngineerChoice(Section):
@@ -101,20 +99,12 @@ class EngineerChoice(Section):
         ("failure_breakdown", "training_details", "history"),
         description="blocks of the context; their order is fixed",
     )
-    max_context_tokens: Positive | None = Field(
-        None, description="longest context, longer ones are cut; null: any length"
-    )
-    attempts: Positive = Field(
-        3, description="answers asked for before the last configuration is kept"
-    )
-    temperature: Annotated[float, Field(ge=0.0)] = Field(
-        0.3, description="sampling temperature of answers and notes"
-    )
+    max_context_tokens: Positive | None = Field(None, description="cut to fit it; null: no limit")
+    attempts: Positive = Field(3, description="answers asked for before it gives up")
+    temperature: NonNegative = Field(0.3, description="sampling temperature of answers and notes")
     max_tokens: Positive = Field(256, description="longest answer, tokens")
     summary_tokens: Positive = Field(128, description="longest notes for the summary block, tokens")
-    max_step: Share | None = Field(
-        None, description="largest change of any knob from one stage to the next; null: any"
-    )
+    max_step: Share | None = Field(None, description="most a knob may change per stage; null: any")
     oracle: OracleChoice = OracleChoice()
     budget: Budget = Budget()
     gate: GateSettings = GateSettings()

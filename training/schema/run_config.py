@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Annotated
 
 from pydantic import Field, model_validator
@@ -66,17 +67,12 @@ class RunConfig(Section):
             raise ValueError(f"environment.initial.sizes: {problem}")
         if self.warm_start is None and self.model.pretrained is None:
             raise ValueError("warm_start: a model made from scratch needs one; null is not allowed")
-        requests = [
-            ("environment.initial.sizes", size, knobs.hole_ratio)
-            for size, knobs in initial.sizes.items()
-        ] + [
-            ("validation", size, holes)
-            for size in self.validation.sizes
-            for holes in self.validation.hole_ratios
-        ]
-        for where, size, holes in requests:
-            if reason := infeasibility(size, holes, self.environment.num_agents):
-                raise ValueError(f"{where}: {reason}")
+        given = [(size, knobs.hole_ratio) for size, knobs in initial.sizes.items()]
+        cells = list(product(self.validation.sizes, self.validation.hole_ratios))
+        for where, requests in (("environment.initial.sizes", given), ("validation", cells)):
+            for size, holes in requests:
+                if reason := infeasibility(size, holes, self.environment.num_agents):
+                    raise ValueError(f"{where}: {reason}")
         return self
 
     @model_validator(mode="after")

@@ -11,6 +11,8 @@ from engineer.lake import Bounds, LakeConfiguration
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0.0)]
+Count = Annotated[int, Field(ge=0)]
+NonNegative = Annotated[float, Field(ge=0.0)]
 Precision = Literal["float32", "bfloat16"]
 
 
@@ -46,9 +48,7 @@ class Model(Section):
     scratch: Scratch = Scratch()
     param_dtype: Precision = Field("float32", description="dtype of weights and optimizer state")
     dtype: Precision = Field("float32", description="dtype of activations")
-    remat: bool = Field(
-        False, description="recompute activations in the backward pass, which saves memory"
-    )
+    remat: bool = Field(False, description="recompute activations: slower, in less memory")
     mesh: Mesh = Mesh()
 
 
@@ -58,9 +58,7 @@ class Environment(Section):
     num_agents: Annotated[int, Field(ge=2, le=5)] = Field(2, description="agents on every board")
     initial: LakeConfiguration = Field(description="the configuration of the first stage")
     bounds: Bounds = Field(description="what every later configuration must keep to")
-    max_candidates: Positive = Field(
-        200_000, description="boards drawn per request before what is missing is reported"
-    )
+    max_candidates: Positive = Field(200_000, description="most boards drawn to fill one request")
 
 
 class Prompt(Section):
@@ -97,15 +95,11 @@ class WarmStart(Section):
     steps: Positive = Field(600, description="optimizer steps")
     instances: Positive = Field(16_384, description="solved boards to draw batches from")
     batch_size: Positive = Field(64, description="plans per step")
-    engineer_batch_size: Annotated[int, Field(ge=0)] = Field(
-        8, description="contexts with target configurations per engineer step; 0: no such steps"
-    )
+    engineer_batch_size: Count = Field(8, description="contexts per engineer step; 0: no such step")
     engineer_every: Positive = Field(4, description="every how many steps one is an engineer step")
     learning_rate: PositiveFloat = Field(2e-3, description="peak learning rate of AdamW")
-    warmup_steps: Annotated[int, Field(ge=0)] = Field(
-        50, description="steps until the learning rate reaches its peak"
-    )
-    weight_decay: Annotated[float, Field(ge=0.0)] = Field(0.01, description="of AdamW")
+    warmup_steps: Count = Field(50, description="steps until the learning rate is at its peak")
+    weight_decay: NonNegative = Field(0.01, description="of AdamW")
     checkpoint_every: Annotated[int, Field(gt=0, multiple_of=10)] = Field(
         100, description="steps between checkpoints; metrics are written every 10 steps"
     )
@@ -118,26 +112,16 @@ class Grpo(Section):
     completions: Annotated[int, Field(ge=2)] = Field(8, description="completions per prompt")
     minibatches: Positive = Field(1, description="optimizer steps that one batch is split into")
     micro_batch_size: Positive = Field(64, description="sequences in memory at once")
-    length_bucket: Positive = Field(
-        64, description="sequences are padded to multiples of this length, tokens"
-    )
+    length_bucket: Positive = Field(64, description="lengths are padded to multiples of it, tokens")
     learning_rate: PositiveFloat = Field(1e-6, description="learning rate of AdamW")
-    warmup_updates: Annotated[int, Field(ge=0)] = Field(
-        0, description="optimizer steps until the learning rate is reached"
-    )
-    weight_decay: Annotated[float, Field(ge=0.0)] = Field(0.0, description="of AdamW")
+    warmup_updates: Count = Field(0, description="steps until the learning rate is reached")
+    weight_decay: NonNegative = Field(0.0, description="of AdamW")
     max_grad_norm: PositiveFloat = Field(1.0, description="larger gradients are scaled down to it")
     clip_low: Share = Field(0.2, description="importance ratios are clipped below 1 - clip_low")
-    clip_high: Annotated[float, Field(ge=0.0)] = Field(
-        0.28, description="importance ratios are clipped above 1 + clip_high"
-    )
-    importance_cap: PositiveFloat = Field(
-        2.0, description="cap on trainer / vLLM probability ratios (truncated importance sampling)"
-    )
+    clip_high: NonNegative = Field(0.28, description="ratios are clipped above 1 + clip_high")
+    importance_cap: PositiveFloat = Field(2.0, description="cap on trainer / vLLM probabilities")
     divide_by_std: bool = Field(True, description="false: Dr. GRPO's advantages (Liu et al. 2025)")
-    mask_truncated: bool = Field(
-        False, description="do not learn from completions that max_tokens cut"
-    )
+    mask_truncated: bool = Field(False, description="learn nothing from answers cut by max_tokens")
     checkpoint_every: Positive = Field(10, description="updates between checkpoints")
 
 
@@ -177,13 +161,9 @@ class Validation(Section):
         description="shares of holes"
     )
     wait_ratios: tuple[Share, ...] = Field(description="shares of boards that need a wait")
-    per_cell: Positive = Field(
-        10, description="boards per cell, that is of each combination of the three"
-    )
+    per_cell: Positive = Field(10, description="boards per cell: per combination of these three")
     seed: int = Field(1, description="the boards follow from it; another seed gives other boards")
-    temperature: Annotated[float, Field(ge=0.0)] = Field(
-        0.0, description="sampling temperature of the answers; 0: greedy"
-    )
+    temperature: NonNegative = Field(0.0, description="of sampling the answers; 0: greedy")
 
     @property
     def cells(self) -> int:

@@ -33,7 +33,7 @@ from training.cli import main
 from training.errors import UserError
 from training.phases.stage_results import configuration_for, read_stage_results, view_of
 from training.phases.validate import validation_set
-from training.rollout.stage_instances import draw_stage_boards
+from training.rollout.instances import draw_stage_boards
 from training.run.directory import RunDirectory
 from training.run.progress import console
 

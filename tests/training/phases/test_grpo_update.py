@@ -62,7 +62,7 @@ def test_an_update_moves_the_weights_towards_the_rewarded_answers_and_syncs_them
     minibatches: int, boards: InstanceSet, folder: Path, tmp_path: Path
 ) -> None:
     config = load(TINY, [f"grpo.minibatches={minibatches}"])
-    policy, params = load_policy(folder, config.model, config.prompt, length_bucket=32)
+    policy, params = load_policy(folder, config)
     run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards)  # type: ignore[arg-type]
     sampler = ToldSampler(policy, boards)
     state = initial_state(params, grpo_optimizer(config.grpo))

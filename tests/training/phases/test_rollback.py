@@ -75,13 +75,9 @@ def test_the_failed_cases_are_of_the_most_frequent_kinds(tmp_path):
     config = RunConfig.model_validate(CONFIG)
     run = RunDirectory(write_sample_run(tmp_path / "run", config))
     evidence = read_stage_results(run, config)[2].evidence
-    counts = Counter(
-        {
-            (group, kind): count
-            for group, tally in evidence.validation.items()
-            for kind, count in tally.failures.items()
-        }
-    )
+    counts: Counter[tuple[str, str]] = Counter()
+    for group, tally in evidence.validation.items():
+        counts.update({(group, kind): count for kind, count in tally.failures.items()})
     shown = [(case.group, case.failure) for case in evidence.failed_cases]
     assert len(set(shown)) == len(shown) == min(FAILED_CASES, len(counts))
     frequent = [count for _, count in counts.most_common(len(shown))]
@@ -91,11 +87,9 @@ def test_the_failed_cases_are_of_the_most_frequent_kinds(tmp_path):
 def test_a_context_that_no_cut_makes_fit_is_an_error_that_names_the_key(tmp_path, capsys):
     choice = {"style": "full", "max_context_tokens": 5_000}
     config = RunConfig.model_validate(CONFIG | {"engineer": choice})
-    tokenizer = train_tokenizer(
-        [escape_surrogates(text) for answers in DESIGNS for text in answers], 300
-    )
+    texts = [escape_surrogates(text) for answers in DESIGNS for text in answers]
     run = write_sample_run(tmp_path / "run", config)
-    tokenizer.save_pretrained(run / "stages/3/policy")
+    train_tokenizer(texts, 300).save_pretrained(run / "stages/3/policy")
     written = (run / "config.yaml").read_text()
     (run / "config.yaml").write_text(written.replace(": 5000\n", ": 5\n"))
     (run / "stages/3/context.txt").unlink()

@@ -76,7 +76,7 @@ FORMATS = {
 @pytest.mark.parametrize("name", FORMATS)
 @given(plan=plans)
 def test_a_plan_comes_back_from_any_formatting(name, plan):
-    answer = parse_answer(FORMATS[name](plan), len(plan), max_steps=12)
+    answer = parse_answer(FORMATS[name](plan), len(plan), max_steps=max(map(len, plan)))
     assert answer.parsed, answer.reason
     assert answer.plan == tuple(map(tuple, plan))
     assert answer.reason is None
@@ -115,12 +115,6 @@ def test_an_unknown_word_among_the_actions_is_never_parsed(plan, data):
         assert answer.reason
 
 
-@given(st.text(max_size=300), st.integers(1, 5))
-def test_any_text_is_answered(text, num_agents):
-    answer = parse_answer(text, num_agents, max_steps=10)
-    assert answer.parsed == (answer.plan is not None) == (answer.reason is None)
-
-
 PIECES = [
     *("Agent 0", "agent_1", "Agent 7:", ":", " ", "\n", "\n\n", "RIGHT", "l", "->", "→"),
     *("```", "```json", "<think>", "</think>", "<answer>", "</answer>", "{", "}", "[", "]"),
@@ -129,12 +123,15 @@ PIECES = [
 ]
 
 
-@given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
-def test_any_mixture_of_what_answers_are_made_of_is_answered(text):
-    answer = parse_answer(text, 2, max_steps=10)
+@given(
+    st.text(max_size=300) | st.lists(st.sampled_from(PIECES), max_size=40).map("".join),
+    st.integers(1, 5),
+)
+def test_any_text_and_any_mixture_of_what_answers_are_made_of_is_answered(text, num_agents):
+    answer = parse_answer(text, num_agents, max_steps=10)
     assert answer.parsed == (answer.plan is not None) == (answer.reason is None)
     if answer.parsed:
-        assert len(answer.plan) == 2
+        assert len(answer.plan) == num_agents
         assert all(0 <= action <= 4 for agent in answer.plan for action in agent)
 
 
@@ -191,15 +188,8 @@ def test_a_plan_said_twice_is_one_plan_and_an_empty_list_of_actions_says_that_an
     assert parse_answer('{"0": ["UP"], "1": []}', 2, max_steps=5).plan == ((1,), ())
 
 
-def test_a_plan_may_have_max_steps_actions_and_no_more():
-    text = "Agent 0: " + "UP " * 7
-    assert parse_answer(text, 1, max_steps=7).parsed
-    assert not parse_answer(text, 1, max_steps=6).parsed
-
-
-@pytest.mark.parametrize("arguments", [(0, 5), (2, 0)])
-def test_senseless_limits_are_refused(arguments):
-    num_agents, max_steps = arguments
+@pytest.mark.parametrize(("num_agents", "max_steps"), [(0, 5), (2, 0)])
+def test_senseless_limits_are_refused(num_agents, max_steps):
     with pytest.raises(ValueError, match=f"num_agents {num_agents}, max_steps {max_steps}"):
         parse_answer("", num_agents, max_steps=max_steps)
 

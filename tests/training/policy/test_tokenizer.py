@@ -34,20 +34,16 @@ def test_any_text_comes_back_from_its_ids(tokenizer, text):
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
 
 
-@pytest.mark.parametrize("text", TEXTS[: len(BOARDS) * 2 + 1])
-def test_what_it_was_trained_on_comes_back_from_its_ids(tokenizer, text):
-    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+def test_what_it_was_trained_on_comes_back_from_its_ids(tokenizer):
+    for text in set(TEXTS):
+        assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
 
 
-def test_every_cell_of_a_board_is_one_token_even_with_agents_never_seen(tokenizer):
+def test_every_action_and_every_cell_is_one_token_even_of_agents_never_seen(tokenizer):
     row = "F H S s A B C G g a b c"
-    assert len(tokenizer(row)["input_ids"]) == len(row.split())
+    for text in (row, " WAIT UP DOWN LEFT RIGHT"):
+        assert len(tokenizer(text)["input_ids"]) == len(text.split())
     assert len(tokenizer(f"{row}\n{row}")["input_ids"]) == 2 * len(row.split()) + 1
-
-
-def test_every_action_is_one_token(tokenizer):
-    for action in ("WAIT", "UP", "DOWN", "LEFT", "RIGHT"):
-        assert len(tokenizer(f" {action}")["input_ids"]) == 1
 
 
 @given(number=st.integers(0, 10**9))
@@ -65,11 +61,9 @@ def test_no_token_joins_a_word_with_what_follows_it(tokenizer):
         assert text.isalpha() or not any(map(str.isalnum, text)) or len(text) == 1, token
 
 
-@pytest.mark.parametrize("board", BOARDS)
-def test_a_compact_prompt_takes_about_as_many_tokens_as_the_board_has_things_to_say(
-    tokenizer, board
-):
-    assert 45 <= len(tokenizer(render(parse_grid(board), "compact"))["input_ids"]) <= 100
+def test_a_compact_prompt_takes_about_as_many_tokens_as_the_board_has_things_to_say(tokenizer):
+    for board in BOARDS:
+        assert 45 <= len(tokenizer(render(parse_grid(board), "compact"))["input_ids"]) <= 100
 
 
 def test_special_tokens_come_first_and_end_and_padding_are_set(tokenizer):

@@ -158,11 +158,7 @@ def test_a_server_that_fails_is_ended_and_the_next_question_starts_another(
 
 @pytest.mark.parametrize("steps", ["time.sleep(300)", "def reply(*_): time.sleep(300)\nserve()"])
 def test_an_interrupt_kills_the_server_at_once(
-    steps: str,
-    stand_in: StandIn,
-    models: OtherModels,
-    model: str,
-    monkeypatch: pytest.MonkeyPatch,
+    steps: str, stand_in: StandIn, models: OtherModels, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model_server, "_SECONDS_TO_END", 60)
     stand_in.does(steps)

@@ -1,7 +1,11 @@
-"""A real vLLM engine: the same answers twice, the trainer's weights, and a stale one caught."""
+"""A real vLLM engine: the same answers twice, the trainer's weights, and a stale one caught.
+
+And a model folder behind vLLM's server, which may have the engineer's role.
+"""
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -17,8 +21,9 @@ from training.errors import UserError
 from training.learner import grpo
 from training.learner.batching import pad_sequences
 from training.policy.policy import Policy, load_policy, make_policy
+from training.rollout.model_server import OtherModels, Question
 from training.rollout.vllm_sampler import SyncError, VllmSampler
-from training.schema import Prompt, Sampling, load
+from training.schema import EngineerChoice, Sampling, load
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
@@ -31,7 +36,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Any]:
     folder = tmp_path_factory.mktemp("policy") / "initial"
     texts = ["Agent 0: UP DOWN LEFT RIGHT WAIT", '{"3":{"data_ratio":0.5,"hole_ratio":0.25}}'] * 4
     make_policy(folder, TINY.model, texts, max_len=512, seed=0)
-    return load_policy(folder, TINY.model, Prompt(), length_bucket=32)
+    return load_policy(folder, TINY)
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +47,14 @@ def sampler(policy: tuple[Policy, Any], tmp_path_factory: pytest.TempPathFactory
     engine = VllmSampler(folder, Sampling(max_model_len=512, max_num_seqs=64), seed=0)
     yield engine
     engine.close()
+
+
+@pytest.fixture
+def synced(sampler: VllmSampler, policy: tuple[Policy, Any]) -> VllmSampler:
+    """The engine with the policy's weights."""
+    made, params = policy
+    sampler.sync(made.tensors(params))
+    return sampler
 
 
 def _sample(sampler: VllmSampler, **changes: Any) -> list:
@@ -60,6 +73,33 @@ def _moved(params: Any, scale: float, only: str = "") -> Any:
     return jax.tree_util.tree_map_with_path(move, params)
 
 
+def test_another_model_answers_in_one_process_of_its_own_as_the_policy_would(
+    policy: tuple[Policy, Any],
+):
+    folder = policy[0].folder
+    schema = answer_schema(Bounds(sizes=(3,)))
+    choice = EngineerChoice(kind="model", model=str(folder), max_tokens=200, summary_tokens=7)
+    assert policy[0].tokenizer.chat_template
+    plain = Question("# answer\n", chat=False, seed=1, json_schema=schema)
+    with OtherModels(TINY.sampling, choice) as models:
+        first = models.ask(str(folder), plain)
+        jsonschema.validate(json.loads(first.text), schema)
+        assert first.tokens <= 200
+        loaded = models._server
+        assert models.ask(str(folder), plain) == first
+        templated = models.ask(str(folder), replace(plain, chat=True))
+        assert templated != first
+        assert models.ask(str(folder), replace(plain, chat=None)) == templated
+        note = models.ask(str(folder), replace(plain, json_schema=None))
+        assert 0 < len(note.text) < len(first.text)
+        assert note.tokens <= 7
+        shortest = models.ask(str(folder), replace(plain, token_limit=3))
+        assert shortest.tokens == 3
+        assert first.text.startswith(shortest.text)
+        assert models._server is loaded is not None
+    assert loaded._process.poll() is not None
+
+
 def test_equal_seeds_give_equal_answers_and_others_do_not(sampler: VllmSampler):
     first, again, other = _sample(sampler), _sample(sampler), _sample(sampler, seed=6)
     tokens = [[one.token_ids for one in group] for group in first]
@@ -69,12 +109,11 @@ def test_equal_seeds_give_equal_answers_and_others_do_not(sampler: VllmSampler):
 
 
 def test_sampled_logprobs_are_the_trainers_at_the_sampling_temperature(
-    sampler: VllmSampler, policy: tuple[Policy, Any]
+    synced: VllmSampler, policy: tuple[Policy, Any]
 ):
     made, params = policy
-    sampler.sync(made.tensors(params))
     for temperature in (1.0, 0.7):
-        completion = _sample(sampler, temperature=temperature)[0][0]
+        completion = _sample(synced, temperature=temperature)[0][0]
         sequences = pad_sequences([PROMPT], [completion.token_ids], bucket=32, pad_id=0)
         scores = grpo.logprobs(params, sequences, graphdef=made.graphdef, temperature=temperature)
         ours = np.asarray(scores)[0, len(PROMPT) : len(PROMPT) + len(completion.token_ids)]
@@ -97,33 +136,29 @@ def test_weights_follow_the_trainer_within_a_thousandth_of_a_nat(
 
 
 @pytest.mark.parametrize("only", ["", "lm_head", "embed_tokens", "down_proj"])
-def test_a_stale_weight_is_caught(only: str, sampler: VllmSampler, policy: tuple[Policy, Any]):
+def test_a_stale_weight_is_caught(only: str, synced: VllmSampler, policy: tuple[Policy, Any]):
     made, params = policy
-    sampler.sync(made.tensors(params))
     newer = _moved(params, 0.1, only)
     sequences = [PROMPT, PROMPT * 4]
     with pytest.raises(SyncError, match="other weights than the trainer's"):
-        sampler.check_sync(sequences, made.logprobs(newer, sequences), 1e-3)
+        synced.check_sync(sequences, made.logprobs(newer, sequences), 1e-3)
 
 
-def test_weights_that_are_not_numbers_are_caught(sampler: VllmSampler, policy: tuple[Policy, Any]):
-    made, params = policy
-    sampler.sync(made.tensors(params))
+def test_weights_that_are_not_numbers_are_caught(synced: VllmSampler):
     with pytest.raises(SyncError):
-        sampler.check_sync([PROMPT], [np.full(len(PROMPT), jnp.nan, np.float32)], 1e-3)
+        synced.check_sync([PROMPT], [np.full(len(PROMPT), jnp.nan, np.float32)], 1e-3)
 
 
 def test_a_schema_constrains_even_an_untrained_model(
-    sampler: VllmSampler, policy: tuple[Policy, Any]
+    synced: VllmSampler, policy: tuple[Policy, Any]
 ):
-    made, params = policy
-    sampler.sync(made.tensors(params))
     schema = answer_schema(Bounds(sizes=(3, 4)))
     complete = 0
-    for group in _sample(sampler, max_tokens=400, json_schema=schema):
+    for group in _sample(synced, max_tokens=400, json_schema=schema):
         for completion in group:
             if not completion.truncated:
-                jsonschema.validate(json.loads(made.decode(completion.token_ids)), schema)
+                answer = policy[0].decode(completion.token_ids)
+                jsonschema.validate(json.loads(answer), schema)
                 complete += 1
     assert complete >= 6
 

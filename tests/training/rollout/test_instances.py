@@ -15,11 +15,13 @@ from training.phases.validate import validation_set
 from training.rollout.instances import (
     BoardRequest,
     InstanceSet,
+    StageBoards,
     draw_boards,
+    draw_stage_boards,
     draw_training_boards,
     requests_for,
+    write_stage_boards,
 )
-from training.rollout.stage_instances import StageBoards, draw_stage_boards, write_stage_boards
 from training.run.directory import StageDirectory
 from training.run.seeds import key_for, seed_for
 from training.schema import RunConfig, load
