@@ -28,15 +28,10 @@ from training.schema import RunConfig
 
 
 def audit_run(path: Path, *, deep: bool = True) -> Iterator[Check]:
-    """Check a run part by part. A run in progress is checked as far as its chain goes.
+    """Check a run part by part, in order, up to the first part that does not hold.
 
-    If `deep`, what follows from other files is derived again; otherwise hashes are compared.
-
-    Yields:
-        Every part that was looked at, in order, up to the first that does not hold.
-
-    Raises:
-        UserError: There is no run in `path`.
+    A run in progress is checked as far as its chain goes. If `deep`, what follows from other files
+    is derived again; otherwise hashes are compared.
     """
     directory = RunDirectory(path)
     if not directory.config_file.exists() and not directory.chain_file.exists():

@@ -99,11 +99,7 @@ class ReportedRun:
 
 
 def read_run(path: Path) -> ReportedRun:
-    """Read a run directory as far as it goes.
-
-    Raises:
-        UserError: `path` is not a folder, or it is not a run's.
-    """
+    """Read a run directory as far as it goes; a `UserError` says if it is none."""
     if not path.is_dir():
         what = "is not a folder" if path.exists() else "does not exist"
         raise UserError(f"{path}: {what}; the folder of a run is needed")
