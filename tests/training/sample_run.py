@@ -15,7 +15,6 @@ import numpy as np
 from safetensors.numpy import save_file
 from transformers import PreTrainedTokenizerFast
 
-import engineer
 from engineer import (
     Engineer,
     GeneratedText,
@@ -25,6 +24,7 @@ from engineer import (
     OracleEngineer,
     ProbeResult,
     ShuffledEngineer,
+    run_design,
 )
 from engineer.attempt import escape_surrogates
 from engineer.context import summary_question
@@ -132,23 +132,17 @@ def write_run(path: Path, choice: dict[str, Any], skill: tuple[float, ...] = SKI
 
 def write_sample_run(
     path: Path,
-    config: RunConfig | None = None,
+    config: RunConfig | None = None,  # like `CONFIG`, of three stages
     *,
     skill: Sequence[float] = SKILL,
-    count_tokens: CountTokens | None = None,
-    design_seconds: float | None = None,
-    tokenizer: PreTrainedTokenizerFast | None = None,
+    count_tokens: CountTokens | None = None,  # of the engineer's answers; None: an estimate
+    design_seconds: float | None = None,  # logged for each Design phase; None: none is logged
+    tokenizer: PreTrainedTokenizerFast | None = None,  # of the policy, counts tokens then
 ) -> Path:
     """Write a finished run of three stages, all but checkpoints, and return `path`.
 
-    Args:
-        path: the run's directory.
-        config: like `CONFIG`, of three stages; None: `CONFIG`.
-        skill: see `SKILL`.
-        count_tokens: of the engineer's answers; None: tokens are unknown.
-        design_seconds: logged for each Design phase; None: none is logged.
-        tokenizer: of the policy, counts tokens then; None: leave out the policies, what is known of
-            the training boards, and the chain.
+    Without a tokenizer the policies, what is known of the training boards, and the chain are left
+    out.
     """
     config = config or RunConfig.model_validate(CONFIG)
     directory = RunDirectory(path)
@@ -233,8 +227,8 @@ def _updates(
     chosen = boards.take(rows)
     texts = []
     for number in range(count):
-        part = boards.take(rows[number * COMPLETIONS : (number + 1) * COMPLETIONS])
-        texts += _answers(rng, part, float(np.interp(number, [0, count - 1], skill[::3])))
+        now = float(np.interp(number, [0, count - 1], skill[::3]))
+        texts += _answers(rng, chosen.part(number, COMPLETIONS), now)
     verdict = judge(chosen, texts, config.prompt)
     sizes = np.asarray(chosen.instances.size)
     for number in range(count):
@@ -285,31 +279,23 @@ def _timings(
     rng: np.random.Generator, updates: list[UpdateMetrics], design_seconds: float | None
 ) -> Iterator[TimingRecord]:
     for record in updates:
-        seconds = {
-            "rollout": float(rng.uniform(1.0, 1.5)),
-            "verify": float(rng.uniform(0.02, 0.04)),
-            "update": float(rng.uniform(0.8, 1.0)),
-            "sync": float(rng.uniform(0.1, 0.2)),
-        }
-        yield TimingRecord(
-            phase="train",
-            stage=record.stage,
-            update=record.update,
-            step=record.step,
-            seconds=seconds,
-        )
+        ranges = {"rollout": (1.0, 1.5), "verify": (0.02, 0.04), "update": (0.8, 1.0)}
+        ranges["sync"] = (0.1, 0.2)
+        seconds = {name: float(rng.uniform(*between)) for name, between in ranges.items()}
+        place = {name: getattr(record, name) for name in ("phase", "stage", "update", "step")}
+        yield TimingRecord(**place, seconds=seconds)
     for stage in range(4):
         yield TimingRecord(phase="validate", stage=stage, step=200, seconds={"validate": 9.5})
     for stage in range(1, 4) if design_seconds is not None else ():
-        yield TimingRecord(
-            phase="design", stage=stage, step=200, seconds={"design": design_seconds}
-        )
+        took = {"design": design_seconds}
+        yield TimingRecord(phase="design", stage=stage, step=200, seconds=took)
 
 
 def _oracle(
     files: StageDirectory, config: RunConfig, guard: Guard, checkpoint: Engineer
 ) -> OracleEngineer:
     """The configuration's oracle, whose probes score ever higher."""
+    choice = config.engineer.oracle
     engineers = {
         "checkpoint": checkpoint,
         "fixed": FixedEngineer(config.environment.initial),
@@ -320,22 +306,14 @@ def _oracle(
     rollouts = rollouts_per_probe(config)
 
     def probe(configuration: Configuration) -> ProbeResult:
-        number = len(records)
-        record = ProbeRecord(
-            probe=number,
-            configuration=configuration,
-            valid=10 + number,
-            count=36,
-            instances=16,
-            rollouts=rollouts,
-        )
-        records.append(record)
+        number, cost = len(records), {"instances": 16, "rollouts": rollouts}
+        tried: dict[str, Any] = {"probe": number, "configuration": configuration}
+        records.append(ProbeRecord(**tried, valid=10 + number, count=36, **cost))
         files.probes.write(records)
-        return ProbeResult(score=record.valid / record.count, instances=16, rollouts=rollouts)
+        return ProbeResult(score=(10 + number) / 36, **cost)
 
-    candidates = tuple(engineers[name] for name in config.engineer.oracle.candidates)
-    max_probes = config.engineer.oracle.max_probes
-    return OracleEngineer(candidates, probe, max_probes, rollouts, guard)
+    candidates = tuple(engineers[name] for name in choice.candidates)
+    return OracleEngineer(candidates, probe, choice.max_probes, rollouts, guard)
 
 
 def _design(directory: RunDirectory, config: RunConfig, count_tokens: CountTokens | None) -> None:
@@ -343,11 +321,9 @@ def _design(directory: RunDirectory, config: RunConfig, count_tokens: CountToken
     results = read_stage_results(directory, config)
     results[-1] = gate(config, directory, results)
     stage = results[-1].stage
-    view = view_of(config, results, stage)
+    files, answers = directory.stage(stage), iter(DESIGNS[stage - 1])
+    view, count = view_of(config, results, stage), count_tokens or estimate_tokens
     settings = design_settings(config, view)
-    files = directory.stage(stage)
-    answers = iter(DESIGNS[stage - 1])
-    count = count_tokens or estimate_tokens
 
     def generate(prompt: str, schema: object, seed: int, most: int | None) -> GeneratedText:
         text = next(answers, "no more")
@@ -358,13 +334,11 @@ def _design(directory: RunDirectory, config: RunConfig, count_tokens: CountToken
         asked = ShuffledEngineer(asked)
     if config.engineer.kind == ORACLE:
         asked = _oracle(files, config, settings.guard, asked)
-    design = engineer.run_design(
-        asked,
-        view,
-        settings,
-        seed=lambda attempt: seed_for(config.seed, "design", stage, attempt),
-        count_tokens=count,
-    )
+
+    def seed(attempt: int) -> int:
+        return seed_for(config.seed, "design", stage, attempt)
+
+    design = run_design(asked, view, settings, seed=seed, count_tokens=count)
     note, tokens = NOTES[stage - 1], 0
     if "summary" in config.engineer.blocks and note and isinstance(asked, NoteWriter):
         prompt = summary_question(view, design.configuration, config.engineer.style)

@@ -1,6 +1,7 @@
 """`jaxlake dataset`: sets of boards on disk."""
 
 import argparse
+import itertools
 import json
 import re
 import sys
@@ -16,7 +17,6 @@ from training.errors import UserError
 if TYPE_CHECKING:
     from jaxlake import Instance
     from jaxlake.datasets import WriteProgress
-    from jaxlake.datasets.manifest import Manifest
     from jaxlake.datasets.paper_benchmark import BenchmarkCell
 
 _HELP = """\
@@ -212,14 +212,6 @@ def _info(args: argparse.Namespace) -> int:
 
     with user_errors(DatasetError):
         manifest = read_manifest(args.directory)
-        _print_manifest(manifest)
-        if args.verify:
-            shards = sum(1 for _ in read_shards(args.directory))
-            print(f"verified {shards} shards")
-    return 0
-
-
-def _print_manifest(manifest: "Manifest") -> None:
     request = manifest.request
     state = "complete" if manifest.complete else "incomplete"
     print(
@@ -237,6 +229,11 @@ def _print_manifest(manifest: "Manifest") -> None:
             f"{cell['size']:>12}{cell['num_agents']:>12}{cell['hole_ratio']:>12g}"
             + "".join(f"{count:>12,}" for count in counts)
         )
+    if args.verify:
+        with user_errors(DatasetError):
+            shards = sum(1 for _ in read_shards(args.directory))
+        print(f"verified {shards} shards")
+    return 0
 
 
 def _convert(args: argparse.Namespace) -> int:
@@ -280,11 +277,11 @@ def _boards(args: argparse.Namespace) -> Iterator[tuple[str, "Instance"]]:
             tasks = scenarios[number * K : (number + 1) * K]
             yield f"{source.stem}-{number:05d}", instance_from_scenarios(grid_map, tasks, K)
     elif (source / FILE_NAME).exists():
-        number = 0
+        numbers = itertools.count()
         for instances, _ in read_shards(source):
             for row in range(len(instances.size)):
-                yield f"{number:08d}", jax.tree.map(lambda leaf, row=row: leaf[row], instances)
-                number += 1
+                board = jax.tree.map(lambda leaf, row=row: leaf[row], instances)
+                yield f"{next(numbers):08d}", board
     else:
         for published in read_published(args.source, config=args.config):
             config, name = published.config, published.sample_id

@@ -22,7 +22,7 @@ exit status: 0 all lines were answered, 1 some lines were invalid, 2 the file ca
 
 Record = dict[str, Any]
 Answers = Iterator[tuple[int, Record]]
-"""(line number from 1, answer) pairs."""
+"""(line number from 1, answer) for each line that is not blank."""
 Task = TypeVar("Task")
 
 _STDIN = "-"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from training.analysis import METRIC_NAMES
@@ -64,9 +64,8 @@ def _differences(results: Results) -> list[FigureFile]:
         title: {name: (_points(one[metric]), numbers[name]) for name, one in compared.items()}
         for metric, title in METRIC_NAMES.items()
     }
-    svg = difference_panels(
-        f"Differences to {baseline}", panels, x_label=f"points above {baseline}"
-    )
+    title, x_label = f"Differences to {baseline}", f"points above {baseline}"
+    svg = difference_panels(title, panels, x_label=x_label)
     confidence = f"{100 * results['study']['confidence']:g}%"
     caption = (
         f"Final rate minus that of {baseline}, paired by seed and board, with {confidence} "
@@ -76,12 +75,8 @@ def _differences(results: Results) -> list[FigureFile]:
 
 
 def _learning_curves(results: Results) -> FigureFile:
-    curves = {name: one["learning_curve"] for name, one in results["engineers"].items()}
     panels = {
-        title: [
-            Series(name, [_range(one) for one in curves[name][metric]], number)
-            for name, number in _numbers(results).items()
-        ]
+        title: _series(results, lambda one, metric=metric: one["learning_curve"][metric])
         for metric, title in METRIC_NAMES.items()
     }
     return FigureFile(
@@ -94,16 +89,13 @@ def _learning_curves(results: Results) -> FigureFile:
 
 
 def _mixtures(results: Results) -> FigureFile:
-    mixtures = {name: one["mixture"] for name, one in results["engineers"].items()}
-    sizes = next(iter(mixtures.values()))[0]
+    sizes = next(iter(results["engineers"].values()))["mixture"][0]
+
+    def series(size: str, knob: str) -> list[Series]:
+        return _series(results, lambda one: [stage[size][knob] for stage in one["mixture"]])
+
     panels = [
-        {
-            f"{size}x{size}: {KNOB_NAMES.get(knob, knob)}": [
-                Series(name, [_range(stage[size][knob]) for stage in mixtures[name]], number)
-                for name, number in _numbers(results).items()
-            ]
-            for size in sizes
-        }
+        {f"{size}x{size}: {KNOB_NAMES.get(knob, knob)}": series(size, knob) for size in sizes}
         for knob in next(iter(sizes.values()))
     ]
     return FigureFile(
@@ -173,18 +165,22 @@ def _tile(field: str, value: float) -> Tile:
     return Tile(f"{100 * value:.0f}", value)
 
 
+def _series(results: Results, spreads: Callable[[Results], Sequence[Results]]) -> list[Series]:
+    """The spreads of each engineer that has results."""
+    numbers = _numbers(results)
+    return [
+        Series(name, [(s["mean"], s["low"], s["high"]) for s in spreads(one)], numbers[name])
+        for name, one in results["engineers"].items()
+    ]
+
+
 def _numbers(results: Results) -> dict[str, int]:
-    """Engineers with results, and their colours, which do not depend on who is missing."""
-    order = {name: number for number, name in enumerate(results["study"]["engineers"])}
-    return {name: order[name] for name in results["engineers"]}
+    """Engineers and their colours, which do not depend on who has results."""
+    return {name: number for number, name in enumerate(results["study"]["engineers"])}
 
 
 def _stage_names(results: Results) -> list[str]:
     return [f"stage {number}" for number in range(1, results["budget"]["stages"] + 1)]
-
-
-def _range(spread: Mapping[str, float]) -> Range:
-    return (spread["mean"], spread["low"], spread["high"])
 
 
 def _points(interval: Mapping[str, float]) -> Range:
