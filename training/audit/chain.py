@@ -38,7 +38,7 @@ def seal(
 
     The chain is written whole, so that a kill leaves it with the new link or without it.
     """
-    lines = chain_lines(directory)
+    lines = read_lines(directory)
     if len(lines) > stage:
         return
     if len(lines) < stage:
@@ -87,7 +87,7 @@ def board_source(config: RunConfig, stage: int, configuration: LakeConfiguration
     return BoardSource(key=key.hex(), configuration=configuration, count=count)
 
 
-def chain_lines(directory: RunDirectory) -> list[str]:
+def read_lines(directory: RunDirectory) -> list[str]:
     """Return the lines of the chain with their ends; none where there is no chain yet."""
     file = TextFile(directory.chain_file)
     return file.read().splitlines(keepends=True) if file.exists() else []

@@ -55,9 +55,19 @@ class Asked:
         return LanguageModelEngineer(generate)
 
 
-def test_others_are_put_before_what_the_runs_own_engineer_saw(run, monkeypatch):
-    asked = Asked()
-    monkeypatch.setattr(counterfactual, "make_engineer", asked)
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """Stands in for every engineer that is made."""
+    one = Asked()
+    monkeypatch.setattr(counterfactual, "make_engineer", one)
+    return one
+
+
+def replay(run: Path, names: str) -> int:
+    return main(["engineer", "replay", str(run), "--stage", "3", "--engineers", names])
+
+
+def test_others_are_put_before_what_the_runs_own_engineer_saw(run, asked):
     rows = counterfactual.replay_stage(run, 3, ["checkpoint", "base"])
     assert asked.prompts == [(run / "stages/3/context.txt").read_text()] * 2
     assert json.loads((run / "stages/3/answers.jsonl").read_text().splitlines()[0])["cut"]
@@ -65,9 +75,7 @@ def test_others_are_put_before_what_the_runs_own_engineer_saw(run, monkeypatch):
     assert rows[0].tokens == rows[1].tokens == 77
 
 
-def test_an_ablation_leaves_each_block_out_and_shows_each_alone(run, monkeypatch):
-    asked = Asked()
-    monkeypatch.setattr(counterfactual, "make_engineer", asked)
+def test_an_ablation_leaves_each_block_out_and_shows_each_alone(run, asked):
     rows = counterfactual.ablate_stage(run, 3, "checkpoint")
     assert [row.engineer for row in rows] == [
         "all blocks",
@@ -84,19 +92,15 @@ def test_an_ablation_leaves_each_block_out_and_shows_each_alone(run, monkeypatch
 
 
 @pytest.mark.parametrize("name", ["foo:fixed", ":fixed", "shuffled:shuffled:fixed", "gossip"])
-def test_an_unknown_name_is_refused_before_anybody_is_asked(run, monkeypatch, capsys, name):
-    asked = Asked()
-    monkeypatch.setattr(counterfactual, "make_engineer", asked)
-    arguments = ["engineer", "replay", str(run), "--stage", "3", "--engineers"]
-    assert main([*arguments, f"checkpoint,{name}"]) == 2
+def test_an_unknown_name_is_refused_before_anybody_is_asked(run, asked, capsys, name):
+    assert replay(run, f"checkpoint,{name}") == 2
     assert f"got '{name}', allowed are checkpoint" in capsys.readouterr().err
     assert asked.prompts == []
 
 
 def test_blanks_between_names_are_passed_over_and_failures_are_explained(run, monkeypatch, capsys):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    arguments = ["engineer", "replay", str(run), "--stage", "3", "--engineers"]
-    assert main([*arguments, "fixed, endpoint"]) == 0
+    assert replay(run, "fixed, endpoint") == 0
     output = capsys.readouterr()
     assert [line.split()[0] for line in output.out.splitlines()[1:3]] == ["fixed", "endpoint"]
     assert "endpoint: kept after 3 attempts" in output.err
@@ -109,8 +113,7 @@ def test_a_prompt_that_cannot_be_cut_to_fit_is_named(run, monkeypatch, capsys):
     assert shorter != text
     (run / "config.yaml").write_text(shorter)
     try:
-        arguments = ["engineer", "replay", str(run), "--stage", "3", "--engineers", "fixed"]
-        assert main(arguments) == 2
+        assert replay(run, "fixed") == 2
     finally:
         (run / "config.yaml").write_text(text)
     assert "fixed: engineer.max_context_tokens: max_tokens: got 5" in capsys.readouterr().err

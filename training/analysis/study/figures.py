@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from training.analysis import METRIC_NAMES
-from training.analysis.charts import (
-    Range,
-    Series,
-    Tile,
-    TileTable,
-    difference_panels,
-    rate_panels,
-    table_panels,
-)
+from training.analysis import METRIC_NAMES, charts
+from training.analysis.charts import Series, Tile, TileTable
 from training.analysis.study.results import Results
 
 KNOB_NAMES = {"data_ratio": "data", "hole_ratio": "holes", "wait_ratio": "waits"}
@@ -65,7 +57,7 @@ def _differences(results: Results) -> list[FigureFile]:
         for metric, title in METRIC_NAMES.items()
     }
     title, x_label = f"Differences to {baseline}", f"points above {baseline}"
-    svg = difference_panels(title, panels, x_label=x_label)
+    svg = charts.difference_panels(title, panels, x_label=x_label)
     confidence = f"{100 * results['study']['confidence']:g}%"
     caption = (
         f"Final rate minus that of {baseline}, paired by seed and board, with {confidence} "
@@ -84,7 +76,7 @@ def _learning_curves(results: Results) -> FigureFile:
         "Learning curves",
         "Rates on the validation set after each stage: mean over seeds, whiskers from the lowest "
         "seed to the highest.",
-        rate_panels("Learning curves", [panels], ["start", *_stage_names(results)]),
+        charts.rate_panels("Learning curves", [panels], ["start", *_stage_names(results)]),
     )
 
 
@@ -103,7 +95,7 @@ def _mixtures(results: Results) -> FigureFile:
         "Mixtures",
         "What each stage was trained on: the share of the data, the hole ratio and the wait ratio "
         "of each map size; mean over seeds, whiskers from the lowest seed to the highest.",
-        rate_panels("Mixtures", panels, _stage_names(results), zero=True),
+        charts.rate_panels("Mixtures", panels, _stage_names(results), zero=True),
     )
 
 
@@ -122,7 +114,7 @@ def _by_slice(results: Results, field: str, file: str, heading: str, caption: st
         ]
         tables.append(TileTable(f"{size}x{size}", list(rows), columns, tiles))
     across = 3 if max(len(table.columns) for table in tables) < 5 else 2
-    return FigureFile(file, heading, caption, table_panels(heading, tables, across=across))
+    return FigureFile(file, heading, caption, charts.table_panels(heading, tables, across=across))
 
 
 def holes_name(tenth: int) -> str:
@@ -155,7 +147,7 @@ def _failure_flows(results: Results) -> FigureFile:
         "Failure flows",
         "What became of the answer to each board at the start (row) and after the last stage "
         "(column), in per cent of all boards and seeds; empty: none.",
-        table_panels("Failure flows", tables, across=2),
+        charts.table_panels("Failure flows", tables, across=2),
     )
 
 
@@ -183,5 +175,5 @@ def _stage_names(results: Results) -> list[str]:
     return [f"stage {number}" for number in range(1, results["budget"]["stages"] + 1)]
 
 
-def _points(interval: Mapping[str, float]) -> Range:
+def _points(interval: Mapping[str, float]) -> charts.Range:
     return (100 * interval["value"], 100 * interval["low"], 100 * interval["high"])
