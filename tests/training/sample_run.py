@@ -15,17 +15,7 @@ import numpy as np
 from safetensors.numpy import save_file
 from transformers import PreTrainedTokenizerFast
 
-from engineer import (
-    Engineer,
-    GeneratedText,
-    Guard,
-    LanguageModelEngineer,
-    NoteWriter,
-    OracleEngineer,
-    ProbeResult,
-    ShuffledEngineer,
-    run_design,
-)
+import engineer
 from engineer.attempt import escape_surrogates
 from engineer.context import summary_question
 from engineer.context.token_limit import CountTokens, estimate_tokens
@@ -50,14 +40,8 @@ from training.policy.tokenizer import train_tokenizer
 from training.rollout.instances import InstanceSet
 from training.rollout.judging import Verdict, judge
 from training.rollout.stage_instances import draw_stage_boards, write_stage_boards
+from training.run import records
 from training.run.directory import RunDirectory, StageDirectory
-from training.run.records import (
-    ProbeRecord,
-    SizeMetrics,
-    TimingRecord,
-    UpdateMetrics,
-    WarmStartMetrics,
-)
 from training.run.seeds import seed_for
 from training.run.summary import summary_of
 from training.schema import ORACLE, RunConfig
@@ -152,7 +136,7 @@ def write_sample_run(
     if tokenizer is not None:
         count_tokens = _counter(tokenizer)
     warm_start = [
-        WarmStartMetrics(
+        records.WarmStartMetrics(
             step=step,
             loss=3.1 * math.exp(-step / 60) + 0.4,
             engineer_loss=4.2 * math.exp(-step / 50) + 0.2,
@@ -220,7 +204,7 @@ def _damaged(rng: np.random.Generator, plan: np.ndarray, size: int) -> str:
 
 def _updates(
     rng: np.random.Generator, boards: InstanceSet, config: RunConfig, skill: Sequence[float]
-) -> Iterator[UpdateMetrics]:
+) -> Iterator[records.UpdateMetrics]:
     """Rollouts of a policy that gets better, verified together; optimizer numbers are invented."""
     count = UPDATES * config.stages.count
     rows = rng.integers(0, len(boards), count * COMPLETIONS)
@@ -234,7 +218,7 @@ def _updates(
     for number in range(count):
         part_rows = slice(number * COMPLETIONS, (number + 1) * COMPLETIONS)
         stage, update = divmod(number, UPDATES)
-        yield UpdateMetrics(
+        yield records.UpdateMetrics(
             stage=stage + 1,
             update=update + 1,
             step=200 + number + 1,
@@ -259,7 +243,7 @@ def _rates(verdict: Verdict, sizes: np.ndarray, rows: slice) -> dict[str, Any]:
     for size in np.unique(sizes[rows]).tolist():
         of_size = sizes[rows] == size
         rate = float(valid[of_size].mean())
-        by_size[str(size)] = SizeMetrics(
+        by_size[str(size)] = records.SizeMetrics(
             count=int(of_size.sum()),
             valid=int(valid[of_size].sum()),
             optimal=int(optimal[of_size].sum()),
@@ -276,44 +260,45 @@ def _rates(verdict: Verdict, sizes: np.ndarray, rows: slice) -> dict[str, Any]:
 
 
 def _timings(
-    rng: np.random.Generator, updates: list[UpdateMetrics], design_seconds: float | None
-) -> Iterator[TimingRecord]:
+    rng: np.random.Generator, updates: list[records.UpdateMetrics], design_seconds: float | None
+) -> Iterator[records.TimingRecord]:
     for record in updates:
         ranges = {"rollout": (1.0, 1.5), "verify": (0.02, 0.04), "update": (0.8, 1.0)}
         ranges["sync"] = (0.1, 0.2)
         seconds = {name: float(rng.uniform(*between)) for name, between in ranges.items()}
         place = {name: getattr(record, name) for name in ("phase", "stage", "update", "step")}
-        yield TimingRecord(**place, seconds=seconds)
+        yield records.TimingRecord(**place, seconds=seconds)
     for stage in range(4):
-        yield TimingRecord(phase="validate", stage=stage, step=200, seconds={"validate": 9.5})
+        took = {"validate": 9.5}
+        yield records.TimingRecord(phase="validate", stage=stage, step=200, seconds=took)
     for stage in range(1, 4) if design_seconds is not None else ():
         took = {"design": design_seconds}
-        yield TimingRecord(phase="design", stage=stage, step=200, seconds=took)
+        yield records.TimingRecord(phase="design", stage=stage, step=200, seconds=took)
 
 
 def _oracle(
-    files: StageDirectory, config: RunConfig, guard: Guard, checkpoint: Engineer
-) -> OracleEngineer:
+    files: StageDirectory, config: RunConfig, guard: engineer.Guard, checkpoint: engineer.Engineer
+) -> engineer.OracleEngineer:
     """The configuration's oracle, whose probes score ever higher."""
     choice = config.engineer.oracle
     engineers = {
         "checkpoint": checkpoint,
         "fixed": FixedEngineer(config.environment.initial),
         "copy_previous": CopyPreviousEngineer(),
-        "shuffled:checkpoint": ShuffledEngineer(checkpoint),
+        "shuffled:checkpoint": engineer.ShuffledEngineer(checkpoint),
     }
-    records: list[ProbeRecord] = []
+    probes: list[records.ProbeRecord] = []
     rollouts = rollouts_per_probe(config)
 
-    def probe(configuration: Configuration) -> ProbeResult:
-        number, cost = len(records), {"instances": 16, "rollouts": rollouts}
+    def probe(configuration: Configuration) -> engineer.ProbeResult:
+        number, cost = len(probes), {"instances": 16, "rollouts": rollouts}
         tried: dict[str, Any] = {"probe": number, "configuration": configuration}
-        records.append(ProbeRecord(**tried, valid=10 + number, count=36, **cost))
-        files.probes.write(records)
-        return ProbeResult(score=(10 + number) / 36, **cost)
+        probes.append(records.ProbeRecord(**tried, valid=10 + number, count=36, **cost))
+        files.probes.write(probes)
+        return engineer.ProbeResult(score=(10 + number) / 36, **cost)
 
     candidates = tuple(engineers[name] for name in choice.candidates)
-    return OracleEngineer(candidates, probe, choice.max_probes, rollouts, guard)
+    return engineer.OracleEngineer(candidates, probe, choice.max_probes, rollouts, guard)
 
 
 def _design(directory: RunDirectory, config: RunConfig, count_tokens: CountTokens | None) -> None:
@@ -325,22 +310,22 @@ def _design(directory: RunDirectory, config: RunConfig, count_tokens: CountToken
     view, count = view_of(config, results, stage), count_tokens or estimate_tokens
     settings = design_settings(config, view)
 
-    def generate(prompt: str, schema: object, seed: int, most: int | None) -> GeneratedText:
+    def generate(prompt: str, *_: object) -> engineer.GeneratedText:
         text = next(answers, "no more")
-        return GeneratedText(text, count(text))
+        return engineer.GeneratedText(text, count(text))
 
-    asked: Engineer = LanguageModelEngineer(generate)
+    asked: engineer.Engineer = engineer.LanguageModelEngineer(generate)
     if config.engineer.kind.startswith(SHUFFLED):
-        asked = ShuffledEngineer(asked)
+        asked = engineer.ShuffledEngineer(asked)
     if config.engineer.kind == ORACLE:
         asked = _oracle(files, config, settings.guard, asked)
 
     def seed(attempt: int) -> int:
         return seed_for(config.seed, "design", stage, attempt)
 
-    design = run_design(asked, view, settings, seed=seed, count_tokens=count)
+    design = engineer.run_design(asked, view, settings, seed=seed, count_tokens=count)
     note, tokens = NOTES[stage - 1], 0
-    if "summary" in config.engineer.blocks and note and isinstance(asked, NoteWriter):
+    if "summary" in config.engineer.blocks and note and isinstance(asked, engineer.NoteWriter):
         prompt = summary_question(view, design.configuration, config.engineer.style)
         files.notes_prompt.write(prompt)
         files.notes.write(note)

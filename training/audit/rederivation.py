@@ -11,19 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from engineer import (
-    Attempt,
-    Engineer,
-    EngineerError,
-    Guard,
-    OracleEngineer,
-    ProbeResult,
-    Proposal,
-    Spent,
-    Task,
-    configuration_yaml,
-    run_design,
-)
+import engineer
 from engineer.context import summary_question
 from engineer.engineers.catalogue import SHUFFLED
 from engineer.engineers.controls import ShuffledEngineer
@@ -39,15 +27,8 @@ from training.phases.stage_results import StageResult
 from training.phases.validate import validation_set, verify_answers
 from training.rollout.instances import InstanceSet
 from training.rollout.stage_instances import draw_stage_boards
+from training.run import records
 from training.run.directory import RunDirectory
-from training.run.records import (
-    AttemptRecord,
-    ChainLink,
-    DecisionRecord,
-    ProbeRecord,
-    UpdateMetrics,
-    attempt_records,
-)
 from training.run.seeds import seed_for
 from training.schema import ORACLE, RunConfig
 
@@ -58,7 +39,7 @@ class Rederivation:
 
     config: RunConfig
     directory: RunDirectory
-    updates: list[UpdateMetrics]  # of all Train phases
+    updates: list[records.UpdateMetrics]  # of all Train phases
     results: list[StageResult] = field(default_factory=list)  # what the stages must have left
 
     @cached_property
@@ -66,7 +47,7 @@ class Rederivation:
         """The validation set, drawn again."""
         return validation_set(self.config)
 
-    def checks(self, link: ChainLink) -> Iterator[Check]:
+    def checks(self, link: records.ChainLink) -> Iterator[Check]:
         """Make the next stage again, and compare its parts in the order in which they follow."""
         stage, files = link.stage, self.directory.stage(link.stage)
         checker = Checker(self.directory, stage, derived=True)
@@ -75,7 +56,8 @@ class Rederivation:
         if stage > 0:
             configuration = stage_results.configuration_for(self.config, self.results, stage)
             yield checker.compare_file(files.configuration, configuration)
-            yield checker.compare_file(files.configuration_yaml, configuration_yaml(configuration))
+            text = engineer.configuration_yaml(configuration)
+            yield checker.compare_file(files.configuration_yaml, text)
             source = board_source(self.config, stage, configuration)
             with checker.naming("instances"):
                 drawn = draw_stage_boards(self.config, stage, configuration, self.validation)
@@ -120,7 +102,7 @@ class Rederivation:
             answers = files.answers.read()
             probes = files.probes.read() if files.probes.exists() else []
             untried = iter(probes)
-            design = run_design(
+            design = engineer.run_design(
                 _recorded_engineer(config, answers, untried, settings.guard),
                 view,
                 settings,
@@ -128,7 +110,7 @@ class Rederivation:
                 count_tokens=token_counter(config, self.directory, stage),
             )
         yield checker.compare_file(files.context, design.context)
-        reviewed = [without_seconds(answer) for answer in attempt_records(design)]
+        reviewed = [without_seconds(answer) for answer in records.attempt_records(design)]
         said = [without_seconds(answer) for answer in answers]
         yield checker.compare(files.answers.path.name, reviewed, said)
         if probes:
@@ -143,7 +125,7 @@ class Rederivation:
             tokens = max(found.spent.engineer_tokens - design.spent.engineer_tokens, 0)
         # Nothing says who the engineer was but the decision itself.
         design = design.model_copy(update={"engineer": found.engineer})
-        decision = DecisionRecord.of(charged(design, view, tokens))
+        decision = records.DecisionRecord.of(charged(design, view, tokens))
         yield checker.compare_file(files.decision, decision)
         if files.notes.exists() or files.notes_prompt.exists():
             asked = summary_question(view, decision.configuration, config.engineer.style)
@@ -152,8 +134,11 @@ class Rederivation:
 
 
 def _recorded_engineer(
-    config: RunConfig, answers: Sequence[AttemptRecord], probes: Iterator[ProbeRecord], guard: Guard
-) -> Engineer:
+    config: RunConfig,
+    answers: Sequence[records.AttemptRecord],
+    probes: Iterator[records.ProbeRecord],
+    guard: engineer.Guard,
+) -> engineer.Engineer:
     """Make an engineer whose answers, with the time and the tokens they took, are those recorded.
 
     A shuffled engineer's evidence is shuffled again. An oracle chooses again among what its
@@ -167,20 +152,20 @@ def _recorded_engineer(
         said = [one.candidates[place] for one in answers if place < len(one.candidates)]
         candidates.append(_recorded(kind, said[0].engineer if said else kind, said))
 
-    def probe(configuration: Configuration) -> ProbeResult:
+    def probe(configuration: Configuration) -> engineer.ProbeResult:
         tried = next(probes, None)
         if tried is None or tried.configuration != configuration:
             raise UserError(f"no probe is recorded of {configuration.model_dump_json()}")
         score = tried.valid / tried.count
-        return ProbeResult(score=score, instances=tried.instances, rollouts=tried.rollouts)
+        return engineer.ProbeResult(score=score, instances=tried.instances, rollouts=tried.rollouts)
 
     most = rollouts_per_probe(config)
-    return OracleEngineer(tuple(candidates), probe, choice.oracle.max_probes, most, guard)
+    return engineer.OracleEngineer(tuple(candidates), probe, choice.oracle.max_probes, most, guard)
 
 
-def _recorded(kind: str, name: str, said: Sequence[Attempt]) -> Engineer:
-    engineer = _Playback(name.removeprefix(SHUFFLED), iter(said))
-    return ShuffledEngineer(engineer) if kind.startswith(SHUFFLED) else engineer
+def _recorded(kind: str, name: str, said: Sequence[engineer.Attempt]) -> engineer.Engineer:
+    playback = _Playback(name.removeprefix(SHUFFLED), iter(said))
+    return ShuffledEngineer(playback) if kind.startswith(SHUFFLED) else playback
 
 
 @dataclass(frozen=True)
@@ -188,14 +173,14 @@ class _Playback:
     """Says what was said, one answer after the other."""
 
     name: str
-    said: Iterator[Attempt]
+    said: Iterator[engineer.Attempt]
 
-    def propose(self, task: Task) -> Proposal:
+    def propose(self, task: engineer.Task) -> engineer.Proposal:
         """Give the next answer, or fail, as it was; a `UserError` if none is recorded."""
         said = next(self.said, None)
         if said is None:
             raise UserError(f"attempt {task.attempt}: no answer of {self.name} is recorded")
         if said.text is None:
-            spent = Spent(engineer_tokens=said.tokens or 0, seconds=said.seconds)
-            raise EngineerError(said.reason, spent)
-        return Proposal(said.text, said.seconds, said.tokens)
+            spent = engineer.Spent(engineer_tokens=said.tokens or 0, seconds=said.seconds)
+            raise engineer.EngineerError(said.reason, spent)
+        return engineer.Proposal(said.text, said.seconds, said.tokens)

@@ -15,18 +15,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxlake import (
-    Action,
-    Failure,
-    GridError,
-    Instance,
-    Outcome,
-    Solution,
-    Status,
-    parse_grid,
-    solve,
-    verify,
-)
+import jaxlake
+from jaxlake import Action, Failure, GridError, Instance, Outcome, Solution, Status
 from training.commands.json_lines import Answers, Record, RecordError, clipped_json, read_records
 from training.policy.answers import Plan, parse_answer
 from training.policy.prompts import MAX_AGENTS, action_names
@@ -136,7 +126,7 @@ def _read_task(record: Record) -> _Task:
         raise RecordError(f"grid: got {len(grid)} rows, 2 to {MAX_SIZE} are allowed")
     try:
         size = _padded(len(grid), _EFFORTS)
-        return _Task(record["id"], parse_grid(grid, max_size=size, max_agents=MAX_AGENTS))
+        return _Task(record["id"], jaxlake.parse_grid(grid, max_size=size, max_agents=MAX_AGENTS))
     except GridError as error:
         raise RecordError(f"grid: {str(error).removeprefix('grid: ')}") from None
 
@@ -254,12 +244,12 @@ def _without_agents(board: Instance) -> Instance:
 
 @cache
 def _solver(horizon: int) -> Callable[[Instance], Solution]:
-    return jax.jit(jax.vmap(partial(solve, horizon=horizon)))
+    return jax.jit(jax.vmap(partial(jaxlake.solve, horizon=horizon)))
 
 
 @cache
 def _verifier() -> Callable[[Any], Outcome]:
-    return jax.jit(jax.vmap(lambda row: verify(*row)))
+    return jax.jit(jax.vmap(lambda row: jaxlake.verify(*row)))
 
 
 def _in_batches(
