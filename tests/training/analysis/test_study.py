@@ -73,15 +73,12 @@ def test_independent_recomputation_finds_planted_errors(finished_study, tmp_path
     assert count.endswith(f" numbers compared, {len(lines)} disagreements")
     places = {re.sub(r"(worst_slice|flow).*", r"\1", line.split(":")[0]) for line in lines}
     assert places == {
-        f"engineers.{place}"
-        for place in (
-            "steady.rates.optimal_makespan.value",
-            "steady.flow",
-            "lively.rates.valid.high",
-            "lively.difference.valid.value",
-            "lively.runs.2.ledger.engineer_tokens",
-            "lively.worst_slice",
-        )
+        "engineers.steady.rates.optimal_makespan.value",
+        "engineers.steady.flow",
+        "engineers.lively.rates.valid.high",
+        "engineers.lively.difference.valid.value",
+        "engineers.lively.runs.2.ledger.engineer_tokens",
+        "engineers.lively.worst_slice",
     }
 
 
@@ -118,8 +115,7 @@ def test_main_table_shows_the_numbers_of_results_json(finished_study):
 
 def test_intervals_contain_the_truth_about_as_often_as_they_say():
     many = coverage(Setting(seeds=20, deviation=0.05, boards=100), repeats=150, resamples=300)
-    assert 0.9 <= many.rate <= 0.99
-    assert 0.9 <= many.difference <= 0.99
+    assert all(0.9 <= share <= 0.99 for share in (many.rate, many.difference))
 
 
 @pytest.mark.parametrize("setting", [Setting(3, 0.0, 0.9), Setting(3, 0.0, own_share=0.25)])
