@@ -67,10 +67,11 @@ def _differences(results: Results) -> list[FigureFile]:
 
 
 def _learning_curves(results: Results) -> FigureFile:
-    panels = {
-        title: _series(results, lambda one, metric=metric: one["learning_curve"][metric])
-        for metric, title in METRIC_NAMES.items()
-    }
+
+    def series(metric: str) -> list[Series]:
+        return _series(results, lambda one: one["learning_curve"][metric])
+
+    panels = {title: series(metric) for metric, title in METRIC_NAMES.items()}
     return FigureFile(
         "learning_curves.svg",
         "Learning curves",
