@@ -16,16 +16,6 @@ from safetensors.numpy import save_file
 from transformers import PreTrainedTokenizerFast
 
 import engineer
-from engineer import (
-    Engineer,
-    GeneratedText,
-    Guard,
-    LanguageModelEngineer,
-    NoteWriter,
-    OracleEngineer,
-    ProbeResult,
-    ShuffledEngineer,
-)
 from engineer.attempt import escape_surrogates
 from engineer.context import summary_question
 from engineer.context.token_limit import CountTokens, estimate_tokens
@@ -49,14 +39,8 @@ from training.policy.prompts import target
 from training.policy.tokenizer import train_tokenizer
 from training.rollout.instances import InstanceSet, draw_stage_boards, write_stage_boards
 from training.rollout.judging import Verdict, judge
+from training.run import records
 from training.run.directory import RunDirectory, StageDirectory
-from training.run.records import (
-    ProbeRecord,
-    SizeMetrics,
-    TimingRecord,
-    UpdateMetrics,
-    WarmStartMetrics,
-)
 from training.run.seeds import seed_for
 from training.run.summary import summary_of
 from training.schema import ORACLE, RunConfig
@@ -131,23 +115,17 @@ def write_run(path: Path, choice: dict[str, Any], skill: tuple[float, ...] = SKI
 
 def write_sample_run(
     path: Path,
-    config: RunConfig | None = None,
+    config: RunConfig | None = None,  # like `CONFIG`, of three stages
     *,
     skill: Sequence[float] = SKILL,
-    count_tokens: CountTokens | None = None,
-    design_seconds: float | None = None,
-    tokenizer: PreTrainedTokenizerFast | None = None,
+    count_tokens: CountTokens | None = None,  # of the engineer's answers; None: an estimate
+    design_seconds: float | None = None,  # logged for each Design phase; None: none is logged
+    tokenizer: PreTrainedTokenizerFast | None = None,  # of the policy, counts tokens then
 ) -> Path:
     """Write a finished run of three stages, all but checkpoints, and return `path`.
 
-    Args:
-        path: the run's directory.
-        config: like `CONFIG`, of three stages; None: `CONFIG`.
-        skill: see `SKILL`.
-        count_tokens: of the engineer's answers; None: tokens are unknown.
-        design_seconds: logged for each Design phase; None: none is logged.
-        tokenizer: of the policy, counts tokens then; None: leave out the policies, what is known of
-            the training boards, and the chain.
+    Without a tokenizer the policies, what is known of the training boards, and the chain are left
+    out.
     """
     config = config or RunConfig.model_validate(CONFIG)
     directory = RunDirectory(path)
@@ -157,7 +135,7 @@ def write_sample_run(
     if tokenizer is not None:
         count_tokens = _counter(tokenizer)
     warm_start = [
-        WarmStartMetrics(
+        records.WarmStartMetrics(
             step=step,
             loss=3.1 * math.exp(-step / 60) + 0.4,
             engineer_loss=4.2 * math.exp(-step / 50) + 0.2,
@@ -225,21 +203,21 @@ def _damaged(rng: np.random.Generator, plan: np.ndarray, size: int) -> str:
 
 def _updates(
     rng: np.random.Generator, boards: InstanceSet, config: RunConfig, skill: Sequence[float]
-) -> Iterator[UpdateMetrics]:
+) -> Iterator[records.UpdateMetrics]:
     """Rollouts of a policy that gets better, verified together; optimizer numbers are invented."""
     count = UPDATES * config.stages.count
     rows = rng.integers(0, len(boards), count * COMPLETIONS)
     chosen = boards.take(rows)
     texts = []
     for number in range(count):
-        part = boards.take(rows[number * COMPLETIONS : (number + 1) * COMPLETIONS])
-        texts += _answers(rng, part, float(np.interp(number, [0, count - 1], skill[::3])))
+        now = float(np.interp(number, [0, count - 1], skill[::3]))
+        texts += _answers(rng, chosen.part(number, COMPLETIONS), now)
     verdict = judge(chosen, texts, config.prompt)
     sizes = np.asarray(chosen.instances.size)
     for number in range(count):
         part_rows = slice(number * COMPLETIONS, (number + 1) * COMPLETIONS)
         stage, update = divmod(number, UPDATES)
-        yield UpdateMetrics(
+        yield records.UpdateMetrics(
             stage=stage + 1,
             update=update + 1,
             step=200 + number + 1,
@@ -264,7 +242,7 @@ def _rates(verdict: Verdict, sizes: np.ndarray, rows: slice) -> dict[str, Any]:
     for size in np.unique(sizes[rows]).tolist():
         of_size = sizes[rows] == size
         rate = float(valid[of_size].mean())
-        by_size[str(size)] = SizeMetrics(
+        by_size[str(size)] = records.SizeMetrics(
             count=int(of_size.sum()),
             valid=int(valid[of_size].sum()),
             optimal=int(optimal[of_size].sum()),
@@ -281,60 +259,45 @@ def _rates(verdict: Verdict, sizes: np.ndarray, rows: slice) -> dict[str, Any]:
 
 
 def _timings(
-    rng: np.random.Generator, updates: list[UpdateMetrics], design_seconds: float | None
-) -> Iterator[TimingRecord]:
+    rng: np.random.Generator, updates: list[records.UpdateMetrics], design_seconds: float | None
+) -> Iterator[records.TimingRecord]:
     for record in updates:
-        seconds = {
-            "rollout": float(rng.uniform(1.0, 1.5)),
-            "verify": float(rng.uniform(0.02, 0.04)),
-            "update": float(rng.uniform(0.8, 1.0)),
-            "sync": float(rng.uniform(0.1, 0.2)),
-        }
-        yield TimingRecord(
-            phase="train",
-            stage=record.stage,
-            update=record.update,
-            step=record.step,
-            seconds=seconds,
-        )
+        ranges = {"rollout": (1.0, 1.5), "verify": (0.02, 0.04), "update": (0.8, 1.0)}
+        ranges["sync"] = (0.1, 0.2)
+        seconds = {name: float(rng.uniform(*between)) for name, between in ranges.items()}
+        place = {name: getattr(record, name) for name in ("phase", "stage", "update", "step")}
+        yield records.TimingRecord(**place, seconds=seconds)
     for stage in range(4):
-        yield TimingRecord(phase="validate", stage=stage, step=200, seconds={"validate": 9.5})
+        took = {"validate": 9.5}
+        yield records.TimingRecord(phase="validate", stage=stage, step=200, seconds=took)
     for stage in range(1, 4) if design_seconds is not None else ():
-        yield TimingRecord(
-            phase="design", stage=stage, step=200, seconds={"design": design_seconds}
-        )
+        took = {"design": design_seconds}
+        yield records.TimingRecord(phase="design", stage=stage, step=200, seconds=took)
 
 
 def _oracle(
-    files: StageDirectory, config: RunConfig, guard: Guard, checkpoint: Engineer
-) -> OracleEngineer:
+    files: StageDirectory, config: RunConfig, guard: engineer.Guard, checkpoint: engineer.Engineer
+) -> engineer.OracleEngineer:
     """The configuration's oracle, whose probes score ever higher."""
+    choice = config.engineer.oracle
     engineers = {
         "checkpoint": checkpoint,
         "fixed": FixedEngineer(config.environment.initial),
         "copy_previous": CopyPreviousEngineer(),
-        "shuffled:checkpoint": ShuffledEngineer(checkpoint),
+        "shuffled:checkpoint": engineer.ShuffledEngineer(checkpoint),
     }
-    records: list[ProbeRecord] = []
+    probes: list[records.ProbeRecord] = []
     rollouts = rollouts_per_probe(config)
 
-    def probe(configuration: Configuration) -> ProbeResult:
-        number = len(records)
-        record = ProbeRecord(
-            probe=number,
-            configuration=configuration,
-            valid=10 + number,
-            count=36,
-            instances=16,
-            rollouts=rollouts,
-        )
-        records.append(record)
-        files.probes.write(records)
-        return ProbeResult(score=record.valid / record.count, instances=16, rollouts=rollouts)
+    def probe(configuration: Configuration) -> engineer.ProbeResult:
+        number, cost = len(probes), {"instances": 16, "rollouts": rollouts}
+        tried: dict[str, Any] = {"probe": number, "configuration": configuration}
+        probes.append(records.ProbeRecord(**tried, valid=10 + number, count=36, **cost))
+        files.probes.write(probes)
+        return engineer.ProbeResult(score=(10 + number) / 36, **cost)
 
-    candidates = tuple(engineers[name] for name in config.engineer.oracle.candidates)
-    max_probes = config.engineer.oracle.max_probes
-    return OracleEngineer(candidates, probe, max_probes, rollouts, guard)
+    candidates = tuple(engineers[name] for name in choice.candidates)
+    return engineer.OracleEngineer(candidates, probe, choice.max_probes, rollouts, guard)
 
 
 def _design(directory: RunDirectory, config: RunConfig, count_tokens: CountTokens | None) -> None:
@@ -342,30 +305,26 @@ def _design(directory: RunDirectory, config: RunConfig, count_tokens: CountToken
     results = read_stage_results(directory, config)
     results[-1] = gate(config, directory, results)
     stage = results[-1].stage
-    view = view_of(config, results, stage)
+    files, answers = directory.stage(stage), iter(DESIGNS[stage - 1])
+    view, count = view_of(config, results, stage), count_tokens or estimate_tokens
     settings = design_settings(config, view)
-    files = directory.stage(stage)
-    answers = iter(DESIGNS[stage - 1])
-    count = count_tokens or estimate_tokens
 
-    def generate(prompt: str, schema: object, seed: int, most: int | None) -> GeneratedText:
+    def generate(prompt: str, *_: object) -> engineer.GeneratedText:
         text = next(answers, "no more")
-        return GeneratedText(text, count(text))
+        return engineer.GeneratedText(text, count(text))
 
-    asked: Engineer = LanguageModelEngineer(generate)
+    asked: engineer.Engineer = engineer.LanguageModelEngineer(generate)
     if config.engineer.kind.startswith(SHUFFLED):
-        asked = ShuffledEngineer(asked)
+        asked = engineer.ShuffledEngineer(asked)
     if config.engineer.kind == ORACLE:
         asked = _oracle(files, config, settings.guard, asked)
-    design = engineer.run_design(
-        asked,
-        view,
-        settings,
-        seed=lambda attempt: seed_for(config.seed, "design", stage, attempt),
-        count_tokens=count,
-    )
+
+    def seed(attempt: int) -> int:
+        return seed_for(config.seed, "design", stage, attempt)
+
+    design = engineer.run_design(asked, view, settings, seed=seed, count_tokens=count)
     note, tokens = NOTES[stage - 1], 0
-    if "summary" in config.engineer.blocks and note and isinstance(asked, NoteWriter):
+    if "summary" in config.engineer.blocks and note and isinstance(asked, engineer.NoteWriter):
         prompt = summary_question(view, design.configuration, config.engineer.style)
         files.notes_prompt.write(prompt)
         files.notes.write(note)

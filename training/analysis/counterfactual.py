@@ -1,4 +1,7 @@
-"""One stage's context, asked again of other engineers or with other blocks; nothing is trained."""
+"""What the engineer of a run was shown after a stage, and what others make of it.
+
+Others are asked on that frozen context, or one engineer with other blocks; nothing is trained.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +11,73 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engineer import BLOCKS, BlockName, DesignSettings, Engineer, EngineerError, StageView
-from engineer.context.token_limit import CountTokens
+from engineer.context import ContextTooLongError
+from engineer.context.token_limit import CountTokens, estimate_tokens
 from engineer.design import context_for
+from engineer.engineers.catalogue import SHUFFLED
+from engineer.engineers.controls import shuffle
 from engineer.scoring.replay import ScoredDesign, replay_engineers
-from training.analysis.contexts import naming_the_limit, results_until, token_counter
 from training.errors import UserError
 from training.phases.engineer_factory import make_engineer
-from training.phases.stage_results import StageResult, design_settings, view_of
+from training.phases.stage_results import StageResult, design_settings, read_stage_results, view_of
 from training.rollout.model_server import OtherModels
 from training.run.directory import RunDirectory
 from training.run.seeds import seed_for
 from training.schema import RunConfig, known_engineer
 
 
-def replay_stage(path: Path, stage: int, kinds: Sequence[str]) -> list[ScoredDesign]:
-    """Ask several engineers what they would have written after a stage.
+def context_shown(path: Path, stage: int) -> str:
+    """Return what the engineer was shown after a stage, or would be shown, if not asked yet."""
+    directory = RunDirectory(path)
+    config = directory.config()
+    shown = directory.stage(stage).context
+    if shown.exists():
+        return shown.read()
+    view = view_of(config, _results_until(directory, config, stage), stage)
+    settings = design_settings(config, view)
+    if config.engineer.kind.startswith(SHUFFLED):
+        view = shuffle(view, seed_for(config.seed, "design", stage, 0))
+    with _naming_the_limit():
+        return context_for(view, settings, token_counter(config, directory, stage)).text
 
-    Raises:
-        UserError: There is no such run or stage, or a name is unknown.
+
+def _results_until(directory: RunDirectory, config: RunConfig, stage: int) -> list[StageResult]:
+    """Read what the stages left, from stage 0 up to one that has what an engineer reads."""
+    results = read_stage_results(directory, config)
+    if not 1 <= stage < len(results):
+        validated = ", ".join(map(str, range(1, len(results)))) or "none yet"
+        raise UserError(f"--stage: got {stage}, the stages with a validation are {validated}")
+    return results[: stage + 1]
+
+
+@contextmanager
+def _naming_the_limit(engineer: str = "") -> Iterator[None]:
+    """Let a prompt that can't be cut to fit be a `UserError` that names the key of its limit."""
+    try:
+        yield
+    except ContextTooLongError as error:
+        raise UserError(f"{engineer}engineer.max_context_tokens: {error}") from error
+
+
+def token_counter(config: RunConfig, directory: RunDirectory, stage: int) -> CountTokens:
+    """Count tokens as the run did when it built the context of a stage.
+
+    That takes the policy's tokenizer where a limit of tokens cuts the context.
     """
+    if config.engineer.max_context_tokens is None:
+        return estimate_tokens
+    from training.policy.tokenizer import load_tokenizer
+
+    folder = directory.stage(stage).policy
+    try:
+        tokenizer = load_tokenizer(folder)
+    except Exception as error:  # tokenizers raises nothing narrower for a damaged file
+        raise UserError(f"{folder}: holds no tokenizer that can be read") from error
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False))
+
+
+def replay_stage(path: Path, stage: int, kinds: Sequence[str]) -> list[ScoredDesign]:
+    """Ask several engineers what they would have written after a stage."""
     with _frozen_stage(path, stage) as frozen:
         engineers = [(kind, frozen.engineer(kind)) for kind in kinds]  # all, before any is asked
         return [frozen.score(kind, engineer, frozen.settings) for kind, engineer in engineers]
@@ -36,14 +87,11 @@ def ablate_stage(path: Path, stage: int, kind: str) -> list[ScoredDesign]:
     """Ask one engineer with all blocks, with each left out, and with each alone.
 
     Leaving a block out makes no room for more of the others.
-
-    Raises:
-        UserError: There is no such run or stage, or a name is unknown.
     """
     with _frozen_stage(path, stage) as frozen:
         engineer = frozen.engineer(kind)
         whole = frozen.settings.model_copy(update={"blocks": BLOCKS})
-        with naming_the_limit():
+        with _naming_the_limit():
             detail = context_for(frozen.view, whole, frozen.count_tokens).detail
         return [
             frozen.score(name, engineer, whole.model_copy(update={"blocks": few, "detail": detail}))
@@ -84,7 +132,7 @@ class _FrozenStage:
     def score(self, name: str, engineer: Engineer, settings: DesignSettings) -> ScoredDesign:
         """Score what an engineer proposes, under a name."""
         stage = self.results[-1].stage
-        with naming_the_limit(f"{name}: "):
+        with _naming_the_limit(f"{name}: "):
             [row] = replay_engineers(
                 self.view,
                 [engineer],
@@ -99,7 +147,7 @@ class _FrozenStage:
 def _frozen_stage(path: Path, stage: int) -> Iterator[_FrozenStage]:
     directory = RunDirectory(path)
     config = directory.config()
-    results = results_until(directory, config, stage)
+    results = _results_until(directory, config, stage)
     view = view_of(config, results, stage)
     settings, count_tokens = design_settings(config, view), token_counter(config, directory, stage)
     with OtherModels(config.sampling, config.engineer) as models:

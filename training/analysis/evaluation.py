@@ -6,26 +6,21 @@ import json
 import tempfile
 from pathlib import Path
 
-from rich.table import Table
-
+from training.analysis import METRIC_NAMES
 from training.errors import UserError
 from training.phases.validate import answer, validation_set, verify_answers
 from training.policy import huggingface
 from training.policy.policy import load_policy
 from training.rollout.vllm_sampler import VllmSampler
 from training.run.directory import RunDirectory
-from training.run.files import TextFile
-from training.run.progress import console
+from training.run.progress import console, new_table
 from training.run.summary import rate
+from training.run.typed_files import TextFile
 from training.schema import RunConfig
 
 
 def policy_folder(run_dir: Path, stage: int | None) -> Path:
-    """Return where a run keeps its policy after a stage (None: after the last one that has one).
-
-    Raises:
-        UserError: There is none.
-    """
+    """Return where a run keeps its policy after a stage (None: after the last one that has one)."""
     directory = RunDirectory(run_dir)
     stages = [one for one in directory.stage_numbers() if directory.stage(one).policy.is_dir()]
     if not stages:
@@ -41,9 +36,6 @@ def evaluate(config: RunConfig, model: str | Path, output: Path | None) -> None:
     """Answer the validation set of `config` with a model folder (or hub name), and print rates.
 
     They are written to `output` as JSON, too, unless it is None.
-
-    Raises:
-        UserError: The model can't be read, or the output can't be written.
     """
     try:
         folder = huggingface.resolve(str(model))
@@ -60,11 +52,9 @@ def evaluate(config: RunConfig, model: str | Path, output: Path | None) -> None:
     if output is not None:
         plain = rates.model_dump(mode="json", exclude={"stage"})
         TextFile(output).write(json.dumps({"model": str(model), **plain}, indent=2) + "\n")
-    table = Table(title=f"{model} on {len(boards)} boards", title_justify="left")
-    for head in ("map size", "valid", "optimal (sum of costs)", "optimal (makespan)"):
-        table.add_column(head, justify="left" if head == "map size" else "right")
+    heads = ("map size", "valid", "optimal (sum of costs)", "optimal (makespan)")
+    table = new_table(f"{model} on {len(boards)} boards", *heads)
     for row in (*rates.rows, rates.total):
-        columns = ("valid", "optimal_sum_of_costs", "optimal_makespan")
         name = "all" if row.size is None else f"{row.size}x{row.size}"
-        table.add_row(name, *(rate(row, column) for column in columns))
+        table.add_row(name, *(rate(row, metric) for metric in METRIC_NAMES))
     console.print(table)

@@ -6,37 +6,23 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from training.audit.chain import (
-    chain_lines,
-    file_digest,
-    link_hash,
-    linked_files,
-    metrics_digest,
-    read_link,
-    stage_file_digest,
-    weights_digest,
-)
+from training.audit import chain
 from training.audit.checks import BrokenPartError, Check, Checker
 from training.audit.rederivation import Rederivation
 from training.errors import UserError
 from training.phases.stage_results import read_stage_results
 from training.run.directory import RunDirectory
-from training.run.files import TextFile
 from training.run.records import ChainLink, Metrics, UpdateMetrics
 from training.run.summary import summary_of
+from training.run.typed_files import TextFile
 from training.schema import RunConfig
 
 
 def audit_run(path: Path, *, deep: bool = True) -> Iterator[Check]:
-    """Check a run part by part. A run in progress is checked as far as its chain goes.
+    """Check a run part by part, in order, up to the first part that does not hold.
 
-    If `deep`, what follows from other files is derived again; otherwise hashes are compared.
-
-    Yields:
-        Every part that was looked at, in order, up to the first that does not hold.
-
-    Raises:
-        UserError: There is no run in `path`.
+    A run in progress is checked as far as its chain goes. If `deep`, what follows from other files
+    is derived again; otherwise hashes are compared.
     """
     directory = RunDirectory(path)
     if not directory.config_file.exists() and not directory.chain_file.exists():
@@ -60,9 +46,9 @@ def _all_checks(directory: RunDirectory, *, deep: bool) -> Iterator[Check]:
     checker = Checker(directory)
     with checker.naming(directory.config_file.name):
         config = directory.config()
-        previous = file_digest(directory.config_file)
+        previous = chain.file_digest(directory.config_file)
     with checker.naming(directory.chain_file.name):
-        lines = chain_lines(directory)
+        lines = chain.read_lines(directory)
     with checker.naming(directory.metrics.path.name):
         metrics = directory.metrics.read()
     updates = [one for one in metrics if isinstance(one, UpdateMetrics)]
@@ -70,16 +56,16 @@ def _all_checks(directory: RunDirectory, *, deep: bool) -> Iterator[Check]:
     for stage in range(len(lines)):
         checker = Checker(directory, stage)
         with checker.naming("link"):
-            link = read_link(directory, lines, stage)
+            link = chain.read_link(directory, lines, stage)
         if stage > config.stages.count:
             yield checker.compare("link", "the end of the chain", "a link")
         yield checker.compare("stage", stage, link.stage)
-        yield checker.compare("hash", link_hash(link), link.hash)
+        yield checker.compare("hash", chain.link_hash(link), link.hash)
         yield checker.compare("previous", previous, link.previous)
         yield from _file_checks(checker, link)
-        yield checker.compare("metrics", link.metrics, metrics_digest(metrics, stage))
-        policy = directory.stage(stage).policy
-        yield checker.compare_read("checkpoint", link.checkpoint, partial(weights_digest, policy))
+        yield checker.compare("metrics", link.metrics, chain.metrics_digest(metrics, stage))
+        digest = partial(chain.weights_digest, directory.stage(stage).policy)
+        yield checker.compare_read("checkpoint", link.checkpoint, digest)
         if deep:
             yield from again.checks(link)
         previous = link.hash
@@ -89,13 +75,13 @@ def _all_checks(directory: RunDirectory, *, deep: bool) -> Iterator[Check]:
 def _file_checks(checker: Checker, link: ChainLink) -> Iterator[Check]:
     """Compare the files of a stage with the hashes in its link."""
     files = checker.directory.stage(link.stage)
-    linked = {file.path.name: file for file in linked_files(files, link.stage)}
+    linked = {file.path.name: file for file in chain.linked_files(files, link.stage)}
     # The warm start has no gate and the like; if they were there, later stages would read them.
-    there = {file.path.name for file in linked_files(files, 1) if file.exists()}
+    there = {file.path.name for file in chain.linked_files(files, 1) if file.exists()}
     found = dict.fromkeys(there - set(linked), "a file") | dict.fromkeys(link.files, "a hash")
     yield checker.compare("files", dict.fromkeys(linked, "a hash"), found)
     for name, file in linked.items():
-        digest = partial(stage_file_digest, files, file)
+        digest = partial(chain.stage_file_digest, files, file)
         yield checker.compare_read(name, link.files[name], digest)
 
 

@@ -21,9 +21,9 @@ from engineer.lake import LakeConfiguration
 from training.errors import UserError, problems_of
 from training.rollout.instances import InstanceSet
 from training.run.directory import RunDirectory, StageDirectory
-from training.run.files import File, TextFile
 from training.run.records import AttemptRecord, BoardSource, ChainLink, Metrics
 from training.run.seeds import key_for
+from training.run.typed_files import File, TextFile
 from training.schema import RunConfig
 
 
@@ -37,11 +37,8 @@ def seal(
     """Write the link of a stage that is complete; a link that is there stays.
 
     The chain is written whole, so that a kill leaves it with the new link or without it.
-
-    Raises:
-        UserError: A file of the stage is missing or damaged, or an earlier link is missing.
     """
-    lines = chain_lines(directory)
+    lines = read_lines(directory)
     if len(lines) > stage:
         return
     if len(lines) < stage:
@@ -90,18 +87,14 @@ def board_source(config: RunConfig, stage: int, configuration: LakeConfiguration
     return BoardSource(key=key.hex(), configuration=configuration, count=count)
 
 
-def chain_lines(directory: RunDirectory) -> list[str]:
+def read_lines(directory: RunDirectory) -> list[str]:
     """Return the lines of the chain with their ends; none where there is no chain yet."""
     file = TextFile(directory.chain_file)
     return file.read().splitlines(keepends=True) if file.exists() else []
 
 
 def read_link(directory: RunDirectory, lines: list[str], stage: int) -> ChainLink:
-    """Read the line of the chain that is the link of a stage.
-
-    Raises:
-        UserError: It is not a link, or not written as links are, to the byte.
-    """
+    """Read the line of the chain that is the link of a stage, written as links are, to the byte."""
     where = f"{directory.chain_file}:{stage + 1}: is not a link"
     try:
         link = ChainLink.model_validate_json(lines[stage])
@@ -134,11 +127,7 @@ def stage_file_digest(files: StageDirectory, file: File) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """Hash the bytes of a file.
-
-    Raises:
-        UserError: It is missing or can't be read.
-    """
+    """Hash the bytes of a file."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -171,11 +160,7 @@ def boards_digest(boards: InstanceSet) -> str:
 
 
 def weights_digest(folder: Path) -> str:
-    """Hash the names and the bytes of the `*.safetensors` in the folder of a policy.
-
-    Raises:
-        UserError: There are none, or one can't be read.
-    """
+    """Hash the names and the bytes of the `*.safetensors` in the folder of a policy."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise UserError(f"{folder}: holds no *.safetensors")

@@ -15,7 +15,7 @@ from engineer.context import ContextTooLongError
 from training.audit.chain import canonical
 from training.errors import UserError
 from training.run.directory import RunDirectory
-from training.run.files import JsonFile, JsonLinesFile, TextFile
+from training.run.typed_files import JsonFile, JsonLinesFile, TextFile
 
 _AROUND = 16  # characters shown on each side of where two long texts differ
 _LONGEST = 600  # characters of a message

@@ -7,26 +7,29 @@ the gate, prompts, the review of the engineer's answers, the decision.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from engineer import configuration_yaml, run_design
+import engineer
 from engineer.context import summary_question
-from training.analysis.contexts import token_counter
+from engineer.engineers.catalogue import SHUFFLED
+from engineer.engineers.controls import ShuffledEngineer
+from engineer.space import Configuration
+from training.analysis.counterfactual import token_counter
 from training.audit.chain import board_source, boards_digest, without_seconds
 from training.audit.checks import Check, Checker
-from training.audit.recorded_engineer import recorded_engineer
 from training.errors import UserError
 from training.phases import stage_results
 from training.phases.design import charged
+from training.phases.probe import rollouts_per_probe
 from training.phases.stage_results import StageResult
 from training.phases.validate import validation_set, verify_answers
 from training.rollout.instances import InstanceSet, draw_stage_boards
+from training.run import records
 from training.run.directory import RunDirectory
-from training.run.records import ChainLink, DecisionRecord, UpdateMetrics, attempt_records
 from training.run.seeds import seed_for
-from training.schema import RunConfig
+from training.schema import ORACLE, RunConfig
 
 
 @dataclass
@@ -35,7 +38,7 @@ class Rederivation:
 
     config: RunConfig
     directory: RunDirectory
-    updates: list[UpdateMetrics]  # of all Train phases
+    updates: list[records.UpdateMetrics]  # of all Train phases
     results: list[StageResult] = field(default_factory=list)  # what the stages must have left
 
     @cached_property
@@ -43,12 +46,8 @@ class Rederivation:
         """The validation set, drawn again."""
         return validation_set(self.config)
 
-    def checks(self, link: ChainLink) -> Iterator[Check]:
-        """Make the next stage again, and compare its parts in the order in which they follow.
-
-        Raises:
-            BrokenPartError: A part can't be read or made again.
-        """
+    def checks(self, link: records.ChainLink) -> Iterator[Check]:
+        """Make the next stage again, and compare its parts in the order in which they follow."""
         stage, files = link.stage, self.directory.stage(link.stage)
         checker = Checker(self.directory, stage, derived=True)
         configuration, source, boards = None, None, None
@@ -56,7 +55,8 @@ class Rederivation:
         if stage > 0:
             configuration = stage_results.configuration_for(self.config, self.results, stage)
             yield checker.compare_file(files.configuration, configuration)
-            yield checker.compare_file(files.configuration_yaml, configuration_yaml(configuration))
+            text = engineer.configuration_yaml(configuration)
+            yield checker.compare_file(files.configuration_yaml, text)
             source = board_source(self.config, stage, configuration)
             with checker.naming("instances"):
                 drawn = draw_stage_boards(self.config, stage, configuration, self.validation)
@@ -101,15 +101,15 @@ class Rederivation:
             answers = files.answers.read()
             probes = files.probes.read() if files.probes.exists() else []
             untried = iter(probes)
-            design = run_design(
-                recorded_engineer(config, answers, untried, settings.guard),
+            design = engineer.run_design(
+                _recorded_engineer(config, answers, untried, settings.guard),
                 view,
                 settings,
                 seed=lambda attempt: seed_for(config.seed, "design", stage, attempt),
                 count_tokens=token_counter(config, self.directory, stage),
             )
         yield checker.compare_file(files.context, design.context)
-        reviewed = [without_seconds(answer) for answer in attempt_records(design)]
+        reviewed = [without_seconds(answer) for answer in records.attempt_records(design)]
         said = [without_seconds(answer) for answer in answers]
         yield checker.compare(files.answers.path.name, reviewed, said)
         if probes:
@@ -124,9 +124,62 @@ class Rederivation:
             tokens = max(found.spent.engineer_tokens - design.spent.engineer_tokens, 0)
         # Nothing says who the engineer was but the decision itself.
         design = design.model_copy(update={"engineer": found.engineer})
-        decision = DecisionRecord.of(charged(design, view, tokens))
+        decision = records.DecisionRecord.of(charged(design, view, tokens))
         yield checker.compare_file(files.decision, decision)
         if files.notes.exists() or files.notes_prompt.exists():
             asked = summary_question(view, decision.configuration, config.engineer.style)
             yield checker.compare_file(files.notes_prompt, asked)
         self.results[stage] = replace(self.results[stage], decision=decision, notes=notes)
+
+
+def _recorded_engineer(
+    config: RunConfig,
+    answers: Sequence[records.AttemptRecord],
+    probes: Iterator[records.ProbeRecord],
+    guard: engineer.Guard,
+) -> engineer.Engineer:
+    """Make an engineer whose answers, with the time and the tokens they took, are those recorded.
+
+    A shuffled engineer's evidence is shuffled again. An oracle chooses again among what its
+    candidates said, by what its probes came to; it takes as many of these, in order, as it needs.
+    """
+    choice = config.engineer
+    if choice.kind != ORACLE:
+        return _recorded(choice.kind, choice.kind, answers)
+    candidates = []
+    for place, kind in enumerate(choice.oracle.candidates):
+        said = [one.candidates[place] for one in answers if place < len(one.candidates)]
+        candidates.append(_recorded(kind, said[0].engineer if said else kind, said))
+
+    def probe(configuration: Configuration) -> engineer.ProbeResult:
+        tried = next(probes, None)
+        if tried is None or tried.configuration != configuration:
+            raise UserError(f"no probe is recorded of {configuration.model_dump_json()}")
+        score = tried.valid / tried.count
+        return engineer.ProbeResult(score=score, instances=tried.instances, rollouts=tried.rollouts)
+
+    most = rollouts_per_probe(config)
+    return engineer.OracleEngineer(tuple(candidates), probe, choice.oracle.max_probes, most, guard)
+
+
+def _recorded(kind: str, name: str, said: Sequence[engineer.Attempt]) -> engineer.Engineer:
+    playback = _Playback(name.removeprefix(SHUFFLED), iter(said))
+    return ShuffledEngineer(playback) if kind.startswith(SHUFFLED) else playback
+
+
+@dataclass(frozen=True)
+class _Playback:
+    """Says what was said, one answer after the other."""
+
+    name: str
+    said: Iterator[engineer.Attempt]
+
+    def propose(self, task: engineer.Task) -> engineer.Proposal:
+        """Give the next answer, or fail, as it was; a `UserError` if none is recorded."""
+        said = next(self.said, None)
+        if said is None:
+            raise UserError(f"attempt {task.attempt}: no answer of {self.name} is recorded")
+        if said.text is None:
+            spent = engineer.Spent(engineer_tokens=said.tokens or 0, seconds=said.seconds)
+            raise engineer.EngineerError(said.reason, spent)
+        return engineer.Proposal(said.text, said.seconds, said.tokens)

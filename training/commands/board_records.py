@@ -5,28 +5,18 @@ the file. Boards are padded to one of three sizes and one of two numbers of agen
 is compiled for each such shape that comes up, and small boards don't pay for large ones.
 """
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from jaxlake import (
-    Action,
-    Failure,
-    GridError,
-    Instance,
-    Outcome,
-    Solution,
-    Status,
-    parse_grid,
-    solve,
-    verify,
-)
+import jaxlake
+from jaxlake import Action, Failure, GridError, Instance, Outcome, Solution, Status
 from training.commands.json_lines import Answers, Record, RecordError, clipped_json, read_records
 from training.policy.answers import Plan, parse_answer
 from training.policy.prompts import MAX_AGENTS, action_names
@@ -41,8 +31,7 @@ MAX_STEPS = 4096
 """Longest plan that is checked: the costs of five agents still add up within int16."""
 
 
-@dataclass(frozen=True)
-class _Effort:
+class _Effort(NamedTuple):
     """How boards of one padded size are solved."""
 
     horizon: int  # longest plan that is searched for
@@ -77,22 +66,12 @@ class _Task:
 
 
 def solve_lines(lines: Iterable[bytes]) -> Answers:
-    """Solve boards of two to five agents: `{"id", "grid"}` in, their optima and plans out.
-
-    Yields:
-        For each line that is not blank, its number from 1 and the answer, whose fields
-        `jaxlake solve --help` lists; for an invalid line, `id` and `error`.
-    """
+    """Solve boards: records and answers have the fields that `jaxlake solve --help` lists."""
     return _answer_in_batches(read_records(lines, _read_board), _solution_records)
 
 
 def check_lines(lines: Iterable[bytes]) -> Answers:
-    """Check plans: `{"id", "grid", "plan"}` or `{"id", "grid", "text"}` in, their outcomes out.
-
-    Yields:
-        For each line that is not blank, its number from 1 and the answer, whose fields
-        `jaxlake check --help` lists; for an invalid line, `id` and `error`.
-    """
+    """Check plans: records and answers have the fields that `jaxlake check --help` lists."""
     return _answer_in_batches(read_records(lines, _read_plan), _outcome_records)
 
 
@@ -101,14 +80,14 @@ def _answer_in_batches(
     answer: Callable[[Sequence[_Task], int], list[Record]],
 ) -> Answers:
     few, many = _BATCH_SIZES
-    chunk = list(islice(records, many))
+    chunk = list(itertools.islice(records, many))
     # All batches have one size, but a handful of boards shouldn't pay for a large one.
     batch_size = few if len(chunk) <= few else many
     while chunk:
         answers = iter(answer([task for _, task in chunk if isinstance(task, _Task)], batch_size))
         for number, task in chunk:
             yield number, task.answer if isinstance(task, RecordError) else next(answers)
-        chunk = list(islice(records, many))
+        chunk = list(itertools.islice(records, many))
 
 
 def _read_board(record: Record) -> _Task:
@@ -132,8 +111,7 @@ def _read_plan(record: Record) -> _Task:
         raise RecordError(f"text: got {clipped_json(text)}, a string is needed")
     task = replace(task, plan=plan)
     if task.steps > MAX_STEPS:
-        problem = f"got {task.steps} steps, at most {MAX_STEPS} are allowed"
-        raise RecordError(f"{given[0]}: {problem}")
+        raise RecordError(f"{given[0]}: got {task.steps} steps, at most {MAX_STEPS} are allowed")
     return task
 
 
@@ -148,7 +126,7 @@ def _read_task(record: Record) -> _Task:
         raise RecordError(f"grid: got {len(grid)} rows, 2 to {MAX_SIZE} are allowed")
     try:
         size = _padded(len(grid), _EFFORTS)
-        return _Task(record["id"], parse_grid(grid, max_size=size, max_agents=MAX_AGENTS))
+        return _Task(record["id"], jaxlake.parse_grid(grid, max_size=size, max_agents=MAX_AGENTS))
     except GridError as error:
         raise RecordError(f"grid: {str(error).removeprefix('grid: ')}") from None
 
@@ -158,7 +136,7 @@ def _plan_of_names(plan: Any, num_agents: int) -> Plan | None:
     lists = isinstance(plan, list) and all(isinstance(names, list) for names in plan)
     if not lists or len(plan) != num_agents:
         return None
-    for name in (name for names in plan for name in names):
+    for name in itertools.chain(*plan):
         # Letters beyond ASCII may turn into an action's letters when they are upper-cased.
         if not (isinstance(name, str) and name.isascii() and name.upper() in Action.__members__):
             return None
@@ -266,12 +244,12 @@ def _without_agents(board: Instance) -> Instance:
 
 @cache
 def _solver(horizon: int) -> Callable[[Instance], Solution]:
-    return jax.jit(jax.vmap(partial(solve, horizon=horizon)))
+    return jax.jit(jax.vmap(partial(jaxlake.solve, horizon=horizon)))
 
 
 @cache
 def _verifier() -> Callable[[Any], Outcome]:
-    return jax.jit(jax.vmap(lambda row: verify(*row)))
+    return jax.jit(jax.vmap(lambda row: jaxlake.verify(*row)))
 
 
 def _in_batches(

@@ -1,6 +1,7 @@
 """`jaxlake dataset`: sets of boards on disk."""
 
 import argparse
+import itertools
 import json
 import re
 import sys
@@ -16,7 +17,6 @@ from training.errors import UserError
 if TYPE_CHECKING:
     from jaxlake import Instance
     from jaxlake.datasets import WriteProgress
-    from jaxlake.datasets.manifest import Manifest
     from jaxlake.datasets.paper_benchmark import BenchmarkCell
 
 _HELP = """\
@@ -175,15 +175,7 @@ def _progress_line() -> Callable[["WriteProgress"], None]:
 
 
 def _benchmark(args: argparse.Namespace) -> int:
-    from jaxlake.datasets import DatasetError
-    from jaxlake.datasets.paper_benchmark import (
-        V1,
-        committed_record,
-        make_record,
-        read_benchmark,
-        record_differences,
-        write_benchmark,
-    )
+    from jaxlake.datasets import DatasetError, paper_benchmark
     from training.policy.prompts import render
 
     def report(cell: "BenchmarkCell", done: int, of: int) -> None:
@@ -192,15 +184,16 @@ def _benchmark(args: argparse.Namespace) -> int:
 
     with user_errors(DatasetError):
         if args.check:
-            rows, beside = read_benchmark(args.directory)
+            rows, beside = paper_benchmark.read_benchmark(args.directory)
             unknown = {name: cell["unknown"] for name, cell in beside["cells"].items()}
-            record = make_record(V1, rows, unknown)
+            record = paper_benchmark.make_record(paper_benchmark.V1, rows, unknown)
         else:
-            record = write_benchmark(
+            record = paper_benchmark.write_benchmark(
                 args.directory, text=lambda board: render(board, "full"), progress=report
             )
         print(f"{args.directory}: {record['rows']:,} boards, SHA-256 {record['sha256']}")
-        differing = record_differences(record, committed_record())
+        published = paper_benchmark.committed_record()
+        differing = paper_benchmark.record_differences(record, published)
     for line in differing:
         print(f"jaxlake: {line}", file=sys.stderr)
     print("they differ from" if differing else "they are", f"the published {record['version']}")
@@ -212,14 +205,6 @@ def _info(args: argparse.Namespace) -> int:
 
     with user_errors(DatasetError):
         manifest = read_manifest(args.directory)
-        _print_manifest(manifest)
-        if args.verify:
-            shards = sum(1 for _ in read_shards(args.directory))
-            print(f"verified {shards} shards")
-    return 0
-
-
-def _print_manifest(manifest: "Manifest") -> None:
     request = manifest.request
     state = "complete" if manifest.complete else "incomplete"
     print(
@@ -237,6 +222,11 @@ def _print_manifest(manifest: "Manifest") -> None:
             f"{cell['size']:>12}{cell['num_agents']:>12}{cell['hole_ratio']:>12g}"
             + "".join(f"{count:>12,}" for count in counts)
         )
+    if args.verify:
+        with user_errors(DatasetError):
+            shards = sum(1 for _ in read_shards(args.directory))
+        print(f"verified {shards} shards")
+    return 0
 
 
 def _convert(args: argparse.Namespace) -> int:
@@ -260,33 +250,29 @@ def _boards(args: argparse.Namespace) -> Iterator[tuple[str, "Instance"]]:
     """(id, board) of every board of the source."""
     import jax
 
-    from jaxlake.datasets import (
-        instance_from_scenarios,
-        read_map,
-        read_published,
-        read_scen,
-        read_shards,
-    )
+    from jaxlake import datasets
     from jaxlake.datasets.manifest import FILE_NAME
 
     source = Path(args.source)
     if source.suffix == ".scen":
         if args.map is None or args.agents is None:
             raise UserError(f"{source}: --map and --agents are needed for a .scen file")
-        grid_map, scenarios, K = read_map(args.map), read_scen(source), args.agents
+        grid_map, scenarios = datasets.read_map(args.map), datasets.read_scen(source)
+        K = args.agents
         if not 1 <= K <= len(scenarios):
             raise UserError(f"--agents: got {K}, {source} has {len(scenarios)} rows")
         for number in range(len(scenarios) // K):
             tasks = scenarios[number * K : (number + 1) * K]
-            yield f"{source.stem}-{number:05d}", instance_from_scenarios(grid_map, tasks, K)
+            board = datasets.instance_from_scenarios(grid_map, tasks, K)
+            yield f"{source.stem}-{number:05d}", board
     elif (source / FILE_NAME).exists():
-        number = 0
-        for instances, _ in read_shards(source):
+        numbers = itertools.count()
+        for instances, _ in datasets.read_shards(source):
             for row in range(len(instances.size)):
-                yield f"{number:08d}", jax.tree.map(lambda leaf, row=row: leaf[row], instances)
-                number += 1
+                board = jax.tree.map(lambda leaf, row=row: leaf[row], instances)
+                yield f"{next(numbers):08d}", board
     else:
-        for published in read_published(args.source, config=args.config):
+        for published in datasets.read_published(args.source, config=args.config):
             config, name = published.config, published.sample_id
             yield name if config is None else f"{config}_{name}", published.instance
 

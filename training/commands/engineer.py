@@ -157,7 +157,7 @@ def _read_answer(record: Record) -> Record:
 
 
 def _context(args: argparse.Namespace) -> int:
-    from training.analysis.contexts import context_shown
+    from training.analysis.counterfactual import context_shown
 
     sys.stdout.write(context_shown(args.run_dir, args.stage))
     return 0

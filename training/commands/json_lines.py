@@ -22,7 +22,7 @@ exit status: 0 all lines were answered, 1 some lines were invalid, 2 the file ca
 
 Record = dict[str, Any]
 Answers = Iterator[tuple[int, Record]]
-"""(line number from 1, answer) pairs."""
+"""(line number from 1, answer) for each line that is not blank."""
 Task = TypeVar("Task")
 
 _STDIN = "-"
@@ -51,8 +51,7 @@ def answer_file(
 ) -> int:
     """Answer every line of a file (`-`: standard input) and write the answers as JSON lines.
 
-    Returns:
-        The exit status: 1 if some lines were invalid, which have the field `error`, else 0.
+    The exit status is 1 if some lines were invalid, whose answers have the field `error`, else 0.
     """
     name = "<stdin>" if file == _STDIN else file
     invalid = 0

@@ -39,19 +39,15 @@ def run(args: argparse.Namespace) -> int:
     """Run what is missing of the study and write its report."""
     from training.analysis.study.config import load_study
     from training.analysis.study.directory import StudyDirectory
+    from training.analysis.study.report import write_report
+    from training.analysis.study.runner import print_study_plan, run_study
     from training.run.progress import console
 
     study = load_study(args.study)
     directory = StudyDirectory(args.study_dir or Path("runs") / study.config.name)
     if args.dry_run:
-        from training.analysis.study.dry_run import print_study_plan
-
         print_study_plan(study, directory)
         return 0
-
-    from training.analysis.study.report import write_report
-    from training.analysis.study.runner import run_study
-
     complete = True
     if args.report_only:
         directory.check(study)

@@ -23,7 +23,6 @@ from engineer import StageEvidence
 from engineer.lake import LakeConfiguration
 from jaxlake.files import make_room
 from training.errors import UserError
-from training.run.files import JsonFile, JsonLinesFile, JsonLog, TextFile
 from training.run.records import (
     AttemptRecord,
     DecisionRecord,
@@ -36,6 +35,7 @@ from training.run.records import (
     TimingRecord,
     ValidationRecord,
 )
+from training.run.typed_files import JsonFile, JsonLinesFile, JsonLog, TextFile
 from training.schema import RunConfig, dump, load, parse_yaml, read_yaml
 
 _STATISTICS = TypeAdapter(dict[str, dict[str, float]])

@@ -1,7 +1,6 @@
 """A stage of a run before other engineers: the same prompt and seeds, nothing asked in vain."""
 
 import json
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from training.phases.stage_results import read_stage_results
 from training.rollout.model_server import OtherModels
 from training.run.directory import RunDirectory
 from training.run.seeds import seed_for
-from training.schema import load
+from training.schema import RunConfig, load
 
 
 @pytest.fixture(scope="module")
@@ -39,35 +38,35 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_run(tmp_path_factory.mktemp("runs") / "sample", choice)
 
 
-@dataclass
-class Asked:
-    """Makes one engineer for every name, which keeps the prompts and seeds that it is given."""
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """The prompts and seeds of all questions; one engineer answers them, whatever its name."""
+    questions = []
 
-    prompts: list[str] = field(default_factory=list)
-    seeds: list[int] = field(default_factory=list)
-
-    def __call__(self, config: Any, *arguments: Any, **options: Any) -> Engineer:
+    def make(config: RunConfig, *_: Any, **__: Any) -> Engineer:
         def generate(prompt: str, schema: object, seed: int, most: int | None) -> GeneratedText:
-            self.prompts.append(prompt)
-            self.seeds.append(seed)
+            questions.append((prompt, seed))
             return GeneratedText(answer_text(config.environment.initial), 77)
 
         return LanguageModelEngineer(generate)
 
+    monkeypatch.setattr(counterfactual, "make_engineer", make)
+    return questions
 
-def test_others_are_put_before_what_the_runs_own_engineer_saw(run, monkeypatch):
-    asked = Asked()
-    monkeypatch.setattr(counterfactual, "make_engineer", asked)
+
+def replay(run: Path, names: str) -> int:
+    return main(["engineer", "replay", str(run), "--stage", "3", "--engineers", names])
+
+
+def test_others_are_put_before_what_the_runs_own_engineer_saw(run, asked):
     rows = counterfactual.replay_stage(run, 3, ["checkpoint", "base"])
-    assert asked.prompts == [(run / "stages/3/context.txt").read_text()] * 2
+    seed = seed_for(load(run / "config.yaml").seed, "design", 3, 0)
+    assert asked == [((run / "stages/3/context.txt").read_text(), seed)] * 2
     assert json.loads((run / "stages/3/answers.jsonl").read_text().splitlines()[0])["cut"]
-    assert asked.seeds == [seed_for(load(run / "config.yaml").seed, "design", 3, 0)] * 2
     assert rows[0].tokens == rows[1].tokens == 77
 
 
-def test_an_ablation_leaves_each_block_out_and_shows_each_alone(run, monkeypatch):
-    asked = Asked()
-    monkeypatch.setattr(counterfactual, "make_engineer", asked)
+def test_an_ablation_leaves_each_block_out_and_shows_each_alone(run, asked):
     rows = counterfactual.ablate_stage(run, 3, "checkpoint")
     assert [row.engineer for row in rows] == [
         "all blocks",
@@ -75,28 +74,25 @@ def test_an_ablation_leaves_each_block_out_and_shows_each_alone(run, monkeypatch
         "no block",
         *(f"only {block}" for block in BLOCKS),
     ]
-    assert asked.prompts[0] == (run / "stages/3/context.txt").read_text()
-    assert len(set(asked.seeds)) == 1
+    prompts, seeds = zip(*asked, strict=True)
+    assert prompts[0] == (run / "stages/3/context.txt").read_text()
+    assert len(set(seeds)) == 1
     # The budget cut failed cases; what a block that is left out would make room for stays cut.
     assert json.loads((run / "stages/3/answers.jsonl").read_text().splitlines()[0])["cut"]
-    whole, *fewer = ([line for line in one.split("\n") if line] for one in asked.prompts)
+    whole, *fewer = ([line for line in one.split("\n") if line] for one in prompts)
     assert all(set(lines) < set(whole) for lines in fewer)
 
 
 @pytest.mark.parametrize("name", ["foo:fixed", ":fixed", "shuffled:shuffled:fixed", "gossip"])
-def test_an_unknown_name_is_refused_before_anybody_is_asked(run, monkeypatch, capsys, name):
-    asked = Asked()
-    monkeypatch.setattr(counterfactual, "make_engineer", asked)
-    arguments = ["engineer", "replay", str(run), "--stage", "3", "--engineers"]
-    assert main([*arguments, f"checkpoint,{name}"]) == 2
+def test_an_unknown_name_is_refused_before_anybody_is_asked(run, asked, capsys, name):
+    assert replay(run, f"checkpoint,{name}") == 2
     assert f"got '{name}', allowed are checkpoint" in capsys.readouterr().err
-    assert asked.prompts == []
+    assert asked == []
 
 
 def test_blanks_between_names_are_passed_over_and_failures_are_explained(run, monkeypatch, capsys):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    arguments = ["engineer", "replay", str(run), "--stage", "3", "--engineers"]
-    assert main([*arguments, "fixed, endpoint"]) == 0
+    assert replay(run, "fixed, endpoint") == 0
     output = capsys.readouterr()
     assert [line.split()[0] for line in output.out.splitlines()[1:3]] == ["fixed", "endpoint"]
     assert "endpoint: kept after 3 attempts" in output.err
@@ -109,8 +105,7 @@ def test_a_prompt_that_cannot_be_cut_to_fit_is_named(run, monkeypatch, capsys):
     assert shorter != text
     (run / "config.yaml").write_text(shorter)
     try:
-        arguments = ["engineer", "replay", str(run), "--stage", "3", "--engineers", "fixed"]
-        assert main(arguments) == 2
+        assert replay(run, "fixed") == 2
     finally:
         (run / "config.yaml").write_text(text)
     assert "fixed: engineer.max_context_tokens: max_tokens: got 5" in capsys.readouterr().err

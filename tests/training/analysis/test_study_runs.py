@@ -294,11 +294,7 @@ def test_file_that_is_no_study_is_named(text, tmp_path, capsys):
 def test_shipped_study_compares_six_engineers_over_three_seeds():
     study = load_study(ROOT / "configs/study_miniature.yaml")
     names = ["fixed", "random", "failure_proportional", "learnability", "rule", "checkpoint"]
-    assert [one.name for one in study.config.engineers] == names
-    assert [(run.engineer, run.seed) for run in study.runs][:7] == [
-        *((name, 1) for name in names),
-        ("fixed", 2),
-    ]
-    assert len(study.runs) == 18
+    runs = [(run.engineer, run.seed) for run in study.runs]
+    assert runs == [(name, seed) for seed in (1, 2, 3) for name in names]
     kinds = [study.config_of(run, Path("p")).engineer.kind for run in study.runs[:6]]
     assert kinds == names

@@ -26,7 +26,7 @@ from tests.training.audit.forging import (
     rewrite,
 )
 from tests.training.sample_run import write_run
-from training.analysis.contexts import context_shown
+from training.analysis.counterfactual import context_shown
 from training.audit import audit_run, seal
 from training.audit.checks import Check, first_difference
 from training.cli import main

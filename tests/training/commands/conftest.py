@@ -45,8 +45,8 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
 def write(tmp_path: Path) -> Callable[..., Path]:
     """Write records, or raw bytes, as a file of JSON lines."""
 
-    def write(*lines: dict[str, Any] | bytes, name: str = "lines.jsonl") -> Path:
-        path = tmp_path / name
+    def write(*lines: dict[str, Any] | bytes) -> Path:
+        path = tmp_path / "lines.jsonl"
         raw = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
         path.write_bytes(b"".join(line + b"\n" for line in raw))
         return path

@@ -167,11 +167,8 @@ def test_an_interrupt_that_falls_into_a_garbage_collection_ends_the_command_too(
 
 
 def test_progress_is_shown_on_a_terminal_and_wiped_out_at_the_end(cli, write, monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    terminal = Terminal()
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr("training.commands.json_lines._SECONDS_ON_TERMINAL", 0.0)
     monkeypatch.setattr(sys, "stderr", terminal)
     assert len(cli("solve", write(*[BOARD] * 3)).records) == 3

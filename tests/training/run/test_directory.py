@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 from tests.paths import ROOT, TINY
 from training.errors import UserError
 from training.run.directory import RunDirectory
-from training.run.files import JsonLog
 from training.run.records import UpdateMetrics, WarmStartMetrics, measured
+from training.run.typed_files import JsonLog
 from training.schema import RunConfig, load
 
 KILLED_CLAIM = """\

@@ -2,42 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import jinja2
+from markupsafe import Markup
 
 from engineer import Spent
 from engineer.space import KnobValues
 from jaxlake.paired import PairedComparison, compare
+from jaxlake.render import FAILURES, episode_svg
 from training.analysis import METRIC_NAMES
-from training.analysis.report import episodes, figures
+from training.analysis.report import figures
 from training.analysis.report.reading import ReportedRun, ReportedStage, read_run
 from training.errors import UserError
 from training.run.directory import RunDirectory
-from training.run.files import TextFile
 from training.run.progress import duration
 from training.run.records import EpisodeRecord
+from training.run.typed_files import TextFile
 
 TEMPLATE = "report.html"
-LONGEST_TEXT = 20_000
+EPISODES_SHOWN = 6  # of the failed ones, and of the solved ones
+LONGEST_PLAN = 60
+LONGEST_ANSWER, LONGEST_TEXT = 1500, 20_000  # characters
 
 
 def build_report(run_dir: Path, output: Path | None = None) -> Path:
     """Write the report of a run, finished or not, as one page that needs no other file.
 
-    Args:
-        run_dir: The run's directory.
-        output: The file to write, whole; None: the report in the run's directory.
-
-    Returns:
-        The file that was written.
-
-    Raises:
-        UserError: `run_dir` is not a run's directory, or `output` can't be written.
+    It is written whole, to `output` (None: into the run's directory), and that file is returned.
     """
     run = read_run(run_dir)
     target = RunDirectory(run_dir).report if output is None else output
@@ -60,12 +56,12 @@ def _render(run: ReportedRun) -> str:
         "cost": _cost,
         "cut": _cut,
         "percent": lambda share: f"{100 * share:.1f}",
-        "picture": episodes.picture,
+        "picture": _picture,
         "ratio": _ratio,
         "size": figures.size_name,
     }
     answered = [stage for stage in run.stages if stage.episodes]
-    failed, solved = episodes.shown_episodes(answered[-1].episodes if answered else ())
+    failed, solved = _shown_episodes(answered[-1].episodes if answered else ())
     columns = _configuration_columns(run)
     time_figures, time_colours = figures.time_figure(run)
     return environment.get_template(TEMPLATE).render(
@@ -83,7 +79,7 @@ def _render(run: ReportedRun) -> str:
         shown=run.moment(answered[-1].number) if answered else None,
         failed=failed,
         solved=solved,
-        longest_answer=episodes.LONGEST_ANSWER,
+        longest_answer=LONGEST_ANSWER,
         training=figures.training_figures(run),
         warm_start=figures.warm_start_figures(run),
         time=time_figures,
@@ -198,3 +194,51 @@ def _ratio(value: float) -> str:
     """A knob with at least two decimals: enough for the engineer's grid, and exact beyond it."""
     short = f"{value:.2f}"
     return short if float(short) == value else f"{value:.4g}"
+
+
+def _shown_episodes(
+    episodes: Sequence[EpisodeRecord],
+) -> tuple[list[EpisodeRecord], list[EpisodeRecord]]:
+    """Choose some failed and some solved episodes, by rule and not by eye.
+
+    Failed: the kinds of failure take turns in the verifier's order, each giving its first episode
+    in the file, then its second. Solved: those that need a wait come first; map sizes take turns
+    from the largest.
+    """
+    kinds = {kind: rank for rank, kind in enumerate(FAILURES)}
+    failed = _take_turns(
+        (one for one in episodes if not one.valid),
+        lambda one: kinds.get(one.failure or "", len(kinds)),
+    )
+    solved = _take_turns((one for one in episodes if one.valid), lambda one: -one.size)
+    solved.sort(key=lambda one: not one.needs_wait)
+    return failed[:EPISODES_SHOWN], solved[:EPISODES_SHOWN]
+
+
+def _picture(episode: EpisodeRecord) -> tuple[Markup | None, str]:
+    """Draw an episode; the second value says why it is not drawn or not played."""
+    plan, problem = episode.plan, ""
+    if plan is not None and max(map(len, plan), default=0) > LONGEST_PLAN:
+        plan, problem = None, f"The plan has more than {LONGEST_PLAN} steps and is not played."
+    try:
+        svg = episode_svg(
+            episode.grid,
+            plan,
+            failure=episode.failure,
+            failure_agent=episode.agent,
+            failure_time=episode.time,
+        )
+    except ValueError as error:
+        return None, f"It can't be drawn: {error}"
+    return Markup(svg), problem
+
+
+def _take_turns(
+    episodes: Iterable[EpisodeRecord], turn: Callable[[EpisodeRecord], int]
+) -> list[EpisodeRecord]:
+    """The first of each group in the order of their turns, then the second of each, and so on."""
+    groups: dict[int, list[EpisodeRecord]] = {}
+    for one in episodes:
+        groups.setdefault(turn(one), []).append(one)
+    ranked = [(rank, key, one) for key, group in groups.items() for rank, one in enumerate(group)]
+    return [one for _, _, one in sorted(ranked, key=lambda entry: entry[:2])]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -100,51 +100,63 @@ def warm_start_figures(run: ReportedRun) -> list[PageFigure]:
 
 
 def training_figures(run: ReportedRun) -> list[PageFigure]:
-    """The curves of GRPO over the updates of all stages."""
-    by_update, by_size = partial(_over_updates, run), partial(_by_size, run)
-    rates = {"y_label": "completions, %", "percent": True}
-    group = "mean p(1 − p) of a group"  # noqa: RUF001
-    ratio = "mean trainer / vLLM probability ratio"
-    limit = None if run.config is None else (run.config.sampling.sync_tolerance, "allowed")
+    """The curves of GRPO over the updates of all stages, with a mark where each stage begins."""
+    over_updates, by_size = partial(_over_updates, run), partial(_by_size, run)
+    stages = [one.stage for one in run.updates]
+    begins = [
+        (float(i), f"stage {stage}")
+        for i, stage in enumerate(stages, 1)
+        if i == 1 or stage != stages[i - 2]
+    ]
+
+    def draw(
+        heading: str, y_label: str, curves: Sequence[Curve], note: str = "", **style: Any
+    ) -> list[PageFigure]:
+        style |= {"x_label": "GRPO update", "y_label": y_label, "boundaries": begins}
+        return _figure(heading, line_chart(heading, curves, **style), note)
+
+    rates = "completions, %"
+    valid_rates = by_size(lambda row: row.valid / row.count)
+    readable = over_updates(parsed_rate=("parsed", 0), truncated_share=("cut short", 3))
     return [
-        *by_update(
-            "Training reward", {"reward_mean": ("", 0)}, y_label="mean reward of a completion"
-        ),
-        *by_update(
-            "Training rates", {"valid_rate": ("valid", 0), "optimal_rate": ("optimal", 1)}, **rates
-        ),
-        *by_size("Training valid rate by size", lambda row: row.valid / row.count, **rates),
-        *by_size(
-            "Learnability by size",
-            lambda row: row.learnability,
-            y_label=group,
-            note="p is the valid rate among the completions for one board.",
-        ),
-        *by_update("Loss", {"loss": ("", 0)}, y_label="token-mean GRPO loss"),
-        *by_update("Entropy", {"entropy": ("", 2)}, y_label="nats per token"),
-        *by_update(
-            "Clipped and idle",
-            {"clip_share": ("clipped", 3), "zero_variance_share": ("idle", 6)},
-            y_label="share, %",
+        *draw("Training reward", "mean reward of a completion", over_updates(reward_mean=("", 0))),
+        *draw(
+            "Training rates",
+            rates,
+            over_updates(valid_rate=("valid", 0), optimal_rate=("optimal", 1)),
             percent=True,
-            note="Tokens whose ratio was clipped; groups whose rewards were all equal.",
         ),
-        *by_update(
-            "Readable answers",
-            {"parsed_rate": ("parsed", 0), "truncated_share": ("cut short", 3)},
-            **rates,
+        *draw("Training valid rate by size", rates, valid_rates, percent=True),
+        *draw(
+            "Learnability by size",
+            "mean p(1 − p) of a group",  # noqa: RUF001
+            by_size(lambda row: row.learnability),
+            "p is the valid rate among the completions for one board.",
         ),
-        *by_update("Completion length", {"completion_length": ("", 4)}, y_label="tokens"),
-        *by_update(
+        *draw("Loss", "token-mean GRPO loss", over_updates(loss=("", 0))),
+        *draw("Entropy", "nats per token", over_updates(entropy=("", 2))),
+        *draw(
+            "Clipped and idle",
+            "share, %",
+            over_updates(clip_share=("clipped", 3), zero_variance_share=("idle", 6)),
+            "Tokens whose ratio was clipped; groups whose rewards were all equal.",
+            percent=True,
+        ),
+        *draw("Readable answers", rates, readable, percent=True),
+        *draw("Completion length", "tokens", over_updates(completion_length=("", 4))),
+        *draw(
             "Weight sync check",
-            {"sync_max_abs_diff": ("", 0)},
-            y_label="largest |Δ log p|, nats",
-            note="vLLM against the trainer after each update.",
+            "largest |Δ log p|, nats",
+            over_updates(sync_max_abs_diff=("", 0)),
+            "vLLM against the trainer after each update.",
             log=True,
-            limit=limit,
+            limit=None if run.config is None else (run.config.sampling.sync_tolerance, "allowed"),
         ),
-        *by_update(
-            "Importance ratio", {"importance_ratio_mean": ("", 5)}, y_label=ratio, zero=False
+        *draw(
+            "Importance ratio",
+            "mean trainer / vLLM probability ratio",
+            over_updates(importance_ratio_mean=("", 5)),
+            zero=False,
         ),
     ]
 
@@ -171,22 +183,17 @@ def time_figure(run: ReportedRun) -> tuple[list[PageFigure], dict[str, int]]:
     return _figure("Time by phase", chart), colours
 
 
-def _over_updates(
-    run: ReportedRun, heading: str, fields: Mapping[str, tuple[str, int]], **style: Any
-) -> list[PageFigure]:
-    """Draw fields of the updates' records, each with the name and the colour of its curve."""
+def _over_updates(run: ReportedRun, **fields: tuple[str, int]) -> list[Curve]:
+    """One curve per field of the updates' records, with its name and the number of its colour."""
     numbers = range(1, len(run.updates) + 1)
-    curves = [
+    return [
         Curve(name, numbers, [getattr(one, field) for one in run.updates], colour)
         for field, (name, colour) in fields.items()
     ]
-    return _training_figure(run, heading, curves, **style)
 
 
-def _by_size(
-    run: ReportedRun, heading: str, value: Callable[[SizeMetrics], float], **style: Any
-) -> list[PageFigure]:
-    """Draw one curve per map size, over the updates that trained on it."""
+def _by_size(run: ReportedRun, value: Callable[[SizeMetrics], float]) -> list[Curve]:
+    """One curve per map size, over the updates that trained on it."""
     sizes = sorted({int(size) for one in run.updates for size in one.by_size})
     curves = []
     for rank, size in enumerate(sizes):
@@ -194,21 +201,7 @@ def _by_size(
         drew = [(i, row) for i, row in rows if row is not None and row.count]
         x, y = [i for i, _ in drew], [value(row) for _, row in drew]
         curves.append(Curve(f"{size}×{size}", x, y, rank % len(COLOURS)))  # noqa: RUF001
-    return _training_figure(run, heading, curves, **style)
-
-
-def _training_figure(
-    run: ReportedRun, heading: str, curves: Sequence[Curve], note: str = "", **style: Any
-) -> list[PageFigure]:
-    """Draw curves over the numbers of the updates, and mark where each stage begins."""
-    stages = [one.stage for one in run.updates]
-    begins = [
-        (float(i), f"stage {stage}")
-        for i, stage in enumerate(stages, 1)
-        if i == 1 or stage != stages[i - 2]
-    ]
-    chart = line_chart(heading, curves, x_label="GRPO update", boundaries=begins, **style)
-    return _figure(heading, chart, note)
+    return curves
 
 
 def _figure(heading: str, chart: str | None, note: str = "") -> list[PageFigure]:

@@ -12,18 +12,9 @@ from typing import TypeVar
 
 from engineer.lake import LakeConfiguration
 from training.errors import UserError
+from training.run import records
 from training.run.directory import RunDirectory, StageDirectory
-from training.run.files import JsonLinesFile, TextFile
-from training.run.records import (
-    AttemptRecord,
-    DecisionRecord,
-    EpisodeRecord,
-    Rates,
-    TimingRecord,
-    UpdateMetrics,
-    ValidationRecord,
-    WarmStartMetrics,
-)
+from training.run.typed_files import JsonLinesFile, TextFile
 from training.schema import RunConfig, load
 
 T = TypeVar("T")
@@ -37,16 +28,16 @@ class ReportedStage:
     """What the report shows of a stage (0: before the first); what is missing is None or empty."""
 
     number: int
-    validation: ValidationRecord | None = None
+    validation: records.ValidationRecord | None = None
     configuration: LakeConfiguration | None = None
-    episodes: tuple[EpisodeRecord, ...] = ()
+    episodes: tuple[records.EpisodeRecord, ...] = ()
     context: str | None = None
-    answers: tuple[AttemptRecord, ...] = ()
-    decision: DecisionRecord | None = None
+    answers: tuple[records.AttemptRecord, ...] = ()
+    decision: records.DecisionRecord | None = None
     notice: str = ""  # what the gate took back before the engineer was asked
 
     @property
-    def rates(self) -> dict[int | None, Rates]:
+    def rates(self) -> dict[int | None, records.Rates]:
         """The validation's counts by map size, ascending; None: over all sizes."""
         if self.validation is None:
             return {}
@@ -60,9 +51,9 @@ class ReportedRun:
     name: str  # that of its folder, if there is no configuration
     config: RunConfig | None
     config_text: str
-    warm_start: tuple[WarmStartMetrics, ...]
-    updates: tuple[UpdateMetrics, ...]  # of one that was logged twice, the later record
-    timings: tuple[TimingRecord, ...]
+    warm_start: tuple[records.WarmStartMetrics, ...]
+    updates: tuple[records.UpdateMetrics, ...]  # of one that was logged twice, the later record
+    timings: tuple[records.TimingRecord, ...]
     stages: tuple[ReportedStage, ...]  # all that were planned or begun
     finished: bool
     last_written: float  # the newest of the files, seconds since the epoch
@@ -99,11 +90,7 @@ class ReportedRun:
 
 
 def read_run(path: Path) -> ReportedRun:
-    """Read a run directory as far as it goes.
-
-    Raises:
-        UserError: `path` is not a folder, or it is not a run's.
-    """
+    """Read a run directory as far as it goes; a `UserError` says if it is none."""
     if not path.is_dir():
         what = "is not a folder" if path.exists() else "does not exist"
         raise UserError(f"{path}: {what}; the folder of a run is needed")
@@ -116,7 +103,7 @@ def read_run(path: Path) -> ReportedRun:
     config_text = reader.value(TextFile(directory.config_file).read) or ""
     config = reader.value(lambda: load(directory.config_file)) if config_text else None
     metrics = reader.values(directory.metrics)
-    updates = {(one.stage, one.update): one for one in metrics if isinstance(one, UpdateMetrics)}
+    updates = [one for one in metrics if isinstance(one, records.UpdateMetrics)]
     planned = 0 if config is None else config.stages.count
     numbers = sorted({*directory.stage_numbers(), *range(planned + 1)})
     finished = directory.finished() and reader.value(directory.summary.read) is not None
@@ -127,8 +114,8 @@ def read_run(path: Path) -> ReportedRun:
         name=path.resolve().name if config is None else config.name,
         config=config,
         config_text=config_text,
-        warm_start=tuple(one for one in metrics if isinstance(one, WarmStartMetrics)),
-        updates=tuple(updates.values()),
+        warm_start=tuple(one for one in metrics if isinstance(one, records.WarmStartMetrics)),
+        updates=tuple({(one.stage, one.update): one for one in updates}.values()),
         timings=reader.values(directory.timings),
         stages=tuple(_stage(number, directory.stage(number), reader) for number in numbers),
         finished=finished,

@@ -83,13 +83,10 @@ def paired_interval(
 
 
 def misses_by_chance(count: int, *, seeds: int, confidence: float) -> tuple[float, float]:
-    """Say how many of `count` intervals would not contain 0 if all engineers were equal.
+    """Say how many of `count` intervals would not contain 0 if all were equal: at least, at most.
 
     A number of seeds that was not measured counts as the next lower one that was; intervals of a
     confidence that was not measured are trusted to be right.
-
-    Returns:
-        The smallest and the largest expected number.
     """
     if confidence != MEASURED_CONFIDENCE:
         return count * (1 - confidence), count * (1 - confidence)

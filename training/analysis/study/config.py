@@ -106,12 +106,7 @@ class Study:
 
 
 def load_study(path: Path) -> Study:
-    """Read a study's YAML and the run that it is based on.
-
-    Raises:
-        UserError: One of the files can't be read, or a key or value is not allowed; the message
-            names file, key and value.
-    """
+    """Read a study's YAML and the run that it is based on, and check every run's configuration."""
     try:
         config = StudyConfig.model_validate(read_yaml(path))
     except ValidationError as error:

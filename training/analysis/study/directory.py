@@ -18,6 +18,7 @@ from __future__ import annotations
 import fcntl
 import os
 import platform
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import metadata
@@ -32,8 +33,8 @@ from jaxlake.files import make_room
 from training.analysis.study.config import Study, StudyRun
 from training.errors import UserError
 from training.run.directory import RunDirectory, differing_keys
-from training.run.files import JsonLog, TextFile
 from training.run.records import Record, Seconds
+from training.run.typed_files import JsonLog, TextFile
 from training.schema import dump, parse_yaml, read_yaml
 
 WARM_START = "warm_start"
@@ -122,9 +123,9 @@ class StudyDirectory:
     @property
     def seconds_by_process(self) -> dict[str, float]:
         """What the processes of each run and of the warm start took, failed ones included."""
-        seconds: dict[str, float] = {}
+        seconds: dict[str, float] = defaultdict(float)
         for process in self.processes.read():
-            seconds[process.run] = seconds.get(process.run, 0.0) + process.seconds
+            seconds[process.run] += process.seconds
         return seconds
 
     def claim(self, study: Study) -> bool:
@@ -132,28 +133,19 @@ class StudyDirectory:
 
         What only decides how numbers are computed (baseline, resamples, confidence, slice_boards)
         may change from call to call.
-
-        Raises:
-            UserError: See `check`, or it holds files that are no study's.
         """
         if self.claim_file.exists():
             self.check(study)
             return True
         if not make_room(self.claim_file):
-            raise UserError(
-                f"{self.path}: is not empty and holds no study; choose another --study-dir"
-            )
+            problem = "is not empty and holds no study; choose another --study-dir"
+            raise UserError(f"{self.path}: {problem}")
         text = yaml.safe_dump(_claimed(study), sort_keys=False, width=100)
         TextFile(self.claim_file).write(text)
         return False
 
     def check(self, study: Study) -> None:
-        """See that the directory is this study's.
-
-        Raises:
-            UserError: It belongs to another study (the message names the keys that differ), or to
-                none, or its study.yaml can't be read.
-        """
+        """See that the directory is this study's; a `UserError` names the keys that differ."""
         if not self.claim_file.exists():
             raise UserError(f"{self.path}: holds no study, it has no {self.claim_file.name}")
         if differences := differing_keys(read_yaml(self.claim_file), _claimed(study)):
@@ -167,9 +159,6 @@ class StudyDirectory:
         """Hold the directory for this process and those to which it hands the descriptor.
 
         A run outlives a study that was killed, and holds the directory until it ends.
-
-        Raises:
-            UserError: Another process holds it.
         """
         with (self.path / ".lock").open("w") as file:
             try:

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from training.analysis import METRIC_NAMES
-from training.analysis.charts import (
-    Range,
-    Series,
-    Tile,
-    TileTable,
-    difference_panels,
-    rate_panels,
-    table_panels,
-)
+from training.analysis import METRIC_NAMES, charts
+from training.analysis.charts import Series, Tile, TileTable
 from training.analysis.study.results import Results
 
 KNOB_NAMES = {"data_ratio": "data", "hole_ratio": "holes", "wait_ratio": "waits"}
@@ -64,9 +56,8 @@ def _differences(results: Results) -> list[FigureFile]:
         title: {name: (_points(one[metric]), numbers[name]) for name, one in compared.items()}
         for metric, title in METRIC_NAMES.items()
     }
-    svg = difference_panels(
-        f"Differences to {baseline}", panels, x_label=f"points above {baseline}"
-    )
+    title, x_label = f"Differences to {baseline}", f"points above {baseline}"
+    svg = charts.difference_panels(title, panels, x_label=x_label)
     confidence = f"{100 * results['study']['confidence']:g}%"
     caption = (
         f"Final rate minus that of {baseline}, paired by seed and board, with {confidence} "
@@ -76,34 +67,28 @@ def _differences(results: Results) -> list[FigureFile]:
 
 
 def _learning_curves(results: Results) -> FigureFile:
-    curves = {name: one["learning_curve"] for name, one in results["engineers"].items()}
-    panels = {
-        title: [
-            Series(name, [_range(one) for one in curves[name][metric]], number)
-            for name, number in _numbers(results).items()
-        ]
-        for metric, title in METRIC_NAMES.items()
-    }
+
+    def series(metric: str) -> list[Series]:
+        return _series(results, lambda one: one["learning_curve"][metric])
+
+    panels = {title: series(metric) for metric, title in METRIC_NAMES.items()}
     return FigureFile(
         "learning_curves.svg",
         "Learning curves",
         "Rates on the validation set after each stage: mean over seeds, whiskers from the lowest "
         "seed to the highest.",
-        rate_panels("Learning curves", [panels], ["start", *_stage_names(results)]),
+        charts.rate_panels("Learning curves", [panels], ["start", *_stage_names(results)]),
     )
 
 
 def _mixtures(results: Results) -> FigureFile:
-    mixtures = {name: one["mixture"] for name, one in results["engineers"].items()}
-    sizes = next(iter(mixtures.values()))[0]
+    sizes = next(iter(results["engineers"].values()))["mixture"][0]
+
+    def series(size: str, knob: str) -> list[Series]:
+        return _series(results, lambda one: [stage[size][knob] for stage in one["mixture"]])
+
     panels = [
-        {
-            f"{size}x{size}: {KNOB_NAMES.get(knob, knob)}": [
-                Series(name, [_range(stage[size][knob]) for stage in mixtures[name]], number)
-                for name, number in _numbers(results).items()
-            ]
-            for size in sizes
-        }
+        {f"{size}x{size}: {KNOB_NAMES.get(knob, knob)}": series(size, knob) for size in sizes}
         for knob in next(iter(sizes.values()))
     ]
     return FigureFile(
@@ -111,7 +96,7 @@ def _mixtures(results: Results) -> FigureFile:
         "Mixtures",
         "What each stage was trained on: the share of the data, the hole ratio and the wait ratio "
         "of each map size; mean over seeds, whiskers from the lowest seed to the highest.",
-        rate_panels("Mixtures", panels, _stage_names(results), zero=True),
+        charts.rate_panels("Mixtures", panels, _stage_names(results), zero=True),
     )
 
 
@@ -130,7 +115,7 @@ def _by_slice(results: Results, field: str, file: str, heading: str, caption: st
         ]
         tables.append(TileTable(f"{size}x{size}", list(rows), columns, tiles))
     across = 3 if max(len(table.columns) for table in tables) < 5 else 2
-    return FigureFile(file, heading, caption, table_panels(heading, tables, across=across))
+    return FigureFile(file, heading, caption, charts.table_panels(heading, tables, across=across))
 
 
 def holes_name(tenth: int) -> str:
@@ -163,7 +148,7 @@ def _failure_flows(results: Results) -> FigureFile:
         "Failure flows",
         "What became of the answer to each board at the start (row) and after the last stage "
         "(column), in per cent of all boards and seeds; empty: none.",
-        table_panels("Failure flows", tables, across=2),
+        charts.table_panels("Failure flows", tables, across=2),
     )
 
 
@@ -173,19 +158,23 @@ def _tile(field: str, value: float) -> Tile:
     return Tile(f"{100 * value:.0f}", value)
 
 
+def _series(results: Results, spreads: Callable[[Results], Sequence[Results]]) -> list[Series]:
+    """The spreads of each engineer that has results."""
+    numbers = _numbers(results)
+    return [
+        Series(name, [(s["mean"], s["low"], s["high"]) for s in spreads(one)], numbers[name])
+        for name, one in results["engineers"].items()
+    ]
+
+
 def _numbers(results: Results) -> dict[str, int]:
-    """Engineers with results, and their colours, which do not depend on who is missing."""
-    order = {name: number for number, name in enumerate(results["study"]["engineers"])}
-    return {name: order[name] for name in results["engineers"]}
+    """Engineers and their colours, which do not depend on who has results."""
+    return {name: number for number, name in enumerate(results["study"]["engineers"])}
 
 
 def _stage_names(results: Results) -> list[str]:
     return [f"stage {number}" for number in range(1, results["budget"]["stages"] + 1)]
 
 
-def _range(spread: Mapping[str, float]) -> Range:
-    return (spread["mean"], spread["low"], spread["high"])
-
-
-def _points(interval: Mapping[str, float]) -> Range:
+def _points(interval: Mapping[str, float]) -> charts.Range:
     return (100 * interval["value"], 100 * interval["low"], 100 * interval["high"])

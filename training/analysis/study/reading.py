@@ -63,12 +63,7 @@ class FinishedRun:
 def read_study(
     study: Study, directory: StudyDirectory
 ) -> tuple[list[FinishedRun], list[dict[str, Any]]]:
-    """Read the finished runs, in the study's order, and say why the others have no result.
-
-    Raises:
-        UserError: A file of a finished run is missing, damaged or contradicts another one, a run
-            belongs to another configuration, or runs were validated on different boards.
-    """
+    """Read the finished runs, in the study's order, and say why the others have no result."""
     runs: list[FinishedRun] = []
     unfinished = []
     for run in study.runs:
@@ -91,9 +86,6 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
     """Read one finished run, which must have been one of this configuration.
 
     The place of the model may differ, so that a study can be moved.
-
-    Raises:
-        UserError: See `read_study`.
     """
     config = directory.config()
     here = config.model.model_copy(update={"pretrained": expected.model.pretrained})
@@ -128,9 +120,8 @@ def _episodes(files: StageDirectory) -> list[EpisodeRecord]:
     path, episodes = files.episodes.path, files.episodes.read()
     for one in episodes:
         if (one.failure or "valid") not in KINDS:
-            raise UserError(
-                f"{path}: failure: got {one.failure!r}, allowed are null, {', '.join(KINDS[1:])}"
-            )
+            allowed = ", ".join(KINDS[1:])
+            raise UserError(f"{path}: failure: got {one.failure!r}, allowed are null, {allowed}")
     total = files.validation.read().total
     counted = [len(episodes), *(sum(getattr(one, m) for one in episodes) for m in METRICS)]
     told = [total.count, *(getattr(total, metric) for metric in METRICS)]
@@ -161,25 +152,21 @@ def _configuration(files: StageDirectory, config: RunConfig) -> KnobValues:
     configuration = files.configuration.read()
     sizes, allowed = sorted(configuration.sizes), sorted(config.environment.bounds.sizes)
     if sizes != allowed:
-        raise UserError(
-            f"{files.configuration.path}: sizes: got {sizes}, environment.bounds.sizes has "
-            f"{allowed}"
-        )
+        problem = f"got {sizes}, environment.bounds.sizes has {allowed}"
+        raise UserError(f"{files.configuration.path}: sizes: {problem}")
     return configuration.values()
 
 
 def _ledger(directory: RunDirectory, config: RunConfig, spent: Spent) -> dict[str, float]:
     metrics = directory.metrics.read()
     updates = {(one.stage, one.update) for one in metrics if isinstance(one, UpdateMetrics)}
-    timings = directory.timings.read()
+    seconds = [(one.phase, sum(one.seconds.values())) for one in directory.timings.read()]
     return {
         # Boards trained on; the 32 prompts of an update count as 32.
         "training_instances": len(updates) * config.grpo.prompts_per_update,
         "engineer_tokens": spent.engineer_tokens,
         "probe_rollouts": spent.probe_rollouts,
         "probe_instances": spent.probe_instances,
-        "design_seconds": sum(
-            sum(one.seconds.values()) for one in timings if one.phase == "design"
-        ),
-        "wall_seconds": sum(float(sum(one.seconds.values())) for one in timings),
+        "design_seconds": sum(took for phase, took in seconds if phase == "design"),
+        "wall_seconds": sum(float(took) for _, took in seconds),
     }

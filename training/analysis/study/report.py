@@ -16,8 +16,8 @@ from training.analysis.study.figures import FigureFile, holes_name, study_figure
 from training.analysis.study.reading import read_study
 from training.analysis.study.results import Results, build_results
 from training.errors import UserError
-from training.run.files import JsonFile, TextFile
 from training.run.progress import duration
+from training.run.typed_files import JsonFile, TextFile
 
 TEMPLATE = "report.md.jinja"
 
@@ -38,20 +38,15 @@ _RATES = {
 
 
 def write_report(study: Study, directory: StudyDirectory, folder: Path | None = None) -> Path:
-    """Write the report of the runs that are finished, to `report` in the study's directory or else.
+    """Report on the runs that are finished, and return the path of `report.md`.
 
-    Returns:
-        The file `report.md`.
-
-    Raises:
-        UserError: No run is finished, or a run's files are missing, damaged or contradictory.
+    It goes to the folder `report` in the study's directory, or to another one.
     """
     runs, unfinished = read_study(study, directory)
     if not runs:
         raise UserError(f"{directory.path}: no run is finished, there is nothing to report")
-    results = build_results(
-        study, runs, unfinished, directory.machines.read(), directory.seconds_by_process
-    )
+    machines, seconds = directory.machines.read(), directory.seconds_by_process
+    results = build_results(study, runs, unfinished, machines, seconds)
     figures = study_figures(results)
     folder = folder or directory.report
     for figure in figures:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,20 +27,11 @@ Results = dict[str, Any]
 _VALID = METRICS.index("valid")
 
 
-@dataclass(frozen=True)
-class BoardSlice:
+class BoardSlice(NamedTuple):
     """The boards that agree in size, in the tenth of holes, and in whether they need a wait."""
 
-    size: int
-    hole_tenth: int
-    needs_wait: bool
+    key: Results  # these three, and how many boards there are
     rows: np.ndarray  # int (n,), n > 0: their numbers in the validation set
-
-    @property
-    def key(self) -> Results:
-        """What tells the slice from others, and how many boards it has."""
-        fields = {name: getattr(self, name) for name in ("size", "hole_tenth", "needs_wait")}
-        return {**fields, "count": len(self.rows)}
 
 
 def build_results(
@@ -54,9 +45,9 @@ def build_results(
     config = study.config
     slices = slices_of(runs[0].boards)
     there: dict[str, list[FinishedRun]] = {}
-    for name in (engineer.name for engineer in config.engineers):
-        if rows := [run for run in runs if run.engineer == name]:
-            there[name] = rows
+    for engineer in config.engineers:
+        if rows := [run for run in runs if run.engineer == engineer.name]:
+            there[engineer.name] = rows
     baseline = there.get(config.baseline, [])
     engineers = {name: _engineer(config, rows, slices, baseline) for name, rows in there.items()}
     first = np.stack([run.scores[:, 0] for run in runs])
@@ -208,11 +199,13 @@ def _by_metric(value: Callable[[int], Any]) -> Results:
 def slices_of(boards: ValidationSet) -> list[BoardSlice]:
     """All slices that hold a board, by size, holes and waits."""
     kinds = np.stack([boards.size, boards.hole_tenth, boards.needs_wait], axis=1)
-    keys, numbers = np.unique(kinds, axis=0, return_inverse=True)
-    return [
-        BoardSlice(int(size), int(tenth), bool(wait), np.flatnonzero(numbers.ravel() == number))
-        for number, (size, tenth, wait) in enumerate(keys)
-    ]
+    slices = []
+    for kind in np.unique(kinds, axis=0):
+        size, tenth, wait = kind.tolist()
+        rows = np.flatnonzero((kinds == kind).all(axis=1))
+        key = {"size": size, "hole_tenth": tenth, "needs_wait": bool(wait), "count": len(rows)}
+        slices.append(BoardSlice(key, rows))
+    return slices
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -232,12 +225,9 @@ def learnability(answers: np.ndarray) -> dict[str, float]:
 
 
 def flow(before: np.ndarray, after: np.ndarray, kinds: int) -> np.ndarray:
-    """Count how answers moved between kinds, board by board.
+    """Count how answers of the same seeds and boards moved between kinds, 0 to `kinds` - 1.
 
-    Both are int, from 0 to `kinds` - 1, for the same seeds and boards.
-
-    Returns:
-        int (kinds, kinds): answers of kind i before and j after, over all seeds.
+    The int (kinds, kinds) table holds at [i, j] the answers of kind i before and j after.
     """
     table = np.zeros((kinds, kinds), np.int64)
     np.add.at(table, (before.ravel(), after.ravel()), 1)
