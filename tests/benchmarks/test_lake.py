@@ -197,6 +197,7 @@ def test_the_limit_of_a_search_follows_from_more_devices(faster, limit):
     assert record["points"][-1]["limit"] == limit
 
 
+@pytest.mark.slow
 def test_the_command_writes_what_it_prints_and_the_table_can_be_made_of_it(tmp_path, capsys):
     file = tmp_path / "deep" / "lake.json"
     arguments = ["--quick", "--only", "steps-batch", "--seconds", "0.01", "--repeats", "1"]

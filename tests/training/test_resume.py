@@ -67,6 +67,7 @@ def uninterrupted(run_here: Callable[..., None], tmp_path_factory: pytest.TempPa
     return run_dir
 
 
+@pytest.mark.slow
 def test_a_run_stopped_in_every_phase_leaves_the_same_files(
     run_here: Callable[..., None], uninterrupted: Path, tmp_path: Path
 ) -> None:
@@ -83,6 +84,7 @@ def test_a_run_stopped_in_every_phase_leaves_the_same_files(
     assert len(weights) == 3  # a lost update would be seen
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_shown_again_and_not_run_again(
     run_here: Callable[..., None], uninterrupted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

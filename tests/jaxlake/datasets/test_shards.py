@@ -52,6 +52,7 @@ def copy(finished, tmp_path):
     return directory
 
 
+@pytest.mark.slow
 def test_a_set_of_one_shard_loads_as_generate_gives_it(tmp_path):
     # The third cell has no share; it makes the shapes those of the other tests, compiled once.
     kinds = {"size": [3, 4, 2], "hole_ratio": [0.2, 0.3, 1.0], "wait_ratio": [0.5, 0.25, 0.0]}
@@ -120,6 +121,7 @@ def test_a_small_kind_is_exhausted_to_its_last_board_and_the_rest_is_reported(fi
     assert cell["candidates"] < 4 * killed_writer.OPTIONS["max_candidates"]
 
 
+@pytest.mark.slow
 def test_shards_after_the_last_board_are_empty_and_can_be_read(tmp_path):
     # On 2x2 there are ten boards that need no wait, all of them in the first two shards.
     options = killed_writer.OPTIONS | {"max_candidates": 512, "shard_size": 16}
@@ -319,6 +321,7 @@ def test_arguments_out_of_range_are_named(tmp_path):
     assert not (tmp_path / "set").exists()
 
 
+@pytest.mark.slow
 def test_memory_grows_by_the_digests_of_boards_and_not_by_the_boards(tmp_path):
     """Peaks of 4 and of 20 shards: what NumPy and Python allocate, and what JAX keeps."""
     peaks, kept = [], []

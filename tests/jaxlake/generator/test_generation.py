@@ -207,6 +207,7 @@ def test_another_key_gives_another_set(made):
     assert (other.instances.starts != results[0].instances.starts).any()
 
 
+@pytest.mark.slow
 def test_a_vmapped_call_gives_what_single_calls_give(made):
     compiled, results, _ = made
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *MIXTURES)
@@ -252,6 +253,7 @@ def test_cells_may_differ_in_their_agents():
     assert (waits == made.requested_wait).all()
 
 
+@pytest.mark.slow
 def test_several_devices_give_the_same_set(made, tmp_path):
     program = """
 import json, sys

@@ -57,6 +57,7 @@ def small():
     return grids, boards, solve(boards, SMALL_BATCH)
 
 
+@pytest.mark.slow
 def test_answers_from_two_to_five_agents_in_one_batch_agree_with_all_oracles():
     grids = random_grids(SEED, BOARDS)
     truths = oracles.judge_all(grids)
@@ -76,6 +77,7 @@ def test_answers_where_only_two_agents_fit_agree_with_all_oracles():
     assert kinds["UNKNOWN"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("agents", "rate"), UNKNOWN_RATES.items())
 def test_few_full_size_boards_with_a_third_of_holes_are_unknown(agents, rate):
     rng = random.Random(agents)
@@ -93,6 +95,7 @@ def test_padding_of_cells_and_of_agents_changes_no_answer(small):
     assert compare(grids, padded, truths) == compare(grids, expected, truths)
 
 
+@pytest.mark.slow
 def test_boards_with_rows_of_more_than_sixteen_cells_are_solved_exactly():
     grids = random_grids(3, 60, sizes=(13, 17, 20), agents=(2, 3), holes=0.4)
     truths = oracles.judge_all(grids)

@@ -172,6 +172,7 @@ def test_one_agent_is_checked_and_not_solved():
     assert unsolved == {"id": 1, "error": "grid: got 1 agents, 2 to 5 are allowed"}
 
 
+@pytest.mark.slow
 def test_boards_up_to_the_largest_size_are_solved_and_checked():
     rng = random.Random(2)
     boards = [
@@ -282,6 +283,7 @@ def test_a_handful_of_boards_does_not_pay_for_a_large_batch(monkeypatch):
         assert seen == sizes
 
 
+@pytest.mark.slow
 def test_a_board_whose_plans_outlast_the_usual_horizon_is_solved_all_the_same():
     (solution,) = answer(solve_lines, [{"id": 0, "grid": CORRIDOR}])
     assert solution["status"] == "OPTIMAL"
