@@ -21,9 +21,6 @@ def open_whole(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
 
     The temporary file, open for writing text in UTF-8 ("w") or bytes ("wb"), is `.NAME.PID.tmp`
     beside it. It is removed if the block raises; a kill leaves it behind (see `unfinished_files`).
-
-    Raises:
-        OSError: `path` is a folder, its folder does not exist, or the file can't be written.
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))

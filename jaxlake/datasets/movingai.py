@@ -14,7 +14,7 @@ import numpy as np
 from jaxlake.datasets.source_files import DatasetError, read_text
 from jaxlake.dynamics import ACTION_DELTAS
 from jaxlake.files import write_text_whole
-from jaxlake.instance import Instance, numpy_instance
+from jaxlake.instance import Instance, agent_tasks, numpy_instance
 
 PASSABLE = ".GS"
 """Ground, ground, swamp."""
@@ -249,10 +249,8 @@ def scenarios_from_instance(
     """
     size = int(instance.size)
     holes = np.asarray(instance.holes)[:size, :size]
-    starts, goals = np.asarray(instance.starts), np.asarray(instance.goals)
     rows = []
-    for agent in np.flatnonzero(np.asarray(instance.agent_mask)):
-        (r, c), (goal_r, goal_c) = starts[agent].tolist(), goals[agent].tolist()
+    for _, r, c, goal_r, goal_c in agent_tasks(instance):
         length = _path_length(holes, (r, c), (goal_r, goal_c))
         rows.append(Scenario(bucket, map_name, size, size, c, r, goal_c, goal_r, length))
     return rows

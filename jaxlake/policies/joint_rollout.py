@@ -105,14 +105,10 @@ def sweep(
 ) -> Statistics:
     """Tables of failures, leaves (P, C, ...), by policy and configuration; one program under jit.
 
-    Args:
-        key: typed PRNG key; policies play with the same keys.
-        policies: static, P of them.
-        instances: leaves (C, B, ...), B boards of each of C configurations.
-        solutions: leaves (C, B, ...), their optima, such as `Generated.solutions`.
-        mask: bool (C, B), boards that count, such as `Generated.filled`; all if None.
-        max_steps: see `roll_out` (static).
-        conflict: see `roll_out` (static).
+    The P policies (static) play on B boards of each of C configurations, leaves (C, B, ...), all
+    with the same keys, drawn from a typed one. Solutions, leaves (C, B, ...), are the boards'
+    optima, such as `Generated.solutions`; `mask`, bool (C, B), such as `Generated.filled`, says
+    which boards count, all if None. For `max_steps` and `conflict` (static) see `roll_out`.
 
     Raises:
         ValueError: there are no policies, or the boards don't have two leading axes.

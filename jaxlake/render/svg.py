@@ -73,10 +73,8 @@ def draw_svg(
 ) -> str:
     """Draw a playback as one `<svg>` element, with cells of so many pixels.
 
-    A `panel` paints the background, for pages whose own colour is not known.
-
-    Raises:
-        ValueError: `cell` or `seconds_per_step` is not positive.
+    A `panel` paints the background, for pages whose own colour is not known. A `cell` or
+    `seconds_per_step` that is not positive is a `ValueError`.
     """
     if not cell > 0 or not seconds_per_step > 0:
         raise ValueError(
