@@ -52,9 +52,8 @@ def unfinished_files(path: Path) -> list[Path]:
     temporary = re.compile(rf"\.{re.escape(path.name)}\.[0-9]+\.tmp")
     if not path.parent.is_dir():
         return []
-    return sorted(
-        file for file in path.parent.iterdir() if temporary.fullmatch(file.name) and file.is_file()
-    )
+    named = (file for file in path.parent.iterdir() if temporary.fullmatch(file.name))
+    return sorted(file for file in named if file.is_file())
 
 
 def make_room(path: Path) -> bool:

@@ -104,9 +104,8 @@ def read_map(path: str | Path) -> GridMap:
         header[words[0]] = words[1]
     missing = [name for name in _HEADER if name not in header]
     if missing or len(lines) < 4 or lines[3].split() != ["map"]:
-        raise DatasetError(
-            f"{path}: the header lacks {', '.join(missing) or 'the line map after three others'}"
-        )
+        lacking = ", ".join(missing) or "the line map after three others"
+        raise DatasetError(f"{path}: the header lacks {lacking}")
     if header["type"] != "octile":
         raise DatasetError(f"{path}: type: got {header['type']!r}, 'octile' is read")
     height, width = (_whole(header[name], f"{path}: {name}", least=1) for name in _HEADER[1:])

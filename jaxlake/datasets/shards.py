@@ -127,9 +127,8 @@ def write_shards(
         while not manifest.complete:
             number = len(manifest.shards)
             asked = np.where(manifest.given_up, 0, _share(request, number))
-            filled = quotas.fill_quotas(
-                jax.random.fold_in(key, number), params, asked, seen, options, oversample=True
-            )
+            own_key = jax.random.fold_in(key, number)
+            filled = quotas.fill_quotas(own_key, params, asked, seen, options, oversample=True)
             shard = _write(directory, number, asked, filled)
             manifest = Manifest(request, (*manifest.shards, shard), manifest.jaxlake)
             write_manifest(directory, manifest)

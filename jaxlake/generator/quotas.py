@@ -124,9 +124,8 @@ def fill_quotas(
     attempt = 0
     while missing.any() or not parts:
         wanted = _with_extra(missing, attempt, options.capacity) if oversample else missing
-        drawn = options.draw(
-            jax.random.fold_in(key, attempt), _request(params, wanted, options.capacity)
-        )
+        request = _request(params, wanted, options.capacity)
+        drawn = options.draw(jax.random.fold_in(key, attempt), request)
         boards = SolvedBoards(drawn.instances, drawn.solutions, np.asarray(drawn.cell))
         boards = boards.take(np.asarray(drawn.filled))
         digests = board_digests(boards.instances)

@@ -87,9 +87,8 @@ def roll_out(
     if solutions is None:
         K = instances.agent_mask.shape[-1]
         solutions = jax.vmap(lambda _: unknown_solution(max_steps, K))(instances.size)
-    outcome = jax.vmap(verify, (0, 0, 0, None, 0))(
-        instances, actions, length, jnp.bool_(True), solutions
-    )
+    verify_all = jax.vmap(verify, (0, 0, 0, None, 0))
+    outcome = verify_all(instances, actions, length, jnp.bool_(True), solutions)
     return JointRollout(actions=actions, length=length, outcome=outcome)
 
 
