@@ -75,10 +75,8 @@ def roll_out(
     """
     if max_steps < 1:
         raise ValueError(f"max_steps: got {max_steps}, at least 1 is allowed")
-    if np.ndim(instances.size) != 1:
-        raise ValueError(
-            f"instances: got size of shape {np.shape(instances.size)}, one leading axis is needed"
-        )
+    if len(shape := np.shape(instances.size)) != 1:
+        raise ValueError(f"instances: got size of shape {shape}, one leading axis is needed")
     instances = jax.tree.map(jnp.asarray, instances)
     B = instances.size.shape[0]
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(B))
@@ -114,10 +112,8 @@ def sweep(
     """
     if not policies:
         raise ValueError("policies: got none, at least one is needed")
-    if np.ndim(instances.size) != 2:
-        raise ValueError(
-            f"instances: got size of shape {np.shape(instances.size)}, two leading axes are needed"
-        )
+    if len(shape := np.shape(instances.size)) != 2:
+        raise ValueError(f"instances: got size of shape {shape}, two leading axes are needed")
     instances, solutions = jax.tree.map(jnp.asarray, (instances, solutions))
     C, B = instances.size.shape
     counted = jnp.ones((C, B), bool) if mask is None else jnp.asarray(mask, bool)

@@ -88,9 +88,8 @@ def actions_of_agents(plan: Sequence[Sequence[str | int]], agents: int) -> NDArr
                 actions[t, k] = Action[move] if isinstance(move, str) else Action(move)
             except (KeyError, ValueError):
                 allowed = ", ".join(f"{action.name} ({action.value})" for action in Action)
-                raise ValueError(
-                    f"plan of agent {k}, step {t}: got {move!r}, allowed are {allowed}"
-                ) from None
+                place = f"plan of agent {k}, step {t}"
+                raise ValueError(f"{place}: got {move!r}, allowed are {allowed}") from None
     return actions
 
 
