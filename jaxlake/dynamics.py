@@ -64,9 +64,8 @@ def step(instance: Instance, positions: jax.Array, actions: jax.Array) -> Step:
     there = to_row.astype(jnp.int16) * 128 + to_column
     same_target = there[:, None] == there[None, :]
     takes_place = there[:, None] == here[None, :]
-    targets = jnp.stack([to_row, to_column], axis=-1)
     return Step(
-        positions=targets,
+        positions=jnp.stack([to_row, to_column], axis=-1),
         off_board=mask & ~on_board,
         hole=mask & on_board & on_hole,
         vertex_conflict=jnp.any(others & same_target, axis=-1),

@@ -21,9 +21,6 @@ def open_whole(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
 
     The temporary file, open for writing text in UTF-8 ("w") or bytes ("wb"), is `.NAME.PID.tmp`
     beside it. It is removed if the block raises; a kill leaves it behind (see `unfinished_files`).
-
-    Raises:
-        OSError: `path` is a folder, its folder does not exist, or the file can't be written.
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -55,9 +52,8 @@ def unfinished_files(path: Path) -> list[Path]:
     temporary = re.compile(rf"\.{re.escape(path.name)}\.[0-9]+\.tmp")
     if not path.parent.is_dir():
         return []
-    return sorted(
-        file for file in path.parent.iterdir() if temporary.fullmatch(file.name) and file.is_file()
-    )
+    named = (file for file in path.parent.iterdir() if temporary.fullmatch(file.name))
+    return sorted(file for file in named if file.is_file())
 
 
 def make_room(path: Path) -> bool:

@@ -34,6 +34,13 @@ def numpy_instance(
     return Instance(*leaves)
 
 
+def agent_tasks(instance: Instance) -> list[tuple[int, ...]]:
+    """List (agent, start row, start column, goal row, goal column) of each agent of one board."""
+    starts, goals = np.asarray(instance.starts).tolist(), np.asarray(instance.goals).tolist()
+    agents = np.flatnonzero(np.asarray(instance.agent_mask)).tolist()
+    return [(agent, *starts[agent], *goals[agent]) for agent in agents]
+
+
 def stack_instances(instances: Sequence[Instance]) -> Instance:
     """Stack instances of equal N and K into one batch with a leading axis (host side, NumPy).
 

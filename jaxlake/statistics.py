@@ -143,10 +143,8 @@ def tabulate(
         **{name: plans[..., i] for i, name in enumerate(_COUNTS)},
         **{name: words[..., i, :] for i, name in enumerate(_SUMS)},
     )
-    statistics = _carry(statistics)
-    if axis_name is None:
-        return statistics
-    return _carry(jax.lax.psum(statistics, axis_name))
+    own = _carry(statistics)
+    return own if axis_name is None else _carry(jax.lax.psum(own, axis_name))
 
 
 def merge_statistics(statistics: Statistics) -> Statistics:

@@ -138,10 +138,8 @@ def _walk_plans(instances: Instance, plans: jax.Array, lengths: jax.Array) -> _W
     B, T, K = plans.shape
     agents = range(K)
     steps = plans.transpose(1, 2, 0) if T else jnp.zeros((1, K, B), jnp.int8)
-    starts, goals = (
-        jnp.asarray(cells, jnp.int8).transpose(2, 1, 0)
-        for cells in (instances.starts, instances.goals)
-    )
+    starts = jnp.asarray(instances.starts, jnp.int8).transpose(2, 1, 0)
+    goals = jnp.asarray(instances.goals, jnp.int8).transpose(2, 1, 0)
     mask = list(jnp.asarray(instances.agent_mask).T)
     side = jnp.asarray(instances.size).astype(jnp.int8)
     is_hole = _hole_lookup(jnp.asarray(instances.holes))

@@ -50,11 +50,7 @@ def to_columns(boards: SolvedBoards) -> Columns:
 
 
 def from_columns(columns: Columns, *, max_size: int, max_agents: int, horizon: int) -> SolvedBoards:
-    """Give the batch that the columns were made of, with its paddings and dtypes.
-
-    Raises:
-        ValueError: a column is missing, or has another dtype or shape.
-    """
+    """Give the batch that the columns were made of, or raise a `ValueError` that names a column."""
     missing = [name for name in _TYPES if name not in columns]
     if missing:
         raise ValueError(f"the columns {', '.join(missing)} are missing")
@@ -100,11 +96,7 @@ def to_parquet(columns: Columns) -> bytes:
 
 
 def from_parquet(content: bytes) -> Columns:
-    """Read the columns of a Parquet file.
-
-    Raises:
-        ValueError: it is not a Parquet file, or a damaged one.
-    """
+    """Read the columns of a Parquet file, or raise a `ValueError` if it is none or damaged."""
     pyarrow, parquet = import_parquet()
     columns = {}
     try:

@@ -14,7 +14,7 @@ import numpy as np
 from jaxlake.datasets.source_files import DatasetError, read_text
 from jaxlake.dynamics import ACTION_DELTAS
 from jaxlake.files import write_text_whole
-from jaxlake.instance import Instance, numpy_instance
+from jaxlake.instance import Instance, agent_tasks, numpy_instance
 
 PASSABLE = ".GS"
 """Ground, ground, swamp."""
@@ -104,9 +104,8 @@ def read_map(path: str | Path) -> GridMap:
         header[words[0]] = words[1]
     missing = [name for name in _HEADER if name not in header]
     if missing or len(lines) < 4 or lines[3].split() != ["map"]:
-        raise DatasetError(
-            f"{path}: the header lacks {', '.join(missing) or 'the line map after three others'}"
-        )
+        lacking = ", ".join(missing) or "the line map after three others"
+        raise DatasetError(f"{path}: the header lacks {lacking}")
     if header["type"] != "octile":
         raise DatasetError(f"{path}: type: got {header['type']!r}, 'octile' is read")
     height, width = (_whole(header[name], f"{path}: {name}", least=1) for name in _HEADER[1:])
@@ -249,10 +248,8 @@ def scenarios_from_instance(
     """
     size = int(instance.size)
     holes = np.asarray(instance.holes)[:size, :size]
-    starts, goals = np.asarray(instance.starts), np.asarray(instance.goals)
     rows = []
-    for agent in np.flatnonzero(np.asarray(instance.agent_mask)):
-        (r, c), (goal_r, goal_c) = starts[agent].tolist(), goals[agent].tolist()
+    for _, r, c, goal_r, goal_c in agent_tasks(instance):
         length = _path_length(holes, (r, c), (goal_r, goal_c))
         rows.append(Scenario(bucket, map_name, size, size, c, r, goal_c, goal_r, length))
     return rows

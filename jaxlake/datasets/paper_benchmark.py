@@ -40,7 +40,7 @@ from jaxlake.generator import hole_count, lake_params
 from jaxlake.generator.board_digests import DigestSet
 from jaxlake.generator.quotas import COUNTERS, DrawOptions, SolvedBoards, fill_quotas
 from jaxlake.grids import format_grid
-from jaxlake.instance import Instance
+from jaxlake.instance import Instance, agent_tasks
 from jaxlake.solver import DEFAULT_HORIZON
 
 Row = dict[str, Any]
@@ -111,11 +111,9 @@ def cell_name(agents: int, size: int) -> str:
 
 def minimal_prompt(instance: Instance) -> str:
     """Write the shortest text that `find_board` reads: the rows, then one line per agent."""
-    starts, goals = np.asarray(instance.starts).tolist(), np.asarray(instance.goals).tolist()
     tasks = [
-        f"Agent {i} needs to go from ({starts[i][0]}, {starts[i][1]}) "
-        f"to ({goals[i][0]}, {goals[i][1]})"
-        for i in np.flatnonzero(np.asarray(instance.agent_mask)).tolist()
+        f"Agent {agent} needs to go from ({r}, {c}) to ({goal_r}, {goal_c})"
+        for agent, r, c, goal_r, goal_c in agent_tasks(instance)
     ]
     return "\n".join([*format_grid(instance), *tasks]) + "\n"
 
@@ -133,10 +131,8 @@ def make_cell(
     configuration), `num_agents` and `text`; what was asked for: `requested_hole_ratio`,
     `requested_wait_ratio`, `requested_holes`, `requested_needs_wait`; the board: `size`, `grid`,
     `holes`; and its optimum: `needs_wait`, `sum_of_costs`, `makespan`, `plan` (names of actions,
-    one list per agent up to its last arrival; it attains the sum of costs).
-
-    Raises:
-        DatasetError: there are not enough boards even without holes.
+    one list per agent up to its last arrival; it attains the sum of costs). It is a `DatasetError`
+    if there are not enough boards even without holes.
     """
     key = jax.random.key(benchmark.seed, impl="threefry2x32")
     key = jax.random.fold_in(jax.random.fold_in(key, agents), size)

@@ -19,7 +19,7 @@ import numpy as np
 from jaxlake.datasets import source_files as files
 from jaxlake.datasets.source_files import DatasetError
 from jaxlake.grids import START_SYMBOLS, SYMBOLS, GridError, parse_grid
-from jaxlake.instance import Instance
+from jaxlake.instance import Instance, agent_tasks
 
 REPOSITORY = "LARK-Lab/MAPF-FrozenLake-Benchmark"
 MAX_AGENTS = len(START_SYMBOLS)
@@ -117,7 +117,7 @@ def find_board(
             f"{'' if size is None else f' of side {size}'} in it; found {seen or 'none at all'}"
         )
     tasks = {tuple(map(int, match)) for match in _TASK.findall(text)}
-    return max(reversed(suited), key=lambda board: len(_tasks(board) & tasks))
+    return max(reversed(suited), key=lambda board: len(tasks.intersection(agent_tasks(board))))
 
 
 def find_boards(text: str, *, max_size: int = 10, max_agents: int = MAX_AGENTS) -> list[Instance]:
@@ -139,13 +139,6 @@ def _cells(line: str) -> list[str]:
     """The letters of a line of a board; none of any other line."""
     cells = _ROW_LABEL.sub("", line.translate(_FRAME)).split()
     return cells if _CELLS.issuperset(cells) else []
-
-
-def _tasks(board: Instance) -> set[tuple[int, ...]]:
-    """(agent, start row, start column, goal row, goal column) of every agent."""
-    agents = np.flatnonzero(np.asarray(board.agent_mask)).tolist()
-    starts, goals = np.asarray(board.starts), np.asarray(board.goals)
-    return {(i, *starts[i].tolist(), *goals[i].tolist()) for i in agents}
 
 
 def _row(

@@ -38,17 +38,10 @@ from jaxlake.datasets.manifest import (
 )
 from jaxlake.datasets.source_files import DatasetError, import_parquet
 from jaxlake.files import make_room, unfinished_files, write_bytes_whole
-from jaxlake.generator import MAX_CANDIDATES, Generated, LakeParams
+from jaxlake.generator import MAX_CANDIDATES, Generated, LakeParams, quotas
 from jaxlake.generator.board_digests import DigestSet, board_digests
 from jaxlake.generator.mixture import board_counts, wait_counts
-from jaxlake.generator.quotas import (
-    COUNTERS,
-    MAX_CAPACITY,
-    DrawOptions,
-    FilledQuotas,
-    SolvedBoards,
-    fill_quotas,
-)
+from jaxlake.generator.quotas import FilledQuotas, SolvedBoards
 from jaxlake.instance import Instance
 from jaxlake.solver import DEFAULT_HORIZON, Solution
 
@@ -117,7 +110,7 @@ def write_shards(
         "max_candidates": max_candidates,
     }
     request = _request(key, params, count, shard_size, limits)
-    options = DrawOptions(min(count, shard_size), **limits, batch_size=batch_size)
+    options = quotas.DrawOptions(min(count, shard_size), **limits, batch_size=batch_size)
     import_parquet()
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -134,9 +127,8 @@ def write_shards(
         while not manifest.complete:
             number = len(manifest.shards)
             asked = np.where(manifest.given_up, 0, _share(request, number))
-            filled = fill_quotas(
-                jax.random.fold_in(key, number), params, asked, seen, options, oversample=True
-            )
+            own_key = jax.random.fold_in(key, number)
+            filled = quotas.fill_quotas(own_key, params, asked, seen, options, oversample=True)
             shard = _write(directory, number, asked, filled)
             manifest = Manifest(request, (*manifest.shards, shard), manifest.jaxlake)
             write_manifest(directory, manifest)
@@ -176,7 +168,7 @@ def load_shards(directory: str | Path, *, verify: bool = True) -> Generated:
     counts = ("requested_wait", "requested_no_wait", "shortfall_wait", "shortfall_no_wait")
     leaves: dict[str, Any] = {
         name: np.minimum([cell[name] for cell in cells], most).astype(np.int32)
-        for name in (*counts, *COUNTERS)
+        for name in (*counts, *quotas.COUNTERS)
     }
     return Generated(
         instances=boards.instances,
@@ -192,7 +184,7 @@ def _request(
 ) -> Request:
     for name, value, most in (
         ("count", count, _MAX_COUNT),
-        ("shard_size", shard_size, MAX_CAPACITY),
+        ("shard_size", shard_size, quotas.MAX_CAPACITY),
         ("max_candidates", limits["max_candidates"], 1 << 30),
     ):
         if not 1 <= value <= most:
@@ -251,15 +243,15 @@ def _webster(weights: np.ndarray, seats: int) -> np.ndarray:
     costs anyone a seat. So differences of two allotments are allotments too, and for all seats
     everyone has its weight.
     """
-    quotas = [int(weight) for weight in weights]
+    whole = [int(weight) for weight in weights]
     # All thresholds (2 i + 1) / (2 weight) up to `level` are passed, which are at most `seats`.
-    level = max(Fraction(0), Fraction(2 * seats - len(quotas), 2 * sum(quotas)))
-    shares = [int(level * quota + Fraction(1, 2)) for quota in quotas]
+    level = max(Fraction(0), Fraction(2 * seats - len(whole), 2 * sum(whole)))
+    shares = [int(level * weight + Fraction(1, 2)) for weight in whole]
 
     def threshold(i: int) -> tuple[Fraction, int]:
-        return Fraction(2 * shares[i] + 1, 2 * quotas[i]), i
+        return Fraction(2 * shares[i] + 1, 2 * whole[i]), i
 
-    queue = [threshold(i) for i, quota in enumerate(quotas) if quota]
+    queue = [threshold(i) for i, weight in enumerate(whole) if weight]
     heapq.heapify(queue)
     for _ in range(seats - sum(shares)):
         i = queue[0][1]

@@ -19,9 +19,8 @@ def read_text(path: Path) -> str:
     except OSError as error:
         raise DatasetError(f"{path}: can't be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
-        raise DatasetError(
-            f"{path}: not UTF-8: byte 0x{error.object[error.start]:02x} at {error.start}"
-        ) from None
+        byte = error.object[error.start]
+        raise DatasetError(f"{path}: not UTF-8: byte 0x{byte:02x} at {error.start}") from None
 
 
 def read_json(path: Path) -> Any:

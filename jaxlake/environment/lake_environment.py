@@ -94,7 +94,6 @@ class LakeEnvironment:
                 also after one that broke a rule (`jaxlake.verify` counts before such a step);
             `solved`: bool (), all of them are.
         """
-        del key
         stepped, reward, info = self._advance(state, actions, params)
         return self.observe(stepped, params), stepped, reward, stepped.terminated, info
 
@@ -112,7 +111,6 @@ class LakeEnvironment:
 
     def is_truncated(self, state: EnvState, params: EnvParams) -> jax.Array:
         """Say whether a state of `step_env` has reached the time limit: bool ()."""
-        del params
         return state.truncated
 
     def action_space(self, params: EnvParams) -> Box:

@@ -21,14 +21,11 @@ def board_digests(instances: Instance) -> np.ndarray:
     digests = np.empty(len(size), _DIGEST)
     for N, K in np.unique(np.stack([size, agents]), axis=1).T.tolist():
         rows = np.flatnonzero((size == N) & (agents == K))
-        starts, goals, holes = (
-            leaf.reshape(len(rows), -1)
-            for leaf in (
-                np.asarray(instances.starts)[rows, :K].view(np.uint8),
-                np.asarray(instances.goals)[rows, :K].view(np.uint8),
-                np.asarray(instances.holes)[rows, :N, :N],
-            )
+        starts, goals = (
+            np.asarray(cells)[rows, :K].view(np.uint8).reshape(len(rows), -1)
+            for cells in (instances.starts, instances.goals)
         )
+        holes = np.asarray(instances.holes)[rows, :N, :N].reshape(len(rows), -1)
         kind = np.tile(np.array([N, K], np.uint8), (len(rows), 1))
         content = np.concatenate([kind, starts, goals, np.packbits(holes, axis=1)], axis=1)
         digests[rows] = [blake2b(row.tobytes(), digest_size=_BYTES).digest() for row in content]

@@ -63,11 +63,9 @@ class KindSurvey:
         """95% bounds, from the Wilson bounds of the two shares that acceptance is monotone in."""
         if not self.candidates:
             return 0.0, 0.0
-        low, high = wilson_interval([self.wait, self.no_wait], [self.candidates] * 2)
-        return (
-            _acceptance_rate(wait_ratio, *low.tolist()),
-            _acceptance_rate(wait_ratio, *high.tolist()),
-        )
+        bounds = wilson_interval([self.wait, self.no_wait], [self.candidates] * 2)
+        low, high = (_acceptance_rate(wait_ratio, *shares.tolist()) for shares in bounds)
+        return low, high
 
 
 def _acceptance_rate(wait_ratio: float, wait: float, no_wait: float) -> float:

@@ -238,9 +238,8 @@ def _fill(
     C, S = params.size.shape
     G, total = C * S, C * options.n
     B = options.batch_size or _batch_size(total)
-    size, num_agents = (
-        leaf.astype(jnp.int32).reshape(G) for leaf in (params.size, params.num_agents)
-    )
+    size = params.size.astype(jnp.int32).reshape(G)
+    num_agents = params.num_agents.astype(jnp.int32).reshape(G)
     holes = mixture.hole_count(size, params.hole_ratio.reshape(G))
     plan = _plan(params, size, holes, num_agents, options)
     streams = jnp.repeat(keys, S)

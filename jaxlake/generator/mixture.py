@@ -63,9 +63,8 @@ def lake_params(
             raise ValueError(f"{name}: got {len(values)} values, 1 or {S} are allowed")
     if not fields["data_ratio"].any():
         raise ValueError("data_ratio: got 0 for every cell, some cell needs a share")
-    return LakeParams(
-        **{name: jnp.asarray(np.broadcast_to(values, S)) for name, values in fields.items()}
-    )
+    leaves = {name: jnp.asarray(np.broadcast_to(values, S)) for name, values in fields.items()}
+    return LakeParams(**leaves)
 
 
 def _numbers(

@@ -110,16 +110,11 @@ def fill_quotas(
 
     With `oversample`, call a > 0 asks for 2**a times as many boards as are missing, since more
     duplicates are to be expected, and takes the first new ones. The first call is not counted then:
-    it may have spent its candidates on the other kind.
+    it may have spent its candidates on the other kind. The sum of the quotas, int (S, 2), is at
+    most `options.capacity` then.
 
-    Args:
-        key: typed PRNG key; it, `params`, `quotas` and `seen` decide the result.
-        params: the cells (S,); their ratios of data and waits are not used.
-        quotas: int (S, 2), boards wanted that need no wait, and that need one. With `oversample`,
-            their sum is at most `options.capacity`.
-        seen: the digests of all boards that must not come (again).
-        options: what `generate` is called with.
-        oversample: see above.
+    Typed PRNG key, `params`, `quotas` and `seen` decide the result. Of the parameters of the cells
+    (S,), the ratios of data and waits are not used.
     """
     missing = np.array(quotas, np.int64)
     S = len(missing)
@@ -129,9 +124,8 @@ def fill_quotas(
     attempt = 0
     while missing.any() or not parts:
         wanted = _with_extra(missing, attempt, options.capacity) if oversample else missing
-        drawn = options.draw(
-            jax.random.fold_in(key, attempt), _request(params, wanted, options.capacity)
-        )
+        request = _request(params, wanted, options.capacity)
+        drawn = options.draw(jax.random.fold_in(key, attempt), request)
         boards = SolvedBoards(drawn.instances, drawn.solutions, np.asarray(drawn.cell))
         boards = boards.take(np.asarray(drawn.filled))
         digests = board_digests(boards.instances)

@@ -75,10 +75,8 @@ def roll_out(
     """
     if max_steps < 1:
         raise ValueError(f"max_steps: got {max_steps}, at least 1 is allowed")
-    if np.ndim(instances.size) != 1:
-        raise ValueError(
-            f"instances: got size of shape {np.shape(instances.size)}, one leading axis is needed"
-        )
+    if len(shape := np.shape(instances.size)) != 1:
+        raise ValueError(f"instances: got size of shape {shape}, one leading axis is needed")
     instances = jax.tree.map(jnp.asarray, instances)
     B = instances.size.shape[0]
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(B))
@@ -87,9 +85,8 @@ def roll_out(
     if solutions is None:
         K = instances.agent_mask.shape[-1]
         solutions = jax.vmap(lambda _: unknown_solution(max_steps, K))(instances.size)
-    outcome = jax.vmap(verify, (0, 0, 0, None, 0))(
-        instances, actions, length, jnp.bool_(True), solutions
-    )
+    verify_all = jax.vmap(verify, (0, 0, 0, None, 0))
+    outcome = verify_all(instances, actions, length, jnp.bool_(True), solutions)
     return JointRollout(actions=actions, length=length, outcome=outcome)
 
 
@@ -105,24 +102,18 @@ def sweep(
 ) -> Statistics:
     """Tables of failures, leaves (P, C, ...), by policy and configuration; one program under jit.
 
-    Args:
-        key: typed PRNG key; policies play with the same keys.
-        policies: static, P of them.
-        instances: leaves (C, B, ...), B boards of each of C configurations.
-        solutions: leaves (C, B, ...), their optima, such as `Generated.solutions`.
-        mask: bool (C, B), boards that count, such as `Generated.filled`; all if None.
-        max_steps: see `roll_out` (static).
-        conflict: see `roll_out` (static).
+    The P policies (static) play on B boards of each of C configurations, leaves (C, B, ...), all
+    with the same keys, drawn from a typed one. Solutions, leaves (C, B, ...), are the boards'
+    optima, such as `Generated.solutions`; `mask`, bool (C, B), such as `Generated.filled`, says
+    which boards count, all if None. For `max_steps` and `conflict` (static) see `roll_out`.
 
     Raises:
         ValueError: there are no policies, or the boards don't have two leading axes.
     """
     if not policies:
         raise ValueError("policies: got none, at least one is needed")
-    if np.ndim(instances.size) != 2:
-        raise ValueError(
-            f"instances: got size of shape {np.shape(instances.size)}, two leading axes are needed"
-        )
+    if len(shape := np.shape(instances.size)) != 2:
+        raise ValueError(f"instances: got size of shape {shape}, two leading axes are needed")
     instances, solutions = jax.tree.map(jnp.asarray, (instances, solutions))
     C, B = instances.size.shape
     counted = jnp.ones((C, B), bool) if mask is None else jnp.asarray(mask, bool)

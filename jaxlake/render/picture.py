@@ -38,9 +38,7 @@ class Picture:
     @property
     def svg(self) -> str:
         """One `<svg>` element on a background of its own, animated if there is a plan."""
-        return draw_svg(
-            self.playback, cell=self.cell, seconds_per_step=self.seconds_per_step, panel=True
-        )
+        return draw_svg(self.playback, self.cell, self.seconds_per_step, panel=True)
 
     @property
     def text(self) -> str:

@@ -6,6 +6,7 @@ this module says which agents and cells that concerns, in NumPy, so that drawing
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Final
 
 import numpy as np
@@ -58,11 +59,7 @@ class Playback:
 
 
 def board_of_instance(instance: Instance) -> Board:
-    """Take a board from an instance with agents in slots 0..k-1, 1 to 5 of them.
-
-    Raises:
-        ValueError: the instance is a batch, or its agents are others.
-    """
+    """Take a board from one instance with agents in slots 0..k-1, 1 to 5, else a `ValueError`."""
     mask = np.asarray(instance.agent_mask)
     if mask.ndim != 1:
         raise ValueError(f"instance: got a batch of shape {mask.shape[:-1]}, one is needed")
@@ -91,9 +88,8 @@ def actions_of_agents(plan: Sequence[Sequence[str | int]], agents: int) -> NDArr
                 actions[t, k] = Action[move] if isinstance(move, str) else Action(move)
             except (KeyError, ValueError):
                 allowed = ", ".join(f"{action.name} ({action.value})" for action in Action)
-                raise ValueError(
-                    f"plan of agent {k}, step {t}: got {move!r}, allowed are {allowed}"
-                ) from None
+                place = f"plan of agent {k}, step {t}"
+                raise ValueError(f"{place}: got {move!r}, allowed are {allowed}") from None
     return actions
 
 
@@ -108,10 +104,8 @@ def play(
     """Play a plan, (T, K) numbers or None, up to the failure that the verifier found.
 
     A number that is no action moves nobody. The failure is one of `FAILURES`, or None; the lowest
-    agent involved and its 0-based step are None or below 0 where they are not known.
-
-    Raises:
-        ValueError: the failure is unknown, or there is no such agent or step.
+    agent involved and its 0-based step are None or below 0 where they are not known. An unknown
+    failure, or an agent or step that there is not, is a `ValueError`.
     """
     agents = len(board.starts)
     if failure is not None and failure not in FAILURES:
@@ -178,7 +172,6 @@ def _groups(
     kind: str, board: Board, moments: NDArray[np.int64], actions: NDArray[np.int64], lowest: int
 ) -> tuple[tuple[int, ...], ...]:
     """Who fails together in the last step or after it, the named agent being one of them."""
-    agents = range(len(board.starts))
     after = moments[-1]
     outside = ((after < 0) | (after >= len(board.holes))).any(axis=1)
     if kind == "goal_not_reached":
@@ -190,17 +183,15 @@ def _groups(
         alone = ~outside & board.holes[inside[:, 0], inside[:, 1]]
     elif kind == "vertex_conflict":
         together = {tuple(np.flatnonzero((after == cell).all(axis=1)).tolist()) for cell in after}
-        found = sorted(group for group in together if len(group) > 1)
-        return tuple(found) or ((lowest,),)
+        return tuple(sorted(group for group in together if len(group) > 1)) or ((lowest,),)
     else:
         before = moments[-2]
-        found = [
+        swaps = (
             (i, j)
-            for i in agents
-            for j in agents[i + 1 :]
+            for i, j in combinations(range(len(after)), 2)
             if (after[i] == before[j]).all() and (after[j] == before[i]).all()
-        ]
-        return tuple(found) or ((lowest,),)
+        )
+        return tuple(swaps) or ((lowest,),)
     alone[lowest] = True
     return tuple((int(k),) for k in np.flatnonzero(alone))
 

@@ -320,12 +320,8 @@ def _cast(board: Board, track: _Motion | None, layout: _Layout) -> Group:
         content.append(Group([Circle(0, 0, 0.3 * cell, paint), number], f"agent-{k}", path))
     if track is not None and track.marks:
         radius = max(0.19 * cell, _SMALLEST_MARK)
-        rims: list[Shape] = []
-        crosses: list[Shape] = []
-        for r, c in track.struck:
-            rims += _rims(layout.x(c), layout.y(r), cell)
-        for row, column in track.marks:
-            crosses += _cross(layout.x(column), layout.y(row), radius)
+        rims = [one for r, c in track.struck for one in _rims(layout.x(c), layout.y(r), cell)]
+        crosses = [one for r, c in track.marks for one in _cross(layout.x(c), layout.y(r), radius)]
         content.insert(0, Group(rims, "mark", at_the_end=True))
         content.append(Group(crosses, "mark", at_the_end=True))
     return Group(content, "cast")

@@ -65,18 +65,14 @@ def episode_svg(
     board = board_of_instance(instance)
     actions = None if plan is None else actions_of_agents(plan, len(board.starts))
     playback = play(board, actions, failure=failure, agent=failure_agent, time=failure_time)
-    return draw_svg(playback, cell=cell, seconds_per_step=seconds_per_step)
+    return draw_svg(playback, cell, seconds_per_step)
 
 
-def draw_svg(
-    playback: Playback, *, cell: float = 36, seconds_per_step: float = 0.6, panel: bool = False
-) -> str:
+def draw_svg(playback: Playback, cell: float, seconds_per_step: float, panel: bool = False) -> str:
     """Draw a playback as one `<svg>` element, with cells of so many pixels.
 
-    A `panel` paints the background, for pages whose own colour is not known.
-
-    Raises:
-        ValueError: `cell` or `seconds_per_step` is not positive.
+    A `panel` paints the background, for pages whose own colour is not known. A `cell` or
+    `seconds_per_step` that is not positive is a `ValueError`.
     """
     if not cell > 0 or not seconds_per_step > 0:
         raise ValueError(

@@ -76,9 +76,8 @@ def _letters(board: Board, stand: Sequence[Cell], struck: Sequence[Cell] = ()) -
 def _moves(actions: np.ndarray) -> str:
     """The joint action by the first letters of its actions; ? for a number that is no action."""
     initials = {action.value: action.name[0] for action in Action}
-    return " ".join(
-        f"{START_SYMBOLS[k]}:{initials.get(int(a), '?')}" for k, a in enumerate(actions)
-    )
+    moves = (f"{START_SYMBOLS[k]}:{initials.get(int(a), '?')}" for k, a in enumerate(actions))
+    return " ".join(moves)
 
 
 def _fill(frames: list[list[str]], width: int) -> list[list[list[str]]]:

@@ -67,11 +67,8 @@ def test_no_room_is_made_where_anything_else_lies(name, tmp_path):
     assert len(os.listdir(tmp_path)) == 2
 
 
-def test_there_is_room_in_a_folder_that_is_not_there(tmp_path):
-    assert files.make_room(tmp_path / "new" / "file")
-
-
-def test_a_folder_is_no_file_and_a_missing_folder_is_not_made(tmp_path):
+def test_a_folder_is_no_file_and_a_missing_folder_has_room_but_is_not_made(tmp_path):
+    assert files.make_room(tmp_path / "missing" / "file")
     with pytest.raises(IsADirectoryError):
         files.write_text_whole(tmp_path, "text")
     with pytest.raises(FileNotFoundError):

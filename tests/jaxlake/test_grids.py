@@ -70,12 +70,9 @@ def test_a_grid_that_is_no_board_is_refused_with_the_place(grid, message):
     assert str(error.value).startswith(message)
 
 
-def test_a_batch_is_not_formatted_as_if_it_were_one_board():
+def test_a_batch_is_not_formatted_as_if_it_were_one_board_and_is_not_empty():
     one = jaxlake.parse_grid(["S G", "s g"])
     with pytest.raises(GridError, match="batch"):
         jaxlake.format_grid(jaxlake.stack_instances([one, one]))
-
-
-def test_stacking_nothing_is_refused():
     with pytest.raises(ValueError, match="empty"):
         jaxlake.stack_instances([])

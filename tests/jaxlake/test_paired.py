@@ -12,10 +12,7 @@ def test_difference_is_the_mean_of_the_paired_differences(pairs):
     before, after = (np.array(column) for column in zip(*pairs, strict=True))
     found = compare(before, after)
     assert found.difference == pytest.approx((after.astype(float) - before).mean(), abs=1e-12)
-    assert (found.gained, found.lost) == (
-        int((~before & after).sum()),
-        int((before & ~after).sum()),
-    )
+    assert (found.gained, found.lost) == ((~before & after).sum(), (before & ~after).sum())
 
 
 @settings(deadline=None)

@@ -37,9 +37,8 @@ def _walked(rng: random.Random, size: int, agents: int) -> tuple[list[str], list
             plan.append(actions)
             here = there
         if not set(here) & set(starts):
-            letters = dict(zip(starts, "SsABC", strict=False)) | dict(
-                zip(here, "Ggabc", strict=False)
-            )
+            places = zip([*starts, *here], "SsABC"[:agents] + "Ggabc"[:agents], strict=True)
+            letters = dict(places)
             grid = [
                 " ".join(letters.get((r, c), "F" if (r, c) in free else "H") for c in range(size))
                 for r in range(size)

@@ -77,10 +77,7 @@ def test_the_four_known_rows_are_read_and_agree_with_their_own_sentence():
     assert [row.sample_id for row in rows] == [f"3ag_3x3_hr0.1_{i:03d}" for i in range(4)]
     for row, record in zip(rows, known, strict=True):
         assert format_grid(row.instance) == record["grid"]
-        start, goal = (tuple(row.instance.starts[0]), tuple(row.instance.goals[0]))
-        assert record["first_pair"] == (
-            f"Agent 0 needs to go from ({start[0]}, {start[1]}) to ({goal[0]}, {goal[1]})"
-        )
+        assert record["first_pair"] == tasks(format_grid(row.instance)).splitlines()[0]
         assert (row.num_agents, row.text, row.config) == (3, "", None)
 
 

@@ -102,8 +102,8 @@ def test_fail_names_the_failure_that_the_plain_walk_names(crowds):
         label = None if kind is jaxlake.Failure.NONE else kind.label
         assert (label, int(agents[i])) == expected, (grid, places[i], actions[i])
         assert bool(result.failed[i]) == (verdict is not None)
-    kinds = "off_board hole vertex_conflict swapping_conflict"
-    assert {verdict[0] for verdict in seen if verdict} == set(kinds.split())
+    kinds = {"off_board", "hole", "vertex_conflict", "swapping_conflict"}
+    assert {verdict[0] for verdict in seen if verdict} == kinds
 
 
 def _check_from(grid, here, actions):
@@ -122,12 +122,7 @@ def _check_from(grid, here, actions):
     return verdict.failure, verdict.agent
 
 
-def _row_of(agents: int) -> jaxlake.Instance:
-    letters = [["F"] * 6 for _ in range(6)]
-    for k in range(agents):
-        letters[0][k] = oracles.STARTS[k]
-        letters[5][k] = oracles.GOALS[k]
-    return jaxlake.parse_grid([" ".join(row) for row in letters], max_size=N, max_agents=K)
+IN_A_ROW = ["S s A B C F", *["F F F F F F"] * 4, "G g a b c F"]
 
 
 @pytest.mark.parametrize(
@@ -148,6 +143,6 @@ def _row_of(agents: int) -> jaxlake.Instance:
     ],
 )
 def test_chains_contests_and_swaps_in_a_row(policy, actions, expected):
-    board = _row_of(5)
+    board = jaxlake.parse_grid(IN_A_ROW, max_size=N, max_agents=K)
     result = resolve(ConflictPolicy(policy), board, board.starts, np.array(actions, np.int8))
     assert result.executed.tolist() == expected

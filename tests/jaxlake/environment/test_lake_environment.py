@@ -140,8 +140,7 @@ def test_final_observation_shows_the_failure_and_the_next_episode_starts_afresh(
 
 
 def test_termination_and_truncation_can_come_together_and_are_told_apart():
-    grid = ["S F s", "F F F", "G F g"]
-    board = jaxlake.parse_grid(grid, max_size=5, max_agents=3)
+    board = jaxlake.parse_grid(["S F s", "F F F", "G F g"], max_size=5, max_agents=3)
     params = env_params(board, max_steps=2)
     environment = LakeEnvironment()
     _, state = environment.reset(jax.random.key(0), params)

@@ -11,8 +11,7 @@ from jaxlake.generator.code_table import contains, empty_table, insert
 @pytest.mark.parametrize(("values", "rows"), [(3, 2), (40, 64), (1 << 30, 64)])
 def test_it_answers_as_a_set_does(values, rows):
     rng = np.random.default_rng(values)
-    B, batches = 16, rows // 16 or 1
-    B = min(B, rows)
+    B, batches = min(16, rows), rows // 16 or 1
     table, stored = empty_table(rows), jnp.zeros((rows, 2), jnp.uint32)
     assert table.size >= 2 * rows
     model: dict[tuple[int, ...], int] = {}

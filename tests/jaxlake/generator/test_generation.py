@@ -283,9 +283,8 @@ np.savez(sys.argv[1], *jax.tree.leaves(made))
 @pytest.mark.parametrize("name", ["n", "max_size", "max_agents", "batch_size", "max_candidates"])
 def test_static_arguments_out_of_range_are_named(name):
     value = {"max_candidates": -1, "max_size": 33, "max_agents": 6}.get(name, 0)
-    options = {"n": 4} | {name: value}
     with pytest.raises(ValueError, match=f"{name}: got {value}"):
-        generate(jax.random.key(0), MIXTURES[0], **options)
+        generate(jax.random.key(0), MIXTURES[0], **({"n": 4} | {name: value}))
 
 
 def test_parameters_of_another_shape_and_raw_keys_are_refused():

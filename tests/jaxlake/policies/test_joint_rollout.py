@@ -44,15 +44,10 @@ def solved():
     return boards, jax.device_get(jax.jit(jax.vmap(partial(jaxlake.solve, horizon=T)))(boards))
 
 
-def _verdict(grid, played, i):
-    agents = len(oracles.read(grid).starts)
-    plan = played.actions[i, : played.length[i], :agents].tolist()
-    return oracles.check(grid, plan)
-
-
 def _assert_outcomes_are_those_of_a_walk(grids, played):
     for i, grid in enumerate(grids):
-        verdict = _verdict(grid, played, i)
+        agents = len(oracles.read(grid).starts)
+        verdict = oracles.check(grid, played.actions[i, : played.length[i], :agents].tolist())
         failure = Failure(int(played.outcome.failure[i]))
         label = None if failure is Failure.NONE else failure.label
         assert label == verdict.failure, grid
@@ -82,8 +77,7 @@ def test_an_agent_alone_walks_a_shortest_path_or_waits():
 
 
 def test_ties_between_shortest_paths_are_broken_evenly():
-    board = jaxlake.parse_grid(["S F", "F G"], max_size=N, max_agents=K)
-    boards = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (2000, *np.shape(leaf))), board)
+    boards = _boards([["S F", "F G"]] * 2000)
     first = _played(ShortestPathPolicy(), boards).actions[:, 0, 0]
     down = (first == jaxlake.Action.DOWN).sum()
     assert down + (first == jaxlake.Action.RIGHT).sum() == 2000
@@ -115,8 +109,7 @@ def test_outcomes_are_those_of_a_plain_walk(policy, conflict):
 
 
 def test_the_random_policy_takes_every_allowed_action_equally_often():
-    board = jaxlake.parse_grid(["S H F", "F F F", "F F G"], max_size=N, max_agents=K)
-    boards = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (3000, *np.shape(leaf))), board)
+    boards = _boards([["S H F", "F F F", "F F G"]] * 3000)
     first = _played(RandomPolicy(), boards).actions[:, 0, 0]
     assert set(first.tolist()) == {jaxlake.Action.WAIT, jaxlake.Action.DOWN}
     assert abs((first == 0).sum() - 1500) < 4 * np.sqrt(750)
@@ -156,13 +149,10 @@ def test_prioritised_plans_are_valid_and_the_first_agent_goes_straight(shuffled)
 
 
 def test_a_replayed_plan_that_is_too_short_ends_in_waiting():
-    board = jaxlake.parse_grid(["S F", "F G"], max_size=N, max_agents=K)
-    boards = jax.tree.map(lambda leaf: np.asarray(leaf)[None], board)
-
     def half(key, instance):
         return jnp.array([[jaxlake.Action.DOWN, -1, -1]], jnp.int8)
 
-    played = _played(policies.PlanFollowingPolicy(half), boards)
+    played = _played(policies.PlanFollowingPolicy(half), _boards([["S F", "F G"]]))
     assert played.actions[0, 0].tolist() == [jaxlake.Action.DOWN, 0, 0]
     assert (played.actions[0, 1:] == 0).all()
     assert played.outcome.failure[0] == Failure.GOAL_NOT_REACHED
@@ -182,8 +172,7 @@ class _Spiral:
 
 
 def test_a_policy_may_change_its_memory():
-    board = jaxlake.parse_grid(["S F F", "F F F", "F F G"], max_size=N, max_agents=K)
-    played = _played(_Spiral(), jax.tree.map(lambda leaf: np.asarray(leaf)[None], board))
+    played = _played(_Spiral(), _boards([["S F F", "F F F", "F F G"]]))
     assert played.actions[0, :, 0].tolist() == [4, 2, 3, 1] * (T // 4)
 
 

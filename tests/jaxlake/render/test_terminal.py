@@ -9,10 +9,8 @@ BOARD = parse_grid(["S s F", "F H A", "G g a"], max_size=4, max_agents=4)
 
 
 def test_a_board_at_the_start_is_its_grid() -> None:
-    assert board_text(BOARD).splitlines() == format_grid(BOARD)
-    assert format_grid(parse_grid(board_text(BOARD).splitlines(), max_agents=3)) == format_grid(
-        BOARD
-    )
+    lines = board_text(BOARD).splitlines()
+    assert lines == format_grid(BOARD) == format_grid(parse_grid(lines, max_agents=3))
 
 
 def test_agents_are_written_where_they_stand_and_goals_where_no_agent_does() -> None:
