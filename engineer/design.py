@@ -89,8 +89,7 @@ def run_design(
         ValueError: `view.current` lies outside of the space, so that it could not be kept.
         ContextTooLongError: see `build_context`.
     """
-    violation = view.domain.space.violation(view.current)
-    if violation:
+    if violation := view.domain.space.violation(view.current):
         raise ValueError(f"the current configuration is out of bounds: {violation}")
     start = time.perf_counter()
     schema = answer_schema(view.domain.space)

@@ -28,11 +28,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Slices:
-    """The slices of the evidence in which a knob shows.
-
-    Raises:
-        ValueError: there is no level, or two levels have the same value.
-    """
+    """The slices in which a knob shows; a ValueError without levels or if two have one value."""
 
     factor: str  # a key of `GroupEvidence.slices`
     levels: Mapping[str, float]  # the value of the knob that makes instances of each level

@@ -215,7 +215,6 @@ def _summary(view: StageView, detail: Detail, style: ContextStyle) -> str:
 
 
 def _guideline(view: StageView, detail: Detail, style: ContextStyle) -> str:
-    """Generic design heuristics."""
     if not detail.guideline:
         return ""
     if style == "compact":

@@ -37,11 +37,8 @@ def cuts(view: StageView, detail: Detail) -> Iterator[tuple[str, Detail]]:
     for fewer in range(stages - 1, 0, -1):
         detail = detail._replace(history=fewer)
         yield CUTS[1], detail
-    for name, field in zip(
-        CUTS[2:-2],
-        ("summary", "statistics", "times", "slices", "training", "guideline"),
-        strict=True,
-    ):
+    fields = ("summary", "statistics", "times", "slices", "training", "guideline")
+    for name, field in zip(CUTS[2:-2], fields, strict=True):
         detail = detail._replace(**{field: False})
         yield name, detail
     detail = detail._replace(history=0)

@@ -64,11 +64,7 @@ class Engineer(Protocol):
         """The name in records and reports."""
 
     def propose(self, task: Task) -> Proposal:
-        """Answer a task.
-
-        Raises:
-            EngineerError: no answer could be had.
-        """
+        """Answer a task; an `EngineerError` says that no answer could be had."""
 
 
 @runtime_checkable
@@ -86,6 +82,5 @@ class NoteWriter(Protocol):
     def write(self, prompt: str, seed: int, max_tokens: int | None = None) -> Proposal:
         """Answer a prompt freely, in at most `max_tokens` (None: the engineer's own limit).
 
-        Raises:
-            EngineerError: no answer could be had.
+        Raises as `Engineer.propose`.
         """

@@ -59,16 +59,10 @@ SCRIPTED: dict[str, Callable[[RunSettings], Engineer]] = {
 
 
 def scripted_engineer(name: str, run: RunSettings) -> Engineer:
-    """Make the engineer of a name, such as `learnability` or `shuffled:learnability`.
-
-    Raises:
-        ValueError: the name is another one.
-    """
+    """Make the engineer of a name, such as `shuffled:rule`; a ValueError lists those there are."""
     plain = name.removeprefix(SHUFFLED)
     if plain not in SCRIPTED:
-        raise ValueError(
-            f"engineer: got {name!r}, allowed are {', '.join(SCRIPTED)}, each also as"
-            f" {SHUFFLED}NAME"
-        )
+        allowed = f"{', '.join(SCRIPTED)}, each also as {SHUFFLED}NAME"
+        raise ValueError(f"engineer: got {name!r}, allowed are {allowed}")
     engineer = SCRIPTED[plain](run)
     return engineer if plain == name else ShuffledEngineer(engineer)

@@ -41,12 +41,7 @@ class ShuffledEngineer:
         return f"shuffled:{self.inner.name}"
 
     def propose(self, task: Task) -> Proposal:
-        """Ask the inner engineer about the permuted evidence.
-
-        Raises:
-            EngineerError: as the inner engineer.
-            ValueError: the task can't rebuild its prompt, which would show the true evidence.
-        """
+        """Ask about the permuted evidence; a ValueError if the task can't rebuild its prompt."""
         return self.inner.propose(self._permuted(task))
 
     def altered_task(self, task: Task) -> Task:

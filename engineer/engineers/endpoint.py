@@ -57,9 +57,7 @@ class EndpointEngineer(TextEngineer):
 class Pace:
     """Spaces requests evenly, over all calls and threads that share it.
 
-    Raises:
-        ValueError: the rate is not positive, or so low that requests are more than `LONGEST_WAIT`
-            apart.
+    A ValueError says that the rate is not positive, or needs waits above `LONGEST_WAIT`.
     """
 
     def __init__(
@@ -81,11 +79,7 @@ class Pace:
         self._next_place = float("-inf")
 
     def wait(self) -> None:
-        """Take the next free place and wait for it.
-
-        Raises:
-            TimeoutError: the next place is further away than `LONGEST_WAIT`; it stays free.
-        """
+        """Wait for the next free place; a TimeoutError leaves it if it is past `LONGEST_WAIT`."""
         with self._lock:
             now = self._clock()
             wait = max(0.0, self._next_place - now)
@@ -101,8 +95,7 @@ class Pace:
 def split_url(base_url: str) -> tuple[str, dict[str, str]]:
     """Split the address of an API into the address without its query, and the query.
 
-    Raises:
-        ValueError: it is no http or https URL. It may hold a password, so it is not quoted.
+    The ValueError about one that is not http or https does not quote it: it may hold a password.
     """
     try:
         parts = urlsplit(base_url)

@@ -54,10 +54,8 @@ class OracleEngineer:
         """Ask the candidates, probe their configurations and choose the best.
 
         What all candidates spent counts, as far as it is known. What each of them read and
-        answered, and how it scored, is in the `candidates` of the proposal or of the error.
-
-        Raises:
-            EngineerError: no candidate has a usable answer.
+        answered, and how it scored, is in the `candidates` of the proposal, or of the
+        `EngineerError` if none has a usable answer.
         """
         start = time.perf_counter()
         replies: list[tuple[str, Reply]] = []

@@ -28,10 +28,8 @@ def lake_evidence(
     """Fetch the counts of a validation from the device.
 
     `statistics` are sums over the whole validation set, as `jaxlake.tabulate` makes them, after the
-    training of `stage` (0: the warm start). The rest is passed on to `StageEvidence`.
-
-    Raises:
-        ValueError: the statistics are empty.
+    training of `stage` (0: the warm start); a ValueError if they are empty. The rest is passed on
+    to `StageEvidence`.
     """
     slices: dict[int, dict[str, dict[str, Tally]]] = {}
     for factor, axis in (("holes", "hole_tenth"), ("waits", "needs_wait")):

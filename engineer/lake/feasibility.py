@@ -35,11 +35,7 @@ class NearestFeasible:
     min_acceptance: float = MIN_ACCEPTANCE
 
     def __call__(self, group: str, knobs: Knobs) -> Knobs:
-        """Return the nearest feasible knobs of a map size; feasible knobs come back as they are.
-
-        Raises:
-            InfeasibleError: no board of this size can be made, or next to none.
-        """
+        """Return the nearest knobs; an `InfeasibleError` if next to no board can be made."""
         size, holes, waits = int(group), knobs["hole_ratio"], knobs["wait_ratio"]
         grid = [self.bounds.from_units(steps) for steps in range(self.bounds.units + 1)]
         possible_waits = grid[: self.bounds.to_units(self.bounds.max_wait_ratio) + 1]

@@ -85,15 +85,12 @@ class LearnabilityModel:
         Each group is at its best knobs; each has the least share, and the best group has the rest.
         Whether such instances can be made does not matter.
         """
-        space = self.domain.space
+        space, names = self.domain.space, self.domain.space.difficulty_knobs
         grids = [
             [space.from_units(n) for n in range(space.to_units(space.maximum(knob)) + 1)]
-            for knob in space.difficulty_knobs
+            for knob in names
         ]
-        points = [
-            dict(zip(space.difficulty_knobs, point, strict=True))
-            for point in itertools.product(*grids)
-        ]
+        points = [dict(zip(names, point, strict=True)) for point in itertools.product(*grids)]
         best = [max(self.learnability(group, knobs) for knobs in points) for group in space.groups]
         spare = 1.0 - space.min_share * len(best)
         return space.min_share * math.fsum(best) + spare * max(best)

@@ -72,9 +72,7 @@ def replay_engineers(
 ) -> list[ScoredDesign]:
     """Ask engineers about one frozen context, in turn, with the same seeds; score their proposals.
 
-    Raises:
-        ValueError: see `run_design`.
-        ContextTooLongError: see `build_context`.
+    Raises as `run_design`.
     """
     return [
         score_design(

@@ -125,12 +125,11 @@ def test_where_nothing_can_be_made_the_rule_leaves_that_to_be_refused():
 
 def test_a_group_that_is_new_starts_from_zero():
     bounds = Bounds(sizes=(4, 5, 6))
-    zeros = {"data_ratio": 0.0, "hole_ratio": 0.0, "wait_ratio": 0.0}
     current = flat(0.2, 0.4)
     known = bounds.knobs_of(current)
     assert list(known) == ["4", "5", "6"]
     assert known["4"] == current.values()["4"]
-    assert known["6"] == zeros
+    assert known["6"] == dict.fromkeys(bounds.knobs, 0.0)
     new = rule(with_rates({4: 50, 5: 10, 6: 90}), current, bounds)
     assert (new[6].hole_ratio, new[6].wait_ratio) == (0.05, 0.05)
     assert new[6].data_ratio > 0

@@ -309,10 +309,7 @@ def feasibility_figure(rows: Sequence[FeasibilityRow]) -> str:
 
     The colour and the number of a tile are the acceptance rate in per cent of the candidates, on a
     logarithmic scale. A cross marks boards on which starts and goals do not fit; a dash marks sets
-    that need a kind of board which was not among the candidates.
-
-    Raises:
-        ValueError: There are no rows.
+    that need a kind of board which was not among the candidates. A ValueError if there are no rows.
     """
     if not rows:
         raise ValueError("rows: got none, at least one is needed")

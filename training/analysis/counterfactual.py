@@ -93,20 +93,15 @@ def ablate_stage(path: Path, stage: int, kind: str) -> list[ScoredDesign]:
         whole = frozen.settings.model_copy(update={"blocks": BLOCKS})
         with _naming_the_limit():
             detail = context_for(frozen.view, whole, frozen.count_tokens).detail
+        ablations: dict[str, tuple[BlockName, ...]] = {"all blocks": BLOCKS}
+        for block in BLOCKS:
+            ablations[f"without {block}"] = tuple(other for other in BLOCKS if other != block)
+        ablations["no block"] = ()
+        ablations |= {f"only {block}": (block,) for block in BLOCKS}
         return [
             frozen.score(name, engineer, whole.model_copy(update={"blocks": few, "detail": detail}))
-            for name, few in _ablations()
+            for name, few in ablations.items()
         ]
-
-
-def _ablations() -> Iterator[tuple[str, tuple[BlockName, ...]]]:
-    """Name the ablations and their blocks: leave one out, then add one."""
-    yield "all blocks", BLOCKS
-    for block in BLOCKS:
-        yield f"without {block}", tuple(other for other in BLOCKS if other != block)
-    yield "no block", ()
-    for block in BLOCKS:
-        yield f"only {block}", (block,)
 
 
 @dataclass(frozen=True)

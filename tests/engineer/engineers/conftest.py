@@ -54,10 +54,6 @@ class Server:
         """The bodies of the requests."""
         return [body for _, body in self.requests]
 
-    def hang(self, handler: Any) -> None:
-        """A reply that doesn't come for as long as the server runs."""
-        self.stopped.wait(20)
-
     def close(self) -> None:
         self.stopped.set()
         self.http.shutdown()
@@ -69,14 +65,15 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Server]]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     servers: list[Server] = []
 
+    def hang(handler: Any) -> None:
+        """A reply that doesn't come for as long as the server runs."""
+        servers[-1].stopped.wait(20)
+
     def start(*replies: Reply | str) -> Server:
         """A server; the reply `hang` stands for none within the test's time."""
-        server = Server(*(server_hang if reply == "hang" else reply for reply in replies))
+        server = Server(*(hang if reply == "hang" else reply for reply in replies))
         servers.append(server)
         return server
-
-    def server_hang(handler: Any) -> None:
-        servers[-1].hang(handler)
 
     yield start
     for server in servers:

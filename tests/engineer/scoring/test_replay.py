@@ -5,24 +5,13 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import given, settings
 
-from engineer import (
-    DesignSettings,
-    EngineerError,
-    GeneratedText,
-    LanguageModelEngineer,
-    Proposal,
-    RuleEngineer,
-    StageView,
-    Task,
-    answer_text,
-    run_design,
-)
+import engineer
 from engineer.lake import Bounds, lake_domain
 from engineer.scoring.replay import ScoredDesign, format_scores, replay_engineers, score_design
 from tests.engineer.builders import lake
 from tests.engineer.random_views import views_and_proposals
 
-ONCE = DesignSettings(attempts=1)
+ONCE = engineer.DesignSettings(attempts=1)
 
 
 @dataclass(frozen=True)
@@ -32,19 +21,19 @@ class Scripted:
     texts: tuple[str | None, ...]
     name: str = "scripted"
 
-    def propose(self, task: Task) -> Proposal:
+    def propose(self, task: engineer.Task) -> engineer.Proposal:
         text = self.texts[task.attempt]
         if text is None:
-            raise EngineerError("no answer")
-        return Proposal(text, 0.5, tokens=len(text))
+            raise engineer.EngineerError("no answer")
+        return engineer.Proposal(text, 0.5, tokens=len(text))
 
 
-def said(view: StageView, *texts: str | None) -> ScoredDesign:
-    settings = DesignSettings(attempts=len(texts))
-    return score_design(view, run_design(Scripted(texts), view, settings))
+def said(view: engineer.StageView, *texts: str | None) -> ScoredDesign:
+    settings = engineer.DesignSettings(attempts=len(texts))
+    return score_design(view, engineer.run_design(Scripted(texts), view, settings))
 
 
-def answer(view: StageView, **knobs: float) -> str:
+def answer(view: engineer.StageView, **knobs: float) -> str:
     """The current configuration but for knobs such as size3_hole_ratio."""
     values = view.current.values()
     for name, value in knobs.items():
@@ -54,7 +43,7 @@ def answer(view: StageView, **knobs: float) -> str:
 
 
 def test_keeping_the_configuration_changes_nothing(view):
-    row = said(view, answer_text(view.current))
+    row = said(view, engineer.answer_text(view.current))
     assert (row.kind, row.schema_valid, row.repairs) == ("accepted", True, {})
     assert (row.edit_distance, row.preserved) == (0.0, 1.0)
     assert row.expected_learnability.gain == 0.0
@@ -79,7 +68,7 @@ def test_the_edit_distance_is_in_steps_and_data_that_moved_counts_once(view):
 
 
 def test_a_useless_first_answer_is_told_from_one_that_only_needed_repairs(view):
-    good = answer_text(view.current)
+    good = engineer.answer_text(view.current)
     assert not said(view, "let me think", good).schema_valid
     assert said(view, "let me think", good).kind == "retried"
     assert not said(view, None, good).schema_valid
@@ -89,7 +78,7 @@ def test_a_useless_first_answer_is_told_from_one_that_only_needed_repairs(view):
     repaired = said(view, text)
     assert (repaired.kind, repaired.schema_valid) == ("repaired", True)
     assert repaired.repairs["clamp"] == 2
-    record = run_design(Scripted((text,)), view, ONCE)
+    record = engineer.run_design(Scripted((text,)), view, ONCE)
     assert sum(repaired.repairs.values()) == len(record.repairs)
 
 
@@ -114,8 +103,8 @@ def test_an_engineer_without_a_usable_answer_is_scored_as_keeping(view):
 
 
 def test_no_answer_at_all_is_no_valid_one(view):
-    spent = DesignSettings.model_validate({"budget": {"engineer_tokens": 0}})
-    row = score_design(view, run_design(Scripted(("never asked",)), view, spent))
+    spent = engineer.DesignSettings.model_validate({"budget": {"engineer_tokens": 0}})
+    row = score_design(view, engineer.run_design(Scripted(("never asked",)), view, spent))
     assert (row.kind, row.schema_valid, row.tokens) == ("kept", False, 0)
 
 
@@ -131,15 +120,17 @@ def test_data_moved_to_learnable_groups_is_a_gain(view):
 def test_all_engineers_are_asked_the_same(view):
     asked: list[tuple[str, int]] = []
 
-    def generate(prompt: str, schema: object, seed: int, most: int | None) -> GeneratedText:
+    def generate(
+        prompt: str, schema: object, seed: int, most: int | None
+    ) -> engineer.GeneratedText:
         asked.append((prompt, seed))
-        return GeneratedText(answer_text(view.current), 77)
+        return engineer.GeneratedText(engineer.answer_text(view.current), 77)
 
-    settings = DesignSettings(style="compact", attempts=2)
+    settings = engineer.DesignSettings(style="compact", attempts=2)
     engineers = [
-        LanguageModelEngineer(generate, "first"),
-        RuleEngineer(),
-        LanguageModelEngineer(generate, "second"),
+        engineer.LanguageModelEngineer(generate, "first"),
+        engineer.RuleEngineer(),
+        engineer.LanguageModelEngineer(generate, "second"),
     ]
     rows = replay_engineers(view, engineers, settings, seed=lambda attempt: 40 + attempt)
     assert [row.engineer for row in rows] == ["first", "rule", "second"]
@@ -160,7 +151,9 @@ def test_what_was_scored_is_read_back_from_json(view):
 
 def test_the_table_is_aligned_and_no_wider_than_a_terminal(view):
     rows = replay_engineers(
-        view, [RuleEngineer(), RuleEngineer("a name\nthat is long " + "x" * 99)], ONCE
+        view,
+        [engineer.RuleEngineer(), engineer.RuleEngineer("a name\nthat is long " + "x" * 99)],
+        ONCE,
     )
     long = rows[1].model_copy(update={"tokens": 123_456, "seconds": 1234.5})
     lines = format_scores([rows[0], long]).split("\n")
@@ -194,7 +187,8 @@ def test_a_table_of_nothing_is_its_heading(view):
 def test_any_proposal_is_scored_and_the_current_one_is_no_edit(drawn):
     view, proposal = drawn
     one, other = (
-        said(view, answer_text(configuration)) for configuration in (view.current, proposal)
+        said(view, engineer.answer_text(configuration))
+        for configuration in (view.current, proposal)
     )
     kept = said(view, None)
     assert (kept.edit_distance, kept.preserved) == (0.0, 1.0)

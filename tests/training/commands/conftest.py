@@ -20,11 +20,7 @@ class Result(NamedTuple):
     @property
     def records(self) -> list[dict[str, Any]]:
         """The JSON lines on standard output."""
-        return [json.loads(line, parse_constant=_refuse) for line in self.out.splitlines()]
-
-
-def _refuse(name: str) -> None:
-    raise AssertionError(f"{name} is no JSON")
+        return [json.loads(line, parse_constant=pytest.fail) for line in self.out.splitlines()]
 
 
 @pytest.fixture

@@ -4,17 +4,11 @@ import json
 
 import pytest
 
-from engineer.lake import LakeConfiguration, SizeKnobs
 from engineer.space import answer_text, configuration_yaml
+from tests.engineer.builders import lake
 from tests.paths import MINIATURE
 
-CURRENT = LakeConfiguration(
-    sizes={
-        3: SizeKnobs(data_ratio=0.4, hole_ratio=0.15, wait_ratio=0.1),
-        4: SizeKnobs(data_ratio=0.3, hole_ratio=0.1, wait_ratio=0.2),
-        5: SizeKnobs(data_ratio=0.3, hole_ratio=0.05, wait_ratio=0.3),
-    }
-)
+CURRENT = lake((0.4, 0.15, 0.1), (0.3, 0.1, 0.2), (0.3, 0.05, 0.3))
 YAML = configuration_yaml(CURRENT)
 TREE = CURRENT.model_dump(mode="json")
 SAME = answer_text(CURRENT)

@@ -117,15 +117,12 @@ def training_figures(run: ReportedRun) -> list[PageFigure]:
 
     rates = "completions, %"
     valid_rates = by_size(lambda row: row.valid / row.count)
+    solved = over_updates(valid_rate=("valid", 0), optimal_rate=("optimal", 1))
+    ratio = over_updates(importance_ratio_mean=("", 5))
     readable = over_updates(parsed_rate=("parsed", 0), truncated_share=("cut short", 3))
     return [
         *draw("Training reward", "mean reward of a completion", over_updates(reward_mean=("", 0))),
-        *draw(
-            "Training rates",
-            rates,
-            over_updates(valid_rate=("valid", 0), optimal_rate=("optimal", 1)),
-            percent=True,
-        ),
+        *draw("Training rates", rates, solved, percent=True),
         *draw("Training valid rate by size", rates, valid_rates, percent=True),
         *draw(
             "Learnability by size",
@@ -152,12 +149,7 @@ def training_figures(run: ReportedRun) -> list[PageFigure]:
             log=True,
             limit=None if run.config is None else (run.config.sampling.sync_tolerance, "allowed"),
         ),
-        *draw(
-            "Importance ratio",
-            "mean trainer / vLLM probability ratio",
-            over_updates(importance_ratio_mean=("", 5)),
-            zero=False,
-        ),
+        *draw("Importance ratio", "mean trainer / vLLM probability ratio", ratio, zero=False),
     ]
 
 

@@ -81,7 +81,6 @@ def _study(config: StudyConfig) -> Results:
 
 
 def _budget(config: RunConfig, boards: int) -> Results:
-    """What every run may use."""
     updates = config.stages.count * config.updates_per_stage
     return {
         "stages": config.stages.count,
