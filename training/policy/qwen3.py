@@ -314,6 +314,10 @@ def token_logprobs(
 
 def make_mesh(fsdp: int, tensor: int = 1) -> Mesh:
     """Make a mesh of fsdp * tensor devices, whose layout the compiler propagates (GSPMD)."""
+    if fsdp < 1 or tensor < 1 or fsdp * tensor > jax.device_count():
+        raise ValueError(
+            f"fsdp {fsdp} * tensor {tensor}: allowed are 1 to {jax.device_count()} devices"
+        )
     devices, types = jax.devices()[: fsdp * tensor], (AxisType.Auto, AxisType.Auto)
     return jax.make_mesh((fsdp, tensor), ("fsdp", "tensor"), axis_types=types, devices=devices)
 
