@@ -38,10 +38,7 @@ def run(config: RunConfig, path: Path, *, stop_after: int | None = None) -> None
     """Run all stages of `config` in the directory `path`, or go on where it was.
 
     With `stop_after` it stops after this stage (0: after the warm start and its validation), as if
-    killed there; the same call without it goes on.
-
-    Raises:
-        UserError: Something that the run needs from outside is not as it must be.
+    killed there; the same call without it goes on. A `UserError` names what is not as it must be.
     """
     directory = RunDirectory(path)
     if not directory.finished():

@@ -177,9 +177,7 @@ def gate_record(config: RunConfig, results: Sequence[StageResult], stage: int) -
     before = results[stage - 1].gate if fell else None
     tried = configuration_for(config, results, stage)
     current = tried if before is None else before.configuration
-    notice = ""
-    if restored:
-        notice = rollback_notice(comparison, restored, tried=tried, current=current)
+    notice = rollback_notice(comparison, restored, tried=tried, current=current) if restored else ""
     return GateRecord(
         reference=reference,
         comparison=comparison,

@@ -103,8 +103,7 @@ def _draw(run: ActiveRun, stage: int, configuration: LakeConfiguration) -> Stage
     files = run.directory.stage(stage)
     write_configuration(files, configuration)
     drawn = draw_stage_boards(run.config, stage, configuration, run.validation)
-    for outcome in drawn.outcomes:
-        if outcome.missing:
-            console.print(f"stage {stage}: {outcome}", style="yellow")
+    for shortfall in drawn.shortfalls:
+        console.print(f"stage {stage}: {shortfall}", style="yellow")
     write_stage_boards(files, drawn)
     return drawn

@@ -71,10 +71,7 @@ def resolve(name_or_folder: str | Path) -> Path:
     """Return the local folder of a model.
 
     A name that has the hub's form `owner/name`, and is no folder here, is looked up on the hub (or
-    in its local cache).
-
-    Raises:
-        ModelFolderError: There is neither such a folder nor such a model on the hub.
+    in its local cache). A `ModelFolderError` says that there is neither.
     """
     folder = Path(name_or_folder).expanduser()
     _restore(folder)
@@ -155,8 +152,7 @@ def load(
 def read_config(folder: str | Path) -> Qwen3Config:
     """Read the shape of the model in a folder.
 
-    Raises:
-        ModelFolderError: config.json is missing, malformed, or of a model that is no Qwen3 decoder.
+    A `ModelFolderError` says that config.json is missing, malformed, or of no Qwen3 decoder.
     """
     file = Path(folder) / CONFIG_FILE
     fields = _read_json(file)

@@ -82,10 +82,8 @@ class Qwen3Config:
         """Read the content of a config.json.
 
         Both spellings of the rotary base are read: `rope_theta` and `rope_parameters.rope_theta`
-        (transformers 5). Fields that describe no shape, such as token ids, are passed over.
-
-        Raises:
-            ValueError: A field is missing, or asks for something that this decoder does not do.
+        (transformers 5). Fields that describe no shape, such as token ids, are passed over. A
+        `ValueError` names one that is missing, or asks for what this decoder does not do.
         """
         if fields.get("model_type") != "qwen3":
             raise ValueError(f"model_type is {fields.get('model_type')!r}; allowed is 'qwen3'")
@@ -216,11 +214,9 @@ class Qwen3(nnx.Module):
     def __call__(self, input_ids: jax.Array, positions: jax.Array, mask: jax.Array) -> jax.Array:
         """Return hidden states after the final norm, `dtype` (B, L, D); meaningless at padding.
 
-        Args:
-            input_ids: int32 (B, L). Padding may be any token of the vocabulary.
-            positions: int32 (B, L), each token's index in its own sequence.
-            mask: bool (B, L), False on padding. A token attends to the unmasked tokens up to
-                itself.
+        `input_ids`, int32 (B, L), may be any token at padding, where `mask`, bool (B, L), is False.
+        `positions`, int32 (B, L), is each token's index in its own sequence. A token attends to the
+        unmasked tokens up to itself.
         """
         config = self.config
         length = input_ids.shape[1]
@@ -281,9 +277,8 @@ def token_logprobs(
     backward pass, so that no more than B * chunk * V float32 logits exist at once. None chooses the
     largest chunk that keeps them within `LOGITS_BYTES`.
 
-    Returns:
-        float32 (B, L), natural logarithm. It is 0 at padding, and at the first token of a sequence,
-        before which nothing stands.
+    The result is float32 (B, L), natural logarithm. It is 0 at padding, and at the first token of a
+    sequence, before which nothing stands.
 
     Raises:
         ValueError: `temperature` or `chunk` is out of range.

@@ -82,16 +82,11 @@ def draw_boards(
     """Fill every request with boards, of which no two are equal; equal keys give equal sets.
 
     Returns the boards, request by request in the order of the generator, and one outcome per
-    request.
+    request. All boards are padded to the side `max_size`. A request is left incomplete after
+    `max_candidates` boards. Boards that are `seen` are not drawn; those drawn are added.
 
-    Args:
-        key: A typed JAX key.
-        requests: What is wanted.
-        max_size: N, the side to which all boards are padded.
-        max_candidates: Boards drawn for one request before it is left incomplete.
-        seen: Boards that must not be drawn, such as the validation set's; those drawn are added.
-        substitute: Replace missing boards that need a wait by boards that need none, and the other
-            way round, so that a budget is kept. The outcome reports them as missing all the same.
+    With `substitute` missing boards that need a wait are replaced by boards that need none, and the
+    other way round, so that a budget is kept. The outcome reports them as missing all the same.
 
     Raises:
         UserError: Not one board could be made.
@@ -103,10 +98,7 @@ def draw_boards(
     def fill(
         key: jax.Array, request: BoardRequest, wanted: dict[bool, int]
     ) -> tuple[dict[bool, int], int]:
-        """Draw boards that need a wait (`wanted[True]`) and that need none.
-
-        Return how many of each kind are missing, and how many candidates were drawn.
-        """
+        """Draw boards by whether they need a wait; count those missing, and the candidates."""
         agents, counts = request.num_agents, np.array([[wanted[False], wanted[True]]])
         filled = fill_quotas(
             key,

@@ -111,7 +111,9 @@ class ModelServer:
         except (UserError, OSError, ValueError) as error:
             raise EngineerError(f"{model}: {error}") from None
         self._folder = str(folder)
-        self._port = _free_port()
+        with socket.socket() as free:
+            free.bind((_HOST, 0))
+            self._port: int = free.getsockname()[1]
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `kill`)
         self._process = subprocess.Popen(
             [*COMMAND, self._folder, str(self._port), settings.model_dump_json()],
@@ -236,13 +238,6 @@ def _flags(arguments: dict[str, Any]) -> list[str]:
         else:
             flags += [f"--{flag}", json.dumps(value) if isinstance(value, dict) else str(value)]
     return flags
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

@@ -139,10 +139,7 @@ class VllmSampler:
 
         The tensors are all weights under their Hugging Face names, untied. To an engine in this
         process they are handed over; to worker processes they go through a file beside the engine's
-        folder.
-
-        Raises:
-            SyncError: The prefix cache can't be dropped.
+        folder. A `SyncError` says that the prefix cache can't be dropped.
         """
         if self._in_process:
             from torch import from_dlpack

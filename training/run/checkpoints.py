@@ -57,8 +57,7 @@ class Checkpoints:
     def restore(self, like: LearnerState) -> LearnerState:
         """Read the newest state, with the shapes, dtypes and sharding of `like`.
 
-        Raises:
-            UserError: There is no checkpoint, or its arrays have other shapes.
+        A `UserError` says that there is no checkpoint, or that its arrays have other shapes.
         """
         step = self._manager.latest_step()
         if step is None:

@@ -23,24 +23,13 @@ from engineer import StageEvidence
 from engineer.lake import LakeConfiguration
 from jaxlake.files import make_room
 from training.errors import UserError
-from training.run.records import (
-    AttemptRecord,
-    DecisionRecord,
-    EpisodeRecord,
-    GateRecord,
-    Metrics,
-    ProbeRecord,
-    RequestOutcome,
-    SummaryRecord,
-    TimingRecord,
-    ValidationRecord,
-)
+from training.run import records
 from training.run.typed_files import JsonFile, JsonLinesFile, JsonLog, TextFile
 from training.schema import RunConfig, dump, load, parse_yaml, read_yaml
 
 _STATISTICS = TypeAdapter(dict[str, dict[str, float]])
-_SHORTFALLS = TypeAdapter(list[RequestOutcome])
-_METRICS: TypeAdapter[Metrics] = TypeAdapter(Metrics)
+_SHORTFALLS = TypeAdapter(list[records.RequestOutcome])
+_METRICS: TypeAdapter[records.Metrics] = TypeAdapter(records.Metrics)
 
 
 class StageDirectory:
@@ -57,23 +46,23 @@ class StageDirectory:
         self.environment = JsonFile(path / "environment.json", _STATISTICS)
         # The answers to the validation set, those that are not valid, what the engineer reads of
         # them, and rates by map size, which are written last in the Validate phase.
-        self.episodes = JsonLinesFile(path / "episodes.jsonl", TypeAdapter(EpisodeRecord))
-        self.failures = JsonLinesFile(path / "failures.jsonl", TypeAdapter(EpisodeRecord))
+        self.episodes = JsonLinesFile(path / "episodes.jsonl", TypeAdapter(records.EpisodeRecord))
+        self.failures = JsonLinesFile(path / "failures.jsonl", TypeAdapter(records.EpisodeRecord))
         self.evidence = JsonFile(path / "evidence.json", TypeAdapter(StageEvidence))
-        self.validation = JsonFile(path / "validation.json", TypeAdapter(ValidationRecord))
+        self.validation = JsonFile(path / "validation.json", TypeAdapter(records.ValidationRecord))
         # Whether the stage was taken back.
-        self.gate = JsonFile(path / "gate.json", TypeAdapter(GateRecord))
+        self.gate = JsonFile(path / "gate.json", TypeAdapter(records.GateRecord))
         # Folder of the weights that it ended with, in the Hugging Face layout.
         self.policy = path / "policy"
         # The engineer's first prompt, all of its prompts and answers, and what it tried out.
         self.context = TextFile(path / "context.txt")
-        self.answers = JsonLinesFile(path / "answers.jsonl", TypeAdapter(AttemptRecord))
-        self.probes = JsonLinesFile(path / "probes.jsonl", TypeAdapter(ProbeRecord))
+        self.answers = JsonLinesFile(path / "answers.jsonl", TypeAdapter(records.AttemptRecord))
+        self.probes = JsonLinesFile(path / "probes.jsonl", TypeAdapter(records.ProbeRecord))
         # What it wrote down for the next stage (its Summary block), and what it was asked for that.
         self.notes = TextFile(path / "summary.txt")
         self.notes_prompt = TextFile(path / "summary_prompt.txt")
         # The configuration of the next stage, written last in the Design phase.
-        self.decision = JsonFile(path / "decision.json", TypeAdapter(DecisionRecord))
+        self.decision = JsonFile(path / "decision.json", TypeAdapter(records.DecisionRecord))
 
 
 class RunDirectory:
@@ -84,12 +73,12 @@ class RunDirectory:
         self.path = path
         self.config_file = path / "config.yaml"
         self.metrics = JsonLog(path / "metrics.jsonl", _METRICS)
-        self.timings = JsonLog(path / "timings.jsonl", TypeAdapter(TimingRecord))
+        self.timings = JsonLog(path / "timings.jsonl", TypeAdapter(records.TimingRecord))
         self.chain_file = path / "chain.jsonl"
         self.checkpoints = path / "checkpoints"
         self.initial_policy = path / "initial"  # made from scratch
         self.engine = path / "engine"  # what vLLM starts from
-        self.summary = JsonFile(path / "summary.json", TypeAdapter(SummaryRecord))
+        self.summary = JsonFile(path / "summary.json", TypeAdapter(records.SummaryRecord))
         self.report = path / "report.html"
 
     def stage(self, number: int) -> StageDirectory:

@@ -193,11 +193,7 @@ def six_digits(value: Any) -> float:
 
 
 def measured(record: type[R], /, **values: Any) -> R:
-    """Make a record of what was measured.
-
-    Raises:
-        UserError: A value is none that can be measured, such as NaN after training has diverged.
-    """
+    """Make a record of what was measured; a `UserError` names what can't be, such as NaN."""
     try:
         return record(**values)
     except ValidationError as error:

@@ -124,8 +124,7 @@ class JsonLinesFile(File, Generic[T]):
     def readable(self, problems: list[str]) -> list[T]:
         """Return what can be read, and add to `problems` what is wrong with each other line.
 
-        Raises:
-            UserError: The file is missing or can't be read.
+        A `UserError` says that the file is missing or can't be read.
         """
         damaged: list[int] = []
         with self._errors_of_reading():

@@ -22,11 +22,7 @@ _ALLOWED = f"{', '.join((*MODELS, *SCRIPTED))}, each also as shuffled:NAME"
 
 
 def known_engineer(kind: str) -> str:
-    """Return a name that `engineer.kind` may have.
-
-    Raises:
-        ValueError: It may not have this name; the message says which are allowed.
-    """
+    """Return a name that `engineer.kind` may have; a `ValueError` says which are allowed."""
     if kind != ORACLE and not _is_candidate(kind):
         raise ValueError(f"got {kind!r}, allowed are {_ALLOWED}, and {ORACLE}")
     return kind

@@ -32,11 +32,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
 
 
 def read_yaml(path: Path) -> dict[Any, Any]:
-    """Read a YAML file that holds a mapping.
-
-    Raises:
-        UserError: The file can't be read, is not YAML, or holds something else.
-    """
+    """Read a YAML file that holds a mapping; a `UserError` says why that can't be done."""
     try:
         tree = parse_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -51,8 +47,7 @@ def read_yaml(path: Path) -> dict[Any, Any]:
 def parse_yaml(text: str) -> Any:
     """What a YAML document holds, whatever else the process has loaded.
 
-    Raises:
-        ValueError: It is not YAML; the message is one line.
+    A `ValueError` of one line says that it is not YAML.
     """
     try:
         return yaml.load(text, _Reader)

@@ -24,8 +24,9 @@ from training.rollout.instances import (
 )
 from training.run.directory import StageDirectory
 from training.run.seeds import key_for, seed_for
-from training.schema import RunConfig, load
+from training.schema import load
 
+CONFIG = load(MINIATURE, ["validation.per_cell=5"])
 SHORT = {3: (0.8, 0.0, 0.5), 4: (0.1, 0.1, 0.1), 5: (0.1, 0.1, 0.1)}
 """Too many 3x3 boards of which half would need a wait: the miniature's budget doesn't find them."""
 
@@ -37,18 +38,13 @@ def lake(sizes: dict[int, tuple[float, float, float]]) -> LakeConfiguration:
 
 
 @pytest.fixture(scope="module")
-def config() -> RunConfig:
-    return load(MINIATURE, ["validation.per_cell=5"])
+def validation() -> InstanceSet:
+    return validation_set(CONFIG)
 
 
 @pytest.fixture(scope="module")
-def validation(config: RunConfig) -> InstanceSet:
-    return validation_set(config)
-
-
-@pytest.fixture(scope="module")
-def short(config: RunConfig, validation: InstanceSet) -> StageBoards:
-    return draw_stage_boards(config, 1, lake(SHORT), validation)
+def short(validation: InstanceSet) -> StageBoards:
+    return draw_stage_boards(CONFIG, 1, lake(SHORT), validation)
 
 
 @pytest.fixture(scope="module")
@@ -68,12 +64,10 @@ def sizes_of(boards: InstanceSet) -> Counter[int]:
     return Counter(boards.instances.size.tolist())
 
 
-def test_a_short_stage_still_has_its_budget_of_each_size(
-    config: RunConfig, short: StageBoards
-) -> None:
-    requests = requests_for(lake(SHORT), config.stages.instances, num_agents=2)
+def test_a_short_stage_still_has_its_budget_of_each_size(short: StageBoards) -> None:
+    requests = requests_for(lake(SHORT), CONFIG.stages.instances, num_agents=2)
     assert sizes_of(short.boards) == {request.size: request.count for request in requests}
-    assert len(set(digests_of(short.boards))) < config.stages.instances == len(short.boards)
+    assert len(set(digests_of(short.boards))) < CONFIG.stages.instances == len(short.boards)
 
 
 def test_only_boards_of_the_short_size_come_again_and_equally_often(short: StageBoards) -> None:
@@ -98,12 +92,12 @@ def test_a_repeated_board_has_its_own_instance_and_solution(short: StageBoards) 
 
 
 def test_equal_arguments_give_equal_boards_and_other_stages_other_boards(
-    config: RunConfig, validation: InstanceSet, short: StageBoards
+    validation: InstanceSet, short: StageBoards
 ) -> None:
-    again = draw_stage_boards(config, 1, lake(SHORT), validation).boards
+    again = draw_stage_boards(CONFIG, 1, lake(SHORT), validation).boards
     assert digests_of(again) == digests_of(short.boards)
     assert not set(digests_of(again)) & set(digests_of(validation))
-    other = draw_stage_boards(config, 2, lake(SHORT), validation).boards
+    other = draw_stage_boards(CONFIG, 2, lake(SHORT), validation).boards
     assert digests_of(other) != digests_of(short.boards)
 
 
@@ -122,31 +116,29 @@ def test_the_files_tell_what_is_missing_and_describe_distinct_boards(
     assert told["mean_sum_of_costs"] == pytest.approx(np.mean(of_three), rel=1e-5)
 
 
-def test_boards_of_all_other_sizes_replace_a_size_without_any(
-    config: RunConfig, smallest: InstanceSet
-) -> None:
+def test_boards_of_all_other_sizes_replace_a_size_without_any(smallest: InstanceSet) -> None:
     configuration = lake({2: (0.5, 0.0, 0.0), 4: (0.3, 0.1, 0.1), 5: (0.2, 0.1, 0.1)})
-    drawn = draw_stage_boards(config, 1, configuration, smallest)
+    drawn = draw_stage_boards(CONFIG, 1, configuration, smallest)
     assert {one.size for one in drawn.outcomes if one.missing} == {2}
     times = Counter(digests_of(drawn.boards))
-    assert len(times) == config.stages.instances // 2
+    assert len(times) == CONFIG.stages.instances // 2
     assert set(times.values()) == {2}
     assert sizes_of(drawn.boards) == {4: 614, 5: 410}
 
 
 def test_where_nothing_is_missing_each_board_comes_once_in_the_seeded_order(
-    config: RunConfig, validation: InstanceSet
+    validation: InstanceSet,
 ) -> None:
-    initial = config.environment.initial
-    drawn = draw_stage_boards(config, 1, initial, validation)
-    key, seen = key_for(config.seed, "train", 1), DigestSet(validation.instances)
-    made, _ = draw_training_boards(key, config, initial, config.stages.instances, seen=seen)
-    order = np.random.default_rng(seed_for(config.seed, "train", 1)).permutation(len(made))
+    initial = CONFIG.environment.initial
+    drawn = draw_stage_boards(CONFIG, 1, initial, validation)
+    key, seen = key_for(CONFIG.seed, "train", 1), DigestSet(validation.instances)
+    made, _ = draw_training_boards(key, CONFIG, initial, CONFIG.stages.instances, seen=seen)
+    order = np.random.default_rng(seed_for(CONFIG.seed, "train", 1)).permutation(len(made))
     assert digests_of(drawn.boards) == digests_of(made.take(order))
-    assert len(set(digests_of(made))) == config.stages.instances
+    assert len(set(digests_of(made))) == CONFIG.stages.instances
     assert drawn.shortfalls == []
 
 
-def test_a_stage_without_any_board_is_refused(config: RunConfig, smallest: InstanceSet) -> None:
+def test_a_stage_without_any_board_is_refused(smallest: InstanceSet) -> None:
     with pytest.raises(UserError, match="no board could be made: 2x2"):
-        draw_stage_boards(config, 1, lake({2: (1.0, 0.0, 0.0)}), smallest)
+        draw_stage_boards(CONFIG, 1, lake({2: (1.0, 0.0, 0.0)}), smallest)

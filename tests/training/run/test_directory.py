@@ -14,8 +14,9 @@ from training.errors import UserError
 from training.run.directory import RunDirectory
 from training.run.records import UpdateMetrics, WarmStartMetrics, measured
 from training.run.typed_files import JsonLog
-from training.schema import RunConfig, load
+from training.schema import load
 
+CONFIG = load(TINY)
 KILLED_CLAIM = """\
 import os, signal, sys
 from pathlib import Path
@@ -27,13 +28,8 @@ RunDirectory(Path(sys.argv[2])).claim(load(Path(sys.argv[1])))
 ANYTHING: TypeAdapter[dict[str, object]] = TypeAdapter(dict[str, object])
 
 
-@pytest.fixture(scope="module")
-def config() -> RunConfig:
-    return load(TINY)
-
-
 def test_a_run_killed_while_it_claims_its_directory_starts_with_the_same_command(
-    config: RunConfig, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     path = tmp_path / "run"
     for _ in range(2):
@@ -42,9 +38,9 @@ def test_a_run_killed_while_it_claims_its_directory_starts_with_the_same_command
         assert killed.returncode == -signal.SIGKILL
         assert not (path / "config.yaml").exists()
     assert any(path.iterdir())
-    assert RunDirectory(path).claim(config) is False
+    assert RunDirectory(path).claim(CONFIG) is False
     assert [child.name for child in path.iterdir()] == ["config.yaml"]
-    assert RunDirectory(path).claim(config) is True
+    assert RunDirectory(path).claim(CONFIG) is True
 
 
 FOREIGN = """thesis.tex .thesis.tex.12.tmp .config.yaml.tmp .config.yaml.twelve.tmp
@@ -53,9 +49,7 @@ FOREIGN = """thesis.tex .thesis.tex.12.tmp .config.yaml.tmp .config.yaml.twelve.
 
 
 @pytest.mark.parametrize("name", FOREIGN.split())
-def test_a_directory_that_holds_other_files_is_refused_and_kept(
-    name: str, config: RunConfig, tmp_path: Path
-) -> None:
+def test_a_directory_that_holds_other_files_is_refused_and_kept(name: str, tmp_path: Path) -> None:
     if name.endswith("/"):
         (tmp_path / name).mkdir()
     else:
@@ -63,25 +57,23 @@ def test_a_directory_that_holds_other_files_is_refused_and_kept(
     (tmp_path / ".config.yaml.77.tmp").write_text("left by a kill")
     before = sorted(tmp_path.iterdir())
     with pytest.raises(UserError, match="is not empty and holds no run"):
-        RunDirectory(tmp_path).claim(config)
+        RunDirectory(tmp_path).claim(CONFIG)
     assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_directory_of_another_configuration_is_refused_with_the_keys_that_differ(
-    config: RunConfig, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    RunDirectory(tmp_path).claim(config)
+    RunDirectory(tmp_path).claim(CONFIG)
     with pytest.raises(UserError, match=r"differs in seed \(3 there, 4 here\); choose another"):
-        RunDirectory(tmp_path).claim(config.model_copy(update={"seed": 4}))
+        RunDirectory(tmp_path).claim(CONFIG.model_copy(update={"seed": 4}))
 
 
 @pytest.mark.parametrize("text", [b"", b"- a", b"{", b"3", b"\x00", b"\xff\xfe"])
-def test_an_unreadable_configuration_in_the_directory_is_named(
-    text: bytes, config: RunConfig, tmp_path: Path
-) -> None:
+def test_an_unreadable_configuration_in_the_directory_is_named(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_bytes(text)
     with pytest.raises(UserError, match=r"/config\.yaml: (is not YAML|must hold a mapping)"):
-        RunDirectory(tmp_path).claim(config)
+        RunDirectory(tmp_path).claim(CONFIG)
 
 
 def test_a_line_cut_by_a_kill_costs_only_itself(tmp_path: Path) -> None:

@@ -98,8 +98,7 @@ def test_a_key_of_very_many_digits_is_named_and_cut(
 
 
 def test_a_map_size_is_the_same_however_its_digits_are_written():
-    overrides = ["environment.initial.sizes.03.hole_ratio=0.05"]
-    config = load(MINIATURE, overrides)
+    config = load(MINIATURE, ["environment.initial.sizes.03.hole_ratio=0.05"])
     assert config.environment.initial.sizes[3].hole_ratio == 0.05
 
 
