@@ -166,6 +166,7 @@ def test_a_set_is_the_same_whatever_random_bits_the_process_is_set_to(finished, 
     assert contents(tmp_path / "other") == contents(finished)
 
 
+@pytest.mark.slow
 def test_a_killed_writer_goes_on_to_the_same_bytes(finished, tmp_path):
     directory = tmp_path / "killed"
     environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}

@@ -12,7 +12,12 @@ from jaxlake.environment.params import EnvParams, env_params
 from tests.jaxlake.solver.boards import pool_of
 
 
-@pytest.mark.parametrize("name", registered())
+FIRST, *OTHERS = registered()
+
+
+@pytest.mark.parametrize(
+    "name", [FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
+)
 def test_every_registered_id_conforms(name):
     size, agents = int(name.split("-")[2].split("x")[0]), int(name.split("-")[3][0])
     _, boards = pool_of(1, 8, [size], [agents], size, agents)

@@ -10,6 +10,7 @@ from jaxlake.environment import ConflictPolicy, LakeSpec, make, register, regist
 from tests.jaxlake.solver.boards import row_of
 
 
+@pytest.mark.slow
 def test_a_generated_pool_holds_distinct_solvable_boards_of_the_ids_kind():
     environment, params = make(
         "MAPF-FrozenLake-4x4-2ag-v0", num_instances=16, key=jax.random.key(3), conflict="priority"

@@ -195,6 +195,7 @@ def test_other_parameters_trace_nothing(made):
     assert len(traces) == 1
 
 
+@pytest.mark.slow
 def test_the_batch_size_leaves_no_trace(made):
     for number in (0, 1):
         other = generate(jax.random.key(7), MIXTURES[number], BOARDS, batch_size=7, **SETTINGS)

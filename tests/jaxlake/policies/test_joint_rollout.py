@@ -115,6 +115,7 @@ def test_the_random_policy_takes_every_allowed_action_equally_often():
     assert abs((first == 0).sum() - 1500) < 4 * np.sqrt(750)
 
 
+@pytest.mark.slow
 def test_the_optimal_policy_is_optimal_wherever_there_is_a_plan(solved):
     boards, solutions = solved
     played = _played(policies.optimal_policy(T), boards, solutions=solutions)
