@@ -11,7 +11,6 @@ from jaxlake.environment.conformance import ConformanceError, check_environment
 from jaxlake.environment.params import EnvParams, env_params
 from tests.jaxlake.solver.boards import pool_of
 
-
 FIRST, *OTHERS = registered()
 
 
