@@ -105,7 +105,7 @@ def test_boards_with_rows_of_more_than_sixteen_cells_are_solved_exactly():
     assert kinds["UNKNOWN"] <= 3
 
 
-@pytest.mark.parametrize("max_size", [2, 32])
+@pytest.mark.parametrize("max_size", [2, pytest.param(32, marks=pytest.mark.slow)])
 def test_any_static_size_gives_the_right_answers(max_size):
     sizes = (2,) if max_size == 2 else (2, 3, 4, 5, 6, 16)
     grids = random_grids(max_size, 36, sizes, agents=(2,))
@@ -115,6 +115,7 @@ def test_any_static_size_gives_the_right_answers(max_size):
     assert kinds["UNKNOWN"] == 0
 
 
+@pytest.mark.slow
 def test_single_and_batched_calls_give_equal_answers_without_tracing_again(small):
     _, boards, expected = small
     traces = []
@@ -129,6 +130,7 @@ def test_single_and_batched_calls_give_equal_answers_without_tracing_again(small
     assert len(traces) == 1
 
 
+@pytest.mark.slow
 def test_nested_vmap_with_leaves_that_are_shared_gives_equal_answers():
     boards = instances(random_grids(4, 12, agents=(2,)), max_size=10, max_agents=2)
     # Each board with its goals, with those exchanged, and with its goals again.
@@ -168,6 +170,7 @@ def test_agents_may_be_in_any_slots_and_plans_of_empty_ones_are_waits():
     compare(grids, solutions, list(oracles.judge_all(grids)), np.argsort(slots))
 
 
+@pytest.mark.slow
 def test_a_short_horizon_cuts_off_exactly_and_changes_no_other_answer(small):
     _, boards, full = small
     cut = solve(boards, SMALL_BATCH, horizon=8)
