@@ -63,6 +63,7 @@ def test_boards_have_exactly_the_holes_and_distinct_free_corners(N, K):
         assert not board.goals[k:].any()
 
 
+@pytest.mark.slow
 def test_a_candidate_depends_on_its_key_kind_and_number_only():
     size, holes, agents = np.array(KINDS).T
     _, reference = _draw(size, holes, agents, count=9)

@@ -163,6 +163,7 @@ def _replay(key, kind, missing):
     return boards, rows, counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1])
 def test_the_set_is_what_one_candidate_after_the_other_gives(made, number):
     result, params = made[1][number], jax.tree.map(np.asarray, MIXTURES[number])

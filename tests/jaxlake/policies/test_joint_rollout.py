@@ -177,6 +177,7 @@ def test_a_policy_may_change_its_memory():
     assert played.actions[0, :, 0].tolist() == [4, 2, 3, 1] * (T // 4)
 
 
+@pytest.mark.slow
 def test_a_sweep_is_the_tables_of_single_rollouts_and_traces_once_for_all_configurations(solved):
     three = (RandomPolicy(), ShortestPathPolicy(), policies.prioritised_policy(T))
     boards, solutions = jax.tree.map(

@@ -58,6 +58,7 @@ def tight():
     return grids, _proved(grids)
 
 
+@pytest.mark.slow
 def test_tight_boards_are_proved_unsolvable_exactly_where_no_joint_plan_exists():
     grids = _tight_grids(0, 200, (2, 3, 3, 4)) + _tight_grids(1, 2, (5,))
     unsolvable = _has_no_joint_plan(grids)

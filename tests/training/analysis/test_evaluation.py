@@ -12,6 +12,7 @@ from training.policy.policy import make_policy
 from training.schema import load
 
 
+@pytest.mark.slow
 def test_evaluate_prints_and_writes_the_rates_of_a_folder(tmp_path, monkeypatch, capsys):
     folder, output = tmp_path / "policy", tmp_path / "rates.json"
     texts = ["Agent 0: UP DOWN LEFT RIGHT WAIT (0, 1) to (2, 3)"] * 4

@@ -73,6 +73,7 @@ def solved():
     return list(zip(boards, answer(solve_lines, boards), strict=True))
 
 
+@pytest.mark.slow
 def test_answers_come_in_order_and_optima_are_null_unless_optimal(solved):
     for board, solution in solved:
         assert list(solution) == SOLVE_KEYS
@@ -83,6 +84,7 @@ def test_answers_come_in_order_and_optima_are_null_unless_optimal(solved):
         assert solution["expansions"] >= 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("which", "cost", "other"),
     [("plan", "sum_of_costs", "makespan"), ("makespan_plan", "makespan", "sum_of_costs")],
@@ -105,6 +107,7 @@ def test_every_plan_of_the_solver_checks_as_valid_and_optimal(solved, which, cos
     assert 0 < sum(outcome[f"optimal_{other}"] for outcome in outcomes) < len(outcomes)
 
 
+@pytest.mark.slow
 def test_other_boards_of_the_file_change_nothing(solved):
     order = np.random.default_rng(1).permutation(len(solved))
     again = answer(solve_lines, [solved[i][0] for i in order])

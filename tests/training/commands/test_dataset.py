@@ -28,6 +28,7 @@ def make(cli, tmp_path):
     return make
 
 
+@pytest.mark.slow
 def test_boards_that_do_not_exist_are_reported_and_end_with_status_1(make, cli, tmp_path):
     directory = tmp_path / "set"
     made = make()

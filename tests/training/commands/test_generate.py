@@ -39,6 +39,7 @@ def test_generated_boards_keep_the_request_and_the_seed(cli, tmp_path):
     assert again.read_text() == result.out
 
 
+@pytest.mark.slow
 def test_boards_that_could_not_be_made_are_counted_with_status_1(cli):
     # On 2x2 boards with four letters no agent can gain by waiting.
     result = cli(*generate(size=2, hole_ratio=0, max_candidates=512))

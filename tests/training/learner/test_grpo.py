@@ -86,6 +86,7 @@ def _updated(micro_batches: int, learning_rate: float):
     return graphdef, params, state.params, metrics
 
 
+@pytest.mark.slow
 def test_micro_batches_change_nothing_but_memory():
     _, _, whole, whole_metrics = _updated(1, 1e-2)
     _, _, parts, parts_metrics = _updated(4, 1e-2)
