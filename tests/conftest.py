@@ -5,6 +5,11 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is slow at any moment; how long an example takes says nothing about the code.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 # The same program is compiled once, however many processes and jitted functions ask for it.
 _CACHE = Path(__file__).resolve().parents[1] / ".pytest_cache" / "jax"
