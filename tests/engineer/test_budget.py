@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -16,7 +16,6 @@ spendings = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(spendings, max_size=5))
 def test_costs_add_up_field_by_field_in_any_order(parts):
     total = sum(parts, Spent())

@@ -3,7 +3,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -13,7 +13,6 @@ from jaxlake.paired import PairedComparison
 from tests.engineer.builders import lake, tally
 
 
-@settings(deadline=None)
 @given(st.integers(0, 900), st.integers(0, 900), st.floats(0.1, 5))
 def test_fall_is_judged_at_the_level_of_a_normal_number(gained, lost, z):
     comparison = PairedComparison(count=1800, gained=gained, lost=lost)

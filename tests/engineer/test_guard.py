@@ -94,7 +94,7 @@ def in_steps(one: Configuration | None, knob: str, bounds: Bounds) -> list[int]:
     return [round(knobs[knob] / bounds.step) for knobs in one.values().values()]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data(), bounds=boundses, max_step=max_steps)
 def test_knobs_and_shares_come_as_near_to_what_was_asked_as_the_guard_lets_them(
     data, bounds, max_step
@@ -230,7 +230,7 @@ def test_where_no_group_is_in_force_there_is_nothing_to_step_from():
     assert decision.kind == "accepted"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     shares=st.tuples(*[st.floats(0.01, 1)] * 3),
     knobs=st.tuples(*[st.tuples(st.floats(0, 0.5), st.floats(0, 1))] * 3),

@@ -220,14 +220,14 @@ def situations(draw: st.DrawFn) -> tuple[Domain, LakeConfiguration]:
     return make(bounds, draw(st.integers(2, 5))), draw(on_grid(bounds))
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(text=texts, situation=situations(), guard=guards)
 def test_no_text_whatsoever_breaks_the_pipeline(text, situation, guard):
     domain, current = situation
     check(text, domain, current, guard)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     said=st.lists(texts, min_size=1, max_size=4),
     situation=situations(),

@@ -61,7 +61,6 @@ def test_a_size_at_its_least_share_gives_nothing():
     assert shares_after(valid, (0.4, 0.3, 0.3), bounds=tight) == [0.4, 0.3, 0.3]
 
 
-@settings(deadline=None)
 @given(
     valid=st.tuples(*[st.integers(0, 100)] * 3),
     cuts=st.lists(st.integers(1, 19), min_size=2, max_size=2, unique=True).map(sorted),
@@ -160,7 +159,7 @@ def test_the_rule_works_for_any_environment():
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), num_agents=st.integers(2, 5), step=st.sampled_from([0.01, 0.05, 0.1]))
 def test_the_rules_proposals_are_accepted_as_written_for_any_number_of_agents(
     data, num_agents, step

@@ -4,7 +4,7 @@ import re
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -73,7 +73,6 @@ def test_a_share_can_grow_until_all_others_have_their_least():
     assert words.SPACE.limits("noise") == (0.0, 0.4)
 
 
-@settings(deadline=None)
 @given(
     weights=st.lists(st.floats(0, 1), min_size=1, max_size=9).filter(lambda w: sum(w) > 0),
     units=st.sampled_from([10, 20, 50, 100]),
@@ -93,7 +92,6 @@ def test_apportioned_units_sum_up_keep_order_and_miss_by_less_than_one(weights, 
             assert abs(part - units * weight / total) < 1 + 1e-6
 
 
-@settings(deadline=None)
 @given(
     weights=st.lists(st.floats(0, 1), min_size=1, max_size=6).filter(lambda w: sum(w) > 0),
     data=st.data(),
@@ -191,7 +189,6 @@ def test_schema_and_pattern_are_of_the_groups_and_knobs_that_a_space_names(wrong
 
 
 @pytest.mark.parametrize("step", [0.01, 0.05])
-@settings(deadline=None)
 @given(data=st.data())
 def test_all_answers_about_the_same_sizes_are_equally_long_and_keep_their_values(step, data):
     bounds = Bounds(sizes=(3, 10), step=step)

@@ -91,7 +91,7 @@ def test_kinds_are_as_large_as_counting_says(digits, carry):
         assert sorted((one.first, one.second) for one in drawn) == counted
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(configuration=configurations(), count=st.integers(0, 60), seed=st.integers(0, 2**32))
 def test_quotas_are_met_by_different_sums(configuration, count, seed):
     drawn = draw_sums(configuration, count, seed)
@@ -143,7 +143,7 @@ def first_failure(one: Sum, text: str) -> tuple[str | None, int | None]:
     return None, None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(one=sums(), data=st.data())
 def test_first_failure_is_found_and_named_as_on_paper(one, data):
     right, above = schoolbook(one.first, one.second)
@@ -176,7 +176,6 @@ def test_answers_to_47_plus_85(text, failure, column):
     assert check_answer(Sum(47, 85), text) == (failure, column)
 
 
-@settings(deadline=None)
 @given(text=st.text())
 @example("9" * 50_000)
 @example("2" * 49_997 + "132")
@@ -208,7 +207,7 @@ def test_refusals_name_the_environments_own_words(text, reason):
     assert reason in reviewed.reason
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     configuration=configurations(),
     instances=st.integers(1, 300),
@@ -230,7 +229,7 @@ def test_every_reviewed_configuration_has_all_its_sums(configuration, instances,
     assert not set(drawn) & set(held_out)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(count=st.integers(1, 120), carry=st.integers(0, 20), most=st.integers(0, 20))
 def test_nearest_knobs_are_possible_and_none_nearer_are(count, carry, most):
     carry = min(carry, most)

@@ -1,12 +1,11 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxlake.paired import PairedComparison, compare
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=300))
 def test_difference_is_the_mean_of_the_paired_differences(pairs):
     before, after = (np.array(column) for column in zip(*pairs, strict=True))
@@ -15,7 +14,6 @@ def test_difference_is_the_mean_of_the_paired_differences(pairs):
     assert (found.gained, found.lost) == ((~before & after).sum(), (before & ~after).sum())
 
 
-@settings(deadline=None)
 @given(st.integers(0, 900), st.integers(0, 900))
 def test_p_values_are_those_of_the_exact_binomial_test(gained, lost):
     found = PairedComparison(count=1800, gained=gained, lost=lost)

@@ -3,7 +3,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engineer import BLOCKS, FailedCase, GroupEvidence, StageEvidence, StageView, build_context
@@ -113,7 +113,6 @@ def test_long_completions_and_summaries_are_cut_in_the_middle(view):
     assert len(text) < 8_000
 
 
-@settings(deadline=None)
 @given(st.text(max_size=600), st.integers(3, 200))
 def test_a_quote_is_one_line_of_json_that_keeps_what_it_shows(text, limit):
     quoted = quote(text, limit)

@@ -18,7 +18,7 @@ def shown_by_shuffling(view: StageView, seed: int) -> Task:
     return task
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), sizes=st.integers(2, 6), seed=st.integers(0, 2**63 - 1))
 def test_no_group_keeps_its_own_evidence_and_none_is_lost(data, sizes, seed):
     bounds = Bounds(sizes=tuple(range(3, 3 + sizes)))

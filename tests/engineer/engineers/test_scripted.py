@@ -235,7 +235,7 @@ def softmax_steps(values: Mapping[str, float], tau: float) -> list[float]:
     return [20 * weight / sum(weights) for weight in weights]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(view=bandit_views(), alpha=st.floats(0.05, 1), tau=st.floats(0.05, 2))
 def test_sec_is_what_a_loop_over_the_stages_makes(view, alpha, tau):
     q = {"3": 0.0, "4": 0.0, "5": 0.0}
@@ -250,7 +250,7 @@ def test_sec_is_what_a_loop_over_the_stages_makes(view, alpha, tau):
         assert abs(20 * share - steps) < 1 + 1e-3
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(view=bandit_views(), tau=st.floats(0.05, 2), window=st.integers(1, 3))
 def test_dump_is_what_a_loop_over_the_stages_makes(view, tau, window):
     details = view.evidence.training
@@ -333,7 +333,7 @@ def spaces(draw) -> Bounds:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data(), name=st.sampled_from(NAMES), seed=st.integers(0, 2**63 - 1))
 def test_any_evidence_is_answered_within_bounds_and_the_same_when_asked_again(data, name, seed):
     bounds = data.draw(spaces())
@@ -357,7 +357,7 @@ def test_any_evidence_is_answered_within_bounds_and_the_same_when_asked_again(da
     assert again.propose(replace(task, context=prompt, attempt=5)).text == proposal.text
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     name=st.sampled_from(NAMES),
     ratios=st.lists(st.floats(0, 1), min_size=9, max_size=9),

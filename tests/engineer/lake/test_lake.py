@@ -152,7 +152,7 @@ def test_what_is_not_known_will_do_and_without_counts_only_room_is_asked_for():
     assert moved(NearestFeasible(Bounds(sizes=(3,)), acceptance=None), 0.2, 1.0) == (0.2, 1.0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     size=st.integers(2, 10),
     holes=st.integers(0, 10),

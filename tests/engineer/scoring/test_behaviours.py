@@ -290,7 +290,7 @@ def test_task_modelling_is_highest_for_all_data_where_half_is_solved():
     assert scores[0] == pytest.approx((97 / 102) * (5 / 102) / 0.25)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(views_and_proposals)
 def test_all_scores_lie_in_range_or_say_nothing(drawn):
     view, proposal = drawn

@@ -187,7 +187,7 @@ def test_the_best_is_the_largest_of_all_configurations(min_share):
     assert model.best() == pytest.approx(max(map(model.expected, every)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(views_and_proposals)
 def test_rates_and_learnability_stay_in_range_for_any_evidence(drawn):
     view, proposal = drawn

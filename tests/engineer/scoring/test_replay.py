@@ -182,7 +182,7 @@ def test_a_table_of_nothing_is_its_heading(view):
     assert format_scores([]).split("\n")[0].split()[0] == "engineer"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(views_and_proposals)
 def test_any_proposal_is_scored_and_the_current_one_is_no_edit(drawn):
     view, proposal = drawn

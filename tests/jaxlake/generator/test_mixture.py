@@ -75,7 +75,7 @@ def test_what_is_out_of_range_is_named(fields, said):
         jaxlake.lake_params(**({"size": 4} | fields))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     hundredths=st.lists(st.integers(0, 100), min_size=5, max_size=5).filter(any),
     n=st.sampled_from([1, 7, 10, 512, 4000, 1_000_000]),

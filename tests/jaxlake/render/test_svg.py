@@ -115,7 +115,7 @@ def test_the_animation_pauses_once_the_plan_has_ended() -> None:
     assert duration * (1 - max(moving) / 100) >= 1.0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_any_plan_on_any_board_gives_safe_well_formed_xml(data: st.DataObject) -> None:
     size = data.draw(st.integers(2, 6))

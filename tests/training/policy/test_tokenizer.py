@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxlake import parse_grid
@@ -29,7 +29,6 @@ def tokenizer():
 
 
 @given(text=st.text(st.characters(exclude_categories=("Cs",)), max_size=200))
-@settings(deadline=None)
 def test_any_text_comes_back_from_its_ids(tokenizer, text):
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
 
@@ -47,7 +46,6 @@ def test_every_action_and_every_cell_is_one_token_even_of_agents_never_seen(toke
 
 
 @given(number=st.integers(0, 10**9))
-@settings(deadline=None)
 def test_numbers_are_read_digit_by_digit(tokenizer, number):
     assert len(tokenizer(str(number))["input_ids"]) == len(str(number))
     assert len(tokenizer(f" {number}")["input_ids"]) in (len(str(number)), len(str(number)) + 1)
