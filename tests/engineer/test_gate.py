@@ -41,12 +41,17 @@ def test_gate_seldom_sees_a_fall_where_nothing_changed(z, rate):
     assert 0.5 * rate < falls / trials < rate + 5 * deviation
 
 
+def test_gate_sees_a_real_fall_most_of_the_time():
+    # Ten points on 300 boards, 2.4 in ten of which change: 3.6 standard errors.
+    draws = np.random.default_rng(5).multinomial(300, [0.17, 0.07, 0.76], size=500)
+    falls = [has_fallen(PairedComparison(300, int(g), int(lost)), 1.96) for lost, g, _ in draws]
+    assert np.mean(falls) > 0.9
+
+
 def test_neither_a_gain_nor_a_standstill_is_a_fall():
     for gained, lost in [(0, 0), (50, 50), (100, 0), (30, 29)]:
         assert not has_fallen(PairedComparison(count=100, gained=gained, lost=lost), 0.01)
     assert has_fallen(PairedComparison(count=100, gained=0, lost=100), 10.0)
-    # Ten points on 300 boards, of which one in four changes, are 3.5 standard errors.
-    assert has_fallen(PairedComparison(count=300, gained=23, lost=53), 1.96)
 
 
 @pytest.mark.parametrize("values", [{"z": 0.0}, {"rollback": "all"}, {"protect_from": 1.5}])

@@ -23,15 +23,9 @@ from engineer import (
 )
 from engineer.lake import Bounds, lake_domain
 from engineer.space import answer_schema
-from tests.engineer.builders import BOUNDS, CURRENT, on_grid, tally
+from tests.engineer.builders import CURRENT, on_grid, roomy, tally
 
-
-def anything_goes(bounds: Bounds) -> Domain:
-    """The lake if every board could be made, so that examples can be worked out by hand."""
-    return lake_domain(bounds, feasibility=lambda *knobs: None, acceptance=None)
-
-
-FREE = anything_goes(BOUNDS)
+ROOMY = roomy()
 
 
 def training(learnability: Mapping[str, float] | None = None, instances: int = 100):
@@ -51,7 +45,7 @@ def training(learnability: Mapping[str, float] | None = None, instances: int = 1
 def view_of(
     valid: Mapping[str, int],
     *,
-    domain: Domain = FREE,
+    domain: Domain = ROOMY,
     current: Configuration = CURRENT,
     stage: int = 1,
     **more,

@@ -38,16 +38,8 @@ from engineer.engineers.plans import (
 from engineer.lake import Bounds, LakeConfiguration, lake_domain
 from engineer.space import apportion
 from tests.engineer import words
-from tests.engineer.builders import BOUNDS, CURRENT, column, lake, on_grid
-from tests.engineer.engineers.tasks import (
-    anything_goes,
-    past,
-    proposed,
-    task_of,
-    training,
-    view_of,
-    views,
-)
+from tests.engineer.builders import BOUNDS, CURRENT, column, lake, on_grid, roomy
+from tests.engineer.engineers.tasks import past, proposed, task_of, training, view_of, views
 
 NAMES = (*SCRIPTED, *(f"shuffled:{name}" for name in SCRIPTED))
 
@@ -86,7 +78,7 @@ def test_easy_to_hard_follows_its_plan_for_the_stage_to_come(stage, rows):
 
 
 def test_easy_to_hard_keeps_the_least_share_of_each_group():
-    domain = anything_goes(Bounds(sizes=(3, 4, 5), min_share=0.1))
+    domain = roomy(Bounds(sizes=(3, 4, 5), min_share=0.1))
     current = lake((0.4, 0, 0), (0.3, 0, 0), (0.3, 0, 0))
     view = view_of({"3": 50}, stage=0, domain=domain, current=current)
     assert shares(EasyToHardEngineer(stages=5), view) == [0.8, 0.1, 0.1]
@@ -94,7 +86,7 @@ def test_easy_to_hard_keeps_the_least_share_of_each_group():
 
 def test_the_only_stage_of_a_curriculum_puts_everything_to_its_maximum():
     bounds = Bounds(sizes=(3, 4, 5), min_share=0.05, max_hole_ratio=0.3, max_wait_ratio=0.8)
-    view = view_of({"3": 50}, stage=0, domain=anything_goes(bounds))
+    view = view_of({"3": 50}, stage=0, domain=roomy(bounds))
     assert proposed(EasyToHardEngineer(stages=1), view) == lake(
         (0.05, 0.3, 0.8), (0.05, 0.3, 0.8), (0.9, 0.3, 0.8)
     )
@@ -127,7 +119,7 @@ def test_a_group_without_failures_keeps_the_floor():
 
 
 def test_a_floor_below_half_a_step_of_the_grid_is_still_a_step():
-    domain = anything_goes(Bounds(sizes=(3, 4, 5), step=0.2, max_hole_ratio=0.4))
+    domain = roomy(Bounds(sizes=(3, 4, 5), step=0.2, max_hole_ratio=0.4))
     current = lake(*((share, 0.2, 0.2) for share in (0.4, 0.4, 0.2)))
     view = view_of({"3": 100, "4": 100, "5": 0}, domain=domain, current=current)
     assert shares(FailureProportionalEngineer(), view) == [0.2, 0.2, 0.6]
@@ -293,17 +285,17 @@ def test_parameters_that_make_no_sense_are_refused(make, message):
 
 def test_random_draws_are_uniform_over_the_grid():
     view = view_of({"3": 50})
-    draws = [proposed(RandomEngineer(), view, seed) for seed in range(500)]
+    draws = [proposed(RandomEngineer(), view, seed) for seed in range(2000)]
     holes = Counter(value for draw in draws for value in column(draw, "hole_ratio"))
     waits = Counter(value for draw in draws for value in column(draw, "wait_ratio"))
     assert (len(holes), len(waits)) == (11, 21)
-    # Of 1500 values 136 and 71 of each are expected, five standard deviations are allowed.
-    assert all(abs(n - 1500 / 11) < 5 * math.sqrt(1500 / 11) for n in holes.values())
-    assert all(abs(n - 1500 / 21) < 5 * math.sqrt(1500 / 21) for n in waits.values())
+    # Of 6000 values 545 and 286 of each are expected, five standard deviations are allowed.
+    assert all(abs(n - 6000 / 11) < 5 * math.sqrt(6000 / 11) for n in holes.values())
+    assert all(abs(n - 6000 / 21) < 5 * math.sqrt(6000 / 21) for n in waits.values())
     # Of a uniform point of the triangle, each share is below x with probability 1 - (1-x)^2.
     for group in range(3):
         below = sum(column(draw, "data_ratio")[group] < 0.125 for draw in draws)
-        assert abs(below / 500 - (1 - 0.875**2)) < 5 * math.sqrt(0.25 / 500)
+        assert abs(below / 2000 - (1 - 0.875**2)) < 5 * math.sqrt(0.25 / 2000)
 
 
 def test_random_draws_anew_and_fixed_random_once():

@@ -86,6 +86,7 @@ def test_few_full_size_boards_with_a_third_of_holes_are_unknown(agents, rate):
     assert unknown <= rate * len(grids)
 
 
+@pytest.mark.slow
 def test_padding_of_cells_and_of_agents_changes_no_answer(small):
     grids, _, expected = small
     padded = _solve_full(instances(grids, **FULL))

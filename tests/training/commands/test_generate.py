@@ -49,6 +49,7 @@ def test_boards_that_could_not_be_made_are_counted_with_status_1(cli):
     assert "4 that need a wait and 0 that need none are missing" in result.err
 
 
+@pytest.mark.slow
 def test_the_feasibility_map_is_printed_and_written(cli, tmp_path):
     grid = ["--sizes", 2, 3, "--hole-ratios", 0.3, "--wait-ratios", 0.5]
     table, picture = tmp_path / "map.json", tmp_path / "map.svg"

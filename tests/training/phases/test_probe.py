@@ -15,6 +15,8 @@ from training import loop
 from training.audit import audit_run
 from training.schema import RunConfig
 
+pytestmark = pytest.mark.slow
+
 CANDIDATES = ("fixed", "hard_only")
 PER_CELL = 5
 

@@ -160,6 +160,7 @@ def test_gradients_through_chunks_and_remat_equal_those_of_the_whole():
         )
 
 
+@pytest.mark.slow
 def test_chunks_hold_fewer_logits_at_once():
     config = dataclasses.replace(TIED, vocab_size=20_000)
     model = Qwen3(config, rngs=nnx.Rngs(0))
