@@ -106,7 +106,8 @@ def test_boards_with_rows_of_more_than_sixteen_cells_are_solved_exactly():
     assert kinds["UNKNOWN"] <= 3
 
 
-@pytest.mark.parametrize("max_size", [2, pytest.param(32, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("max_size", [2, 32])
 def test_any_static_size_gives_the_right_answers(max_size):
     sizes = (2,) if max_size == 2 else (2, 3, 4, 5, 6, 16)
     grids = random_grids(max_size, 36, sizes, agents=(2,))

@@ -151,14 +151,20 @@ CROWD = ["S F s A F", "F F H F F", "B F C F F", "F F F F F", "G g a b c"]
         (OPEN_GRID, [["RIGHT", "DOWN"], ["RIGHT", "UP"]], ("swapping_conflict", 0, 1)),
         (OPEN_GRID, [["RIGHT"] * 3, ["RIGHT"] * 2], ("goal_not_reached", 1, 3)),
         (OPEN_GRID, [[], []], ("goal_not_reached", 0, 0)),
-        (CROWD, [[], ["RIGHT"], ["LEFT"], [], ["UP"]], ("hole", 4, 0)),
-        (CROWD, [[], ["RIGHT"], ["LEFT"], ["LEFT"], ["UP"]], ("off_board", 3, 0)),
     ],
 )
 def test_each_failure_is_named_with_its_agent_and_time(grid, plan, expected):
     assert failure(grid=grid, plan=plan) == expected
 
 
+@pytest.mark.slow
+def test_the_last_of_five_agents_is_named_too():
+    plan = [[], ["RIGHT"], ["LEFT"], [], ["UP"]]
+    assert failure(grid=CROWD, plan=plan) == ("hole", 4, 0)
+    assert failure(grid=CROWD, plan=[*plan[:3], ["LEFT"], ["UP"]]) == ("off_board", 3, 0)
+
+
+@pytest.mark.slow
 def test_optimality_is_told_for_five_agents():
     grid = ["S s A B C", *["F F F F F"] * 3, "G g a b c"]
     for first, optimal in ((["DOWN"] * 4, True), (["WAIT"] + ["DOWN"] * 4, False)):

@@ -13,8 +13,8 @@ from training.schema import Prompt, Reward
 
 
 def test_rewards_order_optimal_valid_parsed_and_unparsable():
-    request = BoardRequest(size=4, hole_ratio=0.0, wait_ratio=0.0, count=20, num_agents=2)
-    boards, _ = draw_boards(jax.random.key(0), [request], max_size=4, max_candidates=2000)
+    request = BoardRequest(size=3, hole_ratio=0.0, wait_ratio=0.0, count=20, num_agents=2)
+    boards, _ = draw_boards(jax.random.key(0), [request], max_size=3, max_candidates=2000)
     row = int(np.flatnonzero(boards.solutions.sum_of_costs >= 3)[0])
     optimal = target(boards.solutions.plan[row])
     late = optimal.replace("Agent 0: ", "Agent 0: WAIT ").replace("Agent 1: ", "Agent 1: WAIT ")
