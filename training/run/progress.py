@@ -44,9 +44,11 @@ def track(title: str, total: int, *, start: int = 0) -> Iterator[Callable[..., N
 
     began = last = time.monotonic()
     newest = (start, "")
+    written: tuple[int, str] | None = None
 
     def line() -> None:
-        done, note = newest
+        nonlocal written
+        written = done, note = newest
         seconds = time.monotonic() - began
         console.print(f"{title:<24} {done:>5}/{total}  {seconds:5.0f} s  {note}", soft_wrap=True)
 
@@ -58,7 +60,8 @@ def track(title: str, total: int, *, start: int = 0) -> Iterator[Callable[..., N
             last = time.monotonic()
 
     yield advance
-    line()
+    if newest != written:
+        line()
 
 
 def new_table(title: str, first: str, *others: str) -> Table:
