@@ -6,7 +6,7 @@ from enum import Enum
 import jax
 import jax.numpy as jnp
 
-from jaxlake.dynamics import Action, Step, step
+from jaxlake.dynamics import Action, Step, any_of, step
 from jaxlake.instance import Instance
 from jaxlake.verification import Failure
 
@@ -41,31 +41,31 @@ def resolve(
 ) -> ResolvedAction:
     """Carry out one joint action under a conflict policy.
 
-    With BLOCK_BOTH and PRIORITY agents are held back in rounds until `step` finds nothing wrong.
-    The first round stops whoever breaks a rule or, with PRIORITY, loses a cell to a lower index;
-    the later ones stop whoever follows an agent that stays, so that at most K + 1 are needed.
+    With BLOCK_BOTH and PRIORITY whoever breaks a rule or, with PRIORITY, loses a cell to a lower
+    index stays where it is, and so does, in turn, whoever follows an agent that stays. No other
+    conflict arises: agents that meant to enter one cell were in conflict from the beginning.
 
     The policy is static; actions are int8 (K,), positions int8 (K, 2), distinct free cells for
     agents in the mask.
     """
     attempt = step(instance, positions, actions)
     if policy is ConflictPolicy.FAIL:
-        failed = jnp.any(breaks_a_rule(attempt))
+        failed = any_of(breaks_a_rule(attempt))
         return ResolvedAction(attempt, actions, attempt.positions, failed)
-    wait = jnp.int8(Action.WAIT)
-
-    def hold_back(state: tuple[jax.Array, Step]) -> tuple[jax.Array, Step]:
-        executed, moved = state
-        held = breaks_a_rule(moved)
-        if policy is ConflictPolicy.PRIORITY:
-            held = _beaten(executed, moved)
-        executed = jnp.where(held, wait, executed)
-        return executed, step(instance, positions, executed)
-
-    executed, moved = jax.lax.while_loop(
-        lambda state: jnp.any(breaks_a_rule(state[1])), hold_back, (actions, attempt)
+    stays = breaks_a_rule(attempt)
+    if policy is ConflictPolicy.PRIORITY:
+        stays = _beaten(actions, attempt)
+    K = positions.shape[0]
+    takes_place = ~any_of(attempt.positions[:, None] != positions[None, :])
+    follows = takes_place & instance.agent_mask[:, None] & instance.agent_mask[None, :]
+    for _ in range(K - 1):  # the longest queue
+        stays |= any_of(follows & stays[None, :])
+    return ResolvedAction(
+        attempt,
+        executed=jnp.where(stays, jnp.int8(Action.WAIT), actions),
+        positions=jnp.where(stays[:, None], positions, attempt.positions),
+        failed=jnp.bool_(False),
     )
-    return ResolvedAction(attempt, executed, moved.positions, jnp.bool_(False))
 
 
 def breaks_a_rule(moved: Step) -> jax.Array:
@@ -85,20 +85,20 @@ def first_failure(moved: Step) -> tuple[jax.Array, jax.Array]:
         (Failure.HOLE, moved.hole),
         (Failure.OFF_BOARD, moved.off_board),
     ):
-        present = jnp.any(flags)
-        kind = jnp.where(present, jnp.int8(failure), kind)
-        agent = jnp.where(present, jnp.argmax(flags).astype(jnp.int8), agent)
+        for k in reversed(range(flags.shape[0])):
+            kind = jnp.where(flags[k], jnp.int8(failure), kind)
+            agent = jnp.where(flags[k], jnp.int8(k), agent)
     return kind, agent
 
 
 def _beaten(executed: jax.Array, moved: Step) -> jax.Array:
     """The agents that break a rule, without those that win the cell they share with others."""
     K = executed.shape[0]
-    same_cell = jnp.all(moved.positions[:, None] == moved.positions[None, :], axis=-1)
+    same_cell = ~any_of(moved.positions[:, None] != moved.positions[None, :])
     contest = same_cell & moved.vertex_conflict[:, None] & moved.vertex_conflict[None, :]
     agents = jnp.arange(K)
     # An agent that stays can't be sent away, whatever its index.
     stays = executed == Action.WAIT
     ahead = stays[None, :] | (agents[None, :] < agents[:, None])
-    beaten = jnp.any(contest & ahead & ~jnp.eye(K, dtype=bool), axis=-1)
+    beaten = any_of(contest & ahead & ~jnp.eye(K, dtype=bool))
     return moved.off_board | moved.hole | moved.swapping_conflict | beaten

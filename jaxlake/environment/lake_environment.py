@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxlake.dynamics import Action
+from jaxlake.dynamics import Action, any_of
 from jaxlake.environment.conflict_policies import ConflictPolicy, first_failure, resolve
 from jaxlake.environment.observations import NUM_ACTIONS, Compact, Observation
 from jaxlake.environment.params import EnvParams, EnvState, board, initial_state, state_action_mask
@@ -131,9 +131,9 @@ class LakeEnvironment:
         actions = jnp.where(mask & ~over, actions, jnp.int8(Action.WAIT))
         resolved = resolve(ConflictPolicy(self.conflict), instance, state.positions, actions)
         positions = jnp.where(over, state.positions, resolved.positions)
-        at_goal = mask & jnp.all(positions == instance.goals, axis=-1)
+        at_goal = mask & ~any_of(positions != instance.goals)
         failed = resolved.failed & ~over
-        solved = jnp.all(at_goal | ~mask) & ~failed
+        solved = ~any_of(mask & ~at_goal) & ~failed
         time = jnp.where(over, state.time, state.time + jnp.int32(1))
         transition = Transition(
             before=state.positions,

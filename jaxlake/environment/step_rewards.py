@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from jaxlake.dynamics import Step
+from jaxlake.dynamics import Step, any_of
 from jaxlake.environment.conflict_policies import breaks_a_rule
 
 
@@ -37,9 +37,9 @@ def team_reward(transition: Transition) -> jax.Array:
     Every other step costs 0.01 times the share of the agents that are not at their goals, so that
     shorter plans are worth more.
     """
-    away = transition.agent_mask & jnp.any(transition.after != transition.goals, axis=-1)
-    agents = jnp.maximum(jnp.sum(transition.agent_mask, dtype=jnp.int32), 1)
-    share = jnp.sum(away, dtype=jnp.int32).astype(jnp.float32) / agents.astype(jnp.float32)
+    away = transition.agent_mask & any_of(transition.after != transition.goals)
+    agents = jnp.maximum(_count(transition.agent_mask), 1)
+    share = _count(away).astype(jnp.float32) / agents.astype(jnp.float32)
     cost = jnp.float32(-0.01) * share
     return jnp.where(
         transition.failed, jnp.float32(-1), jnp.where(transition.solved, jnp.float32(1), cost)
@@ -56,8 +56,13 @@ def agent_reward(transition: Transition) -> jax.Array:
 
     1 for entering the goal, -1 for leaving it or breaking a rule, 0 outside the mask.
     """
-    at_goal = jnp.all(transition.after == transition.goals, axis=-1)
-    was_at_goal = jnp.all(transition.before == transition.goals, axis=-1)
+    at_goal = ~any_of(transition.after != transition.goals)
+    was_at_goal = ~any_of(transition.before != transition.goals)
     gained = at_goal.astype(jnp.float32) - was_at_goal.astype(jnp.float32)
     reward = jnp.where(breaks_a_rule(transition.attempt), jnp.float32(-1), gained)
     return jnp.where(transition.agent_mask, reward, jnp.float32(0))
+
+
+def _count(flags: jax.Array) -> jax.Array:
+    """Count the flags that are set, int32 (), by element-wise operations, as `any_of`."""
+    return sum((flag.astype(jnp.int32) for flag in flags), jnp.int32(0))
