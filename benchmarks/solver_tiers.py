@@ -20,6 +20,7 @@ import numpy as np
 import jaxlake
 from benchmarks.lake.random_boards import write_boards
 from benchmarks.lake.workers.lake_solve import read_boards
+from jaxlake.solver import widths_for
 from jaxlake.solver.certificates import prepare_boards, prioritise
 from jaxlake.solver.space_time import NEVER
 from jaxlake.solver.tiers import pair_bounds
@@ -68,12 +69,23 @@ def main() -> None:
     boards = measure("1 distances", B, prepare_boards, batch)
     connected = np.asarray(boards.alone).max(axis=0) < NEVER
     best = measure(
-        "2 prioritised planning", B, lambda *x: prioritise(*x, HORIZON), boards, connected
+        "2 prioritised planning",
+        B,
+        lambda *x: prioritise(*x, HORIZON, widths_for()),
+        boards,
+        connected,
     )
     left_open = np.asarray(best.sum_of_costs) > np.asarray(boards.alone).sum(axis=0)
     print(f"  leaves {left_open.mean():.1%} open")
     if given.agents > 2:
-        measure("3 pairs", B, lambda *x: pair_bounds(*x, HORIZON), batch, boards, left_open)
+        measure(
+            "3 pairs",
+            B,
+            lambda *x: pair_bounds(*x, HORIZON, widths_for()),
+            batch,
+            boards,
+            left_open,
+        )
     solutions = measure("all tiers", B, jax.vmap(jaxlake.solve), batch)
     status, expansions = np.asarray(solutions.status), np.asarray(solutions.expansions)
     print(f"  searched {np.mean(expansions > 0):.1%}, UNKNOWN {np.mean(status == 2):.3%}")

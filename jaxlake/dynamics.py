@@ -75,10 +75,9 @@ def step(instance: Instance, positions: jax.Array, actions: jax.Array) -> Step:
 
 
 def any_of(flags: jax.Array) -> jax.Array:
-    """Tell, bool (...), whether any of a few flags, bool (..., K), is set; False if K is 0.
+    """Tell, bool (...), whether any of a few flags, bool (..., K), is set.
 
-    As `jnp.any`, by element-wise operations: GPUs fuse them with what comes before and after, while
-    a reduction is a kernel of its own.
+    It does so by element-wise operations: on a GPU a reduction is a kernel of its own.
     """
     none = jnp.zeros(flags.shape[:-1], bool)
     return reduce(jnp.logical_or, (flags[..., k] for k in range(flags.shape[-1])), none)

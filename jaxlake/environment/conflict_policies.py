@@ -55,10 +55,9 @@ def resolve(
     stays = breaks_a_rule(attempt)
     if policy is ConflictPolicy.PRIORITY:
         stays = _beaten(actions, attempt)
-    K = positions.shape[0]
     takes_place = ~any_of(attempt.positions[:, None] != positions[None, :])
     follows = takes_place & instance.agent_mask[:, None] & instance.agent_mask[None, :]
-    for _ in range(K - 1):  # the longest queue
+    for _ in range(len(positions) - 1):  # the longest queue
         stays |= any_of(follows & stays[None, :])
     return ResolvedAction(
         attempt,

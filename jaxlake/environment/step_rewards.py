@@ -38,8 +38,9 @@ def team_reward(transition: Transition) -> jax.Array:
     shorter plans are worth more.
     """
     away = transition.agent_mask & any_of(transition.after != transition.goals)
-    agents = jnp.maximum(_count(transition.agent_mask), 1)
-    share = _count(away).astype(jnp.float32) / agents.astype(jnp.float32)
+    # Python's sum adds agent by agent: see `any_of`.
+    agents = jnp.maximum(sum(transition.agent_mask.astype(jnp.float32)), 1)
+    share = sum(away.astype(jnp.float32)) / agents
     cost = jnp.float32(-0.01) * share
     return jnp.where(
         transition.failed, jnp.float32(-1), jnp.where(transition.solved, jnp.float32(1), cost)
@@ -61,8 +62,3 @@ def agent_reward(transition: Transition) -> jax.Array:
     gained = at_goal.astype(jnp.float32) - was_at_goal.astype(jnp.float32)
     reward = jnp.where(breaks_a_rule(transition.attempt), jnp.float32(-1), gained)
     return jnp.where(transition.agent_mask, reward, jnp.float32(0))
-
-
-def _count(flags: jax.Array) -> jax.Array:
-    """Count the flags that are set, int32 (), by element-wise operations, as `any_of`."""
-    return sum((flag.astype(jnp.int32) for flag in flags), jnp.int32(0))

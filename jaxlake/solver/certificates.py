@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxlake.instance import Instance
 from jaxlake.solver import space_time
 from jaxlake.solver.bitboard import bitboard_of, cell_numbers, pack_rows
-from jaxlake.solver.chunks import PLANNED_BOARDS, in_chunks
+from jaxlake.solver.chunks import Widths, in_chunks
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.space_time import NEVER, NOBODY, Blocked, PathBits, SearchBuffers
 
@@ -111,33 +111,38 @@ def plan_in_order(
     return plans._replace(arrival=jnp.where(failed, jnp.int16(NEVER), plans.arrival)), buffers
 
 
-def prioritise(boards: PreparedBoards, wanted: jax.Array, horizon: int) -> BestPlans:
+def prioritise(
+    boards: PreparedBoards, wanted: jax.Array, horizon: int, widths: Widths
+) -> BestPlans:
     """Plan wanted boards, which must be connected, in two orders of the agents."""
     never = jnp.full(wanted.shape, NEVER, jnp.int16)
     nowhere = jnp.zeros((boards.starts.shape[0], horizon + 1, *wanted.shape), jnp.int16)
     blank = BestPlans(never, never, nowhere, nowhere)
-    return _plan_in_chunks(boards, wanted, horizon, blank, lambda _, best: best)
+    return _plan_in_chunks(boards, wanted, horizon, widths, blank, lambda _, best: best)
 
 
-def undisturbed(pairs: PreparedBoards, wanted: jax.Array, horizon: int) -> jax.Array:
+def undisturbed(
+    pairs: PreparedBoards, wanted: jax.Array, horizon: int, widths: Widths
+) -> jax.Array:
     """Tell, as bool (B,), which wanted pairs prioritised planning lets go as if alone."""
 
     def as_if_alone(chunk: PreparedBoards, best: BestPlans) -> jax.Array:
         return best.sum_of_costs == jnp.sum(chunk.alone, axis=0, dtype=jnp.int16)
 
     nothing = jnp.zeros(wanted.shape, bool)
-    return wanted & _plan_in_chunks(pairs, wanted, horizon, nothing, as_if_alone)
+    return wanted & _plan_in_chunks(pairs, wanted, horizon, widths, nothing, as_if_alone)
 
 
 def _plan_in_chunks(
     boards: PreparedBoards,
     wanted: jax.Array,
     horizon: int,
+    widths: Widths,
     blank: T,
     keep: Callable[[PreparedBoards, BestPlans], T],
 ) -> T:
     """Plan wanted boards in two orders of the agents, and keep some of what is found."""
-    width = min(wanted.shape[0], PLANNED_BOARDS)
+    width = min(wanted.shape[0], widths.planned_boards)
 
     def plan(chunk: PreparedBoards, buffers: SearchBuffers) -> tuple[T, SearchBuffers]:
         connected = jnp.all(chunk.alone < NEVER, axis=0)

@@ -6,6 +6,7 @@ what order a constraint tree is searched.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 import jax
@@ -14,12 +15,6 @@ import jax.numpy as jnp
 T = TypeVar("T")
 U = TypeVar("U")
 V = TypeVar("V")
-
-PLANNED_BOARDS = 512
-"""Boards for which prioritised planning plans at a time."""
-
-TREE_LANES = 128
-"""Nodes of constraint trees in hand at a time."""
 
 TEAM_LANES = 16
 """Lanes of a team that searches one constraint tree together."""
@@ -34,13 +29,25 @@ OCCUPANCY_BLOCK = 32
 """Sets of occupied cells whose moves `permutations` looks at together."""
 
 
-def joint_search_lanes(bytes_per_layer: int, layers: int) -> int:
-    """Return how many boards one joint search holds, each with so many layers at once.
+@dataclass(frozen=True)
+class Widths:
+    """How much of a batch the solver works on at a time: speed and memory, never a result."""
 
-    They are few enough for the cache of a CPU and many enough to fill an accelerator.
-    """
-    most, megabytes = (32, 64) if jax.default_backend() == "cpu" else (2048, 4096)
-    return max(1, min(most, (megabytes << 20) // (bytes_per_layer * layers)))
+    planned_boards: int  # boards for which prioritised planning plans
+    tree_lanes: int  # nodes of constraint trees in hand, rounded down to a power of two
+    joint_boards: int  # boards of a joint search
+    joint_bytes: int  # memory for the sets of these boards
+
+    def __post_init__(self) -> None:
+        if wrong := [name for name, value in vars(self).items() if value < 1]:
+            raise ValueError(f"{wrong[0]}: got {vars(self)[wrong[0]]}, at least 1 is allowed")
+
+
+def widths_for(platform: str | None = None, memory_bytes: int = 16 << 30) -> Widths:
+    """Return widths for a platform, by default JAX's: a CPU's cache, or a full accelerator."""
+    if (platform or jax.default_backend()) == "cpu":
+        return Widths(512, 128, 32, 64 << 20)
+    return Widths(1 << 16, 1 << 12, 1 << 14, memory_bytes // 8)
 
 
 def in_chunks(

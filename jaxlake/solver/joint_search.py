@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.solver.bitboard import cell_numbers, pack_rows
-from jaxlake.solver.chunks import joint_search_lanes
+from jaxlake.solver.chunks import Widths
 from jaxlake.solver.space_time import NEVER, distances_alone
 
 FAR = 1 << 14
@@ -58,10 +58,11 @@ def geometry(size: int) -> Geometry:
     return Geometry(size + 1, cells, -(-cells // 32))
 
 
-def lanes_at_once(board: Geometry, horizon: int | None = None) -> int:
+def lanes_at_once(board: Geometry, widths: Widths, horizon: int | None = None) -> int:
     """Return how many boards one search holds, with its history if there is a `horizon`."""
     layers = 8 if horizon is None else 8 + horizon
-    return joint_search_lanes(4 * board.words * board.cells, layers)
+    bytes_per_board = 4 * board.words * board.cells * layers
+    return max(1, min(widths.joint_boards, widths.joint_bytes // bytes_per_board))
 
 
 class TwoAgentBoards(NamedTuple):

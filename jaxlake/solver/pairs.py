@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxlake.solver import joint_search
-from jaxlake.solver.chunks import in_chunks
+from jaxlake.solver.chunks import Widths, in_chunks
 from jaxlake.solver.joint_search import FAR, TwoAgentBoards
 
 
@@ -23,7 +23,12 @@ class PairOptima(NamedTuple):
 
 
 def pair_optima(
-    free: jax.Array, starts: jax.Array, goals: jax.Array, wanted: jax.Array, horizon: int
+    free: jax.Array,
+    starts: jax.Array,
+    goals: jax.Array,
+    wanted: jax.Array,
+    horizon: int,
+    widths: Widths,
 ) -> PairOptima:
     """Compute exact costs of pairs of agents, by the joint search of `joint_search`.
 
@@ -36,7 +41,7 @@ def pair_optima(
         nothing, none = jnp.zeros(0, bool), jnp.zeros(0, jnp.int32)
         return PairOptima(~nothing, nothing, none, none, nothing)
     board = joint_search.geometry(free.shape[-1])
-    width = min(B, joint_search.lanes_at_once(board))
+    width = min(B, joint_search.lanes_at_once(board, widths))
     pairs = joint_search.two_agent_boards(free, starts, goals, wanted, board)
     far = jnp.full(B, FAR, jnp.int32)
 

@@ -22,8 +22,9 @@ import numpy as np
 
 from jaxlake.batch_axes import merge_batch_axes
 from jaxlake.instance import Instance
+from jaxlake.solver import chunks
 from jaxlake.solver.certificates import PreparedBoards, prepare_boards, prioritise, undisturbed
-from jaxlake.solver.chunks import EXPANSIONS_BEFORE_TEAM, SHARED_SPLITS, TEAM_LANES, TREE_LANES
+from jaxlake.solver.chunks import Widths, widths_for
 from jaxlake.solver.constraint_tree import search_trees
 from jaxlake.solver.pairs import agent_pairs, matching_bound, pair_optima
 from jaxlake.solver.permutations import proved_unsolvable
@@ -41,7 +42,11 @@ _MAX_HORIZON = 4096
 
 
 def solve(
-    instance: Instance, *, horizon: int = DEFAULT_HORIZON, max_expansions: int | None = None
+    instance: Instance,
+    *,
+    horizon: int = DEFAULT_HORIZON,
+    max_expansions: int | None = None,
+    widths: Widths | None = None,
 ) -> Solution:
     """Solve one instance of up to five agents exactly; `jax.vmap` solves a batch at full speed.
 
@@ -55,6 +60,8 @@ def solve(
             few after which more lanes begin it anew; with three or more slots only. There are up
             to three such searches: for either objective, and for a plan without waits. None
             stands for `DEFAULT_MAX_EXPANSIONS` of the instance's number of agents.
+        widths: How many boards to work on at a time (static). Results don't depend on it. None
+            stands for `widths_for()`, which follows the platform.
 
     Returns:
         A `Solution`. OPTIMAL and UNSOLVABLE are proved; UNKNOWN means that the budget was spent or
@@ -78,25 +85,26 @@ def solve(
         budget = jnp.array(list(DEFAULT_MAX_EXPANSIONS.values()))[jnp.clip(agents, 3, 5) - 3]
     else:
         budget = jnp.asarray(max_expansions, jnp.int32)[None]
-    return jax.tree.map(lambda leaf: leaf[0], _batch_solver(horizon)(batch, budget))
+    solver = _batch_solver(horizon, widths or widths_for())
+    return jax.tree.map(lambda leaf: leaf[0], solver(batch, budget))
 
 
 @cache
-def _batch_solver(horizon: int) -> Callable[[Instance, jax.Array], Solution]:
+def _batch_solver(horizon: int, widths: Widths) -> Callable[[Instance, jax.Array], Solution]:
     """Return the solver of a whole batch; merged into one, no board waits for the slowest."""
 
     def solver(batch: Instance, budget: jax.Array) -> Solution:
         if batch.agent_mask.shape[-1] == 2:
-            return _solve_two_slots(batch, horizon)
-        return _solve_many_slots(batch, horizon, budget)
+            return _solve_two_slots(batch, horizon, widths)
+        return _solve_many_slots(batch, horizon, budget, widths)
 
     return merge_batch_axes(solver)
 
 
-def _solve_two_slots(batch: Instance, horizon: int) -> Solution:
+def _solve_two_slots(batch: Instance, horizon: int, widths: Widths) -> Solution:
     boards = prepare_boards(batch)
     connected = jnp.all(boards.alone < NEVER, axis=0)
-    best = prioritise(boards, connected, horizon)
+    best = prioritise(boards, connected, horizon, widths)
     floor = jnp.sum(jnp.where(connected, boards.alone, 0), axis=0, dtype=jnp.int16)
     settled = connected & (best.sum_of_costs == floor)
     plan = actions_of(best.paths).transpose(2, 1, 0)
@@ -104,22 +112,22 @@ def _solve_two_slots(batch: Instance, horizon: int) -> Solution:
     makespan = jnp.max(boards.alone, axis=0)
     no, none = jnp.zeros_like(settled), jnp.zeros(settled.shape, jnp.int32)
     certain = Solution(optimal, floor, makespan, no, plan, plan, expansions=none)
-    searched = solve_two(batch, ~settled, horizon)
+    searched = solve_two(batch, ~settled, horizon, widths)
     return jax.tree.map(
         lambda x, y: jnp.where(settled.reshape(-1, *(1,) * (x.ndim - 1)), x, y), certain, searched
     )
 
 
-def _solve_many_slots(batch: Instance, horizon: int, budget: jax.Array) -> Solution:
+def _solve_many_slots(batch: Instance, horizon: int, budget: jax.Array, widths: Widths) -> Solution:
     B, K = batch.agent_mask.shape
     boards = prepare_boards(batch)
     connected = jnp.all(boards.alone < NEVER, axis=0)
     alone = jnp.where(connected, boards.alone, 0)
     floor, longest = jnp.sum(alone, axis=0, dtype=jnp.int16), jnp.max(alone, axis=0)
 
-    best = prioritise(boards, connected, horizon)
+    best = prioritise(boards, connected, horizon, widths)
     undecided = connected & (best.sum_of_costs > floor)
-    pairs = pair_bounds(batch, boards, undecided, horizon)
+    pairs = pair_bounds(batch, boards, undecided, horizon, widths)
     waitless_costs = _waitless_bounds(pairs, boards.alone)
     least_cost = matching_bound(alone, pairs.costs)
     least_waitless_cost = matching_bound(alone, waitless_costs)
@@ -174,7 +182,7 @@ def _solve_many_slots(batch: Instance, horizon: int, budget: jax.Array) -> Solut
         queries = jax.tree.map(
             lambda x, y: jnp.where(second, x, y), ask_for_waitless(*_halves(before)), objectives
         )
-        answers = _search_with_teams(queries, horizon)
+        answers = _search_with_teams(queries, horizon, widths)
         return answers, answers
 
     # One loop for both searches, first the objectives and then waits, so that it compiles once.
@@ -206,11 +214,12 @@ def _solve_many_slots(batch: Instance, horizon: int, budget: jax.Array) -> Solut
     )
 
 
-def _search_with_teams(queries: TreeQueries, horizon: int) -> TreeAnswers:
+def _search_with_teams(queries: TreeQueries, horizon: int, widths: Widths) -> TreeAnswers:
     """Search each tree by one lane, and by a team the few that are not done soon."""
     Q = queries.wanted.shape[0]
     # Two questions per board; the number of lanes is a power of two, so that teams divide it.
-    lanes = min(TREE_LANES, max(TEAM_LANES, 1 << (Q // 2 - 1).bit_length()))
+    most = min(1 << (widths.tree_lanes.bit_length() - 1), 1 << (Q // 2 - 1).bit_length())
+    lanes = max(chunks.TEAM_LANES, most)
 
     def go_on(so_far: TreeAnswers, effort: tuple[jax.Array, ...]) -> tuple[TreeAnswers, None]:
         team, split, most = effort
@@ -226,9 +235,9 @@ def _search_with_teams(queries: TreeQueries, horizon: int) -> TreeAnswers:
         ), None
 
     efforts = (
-        jnp.array([1, TEAM_LANES]),
-        jnp.array([0, SHARED_SPLITS]),
-        jnp.array([EXPANSIONS_BEFORE_TEAM, np.iinfo(np.int32).max]),
+        jnp.array([1, chunks.TEAM_LANES]),
+        jnp.array([0, chunks.SHARED_SPLITS]),
+        jnp.array([chunks.EXPANSIONS_BEFORE_TEAM, np.iinfo(np.int32).max]),
     )
     nothing = no_answers(queries, horizon)._replace(gave_up=queries.wanted)
     return jax.lax.scan(go_on, nothing, efforts)[0]
@@ -256,7 +265,7 @@ class PairBounds(NamedTuple):
 
 
 def pair_bounds(
-    batch: Instance, boards: PreparedBoards, wanted: jax.Array, horizon: int
+    batch: Instance, boards: PreparedBoards, wanted: jax.Array, horizon: int, widths: Widths
 ) -> PairBounds:
     """Solve all pairs of agents of the wanted boards."""
     B, K = batch.agent_mask.shape
@@ -274,11 +283,11 @@ def pair_bounds(
     pairs = PreparedBoards(
         jnp.tile(boards.free, P), *map(of_both, (boards.starts, boards.goals, boards.alone))
     )
-    settled = undisturbed(pairs, exist.reshape(-1), horizon).reshape(P, B)
+    settled = undisturbed(pairs, exist.reshape(-1), horizon, widths).reshape(P, B)
     searched = exist & ~settled
     free = jnp.tile(~batch.holes, (P, 1, 1))
     starts, goals = map(places_of_pairs, (batch.starts, batch.goals))
-    optima = pair_optima(free, starts, goals, searched.reshape(-1), horizon)
+    optima = pair_optima(free, starts, goals, searched.reshape(-1), horizon, widths)
     optima = jax.tree.map(lambda leaf: leaf.reshape(P, B), optima)
     known = searched & optima.known & optima.solvable
     one, other = pairs.alone.reshape(2, P, B)

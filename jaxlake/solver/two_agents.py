@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxlake.instance import Instance
 from jaxlake.solver import joint_search
-from jaxlake.solver.chunks import in_chunks
+from jaxlake.solver.chunks import Widths, in_chunks
 from jaxlake.solver.joint_search import FAR, Geometry, JointHistory, TwoAgentBoards
 from jaxlake.solver.solution import Solution, Status
 
@@ -27,7 +27,7 @@ class _TwoAgentOptima(NamedTuple):
     makespan_plan: jax.Array  # int8 (horizon, 2, B)
 
 
-def solve_two(batch: Instance, wanted: jax.Array, horizon: int) -> Solution:
+def solve_two(batch: Instance, wanted: jax.Array, horizon: int, widths: Widths) -> Solution:
     """Solve a batch, leaves (B, ...), exactly where two agents play, in whichever of K >= 2 slots.
 
     Boards that are not wanted, bool (B,), or have another number of agents are UNKNOWN and cost
@@ -45,7 +45,7 @@ def solve_two(batch: Instance, wanted: jax.Array, horizon: int) -> Solution:
         for places in (batch.starts, batch.goals)
     )
     boards = joint_search.two_agent_boards(~batch.holes, starts, goals, playing, board)
-    width = max(1, min(B, joint_search.lanes_at_once(board, horizon)))
+    width = max(1, min(B, joint_search.lanes_at_once(board, widths, horizon)))
     # Allocated once, not per chunk: the loops write every set that they later read.
     history = JointHistory(
         layers=jnp.zeros((horizon + 1, board.words, board.cells, width), jnp.uint32),

@@ -216,8 +216,7 @@ def bar_chart(
     width, rows = (_WIDE if wide else _NARROW), len(bars)
     canvas = _Canvas(width, 26 + 34 * rows + _BOTTOM)
     axes = canvas.axes(76, 20, width - 76 - 78, 34 * rows + 6)
-    longest = 1.0 if percent else max(sum(parts.values()) for _, parts, _ in bars)
-    ticks = _ticks(0.0, longest or 1.0, 3)
+    ticks = _ticks(0.0, max(percent, *(sum(parts.values()) for _, parts, _ in bars)) or 1.0, 3)
     _set_rows(axes, [name for name, _, _ in bars], ticks, x_label)
     axes.set_xticks(ticks, [_number(tick, percent) for tick in ticks])
     for row, (name, parts, end) in enumerate(bars):

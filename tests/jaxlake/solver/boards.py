@@ -70,11 +70,11 @@ def in_slots(boards: jaxlake.Instance, slots: np.ndarray) -> jaxlake.Instance:
 
 
 @cache
-def solver(**options: int):
+def solver(**options):
     return jax.jit(jax.vmap(partial(jaxlake.solve, **options)))
 
 
-def solve(boards: jaxlake.Instance, batch: int, **options: int) -> jaxlake.Solution:
+def solve(boards: jaxlake.Instance, batch: int, **options) -> jaxlake.Solution:
     """Solve in batches of one shape, the last one filled up with its own boards."""
     count = boards.size.shape[0]
     parts = []

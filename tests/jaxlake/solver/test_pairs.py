@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from benchmarks import oracles
+from jaxlake.solver import widths_for
 from jaxlake.solver.pairs import PairOptima, pair_optima
 from tests.jaxlake.solver.boards import instances, random_grids
 
 COUNT, SIZE = 400, 7
-_optima = partial(jax.jit, static_argnames="horizon")(pair_optima)
+_optima = partial(jax.jit, static_argnames="horizon")(partial(pair_optima, widths=widths_for()))
 
 
 @pytest.fixture(scope="module")

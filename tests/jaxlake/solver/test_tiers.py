@@ -14,6 +14,7 @@ import pytest
 import jaxlake
 from benchmarks import oracles
 from jaxlake import Status
+from jaxlake.solver import Widths, widths_for
 from tests.jaxlake.solver.boards import (
     ANSWER,
     assert_same,
@@ -187,7 +188,18 @@ def test_a_short_horizon_cuts_off_exactly_and_changes_no_other_answer(small):
     assert (cut.status[full.makespan > 8] == Status.UNKNOWN).all()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("agents", [2, 3])
+def test_how_wide_the_loops_are_changes_nothing(agents):
+    boards = instances(random_grids(7, SMALL_BATCH, sizes=(4, 5, 6), agents=(2, agents)), 6, agents)
+    expected = solve(boards, SMALL_BATCH)
+    for widths in (Widths(7, 16, 3, 1 << 20), widths_for("gpu")):
+        assert_same(solve(boards, SMALL_BATCH, widths=widths), expected)
+
+
 def test_arguments_out_of_range_are_named():
+    with pytest.raises(ValueError, match="tree_lanes: got 0, at least 1"):
+        Widths(1, 0, 1, 1)
     board = jaxlake.parse_grid(["S G", "s g"])
     with pytest.raises(ValueError, match="horizon: got 0"):
         jaxlake.solve(board, horizon=0)

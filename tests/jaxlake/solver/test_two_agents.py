@@ -9,11 +9,12 @@ import pytest
 import jaxlake
 from benchmarks import oracles
 from jaxlake import Status
+from jaxlake.solver import widths_for
 from jaxlake.solver.two_agents import solve_two
 from tests.jaxlake.solver.boards import ANSWER, compare, in_slots, instances, random_grids
 
 COUNT, SIZE, SLOTS = 500, 8, 4
-_solver = partial(jax.jit, static_argnames="horizon")(solve_two)
+_solver = partial(jax.jit, static_argnames="horizon")(partial(solve_two, widths=widths_for()))
 
 
 def _solve(boards: jaxlake.Instance, horizon: int = 64) -> jaxlake.Solution:
