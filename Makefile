@@ -2,6 +2,7 @@
 # make test      the tests but for the slow ones (WORKERS=2: that many processes)
 # make test-all  all tests; make test-slow: the slow ones only
 # make lint      ruff and mypy
+# make accelerators  environments whose compilers know GPUs (5.5 GB) and TPUs (1.3 GB): for forecasts
 # Each sets up .venv first, once. ACCELERATOR=cuda sets up for GPUs.
 
 RUN_DIR ?= runs/miniature
@@ -16,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-all lint format clean
+.PHONY: help setup demo test test-slow test-all accelerators lint format clean
 
 help:
 	@sed -n '/^#/!q; s/^# //p' Makefile
@@ -41,6 +42,9 @@ test-slow: $(STAMP)
 
 test-all: $(STAMP)
 	@$(PYTEST) $(PYTEST_ARGS)
+
+accelerators: $(STAMP)
+	@tools/accelerators.sh
 
 lint: $(STAMP)
 	@.venv/bin/ruff check .

@@ -1,0 +1,152 @@
+"""The command line of the forecasts: `python -m benchmarks.accelerators`."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.accelerators.targets import MACHINES, environment_of, machine_of
+from jaxlake.files import write_text_whole
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_DESCRIPTION = """\
+Compile every public program of the lake for machines that aren't there, and forecast its speed.
+
+Compilers for GPUs and TPUs run without a device. They say exactly what is compiled, how much memory
+it takes and which kernels each loop launches, but nothing of time. The rounds of the loops are
+counted in a run of the same program on this CPU. `make accelerators` makes the environments with
+the compilers. docs/benchmarks.md says what the numbers mean.
+
+exit status: 0 all was compiled, 1 something was not, 2 wrong use
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Compile what the arguments ask for; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.accelerators",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    targets = ", ".join(f"{kind}:SHAPE" for kind in MACHINES)
+    parser.add_argument("--target", action="append", required=True, help=f"one of {targets}")
+    parser.add_argument("--boards", type=int, default=1 << 16, help="boards of a call")
+    parser.add_argument("--environments", type=int, default=1 << 14, help="environments of a step")
+    parser.add_argument("--only", nargs="*", default=[], help="programs whose names hold one")
+    parser.add_argument("--compile-only", action="store_true", help="don't count rounds on the CPU")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the result here too")
+    parser.add_argument("--hlo", metavar="DIR", type=Path, help="write what was compiled here")
+    args = parser.parse_args(argv)
+    result: dict[str, Any] = {
+        "schema": 1,
+        "boards": args.boards,
+        "environments": args.environments,
+        "targets": {},
+    }
+    try:
+        for target in args.target:
+            _python_for(target)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    for target in args.target:
+        machine = machine_of(target)
+        print("\n".join(header(target)), flush=True)
+        records = []
+        for record in _records(target, args):
+            if "error" not in record and not args.compile_only:
+                record |= forecast(record, target)
+            records.append(record)
+            print(row(record), flush=True)
+        assumptions = {"launch": machine.launch, "condition": machine.condition}
+        assumptions["bandwidth"] = machine.bandwidth
+        result["targets"][target] = {"assumptions": assumptions, "programs": records}
+    if args.json is not None:
+        write_text_whole(args.json, json.dumps(result, indent=1) + "\n")
+    failed = any("error" in one for part in result["targets"].values() for one in part["programs"])
+    return int(failed)
+
+
+def forecast(record: dict[str, Any], target: str) -> dict[str, Any]:
+    """Forecast the seconds of a call and the units per second, as the machine's numbers add up.
+
+    Kernels run one after the other, each for as long as its launch or its bytes take; what it
+    computes is taken to be free. Every decision that depends on data is waited for.
+    """
+    machine = machine_of(target)
+    seconds = max(record["launches"] * machine.launch, record["bytes"] / machine.bandwidth)
+    seconds += record["conditions"] * machine.condition
+    return {"forecast_seconds": seconds, "forecast_rate": record["units"] / seconds}
+
+
+def header(target: str) -> list[str]:
+    """Say what a target is taken to be, and name the columns."""
+    machine = machine_of(target)
+    return [
+        f"\n{target}: {machine.name}. Forecasts assume {machine.launch * 1e6:g} us per launch,"
+        f" {machine.condition * 1e6:g} us per decision that depends on data,"
+        f" {machine.bandwidth / 1e12:g} TB/s.",
+        "| program | compiled in | arguments | temporaries | launches | decisions | bytes moved"
+        " | forecast |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+
+
+def row(record: dict[str, Any]) -> str:
+    """Write one program as a row of a Markdown table."""
+    if "error" in record:
+        return f"| {record['program']} | failed: {record['error']} |" + " |" * 6
+    cells = [
+        record["program"],
+        f"{record['compile_seconds']:.1f} s",
+        *(f"{record[name] / 1e6:,.1f} MB" for name in ("argument_bytes", "temporary_bytes")),
+    ]
+    if "forecast_rate" in record:
+        cells += [f"{record['launches']:,}", f"{record['conditions']:,}"]
+        cells += [
+            f"{record['bytes'] / 1e9:,.2f} GB",
+            f"{record['forecast_seconds'] * 1e3:,.2f} ms, "
+            f"{record['forecast_rate']:,.0f} {record['unit']}s/s",
+        ]
+    else:
+        cells += ["not counted"] * 4
+    return "| " + " | ".join(cells) + " |"
+
+
+def _python_for(target: str) -> Path:
+    folder = environment_of(target)
+    python = ROOT / folder / "bin/python"
+    if not python.exists():
+        raise ValueError(f"--target {target}: {folder} is not there; `make accelerators` makes it")
+    return python
+
+
+def _records(target: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Run the worker of a target; yield what it says of each program."""
+    if args.hlo is not None:
+        args.hlo.mkdir(parents=True, exist_ok=True)
+    command = [
+        *(str(_python_for(target)), "-m", "benchmarks.accelerators.worker"),
+        *("--target", target, "--boards", str(args.boards)),
+        *("--environments", str(args.environments), "--only", *args.only),
+        *([] if args.compile_only else ["--run"]),
+        *(["--hlo", str(args.hlo)] if args.hlo else []),
+    ]
+    own = {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=os.environ | own, stdout=subprocess.PIPE, text=True
+    ) as worker:
+        assert worker.stdout is not None
+        for line in worker.stdout:
+            yield json.loads(line)
+    if worker.returncode:
+        yield {"program": "the rest", "error": f"the compiler ended with {worker.returncode}"}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,215 @@
+"""The loops of a traced program: give each a name that compilers keep, or count its rounds.
+
+A traced program is evaluated anew, equation by equation. The numbers of its loops are those of one
+walk over it, so that a name in a compiled program and a count of a run speak of the same loop.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core
+
+Trace = Any  # jax.extend.core.ClosedJaxpr
+
+_NESTED = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")
+"""Where calls keep the function that they call."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop of a traced program."""
+
+    number: int
+    function: str  # the function that wrote it, and where
+    static_rounds: int | None  # rounds each time it is entered, if they don't depend on data
+
+
+def loops_of(trace: Trace) -> list[Loop]:
+    """List all loops, by number."""
+    return [
+        Loop(number, _written_by(eqn), eqn.params.get("length"))
+        for number, eqn in enumerate(_loop_equations(trace.jaxpr))
+    ]
+
+
+def with_names(trace: Trace) -> Callable[..., list[jax.Array]]:
+    """Return the flat function of a trace, in which loop number 7 stands in a scope `loop7_`."""
+    return lambda *args: _Evaluation(count=False).run(trace, args)
+
+
+def with_counts(trace: Trace) -> Callable[..., jax.Array]:
+    """Return a flat function that runs the trace and gives the rounds of each loop, int32 (L,)."""
+
+    def counted(*args: jax.Array) -> jax.Array:
+        evaluation = _Evaluation(count=True)
+        evaluation.counts = jnp.zeros(len(loops_of(trace)), jnp.int32)
+        outputs = evaluation.run(trace, args)
+        # What nobody reads would not be computed.
+        kept = jax.lax.optimization_barrier((evaluation.counts, outputs))
+        return kept[0]
+
+    return counted
+
+
+def _loop_equations(jaxpr: Any) -> Iterator[Any]:
+    """Walk over all loops, each before those inside it; a function called twice comes twice."""
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name in ("while", "scan"):
+            yield eqn
+        for inner in _inner_jaxprs(eqn):
+            yield from _loop_equations(inner)
+
+
+def _inner_jaxprs(eqn: Any) -> list[Any]:
+    """List the functions inside an equation in the order in which they are numbered."""
+    if eqn.primitive.name == "while":
+        found = [eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]]
+    elif eqn.primitive.name == "cond":
+        found = list(eqn.params["branches"])
+    else:
+        found = [eqn.params[name] for name in _NESTED if name in eqn.params]
+    return [getattr(one, "jaxpr", one) for one in found]
+
+
+def _number_of_loops(jaxpr: Any) -> int:
+    return sum(1 for _ in _loop_equations(jaxpr))
+
+
+def _written_by(eqn: Any) -> str:
+    """Name the function of this project that made an equation."""
+    traceback = eqn.source_info.traceback
+    for frame in traceback.frames if traceback else ():
+        path = Path(frame.file_name)
+        if "jaxlake" in path.parts[:-1] and "site-packages" not in path.parts:
+            inside = path.parts[len(path.parts) - 1 - path.parts[::-1].index("jaxlake") :]
+            return f"{frame.function_name} ({'/'.join(inside)}:{frame.line_num})"
+    return str(eqn.source_info.name_stack) or "?"
+
+
+class _Evaluation:
+    """One evaluation of a trace. Loops are met in the order of `_loop_equations`."""
+
+    def __init__(self, *, count: bool) -> None:
+        self.count = count
+        self.counts: Any = None
+
+    def run(self, trace: Trace, args: Sequence[Any], first: int = 0) -> list[Any]:
+        """Evaluate a closed trace whose first loop has the number `first`."""
+        return self._evaluate(trace.jaxpr, trace.consts, args, first)
+
+    def _evaluate(
+        self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], number: int
+    ) -> list[Any]:
+        values: dict[Any, Any] = {}
+        values.update(zip(jaxpr.constvars, consts, strict=True))
+        values.update(zip(jaxpr.invars, args, strict=True))
+
+        def read(atom: Any) -> Any:
+            return atom.val if isinstance(atom, core.Literal) else values[atom]
+
+        for eqn in jaxpr.eqns:
+            operands = [read(atom) for atom in eqn.invars]
+            name = eqn.primitive.name
+            inside = sum(map(_number_of_loops, _inner_jaxprs(eqn)))
+            if name == "while":
+                results = self._while(eqn, operands, number)
+                number += 1 + inside
+            elif name == "scan":
+                results = self._scan(eqn, operands, number)
+                number += 1 + inside
+            elif inside:
+                make = self._cond if name == "cond" else self._call
+                results = make(eqn, operands, number)
+                number += inside
+            else:
+                params = eqn.primitive.get_bind_params(eqn.params)
+                results = eqn.primitive.bind(*operands, **params)
+                results = results if eqn.primitive.multiple_results else [results]
+            values.update(zip(eqn.outvars, results, strict=True))
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def _counting(self, work: Callable[[Any], Any], counts: Any, carried: Any) -> tuple[Any, Any]:
+        """Do some work with `counts` for the running counts: (counts after it, its results)."""
+        self.counts, kept = counts, self.counts
+        results = work(carried)
+        after, self.counts = self.counts, kept
+        return after, results
+
+    def _one_more(self, counts: Any, number: int) -> Any:
+        return counts.at[number].add(1) if self.count else counts
+
+    def _while(self, eqn: Any, operands: list[Any], number: int) -> list[Any]:
+        test, body = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]
+        split = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+        test_consts, rest = operands[: split[0]], operands[split[0] :]
+        body_consts, carry = rest[: split[1]], rest[split[1] :]
+        within = number + 1 + _number_of_loops(test.jaxpr)
+
+        def unfinished(state: Any) -> jax.Array:
+            return _Evaluation(count=False).run(test, [*test_consts, *state[1]], number + 1)[0]
+
+        def again(state: Any) -> Any:
+            counts, old = state
+            step = partial(self.run, body, first=within)
+            counts = self._one_more(counts, number)
+            counts, new = self._counting(lambda old: step([*body_consts, *old]), counts, old)
+            if test.out_avals[0].ndim:  # one for each lane: lanes that are done stay as they are
+                going = unfinished(state)
+                new = [
+                    jnp.where(going.reshape(going.shape + (1,) * (x.ndim - going.ndim)), x, y)
+                    for x, y in zip(new, old, strict=True)
+                ]
+            return counts, new
+
+        # The body is traced while the loop is: it must not see the counts outside.
+        with jax.named_scope(f"loop{number}_"):
+            self.counts, results = jax.lax.while_loop(
+                lambda state: jnp.any(unfinished(state)), again, (self.counts, carry)
+            )
+        return results
+
+    def _scan(self, eqn: Any, operands: list[Any], number: int) -> list[Any]:
+        body, params = eqn.params["jaxpr"], eqn.params
+        consts = operands[: params["num_consts"]]
+        rest = operands[params["num_consts"] :]
+        carry, given = rest[: params["num_carry"]], rest[params["num_carry"] :]
+
+        def step(state: Any, one: Any) -> Any:
+            counts, old = state
+            counts = self._one_more(counts, number)
+            counts, results = self._counting(
+                lambda old: self.run(body, [*consts, *old, *one], number + 1), counts, old
+            )
+            return (counts, results[: len(old)]), results[len(old) :]
+
+        with jax.named_scope(f"loop{number}_"):
+            (self.counts, carried), stacked = jax.lax.scan(
+                step,
+                (self.counts, carry),
+                given,
+                length=params["length"],
+                reverse=params["reverse"],
+                unroll=params["unroll"],
+            )
+        return [*carried, *stacked]
+
+    def _cond(self, eqn: Any, operands: list[Any], number: int) -> list[Any]:
+        index, *arguments = operands
+        branches = []
+        for branch in eqn.params["branches"]:
+            run = partial(self.run, branch, first=number)
+            branches.append(lambda counts, values, run=run: self._counting(run, counts, values))
+            number += _number_of_loops(branch.jaxpr)
+        self.counts, results = jax.lax.switch(index, branches, self.counts, arguments)
+        return results
+
+    def _call(self, eqn: Any, operands: list[Any], number: int) -> list[Any]:
+        inner = next(eqn.params[name] for name in _NESTED if name in eqn.params)
+        return self._evaluate(
+            getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), operands, number
+        )

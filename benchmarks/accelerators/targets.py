@@ -1,0 +1,60 @@
+"""Machines that aren't there, as compilers know them.
+
+`h100:N` needs `jax[cuda12]`, `v5e:2x2`, `v5p:2x2x1` and `v6e:2x2` need `jax[tpu]`; neither needs
+a device or a driver.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jax.experimental import topologies
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a forecast assumes of one device, seconds and bytes."""
+
+    name: str
+    platform: str  # what `jax.default_backend` says there
+    launch: float  # seconds to launch a kernel
+    condition: float  # seconds to decide whether a loop goes on, where data decide
+    bandwidth: float  # bytes per second of its memory
+
+
+# Launches and conditions of GPUs: what users of JAX see. A TPU runs a program without its host.
+MACHINES = {
+    "h100": Machine("H100 SXM", "gpu", 4e-6, 10e-6, 3.35e12),
+    "v5e": Machine("TPU v5e", "tpu", 1e-6, 1e-6, 0.82e12),
+    "v5p": Machine("TPU v5p", "tpu", 1e-6, 1e-6, 2.77e12),
+    "v6e": Machine("TPU v6e", "tpu", 1e-6, 1e-6, 1.64e12),
+}
+
+
+def machine_of(target: str) -> Machine:
+    """Return the machine of a target such as `h100:1`.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    kind, _, shape = target.partition(":")
+    if kind not in MACHINES or not shape:
+        allowed = ", ".join(f"{kind}:SHAPE" for kind in MACHINES)
+        raise ValueError(f"--target: got {target!r}, allowed are {allowed}")
+    return MACHINES[kind]
+
+
+def environment_of(target: str) -> str:
+    """Return the environment, made by `make accelerators`, whose compiler knows a target."""
+    return ".venv-gpu" if machine_of(target).platform == "gpu" else ".venv-tpu"
+
+
+def devices(target: str) -> list[Any]:
+    """Return a target's devices, for compilation only."""
+    shape = target.partition(":")[2]
+    if machine_of(target).platform == "gpu":
+        text = (Path(__file__).parent / "h100.txtpb").read_text()
+        return topologies.get_topology_desc(
+            platform="cuda", topology_name="H100", topology=f"1x1x{shape}", target_config=text
+        ).devices
+    return topologies.get_topology_desc(platform="tpu", topology_name=target).devices

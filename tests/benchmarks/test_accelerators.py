@@ -1,0 +1,74 @@
+"""Forecasts count what runs: rounds of loops, kernels of their bodies, bytes that are moved."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks.accelerators import loops
+from benchmarks.accelerators.__main__ import forecast, main
+from benchmarks.accelerators.hlo import read_program
+
+
+def _collatz(numbers):
+    """Halve or triple until 1, lane by lane; twice as many additions inside each round."""
+
+    def advance(state):
+        number, steps = state
+        steps = jax.lax.fori_loop(0, 2, lambda _, s: s + 1, steps)
+        odd = jnp.bool_(number % 2 == 1)
+        return jax.lax.cond(odd, lambda n: 3 * n + 1, lambda n: n // 2, number), steps
+
+    return jax.lax.while_loop(lambda state: state[0] > 1, advance, (numbers, 0 * numbers))[1]
+
+
+def _steps(number):
+    return 0 if number == 1 else 1 + _steps(3 * number + 1 if number % 2 else number // 2)
+
+
+def test_rounds_are_counted_for_all_lanes_together_and_change_nothing():
+    numbers = jnp.array([6, 27, 1])
+    trace = jax.make_jaxpr(jax.jit(jax.vmap(_collatz)))(numbers)
+    outer, inner = loops.loops_of(trace)
+    assert (outer.static_rounds, inner.static_rounds) == (None, 2)
+    counts = jax.jit(loops.with_counts(trace))(numbers)
+    assert counts.tolist() == [_steps(27), 2 * _steps(27)]
+    (steps,) = loops.with_names(trace)(numbers)
+    assert steps.tolist() == [2 * _steps(n) for n in numbers.tolist()]
+
+
+def test_loops_keep_their_numbers_when_they_are_compiled():
+    numbers = jnp.array([6, 27, 1])
+    trace = jax.make_jaxpr(jax.vmap(_collatz))(numbers)
+    compiled = jax.jit(loops.with_names(trace)).lower(numbers).compile()
+    (outer,) = read_program(compiled.as_text()).loops
+    assert (outer.number, outer.trips) == (0, None)
+    assert outer.launches > 0
+
+
+def test_bytes_are_those_of_arrays_and_of_a_slice_only_what_it_takes():
+    def add_row(table, row):
+        return jnp.tanh(jax.lax.dynamic_index_in_dim(table, row, keepdims=False)) + 1
+
+    arguments = jnp.zeros((1000, 64)), jnp.int32(3)
+    body = read_program(jax.jit(add_row).lower(*arguments).compile().as_text())
+    assert body.launches == 1
+    assert 2 * 4 * 64 <= body.bytes <= 2 * 4 * 64 + 16
+    doubled = jax.jit(lambda x: x * 2).lower(np.zeros(1 << 20, np.float32)).compile()
+    assert read_program(doubled.as_text()).bytes == 2 * 4 << 20
+
+
+def test_a_forecast_adds_up_launches_decisions_and_memory():
+    record = {"launches": 1000, "bytes": 3.35e9, "conditions": 100, "units": 50}
+    assert forecast(record, "h100:1")["forecast_seconds"] == pytest.approx(0.004 + 0.001)
+    record["bytes"] = 3.35e10
+    assert forecast(record, "h100:1")["forecast_rate"] == pytest.approx(50 / (0.01 + 0.001))
+
+
+@pytest.mark.parametrize("target", ["h100", "a100:1", "v5e:2x2"])
+def test_targets_that_are_not_known_or_not_installed_are_named(
+    target, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setattr("benchmarks.accelerators.__main__.ROOT", tmp_path)
+    assert main(["--target", target]) == 2
+    assert f"--target{' ' if target == 'v5e:2x2' else ': got '}" in capsys.readouterr().err

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Make the environments whose compilers know GPUs and TPUs: `python -m benchmarks.accelerators`.
+#
+# Neither needs a device or a driver. Name one (gpu: 5.5 GB, tpu: 1.3 GB) or get both. Run
+# `make setup` first; it is safe to run this again.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+uv=.venv/bin/uv
+[ -x "$uv" ] || { echo "[accelerators] .venv isn't there: run make setup first" >&2; exit 2; }
+jax=$(grep ^jax== requirements/tested-on-cpu.txt)
+[ $# -gt 0 ] || set -- gpu tpu
+
+for kind in "$@"; do
+  case $kind in
+    gpu) extra=cuda12 ;;
+    tpu) extra=tpu ;;
+    *) echo "[accelerators] got '$kind', allowed are gpu and tpu" >&2; exit 2 ;;
+  esac
+  echo "[accelerators] .venv-$kind"
+  [ -x ".venv-$kind/bin/python" ] || "$uv" venv --quiet --python .venv/bin/python ".venv-$kind"
+  "$uv" pip install --quiet --python ".venv-$kind/bin/python" "${jax/jax==/jax[$extra]==}"
+done
+echo "[accelerators] done: .venv/bin/python -m benchmarks.accelerators --target h100:1 --target v5e:2x2"
