@@ -57,17 +57,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     for target in args.target:
         machine = machine_of(target)
         print("\n".join(header(target)), flush=True)
-        records = []
+        assumptions = {"launch": machine.launch, "condition": machine.condition}
+        assumptions["bandwidth"] = machine.bandwidth
+        records: list[dict[str, Any]] = []
+        result["targets"][target] = {"assumptions": assumptions, "programs": records}
         for record in _records(target, args):
             if "error" not in record and not args.compile_only:
                 record |= forecast(record, target)
             records.append(record)
             print(row(record), flush=True)
-        assumptions = {"launch": machine.launch, "condition": machine.condition}
-        assumptions["bandwidth"] = machine.bandwidth
-        result["targets"][target] = {"assumptions": assumptions, "programs": records}
-    if args.json is not None:
-        write_text_whole(args.json, json.dumps(result, indent=1) + "\n")
+            if args.json is not None:  # after each: some take minutes
+                write_text_whole(args.json, json.dumps(result, indent=1) + "\n")
     failed = any("error" in one for part in result["targets"].values() for one in part["programs"])
     return int(failed)
 

@@ -1,10 +1,12 @@
 """Values and strategies that several tests of the engineer start from."""
 
+import json
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from hypothesis import strategies as st
 
-from engineer import Configuration, Domain, GroupEvidence, KnobSpace
+from engineer import Configuration, Domain, GroupEvidence, KnobSpace, Review
 from engineer.lake import Bounds, LakeConfiguration, lake_domain
 from engineer.space import apportion
 
@@ -30,6 +32,20 @@ def column(configuration: Configuration | None, knob: str) -> list[float]:
     """The values of a knob, group by group."""
     assert configuration is not None
     return [knobs[knob] for knobs in configuration.values().values()]
+
+
+def shares_of(decision: Review) -> list[float]:
+    """The shares of data that a review lets pass."""
+    return column(decision.configuration, "data_ratio")
+
+
+def answer(start: Configuration = CURRENT, **changes: object) -> str:
+    """A configuration with some knobs changed, `s3_hole_ratio=0.9` and the like."""
+    groups: dict[str, dict[str, Any]] = start.values()
+    for name, value in changes.items():
+        group, _, knob = name.removeprefix("s").partition("_")
+        groups[group][knob] = value
+    return json.dumps(groups)
 
 
 def tally(valid: int, count: int = 100) -> GroupEvidence:

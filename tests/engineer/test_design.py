@@ -159,35 +159,22 @@ class Spender:
 @pytest.mark.parametrize(
     ("budget", "asked", "reason"),
     [
-        (Budget(), 6, "kept after 6 attempts, the last: the answer holds no complete"),
-        (
-            Budget(engineer_tokens=25),
-            3,
-            "kept after 3 attempts, the budget is spent, engineer_tokens: 30 of 25 are spent",
-        ),
-        (Budget(engineer_tokens=20), 2, "kept after 2 attempts, the budget is spent, engineer_t"),
-        (Budget(engineer_tokens=0), 0, "kept after 0 attempts, the budget is spent, engineer_t"),
-        (
-            Budget(probe_rollouts=7),
-            2,
-            "kept after 2 attempts, the budget is spent, probe_rollouts: 8 of 7 are spent",
-        ),
-        (
-            Budget(seconds=100.0),
-            2,
-            "kept after 2 attempts, the budget is spent, seconds: 100.0 of 100.0 are spent",
-        ),
-        (Budget(engineer_tokens=60, probe_rollouts=24, seconds=300.0), 6, "kept after 6 attempts"),
+        (Budget(), 6, "last: the answer holds no complete"),
+        (Budget(engineer_tokens=25), 3, "budget is spent, engineer_tokens: 30 of 25 are spent"),
+        (Budget(engineer_tokens=20), 2, "budget is spent, engineer_tokens"),
+        (Budget(engineer_tokens=0), 0, "budget is spent, engineer_tokens"),
+        (Budget(probe_rollouts=7), 2, "budget is spent, probe_rollouts: 8 of 7 are spent"),
+        (Budget(seconds=100.0), 2, "budget is spent, seconds: 100.0 of 100.0 are spent"),
+        (Budget(engineer_tokens=60, probe_rollouts=24, seconds=300.0), 6, ""),
     ],
 )
 def test_nothing_more_is_asked_once_the_budget_is_spent(view, budget, asked, reason):
-    engineer = Spender(
-        Proposal("no", seconds=50.0, tokens=10, probe_rollouts=4, probe_instances=32)
-    )
+    proposal = Proposal("no", seconds=50.0, tokens=10, probe_rollouts=4, probe_instances=32)
+    engineer = Spender(proposal)
     record = run_design(engineer, view, DesignSettings(attempts=6, budget=budget))
     assert len(engineer.tasks) == len(record.attempts) == asked
     assert (record.kind, record.configuration, record.diff) == ("kept", view.current, ())
-    assert record.reason.startswith(reason)
+    assert record.reason.startswith(f"kept after {asked} attempts, the {reason}")
     assert record.spent.engineer_tokens == 10 * asked
     assert record.spent.probe_rollouts == 4 * asked
     assert record.spent.probe_instances == 32 * asked
@@ -214,9 +201,8 @@ def test_each_attempt_may_spend_what_is_left(view):
 
 def test_unknown_tokens_count_as_none(view):
     engineer = Spender(Proposal("no", seconds=0.0, tokens=None))
-    record = run_design(
-        engineer, view, DesignSettings(attempts=2, budget=Budget(engineer_tokens=1))
-    )
+    settings = DesignSettings(attempts=2, budget=Budget(engineer_tokens=1))
+    record = run_design(engineer, view, settings)
     assert len(record.attempts) == 2
     assert record.spent.engineer_tokens == 0
     assert record.attempts[0].tokens is None
@@ -234,10 +220,8 @@ def test_a_task_says_in_values_what_its_prompt_says_in_words(view):
         # An engineer that changes what another one sees asks for the prompt of its own view.
         assert task.rebuild is not None
         assert task.rebuild(task.view) == expected
-        assert (
-            "# history data holes waits valid\nnone"
-            in task.rebuild(replace(task.view, history=())).text
-        )
+        forgetful = task.rebuild(replace(task.view, history=()))
+        assert "# history data holes waits valid\nnone" in forgetful.text
     assert [bool(task.view.refusal) for task in engineer.tasks] == [False, True, True]
 
 
@@ -247,9 +231,8 @@ def test_what_was_cut_from_a_prompt_stands_in_the_record(view):
     record = run(Script([answer_text(view.current)]), view, **options)
     assert record.attempts[0].cut == ("failed cases, one at a time",)
     assert len(record.context) < len(whole.text)
-    exact = run_design(
-        RuleEngineer(), view, DesignSettings(max_context_tokens=len(whole.text)), count_tokens=len
-    )
+    settings = DesignSettings(max_context_tokens=len(whole.text))
+    exact = run_design(RuleEngineer(), view, settings, count_tokens=len)
     assert exact.attempts[0].cut == ()
 
 
@@ -287,11 +270,8 @@ def test_no_answer_makes_the_next_prompt_too_long(view):
     script = Script([hostile, hostile, answer_text(view.current)])
     record = run(script, bare, blocks=(), max_context_tokens=tokens)
     assert record.kind == "retried"
-    assert [attempt.cut for attempt in record.attempts] == [
-        (),
-        ("why the last answer was refused",),
-        ("why the last answer was refused",),
-    ]
+    refusal = ("why the last answer was refused",)
+    assert [attempt.cut for attempt in record.attempts] == [(), refusal, refusal]
 
 
 @pytest.mark.parametrize("text", ["\ud800", "\x00" * 10, "x" * 50_000, "[" * 100_000])

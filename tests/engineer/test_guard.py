@@ -9,8 +9,18 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from engineer import Configuration, Guard, Review, answer_text, review_answer
-from engineer.lake import Bounds, LakeConfiguration, lake_domain
-from tests.engineer.builders import CURRENT, SIZES, boundses, column, lake, on_grid, roomy
+from engineer.lake import Bounds, lake_domain
+from tests.engineer.builders import (
+    BOUNDS,
+    CURRENT,
+    SIZES,
+    boundses,
+    column,
+    lake,
+    on_grid,
+    roomy,
+    shares_of,
+)
 
 
 def answer(*rows: Sequence[float]) -> str:
@@ -19,16 +29,14 @@ def answer(*rows: Sequence[float]) -> str:
     return json.dumps(dict(zip(map(str, SIZES), knobs, strict=True)))
 
 
-def ask(text: str, guard: Guard, current: LakeConfiguration = CURRENT) -> Review:
-    return review_answer(text, current, roomy(), guard)
+def ask(
+    text: str, guard: Guard, *, current: Configuration = CURRENT, bounds: Bounds = BOUNDS
+) -> Review:
+    return review_answer(text, current, roomy(bounds), guard)
 
 
-def shares_of(review: Review) -> list[float]:
-    return column(review.configuration, "data_ratio")
-
-
-def steps_of(values: list[float], units: int = 20) -> list[int]:
-    return [round(units * value) for value in values]
+def in_steps(one: Configuration | None, knob: str, bounds: Bounds = BOUNDS) -> list[int]:
+    return [round(value / bounds.step) for value in column(one, knob)]
 
 
 def test_a_knob_that_moves_too_far_stops_on_the_way_and_it_is_said():
@@ -62,7 +70,7 @@ def test_without_a_guard_a_stage_may_change_everything():
 def test_a_largest_step_counts_in_whole_steps_of_the_grid_and_at_least_one(max_step, steps):
     text = answer((0.5, 0.2, 1.0), (0.3, 0.5, 0.5), (0.2, 0.5, 1.0))
     decision = ask(text, Guard(max_step=max_step))
-    assert steps_of(column(decision.configuration, "hole_ratio")) == [4, 2 + steps, steps]
+    assert in_steps(decision.configuration, "hole_ratio") == [4, 2 + steps, steps]
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, float("nan"), True, "0.1"])
@@ -89,18 +97,14 @@ def whole_steps(max_step: float, bounds: Bounds) -> int:
     return max(1, int(Fraction(str(max_step)) / Fraction(str(bounds.step))))
 
 
-def in_steps(one: Configuration | None, knob: str, bounds: Bounds) -> list[int]:
-    assert one is not None
-    return [round(knobs[knob] / bounds.step) for knobs in one.values().values()]
-
-
 @settings(max_examples=200)
 @given(data=st.data(), bounds=boundses, max_step=max_steps)
 def test_knobs_and_shares_come_as_near_to_what_was_asked_as_the_guard_lets_them(
     data, bounds, max_step
 ):
     current, asked = data.draw(on_grid(bounds)), data.draw(on_grid(bounds))
-    decision = review_answer(answer_text(asked), current, roomy(bounds), Guard(max_step=max_step))
+    guard = Guard(max_step=max_step)
+    decision = ask(answer_text(asked), guard, current=current, bounds=bounds)
     configurations = (current, asked, decision.configuration)
     most, least = whole_steps(max_step, bounds), round(bounds.min_share / bounds.step)
     for knob in ("hole_ratio", "wait_ratio"):
@@ -148,48 +152,41 @@ def test_floors_that_do_not_fit_together_are_scaled(asked, max_step):
     guard = Guard(floors={"3": 0.8, "4": 0.8, "5": 0.4}, max_step=max_step)
     assert shares_of(ask(text, guard)) == [0.4, 0.4, 0.2]
     # The least share of all stays untouched by that.
-    tight = roomy(Bounds(sizes=SIZES, min_share=0.2))
+    tight = Bounds(sizes=SIZES, min_share=0.2)
     one = Guard(floors={"3": 1.0}, max_step=max_step)
-    assert shares_of(review_answer(text, CURRENT, tight, one)) == [0.6, 0.2, 0.2]
+    assert shares_of(ask(text, one, bounds=tight)) == [0.6, 0.2, 0.2]
 
 
 def test_floors_weigh_more_than_the_bounded_step():
     text = answer((0.5, 0.2, 0.25), (0.3, 0.1, 0.5), (0.2, 0.0, 1.0))
     decision = ask(text, Guard(max_step=0.05, floors={"5": 0.6}))
     assert shares_of(decision)[2] >= 0.6
-    assert sum(steps_of(shares_of(decision))) == 20
+    assert sum(in_steps(decision.configuration, "data_ratio")) == 20
 
 
 def test_repairs_come_in_the_order_of_the_steps_and_feasibility_is_last():
     def feasibility(size: int, holes: float, agents: int) -> str | None:
         return "too full" if size == 5 and holes > 0.05 else None
 
-    domain = lake_domain(Bounds(sizes=SIZES), feasibility=feasibility, acceptance=None)
+    domain = lake_domain(BOUNDS, feasibility=feasibility, acceptance=None)
     text = answer((0.8, 0.9, 0.25), (0.8, 0.1, 0.52), (0.1, 0.23, 1.0))
     guard = Guard(max_step=0.1, floors={"5": 0.2})
     decision = review_answer(text, CURRENT, domain, guard)
-    assert list(dict.fromkeys(repair.name for repair in decision.repairs)) == [
-        "clamp",
-        "normalise",
-        "minimum_share",
-        "round",
-        "bounded_step",
-        "feasibility",
-    ]
+    order = ["clamp", "normalise", "minimum_share", "round", "bounded_step", "feasibility"]
+    assert list(dict.fromkeys(repair.name for repair in decision.repairs)) == order
     assert [(r.name, r.old, r.new) for r in decision.repairs if r.field == "5.hole_ratio"] == [
         ("round", 0.23, 0.25),
         ("bounded_step", 0.25, 0.1),
         ("feasibility", 0.1, 0.05),
     ]
-    names = "clamp, normalise, minimum_share, round, bounded_step, feasibility"
-    assert decision.reason == f"used after {names}"
+    assert decision.reason == f"used after {', '.join(order)}"
 
 
 def test_what_can_be_made_counts_more_than_the_bounded_step():
     def feasibility(size: int, holes: float, agents: int) -> str | None:
         return "too full" if holes > 0.05 else None
 
-    domain = lake_domain(Bounds(sizes=SIZES), feasibility=feasibility, acceptance=None)
+    domain = lake_domain(BOUNDS, feasibility=feasibility, acceptance=None)
     decision = review_answer(answer_text(CURRENT), CURRENT, domain, Guard(max_step=0.05))
     assert column(decision.configuration, "hole_ratio") == [0.05, 0.05, 0.0]
     assert {repair.name for repair in decision.repairs} == {"feasibility"}
@@ -197,12 +194,8 @@ def test_what_can_be_made_counts_more_than_the_bounded_step():
 
 def test_a_configuration_in_force_above_the_bounds_comes_down_to_them_at_once():
     bounds = Bounds(sizes=SIZES, max_hole_ratio=0.1, max_wait_ratio=0.5)
-    decision = review_answer(
-        answer((0.5, 0.1, 0.25), (0.3, 0.1, 0.5), (0.2, 0.0, 0.5)),
-        CURRENT,
-        roomy(bounds),
-        Guard(max_step=0.05),
-    )
+    text = answer((0.5, 0.1, 0.25), (0.3, 0.1, 0.5), (0.2, 0.0, 0.5))
+    decision = ask(text, Guard(max_step=0.05), bounds=bounds)
     assert decision.configuration is not None
     assert bounds.violation(decision.configuration) is None
     assert column(decision.configuration, "hole_ratio") == [0.1, 0.1, 0.0]
@@ -210,11 +203,10 @@ def test_a_configuration_in_force_above_the_bounds_comes_down_to_them_at_once():
 
 
 def test_a_group_that_is_new_starts_with_a_small_share_and_any_knobs():
-    bounds = Bounds(sizes=(4, 5, 6))
     knobs = {"hole_ratio": 0.5, "wait_ratio": 0.0}
     asked = {"4": {"data_ratio": 0.0}, "5": {"data_ratio": 0.0}, "6": {"data_ratio": 1.0}}
     text = json.dumps({group: share | knobs for group, share in asked.items()})
-    decision = review_answer(text, CURRENT, roomy(bounds), Guard(max_step=0.1))
+    decision = ask(text, Guard(max_step=0.1), bounds=Bounds(sizes=(4, 5, 6)))
     # Sizes 4 and 5 had 0.3 and 0.2 of all, which is 0.6 and 0.4 of what they had together.
     assert shares_of(decision) == [0.5, 0.4, 0.1]
     assert column(decision.configuration, "hole_ratio") == [0.2, 0.1, 0.5]
@@ -222,12 +214,9 @@ def test_a_group_that_is_new_starts_with_a_small_share_and_any_knobs():
 
 
 def test_where_no_group_is_in_force_there_is_nothing_to_step_from():
-    bounds = Bounds(sizes=(6, 7))
     knobs = {"data_ratio": 0.5, "hole_ratio": 0.5, "wait_ratio": 0.0}
-    decision = review_answer(
-        json.dumps({"6": knobs, "7": knobs}), CURRENT, roomy(bounds), Guard(max_step=0.05)
-    )
-    assert decision.kind == "accepted"
+    text = json.dumps({"6": knobs, "7": knobs})
+    assert ask(text, Guard(max_step=0.05), bounds=Bounds(sizes=(6, 7))).kind == "accepted"
 
 
 @settings(max_examples=100)
@@ -239,17 +228,14 @@ def test_where_no_group_is_in_force_there_is_nothing_to_step_from():
 def test_from_a_configuration_off_the_grid_steps_are_counted_from_its_nearest_point(
     shares, knobs, data
 ):
-    bounds = Bounds(sizes=SIZES)
     total = sum(shares)
     current = lake(*((share / total, *pair) for share, pair in zip(shares, knobs, strict=True)))
-    asked = data.draw(on_grid(bounds))
-    decision = review_answer(
-        json.dumps(asked.values()), current, roomy(bounds), Guard(max_step=0.1)
-    )
+    asked = data.draw(on_grid(BOUNDS))
+    decision = ask(json.dumps(asked.values()), Guard(max_step=0.1), current=current)
     assert decision.configuration is not None
-    assert bounds.violation(decision.configuration) is None
+    assert BOUNDS.violation(decision.configuration) is None
     for group, new in decision.configuration.values().items():
         for knob, value in new.items():
             # A share moves to the grid by less than a step, another knob by half of one.
-            slack = bounds.step if knob == "data_ratio" else bounds.step / 2
+            slack = BOUNDS.step if knob == "data_ratio" else BOUNDS.step / 2
             assert abs(value - current.values()[group][knob]) <= 0.1 + slack + 1e-9

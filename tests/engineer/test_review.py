@@ -5,42 +5,22 @@ from dataclasses import replace
 
 import pytest
 
-from engineer import Guard, InfeasibleError, Review, review_answer
+from engineer import InfeasibleError, Review, review_answer
 from engineer.lake import Bounds, LakeConfiguration, lake_domain
 from engineer.space import answer_text
 from jaxlake import infeasibility
 from tests.engineer import words
-from tests.engineer.builders import BOUNDS, CURRENT, column, roomy
+from tests.engineer.builders import BOUNDS, CURRENT, answer, roomy, shares_of
 
 GOOD = answer_text(CURRENT)
 
 
-def ask(
-    text: str,
-    *,
-    bounds: Bounds = BOUNDS,
-    num_agents: int = 2,
-    current: LakeConfiguration = CURRENT,
-    guard: Guard | None = None,
-) -> Review:
-    return review_answer(text, current, roomy(bounds, num_agents), guard)
-
-
-def answer(**changes: object) -> str:
-    """The current configuration with some knobs changed, `s3_hole_ratio=0.9` and the like."""
-    sizes: dict[str, dict[str, object]] = json.loads(GOOD)
-    for name, value in changes.items():
-        size, _, knob = name.partition("_")
-        sizes[size[1:]][knob] = value
-    return json.dumps(sizes)
+def ask(text: str, *, bounds: Bounds = BOUNDS, num_agents: int = 2) -> Review:
+    return review_answer(text, CURRENT, roomy(bounds, num_agents))
 
 
 def names(decision: Review) -> list[str]:
     return [f"{repair.name} {repair.field}" for repair in decision.repairs]
-
-
-def shares_of(decision: Review) -> list[float]:
-    return column(decision.configuration, "data_ratio")
 
 
 def test_the_canonical_answer_is_accepted_as_written():

@@ -102,8 +102,8 @@ def test_hostile_completions_and_summaries_open_no_block(view, style, name):
 
 def test_quoted_texts_are_shown_as_they_are_where_they_are_short(view):
     text = build_context(with_texts(view, 'say "hi"\n'), style="full").text
-    quoted = json.dumps('say "hi"\n')
-    assert text.count(quoted) == 7  # of three cases the board and the answer, and the summary
+    # Of three cases the board and the answer, and the summary.
+    assert text.count(json.dumps('say "hi"\n')) == 7
 
 
 def test_long_completions_and_summaries_are_cut_in_the_middle(view):
@@ -168,13 +168,10 @@ def test_groups_of_different_size_name_all_their_counts(view):
     more = view.evidence.validation["5"].model_copy(
         update={"count": 60, "valid": 14, "scores": {}, "failures": {"off_board": 46}}
     )
-    evidence = view.evidence.model_copy(
-        update={"validation": view.evidence.validation | {"5": more}}
-    )
-    assert (
-        "# failures of 50 60\n"
-        in build_context(replace(view, evidence=evidence), style="compact").text
-    )
+    validation = view.evidence.validation | {"5": more}
+    evidence = view.evidence.model_copy(update={"validation": validation})
+    text = build_context(replace(view, evidence=evidence), style="compact").text
+    assert "# failures of 50 60\n" in text
 
 
 def test_the_compact_context_ends_with_what_the_answer_turns_on(view):
@@ -249,10 +246,8 @@ def test_a_refusal_and_a_notice_are_told_once_and_only_if_there_are_any(view, st
 
 def test_no_training_and_no_history_are_said(view):
     warm = replace(view, evidence=view.evidence.model_copy(update={"training": None}), history=())
-    assert (
-        "# training\nnone\n# history data holes waits valid\nnone\n"
-        in build_context(warm, style="compact").text
-    )
+    compact = build_context(warm, style="compact").text
+    assert "# training\nnone\n# history data holes waits valid\nnone\n" in compact
     full = build_context(warm, style="full").text
     assert "There was no training before this validation." in full
     assert "There was no stage before this one." in full

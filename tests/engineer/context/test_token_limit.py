@@ -131,9 +131,8 @@ def test_everything_is_cut_in_turn_until_the_totals_and_the_question_are_left(fu
 def test_a_budget_below_the_least_is_refused_with_both_numbers(full_view, style, count_tokens):
     least = count_tokens(stages_of_cutting(full_view, BLOCKS, style)[-1][0])
     for max_tokens in (0, 1, least - 1):
-        with pytest.raises(
-            ContextTooLongError, match=rf"max_tokens: got {max_tokens}, .* alone need {least}$"
-        ):
+        message = rf"max_tokens: got {max_tokens}, .* alone need {least}$"
+        with pytest.raises(ContextTooLongError, match=message):
             build_context(full_view, style=style, max_tokens=max_tokens, count_tokens=count_tokens)
 
 
@@ -141,12 +140,8 @@ def test_a_budget_below_the_least_is_refused_with_both_numbers(full_view, style,
 def test_no_refusal_makes_a_prompt_too_long_that_would_fit_without_it(full_view, style):
     first = replace(full_view, refusal="")
     least = stages_of_cutting(first, BLOCKS, style)[-1][0]
-    again = build_context(
-        replace(full_view, refusal="x" * 5_000),
-        style=style,
-        max_tokens=len(least),
-        count_tokens=len,
-    )
+    refused = replace(full_view, refusal="x" * 5_000)
+    again = build_context(refused, style=style, max_tokens=len(least), count_tokens=len)
     assert again.text == least
     assert again.cut[-1] == "why the last answer was refused"
 

@@ -5,17 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engineer import NoteWriter, ShuffledEngineer, StageView, Task, build_context
+from engineer import NoteWriter, ShuffledEngineer, Task, build_context
 from engineer.lake import Bounds
 from tests.engineer.builders import lake, roomy, tally
 from tests.engineer.engineers.tasks import Spy, task_of, view_of, views
 
 
-def shown_by_shuffling(view: StageView, seed: int) -> Task:
+def shown_by_shuffling(task: Task) -> Task:
     spy = Spy()
-    assert ShuffledEngineer(spy).propose(task_of(view, seed)).tokens == 3
-    [task] = spy.seen
-    return task
+    assert ShuffledEngineer(spy).propose(task).tokens == 3
+    [shown] = spy.seen
+    return shown
 
 
 @settings(max_examples=60)
@@ -27,7 +27,7 @@ def test_no_group_keeps_its_own_evidence_and_none_is_lost(data, sizes, seed):
     validation = {group: tally(0, count=10 + int(group)) for group in (*bounds.groups, "99")}
     evidence = view.evidence.model_copy(update={"validation": validation})
     view = replace(view, evidence=evidence)
-    shown = shown_by_shuffling(view, seed).view
+    shown = shown_by_shuffling(task_of(view, seed)).view
     came_from = {
         group: str(answers.count - 10) for group, answers in shown.evidence.validation.items()
     }
@@ -51,9 +51,7 @@ def test_no_group_keeps_its_own_evidence_and_none_is_lost(data, sizes, seed):
 
 
 def test_the_prompt_is_made_of_the_permuted_evidence(view):
-    spy = Spy()
-    ShuffledEngineer(spy).propose(replace(task_of(view, seed=1), rebuild=build_context))
-    [task] = spy.seen
+    task = shown_by_shuffling(replace(task_of(view, seed=1), rebuild=build_context))
     assert task.context == build_context(task.view)
     assert "41 of 50 valid" in task.context.text
     assert "3x3: 41 of 50 valid" not in task.context.text
@@ -67,14 +65,14 @@ def test_a_retry_is_shown_the_same_permutation(view):
 
 
 def test_every_group_can_be_shown_as_every_other_one(view):
-    shown = [shown_by_shuffling(view, seed).view.evidence.validation for seed in range(40)]
-    valid = {tuple(one[group].valid for group in ("3", "4", "5")) for one in shown}
+    shown = [shown_by_shuffling(task_of(view, seed)).view.evidence for seed in range(40)]
+    valid = {tuple(one.validation[group].valid for group in ("3", "4", "5")) for one in shown}
     assert valid == {(25, 4, 41), (4, 41, 25)}
 
 
 def test_a_single_group_has_none_to_be_permuted_with():
     view = view_of({"3": 40}, domain=roomy(Bounds(sizes=(3,))), current=lake((1, 0, 0), sizes=(3,)))
-    assert shown_by_shuffling(view, 5).view == view
+    assert shown_by_shuffling(task_of(view, 5)).view == view
 
 
 def test_a_shuffled_engineer_writes_no_notes_and_needs_a_prompt_of_its_own(view):

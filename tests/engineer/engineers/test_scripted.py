@@ -199,32 +199,35 @@ def bandit_views(draw) -> StageView:
 
 def reward_of(view: StageView, stage: int, group: str) -> float | None:
     """Mean absolute advantage, spelt out: valid rollouts have (1-p)/s and the others p/s."""
+    answers, details = view.evidence.validation.get(group), view.evidence.training
     if stage < len(view.history):
         known = view.history[stage]
         rates = [r[group] for r in (known.valid_before, known.valid_after) if group in r]
         if not rates:
             return None
         p = sum(rates) / len(rates)
-        s = math.sqrt(p * (1 - p))
+    elif details and group in details.learnability:
+        p = (1 - math.sqrt(max(0.0, 1 - 4 * details.learnability[group]))) / 2
+    elif answers:
+        p = answers.valid / answers.count
     else:
-        answers = view.evidence.validation.get(group)
-        details = view.evidence.training
-        if details and group in details.learnability:
-            s = math.sqrt(details.learnability[group])
-            p = (1 - math.sqrt(max(0.0, 1 - 4 * s**2))) / 2
-        elif answers:
-            p = answers.valid / answers.count
-            s = math.sqrt(p * (1 - p))
-        else:
-            return None
+        return None
+    s = math.sqrt(p * (1 - p))
     return p * (1 - p) / s + (1 - p) * p / s if s > 1e-12 else 0.0
 
 
-def softmax_steps(values: Mapping[str, float], tau: float) -> list[float]:
-    """Shares in steps of the grid before rounding."""
+def assert_bandit(
+    engineer: SecBanditEngineer | DumpBanditEngineer,
+    view: StageView,
+    values: Mapping[str, float],
+    tau: float,
+) -> None:
+    """The engineer's values are these, and its shares their softmax but for rounding."""
+    assert engineer.values(view) == pytest.approx(values, abs=1e-6)
     most = max(values.values())
     weights = [math.exp((value - most) / tau) for value in values.values()]
-    return [20 * weight / sum(weights) for weight in weights]
+    for share, weight in zip(shares(engineer, view), weights, strict=True):
+        assert abs(20 * share - 20 * weight / sum(weights)) < 1 + 1e-3
 
 
 @settings(max_examples=100)
@@ -236,10 +239,7 @@ def test_sec_is_what_a_loop_over_the_stages_makes(view, alpha, tau):
             reward = reward_of(view, stage, group)
             if reward is not None:
                 q[group] = (1 - alpha) * q[group] + alpha * reward
-    engineer = SecBanditEngineer(alpha, tau)
-    assert engineer.values(view) == pytest.approx(q, abs=1e-6)
-    for share, steps in zip(shares(engineer, view), softmax_steps(q, tau), strict=True):
-        assert abs(20 * share - steps) < 1 + 1e-3
+    assert_bandit(SecBanditEngineer(alpha, tau), view, q, tau)
 
 
 @settings(max_examples=100)
@@ -259,10 +259,7 @@ def test_dump_is_what_a_loop_over_the_stages_makes(view, tau, window):
         known = [reward for reward in rewards if reward is not None]
         bonus = math.sqrt(2 * math.log(sum(counts.values()) + 1) / (n + 1))
         bounds[group] = (sum(known) / len(known) if known else 0.0) + bonus
-    engineer = DumpBanditEngineer(tau, window)
-    assert engineer.values(view) == pytest.approx(bounds, abs=1e-6)
-    for share, steps in zip(shares(engineer, view), softmax_steps(bounds, tau), strict=True):
-        assert abs(20 * share - steps) < 1 + 1e-3
+    assert_bandit(DumpBanditEngineer(tau, window), view, bounds, tau)
 
 
 @pytest.mark.parametrize(

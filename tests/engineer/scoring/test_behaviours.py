@@ -71,9 +71,8 @@ def sure_of(failures: int, count: int = 100) -> float:
     """Lower end of Wilson's interval, from its formula."""
     p, z = failures / count, 1.959963984540054
     middle = p + z * z / (2 * count)
-    return (middle - z * math.sqrt(p * (1 - p) / count + z * z / (4 * count**2))) / (
-        1 + z * z / count
-    )
+    width = z * math.sqrt(p * (1 - p) / count + z * z / (4 * count**2))
+    return (middle - width) / (1 + z * z / count)
 
 
 def test_salience_is_one_where_most_fails_a_half_anywhere_and_zero_where_least_does():
@@ -89,9 +88,8 @@ def test_salience_in_between_is_linear_in_where_the_moves_fall():
     mean = (low + middle + high) / 3
     # Three moves in the hard group, one in the one between.
     above = salience(view, lake(s5=holes(-3), s4=holes(-1)))
-    assert above == pytest.approx(
-        0.5 + ((0.75 * high + 0.25 * middle) - mean) / (2 * (high - mean))
-    )
+    where = 0.75 * high + 0.25 * middle
+    assert above == pytest.approx(0.5 + (where - mean) / (2 * (high - mean)))
     # A step of data from the middle to the easy group: half a move each.
     below = salience(view, lake(s3={"data_ratio": 0.45}, s4={"data_ratio": 0.25}))
     assert below == pytest.approx(0.5 - (mean - (low + middle) / 2) / (2 * (mean - low)))
@@ -140,9 +138,8 @@ def test_lowering_a_knob_is_as_causal_as_its_part_in_the_failures():
     view = view_of(failed(), failed(hole=50), failed(hole=60, vertex_conflict=20, parse_error=10))
     assert causality(view, lake(s5=holes(-1))) == pytest.approx(1.0)
     assert causality(view, lake(s5=waits(-1))) == pytest.approx(20 / 60)
-    assert causality(view, lake(s5={**holes(-2), **waits(-1)})) == pytest.approx(
-        (2 * 60 + 20) / (3 * 60)
-    )
+    both = lake(s5={**holes(-2), **waits(-1)})
+    assert causality(view, both) == pytest.approx((2 * 60 + 20) / (3 * 60))
     assert causality(view, lake(s5=holes(1))) == 0.0
     assert causality(view, lake(s5={**holes(-1), **waits(1)})) == pytest.approx(1 / 2)
 
@@ -277,13 +274,11 @@ def test_self_correction_says_nothing_without_history_noise_or_with_a_rollback_j
 def test_task_modelling_is_highest_for_all_data_where_half_is_solved():
     # Rates without slices hold at the current knobs: 0.5 for group 4.
     view = view_of(failed(hole=4), failed(hole=50), failed(hole=97))
-    scores = [
-        task_modelling(
-            view,
-            lake(s3={"data_ratio": 1 - share}, s4={"data_ratio": share}, s5={"data_ratio": 0.0}),
-        )
+    proposals = [
+        lake(s3={"data_ratio": 1 - share}, s4={"data_ratio": share}, s5={"data_ratio": 0.0})
         for share in (0.0, 0.5, 1.0)
     ]
+    scores = [task_modelling(view, proposal) for proposal in proposals]
     assert scores == sorted(scores)
     assert scores[-1] == pytest.approx(1.0)
     # Of group 3, (96 + 1) / (100 + 2) is valid.

@@ -96,17 +96,11 @@ def test_levels_that_the_validation_lacks_lie_on_the_line_of_the_others():
 
 
 def test_a_group_with_one_level_learns_the_slope_from_the_other_groups():
-    def steep(h: float, w: float) -> float:
-        return 0.9 - 1.6 * h
-
-    def lower(h: float, w: float) -> float:
-        return steep(h, w) - 0.1
-
-    model = model_of(
-        {"3": sliced(steep, even(range(5), 2000)), "4": sliced(lower, even(range(2, 3), 2000))}
-    )
+    steep = sliced(lambda h, w: 0.9 - 1.6 * h, even(range(5), 2000))
+    lower = sliced(lambda h, w: 0.8 - 1.6 * h, even(range(2, 3), 2000))
+    model = model_of({"3": steep, "4": lower})
     for h in GRID:
-        assert model.rate("4", knobs(h, 0.5)) == pytest.approx(lower(h, 0.5), abs=0.02)
+        assert model.rate("4", knobs(h, 0.5)) == pytest.approx(0.8 - 1.6 * h, abs=0.02)
 
 
 def test_groups_with_many_answers_keep_slopes_of_their_own():
@@ -142,26 +136,21 @@ def test_without_slices_the_rate_holds_at_the_current_knobs_and_falls_as_they_gr
 
 
 def test_nothing_is_learned_from_a_mixture_of_what_is_solved_always_and_never():
-    seen = sliced(lambda h, w: 1.0 - w, even(range(5), 2000))
-    model = model_of({"3": seen})
+    model = model_of({"3": sliced(lambda h, w: 1.0 - w, even(range(5), 2000))})
     half = knobs(0.2, 0.5)
     assert model.rate("3", half) == pytest.approx(0.5, abs=0.01)
     assert model.learnability("3", half) < 0.005
     # Holes are no mixture: boards halfway between solved and failed are solved half of the time.
-    seen = sliced(lambda h, w: float(h < 0.2), even(range(5), 2000))
-    model = model_of({"3": seen})
+    model = model_of({"3": sliced(lambda h, w: float(h < 0.2), even(range(5), 2000))})
     half = knobs(0.175, 0.5)
     assert model.rate("3", half) == pytest.approx(0.5, abs=0.01)
     assert model.learnability("3", half) == pytest.approx(0.25, abs=0.005)
 
 
 def test_expected_learnability_is_the_sum_of_shares_times_learnability():
-    model = model_of(
-        {
-            "3": GroupEvidence(count=98, valid=49, failures={"hole": 49}),
-            "4": GroupEvidence(count=98, valid=89, failures={"hole": 9}),
-        }
-    )
+    half = GroupEvidence(count=98, valid=49, failures={"hole": 49})
+    most = GroupEvidence(count=98, valid=89, failures={"hole": 9})
+    model = model_of({"3": half, "4": most})
     at_current = lake((0.3, 0.2, 0.2), (0.7, 0.2, 0.2))
     assert model.expected(at_current) == pytest.approx(0.3 * 0.5 * 0.5 + 0.7 * 0.9 * 0.1)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 import engineer
 from engineer.lake import Bounds, lake_domain
 from engineer.scoring.replay import ScoredDesign, format_scores, replay_engineers, score_design
-from tests.engineer.builders import lake
+from tests.engineer.builders import answer, lake
 from tests.engineer.random_views import views_and_proposals
 
 ONCE = engineer.DesignSettings(attempts=1)
@@ -33,15 +33,6 @@ def said(view: engineer.StageView, *texts: str | None) -> ScoredDesign:
     return score_design(view, engineer.run_design(Scripted(texts), view, settings))
 
 
-def answer(view: engineer.StageView, **knobs: float) -> str:
-    """The current configuration but for knobs such as size3_hole_ratio."""
-    values = view.current.values()
-    for name, value in knobs.items():
-        group, _, knob = name.removeprefix("size").partition("_")
-        values[group][knob] = value
-    return json.dumps(values)
-
-
 def test_keeping_the_configuration_changes_nothing(view):
     row = said(view, engineer.answer_text(view.current))
     assert (row.kind, row.schema_valid, row.repairs) == ("accepted", True, {})
@@ -53,16 +44,8 @@ def test_keeping_the_configuration_changes_nothing(view):
 
 def test_the_edit_distance_is_in_steps_and_data_that_moved_counts_once(view):
     # Two steps of data from 3 to 4, three of holes up, one of waits down.
-    row = said(
-        view,
-        answer(
-            view,
-            size3_data_ratio=0.4,
-            size4_data_ratio=0.4,
-            size4_hole_ratio=0.25,
-            size5_wait_ratio=0.95,
-        ),
-    )
+    text = answer(s3_data_ratio=0.4, s4_data_ratio=0.4, s4_hole_ratio=0.25, s5_wait_ratio=0.95)
+    row = said(view, text)
     assert row.edit_distance == pytest.approx(2 + 3 + 1)
     assert row.preserved == pytest.approx(5 / 9)
 
@@ -74,7 +57,7 @@ def test_a_useless_first_answer_is_told_from_one_that_only_needed_repairs(view):
     assert not said(view, None, good).schema_valid
     assert not said(view, '{"3": {"data_ratio": 1}}').schema_valid
     assert said(view, good, "never asked for").schema_valid
-    text = answer(view, size3_hole_ratio=7.0, size4_wait_ratio=-1.0)
+    text = answer(s3_hole_ratio=7.0, s4_wait_ratio=-1.0)
     repaired = said(view, text)
     assert (repaired.kind, repaired.schema_valid) == ("repaired", True)
     assert repaired.repairs["clamp"] == 2
@@ -84,13 +67,11 @@ def test_a_useless_first_answer_is_told_from_one_that_only_needed_repairs(view):
 
 def test_an_answer_is_well_formed_whether_or_not_its_instances_can_be_made(view):
     crowded = lake_domain(Bounds(sizes=(2, 4, 5)), num_agents=3)
-    small = replace(
-        view, domain=crowded, current=lake((0, 0, 0), (0.5, 0, 0), (0.5, 0, 0), sizes=(2, 4, 5))
-    )
-    asked = answer(small, size2_data_ratio=0.5, size4_data_ratio=0.0)
-    row = said(small, asked)
+    current = lake((0, 0, 0), (0.5, 0, 0), (0.5, 0, 0), sizes=(2, 4, 5))
+    asked = answer(current, s2_data_ratio=0.5, s4_data_ratio=0.0)
+    row = said(replace(view, domain=crowded, current=current), asked)
     assert (row.kind, row.schema_valid) == ("kept", True)
-    nothing = answer(view, size3_data_ratio=0.0, size4_data_ratio=0.0, size5_data_ratio=0.0)
+    nothing = answer(s3_data_ratio=0.0, s4_data_ratio=0.0, s5_data_ratio=0.0)
     assert not said(view, nothing).schema_valid
 
 
@@ -110,8 +91,8 @@ def test_no_answer_at_all_is_no_valid_one(view):
 
 def test_data_moved_to_learnable_groups_is_a_gain(view):
     # Of the answers 82%, 50% and 8% are valid.
-    better = said(view, answer(view, size3_data_ratio=0.3, size4_data_ratio=0.5))
-    worse = said(view, answer(view, size4_data_ratio=0.1, size5_data_ratio=0.4))
+    better = said(view, answer(s3_data_ratio=0.3, s4_data_ratio=0.5))
+    worse = said(view, answer(s4_data_ratio=0.1, s5_data_ratio=0.4))
     assert better.expected_learnability.gain > 0 > worse.expected_learnability.gain
     assert better.expected_learnability.current == worse.expected_learnability.current
     assert better.behaviours.task_modelling > worse.behaviours.task_modelling
@@ -143,18 +124,15 @@ def test_all_engineers_are_asked_the_same(view):
 
 
 def test_what_was_scored_is_read_back_from_json(view):
-    row = said(view, answer(view, size3_hole_ratio=0.25))
+    row = said(view, answer(s3_hole_ratio=0.25))
     text = row.model_dump_json()
     assert json.loads(text)["configuration"] == row.configuration.model_dump(mode="json")
     assert json.loads(text)["behaviours"].keys() == row.behaviours.model_dump().keys()
 
 
 def test_the_table_is_aligned_and_no_wider_than_a_terminal(view):
-    rows = replay_engineers(
-        view,
-        [engineer.RuleEngineer(), engineer.RuleEngineer("a name\nthat is long " + "x" * 99)],
-        ONCE,
-    )
+    long_named = engineer.RuleEngineer("a name\nthat is long " + "x" * 99)
+    rows = replay_engineers(view, [engineer.RuleEngineer(), long_named], ONCE)
     long = rows[1].model_copy(update={"tokens": 123_456, "seconds": 1234.5})
     lines = format_scores([rows[0], long]).split("\n")
     assert max(map(len, lines)) <= 80
@@ -165,12 +143,8 @@ def test_the_table_is_aligned_and_no_wider_than_a_terminal(view):
         assert "..." in second
         # One cell under each heading, None as a dash.
         scores |= dict(zip(heading.split(), first.split(), strict=True))
-    assert list(scores.items())[:4] == [
-        ("engineer", "rule"),
-        ("kind", "accepted"),
-        ("json", "yes"),
-        ("fixes", "0"),
-    ]
+    assert list(scores)[:4] == ["engineer", "kind", "json", "fixes"]
+    assert list(scores.values())[:4] == ["rule", "accepted", "yes", "0"]
     assert len(scores) == 15
     assert scores["edit"] == f"{rows[0].edit_distance:g}"
     assert scores["task"] == f"{rows[0].behaviours.task_modelling:.2f}"
@@ -186,10 +160,8 @@ def test_a_table_of_nothing_is_its_heading(view):
 @given(views_and_proposals)
 def test_any_proposal_is_scored_and_the_current_one_is_no_edit(drawn):
     view, proposal = drawn
-    one, other = (
-        said(view, engineer.answer_text(configuration))
-        for configuration in (view.current, proposal)
-    )
+    one = said(view, engineer.answer_text(view.current))
+    other = said(view, engineer.answer_text(proposal))
     kept = said(view, None)
     assert (kept.edit_distance, kept.preserved) == (0.0, 1.0)
     assert one.schema_valid
