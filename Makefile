@@ -2,7 +2,7 @@
 # make test      the tests but for the slow ones (WORKERS=2: that many processes)
 # make test-all  all tests; make test-slow: the slow ones only
 # make lint      ruff and mypy
-# make accelerators  environments whose compilers know GPUs (5.5 GB) and TPUs (1.3 GB): for forecasts
+# make accelerators  compilers for GPUs (5.5 GB) and TPUs (1.3 GB), for forecasts
 # Each sets up .venv first, once. ACCELERATOR=cuda sets up for GPUs.
 
 RUN_DIR ?= runs/miniature

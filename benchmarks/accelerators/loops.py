@@ -26,14 +26,12 @@ class Loop:
 
     number: int
     function: str  # the function that wrote it, and where
-    static_rounds: int | None  # rounds each time it is entered, if they don't depend on data
 
 
 def loops_of(trace: Trace) -> list[Loop]:
     """List all loops, by number."""
     return [
-        Loop(number, _written_by(eqn), eqn.params.get("length"))
-        for number, eqn in enumerate(_loop_equations(trace.jaxpr))
+        Loop(number, _written_by(eqn)) for number, eqn in enumerate(_loop_equations(trace.jaxpr))
     ]
 
 
@@ -153,6 +151,7 @@ class _Evaluation:
         def unfinished(state: Any) -> jax.Array:
             return _Evaluation(count=False).run(test, [*test_consts, *state[1]], number + 1)[0]
 
+        # The body is traced while the loop is: it must not see the counts outside.
         def again(state: Any) -> Any:
             counts, old = state
             step = partial(self.run, body, first=within)
@@ -166,7 +165,6 @@ class _Evaluation:
                 ]
             return counts, new
 
-        # The body is traced while the loop is: it must not see the counts outside.
         with jax.named_scope(f"loop{number}_"):
             self.counts, results = jax.lax.while_loop(
                 lambda state: jnp.any(unfinished(state)), again, (self.counts, carry)

@@ -142,7 +142,9 @@ def _plan_in_chunks(
     keep: Callable[[PreparedBoards, BestPlans], T],
 ) -> T:
     """Plan wanted boards in two orders of the agents, and keep some of what is found."""
-    width = min(wanted.shape[0], widths.planned_boards)
+    # Two buffers, five sets that block, and one more while they are made.
+    sets = 8 * (horizon + 1) * boards.free.shape[0] * boards.free.dtype.itemsize
+    width = min(wanted.shape[0], widths.fitting(widths.planned_boards, sets))
 
     def plan(chunk: PreparedBoards, buffers: SearchBuffers) -> tuple[T, SearchBuffers]:
         connected = jnp.all(chunk.alone < NEVER, axis=0)

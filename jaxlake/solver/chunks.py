@@ -33,14 +33,18 @@ OCCUPANCY_BLOCK = 32
 class Widths:
     """How much of a batch the solver works on at a time: speed and memory, never a result."""
 
-    planned_boards: int  # boards for which prioritised planning plans
-    tree_lanes: int  # nodes of constraint trees in hand, rounded down to a power of two
-    joint_boards: int  # boards of a joint search
-    joint_bytes: int  # memory for the sets of these boards
+    planned_boards: int  # boards for which prioritised planning plans, at most
+    tree_lanes: int  # nodes of constraint trees in hand, at most; rounded down to a power of two
+    joint_boards: int  # boards of a joint search, at most
+    loop_bytes: int  # memory for the sets of each of these loops; long plans leave fewer boards
 
     def __post_init__(self) -> None:
         if wrong := [name for name, value in vars(self).items() if value < 1]:
             raise ValueError(f"{wrong[0]}: got {vars(self)[wrong[0]]}, at least 1 is allowed")
+
+    def fitting(self, most: int, bytes_each: int) -> int:
+        """Return how many sets of so many bytes a loop holds: at most `most`, at least one."""
+        return max(1, min(most, self.loop_bytes // bytes_each))
 
 
 def widths_for(platform: str | None = None, memory_bytes: int = 16 << 30) -> Widths:

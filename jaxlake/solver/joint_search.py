@@ -61,8 +61,7 @@ def geometry(size: int) -> Geometry:
 def lanes_at_once(board: Geometry, widths: Widths, horizon: int | None = None) -> int:
     """Return how many boards one search holds, with its history if there is a `horizon`."""
     layers = 8 if horizon is None else 8 + horizon
-    bytes_per_board = 4 * board.words * board.cells * layers
-    return max(1, min(widths.joint_boards, widths.joint_bytes // bytes_per_board))
+    return widths.fitting(widths.joint_boards, 4 * board.words * board.cells * layers)
 
 
 class TwoAgentBoards(NamedTuple):

@@ -218,8 +218,11 @@ def _search_with_teams(queries: TreeQueries, horizon: int, widths: Widths) -> Tr
     """Search each tree by one lane, and by a team the few that are not done soon."""
     Q = queries.wanted.shape[0]
     # Two questions per board; the number of lanes is a power of two, so that teams divide it.
-    most = min(1 << (widths.tree_lanes.bit_length() - 1), 1 << (Q // 2 - 1).bit_length())
-    lanes = max(chunks.TEAM_LANES, most)
+    words = queries.free.shape[0] * queries.free.dtype.itemsize
+    sets = 8 * len(queries.starts) * (horizon + 1) * words
+    most = widths.fitting(widths.tree_lanes, sets)
+    lanes = min(1 << (most.bit_length() - 1), 1 << (Q // 2 - 1).bit_length())
+    lanes = max(chunks.TEAM_LANES, lanes)
 
     def go_on(so_far: TreeAnswers, effort: tuple[jax.Array, ...]) -> tuple[TreeAnswers, None]:
         team, split, most = effort

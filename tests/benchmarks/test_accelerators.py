@@ -29,8 +29,7 @@ def _steps(number):
 def test_rounds_are_counted_for_all_lanes_together_and_change_nothing():
     numbers = jnp.array([6, 27, 1])
     trace = jax.make_jaxpr(jax.jit(jax.vmap(_collatz)))(numbers)
-    outer, inner = loops.loops_of(trace)
-    assert (outer.static_rounds, inner.static_rounds) == (None, 2)
+    assert len(loops.loops_of(trace)) == 2
     counts = jax.jit(loops.with_counts(trace))(numbers)
     assert counts.tolist() == [_steps(27), 2 * _steps(27)]
     (steps,) = loops.with_names(trace)(numbers)
@@ -72,3 +71,32 @@ def test_targets_that_are_not_known_or_not_installed_are_named(
     monkeypatch.setattr("benchmarks.accelerators.__main__.ROOT", tmp_path)
     assert main(["--target", target]) == 2
     assert f"--target{' ' if target == 'v5e:2x2' else ': got '}" in capsys.readouterr().err
+
+
+def test_programs_that_are_not_known_are_named(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("benchmarks.accelerators.__main__._python_for", lambda target: tmp_path)
+    assert main(["--target", "h100:1", "--only", "solve-2", "dance"]) == 2
+    assert "--only: got 'dance', programs are solve-2" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--target", "h100:1", "--boards", "0"])
+    assert "got 0, at least 1" in capsys.readouterr().err
+
+
+def test_bytes_of_a_scatter_are_its_updates():
+    text = """
+%fused (p0: s32[1000,64], p1: s32[8,1], p2: s32[8,64]) -> s32[1000,64] {
+  %p0 = s32[1000,64]{1,0} parameter(0)
+  %p1 = s32[8,1]{1,0} parameter(1)
+  %p2 = s32[8,64]{1,0} parameter(2)
+  ROOT %s = s32[1000,64]{1,0} scatter(%p0, %p1, %p2), to_apply=%add
+}
+
+ENTRY %main (a: s32[1000,64], b: s32[8,1], c: s32[8,64]) -> s32[1000,64] {
+  %a = s32[1000,64]{1,0} parameter(0)
+  %b = s32[8,1]{1,0} parameter(1)
+  %c = s32[8,64]{1,0} parameter(2)
+  ROOT %f = s32[1000,64]{1,0} fusion(%a, %b, %c), kind=kInput, calls=%fused
+}
+"""
+    body = read_program(text)
+    assert (body.launches, body.bytes) == (1, 8 * 4 + 2 * 8 * 64 * 4)
