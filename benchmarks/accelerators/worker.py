@@ -78,6 +78,11 @@ def examine(
     rounds: list[int] | None = None
     if run:
         rounds = jax.jit(loops.with_counts(trace))(*leaves).tolist()
+        record["kernel_operations"] = sum(
+            rounds[kernel.first + number] * operations
+            for kernel in loops.kernels_of(trace).values()
+            for number, operations in enumerate(loops.operations_of(kernel))
+        )
     return record | {"tree": as_tree(body, found, rounds), **totals(body, rounds)}
 
 

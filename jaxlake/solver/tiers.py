@@ -102,7 +102,7 @@ def _batch_solver(horizon: int, widths: Widths) -> Callable[[Instance, jax.Array
 
 
 def _solve_two_slots(batch: Instance, horizon: int, widths: Widths) -> Solution:
-    boards = prepare_boards(batch)
+    boards = prepare_boards(batch, widths)
     connected = jnp.all(boards.alone < NEVER, axis=0)
     best = prioritise(boards, connected, horizon, widths)
     floor = jnp.sum(jnp.where(connected, boards.alone, 0), axis=0, dtype=jnp.int16)
@@ -120,7 +120,7 @@ def _solve_two_slots(batch: Instance, horizon: int, widths: Widths) -> Solution:
 
 def _solve_many_slots(batch: Instance, horizon: int, budget: jax.Array, widths: Widths) -> Solution:
     B, K = batch.agent_mask.shape
-    boards = prepare_boards(batch)
+    boards = prepare_boards(batch, widths)
     connected = jnp.all(boards.alone < NEVER, axis=0)
     alone = jnp.where(connected, boards.alone, 0)
     floor, longest = jnp.sum(alone, axis=0, dtype=jnp.int16), jnp.max(alone, axis=0)

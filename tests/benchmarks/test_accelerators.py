@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import pallas as pl
 
 from benchmarks.accelerators import loops
 from benchmarks.accelerators.__main__ import forecast, main
@@ -100,3 +101,36 @@ ENTRY %main (a: s32[1000,64], b: s32[8,1], c: s32[8,64]) -> s32[1000,64] {
 """
     body = read_program(text)
     assert (body.launches, body.bytes) == (1, 8 * 4 + 2 * 8 * 64 * 4)
+
+
+def test_kernels_are_opaque_but_their_rounds_are_counted():
+    def collatz(numbers, steps):
+        def advance(state):
+            number, count = state
+            odd = jnp.where(number > 1, 3 * number + 1, number)
+            half = jnp.where(number & 1 == 1, odd, number >> 1)
+            return half, count + jnp.where(number > 1, 1, 0)
+
+        number = numbers[...]
+        state = (number, 0 * number)
+        unfinished = lambda state: jnp.max(state[0]) > 1  # noqa: E731
+        steps[...] = jax.lax.while_loop(unfinished, advance, state)[1]
+
+    def run(numbers):
+        spec = pl.BlockSpec((1,), lambda i: (i,))
+        shape = jax.ShapeDtypeStruct(numbers.shape, numbers.dtype)
+        call = pl.pallas_call(
+            collatz, grid=(3,), in_specs=[spec], out_specs=spec, out_shape=shape, interpret=True
+        )
+        return jax.lax.fori_loop(0, 2, lambda _, x: call(x) + 1, numbers)
+
+    numbers = jnp.array([6, 27, 1])
+    trace = jax.make_jaxpr(run)(numbers)
+    counts = jax.jit(loops.with_counts(trace))(numbers)
+    first = [_steps(n) for n in numbers.tolist()]
+    both = sum(first) + sum(_steps(n + 1) for n in first)
+    assert counts.tolist() == [2, 2 * 3, both]
+    (kernel,) = loops.kernels_of(trace).values()
+    programs, body = loops.operations_of(kernel)
+    assert programs > 0
+    assert 9 <= body <= 12
