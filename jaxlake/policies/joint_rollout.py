@@ -77,7 +77,19 @@ def roll_out(
         raise ValueError(f"max_steps: got {max_steps}, at least 1 is allowed")
     if len(shape := np.shape(instances.size)) != 1:
         raise ValueError(f"instances: got size of shape {shape}, one leading axis is needed")
-    instances = jax.tree.map(jnp.asarray, instances)
+    return _roll_out(key, policy, instances, solutions, max_steps=max_steps, conflict=conflict)
+
+
+@partial(jax.jit, static_argnames=("policy", "max_steps", "conflict"))
+def _roll_out(
+    key: jax.Array,
+    policy: JointPolicy,
+    instances: Instance,
+    solutions: Solution | None,
+    *,
+    max_steps: int,
+    conflict: ConflictPolicy,
+) -> JointRollout:
     B = instances.size.shape[0]
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(B))
     play = partial(_play, policy, max_steps=max_steps, conflict=conflict)
@@ -114,7 +126,21 @@ def sweep(
         raise ValueError("policies: got none, at least one is needed")
     if len(shape := np.shape(instances.size)) != 2:
         raise ValueError(f"instances: got size of shape {shape}, two leading axes are needed")
-    instances, solutions = jax.tree.map(jnp.asarray, (instances, solutions))
+    options: dict[str, Any] = {"max_steps": max_steps, "conflict": conflict}
+    return _sweep(key, tuple(policies), instances, solutions, mask, **options)
+
+
+@partial(jax.jit, static_argnames=("policies", "max_steps", "conflict"))
+def _sweep(
+    key: jax.Array,
+    policies: tuple[JointPolicy, ...],
+    instances: Instance,
+    solutions: Solution,
+    mask: jax.Array | None,
+    *,
+    max_steps: int,
+    conflict: ConflictPolicy,
+) -> Statistics:
     C, B = instances.size.shape
     counted = jnp.ones((C, B), bool) if mask is None else jnp.asarray(mask, bool)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(C))

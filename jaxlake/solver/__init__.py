@@ -2,7 +2,7 @@
 
 from jaxlake.solver.chunks import Kernels, Widths, widths_for
 from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
-from jaxlake.solver.tiers import DEFAULT_MAX_EXPANSIONS, solve
+from jaxlake.solver.tiers import DEFAULT_MAX_EXPANSIONS, solve, solve_batch
 
 __all__ = [
     "DEFAULT_HORIZON",
@@ -12,5 +12,6 @@ __all__ = [
     "Status",
     "Widths",
     "solve",
+    "solve_batch",
     "widths_for",
 ]
