@@ -1,11 +1,12 @@
 """Sets of distinct solved boards for a mixture of kinds, by rejection on the device.
 
 Cells of a mixture that agree in size, holes and agents draw from one *stream* of candidates, so
-that a set holds no board twice; candidate i of a stream depends on the key, on these three numbers
-and on i alone. The streams of all configurations form one pool. Every round shares a batch of
-candidates out over the streams that still miss boards, in proportion to what they are expected to
-need: no lane works for a stream that is full, and none waits for the slowest. Within its stream a
-candidate is judged in its order, so how the rounds were cut leaves no trace in the result.
+that a set holds no board twice; candidate i of a stream depends on the key, on these three numbers,
+on the part of all boards that is asked for and on i alone. The streams of all configurations form
+one pool. Every round shares a batch of candidates out over the streams that still miss boards, in
+proportion to what they are expected to need: no lane works for a stream that is full, and none
+waits for the slowest. Within its stream a candidate is judged in its order, so how the rounds were
+cut leaves no trace in the result.
 """
 
 from collections.abc import Callable
@@ -19,11 +20,12 @@ import numpy as np
 
 from jaxlake.batch_axes import merge_batch_axes
 from jaxlake.generator import mixture
+from jaxlake.generator.board_parts import ALL_BOARDS, Part, checked_part, draw_into_part
 from jaxlake.generator.candidates import code_words, decode, draw_codes
 from jaxlake.generator.code_table import contains, empty_table, insert
 from jaxlake.generator.mixture import LakeParams
 from jaxlake.instance import Instance
-from jaxlake.solver import DEFAULT_HORIZON, Solution, Status, solve_batch, widths_for
+from jaxlake.solver import DEFAULT_HORIZON, Solution, Status, Widths, solve_batch, widths_for
 from jaxlake.solver.solution import unknown_solution
 
 MAX_CANDIDATES = 1 << 18
@@ -69,6 +71,8 @@ def generate(
     horizon: int = DEFAULT_HORIZON,
     batch_size: int | None = None,
     max_candidates: int | None = None,
+    widths: Widths | None = None,
+    part: Part = ALL_BOARDS,
 ) -> Generated:
     """Make n distinct boards, each with its optimal solution.
 
@@ -99,6 +103,9 @@ def generate(
             follows n and the device.
         max_candidates: candidates of one stream after which to give up (static), at most 2**30; by
             default 8 a board, and no fewer than `MAX_CANDIDATES`.
+        widths: how many candidates the solver works on at a time, see `solve` (static).
+        part: (i, P), make boards of part i, counted from 0, of P parts of all boards (static): no
+            two parts have a board in common, whatever their keys; see `board_parts`.
 
     Returns:
         A `Generated`.
@@ -108,7 +115,10 @@ def generate(
         ValueError: a static argument is out of range, or the parameters are no (S,) arrays.
     """
     _check(n, max_size, max_agents, batch_size, max_candidates)
-    options = _Options(_slots(n), max_size, max_agents, horizon, batch_size, jax.default_backend())
+    options = _Options(
+        *(_slots(n), max_size, max_agents, horizon, batch_size, widths or widths_for()),
+        checked_part(part),
+    )
     return _of_one(_pool(options), key, params, n, max_candidates)
 
 
@@ -123,25 +133,31 @@ def generate_sharded(
     max_agents: int = 2,
     horizon: int = DEFAULT_HORIZON,
     max_candidates: int | None = None,
+    widths: Widths | None = None,
+    part: Part = ALL_BOARDS,
 ) -> Generated:
     """`generate` with each batch of candidates drawn and solved on several devices.
 
     Solving is nearly all of the work. The set itself is kept on every device, so that no device
     waits for another's bookkeeping; the result is that of `generate`, on all of them.
 
-    Arguments and errors are those of `generate`, but for `devices` (None for all of this process)
-    and for `batch_size`: the candidates tried at once by all devices together, rounded up to a
-    multiple of their number.
+    The devices may be those of several processes (`jax.distributed.initialize`). Then every one of
+    these processes makes the same call, and each has the whole result: `numpy.asarray` of any leaf
+    gives it.
+
+    Arguments and errors are those of `generate`, but for `devices` (None for all devices of all
+    processes; `jax.local_devices()` are those of this one) and for `batch_size`: the candidates
+    tried at once by all devices together, rounded up to a multiple of their number.
     """
-    chosen = tuple(jax.local_devices() if devices is None else devices)
+    chosen = tuple(jax.devices() if devices is None else devices)
     if not chosen:
         raise ValueError("devices: got none, at least one is needed")
     _check(n, max_size, max_agents, batch_size, max_candidates)
-    platform = chosen[0].platform
-    if batch_size is None:
-        batch_size = min(_batch_size(n, platform) * len(chosen), 1 << 20)
-    batch_size = -(-batch_size // len(chosen)) * len(chosen)
-    options = _Options(_slots(n), max_size, max_agents, horizon, batch_size, platform)
+    widths = widths or widths_for(chosen[0].platform)
+    batch_size = _shared_batch_size(batch_size, n, len(chosen), widths)
+    options = _Options(
+        *(_slots(n), max_size, max_agents, horizon, batch_size, widths), checked_part(part)
+    )
     return _of_one(_pool_on(options, chosen), key, params, n, max_candidates)
 
 
@@ -153,7 +169,8 @@ class _Options(NamedTuple):
     max_agents: int
     horizon: int
     batch_size: int | None
-    platform: str  # of JAX, such as "cpu": how much is done at a time follows it
+    widths: Widths  # how much of a batch is solved at a time
+    part: Part
 
 
 def _check(
@@ -205,10 +222,17 @@ def _first(made: Generated, n: int) -> Generated:
     return replace(made, instances=instances, solutions=solutions, filled=filled, cell=cell)
 
 
-def _batch_size(boards: int, platform: str) -> int:
+def _batch_size(boards: int, widths: Widths) -> int:
     """Enough lanes to use the device well, and not many more than there are boards to make."""
-    most = 1 << 12 if platform == "cpu" else 1 << 16
+    most = min(8 * widths.planned_boards, 1 << 16)
     return min(max(1 << (2 * boards - 1).bit_length(), 64), most)
+
+
+def _shared_batch_size(batch_size: int | None, boards: int, devices: int, widths: Widths) -> int:
+    """The batch that is asked for or, if None, a good one of at most 2**20; equal shares."""
+    if batch_size is None:
+        return min(_batch_size(boards, widths), (1 << 20) // devices) * devices
+    return -(-batch_size // devices) * devices
 
 
 @cache
@@ -248,7 +272,7 @@ class _Lanes(NamedTuple):
 
     stream: jax.Array  # int32 (B,)
     number: jax.Array  # int32 (B,), of the candidate
-    valid: jax.Array  # bool (B,), False beyond max_candidates
+    valid: jax.Array  # bool (B,), False beyond max_candidates, and if it belongs to another part
     first: jax.Array  # int32 (B,), the first lane of the same stream
 
 
@@ -276,7 +300,7 @@ def _fill(
     """
     C, S = params.size.shape
     G, total = C * S, C * options.slots
-    B = options.batch_size or _batch_size(total, options.platform)
+    B = options.batch_size or _batch_size(total, options.widths)
     boards_of_each, max_candidates = n[0], most[0]
     size = params.size.astype(jnp.int32).reshape(G)
     num_agents = params.num_agents.astype(jnp.int32).reshape(G)
@@ -286,18 +310,26 @@ def _fill(
     for numbers in (size, holes, num_agents):
         streams = jax.vmap(jax.random.fold_in)(streams, numbers)
 
-    widths = widths_for(options.platform)
+    Examined = tuple[jax.Array, jax.Array, Solution]
 
-    def examine(stream: jax.Array, number: jax.Array) -> tuple[jax.Array, Solution]:
-        """Draw and judge the candidates of some lanes. A filter before the solver belongs here."""
+    def examine(stream: jax.Array, number: jax.Array) -> Examined:
+        """Draw and judge the candidates of some lanes. A filter before the solver belongs here.
+
+        Gives their codes, whether they belong to the part of all boards, and their solutions.
+        """
         shapes = {"max_size": options.max_size, "max_agents": options.max_agents}
-        codes = draw_codes(
-            streams[stream], number, size[stream], holes[stream], num_agents[stream], **shapes
-        )
-        boards = decode(codes, size[stream], num_agents[stream], **shapes)
-        return codes, solve_batch(boards, horizon=options.horizon, widths=widths)
+        keys, agents = streams[stream], num_agents[stream]
+        codes = draw_codes(keys, number, size[stream], holes[stream], agents, **shapes)
+        own = jnp.ones(number.shape, bool)
+        if options.part != ALL_BOARDS:
+            codes, own = draw_into_part(
+                keys, number, codes, size[stream], agents, options.part, **shapes
+            )
+        boards = decode(codes, size[stream], agents, **shapes)
+        solutions = solve_batch(boards, horizon=options.horizon, widths=options.widths)
+        return codes, own, solutions
 
-    def examine_all(stream: jax.Array, number: jax.Array) -> tuple[jax.Array, Solution]:
+    def examine_all(stream: jax.Array, number: jax.Array) -> Examined:
         """With an axis of devices, examine this one's share of the lanes, then gather all."""
         if axis_name is None:
             return examine(stream, number)
@@ -313,7 +345,8 @@ def _fill(
     def try_batch(kept: _Kept) -> _Kept:
         ends = _share_out(B, kept, plan, is_open(kept), max_candidates)
         lanes = _lanes(B, ends, kept.drawn, max_candidates)
-        codes, solutions = examine_all(lanes.stream, lanes.number)
+        codes, own, solutions = examine_all(lanes.stream, lanes.number)
+        lanes = lanes._replace(valid=lanes.valid & own)
         return _keep(kept, lanes, ends, codes, solutions, plan, max_candidates)
 
     V = code_words(options.max_size, options.max_agents)
