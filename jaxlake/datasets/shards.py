@@ -117,7 +117,7 @@ def write_shards(
         ModuleNotFoundError: pyarrow is missing (the extra `hub`).
         OSError: a file can't be written.
     """
-    limits = {
+    limits: dict[str, Any] = {
         "max_size": max_size,
         "max_agents": max_agents,
         "horizon": horizon,
