@@ -137,18 +137,19 @@ def test_words_are_scaled_as_whole_numbers():
 
 @pytest.mark.slow
 def test_the_parts_of_a_small_kind_have_all_its_boards_and_share_none():
+    """Agent 0 has two ways on a full 2x2 board, so that one of three parts goes without."""
     every = {
         tuple(" ".join(cells[i : i + 2]) for i in (0, 2))
         for cells in itertools.permutations("SsGg")
     }
     solvable = {grid for grid in every if oracles.least_sum_of_costs(list(grid)) is not None}
     made = []
-    for index in range(2):
-        options = {"max_size": 2, "horizon": 16, "max_candidates": 2048, "part": (index, 2)}
+    for index in range(3):
+        options = {"max_size": 2, "horizon": 16, "max_candidates": 2048, "part": (index, 3)}
         boards = jax.device_get(generate(jax.random.key(0), lake_params(2, 0.0), 24, **options))
         rows = np.flatnonzero(boards.filled)
         grids = [tuple(format_grid(row_of(boards.instances, row))) for row in rows]
-        assert {_part_by_hand(grid, 2) for grid in grids} == {index}
+        assert {_part_by_hand(grid, 3) for grid in grids} == {index}
         assert int(boards.candidates[0]) <= 2048
         made += grids
     assert len(made) == len(set(made))
