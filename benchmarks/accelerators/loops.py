@@ -3,11 +3,10 @@
 A traced program is evaluated anew, equation by equation. The numbers of its loops are those of one
 walk over it, so that a name in a compiled program and a count of a run speak of the same loop.
 
-Kernels of Pallas are opaque to the compiler of the rest. For a count all programs of a kernel run
-side by side, interpreted, each with counters of its own; its loops have numbers after all others.
+Kernels of Pallas are opaque to the compiler of the rest. For a count they are replaced by what
+interprets them, and their loops have numbers after all others.
 """
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,12 +15,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax._src.pallas.hlo_interpreter import kernel_to_hlo_jaxpr  # there is no public way
+from jax._src.pallas.hlo_interpreter import pallas_call_hlo_interpret  # no public way in
 from jax.extend import core
 
 Trace = Any  # jax.extend.core.ClosedJaxpr
 
 _KERNEL = "pallas_call"
+_INTERPRETER_ARGUMENTS = (
+    *("jaxpr", "debug", "input_output_aliases", "grid_mapping", "mesh", "compiler_params"),
+    *("cost_estimate", "out_avals", "metadata", "name"),
+)
 _LAYOUT = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "concatenate", "transpose")
 
 _NESTED = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")
@@ -40,11 +43,8 @@ class Loop:
 class Kernel:
     """A kernel of Pallas, wherever it is called from."""
 
-    trace: Trace  # what one program does, as a function of its blocks and its memory
-    memory: list[Any]  # shapes of the latter
-    blocks: tuple[Any, ...]  # which blocks a program has, as Pallas says it
-    programs: int
-    number: int  # counts programs; those of its loops follow
+    trace: Trace  # what interprets it: a loop over its programs, around its own loops
+    first: int  # the number of its first loop
 
 
 def loops_of(trace: Trace) -> list[Loop]:
@@ -65,24 +65,22 @@ def kernels_of(trace: Trace) -> dict[int, Kernel]:
     first = len(loops_of(trace))
     for eqn in _kernel_equations(trace.jaxpr):
         if id(eqn) not in kernels:
-            grid = eqn.params["grid_mapping"]
-            body, consts, memory = kernel_to_hlo_jaxpr(eqn.params["jaxpr"], (), grid)
-            blocks, programs = tuple(grid.block_mappings), math.prod(grid.grid)
-            inner = core.ClosedJaxpr(body, consts)
-            kernels[id(eqn)] = Kernel(inner, list(memory), blocks, programs, first)
-            first += 1 + _number_of_loops(body)
+            params = {key: eqn.params[key] for key in _INTERPRETER_ARGUMENTS}
+            operands = [var.aval for var in eqn.invars]
+            inner = jax.make_jaxpr(partial(pallas_call_hlo_interpret, **params))(*operands)
+            kernels[id(eqn)] = Kernel(inner, first)
+            first += _number_of_loops(inner.jaxpr)
     return kernels
 
 
 def operations_of(kernel: Kernel) -> list[int]:
-    """Count what a program, and one round of each of its loops, does without the loops inside.
+    """Count what one round of each loop of a kernel computes, loads or stores, without inner loops.
 
-    Whatever it computes, loads or stores is on the lanes of the program, and counts as one
-    operation. What only says where something lies is not counted.
+    Every operation is on the lanes of a program, and counts as one. What only says where something
+    lies is not counted.
     """
-    body = kernel.trace.jaxpr
-    bodies = [body, *(_inner_jaxprs(eqn)[-1] for eqn in _loop_equations(body))]
-    return [_operations(one) for one in bodies]
+    bodies = [_inner_jaxprs(eqn)[-1] for eqn in _loop_equations(kernel.trace.jaxpr)]
+    return [_operations(body) for body in bodies]
 
 
 def _operations(jaxpr: Any) -> int:
@@ -101,7 +99,7 @@ def with_counts(trace: Trace) -> Callable[..., jax.Array]:
     """Return a flat function that runs the trace and gives the rounds of each loop, int32 (L,)."""
     kernels = kernels_of(trace)
     loops = len(loops_of(trace))
-    loops += sum(1 + _number_of_loops(kernel.trace.jaxpr) for kernel in kernels.values())
+    loops += sum(_number_of_loops(kernel.trace.jaxpr) for kernel in kernels.values())
 
     def counted(*args: jax.Array) -> jax.Array:
         evaluation = _Evaluation(count=True, kernels=kernels)
@@ -159,10 +157,6 @@ def _written_by(eqn: Any) -> str:
     return str(eqn.source_info.name_stack) or "?"
 
 
-def _shape_of(block: Any) -> tuple[int, ...]:
-    return tuple(getattr(side, "block_size", side) for side in block.block_shape)
-
-
 class _Evaluation:
     """One evaluation of a trace. Loops are met in the order of `_loop_equations`."""
 
@@ -190,7 +184,8 @@ class _Evaluation:
             name = eqn.primitive.name
             inside = sum(map(_number_of_loops, _inner_jaxprs(eqn)))
             if id(eqn) in self.kernels:
-                results = self._kernel(self.kernels[id(eqn)], operands)
+                kernel = self.kernels[id(eqn)]
+                results = self.run(kernel.trace, operands, kernel.first)
             elif name == "while":
                 results = self._while(eqn, operands, number)
                 number += 1 + inside
@@ -217,36 +212,6 @@ class _Evaluation:
 
     def _one_more(self, counts: Any, number: int) -> Any:
         return counts.at[number].add(1) if self.count else counts
-
-    def _kernel(self, kernel: Kernel, operands: list[Any]) -> list[Any]:
-        outputs = kernel.blocks[len(operands) :]
-        blank = [jnp.zeros(one.array_aval.shape, one.array_aval.dtype) for one in outputs]
-        arrays, counts = [*operands, *blank], jnp.zeros_like(self.counts)
-        memory = [jnp.zeros(one.shape, one.dtype) for one in kernel.memory]
-
-        def starts(program: Any) -> list[Any]:
-            return [one.compute_start_indices_interpret((program,)) for one in kernel.blocks]
-
-        def run_one(program: Any) -> tuple[Any, list[Any]]:
-            blocks = [
-                jax.lax.dynamic_slice(array, start, _shape_of(block))
-                for array, start, block in zip(arrays, starts(program), kernel.blocks, strict=True)
-            ]
-            run = partial(self.run, kernel.trace, first=kernel.number + 1)
-            count = self._one_more(counts, kernel.number)
-            count, after = self._counting(run, count, [*blocks, *memory])
-            return count, after[len(operands) : len(kernel.blocks)]
-
-        def write(program: Any, written: list[Any]) -> list[Any]:
-            own = starts(program)[len(operands) :]
-            return [
-                jax.lax.dynamic_update_slice(array, block[program], start)
-                for array, block, start in zip(written, made, own, strict=True)
-            ]
-
-        added, made = jax.vmap(run_one)(jnp.arange(kernel.programs))
-        self.counts = self.counts + jnp.sum(added, axis=0)
-        return jax.lax.fori_loop(0, kernel.programs, write, blank)
 
     def _while(self, eqn: Any, operands: list[Any], number: int) -> list[Any]:
         test, body = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]

@@ -80,7 +80,7 @@ def examine(
     if run:
         rounds = jax.jit(loops.with_counts(trace))(*leaves).tolist()
         record["kernel_operations"] = sum(
-            rounds[kernel.number + number] * operations
+            rounds[kernel.first + number] * operations
             for kernel in loops.kernels_of(trace).values()
             for number, operations in enumerate(loops.operations_of(kernel))
         )

@@ -131,6 +131,6 @@ def test_kernels_are_opaque_but_their_rounds_are_counted():
     both = sum(first) + sum(_steps(n + 1) for n in first)
     assert counts.tolist() == [2, 2 * 3, both]
     (kernel,) = loops.kernels_of(trace).values()
-    program, body = loops.operations_of(kernel)
-    assert program > 0
+    programs, body = loops.operations_of(kernel)
+    assert programs > 0
     assert 9 <= body <= 12
