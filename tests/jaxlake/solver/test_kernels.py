@@ -1,4 +1,7 @@
-"""Pallas kernels, interpreted, give bit for bit what XLA's loops give."""
+"""Pallas kernels give bit for bit what XLA's loops give.
+
+On a GPU or TPU they are compiled for it; elsewhere they are interpreted.
+"""
 
 from dataclasses import replace
 
@@ -6,13 +9,21 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxlake.solver import Kernels, Status, Widths, certificates, joint_search, space_time
+from jaxlake.solver import (
+    Kernels,
+    Status,
+    Widths,
+    certificates,
+    joint_search,
+    space_time,
+    widths_for,
+)
 from jaxlake.solver.kernels import joint, planning
 from jaxlake.solver.two_agents import search_by_loops
 from tests.jaxlake.solver.boards import assert_same, instances, random_grids, solve
 
 HORIZON = 12
-INTERPRETED = Kernels.INTERPRETED
+MACHINE = widths_for().kernels or Kernels.INTERPRETED
 
 
 def _boards(seed, count, size, agents):
@@ -25,7 +36,7 @@ def test_plans_and_distances_are_those_of_the_loops(upwards):
     widths = Widths(1, 1, 1, 1)
     boards = certificates.prepare_boards(_boards(1, 600, 4, 3), widths)
     free, starts, goals, alone = boards
-    assert (planning.distances(free, starts, goals, INTERPRETED) == alone).all()
+    assert (planning.distances(free, starts, goals, MACHINE) == alone).all()
     connected = jnp.all(alone < space_time.NEVER, axis=0)
     latest = jnp.where(connected, jnp.int16(HORIZON), jnp.int16(-1))
     latest = jnp.broadcast_to(latest, starts.shape)
@@ -34,7 +45,7 @@ def test_plans_and_distances_are_those_of_the_loops(upwards):
         free, starts, goals, latest, buffers, upwards=upwards
     )
     arrival, paths = planning.plan_in_order(
-        free, starts, goals, latest, HORIZON, INTERPRETED, upwards=upwards
+        free, starts, goals, latest, HORIZON, MACHINE, upwards=upwards
     )
     assert (arrival == plans.arrival).all()
     assert (paths == plans.paths).all()
@@ -58,7 +69,7 @@ def test_joint_searches_and_their_plans_are_those_of_the_loops(waiting):
         return search_by_loops(pairs, running, history, cost, HORIZON, board)[0]
 
     def by_kernel(running, cost):
-        return joint.search_pairs(pairs, running, HORIZON, board, INTERPRETED, cost)
+        return joint.search_pairs(pairs, running, HORIZON, board, MACHINE, cost)
 
     expected, running, cost = jax.jit(by_loops)(pairs.connected, None), pairs.connected, None
     if not waiting:
@@ -82,7 +93,7 @@ def test_the_solver_gives_the_same_with_kernels_and_without(size, agents, count)
     boards = instances(random_grids(3, count, sizes, agents=(2, agents)), size, agents)
     widths = Widths(1 << 13, 1 << 7, 1 << 13, 1 << 30)
     expected = solve(boards, count, widths=widths)
-    assert_same(solve(boards, count, widths=replace(widths, kernels=INTERPRETED)), expected)
+    assert_same(solve(boards, count, widths=replace(widths, kernels=MACHINE)), expected)
     assert set(expected.status.tolist()) >= {Status.OPTIMAL, Status.UNSOLVABLE}
 
 
