@@ -56,6 +56,7 @@ def test_solving_a_second_board_or_batch_compiles_nothing(count_compilations):
     assert count_compilations(lambda: jaxlake.solve(board(0), **budget)) == 0
 
 
+@pytest.mark.slow
 def test_solving_a_batch_outside_of_jit_compiles_once_and_gives_the_same(count_compilations):
     def solve(board):
         return jaxlake.solve(board, horizon=HORIZON)
@@ -114,6 +115,7 @@ def test_sweeping_again_compiles_nothing(count_compilations):
     assert count_compilations(lambda: table(1)) == 0
 
 
+@pytest.mark.slow
 def test_generating_another_number_of_boards_compiles_no_solver(count_compilations):
     def make(n):
         params = jaxlake.lake_params(4, 0.2, 0.1)
