@@ -172,13 +172,15 @@ def _plan_in_chunks(
             forward, buffers = plan_in_order(*agents, buffers)
             flipped, buffers = plan_in_order(*turned, buffers, upwards=True)
         else:
-            plan = partial(planning.plan_in_order, horizon=horizon, machine=kernels)
-            forward = PrioritisedPlans(*plan(*agents))
-            flipped = PrioritisedPlans(*plan(*turned, upwards=True))
+            in_order = partial(planning.plan_in_order, horizon=horizon, machine=kernels)
+            forward = PrioritisedPlans(*in_order(*agents))
+            flipped = PrioritisedPlans(*in_order(*turned, upwards=True))
         backward = PrioritisedPlans(flipped.arrival[::-1], flipped.paths[::-1])
         return keep(chunk, _better(forward, backward)), buffers
 
-    buffers = space_time.search_buffers(horizon, boards.free.shape[0], width, levels=1)
+    # A kernel has its own.
+    steps = horizon if kernels is None else 0
+    buffers = space_time.search_buffers(steps, boards.free.shape[0], width, levels=1)
     length = jnp.max(boards.alone, axis=0)
     return in_chunks(plan, boards, wanted, length, blank, width, buffers)[0]
 

@@ -31,7 +31,7 @@ OCCUPANCY_BLOCK = 32
 
 
 class Kernels(Enum):
-    """What Pallas compiles the solver's loops for two agents for: each is then one kernel."""
+    """What the kernels of `jaxlake.solver.kernels` are compiled for."""
 
     GPU = "gpu"
     TPU = "tpu"

@@ -10,13 +10,14 @@ import numpy as np
 
 from jaxlake.instance import Instance
 from jaxlake.solver import joint_search
-from jaxlake.solver.chunks import Kernels, Widths, in_chunks
+from jaxlake.solver.chunks import Widths, in_chunks
 from jaxlake.solver.joint_search import FAR, Geometry, JointHistory, PairPlans, TwoAgentBoards
 from jaxlake.solver.kernels import joint
 from jaxlake.solver.solution import Solution, Status
 
 _Search = Callable[
-    [TwoAgentBoards, jax.Array, JointHistory, jax.Array | None], tuple[PairPlans, JointHistory]
+    [TwoAgentBoards, jax.Array, JointHistory | None, jax.Array | None],
+    tuple[PairPlans, JointHistory | None],
 ]
 """Search boards where bool (B,) says so, without waits where there is a cost, int32 (B,)."""
 
@@ -53,19 +54,27 @@ def solve_two(batch: Instance, wanted: jax.Array, horizon: int, widths: Widths) 
     )
     boards = joint_search.two_agent_boards(~batch.holes, starts, goals, playing, board, widths)
     kernels = joint.serves(widths.kernels, horizon, board)
-    search: _Search
+    history: JointHistory | None = None  # a kernel has its own
     if kernels is None:
-        width, kept = joint_search.lanes_at_once(board, widths, horizon), 1
-        search = partial(search_by_loops, horizon=horizon, board=board)
+        width = max(1, min(B, joint_search.lanes_at_once(board, widths, horizon)))
+        # Allocated once, not per chunk: the loops write every set that they later read.
+        history = JointHistory(
+            layers=jnp.zeros((horizon + 1, board.words, board.cells, width), jnp.uint32),
+            walks=jnp.zeros((2 * horizon + 2, board.words, 2, width), jnp.uint32),
+        )
     else:
-        width, kept = joint.boards_at_once(board, widths, horizon), 0
-        search = partial(_search_by_kernel, horizon=horizon, board=board, machine=kernels)
-    width = max(1, min(B, width))
-    # Allocated once, not per chunk: the loops write every set that they later read.
-    history = JointHistory(
-        layers=jnp.zeros((kept * (horizon + 1), board.words, board.cells, width), jnp.uint32),
-        walks=jnp.zeros((kept * (2 * horizon + 2), board.words, 2, width), jnp.uint32),
-    )
+        width = max(1, min(B, joint.boards_at_once(board, widths, horizon)))
+
+    def search(
+        boards: TwoAgentBoards,
+        running: jax.Array,
+        history: JointHistory | None,
+        cost: jax.Array | None,
+    ) -> tuple[PairPlans, JointHistory | None]:
+        if kernels is None:
+            return search_by_loops(boards, running, history, cost, horizon, board)
+        return joint.search_pairs(boards, running, horizon, board, kernels, cost), None
+
     no, zero, far = jnp.zeros(B, bool), jnp.zeros(B, jnp.int32), jnp.full(B, FAR, jnp.int32)
     none = jnp.zeros((horizon, 2, B), jnp.int8)
     blank = _TwoAgentOptima(far, far, no, zero, far, none, none, no)
@@ -102,8 +111,8 @@ def solve_two(batch: Instance, wanted: jax.Array, horizon: int, widths: Widths) 
 
 
 def _solve_chunk(
-    boards: TwoAgentBoards, history: JointHistory, search: _Search
-) -> tuple[_TwoAgentOptima, JointHistory]:
+    boards: TwoAgentBoards, history: JointHistory | None, search: _Search
+) -> tuple[_TwoAgentOptima, JointHistory | None]:
     """Find both optima of a chunk and a plan for each."""
     found, history = search(boards, boards.connected, history, None)
     undecided = jnp.zeros_like(found.stuck)
@@ -111,8 +120,8 @@ def _solve_chunk(
 
 
 def _look_for_waitless_plans(
-    operands: tuple[TwoAgentBoards, _TwoAgentOptima], history: JointHistory, search: _Search
-) -> tuple[_TwoAgentOptima, JointHistory]:
+    operands: tuple[TwoAgentBoards, _TwoAgentOptima], history: JointHistory | None, search: _Search
+) -> tuple[_TwoAgentOptima, JointHistory | None]:
     """Replace the plan of each undecided lane by one without waits, if there is one."""
     boards, optima = operands
     found, history = search(boards, optima.undecided, history, optima.sum_of_costs)
@@ -128,12 +137,12 @@ def _look_for_waitless_plans(
 def search_by_loops(
     boards: TwoAgentBoards,
     running: jax.Array,
-    history: JointHistory,
+    history: JointHistory | None,
     waitless_cost: jax.Array | None,
     horizon: int,
     board: Geometry,
 ) -> tuple[PairPlans, JointHistory]:
-    """Search and go back through the history: arguments as those of `joint_search`."""
+    """Search and go back through the history, which must be given; arguments as `joint_search`."""
     waiting = waitless_cost is None
     ended = joint_search.joint_search(
         boards, running, horizon, board, history, waitless_cost=waitless_cost
@@ -154,20 +163,6 @@ def search_by_loops(
         )
     numbers = ended.sum_of_costs, ended.makespan, ended.stuck, ended.expansions
     return PairPlans(*numbers, length, plan, makespan_plan), ended.history
-
-
-def _search_by_kernel(
-    boards: TwoAgentBoards,
-    running: jax.Array,
-    history: JointHistory,
-    waitless_cost: jax.Array | None,
-    horizon: int,
-    board: Geometry,
-    machine: Kernels,
-) -> tuple[PairPlans, JointHistory]:
-    """Do the same in one kernel, which has a history of its own."""
-    found = joint.search_pairs(boards, running, horizon, board, machine, waitless_cost)
-    return found, history
 
 
 class _WalkBack(NamedTuple):
