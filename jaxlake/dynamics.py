@@ -55,7 +55,9 @@ def step(instance: Instance, positions: jax.Array, actions: jax.Array) -> Step:
     """
     # One number per cell instead of pairs vectorises, also under vmap.
     rows, columns = positions[:, 0], positions[:, 1]
-    to_row, to_column, on_board = _target(rows, columns, actions, instance.size.astype(jnp.int8))
+    to_row, to_column, on_board = target_cells(
+        rows, columns, actions, instance.size.astype(jnp.int8)
+    )
     on_hole = jnp.asarray(instance.holes)[to_row, to_column]
 
     K = positions.shape[0]
@@ -83,7 +85,7 @@ def any_of(flags: jax.Array) -> jax.Array:
     return reduce(jnp.logical_or, (flags[..., k] for k in range(flags.shape[-1])), none)
 
 
-def _target(
+def target_cells(
     row: jax.Array, column: jax.Array, action: jax.Array, side: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Where actions lead, and whether that is on the board; by selects, which vectorise."""
@@ -126,7 +128,7 @@ def moves(
     K = len(rows)
     to_rows, to_columns, off_board, hole = [], [], [], []
     for row, column, action, real in zip(rows, columns, actions, mask, strict=True):
-        to_row, to_column, inside = _target(row, column, action, side)
+        to_row, to_column, inside = target_cells(row, column, action, side)
         to_rows.append(to_row)
         to_columns.append(to_column)
         off_board.append(real & ~inside)

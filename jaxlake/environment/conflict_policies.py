@@ -2,11 +2,22 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial, reduce
+from itertools import chain
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxlake.dynamics import Action, Step, any_of, step
+from jaxlake.environment.agent_words import (
+    LARGEST_SIDE,
+    MOST_AGENTS,
+    agent_words,
+    join,
+    places,
+    resolve_words,
+)
 from jaxlake.instance import Instance
 from jaxlake.verification import Failure
 
@@ -33,9 +44,12 @@ class ResolvedAction:
     attempt: Step  # what the rules say of the actions as they were given
     executed: jax.Array  # int8 (K,), the actions carried out, WAIT for agents that were held back
     positions: jax.Array  # int8 (K, 2), where the agents stand afterwards
+    at_goal: jax.Array  # bool (K,), the agents of the mask that then are at their goals
+    num_away: jax.Array  # int32 (), agents of the mask that are not
     failed: jax.Array  # bool (), a rule is broken for good; only ever with FAIL
 
 
+@partial(jax.jit, static_argnums=0)
 def resolve(
     policy: ConflictPolicy, instance: Instance, positions: jax.Array, actions: jax.Array
 ) -> ResolvedAction:
@@ -48,22 +62,63 @@ def resolve(
     The policy is static; actions are int8 (K,), positions int8 (K, 2), distinct free cells for
     agents in the mask.
     """
+    along_agents = partial(resolve_along_agents, policy)
+    if len(positions) > MOST_AGENTS or np.shape(instance.holes)[-1] > LARGEST_SIDE:
+        return along_agents(instance, positions, actions)
+    from_words = partial(resolve_from_words, policy)
+    return jax.lax.platform_dependent(
+        *(instance, positions, actions), cuda=from_words, rocm=from_words, default=along_agents
+    )
+
+
+def resolve_along_agents(
+    policy: ConflictPolicy, instance: Instance, positions: jax.Array, actions: jax.Array
+) -> ResolvedAction:
+    """Do what `resolve` does, with an axis of agents: the form for CPUs and TPUs."""
+    mask = instance.agent_mask
     attempt = step(instance, positions, actions)
+    executed, after = actions, attempt.positions
+    failed = jnp.bool_(False)
     if policy is ConflictPolicy.FAIL:
         failed = any_of(breaks_a_rule(attempt))
-        return ResolvedAction(attempt, actions, attempt.positions, failed)
-    stays = breaks_a_rule(attempt)
-    if policy is ConflictPolicy.PRIORITY:
-        stays = _beaten(actions, attempt)
-    takes_place = ~any_of(attempt.positions[:, None] != positions[None, :])
-    follows = takes_place & instance.agent_mask[:, None] & instance.agent_mask[None, :]
-    for _ in range(len(positions) - 1):  # the longest queue
-        stays |= any_of(follows & stays[None, :])
+    else:
+        stays = breaks_a_rule(attempt)
+        if policy is ConflictPolicy.PRIORITY:
+            stays = _beaten(actions, attempt)
+        takes_place = ~any_of(attempt.positions[:, None] != positions[None, :])
+        follows = takes_place & mask[:, None] & mask[None, :]
+        for _ in range(len(positions) - 1):  # the longest queue
+            stays |= any_of(follows & stays[None, :])
+        executed = jnp.where(stays, jnp.int8(Action.WAIT), actions)
+        after = jnp.where(stays[:, None], positions, attempt.positions)
+    at_goal = mask & ~any_of(after != instance.goals)
+    # Python's sum adds agent by agent: see `any_of`.
+    num_away = sum((mask & ~at_goal).astype(jnp.int32), jnp.int32(0))
+    return ResolvedAction(attempt, executed, after, at_goal, num_away, failed)
+
+
+def resolve_from_words(
+    policy: ConflictPolicy, instance: Instance, positions: jax.Array, actions: jax.Array
+) -> ResolvedAction:
+    """Do what `resolve` does, from one word per agent: the form for GPUs."""
+    agents = range(len(positions))
+    words = agent_words(instance, positions, actions)
+    blocks, priority = policy is not ConflictPolicy.FAIL, policy is ConflictPolicy.PRIORITY
+    resolved = resolve_words([words[k] for k in agents], blocks=blocks, priority=priority)
+    broken = (
+        *(resolved.off_board, resolved.hole),
+        *(resolved.vertex_conflict, resolved.swapping_conflict),
+    )
+    there = places(join(resolved.there)).astype(positions.dtype)
+    target = jnp.where(join(resolved.leaves)[:, None], there, positions)
+    stays = join(resolved.stays)
     return ResolvedAction(
-        attempt,
+        Step(target, *map(join, broken)),
         executed=jnp.where(stays, jnp.int8(Action.WAIT), actions),
-        positions=jnp.where(stays[:, None], positions, attempt.positions),
-        failed=jnp.bool_(False),
+        positions=jnp.where(stays[:, None], positions, target),
+        at_goal=join(resolved.at_goal),
+        num_away=resolved.num_away,
+        failed=jnp.bool_(False) if blocks else reduce(jnp.logical_or, chain(*broken)),
     )
 
 

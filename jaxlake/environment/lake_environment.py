@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxlake.dynamics import Action, any_of
+from jaxlake.dynamics import Action
 from jaxlake.environment.conflict_policies import ConflictPolicy, first_failure, resolve
 from jaxlake.environment.observations import NUM_ACTIONS, Compact, Observation
 from jaxlake.environment.params import EnvParams, EnvState, board, initial_state, state_action_mask
@@ -128,17 +128,17 @@ class LakeEnvironment:
         mask = instance.agent_mask
         over = state.terminated | state.truncated
         actions = jnp.asarray(actions, jnp.int8)
+        # In a state that has ended all wait, and so stay where they are.
         actions = jnp.where(mask & ~over, actions, jnp.int8(Action.WAIT))
         resolved = resolve(ConflictPolicy(self.conflict), instance, state.positions, actions)
-        positions = jnp.where(over, state.positions, resolved.positions)
-        at_goal = mask & ~any_of(positions != instance.goals)
         failed = resolved.failed & ~over
-        solved = ~any_of(mask & ~at_goal) & ~failed
+        solved = (resolved.num_away == 0) & ~failed
         time = jnp.where(over, state.time, state.time + jnp.int32(1))
         transition = Transition(
             before=state.positions,
-            after=positions,
+            after=resolved.positions,
             goals=instance.goals,
+            num_away=resolved.num_away,
             agent_mask=mask,
             actions=actions,
             executed=resolved.executed,
@@ -151,7 +151,7 @@ class LakeEnvironment:
         failure, agent = first_failure(resolved.attempt)
         stepped = EnvState(
             index=state.index,
-            positions=positions,
+            positions=resolved.positions,
             time=time,
             terminated=jnp.where(over, state.terminated, failed | solved),
             truncated=jnp.where(over, state.truncated, time >= params.max_steps),
@@ -160,7 +160,7 @@ class LakeEnvironment:
             "failure": failure,
             "agent": agent,
             "executed": resolved.executed,
-            "at_goal": at_goal,
+            "at_goal": resolved.at_goal,
             "solved": solved,
         }
         return stepped, jnp.where(over, jnp.zeros_like(reward), reward), info

@@ -18,6 +18,7 @@ class Transition:
     before: jax.Array  # int8 (K, 2), where the agents stood
     after: jax.Array  # int8 (K, 2), where they stand
     goals: jax.Array  # int8 (K, 2)
+    num_away: jax.Array  # int32 (), agents of the mask that are not at their goals
     agent_mask: jax.Array  # bool (K,)
     actions: jax.Array  # int8 (K,), as they were given
     executed: jax.Array  # int8 (K,), as they were carried out
@@ -37,10 +38,9 @@ def team_reward(transition: Transition) -> jax.Array:
     Every other step costs 0.01 times the share of the agents that are not at their goals, so that
     shorter plans are worth more.
     """
-    away = transition.agent_mask & any_of(transition.after != transition.goals)
     # Python's sum adds agent by agent: see `any_of`.
     agents = jnp.maximum(sum(transition.agent_mask.astype(jnp.float32)), 1)
-    share = sum(away.astype(jnp.float32)) / agents
+    share = transition.num_away.astype(jnp.float32) / agents
     cost = jnp.float32(-0.01) * share
     return jnp.where(
         transition.failed, jnp.float32(-1), jnp.where(transition.solved, jnp.float32(1), cost)

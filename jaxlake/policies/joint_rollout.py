@@ -232,11 +232,9 @@ def _play(
         actions, following = policy.act(key, instance, positions, t, memory)
         actions = jnp.where(mask & ~over, actions, jnp.int8(Action.WAIT))
         resolved = resolve(conflict, instance, positions, actions)
-        positions = jnp.where(over, positions, resolved.positions)
-        solved = jnp.all((positions == goals) | ~mask[:, None])
         length = jnp.where(over, length, t + jnp.int32(1))
-        over |= resolved.failed | solved
-        return (positions, length, over, following), resolved.executed
+        over |= resolved.failed | (resolved.num_away == 0)
+        return (resolved.positions, length, over, following), resolved.executed
 
     starts = instance.starts.astype(jnp.int8)
     begun = jnp.all((starts == goals) | ~mask[:, None])

@@ -10,7 +10,11 @@ import pytest
 import jaxlake
 from benchmarks import oracles
 from jaxlake.environment import ConflictPolicy, resolve
-from jaxlake.environment.conflict_policies import first_failure
+from jaxlake.environment.conflict_policies import (
+    first_failure,
+    resolve_along_agents,
+    resolve_from_words,
+)
 from tests.jaxlake.solver.boards import instances
 
 K = 5
@@ -146,3 +150,31 @@ def test_chains_contests_and_swaps_in_a_row(policy, actions, expected):
     board = jaxlake.parse_grid(IN_A_ROW, max_size=N, max_agents=K)
     result = resolve(ConflictPolicy(policy), board, board.starts, np.array(actions, np.int8))
     assert result.executed.tolist() == expected
+
+
+@pytest.mark.parametrize("agents", [1, 2, 5])
+@pytest.mark.parametrize("policy", ConflictPolicy)
+def test_the_form_for_gpus_gives_the_same_to_the_bit(policy, agents):
+    """Also where the axis of agents has gaps, agents share cells, and actions are unknown."""
+    B, rng = 4000, np.random.default_rng(agents)
+    size = rng.integers(2, N + 1, B)
+    outside = np.arange(N) >= size[:, None]
+    holes = rng.random((B, N, N)) < 0.2
+    cells = rng.integers(0, np.minimum(size, 4)[:, None, None], (3, B, agents, 2), dtype=np.int8)
+    boards = jaxlake.Instance(
+        holes=holes | outside[:, :, None] | outside[:, None],
+        size=size.astype(np.int32),
+        starts=cells[0],
+        goals=cells[1],
+        agent_mask=rng.random((B, agents)) < 0.8,
+    )
+    actions = rng.integers(-1, 7, (B, agents), dtype=np.int8)
+    somewhere = (np.arange(B) % 2 == 0)[:, None]  # agents outside the mask, else nowhere
+    positions = np.where((boards.agent_mask | somewhere)[..., None], cells[2], np.int8(-1))
+
+    def resolved(form):
+        return jax.device_get(jax.jit(jax.vmap(partial(form, policy)))(boards, positions, actions))
+
+    jax.tree.map(
+        np.testing.assert_array_equal, resolved(resolve_from_words), resolved(resolve_along_agents)
+    )
