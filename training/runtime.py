@@ -49,14 +49,14 @@ def compilation_cache_folder(environment: Mapping[str, str]) -> Path | None:
     caches = environment.get("XDG_CACHE_HOME", "")
     try:
         base = Path(caches) if os.path.isabs(caches) else Path.home() / ".cache"
-        folder = base / "jaxlake" / "xla" / _machine()
+        folder = base / "jaxlake" / "xla" / machine_digest()
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # no home
         return None
     return folder if os.access(folder, os.R_OK | os.W_OK | os.X_OK) else None
 
 
-def _machine() -> str:
+def machine_digest() -> str:
     """Name this kind of processor, by what it can do as far as the system tells."""
     told = [platform.machine(), platform.processor()]
     try:

@@ -6,9 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import pallas as pl
-from jax.experimental.pallas import tpu as pltpu
-from jax.experimental.pallas import triton
 
 from jaxlake.solver.chunks import Kernels
 
@@ -36,6 +33,11 @@ def launch(
     this order. Outputs and memory are leading axes and dtypes. The last program is filled up with
     boards of zeros.
     """
+    # Imported here because it takes as long as all of JAX, and on CPUs nothing needs it.
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import tpu as pltpu
+    from jax.experimental.pallas import triton
+
     lanes = _LANES[machine]
     B = inputs[0].shape[-1]
     count = lanes[0] * lanes[1]
