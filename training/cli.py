@@ -22,12 +22,10 @@ from training.commands import (
     study,
 )
 from training.errors import UserError
-from training.runtime import keep_compiled_programs
+from training.runtime import keep_compiled_programs, speed_up_searches
 
-_COMMANDS = (
-    *(run, study, engineer, evaluate, report, audit),
-    *(solve, check, generate, feasibility, dataset),
-)
+_ON_BOARDS = (solve, check, generate, feasibility, dataset)
+_COMMANDS = (run, study, engineer, evaluate, report, audit, *_ON_BOARDS)
 _OWN_PACKAGES = ("jaxlake", "engineer", "training")
 
 # What a shell reports for a process that SIGINT or SIGPIPE ended.
@@ -47,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     keep_compiled_programs()
     try:
+        if f"training.commands.{args.command}" in [module.__name__ for module in _ON_BOARDS]:
+            speed_up_searches()
         with _resend_lost_interrupts():
             status: int = args.run(args)
         sys.stdout.flush()
