@@ -42,6 +42,10 @@ class Widths:
         if wrong := [name for name, value in vars(self).items() if value < 1]:
             raise ValueError(f"{wrong[0]}: got {vars(self)[wrong[0]]}, at least 1 is allowed")
 
+    def fitting(self, most: int, bytes_each: int) -> int:
+        """Return how many boards of `bytes_each` bytes to hold at a time, 1 to `most`."""
+        return max(1, min(most, self.joint_bytes // bytes_each))
+
 
 def widths_for(platform: str | None = None, memory_bytes: int = 16 << 30) -> Widths:
     """Return widths for a platform, by default JAX's: a CPU's cache, or a full accelerator."""

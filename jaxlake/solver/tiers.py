@@ -8,6 +8,7 @@
 4. Where no plan is known, the proof of `permutations` that there is none.
 5. Conflict-based search between the bounds: for the sum of costs, the makespan, and a plan of
    optimal sum of costs without waits where parity leaves that open.
+6. Boards on few cells that this leaves open: every joint state as one bit of a set.
 
 With two slots for agents, the joint search of `two_agents` comes after tier 2.
 """
@@ -22,10 +23,11 @@ import numpy as np
 
 from jaxlake.batch_axes import merge_batch_axes
 from jaxlake.instance import Instance
-from jaxlake.solver import chunks
+from jaxlake.solver import chunks, dense_joint
 from jaxlake.solver.certificates import PreparedBoards, prepare_boards, prioritise, undisturbed
 from jaxlake.solver.chunks import Widths, widths_for
 from jaxlake.solver.constraint_tree import search_trees
+from jaxlake.solver.dense_joint import DenseAnswers, DenseBoards
 from jaxlake.solver.pairs import agent_pairs, matching_bound, pair_optima
 from jaxlake.solver.permutations import proved_unsolvable
 from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
@@ -35,6 +37,16 @@ from jaxlake.solver.two_agents import solve_two
 
 DEFAULT_MAX_EXPANSIONS = {3: 65536, 4: 16384, 5: 16384}
 """Agents that one search of the constraint tree replans before it gives up, by their number."""
+
+DENSE_CLASSES = {
+    3: ((64, 512), (96, 1024)),
+    4: ((28, 1024), (60, 16384)),
+    5: ((16, 2048), (26, 16384)),
+}
+"""By slots: the radix of a search of `dense_joint`, and after how many agents replanned it begins.
+
+The larger one of two is for boards that don't fit into the smaller one. Its sets take longer.
+"""
 
 MAX_AGENTS = 5
 MAX_SIZE = 32
@@ -57,7 +69,8 @@ def solve(
         instance: The board, with holes bool (N, N), N at most 32, and 2 to 5 slots for agents.
         horizon: The longest plan to look for, in steps (static, 1 to 4096).
         max_expansions: How many agents one search of the constraint tree may replan, beyond the
-            few after which more lanes begin it anew; with three or more slots only. There are up
+            few after which more lanes begin it anew; with three or more slots only. Boards on few
+            cells are solved by `dense_joint` when this, or a smaller number, is spent. There are up
             to three such searches: for either objective, and for a plan without waits. None
             stands for `DEFAULT_MAX_EXPANSIONS` of the instance's number of agents.
         widths: How many boards to work on at a time (static). Results don't depend on it. None
@@ -66,7 +79,8 @@ def solve(
     Returns:
         A `Solution`. OPTIMAL and UNSOLVABLE are proved; UNKNOWN means that the budget was spent or
         that the shortest plans are longer than `horizon`. `expansions` counts layers of the joint
-        search where there are two slots, else agents replanned in constraint trees.
+        search where there are two slots, else agents replanned in constraint trees and sets
+        computed by `dense_joint`.
 
     Raises:
         ValueError: `horizon`, N or the number of slots is out of range.
@@ -137,6 +151,10 @@ def _solve_many_slots(batch: Instance, horizon: int, budget: jax.Array, widths: 
         ~batch.holes, batch.starts, batch.goals, batch.agent_mask, planless
     )
     undecided &= ~blocked
+    dense_sizes = dense_joint.component_sizes(boards, undecided, widths)
+    dense_classes = _dense_classes(dense_sizes, undecided, K)
+    for (_, expansions), in_class in zip(DENSE_CLASSES[K], dense_classes, strict=True):
+        budget = jnp.where(in_class, jnp.minimum(budget, expansions), budget)
 
     def ask(
         total: bool, waits: bool, first: jax.Array, last: jax.Array, wanted: jax.Array
@@ -203,7 +221,7 @@ def _solve_many_slots(batch: Instance, horizon: int, budget: jax.Array, widths: 
         actions = actions_of(jnp.where(found, paths, best_paths)).transpose(2, 1, 0)
         return jnp.where(known[:, None, None], actions, jnp.int8(-1))
 
-    return Solution(
+    by_trees = Solution(
         status=status.astype(jnp.int8),
         sum_of_costs=jnp.where(known, cost, jnp.int16(-1)),
         makespan=jnp.where(known, makespan, jnp.int16(-1)),
@@ -211,6 +229,52 @@ def _solve_many_slots(batch: Instance, horizon: int, budget: jax.Array, widths: 
         plan=plan(costs.found, costs.paths, best.paths),
         makespan_plan=plan(makespans.found, makespans.paths, best.makespan_paths),
         expansions=costs.expansions + makespans.expansions + waitless.expansions,
+    )
+    left = [in_class & ~known for in_class in dense_classes]
+    return _solve_densely(batch, by_trees, left, horizon, widths)
+
+
+def _dense_classes(sizes: jax.Array, wanted: jax.Array, slots: int) -> list[jax.Array]:
+    """Tell for each class of `DENSE_CLASSES` which boards it takes, as bool (B,)."""
+    classes, smaller = [], jnp.zeros_like(wanted)
+    for radix, _ in DENSE_CLASSES[slots]:
+        fits = wanted & (sizes <= radix - 2)
+        classes.append(fits & ~smaller)
+        smaller |= fits
+    return classes
+
+
+def _solve_densely(
+    batch: Instance, known: Solution, left: list[jax.Array], horizon: int, widths: Widths
+) -> Solution:
+    """Solve boards that are left, bool (B,) for each class, by `dense_joint`."""
+    boards = DenseBoards(
+        free=jnp.moveaxis(~batch.holes, 0, -1),
+        starts=jnp.moveaxis(batch.starts.astype(jnp.int32), 0, -1),
+        goals=jnp.moveaxis(batch.goals.astype(jnp.int32), 0, -1),
+        mask=batch.agent_mask.T,
+    )
+    for (radix, _), wanted in zip(DENSE_CLASSES[batch.agent_mask.shape[1]], left, strict=True):
+        answers = dense_joint.solve_dense(boards, wanted, horizon, radix, widths)
+        known = _with_dense_answers(known, answers)
+    return known
+
+
+def _with_dense_answers(known: Solution, answers: DenseAnswers) -> Solution:
+    optimal, proved = answers.optimal, answers.optimal | answers.unsolvable
+    status = jnp.where(optimal, jnp.int8(Status.OPTIMAL), jnp.int8(Status.UNSOLVABLE))
+
+    def plan(new: jax.Array, old: jax.Array) -> jax.Array:
+        return jnp.where(optimal[:, None, None], jnp.moveaxis(new, -1, 0), old)
+
+    return Solution(
+        status=jnp.where(proved, status, known.status),
+        sum_of_costs=jnp.where(optimal, answers.sum_of_costs, known.sum_of_costs),
+        makespan=jnp.where(optimal, answers.makespan, known.makespan),
+        needs_wait=jnp.where(optimal, answers.needs_wait, known.needs_wait),
+        plan=plan(answers.plan, known.plan),
+        makespan_plan=plan(answers.makespan_plan, known.makespan_plan),
+        expansions=known.expansions + answers.layers,
     )
 
 
