@@ -43,7 +43,7 @@ def run(options: Namespace, say: Callable[[str], None]) -> tuple[dict[str, Any],
         if not any(part in name for name in names()):
             allowed = ", ".join(names())
             raise UnknownNameError(f"--only: got {part!r}, allowed are parts of {allowed}")
-    cores = _cores()
+    cores = usable_cores()
     # Batches are powers of two and divide among as many devices.
     shown = 1 << (cores.bit_length() - 1)
     effort = Effort(
@@ -77,7 +77,7 @@ def run(options: Namespace, say: Callable[[str], None]) -> tuple[dict[str, Any],
     result = {
         "schema": SCHEMA,
         "quick": options.quick,
-        "commit": _commit(),
+        "commit": git_commit(),
         "seconds": effort.seconds,
         "repeats": effort.repeats,
         "took_seconds": time.time() - began,
@@ -85,7 +85,7 @@ def run(options: Namespace, say: Callable[[str], None]) -> tuple[dict[str, Any],
             "platform": found["platform"],
             "device_kind": found["device_kind"],
             "devices": found["devices"],
-            "cpu": _cpu(),
+            "cpu": cpu_name(),
             "cores": cores,
             "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             "system": f"{platform.system()} {platform.machine()}",
@@ -108,13 +108,14 @@ def names() -> list[str]:
     return [c.name for c in cases(CPU, False)] + [c.name for c in curves(False, False, 1)]
 
 
-def _cores() -> int:
+def usable_cores() -> int:
+    """Count the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def _commit() -> str | None:
+def git_commit() -> str | None:
     """Return the checkout's commit, with a plus sign if files differ from it."""
 
     def git(*arguments: str) -> str:
@@ -129,7 +130,8 @@ def _commit() -> str | None:
         return None
 
 
-def _cpu() -> str:
+def cpu_name() -> str:
+    """Name the processor as the system does."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

@@ -14,7 +14,7 @@ from benchmarks.lake.protocol import peak_memory, serve
 _MAX_LENGTH = 400
 
 
-class _Cbs:
+class Cbs:
     """The boards, the index of the next one, and what has been found so far."""
 
     def prepare(self, boards: str, max_time: float) -> dict[str, Any]:
@@ -27,7 +27,7 @@ class _Cbs:
         self._max_time = max_time
         self._next = 0
         self._costs: dict[int, int | None] = {}
-        self._solve(0)
+        self.solve(0)
         return {"version": version("w9-pathfinding"), "threads": 1}
 
     def measure(self, seconds: float) -> dict[str, Any]:
@@ -41,9 +41,9 @@ class _Cbs:
             index = self._next
             self._next = (index + 1) % len(self._weights)
             start = time.perf_counter()
-            paths = self._solve(index)
+            paths = self.solve(index)
             passed = time.perf_counter() - start
-            self._costs[index] = self._cost(index, paths)
+            self._costs[index] = self.cost(index, paths)
             if paths is None:
                 gave_up += 1
                 wasted += passed
@@ -56,7 +56,8 @@ class _Cbs:
         """Return (index, cost or null where it gave up) of each board seen, and the memory."""
         return {"costs": sorted(self._costs.items()), "peak_host_bytes": peak_memory()}
 
-    def _solve(self, index: int) -> Any:
+    def solve(self, index: int) -> Any:
+        """Return the paths of one board, None if the search gave up."""
         environment = Grid(self._weights[index], edge_collision=True)
         try:
             paths = CBS(environment).mapf(
@@ -69,7 +70,7 @@ class _Cbs:
             return None
         return paths or None
 
-    def _cost(self, index: int, paths: Any) -> int | None:
+    def cost(self, index: int, paths: Any) -> int | None:
         """Sum up the times of last arrival: waiting at the goal at the end costs nothing."""
         if paths is None:
             return None
@@ -83,4 +84,4 @@ class _Cbs:
 
 
 if __name__ == "__main__":
-    serve(_Cbs())
+    serve(Cbs())

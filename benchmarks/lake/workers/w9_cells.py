@@ -1,0 +1,47 @@
+"""w9-pathfinding (C++): the time of each board of a file, on one core."""
+
+import os
+import time
+from typing import Any
+
+import numpy as np
+
+from benchmarks.lake.protocol import peak_memory, serve
+from benchmarks.lake.workers.w9_cbs import Cbs
+
+
+class _CellSolver:
+    """A share of the boards, timed one by one."""
+
+    def __init__(self) -> None:
+        self._cbs = Cbs()
+
+    def prepare(self, boards: str, core: int, share: list[int], max_time: float) -> dict[str, Any]:
+        """Read a file and keep to the boards of one share: every `share[1]`-th from `share[0]` on.
+
+        The process stays on the `core`-th of those that it may use.
+        """
+        allowed = sorted(os.sched_getaffinity(os.getppid()))
+        os.sched_setaffinity(0, {allowed[core % len(allowed)]})
+        prepared = self._cbs.prepare(boards, max_time)
+        first, step = share
+        self._mine = range(first, len(np.load(boards)["holes"]), step)
+        return prepared
+
+    def solve_all(self) -> dict[str, Any]:
+        """Solve every board of the share; return [index, seconds, cost or null] of each."""
+        found = []
+        for index in self._mine:
+            begun = time.perf_counter()
+            paths = self._cbs.solve(index)
+            seconds = time.perf_counter() - begun
+            found.append([index, seconds, self._cbs.cost(index, paths)])
+        return {"boards": found}
+
+    def finish(self) -> dict[str, Any]:
+        """Return the peak of memory."""
+        return {"peak_host_bytes": peak_memory()}
+
+
+if __name__ == "__main__":
+    serve(_CellSolver())  # type: ignore[arg-type]

@@ -1,0 +1,68 @@
+"""The comparison in every cell: what is measured, what is summed up, and how it goes on."""
+
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks.lake import cells
+from benchmarks.lake.cells import Cell, all_cells, longest_share
+from benchmarks.lake.random_boards import write_boards
+
+
+def test_there_are_as_many_cells_as_in_the_paper_and_each_can_be_drawn(tmp_path):
+    assert len({cell.name for cell in all_cells()}) == 21 * 5
+    crowded = Cell(3, 3, 0.5)
+    assert crowded.drawn_ratio == 3 / 9
+    write_boards(
+        tmp_path / "b.npz", count=4, size=3, num_agents=3, hole_ratio=crowded.drawn_ratio, seed=0
+    )
+    assert np.load(tmp_path / "b.npz")["holes"].sum(axis=(1, 2)).tolist() == [3] * 4
+
+
+def test_the_last_process_counts_without_the_slowest_boards_and_those_given_up():
+    shares = [[(0, 1.0, 5), (2, 9.0, 7)], [(1, 2.0, 4), (3, 50.0, None)]]
+    assert longest_share(shares, 1.0) == 10.0
+    assert longest_share(shares, 0.6) == 2.0
+    assert longest_share([[(0, 3.0, None)]], 1.0) == 0.0
+
+
+ROW = {
+    "cell": "3ag_4x4_hr0.3",
+    "cores": 1,
+    "boards": 8,
+    "all_seconds": {"ours": [2.0, 1.0, 4.0], "peer": [6.0, 5.0, 9.0]},
+    "easy_seconds": {"ours": [1.0], "peer": [2.5]},
+    **{"ratio_all": 3.0, "ratio_easy": 2.5, "unknown": 1, "gave_up": 2},
+    **{"compared": 5, "different": 0},
+}
+RESULT = {
+    **{"schema": 1, "boards": 8, "repeats": 3, "max_time": 1.0, "commit": "c0ffee"},
+    "machine": {"cpu": "a processor", "cores": 2, "load_before": 0.0},
+    "rows": [ROW],
+}
+
+
+def test_the_table_shows_medians_and_stands_between_its_markers():
+    assert cells.ratio(ROW["all_seconds"]) == 3.0
+    assert "| 3ag_4x4_hr0.3 | 8 | 2, 6 | 3.00x | 1, 2.5 | 2.50x | 1 | 2 | 5 | 0 |" in (
+        cells.markdown(RESULT)
+    )
+    text = cells.DOCUMENT.read_text(encoding="utf-8")
+    written = cells.document(text, RESULT)
+    assert "3ag_4x4_hr0.3" in written
+    assert cells.document(written, RESULT) == written
+    with pytest.raises(ValueError, match="cells: begin"):
+        cells.document("no marker", RESULT)
+
+
+def test_a_run_goes_on_only_with_the_same_settings_and_measures_nothing_twice(tmp_path, capsys):
+    file = tmp_path / "cells.json"
+    file.write_text(json.dumps(RESULT))
+    wanted = ["--json", str(file), "--only", ROW["cell"], "--cores", "1", "--repeats", "3"]
+    assert cells.main([*wanted, "--boards", "8", "--resume"]) == 0
+    assert json.loads(file.read_text()) == RESULT
+    with pytest.raises(SystemExit, match=r"boards is 8, this run's is 9"):
+        cells.main([*wanted, "--boards", "9", "--resume"])
+    with pytest.raises(SystemExit, match="--only: got 'no such cell'"):
+        cells.main([*wanted[:2], "--only", "no such cell"])
