@@ -110,7 +110,9 @@ def write_shards(
         "max_candidates": max_candidates,
     }
     request = _request(key, params, count, shard_size, limits)
-    options = quotas.DrawOptions(min(count, shard_size), **limits, batch_size=batch_size)
+    options = quotas.DrawOptions(
+        min(count, shard_size), max_size, max_agents, horizon, max_candidates, batch_size
+    )
     import_parquet()
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)

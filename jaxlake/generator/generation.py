@@ -68,6 +68,7 @@ def generate(
     horizon: int = DEFAULT_HORIZON,
     batch_size: int | None = None,
     max_candidates: int | None = None,
+    dense: bool = True,
 ) -> Generated:
     """Make n distinct boards, each with its optimal solution.
 
@@ -96,6 +97,7 @@ def generate(
             follows n and the device.
         max_candidates: candidates of one stream after which to give up (static), at most 2**30; by
             default 8 a board, and no fewer than `MAX_CANDIDATES`.
+        dense: whether fewer candidates are UNKNOWN, see `solve` (static).
 
     Returns:
         A `Generated`.
@@ -105,7 +107,7 @@ def generate(
         ValueError: a static argument is out of range, or the parameters are no (S,) arrays.
     """
     most = max(MAX_CANDIDATES, 8 * n) if max_candidates is None else max_candidates
-    options = _Options(n, max_size, max_agents, horizon, batch_size, most)
+    options = _Options(n, max_size, max_agents, horizon, batch_size, most, dense)
     return _of_one(_pool(options), options, key, params)
 
 
@@ -120,6 +122,7 @@ def generate_sharded(
     max_agents: int = 2,
     horizon: int = DEFAULT_HORIZON,
     max_candidates: int | None = None,
+    dense: bool = True,
 ) -> Generated:
     """`generate` with each batch of candidates drawn and solved on several devices.
 
@@ -137,7 +140,7 @@ def generate_sharded(
         batch_size = min(_batch_size(n) * len(chosen), 1 << 20)
     batch_size = -(-batch_size // len(chosen)) * len(chosen)
     most = max(MAX_CANDIDATES, 8 * n) if max_candidates is None else max_candidates
-    options = _Options(n, max_size, max_agents, horizon, batch_size, most)
+    options = _Options(n, max_size, max_agents, horizon, batch_size, most, dense)
     return _of_one(_pool_on(options, chosen), options, key, params)
 
 
@@ -148,6 +151,7 @@ class _Options(NamedTuple):
     horizon: int
     batch_size: int | None
     max_candidates: int
+    dense: bool
 
 
 def _of_one(pool: _Pool, options: _Options, key: jax.Array, params: LakeParams) -> Generated:
@@ -253,7 +257,7 @@ def _fill(
             streams[stream], number, size[stream], holes[stream], num_agents[stream], **shapes
         )
         boards = decode(codes, size[stream], num_agents[stream], **shapes)
-        return codes, jax.vmap(partial(solve, horizon=options.horizon))(boards)
+        return codes, jax.vmap(partial(solve, horizon=options.horizon, dense=options.dense))(boards)
 
     def examine_all(stream: jax.Array, number: jax.Array) -> tuple[jax.Array, Solution]:
         """With an axis of devices, examine this one's share of the lanes, then gather all."""

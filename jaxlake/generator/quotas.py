@@ -67,6 +67,7 @@ class DrawOptions:
     horizon: int
     max_candidates: int
     batch_size: int | None = None  # None: the default of `generate`; it changes no board
+    dense: bool = True
 
     def draw(self, key: jax.Array, params: LakeParams) -> Generated:
         """Call `generate`, with NumPy leaves as a result.

@@ -569,7 +569,8 @@ def _plan(
         then = components.place[k[:, None], before]
         for i in range(K):
             for j in range(i):
-                legal &= (then[i] != now[j]) | (then[j] != now[i])
+                # The places of agents that do not exist are -1.
+                legal &= (then[i] != now[j]) | (then[j] != now[i]) | (now[i] < 0)
         word, bit = before[-1] // 32, (before[-1] % 32).astype(jnp.uint32)
         bits = (planes[:, *before[:-1], word] >> bit) & 1
         least = jnp.sum(bits.astype(jnp.int32) << np.arange(_PLANES)[:, None], axis=0) - 1

@@ -28,6 +28,7 @@ from jaxlake.solver.certificates import PreparedBoards, prepare_boards, prioriti
 from jaxlake.solver.chunks import Widths, widths_for
 from jaxlake.solver.constraint_tree import search_trees
 from jaxlake.solver.dense_joint import DenseAnswers, DenseBoards
+from jaxlake.solver.materialize import materialize
 from jaxlake.solver.pairs import agent_pairs, matching_bound, pair_optima
 from jaxlake.solver.permutations import proved_unsolvable
 from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
@@ -39,9 +40,9 @@ DEFAULT_MAX_EXPANSIONS = {3: 65536, 4: 16384, 5: 16384}
 """Agents that one search of the constraint tree replans before it gives up, by their number."""
 
 DENSE_CLASSES = {
-    3: ((64, 512), (96, 1024)),
-    4: ((28, 1024), (60, 16384)),
-    5: ((16, 2048), (26, 16384)),
+    3: ((64, 128), (96, 512)),
+    4: ((28, 256), (60, 8192)),
+    5: ((16, 512), (26, 8192)),
 }
 """By slots: the radix of a search of `dense_joint`, and after how many agents replanned it begins.
 
@@ -59,6 +60,7 @@ def solve(
     horizon: int = DEFAULT_HORIZON,
     max_expansions: int | None = None,
     widths: Widths | None = None,
+    dense: bool = True,
 ) -> Solution:
     """Solve one instance of up to five agents exactly; `jax.vmap` solves a batch at full speed.
 
@@ -75,6 +77,8 @@ def solve(
             stands for `DEFAULT_MAX_EXPANSIONS` of the instance's number of agents.
         widths: How many boards to work on at a time (static). Results don't depend on it. None
             stands for `widths_for()`, which follows the platform.
+        dense: Whether boards on few cells that the constraint trees leave open are solved by
+            `dense_joint` (static). Without it more of them are UNKNOWN.
 
     Returns:
         A `Solution`. OPTIMAL and UNSOLVABLE are proved; UNKNOWN means that the budget was spent or
@@ -99,18 +103,20 @@ def solve(
         budget = jnp.array(list(DEFAULT_MAX_EXPANSIONS.values()))[jnp.clip(agents, 3, 5) - 3]
     else:
         budget = jnp.asarray(max_expansions, jnp.int32)[None]
-    solver = _batch_solver(horizon, widths or widths_for())
+    solver = _batch_solver(horizon, widths or widths_for(), dense)
     return jax.tree.map(lambda leaf: leaf[0], solver(batch, budget))
 
 
 @cache
-def _batch_solver(horizon: int, widths: Widths) -> Callable[[Instance, jax.Array], Solution]:
+def _batch_solver(
+    horizon: int, widths: Widths, dense: bool
+) -> Callable[[Instance, jax.Array], Solution]:
     """Return the solver of a whole batch; merged into one, no board waits for the slowest."""
 
     def solver(batch: Instance, budget: jax.Array) -> Solution:
         if batch.agent_mask.shape[-1] == 2:
             return _solve_two_slots(batch, horizon, widths)
-        return _solve_many_slots(batch, horizon, budget, widths)
+        return _solve_many_slots(batch, horizon, budget, widths, dense)
 
     return merge_batch_axes(solver)
 
@@ -132,7 +138,9 @@ def _solve_two_slots(batch: Instance, horizon: int, widths: Widths) -> Solution:
     )
 
 
-def _solve_many_slots(batch: Instance, horizon: int, budget: jax.Array, widths: Widths) -> Solution:
+def _solve_many_slots(
+    batch: Instance, horizon: int, budget: jax.Array, widths: Widths, dense: bool
+) -> Solution:
     B, K = batch.agent_mask.shape
     boards = prepare_boards(batch)
     connected = jnp.all(boards.alone < NEVER, axis=0)
@@ -151,10 +159,12 @@ def _solve_many_slots(batch: Instance, horizon: int, budget: jax.Array, widths: 
         ~batch.holes, batch.starts, batch.goals, batch.agent_mask, planless
     )
     undecided &= ~blocked
-    dense_sizes = dense_joint.component_sizes(boards, undecided, widths)
-    dense_classes = _dense_classes(dense_sizes, undecided, K)
-    for (_, expansions), in_class in zip(DENSE_CLASSES[K], dense_classes, strict=True):
-        budget = jnp.where(in_class, jnp.minimum(budget, expansions), budget)
+    dense_classes = []
+    if dense:
+        sizes = dense_joint.component_sizes(boards, undecided, widths)
+        dense_classes = _dense_classes(sizes, undecided, K)
+        for (_, expansions), in_class in zip(DENSE_CLASSES[K], dense_classes, strict=True):
+            budget = jnp.where(in_class, jnp.minimum(budget, expansions), budget)
 
     def ask(
         total: bool, waits: bool, first: jax.Array, last: jax.Array, wanted: jax.Array
@@ -230,7 +240,10 @@ def _solve_many_slots(batch: Instance, horizon: int, budget: jax.Array, widths: 
         makespan_plan=plan(makespans.found, makespans.paths, best.makespan_paths),
         expansions=costs.expansions + makespans.expansions + waitless.expansions,
     )
+    if not dense:
+        return by_trees
     left = [in_class & ~known for in_class in dense_classes]
+    by_trees = materialize(by_trees, jnp.any(boards.alone <= NEVER))
     return _solve_densely(batch, by_trees, left, horizon, widths)
 
 

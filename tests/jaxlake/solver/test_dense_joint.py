@@ -20,8 +20,8 @@ RADIX = 32
 
 @pytest.fixture(scope="module")
 def solved():
-    """Boards of two and three agents in three slots, and what the search says about them."""
-    grids = random_grids(5, 120, sizes=(3, 4, 5), agents=(2, 3))
+    """Boards of one to three agents in three slots, and what the search says about them."""
+    grids = random_grids(5, 150, sizes=(3, 4, 5), agents=(1, 2, 3))
     return grids, *_solve(grids, 5, 3)
 
 
