@@ -2,12 +2,15 @@
 # make test      the tests but for the slow ones (WORKERS=2: that many processes)
 # make test-all  all tests; make test-slow: the slow ones only
 # make lint      ruff and mypy
-# make accelerators  environments whose compilers know GPUs (5.5 GB) and TPUs (1.3 GB): for forecasts
+# make test-tpu  the lake's programs compiled for a TPU that isn't there
+# make accelerators  compilers for GPUs (5.5 GB) and TPUs (1.3 GB), for forecasts
 # Each sets up .venv first, once. ACCELERATOR=cuda sets up for GPUs.
 
 RUN_DIR ?= runs/miniature
 WORKERS ?= 2
 STAMP := .venv/.installed
+# Those that compile within a few minutes in all: a constraint tree takes three.
+TPU_PROGRAMS := solve-2 generate-2 verify tabulate rollout reset step
 
 # Python keeps what it compiled: the tests start hundreds of processes, and each of them imports three
 # times as long if it has to compile JAX, transformers and vLLM again.
@@ -17,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-all accelerators lint format clean
+.PHONY: help setup demo test test-slow test-all test-tpu accelerators lint format clean
 
 help:
 	@sed -n '/^#/!q; s/^# //p' Makefile
@@ -42,6 +45,11 @@ test-slow: $(STAMP)
 
 test-all: $(STAMP)
 	@$(PYTEST) $(PYTEST_ARGS)
+
+test-tpu: $(STAMP)
+	@tools/accelerators.sh tpu
+	@.venv/bin/python -m benchmarks.accelerators --target v5e:2x2 --boards 1024 --environments 256 \
+	  --compile-only --only $(TPU_PROGRAMS)
 
 accelerators: $(STAMP)
 	@tools/accelerators.sh

@@ -66,7 +66,7 @@ def main() -> None:
         batch = read_boards(str(path))
 
     B = given.boards
-    boards = measure("1 distances", B, prepare_boards, batch)
+    boards = measure("1 distances", B, lambda b: prepare_boards(b, widths_for()), batch)
     connected = np.asarray(boards.alone).max(axis=0) < NEVER
     best = measure(
         "2 prioritised planning",

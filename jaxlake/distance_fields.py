@@ -8,6 +8,7 @@ UNREACHABLE = 1 << 13
 that two of them add up within int16."""
 
 
+@jax.jit
 def distances(blocked: jax.Array, target: jax.Array) -> jax.Array:
     """Count the steps that one agent alone needs from every cell to a target, int (2,).
 

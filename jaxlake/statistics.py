@@ -18,6 +18,7 @@ Under `jax.jit` with inputs that carry a `NamedSharding`, no argument is needed.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import NormalDist
 from typing import Any, Union
 
@@ -94,6 +95,20 @@ def tabulate(
 
     Failures without a time (parse errors) are left out of `first_failure_time`.
     """
+    axes = axis_name if axis_name is None or isinstance(axis_name, str) else tuple(axis_name)
+    return _tabulate(instances, needs_wait, outcomes, mask, solutions, axis_name=axes)
+
+
+@partial(jax.jit, static_argnames="axis_name")
+def _tabulate(
+    instances: Instance,
+    needs_wait: jax.Array,
+    outcomes: Outcome,
+    mask: jax.Array | None,
+    solutions: Solution | None,
+    *,
+    axis_name: str | tuple[str, ...] | None,
+) -> Statistics:
     N = instances.holes.shape[-1]
     B, K = instances.agent_mask.shape
     size = jnp.clip(instances.size, 0, N)

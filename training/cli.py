@@ -22,6 +22,7 @@ from training.commands import (
     study,
 )
 from training.errors import UserError
+from training.runtime import keep_compiled_programs
 
 _COMMANDS = (
     *(run, study, engineer, evaluate, report, audit),
@@ -44,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         SystemExit: From argparse, with status 2 for wrong arguments and 0 after `--help`.
     """
     args = _parser().parse_args(argv)
+    keep_compiled_programs()
     try:
         with _resend_lost_interrupts():
             status: int = args.run(args)

@@ -9,8 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.accelerators.programs import OF_BOARDS, OF_ENVIRONMENTS
 from benchmarks.accelerators.targets import MACHINES, environment_of, machine_of
 from jaxlake.files import write_text_whole
+from training.commands import number
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,8 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     targets = ", ".join(f"{kind}:SHAPE" for kind in MACHINES)
     parser.add_argument("--target", action="append", required=True, help=f"one of {targets}")
-    parser.add_argument("--boards", type=int, default=1 << 16, help="boards of a call")
-    parser.add_argument("--environments", type=int, default=1 << 14, help="environments of a step")
+    parser.add_argument("--boards", type=number(int, 1), default=1 << 16, help="boards of a call")
+    parser.add_argument(
+        "--environments", type=number(int, 1), default=1 << 14, help="environments of a step"
+    )
     parser.add_argument("--only", nargs="*", default=[], help="programs whose names hold one")
     parser.add_argument("--compile-only", action="store_true", help="don't count rounds on the CPU")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the result here too")
@@ -51,6 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         for target in args.target:
             _python_for(target)
+        for part in args.only:
+            names = [*OF_BOARDS, *OF_ENVIRONMENTS]
+            if not any(part in name for name in names):
+                raise ValueError(f"--only: got {part!r}, programs are {', '.join(names)}")
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -58,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         machine = machine_of(target)
         print("\n".join(header(target)), flush=True)
         assumptions = {"launch": machine.launch, "condition": machine.condition}
-        assumptions["bandwidth"] = machine.bandwidth
+        assumptions |= {"bandwidth": machine.bandwidth, "operation": machine.operation}
         records: list[dict[str, Any]] = []
         result["targets"][target] = {"assumptions": assumptions, "programs": records}
         for record in _records(target, args):
@@ -75,12 +83,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def forecast(record: dict[str, Any], target: str) -> dict[str, Any]:
     """Forecast the seconds of a call and the units per second, as the machine's numbers add up.
 
-    Kernels run one after the other, each for as long as its launch or its bytes take; what it
-    computes is taken to be free. Every decision that depends on data is waited for.
+    Kernels run one after the other, each for as long as its launch or its bytes take; what XLA's
+    compute is taken to be free, and what Pallas's compute comes on top. Every decision that depends
+    on data is waited for.
     """
     machine = machine_of(target)
     seconds = max(record["launches"] * machine.launch, record["bytes"] / machine.bandwidth)
     seconds += record["conditions"] * machine.condition
+    seconds += record.get("kernel_operations", 0) * machine.operation
     return {"forecast_seconds": seconds, "forecast_rate": record["units"] / seconds}
 
 
@@ -90,7 +100,8 @@ def header(target: str) -> list[str]:
     return [
         f"\n{target}: {machine.name}. Forecasts assume {machine.launch * 1e6:g} us per launch,"
         f" {machine.condition * 1e6:g} us per decision that depends on data,"
-        f" {machine.bandwidth / 1e12:g} TB/s.",
+        f" {machine.bandwidth / 1e12:g} TB/s, {1e-9 / machine.operation:.3g} G operations/s in"
+        " kernels of Pallas.",
         "| program | compiled in | arguments | temporaries | launches | decisions | bytes moved"
         " | forecast |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -107,7 +118,8 @@ def row(record: dict[str, Any]) -> str:
         *(f"{record[name] / 1e6:,.1f} MB" for name in ("argument_bytes", "temporary_bytes")),
     ]
     if "forecast_rate" in record:
-        cells += [f"{record['launches']:,}", f"{record['conditions']:,}"]
+        least = "at least " if record["uncounted_loops"] else ""
+        cells += [f"{least}{record['launches']:,}", f"{least}{record['conditions']:,}"]
         cells += [
             f"{record['bytes'] / 1e9:,.2f} GB",
             f"{record['forecast_seconds'] * 1e3:,.2f} ms, "

@@ -32,6 +32,8 @@ _TRIPS = re.compile(r'known_trip_count":\{"n":"(\d+)"')
 _LOOP_NAME = re.compile(r"loop(\d+)_")
 _OP_NAME = re.compile(r'op_name="([^"]*)"')
 _SCALAR_ADDRESSES = ("dynamic-slice", "gather")
+_UPDATES = {"dynamic-update-slice": 1, "scatter": 2}
+"""Instructions that change their first operand in place, and which operand is new."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Instruction:
 class Body:
     """What one computation does each time it runs, with the loops inside it."""
 
-    label: str  # "program", "loop" or "condition"
+    label: str  # "program" or "loop"
     number: int | None = None  # of the traced loop, where the compiler kept its name
     trips: int | None = None  # where the compiler knows them
     launches: int = 0
@@ -140,6 +142,8 @@ def _bytes_moved(one: Instruction, shapes: dict[str, str], fused: list[Instructi
     """Count what a kernel reads and writes; of arrays that it only looks into, what it looks at."""
     if one.operation == "dynamic-update-slice":
         return 2 * size(shapes.get(one.operands[1], ""))
+    if one.operation == "scatter":
+        return size(shapes.get(one.operands[1], "")) + 2 * size(shapes.get(one.operands[2], ""))
     if one.operation in _SCALAR_ADDRESSES:
         return 2 * size(one.shape)
     if not fused:
@@ -148,8 +152,8 @@ def _bytes_moved(one: Instruction, shapes: dict[str, str], fused: list[Instructi
     written = 0
     root = next((line for line in fused if line.root), fused[-1])
     for result in [inner[n] for n in root.operands] if root.operation == "tuple" else [root]:
-        updates = result.operation == "dynamic-update-slice"
-        written += size(inner[result.operands[1]].shape if updates else result.shape)
+        new = _UPDATES.get(result.operation)
+        written += size(result.shape if new is None else inner[result.operands[new]].shape)
     read = 0
     for line in fused:
         if line.operation != "parameter":
@@ -157,7 +161,7 @@ def _bytes_moved(one: Instruction, shapes: dict[str, str], fused: list[Instructi
         users = [other for other in fused if line.name in other.operands]
         into = [user for user in users if user.operands[0] == line.name]
         looks = [user for user in into if user.operation in _SCALAR_ADDRESSES]
-        updates = [user for user in into if user.operation == "dynamic-update-slice"]
+        updates = [user for user in into if user.operation in _UPDATES]
         if users and len(looks) + len(updates) == len(users):
             read += sum(size(u.shape) for u in looks)
         else:

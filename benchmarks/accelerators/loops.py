@@ -2,6 +2,9 @@
 
 A traced program is evaluated anew, equation by equation. The numbers of its loops are those of one
 walk over it, so that a name in a compiled program and a count of a run speak of the same loop.
+
+Kernels of Pallas are opaque to the compiler of the rest. For a count they are replaced by what
+interprets them, and their loops have numbers after all others.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,9 +15,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax._src.pallas.hlo_interpreter import pallas_call_hlo_interpret  # no public way in
 from jax.extend import core
 
 Trace = Any  # jax.extend.core.ClosedJaxpr
+
+_KERNEL = "pallas_call"
+_INTERPRETER_ARGUMENTS = (
+    *("jaxpr", "debug", "input_output_aliases", "grid_mapping", "mesh", "compiler_params"),
+    *("cost_estimate", "out_avals", "metadata", "name"),
+)
+_LAYOUT = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "concatenate", "transpose")
 
 _NESTED = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")
 """Where calls keep the function that they call."""
@@ -26,14 +37,20 @@ class Loop:
 
     number: int
     function: str  # the function that wrote it, and where
-    static_rounds: int | None  # rounds each time it is entered, if they don't depend on data
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of Pallas, wherever it is called from."""
+
+    trace: Trace  # what interprets it: a loop over its programs, around its own loops
+    first: int  # the number of its first loop
 
 
 def loops_of(trace: Trace) -> list[Loop]:
     """List all loops, by number."""
     return [
-        Loop(number, _written_by(eqn), eqn.params.get("length"))
-        for number, eqn in enumerate(_loop_equations(trace.jaxpr))
+        Loop(number, _written_by(eqn)) for number, eqn in enumerate(_loop_equations(trace.jaxpr))
     ]
 
 
@@ -42,12 +59,51 @@ def with_names(trace: Trace) -> Callable[..., list[jax.Array]]:
     return lambda *args: _Evaluation(count=False).run(trace, args)
 
 
+def kernels_of(trace: Trace) -> dict[int, Kernel]:
+    """List the kernels by the identity of the equation that calls them."""
+    kernels: dict[int, Kernel] = {}
+    first = len(loops_of(trace))
+    for eqn in _kernel_equations(trace.jaxpr):
+        if id(eqn) not in kernels:
+            params = {key: eqn.params[key] for key in _INTERPRETER_ARGUMENTS}
+            operands = [var.aval for var in eqn.invars]
+            inner = jax.make_jaxpr(partial(pallas_call_hlo_interpret, **params))(*operands)
+            kernels[id(eqn)] = Kernel(inner, first)
+            first += _number_of_loops(inner.jaxpr)
+    return kernels
+
+
+def operations_of(kernel: Kernel) -> list[int]:
+    """Count what one round of each loop of a kernel computes, loads or stores, without inner loops.
+
+    Every operation is on the lanes of a program, and counts as one. What only says where something
+    lies is not counted.
+    """
+    bodies = [_inner_jaxprs(eqn)[-1] for eqn in _loop_equations(kernel.trace.jaxpr)]
+    return [_operations(body) for body in bodies]
+
+
+def _operations(jaxpr: Any) -> int:
+    total = 0
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name in ("while", "scan"):
+            continue
+        inner = _inner_jaxprs(eqn)
+        total += sum(map(_operations, inner))
+        lies = eqn.primitive.name in _LAYOUT or not any(v.aval.shape for v in eqn.outvars)
+        total += not inner and not lies
+    return total
+
+
 def with_counts(trace: Trace) -> Callable[..., jax.Array]:
     """Return a flat function that runs the trace and gives the rounds of each loop, int32 (L,)."""
+    kernels = kernels_of(trace)
+    loops = len(loops_of(trace))
+    loops += sum(_number_of_loops(kernel.trace.jaxpr) for kernel in kernels.values())
 
     def counted(*args: jax.Array) -> jax.Array:
-        evaluation = _Evaluation(count=True)
-        evaluation.counts = jnp.zeros(len(loops_of(trace)), jnp.int32)
+        evaluation = _Evaluation(count=True, kernels=kernels)
+        evaluation.counts = jnp.zeros(loops, jnp.int32)
         outputs = evaluation.run(trace, args)
         # What nobody reads would not be computed.
         kept = jax.lax.optimization_barrier((evaluation.counts, outputs))
@@ -65,8 +121,18 @@ def _loop_equations(jaxpr: Any) -> Iterator[Any]:
             yield from _loop_equations(inner)
 
 
+def _kernel_equations(jaxpr: Any) -> Iterator[Any]:
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == _KERNEL:
+            yield eqn
+        for inner in _inner_jaxprs(eqn):
+            yield from _kernel_equations(inner)
+
+
 def _inner_jaxprs(eqn: Any) -> list[Any]:
     """List the functions inside an equation in the order in which they are numbered."""
+    if eqn.primitive.name == _KERNEL:
+        return []
     if eqn.primitive.name == "while":
         found = [eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]]
     elif eqn.primitive.name == "cond":
@@ -94,8 +160,9 @@ def _written_by(eqn: Any) -> str:
 class _Evaluation:
     """One evaluation of a trace. Loops are met in the order of `_loop_equations`."""
 
-    def __init__(self, *, count: bool) -> None:
+    def __init__(self, *, count: bool, kernels: dict[int, Kernel] | None = None) -> None:
         self.count = count
+        self.kernels = kernels or {}
         self.counts: Any = None
 
     def run(self, trace: Trace, args: Sequence[Any], first: int = 0) -> list[Any]:
@@ -116,7 +183,10 @@ class _Evaluation:
             operands = [read(atom) for atom in eqn.invars]
             name = eqn.primitive.name
             inside = sum(map(_number_of_loops, _inner_jaxprs(eqn)))
-            if name == "while":
+            if id(eqn) in self.kernels:
+                kernel = self.kernels[id(eqn)]
+                results = self.run(kernel.trace, operands, kernel.first)
+            elif name == "while":
                 results = self._while(eqn, operands, number)
                 number += 1 + inside
             elif name == "scan":
@@ -153,6 +223,7 @@ class _Evaluation:
         def unfinished(state: Any) -> jax.Array:
             return _Evaluation(count=False).run(test, [*test_consts, *state[1]], number + 1)[0]
 
+        # The body is traced while the loop is: it must not see the counts outside.
         def again(state: Any) -> Any:
             counts, old = state
             step = partial(self.run, body, first=within)
@@ -166,7 +237,6 @@ class _Evaluation:
                 ]
             return counts, new
 
-        # The body is traced while the loop is: it must not see the counts outside.
         with jax.named_scope(f"loop{number}_"):
             self.counts, results = jax.lax.while_loop(
                 lambda state: jnp.any(unfinished(state)), again, (self.counts, carry)

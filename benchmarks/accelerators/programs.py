@@ -1,6 +1,6 @@
 """The public programs of the lake, with the arguments on which they are compiled and run."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -36,18 +36,6 @@ class Program:
     units: int
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
-
-
-def programs(boards: int, environments: int) -> Iterator[tuple[str, Callable[[], Program]]]:
-    """List the programs by name; each is made, with its arguments, when it is called for."""
-    for agents in HOLES:
-        yield f"solve-{agents}", partial(_solve, agents, boards)
-    for agents in (2, 4):
-        yield f"generate-{agents}", partial(_generate, agents, boards)
-    for name, make in (("verify", _verify), ("tabulate", _tabulate), ("rollout", _roll_out)):
-        yield f"{name}-{AGENTS}", partial(make, boards)
-    for name, make in (("reset", _reset), ("step", _step)):
-        yield f"{name}-{AGENTS}", partial(make, environments)
 
 
 def random_boards(agents: int, count: int) -> jaxlake.Instance:
@@ -146,3 +134,16 @@ def _step(count: int) -> Program:
 
     arguments = (keys, replace(states, time=times), actions, params)
     return Program(f"step-{AGENTS}", "step", count, step, arguments)
+
+
+OF_BOARDS: dict[str, Callable[[int], Program]] = {
+    **{f"solve-{agents}": partial(_solve, agents) for agents in HOLES},
+    **{f"generate-{agents}": partial(_generate, agents) for agents in (2, 4)},
+    **{
+        f"verify-{AGENTS}": _verify,
+        f"tabulate-{AGENTS}": _tabulate,
+        f"rollout-{AGENTS}": _roll_out,
+    },
+}
+OF_ENVIRONMENTS = {f"reset-{AGENTS}": _reset, f"step-{AGENTS}": _step}
+"""What makes each program for so many boards, or so many environments."""

@@ -36,6 +36,7 @@ from benchmarks.lake.cases import Side
 from benchmarks.lake.comparison import agreement, start
 from benchmarks.lake.protocol import ROOT, Worker
 from benchmarks.lake.random_boards import write_boards
+from benchmarks.lake.tables import between_markers
 from jaxlake.datasets.paper_benchmark import V1
 from jaxlake.files import write_text_whole
 from training.commands import number
@@ -199,16 +200,8 @@ def _times(row: Json) -> list[str]:
 
 
 def document(text: str, result: Mapping[str, Any]) -> str:
-    """Return the document with the table in place of what stands between its markers.
-
-    Raises:
-        ValueError: A marker is missing.
-    """
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"docs/benchmarks.md: {BEGIN} and {END} are needed, in this order")
-    return f"{before}{begin}\n\n{markdown(result)}\n{end}{after}"
+    """Return the document with the table in place of what stands between its markers."""
+    return between_markers(text, BEGIN, END, markdown(result))
 
 
 def run(options: argparse.Namespace) -> int:

@@ -178,16 +178,21 @@ def _markdown_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> li
 
 
 def document(text: str, results: Sequence[Result]) -> str:
-    """Return the document with the results in place of what stands between its markers.
+    """Return the document with the results in place of what stands between its markers."""
+    tables = "\n".join(map(markdown, results)) or "No results are committed yet.\n"
+    return between_markers(text, BEGIN, END, tables)
+
+
+def between_markers(text: str, begin: str, end: str, tables: str) -> str:
+    """Return the document with the tables in place of what stands between two markers.
 
     Raises:
         ValueError: A marker is missing.
     """
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"docs/benchmarks.md: {BEGIN} and {END} are needed, in this order")
-    tables = "\n".join(map(markdown, results)) or "No results are committed yet.\n"
+    before, first, rest = text.partition(begin)
+    _, second, after = rest.partition(end)
+    if not first or not second:
+        raise ValueError(f"docs/benchmarks.md: {begin} and {end} are needed, in this order")
     return f"{before}{begin}\n\n{tables}\n{end}{after}"
 
 

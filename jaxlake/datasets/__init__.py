@@ -20,6 +20,8 @@ from jaxlake.datasets.published import find_board as find_board
 from jaxlake.datasets.published import read_published as read_published
 from jaxlake.datasets.shards import WriteProgress as WriteProgress
 from jaxlake.datasets.shards import load_shards as load_shards
+from jaxlake.datasets.shards import merge_parts as merge_parts
+from jaxlake.datasets.shards import part_folder as part_folder
 from jaxlake.datasets.shards import read_shards as read_shards
 from jaxlake.datasets.shards import write_shards as write_shards
 from jaxlake.datasets.source_files import DatasetError as DatasetError

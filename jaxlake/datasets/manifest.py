@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxlake.datasets.apportionment import webster
 from jaxlake.datasets.source_files import DatasetError, read_json
 from jaxlake.files import write_text_whole
 from jaxlake.generator.quotas import COUNTERS
@@ -34,6 +35,37 @@ class Request:
     max_candidates: int  # for one cell in one shard
     params: dict[str, list[float]]  # the leaves of LakeParams, (S,)
     quotas: list[list[int]]  # (S, 2), boards that need no wait, and that need one
+    part: int | None = None  # which part of the set the manifest is of; None: of the whole set
+    parts: int = 1  # in how many parts the set is made
+
+    @property
+    def shard_numbers(self) -> range:
+        """The numbers of the shards of the set, or of the part."""
+        shards = -(-self.count // self.shard_size)
+        if self.part is None:
+            return range(shards)
+        return range(*(i * shards // self.parts for i in (self.part, self.part + 1)))
+
+    def boards(self, shards: range) -> int:
+        """How many boards are asked of consecutive shards together."""
+        first, last = (min(i * self.shard_size, self.count) for i in (shards.start, shards.stop))
+        return last - first
+
+    def share(self, shards: range) -> np.ndarray:
+        """The part of the quotas that falls on consecutive shards together: int64 (S, 2)."""
+        weights = np.array(self.quotas).reshape(-1)
+        first = min(shards.start * self.shard_size, self.count)
+        last = first + self.boards(shards)
+        return (webster(weights, last) - webster(weights, first)).reshape(-1, 2)
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields that a manifest lists: parts only where a set is made in parts."""
+        fields = asdict(self)
+        if self.part is None:
+            del fields["part"]
+        if self.parts == 1:
+            del fields["parts"]
+        return fields
 
 
 @dataclass(frozen=True)
@@ -51,7 +83,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A set: its request, and the shards that are on disk."""
+    """A set, or one part of it: its request, and the shards that are on disk."""
 
     request: Request
     shards: tuple[Shard, ...]
@@ -59,8 +91,13 @@ class Manifest:
 
     @property
     def num_shards(self) -> int:
-        """The number of shards of the whole set."""
-        return -(-self.request.count // self.request.shard_size)
+        """The number of shards of the whole set, or of the part."""
+        return len(self.request.shard_numbers)
+
+    @property
+    def count(self) -> int:
+        """The number of boards that the set, or the part, was asked to have."""
+        return self.request.boards(self.request.shard_numbers)
 
     @property
     def complete(self) -> bool:
@@ -98,7 +135,7 @@ class Manifest:
 
         What is missing (`shortfall_*`) is final once the set is complete.
         """
-        quotas, made = np.array(self.request.quotas), self.made
+        quotas, made = self.request.share(self.request.shard_numbers), self.made
         tables = {"requested": quotas, "made": made, "shortfall": quotas - made}
         columns: dict[str, list[Any]] = dict(self.request.params)
         for name, table in tables.items():
@@ -115,7 +152,7 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
         "jaxlake": manifest.jaxlake,
         "complete": manifest.complete,
         "rows": manifest.rows,
-        "request": asdict(manifest.request),
+        "request": manifest.request.as_json(),
     }
     fields = [f'"{name}": {json.dumps(field, allow_nan=False)}' for name, field in value.items()]
     # One line per cell and one per shard: there may be thousands.

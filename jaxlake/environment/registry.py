@@ -1,6 +1,8 @@
 """Versioned ids of environments: what `make` gives for an id never changes."""
 
+import sys
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import jax
@@ -58,6 +60,10 @@ def make(
 ) -> tuple[LakeEnvironment, EnvParams]:
     """Make an environment and the parameters it is played with.
 
+    Where boards are to be generated, the first call for an id says so on standard error: it
+    compiles the solver. JAX keeps that for later processes in a folder that
+    JAX_COMPILATION_CACHE_DIR names.
+
     Args:
         id: one of `registered()`.
         instances: leaves (P, ...), boards to play on instead of the generated pool, padded to the
@@ -82,12 +88,19 @@ def make(
         if got != expected:
             raise ValueError(f"instances: got (N, K) = {got}, {id} is played on {expected}")
         return environment, env_params(instances, max_steps=limit)
+    _announce(id)
     key = jax.random.key(0) if key is None else key
     params = lake_params(spec.size, spec.hole_ratio, spec.wait_ratio, spec.num_agents)
     pool = generate(key, params, num_instances, max_size=spec.size, max_agents=spec.num_agents)
     if not bool(jnp.any(pool.filled)):
         raise ValueError(f"num_instances: none of {num_instances} boards of {id} could be made")
     return environment, env_params(pool.instances, max_steps=limit, filled=pool.filled)
+
+
+@cache
+def _announce(id: str) -> None:
+    """Say, once for each id, what the caller waits for."""
+    print(f"jaxlake: compiling the generator of boards for {id}", file=sys.stderr, flush=True)
 
 
 for _agents, _sizes in ((2, (4, 8, 10)), (3, (10,)), (4, (6, 10)), (5, (10,))):

@@ -1,5 +1,6 @@
 """Boards by the thousand: what to make, how it is drawn, and what can't be made."""
 
+from jaxlake.generator.board_parts import part_of as part_of
 from jaxlake.generator.feasibility import FeasibilityRow as FeasibilityRow
 from jaxlake.generator.feasibility import KindSurvey as KindSurvey
 from jaxlake.generator.feasibility import acceptance as acceptance

@@ -14,7 +14,8 @@ import numpy as np
 
 from jaxlake.instance import Instance
 
-# Random words come from fold_in(candidate's key, j): agents count j from 0, steps of holes from:
+# Random words come from fold_in(candidate's key, j): agents count j from 0, steps of holes from
+# _HOLES, and `board_parts` has 1 << 9.
 _HOLES = 1 << 10
 _WORDS_PER_STEP = 4
 
@@ -47,7 +48,7 @@ def draw_codes(
     """
     candidates = jax.vmap(jax.random.fold_in)(keys, numbers)
     hole_words = _draw_holes(candidates, size, holes, max_size)
-    free = _on_board(size, max_size) & ~hole_words
+    free = free_cells(hole_words, size, max_size)
     corners = _draw_corners(candidates, free, num_agents, max_size, max_agents)
     return jnp.concatenate([hole_words, corners]).T
 
@@ -81,10 +82,10 @@ def _draw_holes(keys: jax.Array, size: jax.Array, holes: jax.Array, N: int) -> j
 
     def bit(index: jax.Array) -> jax.Array:
         row = ((index.astype(jnp.float32) + 0.5) * inverse).astype(jnp.int32)
-        return _one_bit(index + row * (N - size), words)
+        return cell_bit(index + row * (N - size), words)
 
     def step(number: jax.Array, chosen: jax.Array) -> jax.Array:
-        draws = _random_words(keys, _HOLES + number, _WORDS_PER_STEP)
+        draws = random_words(keys, _HOLES + number, _WORDS_PER_STEP)
         for place in range(_WORDS_PER_STEP):
             taken = number * _WORDS_PER_STEP + place
             last = cells - drawn + taken
@@ -103,11 +104,11 @@ def _draw_corners(
     keys: jax.Array, free: jax.Array, num_agents: jax.Array, N: int, K: int
 ) -> jax.Array:
     """uint32 (K, B): start row, start column, goal row, goal column of each agent, a byte each."""
-    words = jax.vmap(lambda agent: _random_words(keys, agent, 2))(jnp.arange(K, dtype=jnp.int32))
+    words = jax.vmap(lambda agent: random_words(keys, agent, 2))(jnp.arange(K, dtype=jnp.int32))
 
     def pick(free: jax.Array, word: jax.Array) -> tuple[jax.Array, jax.Array]:
         cell = _random_cell(free, word)
-        return free & ~_one_bit(cell, free.shape[0]), cell
+        return free & ~cell_bit(cell, free.shape[0]), cell
 
     # Agents that do not play come last, so what they take is missed by nobody.
     _, cells = jax.lax.scan(pick, free, words.reshape(2 * K, -1))
@@ -119,8 +120,13 @@ def _draw_corners(
 def _random_cell(free: jax.Array, draw: jax.Array) -> jax.Array:
     """int32 (B,): one of the bits that are set in uint32 (W, B), by a random word each."""
     counts = jax.lax.population_count(free).astype(jnp.int32)
+    return cell_of_rank(free, _scale(draw, jnp.sum(counts, axis=0)))
+
+
+def cell_of_rank(free: jax.Array, rank: jax.Array) -> jax.Array:
+    """int32 (B,): of the bits that are set in uint32 (W, B), the one of that rank, from 0."""
+    counts = jax.lax.population_count(free).astype(jnp.int32)
     upto = jnp.cumsum(counts, axis=0)
-    rank = _scale(draw, upto[-1])
     word = jnp.sum(upto <= rank, axis=0, dtype=jnp.int32)
     here = np.arange(free.shape[0])[:, None] == word
     bits = jnp.sum(jnp.where(here, free, 0), axis=0, dtype=jnp.uint32)
@@ -137,7 +143,7 @@ def _random_cell(free: jax.Array, draw: jax.Array) -> jax.Array:
     return word * 32 + place
 
 
-def _random_words(keys: jax.Array, number: jax.Array | int, count: int) -> jax.Array:
+def random_words(keys: jax.Array, number: jax.Array | int, count: int) -> jax.Array:
     """uint32 (count, B)."""
     return jax.vmap(
         lambda key: jax.random.bits(jax.random.fold_in(key, number), (count,), jnp.uint32),
@@ -152,10 +158,23 @@ def _scale(word: jax.Array, count: jax.Array) -> jax.Array:
     return (((word >> 16) * count + low) >> 16).astype(jnp.int32)
 
 
-def _one_bit(index: jax.Array, words: int) -> jax.Array:
+def cell_bit(index: jax.Array, words: int) -> jax.Array:
     """uint32 (words, B) with only bit `index`, int32 (B,), set."""
     bit = jnp.uint32(1) << (index & 31).astype(jnp.uint32)
     return jnp.where(np.arange(words)[:, None] == index >> 5, bit, 0)
+
+
+def multiply_high(first: jax.Array, second: jax.Array) -> jax.Array:
+    """The high word of the product of two uint32 (B,)."""
+    low = (first & 0xFFFF) * (second & 0xFFFF) >> 16
+    middle = (first >> 16) * (second & 0xFFFF) + low
+    other = (first & 0xFFFF) * (second >> 16) + (middle & 0xFFFF)
+    return (first >> 16) * (second >> 16) + (middle >> 16) + (other >> 16)
+
+
+def free_cells(hole_words: jax.Array, size: jax.Array, max_size: int) -> jax.Array:
+    """uint32 (W, B): the cells of each board that are no holes."""
+    return _on_board(size, max_size) & ~hole_words
 
 
 def _on_board(size: jax.Array, N: int) -> jax.Array:

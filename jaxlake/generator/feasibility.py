@@ -24,7 +24,7 @@ import numpy as np
 
 from jaxlake.generator import mixture
 from jaxlake.generator.candidates import decode, draw_codes
-from jaxlake.solver import DEFAULT_HORIZON, Status, solve
+from jaxlake.solver import DEFAULT_HORIZON, Status, solve_batch
 from jaxlake.statistics import wilson_interval
 
 TABLE_SIZES = tuple(range(2, 11))
@@ -132,7 +132,7 @@ def _survey(
         sides, number = size[stratum], lane % candidates
         codes = draw_codes(keys[stratum], number, sides, holes[stratum], agents, **shapes)
         boards = decode(codes, sides, agents, **shapes)
-        solutions = jax.vmap(functools.partial(solve, horizon=horizon))(boards)
+        solutions = solve_batch(boards, horizon=horizon)
         optimal = solutions.status == Status.OPTIMAL
         kinds = [optimal & solutions.needs_wait, optimal & ~solutions.needs_wait]
         kinds += [solutions.status == status for status in (Status.UNSOLVABLE, Status.UNKNOWN)]

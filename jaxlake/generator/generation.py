@@ -1,15 +1,16 @@
 """Sets of distinct solved boards for a mixture of kinds, by rejection on the device.
 
 Cells of a mixture that agree in size, holes and agents draw from one *stream* of candidates, so
-that a set holds no board twice; candidate i of a stream depends on the key, on these three numbers
-and on i alone. The streams of all configurations form one pool. Every round shares a batch of
-candidates out over the streams that still miss boards, in proportion to what they are expected to
-need: no lane works for a stream that is full, and none waits for the slowest. Within its stream a
-candidate is judged in its order, so how the rounds were cut leaves no trace in the result.
+that a set holds no board twice; candidate i of a stream depends on the key, on these three numbers,
+on the part of all boards that is asked for and on i alone. The streams of all configurations form
+one pool. Every round shares a batch of candidates out over the streams that still miss boards, in
+proportion to what they are expected to need: no lane works for a stream that is full, and none
+waits for the slowest. Within its stream a candidate is judged in its order, so how the rounds were
+cut leaves no trace in the result.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -19,18 +20,20 @@ import numpy as np
 
 from jaxlake.batch_axes import merge_batch_axes
 from jaxlake.generator import mixture
+from jaxlake.generator.board_parts import ALL_BOARDS, Part, checked_part, draw_into_part
 from jaxlake.generator.candidates import code_words, decode, draw_codes
 from jaxlake.generator.code_table import contains, empty_table, insert
 from jaxlake.generator.mixture import LakeParams
 from jaxlake.instance import Instance
-from jaxlake.solver import DEFAULT_HORIZON, Solution, Status, solve
+from jaxlake.solver import DEFAULT_HORIZON, Solution, Status, Widths, solve_batch, widths_for
+from jaxlake.solver.solution import unknown_solution
 
 MAX_CANDIDATES = 1 << 18
 """Candidates of a stream after which `generate` gives up, unless told otherwise."""
 
 _UNFILLED = np.int32(np.iinfo(np.int32).max)
 _KINDS = 2  # boards that need no wait, boards that need one
-_Pool = Callable[[jax.Array, LakeParams], "Generated"]
+_Pool = Callable[[jax.Array, LakeParams, jax.Array, jax.Array], "Generated"]
 
 
 @jax.tree_util.register_dataclass
@@ -68,6 +71,8 @@ def generate(
     horizon: int = DEFAULT_HORIZON,
     batch_size: int | None = None,
     max_candidates: int | None = None,
+    widths: Widths | None = None,
+    part: Part = ALL_BOARDS,
     dense: bool = True,
 ) -> Generated:
     """Make n distinct boards, each with its optimal solution.
@@ -78,8 +83,10 @@ def generate(
     cells. Boards that are unsolvable, UNKNOWN or equal to an earlier one of the set are counted and
     not used. What could not be made is reported by cell.
 
-    Usable under jit. `jax.vmap` over keys, parameters or both is one pool of all cells: it costs
-    what its boards cost, and gives what the single calls give.
+    Usable under jit. Outside of it, a new n compiles next to nothing where another one was rounded
+    up to the same number of slots: a power of two, or beyond 4096 also a quarter between two.
+    `jax.vmap` over keys, parameters or both is one pool of all cells: it costs what its boards
+    cost, and gives what the single calls give.
 
     Memory is proportional to n and to the batch. A million two-agent boards padded to 10 x 10 take
     0.4 GB with the default horizon, of which the two plans of a board are 256 bytes, and at most
@@ -97,6 +104,9 @@ def generate(
             follows n and the device.
         max_candidates: candidates of one stream after which to give up (static), at most 2**30; by
             default 8 a board, and no fewer than `MAX_CANDIDATES`.
+        widths: how many candidates the solver works on at a time, see `solve` (static).
+        part: (i, P), make boards of part i, counted from 0, of P parts of all boards (static): no
+            two parts have a board in common, whatever their keys; see `board_parts`.
         dense: whether fewer candidates are UNKNOWN, see `solve` (static).
 
     Returns:
@@ -106,9 +116,13 @@ def generate(
         TypeError: `key` is no typed key.
         ValueError: a static argument is out of range, or the parameters are no (S,) arrays.
     """
-    most = max(MAX_CANDIDATES, 8 * n) if max_candidates is None else max_candidates
-    options = _Options(n, max_size, max_agents, horizon, batch_size, most, dense)
-    return _of_one(_pool(options), options, key, params)
+    _check(n, max_size, max_agents, batch_size, max_candidates)
+    options = _Options(
+        *(_slots(n), max_size, max_agents, horizon, batch_size, widths or widths_for()),
+        checked_part(part),
+        dense,
+    )
+    return _of_one(_pool(options), key, params, n, max_candidates)
 
 
 def generate_sharded(
@@ -122,6 +136,8 @@ def generate_sharded(
     max_agents: int = 2,
     horizon: int = DEFAULT_HORIZON,
     max_candidates: int | None = None,
+    widths: Widths | None = None,
+    part: Part = ALL_BOARDS,
     dense: bool = True,
 ) -> Generated:
     """`generate` with each batch of candidates drawn and solved on several devices.
@@ -129,42 +145,65 @@ def generate_sharded(
     Solving is nearly all of the work. The set itself is kept on every device, so that no device
     waits for another's bookkeeping; the result is that of `generate`, on all of them.
 
-    Arguments and errors are those of `generate`, but for `devices` (None for all of this process)
-    and for `batch_size`: the candidates tried at once by all devices together, rounded up to a
-    multiple of their number.
+    The devices may be those of several processes (`jax.distributed.initialize`). Then every one of
+    these processes makes the same call, and each has the whole result: `numpy.asarray` of any leaf
+    gives it.
+
+    Arguments and errors are those of `generate`, but for `devices` (None for all devices of all
+    processes; `jax.local_devices()` are those of this one) and for `batch_size`: the candidates
+    tried at once by all devices together, rounded up to a multiple of their number.
     """
-    chosen = tuple(jax.local_devices() if devices is None else devices)
+    chosen = tuple(jax.devices() if devices is None else devices)
     if not chosen:
         raise ValueError("devices: got none, at least one is needed")
-    if batch_size is None:
-        batch_size = min(_batch_size(n) * len(chosen), 1 << 20)
-    batch_size = -(-batch_size // len(chosen)) * len(chosen)
-    most = max(MAX_CANDIDATES, 8 * n) if max_candidates is None else max_candidates
-    options = _Options(n, max_size, max_agents, horizon, batch_size, most, dense)
-    return _of_one(_pool_on(options, chosen), options, key, params)
+    _check(n, max_size, max_agents, batch_size, max_candidates)
+    widths = widths or widths_for(chosen[0].platform)
+    batch_size = _shared_batch_size(batch_size, n, len(chosen), widths)
+    options = _Options(
+        *(_slots(n), max_size, max_agents, horizon, batch_size, widths), checked_part(part), dense
+    )
+    return _of_one(_pool_on(options, chosen), key, params, n, max_candidates)
 
 
 class _Options(NamedTuple):
-    n: int
+    """What a program is compiled for."""
+
+    slots: int  # for boards of one set, see `_slots`
     max_size: int
     max_agents: int
     horizon: int
     batch_size: int | None
-    max_candidates: int
+    widths: Widths  # how much of a batch is solved at a time
+    part: Part
     dense: bool
 
 
-def _of_one(pool: _Pool, options: _Options, key: jax.Array, params: LakeParams) -> Generated:
-    for name, least, most in (
-        ("n", 1, 1 << 24),
-        ("max_size", mixture.MIN_SIZE, mixture.MAX_SIZE),
-        ("max_agents", mixture.MIN_AGENTS, mixture.MAX_AGENTS),
-        ("batch_size", 1, 1 << 20),
-        ("max_candidates", 0, 1 << 30),
+def _check(
+    n: int, max_size: int, max_agents: int, batch_size: int | None, max_candidates: int | None
+) -> None:
+    for name, value, least, most in (
+        ("n", n, 1, 1 << 24),
+        ("max_size", max_size, mixture.MIN_SIZE, mixture.MAX_SIZE),
+        ("max_agents", max_agents, mixture.MIN_AGENTS, mixture.MAX_AGENTS),
+        ("batch_size", batch_size, 1, 1 << 20),
+        ("max_candidates", max_candidates, 0, 1 << 30),
     ):
-        value = getattr(options, name)
         if value is not None and not least <= value <= most:
             raise ValueError(f"{name}: got {value}, {least} to {most} are allowed")
+
+
+def _slots(n: int) -> int:
+    """Round n up to one of few numbers: powers of two, and beyond 4096 also quarters between them.
+
+    Sets of more than 4096 boards have at most 25% more slots than boards, a million 4.9%.
+    """
+    step = max(5, (n - 1).bit_length() - (3 if n > 4096 else 0))
+    return -(-n >> step) << step
+
+
+def _of_one(
+    pool: _Pool, key: jax.Array, params: LakeParams, n: int, max_candidates: int | None
+) -> Generated:
     shapes = {name: np.shape(leaf) for name, leaf in vars(params).items()}
     for name, shape in shapes.items():
         if len(shape) != 1 or shape != shapes["size"] or not shape[0]:
@@ -174,20 +213,37 @@ def _of_one(pool: _Pool, options: _Options, key: jax.Array, params: LakeParams) 
             )
     if not jax.dtypes.issubdtype(getattr(key, "dtype", None), jax.dtypes.prng_key):
         raise TypeError("key: a typed key is needed, such as jax.random.key(0)")
-    made = pool(key[None], jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], params))
-    return jax.tree.map(lambda leaf: leaf[0], made)
+    most = max(MAX_CANDIDATES, 8 * n) if max_candidates is None else max_candidates
+    one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], params)
+    return _first(pool(key[None], one, *np.array([[n], [most]], np.int32)), n)
 
 
-def _batch_size(boards: int) -> int:
+@partial(jax.jit, static_argnames="n")
+def _first(made: Generated, n: int) -> Generated:
+    """Give the only set, leaves (1, ...), without the slots after the first n."""
+    made = jax.tree.map(lambda leaf: leaf[0], made)
+    boards = (made.instances, made.solutions, made.filled, made.cell)
+    instances, solutions, filled, cell = jax.tree.map(lambda leaf: leaf[:n], boards)
+    return replace(made, instances=instances, solutions=solutions, filled=filled, cell=cell)
+
+
+def _batch_size(boards: int, widths: Widths) -> int:
     """Enough lanes to use the device well, and not many more than there are boards to make."""
-    most = 1 << 12 if jax.default_backend() == "cpu" else 1 << 16
+    most = min(8 * widths.planned_boards, 1 << 16)
     return min(max(1 << (2 * boards - 1).bit_length(), 64), most)
+
+
+def _shared_batch_size(batch_size: int | None, boards: int, devices: int, widths: Widths) -> int:
+    """The batch that is asked for or, if None, a good one of at most 2**20; equal shares."""
+    if batch_size is None:
+        return min(_batch_size(boards, widths), (1 << 20) // devices) * devices
+    return -(-batch_size // devices) * devices
 
 
 @cache
 def _pool(options: _Options) -> _Pool:
     """Fill many configurations in one pool, with further batch axes merged into it."""
-    return jax.jit(merge_batch_axes(lambda keys, params: _fill(keys, params, options)))
+    return jax.jit(merge_batch_axes(partial(_fill, options=options)))
 
 
 @cache
@@ -196,16 +252,16 @@ def _pool_on(options: _Options, devices: tuple[jax.Device, ...]) -> _Pool:
     mesh = jax.sharding.Mesh(np.array(devices), ("lanes",))
     everywhere = jax.sharding.PartitionSpec()
     fill = partial(_fill, options=options, axis_name="lanes")
-    specs = (everywhere, everywhere)
     return jax.jit(
-        jax.shard_map(fill, mesh=mesh, in_specs=specs, out_specs=everywhere, check_vma=False)
+        jax.shard_map(fill, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False)
     )
 
 
 class _Plan(NamedTuple):
     """What is to be made, for G = C * S cells. A stream is named by the first cell that draws it.
 
-    Slots are numbered by stream, kind and cell while the set is made.
+    Slots are numbered by stream, kind and cell while the set is made. There are M for each of the C
+    sets of n boards; those that are not needed come last.
     """
 
     counts: jax.Array  # int32 (G, 2), boards of each cell by kind
@@ -213,7 +269,7 @@ class _Plan(NamedTuple):
     stream: jax.Array  # int32 (G,)
     slots: jax.Array  # int32 (G, 2), first slot of each stream
     room: jax.Array  # int32 (G, 2), boards to make of each stream, 0 if infeasible
-    cell_of_slot: jax.Array  # int32 (C * n,)
+    cell_of_slot: jax.Array  # int32 (C * M,), G where no board is wanted
 
 
 class _Lanes(NamedTuple):
@@ -221,7 +277,7 @@ class _Lanes(NamedTuple):
 
     stream: jax.Array  # int32 (B,)
     number: jax.Array  # int32 (B,), of the candidate
-    valid: jax.Array  # bool (B,), False beyond max_candidates
+    valid: jax.Array  # bool (B,), False beyond max_candidates, and if it belongs to another part
     first: jax.Array  # int32 (B,), the first lane of the same stream
 
 
@@ -229,37 +285,58 @@ class _Kept(NamedTuple):
     drawn: jax.Array  # int32 (G,), the next candidate of each stream
     filled: jax.Array  # int32 (G, 2)
     seen: jax.Array  # int32 (G, 5), candidates, then by Status, then duplicates
-    number: jax.Array  # int32 (C * n,), candidate in each slot, _UNFILLED if none
-    codes: jax.Array  # uint32 (C * n, V + 1), its code and its stream
-    solutions: Solution  # leaves (C * n, ...)
+    number: jax.Array  # int32 (C * M,), candidate in each slot, _UNFILLED if none
+    codes: jax.Array  # uint32 (C * M, V + 1), its code and its stream
+    solutions: Solution  # leaves (C * M, ...)
     table: jax.Array  # int32 (T,), the slots by code
 
 
 def _fill(
-    keys: jax.Array, params: LakeParams, options: _Options, axis_name: str | None = None
+    keys: jax.Array,
+    params: LakeParams,
+    n: jax.Array,
+    most: jax.Array,
+    options: _Options,
+    axis_name: str | None = None,
 ) -> Generated:
-    """The pool: keys (C,) and params (C, S) to a `Generated` with leaves (C, ...)."""
+    """The pool: keys (C,) and params (C, S) to a `Generated` with leaves (C, ...) of M slots.
+
+    The boards n and the candidates of a stream at most, int32 (C,), are the same for all.
+    """
     C, S = params.size.shape
-    G, total = C * S, C * options.n
-    B = options.batch_size or _batch_size(total)
+    G, total = C * S, C * options.slots
+    B = options.batch_size or _batch_size(total, options.widths)
+    boards_of_each, max_candidates = n[0], most[0]
     size = params.size.astype(jnp.int32).reshape(G)
     num_agents = params.num_agents.astype(jnp.int32).reshape(G)
     holes = mixture.hole_count(size, params.hole_ratio.reshape(G))
-    plan = _plan(params, size, holes, num_agents, options)
+    plan = _plan(params, size, holes, num_agents, boards_of_each, options)
     streams = jnp.repeat(keys, S)
     for numbers in (size, holes, num_agents):
         streams = jax.vmap(jax.random.fold_in)(streams, numbers)
 
-    def examine(stream: jax.Array, number: jax.Array) -> tuple[jax.Array, Solution]:
-        """Draw and judge the candidates of some lanes. A filter before the solver belongs here."""
-        shapes = {"max_size": options.max_size, "max_agents": options.max_agents}
-        codes = draw_codes(
-            streams[stream], number, size[stream], holes[stream], num_agents[stream], **shapes
-        )
-        boards = decode(codes, size[stream], num_agents[stream], **shapes)
-        return codes, jax.vmap(partial(solve, horizon=options.horizon, dense=options.dense))(boards)
+    Examined = tuple[jax.Array, jax.Array, Solution]
 
-    def examine_all(stream: jax.Array, number: jax.Array) -> tuple[jax.Array, Solution]:
+    def examine(stream: jax.Array, number: jax.Array) -> Examined:
+        """Draw and judge the candidates of some lanes. A filter before the solver belongs here.
+
+        Gives their codes, whether they belong to the part of all boards, and their solutions.
+        """
+        shapes = {"max_size": options.max_size, "max_agents": options.max_agents}
+        keys, agents = streams[stream], num_agents[stream]
+        codes = draw_codes(keys, number, size[stream], holes[stream], agents, **shapes)
+        own = jnp.ones(number.shape, bool)
+        if options.part != ALL_BOARDS:
+            codes, own = draw_into_part(
+                keys, number, codes, size[stream], agents, options.part, **shapes
+            )
+        boards = decode(codes, size[stream], agents, **shapes)
+        solutions = solve_batch(
+            boards, horizon=options.horizon, widths=options.widths, dense=options.dense
+        )
+        return codes, own, solutions
+
+    def examine_all(stream: jax.Array, number: jax.Array) -> Examined:
         """With an axis of devices, examine this one's share of the lanes, then gather all."""
         if axis_name is None:
             return examine(stream, number)
@@ -270,36 +347,41 @@ def _fill(
 
     def is_open(kept: _Kept) -> jax.Array:
         missing = jnp.any(kept.filled < plan.room, axis=1)
-        return missing & (kept.drawn < options.max_candidates)
+        return missing & (kept.drawn < max_candidates)
 
     def try_batch(kept: _Kept) -> _Kept:
-        ends = _share_out(B, kept, plan, is_open(kept), options.max_candidates)
-        lanes = _lanes(B, ends, kept.drawn, options.max_candidates)
-        codes, solutions = examine_all(lanes.stream, lanes.number)
-        return _keep(kept, lanes, ends, codes, solutions, plan, options.max_candidates)
+        ends = _share_out(B, kept, plan, is_open(kept), max_candidates)
+        lanes = _lanes(B, ends, kept.drawn, max_candidates)
+        codes, own, solutions = examine_all(lanes.stream, lanes.number)
+        lanes = lanes._replace(valid=lanes.valid & own)
+        return _keep(kept, lanes, ends, codes, solutions, plan, max_candidates)
 
     V = code_words(options.max_size, options.max_agents)
-    one = jnp.zeros(1, jnp.int32)
-    _, blank = jax.eval_shape(examine, one, one)
+    blank = unknown_solution(options.horizon, options.max_agents)
     nothing = _Kept(
         drawn=jnp.zeros(G, jnp.int32),
         filled=jnp.zeros((G, _KINDS), jnp.int32),
         seen=jnp.zeros((G, 2 + len(Status)), jnp.int32),
         number=jnp.full(total, _UNFILLED),
         codes=jnp.zeros((total, V + 1), jnp.uint32),
-        solutions=jax.tree.map(lambda x: jnp.zeros((total, *x.shape[1:]), x.dtype), blank),
+        solutions=jax.tree.map(lambda x: jnp.zeros((total, *x.shape), x.dtype), blank),
         table=empty_table(total),
     )
     kept = jax.lax.while_loop(lambda kept: jnp.any(is_open(kept)), try_batch, nothing)
-    return _in_order(kept, plan, size, num_agents, C, options)
+    return _in_order(kept, plan, size, num_agents, boards_of_each, C, options)
 
 
 def _plan(
-    params: LakeParams, size: jax.Array, holes: jax.Array, num_agents: jax.Array, options: _Options
+    params: LakeParams,
+    size: jax.Array,
+    holes: jax.Array,
+    num_agents: jax.Array,
+    n: jax.Array,
+    options: _Options,
 ) -> _Plan:
     C, S = params.size.shape
     G = C * S
-    boards = jax.vmap(partial(mixture.board_counts, n=options.n))(params)
+    boards = jax.vmap(partial(mixture.board_counts, n=n))(params)
     waits = jax.vmap(mixture.wait_counts)(params, boards)
     counts = jnp.stack([boards - waits, waits], axis=-1).reshape(G, _KINDS)
 
@@ -319,7 +401,7 @@ def _plan(
     order = jnp.argsort((stream * _KINDS + kind_of_run).reshape(-1), stable=True)
     lengths = counts.T.reshape(-1)[order]
     run_ends = jnp.cumsum(lengths, dtype=jnp.int32)
-    slots = jnp.arange(C * options.n, dtype=jnp.int32)
+    slots = jnp.arange(C * options.slots, dtype=jnp.int32)
     run = jnp.searchsorted(run_ends, slots, side="right", method="sort")
     starts = jnp.zeros(_KINDS * G, jnp.int32).at[order].set(run_ends - lengths)
     first = ends - wanted
@@ -329,12 +411,12 @@ def _plan(
         stream=stream,
         slots=first,
         room=jnp.where(feasible[:, None], wanted, 0),
-        cell_of_slot=(order[run] % G).astype(jnp.int32),
+        cell_of_slot=jnp.where(slots < C * n, order[run] % G, G).astype(jnp.int32),
     )
 
 
 def _share_out(
-    B: int, kept: _Kept, plan: _Plan, open_streams: jax.Array, max_candidates: int
+    B: int, kept: _Kept, plan: _Plan, open_streams: jax.Array, max_candidates: jax.Array
 ) -> jax.Array:
     """int32 (G,): each stream gets the lanes from the end of the one before it up to its own."""
     # Candidates that a stream can expect to need, from what it took so far (Laplace's rule).
@@ -348,7 +430,7 @@ def _share_out(
     return jnp.floor(upto / upto[-1] * B).astype(jnp.int32)
 
 
-def _lanes(B: int, ends: jax.Array, drawn: jax.Array, max_candidates: int) -> _Lanes:
+def _lanes(B: int, ends: jax.Array, drawn: jax.Array, max_candidates: jax.Array) -> _Lanes:
     lane = jnp.arange(B, dtype=jnp.int32)
     stream = jnp.searchsorted(ends, lane, side="right").astype(jnp.int32)
     first = jnp.concatenate([jnp.zeros(1, jnp.int32), ends[:-1]])[stream]
@@ -363,7 +445,7 @@ def _keep(
     codes: jax.Array,
     solutions: Solution,
     plan: _Plan,
-    max_candidates: int,
+    max_candidates: jax.Array,
 ) -> _Kept:
     """Put the candidates that fit into slots, in order, and count up to a stream's last one."""
     G, total = plan.stream.shape[0], kept.number.shape[0]
@@ -407,10 +489,20 @@ def _keep(
 
 
 def _in_order(
-    kept: _Kept, plan: _Plan, size: jax.Array, num_agents: jax.Array, C: int, options: _Options
+    kept: _Kept,
+    plan: _Plan,
+    size: jax.Array,
+    num_agents: jax.Array,
+    n: jax.Array,
+    C: int,
+    options: _Options,
 ) -> Generated:
-    slots = jnp.arange(C * options.n, dtype=jnp.int32)
-    cell, number, order = jax.lax.sort((plan.cell_of_slot, kept.number, slots), num_keys=2)
+    slots = jnp.arange(C * options.slots, dtype=jnp.int32)
+    ordered = jax.lax.sort((plan.cell_of_slot, kept.number, slots), num_keys=2)
+    if C > 1:  # each set gets its own n slots first
+        rows = (jnp.arange(C)[:, None] * n + jnp.arange(options.slots)).reshape(-1)
+        ordered = tuple(leaf.at[rows].get(mode="clip") for leaf in ordered)
+    cell, number, order = ordered
     filled = number != _UNFILLED
     shapes = {"max_size": options.max_size, "max_agents": options.max_agents}
     boards = decode(kept.codes[order, :-1], size[cell], num_agents[cell], **shapes)

@@ -118,7 +118,7 @@ def infeasibility(size: int, hole_ratio: float, num_agents: int) -> str | None:
     )
 
 
-def board_counts(params: LakeParams, n: int) -> jax.Array:
+def board_counts(params: LakeParams, n: jax.Array | int) -> jax.Array:
     """Share n boards out over the cells in proportion to data_ratio, by largest remainder.
 
     A ratio that is negative or no number counts as 0; if none is left, all cells get equal shares.
@@ -129,7 +129,7 @@ def board_counts(params: LakeParams, n: int) -> jax.Array:
     # Scaled first: the sum of large weights must not overflow.
     ratio = ratio / jnp.maximum(jnp.max(ratio), jnp.finfo(jnp.float32).tiny)
     ratio = jnp.where(jnp.any(ratio > 0), ratio, 1)
-    exact = ratio / jnp.sum(ratio) * jnp.float32(n)
+    exact = ratio / jnp.sum(ratio) * jnp.asarray(n, jnp.float32)
     whole = jnp.floor(exact + _guard(exact))
     remainder = exact - whole
     counts = whole.astype(jnp.int32)

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from jaxlake.generator.board_digests import DigestSet, board_digests
+from jaxlake.generator.board_parts import ALL_BOARDS, Part
 from jaxlake.generator.generation import Generated, generate
 from jaxlake.generator.mixture import LakeParams
 from jaxlake.instance import Instance
@@ -68,6 +69,7 @@ class DrawOptions:
     max_candidates: int
     batch_size: int | None = None  # None: the default of `generate`; it changes no board
     dense: bool = True
+    part: Part = ALL_BOARDS
 
     def draw(self, key: jax.Array, params: LakeParams) -> Generated:
         """Call `generate`, with NumPy leaves as a result.

@@ -1,9 +1,10 @@
 """Scripted joint policies: their protocol, rollouts, and tables of failures."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol
+from functools import cache, partial
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -78,8 +79,20 @@ def roll_out(
     if len(shape := np.shape(instances.size)) != 1:
         raise ValueError(f"instances: got size of shape {shape}, one leading axis is needed")
     instances = jax.tree.map(jnp.asarray, instances)
-    B = instances.size.shape[0]
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(B))
+    keys = _numbered_keys(key, jnp.arange(instances.size.shape[0]))
+    return _roll_out(keys, policy, instances, max_steps, solutions, conflict)
+
+
+@partial(jax.jit, static_argnames=("policy", "max_steps", "conflict"))
+def _roll_out(
+    keys: jax.Array,
+    policy: JointPolicy,
+    instances: Instance,
+    max_steps: int,
+    solutions: Solution | None,
+    conflict: ConflictPolicy,
+) -> JointRollout:
+    """`roll_out` with one key for each board (B,)."""
     play = partial(_play, policy, max_steps=max_steps, conflict=conflict)
     actions, length = jax.vmap(play)(keys, instances)
     if solutions is None:
@@ -99,6 +112,7 @@ def sweep(
     *,
     max_steps: int = DEFAULT_HORIZON,
     conflict: ConflictPolicy = ConflictPolicy.FAIL,
+    devices: Sequence[jax.Device] | None = None,
 ) -> Statistics:
     """Tables of failures, leaves (P, C, ...), by policy and configuration; one program under jit.
 
@@ -107,30 +121,96 @@ def sweep(
     optima, such as `Generated.solutions`; `mask`, bool (C, B), such as `Generated.filled`, says
     which boards count, all if None. For `max_steps` and `conflict` (static) see `roll_out`.
 
+    With `devices` (static), each of them plays a share of the configurations, and a share of the
+    boards of each if there are more devices than configurations; the tables are those of one
+    device, on all of them. The devices may be those of several processes, such as
+    `jax.devices()` after `jax.distributed.initialize`. Then every one of these processes makes the
+    same call with the same boards, and each has all tables.
+
     Raises:
-        ValueError: there are no policies, or the boards don't have two leading axes.
+        ValueError: there are no policies or no devices, or the boards don't have two leading axes.
     """
     if not policies:
         raise ValueError("policies: got none, at least one is needed")
+    if devices is not None and not devices:
+        raise ValueError("devices: got none, at least one is needed")
     if len(shape := np.shape(instances.size)) != 2:
         raise ValueError(f"instances: got size of shape {shape}, two leading axes are needed")
     instances, solutions = jax.tree.map(jnp.asarray, (instances, solutions))
     C, B = instances.size.shape
     counted = jnp.ones((C, B), bool) if mask is None else jnp.asarray(mask, bool)
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(C))
+    keys = jax.vmap(_numbered_keys, (0, None))(_numbered_keys(key, jnp.arange(C)), jnp.arange(B))
+    options = _SweepOptions(tuple(policies), max_steps, conflict)
+    if devices is None:
+        return _tables(options, None, keys, instances, solutions, counted)
+    return _tables_on(options, tuple(devices))(keys, instances, solutions, counted)
 
-    options: dict[str, Any] = {"max_steps": max_steps, "conflict": conflict}
+
+class _SweepOptions(NamedTuple):
+    policies: tuple[JointPolicy, ...]
+    max_steps: int
+    conflict: ConflictPolicy
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _tables(
+    options: _SweepOptions,
+    axis_name: str | None,
+    keys: jax.Array,
+    instances: Instance,
+    solutions: Solution,
+    counted: jax.Array,
+) -> Statistics:
+    """The tables of a sweep whose boards have keys (C, B); an axis of devices is added up."""
+    policies, max_steps, conflict = options
 
     def table(
-        policy: JointPolicy, key: jax.Array, boards: Instance, optima: Solution, counted: jax.Array
+        policy: JointPolicy, keys: jax.Array, boards: Instance, optima: Solution, counted: jax.Array
     ) -> Statistics:
-        played = roll_out(key, policy, boards, solutions=optima, **options)
-        return tabulate(boards, optima.needs_wait, played.outcome, counted, optima)
+        played = _roll_out(keys, policy, boards, max_steps, optima, conflict)
+        return tabulate(
+            boards, optima.needs_wait, played.outcome, counted, optima, axis_name=axis_name
+        )
 
     tables = [
         jax.vmap(partial(table, policy))(keys, instances, solutions, counted) for policy in policies
     ]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *tables)
+
+
+@cache
+def _tables_on(
+    options: _SweepOptions, devices: tuple[jax.Device, ...]
+) -> Callable[..., Statistics]:
+    """`_tables` on several devices, in equal shares."""
+
+    def own_tables(*boards: Any) -> Statistics:
+        tables = _tables(options, "boards", *boards)
+        return jax.lax.all_gather(tables, "configurations", axis=1, tiled=True)
+
+    @jax.jit
+    def tables(keys: jax.Array, *boards: Any) -> Statistics:
+        C, B = keys.shape
+        rows = math.gcd(C, len(devices))
+        grid = np.array(devices).reshape(rows, -1)
+        mesh = jax.sharding.Mesh(grid, ("configurations", "boards"))
+        share = jax.sharding.PartitionSpec("configurations", "boards")
+        everywhere = jax.sharding.PartitionSpec()
+        # Boards that only fill up the shares are played and not counted.
+        places = np.arange(-(-B // grid.shape[1]) * grid.shape[1])
+        *played, counted = jax.tree.map(lambda leaf: leaf[:, places % B], (keys, *boards))
+        play = jax.shard_map(
+            own_tables, mesh=mesh, in_specs=share, out_specs=everywhere, check_vma=False
+        )
+        return play(*played, counted & (places < B))
+
+    return tables
+
+
+@jax.jit
+def _numbered_keys(key: jax.Array, numbers: jax.Array) -> jax.Array:
+    """One typed key for each number (B,)."""
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
 
 
 def _play(

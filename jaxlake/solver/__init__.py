@@ -1,15 +1,17 @@
 """Exact solving: optimal sum of costs, optimal makespan, a plan for each, needs_wait."""
 
-from jaxlake.solver.chunks import Widths, widths_for
+from jaxlake.solver.chunks import Kernels, Widths, widths_for
 from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
-from jaxlake.solver.tiers import DEFAULT_MAX_EXPANSIONS, solve
+from jaxlake.solver.tiers import DEFAULT_MAX_EXPANSIONS, solve, solve_batch
 
 __all__ = [
     "DEFAULT_HORIZON",
     "DEFAULT_MAX_EXPANSIONS",
+    "Kernels",
     "Solution",
     "Status",
     "Widths",
     "solve",
+    "solve_batch",
     "widths_for",
 ]

@@ -7,6 +7,7 @@ are upper bounds.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -16,6 +17,7 @@ from jaxlake.instance import Instance
 from jaxlake.solver import space_time
 from jaxlake.solver.bitboard import bitboard_of, cell_numbers, pack_rows
 from jaxlake.solver.chunks import Widths, in_chunks
+from jaxlake.solver.kernels import planning
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.space_time import NEVER, NOBODY, Blocked, PathBits, SearchBuffers
 
@@ -47,14 +49,25 @@ class BestPlans(NamedTuple):
     makespan_paths: jax.Array  # int16 (K, T + 1, B), of that makespan
 
 
-def prepare_boards(batch: Instance) -> PreparedBoards:
+def distances_alone(
+    free: jax.Array, starts: jax.Array, goals: jax.Array, widths: Widths
+) -> jax.Array:
+    """Do what `space_time.distances_alone` does, by a kernel where there is one."""
+    kernels = planning.serves(widths.kernels, len(free), len(starts), horizon=0)
+    if kernels is None:
+        return space_time.distances_alone(free, starts, goals)
+    return planning.distances(free, starts, goals, kernels)
+
+
+def prepare_boards(batch: Instance, widths: Widths) -> PreparedBoards:
     """Bring a batch, leaves (B, ...), into the form that the tiers work on."""
     free = pack_rows(~batch.holes)
     starts, goals = (
         jnp.where(batch.agent_mask, cell_numbers(places), jnp.int16(NOBODY)).T
         for places in (batch.starts, batch.goals)
     )
-    return PreparedBoards(free, starts, goals, space_time.distances_alone(free, starts, goals))
+    alone = distances_alone(free, starts, goals, widths)
+    return PreparedBoards(free, starts, goals, alone)
 
 
 def plan_in_order(
@@ -142,7 +155,10 @@ def _plan_in_chunks(
     keep: Callable[[PreparedBoards, BestPlans], T],
 ) -> T:
     """Plan wanted boards in two orders of the agents, and keep some of what is found."""
-    width = min(wanted.shape[0], widths.planned_boards)
+    # Two buffers, five sets that block, and one more while they are made.
+    sets = 8 * (horizon + 1) * boards.free.shape[0] * boards.free.dtype.itemsize
+    width = min(wanted.shape[0], widths.fitting(widths.planned_boards, sets))
+    kernels = planning.serves(widths.kernels, len(boards.free), len(boards.starts), horizon)
 
     def plan(chunk: PreparedBoards, buffers: SearchBuffers) -> tuple[T, SearchBuffers]:
         connected = jnp.all(chunk.alone < NEVER, axis=0)
@@ -150,14 +166,21 @@ def _plan_in_chunks(
         limit = jnp.max(jnp.where(connected, chunk.alone, 0), axis=0) + 16
         latest = jnp.where(connected, jnp.minimum(limit, horizon), -1).astype(jnp.int16)
         latest = jnp.broadcast_to(latest, chunk.starts.shape)
-        forward, buffers = plan_in_order(chunk.free, chunk.starts, chunk.goals, latest, buffers)
-        flipped, buffers = plan_in_order(
-            chunk.free, chunk.starts[::-1], chunk.goals[::-1], latest, buffers, upwards=True
-        )
+        agents = chunk.free, chunk.starts, chunk.goals, latest
+        turned = chunk.free, chunk.starts[::-1], chunk.goals[::-1], latest
+        if kernels is None:
+            forward, buffers = plan_in_order(*agents, buffers)
+            flipped, buffers = plan_in_order(*turned, buffers, upwards=True)
+        else:
+            in_order = partial(planning.plan_in_order, horizon=horizon, machine=kernels)
+            forward = PrioritisedPlans(*in_order(*agents))
+            flipped = PrioritisedPlans(*in_order(*turned, upwards=True))
         backward = PrioritisedPlans(flipped.arrival[::-1], flipped.paths[::-1])
         return keep(chunk, _better(forward, backward)), buffers
 
-    buffers = space_time.search_buffers(horizon, boards.free.shape[0], width, levels=1)
+    # A kernel has its own.
+    steps = horizon if kernels is None else 0
+    buffers = space_time.search_buffers(steps, boards.free.shape[0], width, levels=1)
     length = jnp.max(boards.alone, axis=0)
     return in_chunks(plan, boards, wanted, length, blank, width, buffers)[0]
 

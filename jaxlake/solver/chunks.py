@@ -7,6 +7,7 @@ what order a constraint tree is searched.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import TypeVar
 
 import jax
@@ -29,29 +30,41 @@ OCCUPANCY_BLOCK = 32
 """Sets of occupied cells whose moves `permutations` looks at together."""
 
 
+class Kernels(Enum):
+    """What the kernels of `jaxlake.solver.kernels` are compiled for."""
+
+    GPU = "gpu"
+    TPU = "tpu"
+    INTERPRETED = "interpreted"  # by XLA's own operations, on any machine, for tests
+
+
 @dataclass(frozen=True)
 class Widths:
     """How much of a batch the solver works on at a time: speed and memory, never a result."""
 
-    planned_boards: int  # boards for which prioritised planning plans
-    tree_lanes: int  # nodes of constraint trees in hand, rounded down to a power of two
-    joint_boards: int  # boards of a joint search
-    joint_bytes: int  # memory for the sets of these boards
+    planned_boards: int  # boards for which prioritised planning plans, at most
+    tree_lanes: int  # nodes of constraint trees in hand, at most; rounded down to a power of two
+    joint_boards: int  # boards of a joint search, at most
+    loop_bytes: int  # memory for the sets of each of these loops; long plans leave fewer boards
+    kernels: Kernels | None = None  # Pallas kernels in place of XLA's loops where there are some
 
     def __post_init__(self) -> None:
-        if wrong := [name for name, value in vars(self).items() if value < 1]:
+        numbers = {name: value for name, value in vars(self).items() if name != "kernels"}
+        if wrong := [name for name, value in numbers.items() if value < 1]:
             raise ValueError(f"{wrong[0]}: got {vars(self)[wrong[0]]}, at least 1 is allowed")
 
     def fitting(self, most: int, bytes_each: int) -> int:
-        """Return how many boards of `bytes_each` bytes to hold at a time, 1 to `most`."""
-        return max(1, min(most, self.joint_bytes // bytes_each))
+        """Return how many sets of so many bytes a loop holds: at most `most`, at least one."""
+        return max(1, min(most, self.loop_bytes // bytes_each))
 
 
 def widths_for(platform: str | None = None, memory_bytes: int = 16 << 30) -> Widths:
     """Return widths for a platform, by default JAX's: a CPU's cache, or a full accelerator."""
-    if (platform or jax.default_backend()) == "cpu":
+    platform = platform or jax.default_backend()
+    if platform == "cpu":
         return Widths(512, 128, 32, 64 << 20)
-    return Widths(1 << 16, 1 << 12, 1 << 14, memory_bytes // 8)
+    kernels = {"gpu": Kernels.GPU, "cuda": Kernels.GPU, "tpu": Kernels.TPU}.get(platform)
+    return Widths(1 << 16, 1 << 12, 1 << 14, memory_bytes // 8, kernels)
 
 
 def in_chunks(

@@ -29,13 +29,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.solver.bitboard import cell_numbers, pack_rows
+from jaxlake.solver.certificates import distances_alone
 from jaxlake.solver.chunks import Widths
-from jaxlake.solver.space_time import NEVER, distances_alone
+from jaxlake.solver.space_time import NEVER
 
 FAR = 1 << 14
 """A cost, distance or time that is not known or does not exist."""
 
-_HALT_PERIOD = 8
+HALT_PERIOD = 8
 """Layers between two checks of whether a search still grows."""
 
 
@@ -61,8 +62,7 @@ def geometry(size: int) -> Geometry:
 def lanes_at_once(board: Geometry, widths: Widths, horizon: int | None = None) -> int:
     """Return how many boards one search holds, with its history if there is a `horizon`."""
     layers = 8 if horizon is None else 8 + horizon
-    bytes_per_board = 4 * board.words * board.cells * layers
-    return max(1, min(widths.joint_boards, widths.joint_bytes // bytes_per_board))
+    return widths.fitting(widths.joint_boards, 4 * board.words * board.cells * layers)
 
 
 class TwoAgentBoards(NamedTuple):
@@ -96,6 +96,18 @@ class JointOptima(NamedTuple):
     history: JointHistory | None  # the buffers given, filled as far as the search went
 
 
+class PairPlans(NamedTuple):
+    """What a search with plans found. Lanes that it was not asked for say nothing."""
+
+    sum_of_costs: jax.Array  # int32 (B,), FAR if not found
+    makespan: jax.Array  # int32 (B,), FAR if not found
+    stuck: jax.Array  # bool (B,), proved unsolvable
+    expansions: jax.Array  # int32 (B,), layers expanded
+    length: jax.Array  # int32 (B,), steps of `plan`
+    plan: jax.Array  # int8 (horizon, 2, B), attains `sum_of_costs`
+    makespan_plan: jax.Array  # int8 (horizon, 2, B)
+
+
 class _JointState(NamedTuple):
     time: jax.Array  # int32 ()
     layer: jax.Array  # uint32 (W, M, B), L_time
@@ -105,7 +117,12 @@ class _JointState(NamedTuple):
 
 
 def two_agent_boards(
-    free: jax.Array, starts: jax.Array, goals: jax.Array, playing: jax.Array, board: Geometry
+    free: jax.Array,
+    starts: jax.Array,
+    goals: jax.Array,
+    playing: jax.Array,
+    board: Geometry,
+    widths: Widths,
 ) -> TwoAgentBoards:
     """Lay out boards for the search.
 
@@ -118,7 +135,8 @@ def two_agent_boards(
         return (wide[..., 0] * board.pitch + wide[..., 1]).T
 
     free = free & playing[:, None, None]
-    steps = distances_alone(pack_rows(free), cell_numbers(starts).T, cell_numbers(goals).T)
+    cells = cell_numbers(starts).T, cell_numbers(goals).T
+    steps = distances_alone(pack_rows(free), *cells, widths)
     padded = jnp.pad(free, [(0, 0), (0, 0), (0, 1)])
     return TwoAgentBoards(
         free=padded.reshape(-1, board.cells).T,
@@ -154,7 +172,7 @@ def joint_search(
     B = running.shape[0]
     # The joint cells of two different free cells, uint32 (W, M, B).
     everywhere = jnp.where(boards.free, ~jnp.uint32(0), jnp.uint32(0))
-    allowed = _pack(boards.free, board)[:, None] & everywhere & ~_bits(board, 0)[..., None]
+    allowed = pack_cells(boards.free, board)[:, None] & everywhere & ~_bits(board, 0)[..., None]
 
     def examine(state: _JointState) -> _JointState:
         t, optima = state.time, state.optima
@@ -192,7 +210,7 @@ def joint_search(
         if waiting:
             layer |= state.layer
             halted = jax.lax.cond(
-                state.time % _HALT_PERIOD == _HALT_PERIOD - 1,
+                state.time % HALT_PERIOD == HALT_PERIOD - 1,
                 lambda: jnp.all(jnp.all(layer == state.layer, axis=0), axis=0),
                 lambda: jnp.zeros(B, bool),
             )
@@ -227,7 +245,7 @@ def worth_searching_without_waits(
     return known & (excess > 0) & (excess % 2 == 0)
 
 
-def _pack(cells: jax.Array, board: Geometry) -> jax.Array:
+def pack_cells(cells: jax.Array, board: Geometry) -> jax.Array:
     """Pack bool (M, B) into bits, uint32 (W, B)."""
     spare = board.words * 32 - board.cells
     padded = jnp.pad(cells, [(0, spare), (0, 0)]).reshape(board.words, 32, -1)
@@ -257,8 +275,8 @@ def _retire(
         jnp.bitwise_or,
         (jnp.where(goals[1] // 32 == w, layer[w], jnp.uint32(0)) for w in range(board.words)),
     )
-    beside_1 = _pack(has_cells(column, goals[1]), board)
-    clear = _pack(boards.free, board)[:, None] & ~_single(goals[::-1], board)
+    beside_1 = pack_cells(has_cells(column, goals[1]), board)
+    clear = pack_cells(boards.free, board)[:, None] & ~_single(goals[::-1], board)
 
     joining = jnp.stack([beside_1, beside_0], axis=1)
     even = (_dilate(walks, board, waiting=waiting) & clear) | joining

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 
 from jaxlake.solver import joint_search
 from jaxlake.solver.chunks import Widths, in_chunks
-from jaxlake.solver.joint_search import FAR, TwoAgentBoards
+from jaxlake.solver.joint_search import FAR, JointOptima, PairPlans, TwoAgentBoards
+from jaxlake.solver.kernels import joint
 
 
 class PairOptima(NamedTuple):
@@ -41,12 +42,24 @@ def pair_optima(
         nothing, none = jnp.zeros(0, bool), jnp.zeros(0, jnp.int32)
         return PairOptima(~nothing, nothing, none, none, nothing)
     board = joint_search.geometry(free.shape[-1])
-    width = min(B, joint_search.lanes_at_once(board, widths))
-    pairs = joint_search.two_agent_boards(free, starts, goals, wanted, board)
+    kernels = joint.serves(widths.kernels, horizon, board)
+    if kernels is None:
+        width = joint_search.lanes_at_once(board, widths)
+    else:
+        width = joint.boards_at_once(board, widths, horizon)
+    width = min(B, width)
+    pairs = joint_search.two_agent_boards(free, starts, goals, wanted, board, widths)
     far = jnp.full(B, FAR, jnp.int32)
 
+    def search(
+        boards: TwoAgentBoards, running: jax.Array, cost: jax.Array | None
+    ) -> JointOptima | PairPlans:
+        if kernels is not None:
+            return joint.search_pairs(boards, running, horizon, board, kernels, cost)
+        return joint_search.joint_search(boards, running, horizon, board, waitless_cost=cost)
+
     def find(chunk: TwoAgentBoards, _: None) -> tuple[tuple[jax.Array, jax.Array, jax.Array], None]:
-        found = joint_search.joint_search(chunk, chunk.connected, horizon, board)
+        found = search(chunk, chunk.connected, None)
         return (found.sum_of_costs, found.makespan, found.stuck), None
 
     length, blank = jnp.max(pairs.alone, axis=0), (far, far, jnp.zeros(B, bool))
@@ -59,7 +72,7 @@ def pair_optima(
         chunk: tuple[TwoAgentBoards, jax.Array, jax.Array], _: None
     ) -> tuple[jax.Array, None]:
         boards, cost, wanted = chunk
-        found = joint_search.joint_search(boards, wanted, horizon, board, waitless_cost=cost)
+        found = search(boards, wanted, cost)
         return found.sum_of_costs < FAR, None
 
     operands = (pairs, sum_of_costs, undecided)

@@ -1,5 +1,6 @@
 """Two agents: both optima, a plan for each and needs_wait, by the dense joint search."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -10,21 +11,28 @@ import numpy as np
 from jaxlake.instance import Instance
 from jaxlake.solver import joint_search
 from jaxlake.solver.chunks import Widths, in_chunks
-from jaxlake.solver.joint_search import FAR, Geometry, JointHistory, TwoAgentBoards
+from jaxlake.solver.joint_search import FAR, Geometry, JointHistory, PairPlans, TwoAgentBoards
+from jaxlake.solver.kernels import joint
 from jaxlake.solver.solution import Solution, Status
+
+_Search = Callable[
+    [TwoAgentBoards, jax.Array, JointHistory | None, jax.Array | None],
+    tuple[PairPlans, JointHistory | None],
+]
+"""Search boards where bool (B,) says so, without waits where there is a cost, int32 (B,)."""
 
 
 class _TwoAgentOptima(NamedTuple):
-    """What is known of each lane, boards last."""
+    """What is known of each lane: the fields of `PairPlans`, and one more."""
 
-    stuck: jax.Array  # bool (B,), proved unsolvable
+    sum_of_costs: jax.Array
+    makespan: jax.Array
+    stuck: jax.Array
+    expansions: jax.Array
+    length: jax.Array
+    plan: jax.Array
+    makespan_plan: jax.Array
     undecided: jax.Array  # bool (B,), no plan without waits is known, and there may be one
-    sum_of_costs: jax.Array  # int32 (B,), FAR if not found
-    makespan: jax.Array  # int32 (B,), FAR if not found
-    length: jax.Array  # int32 (B,), steps of `plan`
-    expansions: jax.Array  # int32 (B,)
-    plan: jax.Array  # int8 (horizon, 2, B), attains `sum_of_costs`
-    makespan_plan: jax.Array  # int8 (horizon, 2, B)
 
 
 def solve_two(batch: Instance, wanted: jax.Array, horizon: int, widths: Widths) -> Solution:
@@ -44,23 +52,39 @@ def solve_two(batch: Instance, wanted: jax.Array, horizon: int, widths: Widths) 
         jnp.take_along_axis(places, slots[..., None], axis=1)
         for places in (batch.starts, batch.goals)
     )
-    boards = joint_search.two_agent_boards(~batch.holes, starts, goals, playing, board)
-    width = max(1, min(B, joint_search.lanes_at_once(board, widths, horizon)))
-    # Allocated once, not per chunk: the loops write every set that they later read.
-    history = JointHistory(
-        layers=jnp.zeros((horizon + 1, board.words, board.cells, width), jnp.uint32),
-        walks=jnp.zeros((2 * horizon + 2, board.words, 2, width), jnp.uint32),
-    )
+    boards = joint_search.two_agent_boards(~batch.holes, starts, goals, playing, board, widths)
+    kernels = joint.serves(widths.kernels, horizon, board)
+    history: JointHistory | None = None  # a kernel has its own
+    if kernels is None:
+        width = max(1, min(B, joint_search.lanes_at_once(board, widths, horizon)))
+        # Allocated once, not per chunk: the loops write every set that they later read.
+        history = JointHistory(
+            layers=jnp.zeros((horizon + 1, board.words, board.cells, width), jnp.uint32),
+            walks=jnp.zeros((2 * horizon + 2, board.words, 2, width), jnp.uint32),
+        )
+    else:
+        width = max(1, min(B, joint.boards_at_once(board, widths, horizon)))
+
+    def search(
+        boards: TwoAgentBoards,
+        running: jax.Array,
+        history: JointHistory | None,
+        cost: jax.Array | None,
+    ) -> tuple[PairPlans, JointHistory | None]:
+        if kernels is None:
+            return search_by_loops(boards, running, history, cost, horizon, board)
+        return joint.search_pairs(boards, running, horizon, board, kernels, cost), None
+
     no, zero, far = jnp.zeros(B, bool), jnp.zeros(B, jnp.int32), jnp.full(B, FAR, jnp.int32)
     none = jnp.zeros((horizon, 2, B), jnp.int8)
-    blank = _TwoAgentOptima(no, no, far, far, far, zero, none, none)
-    solve_chunk = partial(_solve_chunk, horizon=horizon, board=board)
+    blank = _TwoAgentOptima(far, far, no, zero, far, none, none, no)
+    solve_chunk = partial(_solve_chunk, search=search)
     length = jnp.max(boards.alone, axis=0)
     found, history = in_chunks(solve_chunk, boards, boards.connected, length, blank, width, history)
     known, cost = found.makespan < FAR, found.sum_of_costs
     undecided = joint_search.worth_searching_without_waits(boards, known, cost)
     found = found._replace(undecided=undecided)
-    look = partial(_look_for_waitless_plans, horizon=horizon, board=board)
+    look = partial(_look_for_waitless_plans, search=search)
     found, _ = in_chunks(look, (boards, found), undecided, cost, found, width, history)
 
     excess = found.sum_of_costs - jnp.sum(boards.alone, axis=0)
@@ -87,51 +111,58 @@ def solve_two(batch: Instance, wanted: jax.Array, horizon: int, widths: Widths) 
 
 
 def _solve_chunk(
-    boards: TwoAgentBoards, history: JointHistory, horizon: int, board: Geometry
-) -> tuple[_TwoAgentOptima, JointHistory]:
+    boards: TwoAgentBoards, history: JointHistory | None, search: _Search
+) -> tuple[_TwoAgentOptima, JointHistory | None]:
     """Find both optima of a chunk and a plan for each."""
-    ended = joint_search.joint_search(boards, boards.connected, horizon, board, history)
-    assert ended.history is not None
-    found = ended.makespan < FAR
-    plan, length = _cheapest_plan(
-        boards, ended.sum_of_costs, found, ended.history, horizon, board, waiting=True
-    )
-    # Where the cheapest plan is also of least makespan it is the answer to both objectives.
-    too_long = found & (length > ended.makespan)
-    blank, time = jnp.where(too_long, jnp.int8(0), plan), jnp.where(too_long, ended.makespan, 0)
-    makespan_plan = _back_through_layers(
-        blank, boards.goals, time, ended.history.layers, board, waiting=True
-    )
-    costs, expansions = (ended.sum_of_costs, ended.makespan), ended.expansions
-    optima = _TwoAgentOptima(
-        ended.stuck, jnp.zeros_like(found), *costs, length, expansions, plan, makespan_plan
-    )
-    return optima, ended.history
+    found, history = search(boards, boards.connected, history, None)
+    undecided = jnp.zeros_like(found.stuck)
+    return _TwoAgentOptima(**found._asdict(), undecided=undecided), history
 
 
 def _look_for_waitless_plans(
-    operands: tuple[TwoAgentBoards, _TwoAgentOptima],
-    history: JointHistory,
-    horizon: int,
-    board: Geometry,
-) -> tuple[_TwoAgentOptima, JointHistory]:
+    operands: tuple[TwoAgentBoards, _TwoAgentOptima], history: JointHistory | None, search: _Search
+) -> tuple[_TwoAgentOptima, JointHistory | None]:
     """Replace the plan of each undecided lane by one without waits, if there is one."""
     boards, optima = operands
-    cost = optima.sum_of_costs
-    ended = joint_search.joint_search(
-        boards, optima.undecided, horizon, board, history, waitless_cost=cost
-    )
-    assert ended.history is not None
-    waitless = ended.sum_of_costs < FAR
-    plan, length = _cheapest_plan(
-        boards, cost, waitless, ended.history, horizon, board, waiting=False
-    )
+    found, history = search(boards, optima.undecided, history, optima.sum_of_costs)
+    waitless = found.sum_of_costs < FAR
     return optima._replace(
         undecided=optima.undecided & ~waitless,
-        expansions=optima.expansions + ended.expansions,
-        length=jnp.where(waitless, length, optima.length),
-        plan=jnp.where(waitless, plan, optima.plan),
-    ), ended.history
+        expansions=optima.expansions + found.expansions,
+        length=jnp.where(waitless, found.length, optima.length),
+        plan=jnp.where(waitless, found.plan, optima.plan),
+    ), history
+
+
+def search_by_loops(
+    boards: TwoAgentBoards,
+    running: jax.Array,
+    history: JointHistory | None,
+    waitless_cost: jax.Array | None,
+    horizon: int,
+    board: Geometry,
+) -> tuple[PairPlans, JointHistory]:
+    """Search and go back through the history, which must be given; arguments as `joint_search`."""
+    waiting = waitless_cost is None
+    ended = joint_search.joint_search(
+        boards, running, horizon, board, history, waitless_cost=waitless_cost
+    )
+    assert ended.history is not None
+    found = (ended.makespan if waiting else ended.sum_of_costs) < FAR
+    cost = ended.sum_of_costs if waitless_cost is None else waitless_cost
+    plan, length = _cheapest_plan(
+        boards, cost, found, ended.history, horizon, board, waiting=waiting
+    )
+    makespan_plan = plan
+    if waiting:
+        # Where the cheapest plan is also of least makespan it is the answer to both objectives.
+        too_long = found & (length > ended.makespan)
+        blank, time = jnp.where(too_long, jnp.int8(0), plan), jnp.where(too_long, ended.makespan, 0)
+        makespan_plan = _back_through_layers(
+            blank, boards.goals, time, ended.history.layers, board, waiting=True
+        )
+    numbers = ended.sum_of_costs, ended.makespan, ended.stuck, ended.expansions
+    return PairPlans(*numbers, length, plan, makespan_plan), ended.history
 
 
 class _WalkBack(NamedTuple):

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import pallas as pl
 
 from benchmarks.accelerators import loops
 from benchmarks.accelerators.__main__ import forecast, main
@@ -29,8 +30,7 @@ def _steps(number):
 def test_rounds_are_counted_for_all_lanes_together_and_change_nothing():
     numbers = jnp.array([6, 27, 1])
     trace = jax.make_jaxpr(jax.jit(jax.vmap(_collatz)))(numbers)
-    outer, inner = loops.loops_of(trace)
-    assert (outer.static_rounds, inner.static_rounds) == (None, 2)
+    assert len(loops.loops_of(trace)) == 2
     counts = jax.jit(loops.with_counts(trace))(numbers)
     assert counts.tolist() == [_steps(27), 2 * _steps(27)]
     (steps,) = loops.with_names(trace)(numbers)
@@ -72,3 +72,65 @@ def test_targets_that_are_not_known_or_not_installed_are_named(
     monkeypatch.setattr("benchmarks.accelerators.__main__.ROOT", tmp_path)
     assert main(["--target", target]) == 2
     assert f"--target{' ' if target == 'v5e:2x2' else ': got '}" in capsys.readouterr().err
+
+
+def test_programs_that_are_not_known_are_named(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("benchmarks.accelerators.__main__._python_for", lambda target: tmp_path)
+    assert main(["--target", "h100:1", "--only", "solve-2", "dance"]) == 2
+    assert "--only: got 'dance', programs are solve-2" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--target", "h100:1", "--boards", "0"])
+    assert "got 0, at least 1" in capsys.readouterr().err
+
+
+def test_bytes_of_a_scatter_are_its_updates():
+    text = """
+%fused (p0: s32[1000,64], p1: s32[8,1], p2: s32[8,64]) -> s32[1000,64] {
+  %p0 = s32[1000,64]{1,0} parameter(0)
+  %p1 = s32[8,1]{1,0} parameter(1)
+  %p2 = s32[8,64]{1,0} parameter(2)
+  ROOT %s = s32[1000,64]{1,0} scatter(%p0, %p1, %p2), to_apply=%add
+}
+
+ENTRY %main (a: s32[1000,64], b: s32[8,1], c: s32[8,64]) -> s32[1000,64] {
+  %a = s32[1000,64]{1,0} parameter(0)
+  %b = s32[8,1]{1,0} parameter(1)
+  %c = s32[8,64]{1,0} parameter(2)
+  ROOT %f = s32[1000,64]{1,0} fusion(%a, %b, %c), kind=kInput, calls=%fused
+}
+"""
+    body = read_program(text)
+    assert (body.launches, body.bytes) == (1, 8 * 4 + 2 * 8 * 64 * 4)
+
+
+def test_kernels_are_opaque_but_their_rounds_are_counted():
+    def collatz(numbers, steps):
+        def advance(state):
+            number, count = state
+            odd = jnp.where(number > 1, 3 * number + 1, number)
+            half = jnp.where(number & 1 == 1, odd, number >> 1)
+            return half, count + jnp.where(number > 1, 1, 0)
+
+        number = numbers[...]
+        state = (number, 0 * number)
+        unfinished = lambda state: jnp.max(state[0]) > 1  # noqa: E731
+        steps[...] = jax.lax.while_loop(unfinished, advance, state)[1]
+
+    def run(numbers):
+        spec = pl.BlockSpec((1,), lambda i: (i,))
+        shape = jax.ShapeDtypeStruct(numbers.shape, numbers.dtype)
+        call = pl.pallas_call(
+            collatz, grid=(3,), in_specs=[spec], out_specs=spec, out_shape=shape, interpret=True
+        )
+        return jax.lax.fori_loop(0, 2, lambda _, x: call(x) + 1, numbers)
+
+    numbers = jnp.array([6, 27, 1])
+    trace = jax.make_jaxpr(run)(numbers)
+    counts = jax.jit(loops.with_counts(trace))(numbers)
+    first = [_steps(n) for n in numbers.tolist()]
+    both = sum(first) + sum(_steps(n + 1) for n in first)
+    assert counts.tolist() == [2, 2 * 3, both]
+    (kernel,) = loops.kernels_of(trace).values()
+    programs, body = loops.operations_of(kernel)
+    assert programs > 0
+    assert 9 <= body <= 12

@@ -17,6 +17,7 @@ import numpy as np
 
 import jaxlake
 from jaxlake import Action, Failure, GridError, Instance, Outcome, Solution, Status
+from jaxlake.solver import solve_batch
 from training.commands.json_lines import Answers, Record, RecordError, clipped_json, read_records
 from training.policy.answers import Plan, parse_answer
 from training.policy.prompts import MAX_AGENTS, action_names
@@ -216,7 +217,8 @@ def _solve(tasks: Sequence[_Task], batch_size: int) -> list[Solution]:
     def solve_all(tasks: Sequence[_Task], effort: _Effort | None = None) -> list[Solution]:
         def how(board: Instance) -> tuple[Callable[[Instance], Solution], int]:
             chosen = effort or _EFFORTS[np.shape(board.holes)[-1]]
-            return _solver(chosen.horizon), min(batch_size, chosen.batch_size)
+            solve = partial(solve_batch, horizon=chosen.horizon)
+            return solve, min(batch_size, chosen.batch_size)
 
         boards = [_with_slots(task.board, task.num_agents) for task in tasks]
         return _in_batches(boards, how, filler=_without_agents)
@@ -240,11 +242,6 @@ def _without_agents(board: Instance) -> Instance:
     """A board that fills up a batch and takes no time."""
     nobody: Any = np.zeros_like(board.agent_mask)
     return replace(board, agent_mask=nobody)
-
-
-@cache
-def _solver(horizon: int) -> Callable[[Instance], Solution]:
-    return jax.jit(jax.vmap(partial(jaxlake.solve, horizon=horizon)))
 
 
 @cache

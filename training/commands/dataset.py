@@ -16,7 +16,7 @@ from training.errors import UserError
 
 if TYPE_CHECKING:
     from jaxlake import Instance
-    from jaxlake.datasets import WriteProgress
+    from jaxlake.datasets import Manifest, WriteProgress
     from jaxlake.datasets.paper_benchmark import BenchmarkCell
 
 _HELP = """\
@@ -32,7 +32,19 @@ The knobs take one value, or one for each cell of a mixture: --size 4 6 8 --hole
 are shared out by --data-ratio (equally unless given). A shard is written whole, then the manifest;
 the same command goes on where an interrupted one stopped, and ends with the same files.
 
+On several machines, each process makes one part of the set by --part I/P, with I from 0 to P - 1
+and all else alike, and `jaxlake dataset merge DIR` makes one set of them. Parts have no board in
+common, and don't wait for each other.
+
 exit status: 0 all boards were made, 1 some are missing, 2 invalid input or configuration
+"""
+
+_MERGE = """\
+Make one set of its parts (`jaxlake dataset make --part`): check that the folders of all of them are
+in DIR, complete and of one request, and write the manifest of the set. No shard is moved. Parts
+that were made on other disks are copied to DIR first, folder by folder.
+
+exit status: 0 merged, all boards are there, 1 merged, some are missing, 2 invalid or missing parts
 """
 
 _BENCHMARK = """\
@@ -67,6 +79,10 @@ def add_parser(subparsers: Subparsers) -> None:
         subparsers, "dataset", "make, check, show and convert sets of boards", _HELP
     )
     _add_make(add_command(actions, "make", _make, "make a large set in shards", _MAKE))
+    merge = add_command(actions, "merge", _merge, "make one set of its parts", _MERGE)
+    merge.add_argument("directory", metavar="DIR", type=Path, help="the folder of the parts")
+    what = "read every shard, compare its hashes, see that its boards belong to its part"
+    merge.add_argument("--verify", action="store_true", help=what)
     benchmark = add_command(
         actions, "benchmark", _benchmark, "make or check the benchmark", _BENCHMARK
     )
@@ -107,6 +123,17 @@ def _add_make(parser: argparse.ArgumentParser) -> None:
         ("--max-agents", "K", None, "padding (default: the most agents)"),
     ):
         parser.add_argument(name, metavar=metavar, type=int, default=default, help=what)
+    parser.add_argument(
+        "--part", metavar="I/P", type=_part, default=(0, 1), help="make part I of P parts, I from 0"
+    )
+
+
+def _part(text: str) -> tuple[int, int]:
+    """Read a part such as 3/8."""
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if match is None or not int(match[1]) < int(match[2]):
+        raise argparse.ArgumentTypeError(f"got {text}, I/P with I from 0 to P - 1 is needed")
+    return int(match[1]), int(match[2])
 
 
 def _make(args: argparse.Namespace) -> int:
@@ -132,9 +159,25 @@ def _make(args: argparse.Namespace) -> int:
             max_size=args.max_size or max(args.size),
             max_agents=args.max_agents or max(args.agents),
             max_candidates=args.max_candidates,
+            part=args.part,
             progress=_progress_line(),
         )
-    print(f"{args.directory}: {manifest.rows:,} boards in {manifest.num_shards} shards")
+    return _report(args.directory, manifest)
+
+
+def _merge(args: argparse.Namespace) -> int:
+    from jaxlake.datasets import DatasetError, merge_parts
+
+    with user_errors(DatasetError):
+        manifest = merge_parts(args.directory, verify=args.verify)
+    return _report(args.directory, manifest)
+
+
+def _report(directory: Path, manifest: "Manifest") -> int:
+    """Say what a set or a part has and what it lacks; return the exit status."""
+    request = manifest.request
+    part = "" if request.part is None else f", part {request.part}/{request.parts}"
+    print(f"{directory}{part}: {manifest.rows:,} boards in {manifest.num_shards} shards")
     for cell in manifest.cells:
         if cell["shortfall_wait"] or cell["shortfall_no_wait"]:
             print(
@@ -145,7 +188,7 @@ def _make(args: argparse.Namespace) -> int:
                 f"{cell['candidates']} candidates",
                 file=sys.stderr,
             )
-    return 1 if manifest.rows < manifest.request.count else 0
+    return 1 if manifest.rows < manifest.count else 0
 
 
 def _progress_line() -> Callable[["WriteProgress"], None]:
@@ -207,10 +250,12 @@ def _info(args: argparse.Namespace) -> int:
         manifest = read_manifest(args.directory)
     request = manifest.request
     state = "complete" if manifest.complete else "incomplete"
+    part = "" if request.part is None else f" part {request.part}/{request.parts}"
     print(
-        f"{state}: {manifest.rows:,} of {request.count:,} boards in {len(manifest.shards)} of "
-        f"{manifest.num_shards} shards, padded to {request.max_size}x{request.max_size} and "
-        f"{request.max_agents} agents, made by jaxlake {manifest.jaxlake}"
+        f"{state}{part}: {manifest.rows:,} of {manifest.count:,} boards in "
+        f"{len(manifest.shards)} of {manifest.num_shards} shards, padded to "
+        f"{request.max_size}x{request.max_size} and {request.max_agents} agents, "
+        f"made by jaxlake {manifest.jaxlake}"
     )
     columns = ("size", "agents", "holes", "waits", "made", "missing", "candidates", "unknown")
     print("".join(f"{name:>12}" for name in columns))

@@ -1,7 +1,7 @@
 """Write a set of shards in a process that kills itself (SIGKILL) at one rename of a file.
 
-`python tests/jaxlake/datasets/killed_writer.py DIRECTORY NUMBER before|after`: the renames are
-counted from 1, the manifest that begins a set included.
+`python tests/jaxlake/datasets/killed_writer.py DIRECTORY NUMBER before|after [I P]`: the renames
+are counted from 1, the manifest that begins a set included. I and P: part I of P parts only.
 """
 
 import os
@@ -33,7 +33,7 @@ def write(directory: str, **changes: Any) -> Any:
     return write_shards(directory, jax.random.key(11), params, 96, **(OPTIONS | changes))
 
 
-def main(directory: str, number: str, moment: str) -> None:
+def main(directory: str, number: str, moment: str, *part: str) -> None:
     rename, calls = os.replace, 0
 
     def dying(source: Any, target: Any) -> None:
@@ -47,7 +47,7 @@ def main(directory: str, number: str, moment: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     os.replace = dying  # type: ignore[assignment]
-    write(directory)
+    write(directory, **({"part": (int(part[0]), int(part[1]))} if part else {}))
 
 
 if __name__ == "__main__":

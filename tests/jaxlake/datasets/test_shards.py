@@ -22,8 +22,8 @@ import pytest
 from benchmarks.oracles import check, least_makespan, least_sum_of_costs
 from jaxlake import format_grid
 from jaxlake.datasets import DatasetError, load_shards, read_manifest, read_shards, write_shards
+from jaxlake.datasets.apportionment import webster
 from jaxlake.datasets.manifest import Manifest, write_manifest
-from jaxlake.datasets.shards import _webster
 from jaxlake.generator import generate, lake_params
 from tests.jaxlake.datasets import killed_writer
 from tests.jaxlake.solver.boards import assert_same, row_of
@@ -155,9 +155,9 @@ def test_shares_are_those_of_seats_given_one_by_one():
     for _ in range(60):
         weights = [rng.choice([0, 1, 2, 7, 30]) for _ in range(rng.randint(1, 8))] + [5]
         for seats in {0, 1, sum(weights), rng.randint(0, sum(weights))}:
-            shares = _webster(np.array(weights), seats)
+            shares = webster(np.array(weights), seats)
             assert shares.tolist() == seat_by_seat(weights, seats)
-        assert _webster(np.array(weights), sum(weights)).tolist() == weights
+        assert webster(np.array(weights), sum(weights)).tolist() == weights
 
 
 def test_a_set_is_the_same_whatever_random_bits_the_process_is_set_to(finished, tmp_path):

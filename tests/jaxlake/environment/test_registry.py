@@ -28,6 +28,18 @@ def test_a_generated_pool_holds_distinct_solvable_boards_of_the_ids_kind():
     assert sum(needs_wait for _, needs_wait in optima) == 4
 
 
+def test_the_first_call_for_an_id_says_what_takes_long(monkeypatch, capsys):
+    def generate(*arguments, **options):
+        raise InterruptedError
+
+    monkeypatch.setattr("jaxlake.environment.registry.generate", generate)
+    name = "MAPF-FrozenLake-10x10-5ag-v0"
+    for expected in (f"jaxlake: compiling the generator of boards for {name}\n", ""):
+        with pytest.raises(InterruptedError):
+            make(name)
+        assert capsys.readouterr().err == expected
+
+
 def test_unknown_ids_taken_ids_and_foreign_boards_are_refused():
     with pytest.raises(KeyError, match="MAPF-FrozenLake-10x10-4ag-v0"):
         make("MAPF-FrozenLake-10x10-9ag-v0")

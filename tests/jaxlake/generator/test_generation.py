@@ -16,6 +16,8 @@ from benchmarks import oracles
 from jaxlake import Status, lake_params
 from jaxlake.generator import acceptance, generate, generate_sharded
 from jaxlake.generator.candidates import decode, draw_codes
+from jaxlake.generator.generation import _shared_batch_size
+from jaxlake.solver import widths_for
 from tests.jaxlake.solver.boards import assert_same, row_of
 
 N, HORIZON, LIMIT, BOARDS = 6, 8, 600, 60
@@ -280,6 +282,14 @@ np.savez(sys.argv[1], *jax.tree.leaves(made))
     )
     with np.load(file) as arrays:
         assert_same(jax.tree.leaves(made[1][0]), list(arrays.values()))
+
+
+@pytest.mark.parametrize("devices", [1, 3, 8, 257, 5000])
+def test_devices_share_a_batch_equally_and_the_default_is_allowed(devices):
+    shared = _shared_batch_size(None, 1 << 24, devices, widths_for("gpu"))
+    assert shared % devices == 0
+    assert 1 <= shared <= 1 << 20
+    assert _shared_batch_size(2 * devices + 1, 8, devices, widths_for("cpu")) == 3 * devices
 
 
 @pytest.mark.parametrize("name", ["n", "max_size", "max_agents", "batch_size", "max_candidates"])

@@ -223,3 +223,5 @@ def test_wrong_arguments_are_refused_by_name():
         roll_out(jax.random.key(0), RandomPolicy(), one)
     with pytest.raises(ValueError, match="policies: got none"):
         sweep(jax.random.key(0), (), boards, None)
+    with pytest.raises(ValueError, match="devices: got none"):
+        sweep(jax.random.key(0), (RandomPolicy(),), boards, None, devices=())

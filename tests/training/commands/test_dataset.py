@@ -63,6 +63,31 @@ def test_boards_that_do_not_exist_are_reported_and_end_with_status_1(make, cli, 
     assert "shard-000001.parquet: damaged or truncated" in damaged.err
 
 
+@pytest.mark.slow
+def test_parts_become_one_set_when_the_last_one_is_there(make, cli, tmp_path):
+    directory = tmp_path / "set"
+    kind = {"size": "3", "wait_ratio": "0", "count": "16"}
+    first = make(part="0/2", **kind)
+    assert (first.status, first.out) == (0, f"{directory}, part 0/2: 8 boards in 1 shards\n")
+    early = cli("dataset", "merge", directory)
+    assert early.status == 2
+    assert "part-00001-of-00002: is missing; 1 of 2 parts are there" in early.err
+    other = make(part="1/2", **kind | {"seed": "5"})
+    assert other.status == 2
+    assert "part-00000-of-00002/manifest.json: belongs to another set: key_data" in other.err
+
+    assert make(part="1/2", **kind).status == 0
+    merged = cli("dataset", "merge", directory, "--verify")
+    assert (merged.status, merged.out) == (0, f"{directory}: 16 boards in 2 shards\n")
+    shown = cli("dataset", "info", directory, "--verify")
+    assert shown.out.startswith("complete: 16 of 16 boards in 2 of 2 shards")
+    part = cli("dataset", "info", directory / "part-00001-of-00002")
+    assert part.out.startswith("complete part 1/2: 8 of 8 boards in 1 of 1 shards")
+    boards = tmp_path / "boards.jsonl"
+    assert cli("dataset", "convert", directory, boards).status == 0
+    assert len(set(map(str, (json.loads(x)["grid"] for x in boards.open())))) == 16
+
+
 def test_movingai_files_and_board_lines_convert_to_and_fro(cli, tmp_path):
     rows = [
         {"sample_id": f"r/{i}", "num_agents": 2, "grid": grid}
@@ -90,6 +115,10 @@ def test_movingai_files_and_board_lines_convert_to_and_fro(cli, tmp_path):
         ({"hole_ratio": "0.5"}, "a 2x2 board with hole_ratio 0.5 has 2 holes and 2 free cells"),
         ({"agents": "3"}, "3 agents need 6"),
         ({"max_size": "33"}, "max_size: got 33, 2 to 32 are allowed"),
+        ({"part": "2/2"}, "--part: got 2/2, I/P with I from 0 to P - 1 is needed"),
+        ({"part": "0/0"}, "--part: got 0/0, I/P with I from 0 to P - 1 is needed"),
+        ({"part": "1"}, "--part: got 1, I/P with I from 0 to P - 1 is needed"),
+        ({"part": "0/4"}, "part: got 4 parts, the set has 3 shards to share out"),
     ],
 )
 def test_a_wrong_request_ends_with_status_2_and_names_the_field(make, tmp_path, changes, said):
@@ -103,6 +132,7 @@ def test_a_wrong_request_ends_with_status_2_and_names_the_field(make, tmp_path, 
     ("arguments", "said"),
     [
         (["info", "nothing"], "manifest.json: is missing, so the folder is not a set of shards"),
+        (["merge", "nothing"], "nothing: has no part of a set, such as part-00000-of-00002"),
         (["benchmark", "nothing", "--check"], "benchmark_wr0.25.jsonl: can't be read"),
         (["convert", "x.scen", "y.jsonl"], "--map and --agents are needed"),
         (["convert", "nothing.jsonl", "y.jsonl"], "no such file or folder"),

@@ -1,0 +1,164 @@
+"""Forecast what a large set of boards costs on accelerators: `python -m benchmarks.large_sets`.
+
+A process makes one part of the set on one chip: the device draws and solves a shard, then the host
+hashes its boards and writes its file, one after the other. How fast the device is comes from a
+forecast of `python -m benchmarks.accelerators`. What the host takes, and how large files are, is
+measured here, in processor time of one core, on boards of the same kind. docs/pods.md says how
+such a set is made.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+import jax
+import numpy as np
+
+from benchmarks.accelerators.programs import HOLES, SIZE
+from jaxlake.datasets import read_manifest, write_shards
+from jaxlake.files import write_text_whole
+from jaxlake.generator import lake_params, quotas
+
+_DIGEST_BYTES = 48  # of a board in a part, at the moment when digests are merged
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What one board costs one process."""
+
+    device_seconds: float
+    host_seconds: float  # of one core
+    file_bytes: float
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure the host, read the device's forecast, print the table; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.large_sets",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--forecast", metavar="FILE", type=Path, required=True, help="JSON file")
+    parser.add_argument("--target", required=True, help="a machine of that file, such as v5e:2x2")
+    parser.add_argument("--agents", type=int, default=2, choices=(2, 4))
+    parser.add_argument("--boards", type=int, default=10**9, help="boards of the set")
+    parser.add_argument("--chips", type=int, nargs="+", default=[4, 16, 64, 256])
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the result here too")
+    args = parser.parse_args(argv)
+    try:
+        program = _program(args.forecast, args.target, f"generate-{args.agents}")
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    host_seconds, file_bytes = measure_host(args.agents, 4 * quotas.MAX_CAPACITY)
+    rates = Rates(1 / program["forecast_rate"], host_seconds, file_bytes)
+    result = {
+        "schema": 1,
+        "target": args.target,
+        "program": program["program"],
+        "boards": args.boards,
+        "compile_seconds": program["compile_seconds"],
+        **vars(rates),
+        "rows": [
+            cost(rates, args.boards, chips, program["compile_seconds"]) for chips in args.chips
+        ],
+    }
+    print("\n".join(table(result)))
+    if args.json is not None:
+        write_text_whole(args.json, json.dumps(result, indent=1) + "\n")
+    return 0
+
+
+def cost(rates: Rates, boards: int, chips: int, compile_seconds: float) -> dict[str, float]:
+    """Forecast a set made by one process per chip: seconds, chip hours and bytes."""
+    own = boards / chips
+    seconds = own * (rates.device_seconds + rates.host_seconds)
+    return {
+        "chips": chips,
+        "device_seconds": own * rates.device_seconds,
+        "host_seconds": own * rates.host_seconds,
+        "seconds": seconds + compile_seconds,
+        "chip_hours": (seconds + compile_seconds) * chips / 3600,
+        "part_digest_bytes": own * _DIGEST_BYTES,
+        "set_bytes": boards * rates.file_bytes,
+    }
+
+
+def measure_host(agents: int, count: int) -> tuple[float, float]:
+    """Write `count` boards and return the host's seconds and the file's bytes for one of them.
+
+    The seconds are processor time of this process outside of `DrawOptions.draw`, with compilation
+    and the first of several shards left out.
+    """
+    drawing, moments = 0.0, []
+    draw = quotas.DrawOptions.draw
+
+    def timed(*arguments: Any) -> Any:
+        nonlocal drawing
+        start = time.process_time()
+        made = draw(*arguments)
+        drawing += time.process_time() - start
+        return made
+
+    params = lake_params(SIZE, HOLES[agents], num_agents=agents, wait_ratio=0.1)
+    shard_size = quotas.MAX_CAPACITY
+    with TemporaryDirectory() as folder, patch.object(quotas.DrawOptions, "draw", timed):
+        write_shards(
+            folder,
+            jax.random.key(0),
+            params,
+            count,
+            shard_size=shard_size,
+            max_size=SIZE,
+            max_agents=agents,
+            progress=lambda _: moments.append(time.process_time() - drawing),
+        )
+        files = [Path(folder) / shard.file for shard in read_manifest(folder).shards]
+        size = sum(file.stat().st_size for file in files)
+    return float(np.min(np.diff(moments)[1:])) / shard_size, size / count
+
+
+def table(result: dict[str, Any]) -> list[str]:
+    """Write the rows as a Markdown table, under a line that says what they rest on."""
+    lines = [
+        f"{result['boards']:,} boards by {result['program']} on {result['target']}, forecast: "
+        f"{result['device_seconds'] * 1e6:.2f} us of the device and "
+        f"{result['host_seconds'] * 1e6:.2f} us of one core per board, "
+        f"{result['compile_seconds']:.0f} s to compile, {result['file_bytes']:.1f} bytes on disk.",
+        "",
+        "| chips | device | host | in all | chip hours | memory for digests, each | disk |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in result["rows"]:
+        lines.append(
+            f"| {row['chips']:,} | {row['device_seconds']:,.0f} s | {row['host_seconds']:,.0f} s "
+            f"| {row['seconds'] / 60:,.0f} min | {row['chip_hours']:,.1f} "
+            f"| {row['part_digest_bytes'] / 1e9:,.2f} GB | {row['set_bytes'] / 1e9:,.0f} GB |"
+        )
+    return lines
+
+
+def _program(path: Path, target: str, name: str) -> dict[str, Any]:
+    """Read the record of a program from a forecast, or raise a `ValueError`."""
+    try:
+        targets = json.loads(path.read_text())["targets"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"--forecast {path}: not a forecast: {error!r}") from None
+    if target not in targets:
+        allowed = ", ".join(targets)
+        raise ValueError(f"--target: got {target!r}, {path} has {allowed}")
+    for record in targets[target]["programs"]:
+        if record["program"] == name and "forecast_rate" in record:
+            return dict(record)
+    raise ValueError(f"--agents: {path} has no forecast of {name} for {target}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,241 @@
+"""Distances and prioritised planning: `space_time.distances_alone`, `certificates.plan_in_order`.
+
+A board is R words, one per row, in registers. A cell is a number, row * 64 + column, as in
+`bitboard`; NOBODY is negative.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxlake.solver.bitboard import PITCH, ROW_SHIFT
+from jaxlake.solver.chunks import Kernels
+from jaxlake.solver.kernels.lanes import NOTHING, any_lane, bit, fits, flag, launch, union
+from jaxlake.solver.space_time import NEVER, NOBODY
+
+Words = list[jax.Array]
+
+_MAX_ROWS = 16
+"""Rows of the largest board: each is a register, and larger ones take minutes to compile."""
+
+
+def serves(machine: Kernels | None, rows: int, agents: int, horizon: int) -> Kernels | None:
+    """Return what plans for boards of so many rows: a kernel, or None."""
+    words = (horizon + 1) * (rows + agents)
+    return machine if machine and rows <= _MAX_ROWS and fits(machine, words) else None
+
+
+def distances(free: jax.Array, starts: jax.Array, goals: jax.Array, machine: Kernels) -> jax.Array:
+    """Do what `space_time.distances_alone` does in one launch."""
+    kernel = partial(_distances, agents=len(starts))
+    inputs = [free.astype(jnp.uint32), starts.astype(jnp.int32), goals.astype(jnp.int32)]
+    (steps,) = launch(kernel, machine, inputs, [((len(starts),), jnp.int32)], [])
+    return steps.astype(jnp.int16)
+
+
+def plan_in_order(
+    free: jax.Array,
+    starts: jax.Array,
+    goals: jax.Array,
+    latest: jax.Array,
+    horizon: int,
+    machine: Kernels,
+    *,
+    upwards: bool = False,
+) -> tuple[jax.Array, jax.Array]:
+    """Do what `certificates.plan_in_order` does in one launch.
+
+    Gives arrivals (K, B) and paths (K, T + 1, B).
+
+    Boards are words (R, B), the others int16 (K, B); so are the results.
+    """
+    K, T = len(starts), horizon
+    kernel = partial(_plan, upwards=upwards, agents=K, horizon=T)
+    cells = [array.astype(jnp.int32) for array in (starts, goals, latest)]
+    outputs = [((K,), jnp.int32), ((K, T + 1), jnp.int32)]
+    layers = ((T + 1, len(free)), jnp.uint32)
+    arrival, paths = launch(kernel, machine, [free.astype(jnp.uint32), *cells], outputs, [layers])
+    return arrival.astype(jnp.int16), paths.astype(jnp.int16)
+
+
+def _word_of(cell: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the row of a cell and its bit there; no bit if the cell does not exist."""
+    word = bit(jnp.maximum(cell, 0) & (PITCH - 1))
+    return cell >> ROW_SHIFT, jnp.where(cell >= 0, word, NOTHING)
+
+
+def _rows_of(cell: jax.Array, rows: int) -> Words:
+    row, word = _word_of(cell)
+    return [jnp.where(row == r, word, NOTHING) for r in range(rows)]
+
+
+def _spread(rows: Words, across: Words | None = None, along: Words | None = None) -> Words:
+    """Return the cells where an agent can be after a step, holes and all, or after a wait.
+
+    Edges that can't be used are sets of their left cells, `across`, and of their upper ones.
+    """
+    empty = rows[0] ^ rows[0]
+    beside = rows if across is None else [x & ~shut for x, shut in zip(rows, across, strict=True)]
+    west = [x >> 1 for x in rows]
+    below, above = rows, [*rows[1:], empty]
+    if across is not None and along is not None:
+        west = [x & ~shut for x, shut in zip(west, across, strict=True)]
+        below = [x & ~shut for x, shut in zip(below, along, strict=True)]
+        above = [x & ~shut for x, shut in zip(above, along, strict=True)]
+    below = [empty, *below[:-1]]
+    steps = zip(rows, beside, west, below, above, strict=True)
+    return [x | (east << 1) | w | b | a for x, east, w, b, a in steps]
+
+
+def _meet(one: Words, other: Words) -> jax.Array:
+    return union([x & y for x, y in zip(one, other, strict=True)]) != 0
+
+
+def _distances(free: Any, starts: Any, goals: Any, steps: Any, *, agents: int) -> None:
+    R = free.shape[0]
+    open_cells = [free[r] for r in range(R)]
+
+    def measure(k: jax.Array, _: None) -> None:
+        start, goal = starts[k], _rows_of(goals[k], R)
+
+        def spread(state: Any) -> Any:
+            t, rows, found, _ = state
+            found = jnp.where(_meet(rows, goal), jnp.minimum(found, t), found)
+            wider = [x | (y & z) for x, y, z in zip(rows, _spread(rows), open_cells, strict=True)]
+            grown = union([x ^ y for x, y in zip(rows, wider, strict=True)]) != 0
+            return t + 1, tuple(wider), found, any_lane(grown & (found == NEVER))
+
+        found = jnp.where(start == NOBODY, jnp.int32(0), jnp.int32(NEVER))
+        begun = (jnp.int32(0), tuple(_rows_of(start, R)), found, jnp.bool_(True))
+        steps[k] = jax.lax.while_loop(lambda state: state[3], spread, begun)[2]
+
+    jax.lax.fori_loop(0, agents, measure, None)
+
+
+def _plan(*refs: Any, upwards: bool, agents: int, horizon: int) -> None:
+    """Plan agent after agent, each around the paths of those before it."""
+    free, starts, goals, latest, arrivals, paths, layers = refs
+    R, K, T = free.shape[0], agents, horizon
+    open_cells = [free[r] for r in range(R)]
+    nowhere = jnp.zeros_like(starts[0]) + NOBODY
+
+    def clear(t: jax.Array, _: None) -> None:
+        for k in range(K):
+            paths[k, t] = nowhere
+
+    jax.lax.fori_loop(0, T + 1, clear, None)
+
+    def taken(t: jax.Array) -> Words:
+        """Return the cells where others are at t."""
+        places = [_rows_of(paths[k, t], R) for k in range(K)]
+        return [union([place[r] for place in places]) for r in range(R)]
+
+    def edges(t: jax.Array) -> tuple[Words, Words]:
+        """Return the edges that others use from t to t + 1, in rows and in columns."""
+        used = []
+        for k in range(K):
+            (row, word), (next_row, next_word) = _word_of(paths[k, t]), _word_of(paths[k, t + 1])
+            left = jnp.where(next_word == word << 1, word, next_word)
+            across = jnp.where(word != next_word, left, NOTHING)
+            along = jnp.where(row != next_row, word, NOTHING)
+            across = jnp.where(row == next_row, across, NOTHING)
+            used.append((jnp.minimum(row, next_row), across, along))
+        return (
+            [union([jnp.where(u[0] == r, u[1], NOTHING) for u in used]) for r in range(R)],
+            [union([jnp.where(u[0] == r, u[2], NOTHING) for u in used]) for r in range(R)],
+        )
+
+    def plan_agent(rank: jax.Array, failed: jax.Array) -> jax.Array:
+        start, goal = starts[rank], goals[rank]
+        absent = goal == NOBODY
+        last = jnp.where((failed != 0) | absent, jnp.int32(-1), latest[rank])
+        home = _rows_of(goal, R)
+
+        def disturb(t: jax.Array, first: jax.Array) -> jax.Array:
+            there = union([flag(paths[k, t] == goal) for k in range(K)])
+            return jnp.where(there != 0, t + 1, first)
+
+        # It stays from its arrival on: not before the last other agent was at its goal.
+        first = jax.lax.fori_loop(0, T + 1, disturb, jnp.zeros_like(start))
+
+        def arrive(now: jax.Array, rows: Words, arrival: jax.Array) -> jax.Array:
+            there = _meet(rows, home) & (now >= first) & (now <= last)
+            return jnp.where(there, jnp.minimum(arrival, now), arrival)
+
+        def advance(state: Any) -> Any:
+            t, rows, arrival = state
+            for r in range(R):
+                layers[t, r] = rows[r]
+            wider, shut = _spread(list(rows), *edges(t)), taken(t + 1)
+            rows = [x & ~y & z for x, y, z in zip(wider, shut, open_cells, strict=True)]
+            return t + 1, tuple(rows), arrive(t + 1, rows, arrival)
+
+        def unfinished(state: Any) -> jax.Array:
+            return any_lane((state[0] < last) & (state[2] == NEVER))
+
+        shut = taken(jnp.int32(0))
+        begin = [x & ~y & z for x, y, z in zip(_rows_of(start, R), shut, open_cells, strict=True)]
+        arrival = arrive(jnp.int32(0), begin, jnp.zeros_like(start) + NEVER)
+        state = (jnp.int32(0), tuple(begin), arrival)
+        arrival = jax.lax.while_loop(unfinished, advance, state)[2]
+        _trace(rank, goal, arrival, paths, layers, rows=R, upwards=upwards)
+        failed = jnp.where(~absent & (arrival == NEVER), jnp.int32(1), failed)
+        arrivals[rank] = jnp.where(absent, jnp.int32(0), arrival)
+        return failed
+
+    failed = jax.lax.fori_loop(0, K, plan_agent, jnp.zeros_like(starts[0]))
+    for k in range(K):
+        arrivals[k] = jnp.where(failed != 0, jnp.int32(NEVER), arrivals[k])
+
+
+def _trace(
+    rank: jax.Array,
+    goal: jax.Array,
+    arrival: jax.Array,
+    paths: Any,
+    layers: Any,
+    *,
+    rows: int,
+    upwards: bool,
+) -> None:
+    """Write the path back from the goal, as `space_time.trace_back` prefers it."""
+    K, times = paths.shape[:2]
+    end = jnp.where(arrival == NEVER, jnp.int32(0), arrival)
+    last = jnp.max(end)
+    away = jnp.where(goal == NOBODY, jnp.int32(NOBODY), goal)
+
+    def rest(t: jax.Array, _: None) -> None:
+        paths[rank, t] = away
+
+    jax.lax.fori_loop(last, times, rest, None)
+
+    def step_back(i: jax.Array, cell: jax.Array) -> jax.Array:
+        t = last - 1 - i
+        row, word = _word_of(cell)
+        layer = [layers[t, r] for r in range(rows)]
+
+        def reached(at: jax.Array, where: jax.Array) -> jax.Array:
+            here = union([jnp.where(at == r, layer[r], NOTHING) for r in range(rows)])
+            return (here & where) != 0
+
+        def swaps(origin: jax.Array) -> jax.Array:
+            met: Callable[[int], jax.Array] = lambda k: flag(  # noqa: E731
+                (paths[k, t] == cell) & (paths[k, t + 1] == origin)
+            )
+            return union([met(k) for k in range(K)]) != 0
+
+        above = (reached(row - 1, word), cell - PITCH)
+        below = (reached(row + 1, word), cell + PITCH)
+        beside = [(reached(row, word >> 1), cell - 1), (reached(row, word << 1), cell + 1)]
+        order = [below, *beside, above] if upwards else [above, *beside, below]
+        chosen = cell
+        for there, origin in reversed(order):
+            chosen = jnp.where(there & ~swaps(origin), origin, chosen)
+        cell = jnp.where(t < end, chosen, cell)
+        paths[rank, t] = cell
+        return cell
+
+    jax.lax.fori_loop(0, last, step_back, away)

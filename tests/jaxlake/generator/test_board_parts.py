@@ -1,0 +1,162 @@
+"""Parts of all boards: every board is in one of them, and each is drawn as evenly as the whole."""
+
+import itertools
+import random
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks import oracles
+from jaxlake import format_grid, lake_params
+from jaxlake.generator import generate, part_of
+from jaxlake.generator.board_parts import _scale, draw_into_part
+from jaxlake.generator.candidates import decode, draw_codes
+from tests.jaxlake.solver.boards import instances, row_of
+
+
+def _part_by_hand(grid, parts):
+    """The part of a board, counted out on its cells."""
+    board = oracles.read(grid)
+    pairs = list(zip(board.starts, board.goals, strict=True))
+    value = 0
+    for agent, (start, goal) in enumerate(pairs[1:], start=1):
+        word = start[0] + (start[1] << 8) + (goal[0] << 16) + (goal[1] << 24)
+        word = (word + agent * 0x9E3779B9) % 2**32
+        word = (word ^ word >> 16) * 0x85EBCA6B % 2**32
+        word = (word ^ word >> 13) * 0xC2B2AE35 % 2**32
+        value ^= word ^ word >> 16
+    taken = {place for pair in pairs[1:] for place in pair}
+    size = len(grid)
+    cells = [
+        (row, column)
+        for row, column in itertools.product(range(size), repeat=2)
+        if grid[row].split()[column] != "H" and (row, column) not in taken
+    ]
+    start, goal = pairs[0]
+    way = cells.index(start) * (len(cells) - 1)
+    way += [cell for cell in cells if cell != start].index(goal)
+    return (way + value) % parts
+
+
+@pytest.mark.parametrize("parts", [1, 2, 7, 64, 65536])
+def test_the_part_of_a_board_is_what_its_definition_says_in_any_padding(parts):
+    rng = random.Random(parts)
+    grids = [
+        oracles.random_grid(rng, rng.choice([3, 5, 8]), rng.uniform(0, 0.4), rng.choice([2, 3]))
+        for _ in range(100)
+    ]
+    expected = [_part_by_hand(grid, parts) for grid in grids]
+    assert part_of(instances(grids, 8, 3), parts).tolist() == expected
+    assert part_of(instances(grids, 11, 5), parts).tolist() == expected
+
+
+@partial(jax.jit, static_argnums=(3, 4, 5, 6))
+def _drawn(size, holes, agents, part, N, K, count):
+    numbers = jnp.arange(count, dtype=jnp.int32)
+    size, holes, agents = (jnp.full(count, x, jnp.int32) for x in (size, holes, agents))
+    keys = jnp.broadcast_to(jax.random.key(3), count)
+    shapes = {"max_size": N, "max_agents": K}
+    codes = draw_codes(keys, numbers, size, holes, agents, **shapes)
+    moved, own = draw_into_part(keys, numbers, codes, size, agents, part, **shapes)
+    return (*(decode(x, size, agents, **shapes) for x in (codes, moved)), own)
+
+
+@pytest.mark.parametrize(("n", "h", "k"), [(10, 30, 2), (10, 0, 5), (7, 12, 3), (3, 1, 3)])
+@pytest.mark.parametrize("part", [(0, 2), (5, 6)])
+def test_candidates_are_moved_into_the_part_by_agent_0_alone(n, h, k, part):
+    before, after, own = jax.device_get(_drawn(n, h, k, part, 10, 5, 512))
+    assert own.all()
+    assert (part_of(after, part[1]) == part[0]).all()
+    assert len(set(part_of(before, part[1]).tolist())) == part[1]
+    assert (after.holes == before.holes).all()
+    assert (after.starts[:, 1:] == before.starts[:, 1:]).all()
+    assert (after.goals[:, 1:] == before.goals[:, 1:]).all()
+    for row in range(512):
+        corners = [tuple(place) for place in [*after.starts[row, :k], *after.goals[row, :k]]]
+        assert len(set(corners)) == 2 * k
+        assert max(max(corner) for corner in corners) < n
+        assert not any(after.holes[row][corner] for corner in corners)
+
+
+def test_a_candidate_without_a_way_in_the_part_is_told_apart():
+    """On a full 2x2 board agent 0 has two ways, so most of 7 parts have none of them."""
+    before, after, own = jax.device_get(_drawn(2, 0, 2, (4, 7), 2, 2, 2048))
+    starts, goals = (
+        np.concatenate([own_agent[:, :1], others[:, 1:]], axis=1)
+        for own_agent, others in ((before.goals, before.starts), (before.starts, before.goals))
+    )
+    other = replace(before, starts=starts, goals=goals)
+    has_way = (part_of(before, 7) == 4) | (part_of(other, 7) == 4)
+    assert 0 < has_way.sum() < 2048
+    assert (own == has_way).all()
+    assert (part_of(row_of(after, own), 7) == 4).all()
+
+
+# Chi-square limits for p = 1e-5 at the degrees of freedom in question.
+def test_every_board_of_a_part_comes_equally_often():
+    """3x3 without holes, two agents: 3,024 boards in two parts."""
+    _, boards, own = jax.device_get(_drawn(3, 0, 2, (1, 2), 3, 2, 1 << 16))
+    assert own.all()
+    places = np.concatenate([boards.starts, boards.goals], axis=1).astype(int)
+    cells = 3 * places[..., 0] + places[..., 1]
+    kinds, counts = np.unique(cells, axis=0, return_counts=True)
+    # Of 42 ways for agent 0, each part has 21.
+    assert len(kinds) == 9 * 8 * 21
+    expected = len(cells) / len(kinds)
+    assert ((counts - expected) ** 2 / expected).sum() < 1762.0
+
+
+def test_no_place_of_agent_0_is_commoner_in_a_part_than_in_all_boards():
+    _, boards, _ = jax.device_get(_drawn(10, 30, 2, (3, 8), 10, 2, 1 << 14))
+    for places in (boards.starts[:, 0], boards.goals[:, 0]):
+        counts = np.zeros((10, 10))
+        np.add.at(counts, tuple(places.T.astype(int)), 1)
+        expected = counts.sum() / 100
+        assert ((counts - expected) ** 2 / expected).sum() < 180.0
+    # As many steps apart on the grid are even as odd: the numbers of the ways leave no pattern.
+    steps = np.abs(boards.starts[:, 0].astype(int) - boards.goals[:, 0]).sum(axis=1)
+    # Of all ordered pairs of distinct cells of 10x10, 50 * 49 * 2 / 9900 are an even number apart.
+    share = 50 * 49 * 2 / 9900
+    deviation = np.sqrt(len(steps) * share * (1 - share))
+    assert abs((steps % 2 == 0).sum() - len(steps) * share) < 4.5 * deviation
+
+
+def test_words_are_scaled_as_whole_numbers():
+    rng = np.random.default_rng(0)
+    edge = np.array([0, 1, 2**16 - 1, 2**16, 2**31, 2**32 - 1], np.uint32)
+    high, low = (np.concatenate([edge, rng.integers(0, 2**32, 500, np.uint32)]) for _ in range(2))
+    for count in (0, 1, 3, 65535, 65536, 1023 * 1022, 2**31 - 1):
+        got = _scale(jnp.asarray(high), jnp.asarray(low), jnp.full(len(high), count, jnp.int32))
+        wide = [(int(a) << 32) + int(b) for a, b in zip(high, low, strict=True)]
+        assert got.tolist() == [word * count >> 64 for word in wide]
+
+
+@pytest.mark.slow
+def test_the_parts_of_a_small_kind_have_all_its_boards_and_share_none():
+    """Agent 0 has two ways on a full 2x2 board, so that one of three parts goes without."""
+    every = {
+        tuple(" ".join(cells[i : i + 2]) for i in (0, 2))
+        for cells in itertools.permutations("SsGg")
+    }
+    solvable = {grid for grid in every if oracles.least_sum_of_costs(list(grid)) is not None}
+    made = []
+    for index in range(3):
+        options = {"max_size": 2, "horizon": 16, "max_candidates": 2048, "part": (index, 3)}
+        boards = jax.device_get(generate(jax.random.key(0), lake_params(2, 0.0), 24, **options))
+        rows = np.flatnonzero(boards.filled)
+        grids = [tuple(format_grid(row_of(boards.instances, row))) for row in rows]
+        assert {_part_by_hand(grid, 3) for grid in grids} == {index}
+        assert int(boards.candidates[0]) <= 2048
+        made += grids
+    assert len(made) == len(set(made))
+    assert set(made) == solvable
+
+
+@pytest.mark.parametrize("part", [(0, 0), (2, 2), (-1, 2), (0, 65537)])
+def test_a_part_that_is_not_there_is_refused(part):
+    with pytest.raises(ValueError, match=f"part: got {part[0]} of {part[1]}, "):
+        generate(jax.random.key(0), lake_params(3), 4, part=part)

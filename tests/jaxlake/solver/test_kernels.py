@@ -1,0 +1,109 @@
+"""Pallas kernels give bit for bit what XLA's loops give.
+
+On a GPU or TPU they are compiled for it; elsewhere they are interpreted.
+"""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jaxlake.solver import (
+    Kernels,
+    Status,
+    Widths,
+    certificates,
+    joint_search,
+    space_time,
+    widths_for,
+)
+from jaxlake.solver.kernels import joint, planning
+from jaxlake.solver.two_agents import search_by_loops
+from tests.jaxlake.solver.boards import assert_same, instances, random_grids, solve
+
+HORIZON = 12
+MACHINE = widths_for().kernels or Kernels.INTERPRETED
+
+
+def _boards(seed, count, size, agents):
+    grids = random_grids(seed, count, sizes=(size,), agents=(2, agents))
+    return instances(grids, size, agents)
+
+
+@pytest.mark.parametrize("upwards", [False, True])
+def test_plans_and_distances_are_those_of_the_loops(upwards):
+    widths = Widths(1, 1, 1, 1)
+    boards = certificates.prepare_boards(_boards(1, 600, 4, 3), widths)
+    free, starts, goals, alone = boards
+    assert (planning.distances(free, starts, goals, MACHINE) == alone).all()
+    connected = jnp.all(alone < space_time.NEVER, axis=0)
+    latest = jnp.where(connected, jnp.int16(HORIZON), jnp.int16(-1))
+    latest = jnp.broadcast_to(latest, starts.shape)
+    buffers = space_time.search_buffers(HORIZON, len(free), free.shape[1], levels=1)
+    plans, _ = jax.jit(certificates.plan_in_order, static_argnames="upwards")(
+        free, starts, goals, latest, buffers, upwards=upwards
+    )
+    arrival, paths = planning.plan_in_order(
+        free, starts, goals, latest, HORIZON, MACHINE, upwards=upwards
+    )
+    assert (arrival == plans.arrival).all()
+    assert (paths == plans.paths).all()
+    late = jnp.sum((arrival < space_time.NEVER) & (arrival > alone))
+    assert late > 20  # agents that had to let others pass
+    assert jnp.sum(connected & jnp.any(arrival == space_time.NEVER, axis=0)) > 5
+
+
+@pytest.mark.parametrize("waiting", [True, False])
+def test_joint_searches_and_their_plans_are_those_of_the_loops(waiting):
+    batch = _boards(2, 700, 4, 2)
+    board = joint_search.geometry(4)
+    playing = jnp.arange(700) % 9 > 0
+    arguments = ~batch.holes, batch.starts, batch.goals, playing, board
+    pairs = joint_search.two_agent_boards(*arguments, Widths(1, 1, 1, 1))
+    layers = jnp.zeros((HORIZON + 1, board.words, board.cells, 700), jnp.uint32)
+    walks = jnp.zeros((2 * HORIZON + 2, board.words, 2, 700), jnp.uint32)
+    history = joint_search.JointHistory(layers, walks)
+
+    def by_loops(running, cost):
+        return search_by_loops(pairs, running, history, cost, HORIZON, board)[0]
+
+    def by_kernel(running, cost):
+        return joint.search_pairs(pairs, running, HORIZON, board, MACHINE, cost)
+
+    expected, running, cost = jax.jit(by_loops)(pairs.connected, None), pairs.connected, None
+    if not waiting:
+        known, cost = expected.makespan < joint_search.FAR, expected.sum_of_costs
+        running = joint_search.worth_searching_without_waits(pairs, known, cost)
+        expected = jax.jit(by_loops)(running, cost)
+    found = jax.jit(by_kernel)(running, cost)
+    for name, values in found._asdict().items():
+        assert (values == getattr(expected, name)).all(), name
+    settled = (found.sum_of_costs < joint_search.FAR) & running
+    assert jnp.sum(settled) >= (300 if waiting else 20)
+    if waiting:
+        assert jnp.sum(found.stuck) >= 5
+        assert jnp.sum(jnp.any(found.plan != found.makespan_plan, axis=(0, 1))) >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "agents", "count"), [(6, 2, 20_000), (4, 3, 512)])
+def test_the_solver_gives_the_same_with_kernels_and_without(size, agents, count):
+    sizes = tuple(range(2, size + 1))
+    boards = instances(random_grids(3, count, sizes, agents=(2, agents)), size, agents)
+    widths = Widths(1 << 13, 1 << 7, 1 << 13, 1 << 30)
+    expected = solve(boards, count, widths=widths)
+    assert_same(solve(boards, count, widths=replace(widths, kernels=MACHINE)), expected)
+    assert set(expected.status.tolist()) >= {Status.OPTIMAL, Status.UNSOLVABLE}
+
+
+def test_large_boards_and_long_plans_are_left_to_the_loops():
+    small, large = joint_search.geometry(10), joint_search.geometry(11)
+    assert joint.serves(Kernels.GPU, 64, small) is Kernels.GPU
+    assert joint.serves(Kernels.GPU, 64, large) is None
+    assert joint.serves(Kernels.TPU, 64, small) is Kernels.TPU
+    assert joint.serves(Kernels.TPU, 4096, small) is None
+    assert joint.serves(None, 64, small) is None
+    assert planning.serves(Kernels.TPU, 10, 4, 64) is Kernels.TPU
+    assert planning.serves(Kernels.TPU, 10, 4, 4096) is None
+    assert planning.serves(Kernels.GPU, 17, 2, 64) is None

@@ -1,0 +1,145 @@
+"""Public functions compile once for each shape, also where they are called outside of jit."""
+
+import jax
+import numpy as np
+import pytest
+
+import jaxlake
+from jaxlake.policies import RandomPolicy, roll_out, sweep
+from jaxlake.solver import solve_batch
+
+GRIDS = [["S F G", "s H F", "g F F"], ["F S g", "F H s", "G F F"]]
+HORIZON = 8
+
+
+@pytest.fixture
+def count_compilations():
+    """Call a function and return how many programs it had compiled."""
+    compiled = []
+
+    def listen(event, duration, **_):
+        if event == "/jax/core/compile/backend_compile_duration":
+            compiled.append(duration)
+
+    def count(function):
+        compiled.clear()
+        jax.block_until_ready(function())
+        return len(compiled)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield count
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def board(number):
+    return jaxlake.parse_grid(GRIDS[number])
+
+
+def boards(*numbers):
+    return jaxlake.stack_instances([board(number) for number in numbers])
+
+
+def outcome(number, steps):
+    # No solver is needed: a solution that says UNKNOWN will do.
+    from jaxlake.solver.solution import unknown_solution
+
+    plan = np.full((HORIZON, 2), number, np.int8)
+    return jaxlake.verify(board(number), plan, steps, True, unknown_solution(HORIZON, 2))
+
+
+def test_solving_a_second_board_or_batch_compiles_nothing(count_compilations):
+    assert count_compilations(lambda: jaxlake.solve(board(0), horizon=HORIZON)) > 0
+    assert count_compilations(lambda: jaxlake.solve(board(1), horizon=HORIZON)) == 0
+    budget = {"horizon": HORIZON, "max_expansions": 5}
+    count_compilations(lambda: jaxlake.solve(board(0), **budget))
+    budget["max_expansions"] = np.int64(6)
+    assert count_compilations(lambda: jaxlake.solve(board(0), **budget)) == 0
+
+
+@pytest.mark.slow
+def test_solving_a_batch_outside_of_jit_compiles_once_and_gives_the_same(count_compilations):
+    def solve(board):
+        return jaxlake.solve(board, horizon=HORIZON)
+
+    first = jax.vmap(solve)(boards(0, 1))
+    assert count_compilations(lambda: jax.vmap(solve)(boards(1, 0))) == 0
+    batched = solve_batch(boards(0, 1), horizon=HORIZON)
+    jax.tree.map(np.testing.assert_array_equal, first, batched)
+    for i in range(2):
+        row = jax.tree.map(lambda leaf, i=i: leaf[i], first)
+        jax.tree.map(np.testing.assert_array_equal, row, solve(board(i)))
+
+
+def test_a_batch_without_a_leading_axis_is_refused():
+    with pytest.raises(ValueError, match=r"instances: got agent_mask of shape \(2,\)"):
+        solve_batch(board(0))
+
+
+def test_verifying_and_tabulating_again_compiles_nothing(count_compilations):
+    assert count_compilations(lambda: outcome(0, steps=2)) > 0
+    assert count_compilations(lambda: outcome(1, steps=np.int16(3))) == 0
+    outcomes = jax.tree.map(lambda leaf: leaf[None], outcome(0, steps=2))
+
+    def tabulate(wait):
+        return jaxlake.tabulate(boards(0), np.array([wait]), outcomes)
+
+    assert count_compilations(lambda: tabulate(False)) > 0
+    assert count_compilations(lambda: tabulate(True)) == 0
+
+
+def test_distances_and_rollouts_again_compile_nothing(count_compilations):
+    def distances(number):
+        return jaxlake.distances(board(number).holes, board(number).goals[0])
+
+    key = jax.random.key(0)
+    count_compilations(lambda: distances(0))
+    assert count_compilations(lambda: distances(1)) == 0
+    played = [
+        count_compilations(lambda i=i: roll_out(key, RandomPolicy(), boards(i), max_steps=HORIZON))
+        for i in (0, 1)
+    ]
+    assert played[0] > 0
+    assert played[1] == 0
+
+
+def test_sweeping_again_compiles_nothing(count_compilations):
+    from jaxlake.solver.solution import unknown_solution
+
+    unknown = jax.tree.map(lambda leaf: leaf[None, None], unknown_solution(HORIZON, 2))
+
+    def table(number):
+        cells = jax.tree.map(lambda leaf: leaf[None], boards(number))
+        return sweep(jax.random.key(number), [RandomPolicy()], cells, unknown, max_steps=HORIZON)
+
+    assert count_compilations(lambda: table(0)) > 0
+    assert count_compilations(lambda: table(1)) == 0
+
+
+@pytest.mark.slow
+def test_generating_another_number_of_boards_compiles_no_solver(count_compilations):
+    def make(n):
+        params = jaxlake.lake_params(4, 0.2, 0.1)
+        return jaxlake.generate(jax.random.key(0), params, n, max_size=4, horizon=HORIZON)
+
+    assert count_compilations(lambda: make(20)) > 1
+    # What takes the first 30 of the slots is all that is new.
+    assert count_compilations(lambda: make(30)) == 1
+    assert count_compilations(lambda: make(30)) == 0
+    assert make(30).filled.sum() == 30
+
+
+@pytest.mark.slow
+def test_slots_beyond_the_boards_leave_no_trace(monkeypatch):
+    rows = [([4, 3], [0.2, 0.4]), ([3, 4], [0.3, 0.1])]
+    cells = [jaxlake.lake_params(sizes, holes, 0.2, 2, [0.7, 0.3]) for sizes, holes in rows]
+    params = jax.tree.map(lambda *leaves: np.stack(leaves), *cells)
+
+    def make(cell):
+        # Few candidates, so that some boards are missing.
+        return jaxlake.generate(jax.random.key(0), cell, 21, max_size=4, max_candidates=25)
+
+    padded = jax.vmap(make)(params)
+    assert padded.filled.shape == (2, 21)
+    assert 0 < padded.filled.sum() < 42
+    monkeypatch.setattr("jaxlake.generator.generation._slots", lambda n: n)
+    jax.tree.map(np.testing.assert_array_equal, padded, jax.vmap(make)(params))

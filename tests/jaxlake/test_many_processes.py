@@ -1,0 +1,24 @@
+"""`jax.distributed` processes with several devices each give what one device gives."""
+
+import jax
+import numpy as np
+import pytest
+
+from jaxlake.generator import generate
+from tests.jaxlake import one_of_many
+from tests.jaxlake.solver.boards import assert_same
+
+
+@pytest.mark.slow
+def test_two_processes_of_four_devices_give_the_boards_and_tables_of_one_device(tmp_path):
+    files = [tmp_path / f"{index}.npz" for index in range(2)]
+    one_of_many.run_all("boards", files)
+    key, params = one_of_many.request()
+    made = jax.device_get(generate(key, params, one_of_many.BOARDS, **one_of_many.SHAPES))
+    made = jax.tree.map(np.array, made)
+    assert made.filled.all()
+    tables = jax.device_get(one_of_many.tables_of(made))
+    assert tables.failures.sum(axis=(2, 3, 4, 5, 6)).tolist() == [[8, 2, 8]] * 2
+    for file in files:
+        with np.load(file) as arrays:
+            assert_same(jax.tree.leaves((made, tables)), list(arrays.values()))
