@@ -33,7 +33,7 @@ def _solve(grids, size, slots, horizon=HORIZON, **chunks):
         goals=jnp.moveaxis(batch.goals.astype(jnp.int32), 0, -1),
         mask=batch.agent_mask.T,
     )
-    prepared = prepare_boards(batch)
+    prepared = prepare_boards(batch, widths_for())
     wanted = jnp.all(prepared.alone < 1 << 13, axis=0)
     sizes = dense_joint.component_sizes(prepared, wanted, widths_for())
     solver = partial(
