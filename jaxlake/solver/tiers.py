@@ -41,8 +41,8 @@ DEFAULT_MAX_EXPANSIONS = {3: 65536, 4: 16384, 5: 16384}
 
 DENSE_CLASSES = {
     3: ((64, 128), (96, 512)),
-    4: ((28, 256), (60, 8192)),
-    5: ((16, 512), (26, 8192)),
+    4: ((28, 256), (60, 16384)),
+    5: ((16, 2048), (26, 16384)),
 }
 """By slots: the radix of a search of `dense_joint`, and after how many agents replanned it begins.
 
