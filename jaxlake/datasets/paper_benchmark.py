@@ -65,6 +65,7 @@ class Benchmark:
     max_size: int = 10
     max_agents: int = 5
     horizon: int = DEFAULT_HORIZON
+    dense: bool = True  # whether `generate` may use `dense_joint`, which leaves fewer UNKNOWN
 
     @property
     def configurations(self) -> tuple[str, ...]:
@@ -86,6 +87,7 @@ V1 = Benchmark(
     wait_ratios=(0.25, 0.5, 0.75),
     boards_each=10,
     max_candidates=1 << 17,
+    dense=False,  # it was made before there was this search
 )
 
 
@@ -288,8 +290,8 @@ def _boards(
 ) -> tuple[SolvedBoards, dict[str, int]]:
     """As many boards as one hole ratio needs, by the rule for boards that do not exist."""
     wanted = benchmark.quota.sum(axis=0)
-    limits = ("max_size", "max_agents", "horizon", "max_candidates")
-    options = DrawOptions(int(wanted.sum()), *(getattr(benchmark, name) for name in limits))
+    names = ("max_size", "max_agents", "horizon", "max_candidates", "dense")
+    options = DrawOptions(int(wanted.sum()), **{name: getattr(benchmark, name) for name in names})
     parts: list[SolvedBoards] = []
     spent = dict.fromkeys(COUNTERS, 0)
     holes = min(int(hole_count(size, hole_ratio)), size * size - 2 * agents)

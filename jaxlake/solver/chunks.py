@@ -62,7 +62,7 @@ def widths_for(platform: str | None = None, memory_bytes: int = 16 << 30) -> Wid
     """Return widths for a platform, by default JAX's: a CPU's cache, or a full accelerator."""
     platform = platform or jax.default_backend()
     if platform == "cpu":
-        return Widths(512, 128, 32, 64 << 20)
+        return Widths(512, 32, 32, 64 << 20)
     kernels = {"gpu": Kernels.GPU, "cuda": Kernels.GPU, "tpu": Kernels.TPU}.get(platform)
     return Widths(1 << 16, 1 << 12, 1 << 14, memory_bytes // 8, kernels)
 

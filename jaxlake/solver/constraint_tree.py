@@ -26,7 +26,7 @@ from jaxlake.solver.bitboard import word_type
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.pairs import matching_bound
 from jaxlake.solver.path_conflicts import FORCED, NONE, PathConflict, choose_conflict
-from jaxlake.solver.space_time import NEVER, NOBODY, PathBits, SearchBuffers, search_buffers
+from jaxlake.solver.space_time import NEVER, NOBODY, SearchBuffers, search_buffers
 from jaxlake.solver.tree_node import TreeAnswers, TreeBranch, TreeLevel, TreeNode, TreeQueries
 
 MAX_DEPTH = 64
@@ -62,7 +62,7 @@ class _TreeLanes(NamedTuple):
     found: jax.Array  # bool (B,)
     gave_up: jax.Array  # bool (B,)
     node: TreeNode
-    root: tuple[jax.Array, PathBits]  # `paths` and `bits` of the root
+    root: jax.Array  # int16 (K, T + 1, B), `paths` of the root
     branch: TreeBranch
     level: TreeLevel  # of the node in hand
     buffers: SearchBuffers
@@ -137,7 +137,6 @@ def _new_lanes(queries: TreeQueries, query: jax.Array, horizon: int, teams: _Tea
     # Unplanned agents are each in a cell of its own off the board, so that none meet.
     nowhere = (NOBODY - jnp.arange(K, dtype=jnp.int16))[:, None, None]
     paths = jnp.broadcast_to(nowhere, (K, T + 1, B))
-    bits = PathBits(*(zeros(K, T + 1, dtype=word) for _ in PathBits._fields))
     return _TreeLanes(
         query=query,
         task=jax.tree.map(lambda leaf: leaf[..., query], queries),
@@ -161,9 +160,8 @@ def _new_lanes(queries: TreeQueries, query: jax.Array, horizon: int, teams: _Tea
             latest=zeros(K) + NEVER,
             forbidden=zeros(5, K, T + 1, R, dtype=word),
             fixed=zeros(2, K, T + 1, dtype=word),
-            bits=bits,
         ),
-        root=(paths, bits),
+        root=paths,
         branch=TreeBranch(
             levels=zeros(tree_node.FIELDS, L), paths=jnp.zeros((B, L, T + 1), jnp.int16)
         ),
@@ -277,8 +275,11 @@ def _expand(lanes: _TreeLanes, teams: _Teams) -> _TreeLanes:
     # Where a bypassing path is forced is known under the constraint only. But it costs what the old
     # path did, so it too passes through every cell in which the old one was forced.
     kept_forced = (path & (FORCED - 1)) | (old_path & FORCED)
-    node = tree_node.with_path(node, agent, jnp.where(bypass, kept_forced, path), fits, true)
-    node = node._replace(costs=jnp.where(fits, costs, node.costs))
+    new_path = jnp.where(bypass, kept_forced, path)
+    node = node._replace(
+        paths=tree_node.with_agent(node.paths, agent, new_path, fits),
+        costs=jnp.where(fits, costs, node.costs),
+    )
     side = jnp.where(splitting & refused, _next_side(level.side, depth, teams), level.side)
     branch = tree_node.write_level(lanes.branch, depth, tried._replace(side=side, cost=old_cost))
     saved = jnp.where(commit[:, None], old_path.T, branch.paths[b, depth])
@@ -343,8 +344,10 @@ def _backtrack(lanes: _TreeLanes, moved: jax.Array, teams: _Teams) -> _TreeLanes
         agent = tree_node.constrained_agent(level)
         node, _ = tree_node.toggle_constraint(lanes.node, level, inner, undo=True)
         path, inner, agent = materialize((lanes.branch.paths[b, depth].T, inner, agent), true)
-        node = tree_node.with_path(node, agent, path, inner, true)
-        node = node._replace(costs=tree_node.with_agent(node.costs, agent, level.cost, inner))
+        node = node._replace(
+            paths=tree_node.with_agent(node.paths, agent, path, inner),
+            costs=tree_node.with_agent(node.costs, agent, level.cost, inner),
+        )
         turned = jnp.where(inner, _next_side(level.side, depth, teams), level.side)
         return lanes._replace(
             through=lanes.through | top,
@@ -387,13 +390,8 @@ def _coordinate_teams(lanes: _TreeLanes, rooted: jax.Array, teams: _Teams) -> _T
 
     # Below a shared split every prefix begins with the paths of the root.
     node = lanes.node
-    root = jax.tree.map(
-        lambda kept, new: jnp.where(rooted, new, kept), lanes.root, (node.paths, node.bits)
-    )
+    root = jnp.where(rooted, node.paths, lanes.root)
     restart = taken & (teams.split > 0)
-    paths, bits = jax.tree.map(
-        lambda old, kept: jnp.where(restart, kept, old), (node.paths, node.bits), root
-    )
     levels = lanes.branch.levels
     side = jnp.where(restart, prefix & 1, 0).astype(jnp.int16)
     at_top = jnp.where(taken, side, levels[tree_node.SIDE, 0])
@@ -402,7 +400,7 @@ def _coordinate_teams(lanes: _TreeLanes, rooted: jax.Array, teams: _Teams) -> _T
         next_prefix=jnp.where(open_teams, jnp.minimum(handed_out, prefixes), lanes.next_prefix),
         through=through & ~taken,
         root=root,
-        node=node._replace(paths=paths, bits=bits),
+        node=node._replace(paths=jnp.where(restart, root, node.paths)),
         bound=jnp.where(again, cut, lanes.bound),
         cut=jnp.where(again, jnp.int16(NEVER), lanes.cut),
         done=lanes.done | over | spent | (refuted & ~again),

@@ -56,7 +56,7 @@ class TracedPath(NamedTuple):
 
 
 class PathBits(NamedTuple):
-    """A path as words (T + 1, B): the row and the bit of each cell, and of each edge it uses.
+    """Paths as words (..., T + 1, B): the row and the bit of each cell, and of each edge in use.
 
     The row and bit of an edge are those of its upper or left cell.
     """
@@ -252,9 +252,11 @@ def trace_back(
 
 
 def path_bits(cells: jax.Array, rows: int) -> PathBits:
-    """Split a path, int16 (T + 1, B) cells, into rows and bits; NOBODY leaves no bit."""
+    """Split paths, int16 (..., T + 1, B) cells, into rows and bits; NOBODY leaves no bit."""
     row, bit = bitboard.row_and_bit(cells, rows)
-    next_row, next_bit = (jnp.concatenate([words[1:], words[-1:]]) for words in (row, bit))
+    next_row, next_bit = (
+        jnp.concatenate([words[..., 1:, :], words[..., -1:, :]], axis=-2) for words in (row, bit)
+    )
     none = jnp.zeros((), bit.dtype)
     beside, below = (row == next_row) & (bit != next_bit), row != next_row
     return PathBits(

@@ -8,6 +8,7 @@
 4. Where no plan is known, the proof of `permutations` that there is none.
 5. Conflict-based search between the bounds: for the sum of costs, the makespan, and a plan of
    optimal sum of costs without waits where parity leaves that open.
+6. Boards on few cells that this leaves open: every joint state as one bit of a set.
 
 With two slots for agents, the joint search of `two_agents` comes after tier 2.
 """
@@ -22,10 +23,12 @@ import numpy as np
 
 from jaxlake.batch_axes import merge_batch_axes
 from jaxlake.instance import Instance
-from jaxlake.solver import chunks
+from jaxlake.solver import chunks, dense_joint
 from jaxlake.solver.certificates import PreparedBoards, prepare_boards, prioritise, undisturbed
 from jaxlake.solver.chunks import Widths, widths_for
 from jaxlake.solver.constraint_tree import search_trees
+from jaxlake.solver.dense_joint import DenseAnswers, DenseBoards
+from jaxlake.solver.materialize import materialize
 from jaxlake.solver.pairs import agent_pairs, matching_bound, pair_optima
 from jaxlake.solver.permutations import proved_unsolvable
 from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
@@ -35,6 +38,16 @@ from jaxlake.solver.two_agents import solve_two
 
 DEFAULT_MAX_EXPANSIONS = {3: 65536, 4: 16384, 5: 16384}
 """Agents that one search of the constraint tree replans before it gives up, by their number."""
+
+DENSE_CLASSES = {
+    3: ((64, 128), (96, 512)),
+    4: ((28, 256), (60, 16384)),
+    5: ((16, 2048), (26, 16384)),
+}
+"""By slots: the radix of a search of `dense_joint`, and after how many agents replanned it begins.
+
+The larger one of two is for boards that don't fit into the smaller one. Its sets take longer.
+"""
 
 MAX_AGENTS = 5
 MAX_SIZE = 32
@@ -47,6 +60,7 @@ def solve(
     horizon: int = DEFAULT_HORIZON,
     max_expansions: int | None = None,
     widths: Widths | None = None,
+    dense: bool = True,
 ) -> Solution:
     """Solve one instance of up to five agents exactly; `jax.vmap` solves a batch at full speed.
 
@@ -58,16 +72,20 @@ def solve(
         instance: The board, with holes bool (N, N), N at most 32, and 2 to 5 slots for agents.
         horizon: The longest plan to look for, in steps (static, 1 to 4096).
         max_expansions: How many agents one search of the constraint tree may replan, beyond the
-            few after which more lanes begin it anew; with three or more slots only. There are up
+            few after which more lanes begin it anew; with three or more slots only. Boards on few
+            cells are solved by `dense_joint` when this, or a smaller number, is spent. There are up
             to three such searches: for either objective, and for a plan without waits. None
             stands for `DEFAULT_MAX_EXPANSIONS` of the instance's number of agents.
         widths: How many boards to work on at a time (static). Results don't depend on it. None
             stands for `widths_for()`, which follows the platform.
+        dense: Whether boards on few cells that the constraint trees leave open are solved by
+            `dense_joint` (static). Without it more of them are UNKNOWN.
 
     Returns:
         A `Solution`. OPTIMAL and UNSOLVABLE are proved; UNKNOWN means that the budget was spent or
         that the shortest plans are longer than `horizon`. `expansions` counts layers of the joint
-        search where there are two slots, else agents replanned in constraint trees.
+        search where there are two slots, else agents replanned in constraint trees and sets
+        computed by `dense_joint`.
 
     Raises:
         ValueError: `horizon`, N or the number of slots is out of range.
@@ -75,7 +93,7 @@ def solve(
     _check(instance, horizon)
     # The widths follow the platform, for which a compiled function would not ask again.
     widths, most = widths or widths_for(), _as_int32(max_expansions)
-    return _solve_one(instance, most, horizon=horizon, widths=widths)
+    return _solve_one(instance, most, horizon=horizon, widths=widths, dense=dense)
 
 
 def solve_batch(
@@ -84,6 +102,7 @@ def solve_batch(
     horizon: int = DEFAULT_HORIZON,
     max_expansions: int | None = None,
     widths: Widths | None = None,
+    dense: bool = True,
 ) -> Solution:
     """Solve instances, leaves (B, ...): what `jax.vmap(solve)` gives, in half the time to trace.
 
@@ -93,7 +112,7 @@ def solve_batch(
         raise ValueError(f"instances: got agent_mask of shape {shape}, (B, K) is needed")
     _check(instances, horizon)
     widths, most = widths or widths_for(), _as_int32(max_expansions)
-    return _solve_many(instances, most, horizon=horizon, widths=widths)
+    return _solve_many(instances, most, horizon=horizon, widths=widths, dense=dense)
 
 
 def _check(instance: Instance, horizon: int) -> None:
@@ -112,35 +131,47 @@ def _as_int32(number: int | jax.Array | None) -> jax.Array | None:
     return None if number is None else jnp.asarray(number, jnp.int32)
 
 
-@partial(jax.jit, static_argnames=("horizon", "widths"))
+@partial(jax.jit, static_argnames=("horizon", "widths", "dense"))
 def _solve_one(
-    instance: Instance, max_expansions: jax.Array | None, *, horizon: int, widths: Widths
+    instance: Instance,
+    max_expansions: jax.Array | None,
+    *,
+    horizon: int,
+    widths: Widths,
+    dense: bool,
 ) -> Solution:
     batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], instance)
-    solutions = _solve_many(batch, max_expansions, horizon=horizon, widths=widths)
+    solutions = _solve_many(batch, max_expansions, horizon=horizon, widths=widths, dense=dense)
     return jax.tree.map(lambda leaf: leaf[0], solutions)
 
 
-@partial(jax.jit, static_argnames=("horizon", "widths"))
+@partial(jax.jit, static_argnames=("horizon", "widths", "dense"))
 def _solve_many(
-    batch: Instance, max_expansions: jax.Array | None, *, horizon: int, widths: Widths
+    batch: Instance,
+    max_expansions: jax.Array | None,
+    *,
+    horizon: int,
+    widths: Widths,
+    dense: bool,
 ) -> Solution:
     if max_expansions is None:
         agents = jnp.sum(batch.agent_mask, axis=-1)
         budget = jnp.array(list(DEFAULT_MAX_EXPANSIONS.values()))[jnp.clip(agents, 3, 5) - 3]
     else:
         budget = jnp.full(batch.agent_mask.shape[0], max_expansions)
-    return _batch_solver(horizon, widths)(batch, budget)
+    return _batch_solver(horizon, widths, dense)(batch, budget)
 
 
 @cache
-def _batch_solver(horizon: int, widths: Widths) -> Callable[[Instance, jax.Array], Solution]:
+def _batch_solver(
+    horizon: int, widths: Widths, dense: bool
+) -> Callable[[Instance, jax.Array], Solution]:
     """Return the solver of a whole batch; merged into one, no board waits for the slowest."""
 
     def solver(batch: Instance, budget: jax.Array) -> Solution:
         if batch.agent_mask.shape[-1] == 2:
             return _solve_two_slots(batch, horizon, widths)
-        return _solve_many_slots(batch, horizon, budget, widths)
+        return _solve_many_slots(batch, horizon, budget, widths, dense)
 
     return merge_batch_axes(solver)
 
@@ -162,7 +193,9 @@ def _solve_two_slots(batch: Instance, horizon: int, widths: Widths) -> Solution:
     )
 
 
-def _solve_many_slots(batch: Instance, horizon: int, budget: jax.Array, widths: Widths) -> Solution:
+def _solve_many_slots(
+    batch: Instance, horizon: int, budget: jax.Array, widths: Widths, dense: bool
+) -> Solution:
     B, K = batch.agent_mask.shape
     boards = prepare_boards(batch, widths)
     connected = jnp.all(boards.alone < NEVER, axis=0)
@@ -181,6 +214,12 @@ def _solve_many_slots(batch: Instance, horizon: int, budget: jax.Array, widths: 
         ~batch.holes, batch.starts, batch.goals, batch.agent_mask, planless
     )
     undecided &= ~blocked
+    dense_classes = []
+    if dense:
+        sizes = dense_joint.component_sizes(boards, undecided, widths)
+        dense_classes = _dense_classes(sizes, undecided, K)
+        for (_, expansions), in_class in zip(DENSE_CLASSES[K], dense_classes, strict=True):
+            budget = jnp.where(in_class, jnp.minimum(budget, expansions), budget)
 
     def ask(
         total: bool, waits: bool, first: jax.Array, last: jax.Array, wanted: jax.Array
@@ -247,7 +286,7 @@ def _solve_many_slots(batch: Instance, horizon: int, budget: jax.Array, widths: 
         actions = actions_of(jnp.where(found, paths, best_paths)).transpose(2, 1, 0)
         return jnp.where(known[:, None, None], actions, jnp.int8(-1))
 
-    return Solution(
+    by_trees = Solution(
         status=status.astype(jnp.int8),
         sum_of_costs=jnp.where(known, cost, jnp.int16(-1)),
         makespan=jnp.where(known, makespan, jnp.int16(-1)),
@@ -255,6 +294,55 @@ def _solve_many_slots(batch: Instance, horizon: int, budget: jax.Array, widths: 
         plan=plan(costs.found, costs.paths, best.paths),
         makespan_plan=plan(makespans.found, makespans.paths, best.makespan_paths),
         expansions=costs.expansions + makespans.expansions + waitless.expansions,
+    )
+    if not dense:
+        return by_trees
+    left = [in_class & ~known for in_class in dense_classes]
+    by_trees = materialize(by_trees, jnp.any(boards.alone <= NEVER))
+    return _solve_densely(batch, by_trees, left, horizon, widths)
+
+
+def _dense_classes(sizes: jax.Array, wanted: jax.Array, slots: int) -> list[jax.Array]:
+    """Tell for each class of `DENSE_CLASSES` which boards it takes, as bool (B,)."""
+    classes, smaller = [], jnp.zeros_like(wanted)
+    for radix, _ in DENSE_CLASSES[slots]:
+        fits = wanted & (sizes <= radix - 2)
+        classes.append(fits & ~smaller)
+        smaller |= fits
+    return classes
+
+
+def _solve_densely(
+    batch: Instance, known: Solution, left: list[jax.Array], horizon: int, widths: Widths
+) -> Solution:
+    """Solve boards that are left, bool (B,) for each class, by `dense_joint`."""
+    boards = DenseBoards(
+        free=jnp.moveaxis(~batch.holes, 0, -1),
+        starts=jnp.moveaxis(batch.starts.astype(jnp.int32), 0, -1),
+        goals=jnp.moveaxis(batch.goals.astype(jnp.int32), 0, -1),
+        mask=batch.agent_mask.T,
+    )
+    for (radix, _), wanted in zip(DENSE_CLASSES[batch.agent_mask.shape[1]], left, strict=True):
+        answers = dense_joint.solve_dense(boards, wanted, horizon, radix, widths)
+        known = _with_dense_answers(known, answers)
+    return known
+
+
+def _with_dense_answers(known: Solution, answers: DenseAnswers) -> Solution:
+    optimal, proved = answers.optimal, answers.optimal | answers.unsolvable
+    status = jnp.where(optimal, jnp.int8(Status.OPTIMAL), jnp.int8(Status.UNSOLVABLE))
+
+    def plan(new: jax.Array, old: jax.Array) -> jax.Array:
+        return jnp.where(optimal[:, None, None], jnp.moveaxis(new, -1, 0), old)
+
+    return Solution(
+        status=jnp.where(proved, status, known.status),
+        sum_of_costs=jnp.where(optimal, answers.sum_of_costs, known.sum_of_costs),
+        makespan=jnp.where(optimal, answers.makespan, known.makespan),
+        needs_wait=jnp.where(optimal, answers.needs_wait, known.needs_wait),
+        plan=plan(answers.plan, known.plan),
+        makespan_plan=plan(answers.makespan_plan, known.makespan_plan),
+        expansions=known.expansions + answers.layers,
     )
 
 

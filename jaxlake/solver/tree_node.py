@@ -15,7 +15,7 @@ from jaxlake.solver import space_time
 from jaxlake.solver.bitboard import PITCH, ROW_SHIFT, bitboard_of, row_and_bit, union_of_cells
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.path_conflicts import FORCED, SWAP, TARGET, VERTEX, PathConflict
-from jaxlake.solver.space_time import Blocked, PathBits, SearchBuffers
+from jaxlake.solver.space_time import NOBODY, Blocked, PathBits, SearchBuffers
 
 
 class TreeQueries(NamedTuple):
@@ -82,7 +82,6 @@ class TreeNode(NamedTuple):
     forbidden: jax.Array  # words (5, K, T + 1, R, B), to one agent: the fields of `Blocked`
     fixed: jax.Array  # words (2, K, T + 1, B), row and bit of where one agent has to be; no bit
     #   where it is free
-    bits: PathBits  # words (K, T + 1, B) each, of the paths
 
 
 def of_agent(values: jax.Array, agent: jax.Array) -> jax.Array:
@@ -98,17 +97,6 @@ def with_agent(values: jax.Array, agent: jax.Array, new: jax.Array, where: jax.A
     K, B = values.shape[0], values.shape[-1]
     here = where & (agent == np.arange(K, dtype=np.int16)[:, None])
     return jnp.where(here.reshape(K, *(1,) * (values.ndim - 2), B), new, values)
-
-
-def with_path(
-    node: TreeNode, agent: jax.Array, path: jax.Array, where: jax.Array, true: jax.Array
-) -> TreeNode:
-    """Replace the path of agent (B,) by int16 (T + 1, B), with FORCED, where bool (B,) is True."""
-    bits = materialize(space_time.path_bits(path & (FORCED - 1), node.forbidden.shape[3]), true)
-    paths, bits = jax.tree.map(
-        lambda old, new: with_agent(old, agent, new, where), (node.paths, node.bits), (path, bits)
-    )
-    return node._replace(paths=paths, bits=bits)
 
 
 def read_level(branch: TreeBranch, depth: jax.Array) -> TreeLevel:
@@ -207,8 +195,11 @@ def replan_agent(
     """
     K, R = node.paths.shape[0], task.free.shape[0]
     is_agent = agent == np.arange(K, dtype=np.int16)[:, None]
-    hard = _forbidden_to(task, node, agent, is_agent)
-    soft = space_time.blocked_by(node.bits, R, ~is_agent)
+    true = jnp.any(latest >= -1)
+    cells = jnp.where(node.paths < 0, jnp.int16(NOBODY), node.paths & (FORCED - 1))
+    bits = materialize(space_time.path_bits(cells, R), true)
+    hard = _forbidden_to(task, node, bits, agent, is_agent)
+    soft = space_time.blocked_by(bits, R, ~is_agent)
     blocked = (hard, hard | soft)
     goal = bitboard_of(of_agent(task.goals, agent), R)
     found = space_time.reach_goal(
@@ -220,17 +211,20 @@ def replan_agent(
         latest=latest,
         layers=buffers.layers,
     )
-    path, cells = space_time.trace_back(
+    path, layers = space_time.trace_back(
         goal, found, blocked, waits=task.waits, buffer=buffers.cells
     )
     forced = jnp.where(path.forced, jnp.int16(FORCED), jnp.int16(0))
-    return path.cells | forced, found.arrival, SearchBuffers(found.layers, cells)
+    return path.cells | forced, found.arrival, SearchBuffers(found.layers, layers)
 
 
 def _forbidden_to(
-    task: TreeQueries, node: TreeNode, agent: jax.Array, is_agent: jax.Array
+    task: TreeQueries, node: TreeNode, bits: PathBits, agent: jax.Array, is_agent: jax.Array
 ) -> Blocked:
-    """Collect what holes and constraints forbid agent (B,): words (T + 1, R, B)."""
+    """Collect what holes and constraints forbid agent (B,): words (T + 1, R, B).
+
+    The paths of the node are given as `bits`, words (K, T + 1, B).
+    """
     K, times, _ = node.paths.shape
     R = task.free.shape[0]
     none = jnp.zeros((), task.free.dtype)
@@ -240,8 +234,8 @@ def _forbidden_to(
     cells |= ~task.free
     for k in range(K):
         # Agent k is at its goal at the end of its path; once it has to rest nobody else may enter.
-        resting = (number == node.bits.row[k, -1]) & (node.latest[k] <= t) & ~is_agent[k]
-        cells |= jnp.where(resting, node.bits.bit[k, -1], none)
+        resting = (number == bits.row[k, -1]) & (node.latest[k] <= t) & ~is_agent[k]
+        cells |= jnp.where(resting, bits.bit[k, -1], none)
     # Others keep out of cells where an agent has to be, and the agent itself out of all others.
     cells |= union_of_cells(node.fixed[0], node.fixed[1], R, ~is_agent)
     row, bit = of_agent(node.fixed[0], agent)[:, None], of_agent(node.fixed[1], agent)[:, None]

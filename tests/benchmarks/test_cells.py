@@ -20,11 +20,12 @@ def test_there_are_as_many_cells_as_in_the_paper_and_each_can_be_drawn(tmp_path)
     assert np.load(tmp_path / "b.npz")["holes"].sum(axis=(1, 2)).tolist() == [3] * 4
 
 
-def test_the_last_process_counts_without_the_slowest_boards_and_those_given_up():
+def test_the_last_process_counts_with_the_fastest_of_the_chosen_boards():
     shares = [[(0, 1.0, 5), (2, 9.0, 7)], [(1, 2.0, 4), (3, 50.0, None)]]
-    assert longest_share(shares, 1.0) == 10.0
-    assert longest_share(shares, 0.6) == 2.0
-    assert longest_share([[(0, 3.0, None)]], 1.0) == 0.0
+    assert longest_share(shares, {0, 1, 2, 3}, 1.0) == 52.0
+    assert longest_share(shares, {0, 1, 2}, 1.0) == 10.0
+    assert longest_share(shares, {0, 1, 2}, 0.6) == 2.0
+    assert longest_share(shares, set(), 1.0) == 0.0
 
 
 ROW = {
@@ -32,12 +33,14 @@ ROW = {
     "cores": 1,
     "boards": 8,
     "all_seconds": {"ours": [2.0, 1.0, 4.0], "peer": [6.0, 5.0, 9.0]},
+    "shared_seconds": {"ours": [2.0], "peer": [3.0]},
     "easy_seconds": {"ours": [1.0], "peer": [2.5]},
-    **{"ratio_all": 3.0, "ratio_easy": 2.5, "unknown": 1, "gave_up": 2},
+    **{"ratio_all": 3.0, "ratio_shared": 1.5, "ratio_easy": 2.5},
+    **{"unsolvable": 3, "unknown": 1, "gave_up": 2},
     **{"compared": 5, "different": 0},
 }
 RESULT = {
-    **{"schema": 1, "boards": 8, "repeats": 3, "max_time": 1.0, "commit": "c0ffee"},
+    **{"schema": cells.SCHEMA, "boards": 8, "repeats": 3, "max_time": 1.0, "commit": "c0ffee"},
     "machine": {"cpu": "a processor", "cores": 2, "load_before": 0.0},
     "rows": [ROW],
 }
@@ -45,9 +48,9 @@ RESULT = {
 
 def test_the_table_shows_medians_and_stands_between_its_markers():
     assert cells.ratio(ROW["all_seconds"]) == 3.0
-    assert "| 3ag_4x4_hr0.3 | 8 | 2, 6 | 3.00x | 1, 2.5 | 2.50x | 1 | 2 | 5 | 0 |" in (
-        cells.markdown(RESULT)
-    )
+    assert cells.ratio({"ours": [0.0], "peer": [0.0]}) == 0.0
+    times = "2, > 6 | > 3.00x | 2, 3 | 1.50x | 1, 2.5 | 2.50x"
+    assert f"| 3ag_4x4_hr0.3 | 8 | {times} | 3 | 1 | 2 | 5 | 0 |" in cells.markdown(RESULT)
     text = cells.DOCUMENT.read_text(encoding="utf-8")
     written = cells.document(text, RESULT)
     assert "3ag_4x4_hr0.3" in written

@@ -1,5 +1,6 @@
-"""`jaxlake.solve` on one file of boards after another, timed call by call."""
+"""`jaxlake.solve` on one file of boards after another, timed batch by batch."""
 
+import math
 import os
 import time
 from typing import Any
@@ -14,56 +15,64 @@ from benchmarks.lake.workers.lake_solve import read_boards
 
 
 class _CellSolver:
-    """The compiled solver, and two batches: all boards, and all but the hardest."""
+    """The compiled solver, and batches of one shape."""
 
     def __init__(self) -> None:
         self._programs: dict[tuple[int, ...], Program] = {}
 
-    def prepare(self, boards: str, cores: int, easy_share: float) -> dict[str, Any]:
+    def prepare(self, boards: str, cores: int) -> dict[str, Any]:
         """Read a file, compile unless boards of this shape came before, and solve once.
 
-        The second batch has only the `easy_share` of the boards that took the fewest expansions,
-        those that were left UNKNOWN counting as hardest; copies of an easy board fill it up, so
-        that both batches have one shape. With the first call the process is put on `cores` of
-        those that it may use.
+        With the first call the process is put on `cores` of those that it may use.
         """
         if not self._programs:
             os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:cores]))
-        batch = read_boards(boards)
-        shape = (*batch.holes.shape, batch.starts.shape[1])
+        self._boards = batch = read_boards(boards)
+        self._shape = (*batch.holes.shape, batch.starts.shape[1])
         compile_seconds = 0.0
-        if shape not in self._programs:
+        if self._shape not in self._programs:
             built = build(jax.vmap(jaxlake.solve), (batch,), (BATCH,), cores)
-            self._programs[shape], compile_seconds = built, built.compile_seconds
-        self._compiled = self._programs[shape].compiled
-        self._all = self._placed(batch, shape)
-        solutions = jax.tree.map(np.asarray, self._compiled(self._all))
+            self._programs[self._shape], compile_seconds = built, built.compile_seconds
+        self._compiled = self._programs[self._shape].compiled
+        solutions = jax.tree.map(np.asarray, self._compiled(self._placed(batch)))
         unknown = solutions.status == jaxlake.Status.UNKNOWN
-        effort = np.where(unknown, np.iinfo(np.int64).max, solutions.expansions)
-        B = len(effort)
-        easy = np.argsort(effort, kind="stable")[: int(np.ceil(easy_share * B))]
-        easy = np.sort(easy)
-        rows = np.concatenate([easy, np.resize(easy[:1], B - len(easy))])
-        self._easy = self._placed(jax.tree.map(lambda leaf: np.asarray(leaf)[rows], batch), shape)
+        self._effort = np.where(unknown, np.iinfo(np.int64).max, solutions.expansions)
         return {
             "compile_seconds": compile_seconds,
             "status": solutions.status.tolist(),
             "costs": solutions.sum_of_costs.tolist(),
         }
 
-    def _placed(self, batch: jaxlake.Instance, shape: tuple[int, ...]) -> jaxlake.Instance:
-        """Put a batch where the arguments of the compiled program are."""
-        (example,) = self._programs[shape].arguments
-        return jax.tree.map(lambda leaf, like: jax.device_put(leaf, like.sharding), batch, example)
+    def choose(self, all: list[int], shared: list[int], easy_share: float) -> dict[str, Any]:
+        """Make a batch of each list of boards, and one of the easiest of those that are shared.
+
+        Boards that took the fewest expansions are the easiest, those left UNKNOWN the hardest.
+        """
+        by_effort = sorted(shared, key=lambda index: int(self._effort[index]))
+        easy = sorted(by_effort[: math.ceil(easy_share * len(shared))])
+        self._batches = {"all": all, "shared": shared, "easy": easy}
+        return {}
 
     def solve_all(self) -> dict[str, Any]:
-        """Solve both batches; return the seconds of each."""
-        seconds = []
-        for batch in (self._all, self._easy):
-            begun = time.perf_counter()
-            jax.block_until_ready(self._compiled(batch))
-            seconds.append(time.perf_counter() - begun)
-        return {"all_seconds": seconds[0], "easy_seconds": seconds[1]}
+        """Solve each batch; return the seconds of each, 0 for one without boards."""
+        seconds = {}
+        for name, indices in self._batches.items():
+            seconds[name] = 0.0
+            if indices:
+                by_effort = sorted(indices, key=lambda index: int(self._effort[index]))
+                spare = [by_effort[0]] * (len(self._effort) - len(indices))
+                rows = np.array(indices + spare)
+                chosen = jax.tree.map(lambda leaf, rows=rows: np.asarray(leaf)[rows], self._boards)
+                batch = jax.block_until_ready(self._placed(chosen))
+                begun = time.perf_counter()
+                jax.block_until_ready(self._compiled(batch))
+                seconds[name] = time.perf_counter() - begun
+        return seconds
+
+    def _placed(self, batch: jaxlake.Instance) -> jaxlake.Instance:
+        """Put a batch where the arguments of the compiled program are."""
+        (example,) = self._programs[self._shape].arguments
+        return jax.tree.map(lambda leaf, like: jax.device_put(leaf, like.sharding), batch, example)
 
     def finish(self) -> dict[str, Any]:
         """Return the peak of memory."""

@@ -1,0 +1,106 @@
+"""The search over bits of joint states against independent oracles."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks import oracles
+from jaxlake import Status
+from jaxlake.solver import dense_joint, widths_for
+from jaxlake.solver.certificates import prepare_boards
+from jaxlake.solver.dense_joint import DenseBoards
+from tests.jaxlake.solver.boards import instances, random_grids
+
+HORIZON = 24
+RADIX = 32
+
+
+@pytest.fixture(scope="module")
+def solved():
+    """Boards of one to three agents in three slots, and what the search says about them."""
+    grids = random_grids(5, 150, sizes=(3, 4, 5), agents=(1, 2, 3))
+    return grids, *_solve(grids, 5, 3)
+
+
+def _solve(grids, size, slots, horizon=HORIZON, **chunks):
+    batch = instances(grids, size, slots)
+    boards = DenseBoards(
+        free=jnp.moveaxis(~batch.holes, 0, -1),
+        starts=jnp.moveaxis(batch.starts.astype(jnp.int32), 0, -1),
+        goals=jnp.moveaxis(batch.goals.astype(jnp.int32), 0, -1),
+        mask=batch.agent_mask.T,
+    )
+    prepared = prepare_boards(batch, widths_for())
+    wanted = jnp.all(prepared.alone < 1 << 13, axis=0)
+    sizes = dense_joint.component_sizes(prepared, wanted, widths_for())
+    solver = partial(
+        dense_joint.solve_dense, horizon=horizon, radix=RADIX, widths=widths_for(**chunks)
+    )
+    answers = jax.jit(lambda boards, wanted: solver(boards, wanted))(boards, wanted)
+    return np.asarray(wanted), np.asarray(sizes), jax.device_get(answers)
+
+
+def _answer(answers, i, agents):
+    status = Status.OPTIMAL if answers.optimal[i] else Status.UNKNOWN
+    return oracles.SolverAnswer(
+        status=(Status.UNSOLVABLE if answers.unsolvable[i] else status).name,
+        sum_of_costs=int(answers.sum_of_costs[i]),
+        makespan=int(answers.makespan[i]),
+        needs_wait=bool(answers.needs_wait[i]),
+        plan=answers.plan[:, :agents, i].tolist(),
+        makespan_plan=answers.makespan_plan[:, :agents, i].tolist(),
+    )
+
+
+def test_every_board_that_fits_is_answered_and_all_oracles_agree(solved):
+    grids, wanted, sizes, answers = solved
+    kinds = set()
+    for i, grid in enumerate(grids):
+        truth = oracles.judge(grid)
+        answer = _answer(answers, i, len(oracles.read(grid).starts))
+        assert oracles.mistakes(grid, truth, answer) == []
+        assert (answer.status != "UNKNOWN") == (wanted[i] and sizes[i] <= RADIX - 2)
+        kinds |= {answer.status, oracles.kind_of_board(grid, truth)}
+    assert kinds >= {"OPTIMAL", "UNSOLVABLE", "UNKNOWN", "blocked by each other"}
+    assert kinds >= {f"needs_wait={wait}, excess 2" for wait in (True, False)}
+
+
+def test_sizes_of_components_are_those_of_a_plain_search(solved):
+    grids, wanted, sizes, _ = solved
+    assert wanted.sum() > 50
+    for i in np.flatnonzero(wanted):
+        board = oracles.read(grids[i])
+        largest = 0
+        for start in board.starts:
+            cells, queue = {start}, [start]
+            for r, c in queue:
+                for cell in ((r - 1, c), (r + 1, c), (r, c - 1), (r, c + 1)):
+                    if cell in board.free and cell not in cells:
+                        cells.add(cell)
+                        queue.append(cell)
+            edges = sum(((r + 1, c) in cells) + ((r, c + 1) in cells) for r, c in cells)
+            largest = max(largest, len(cells), edges)
+        assert sizes[i] == largest
+
+
+def test_boards_searched_side_by_side_get_the_same_answers(solved):
+    grids, _, _, expected = solved
+    _, _, answers = _solve(grids[:40], 5, 3, platform="gpu")
+    for one, other in zip(answers, expected, strict=True):
+        np.testing.assert_array_equal(one, other[..., :40])
+
+
+def test_nothing_is_said_where_plans_are_longer_than_the_horizon(solved):
+    grids, wanted, sizes, expected = solved
+    _, _, cut = _solve(grids, 5, 3, horizon=5)
+    fit = wanted & (sizes <= RADIX - 2)
+    short = expected.optimal & (expected.makespan <= 5)
+    assert not (cut.optimal & ~short).any()
+    assert cut.optimal.sum() > 20
+    assert (cut.unsolvable[fit] <= expected.unsolvable[fit]).all()
+    same = cut.optimal
+    np.testing.assert_array_equal(cut.sum_of_costs[same], expected.sum_of_costs[same])
+    assert (fit & expected.optimal & ~short).any()
