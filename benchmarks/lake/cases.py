@@ -33,6 +33,7 @@ class Side:
     takes_devices: bool = True  # is also given the number of devices
     package: str = ""  # what it imports, to say what is missing
     units: float = 1.0  # how many of the case's units are in one of the contestant's
+    xla_flags: str = ""  # beside those that all sides get
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,12 @@ CPU = Sizes(solve=1 << 14, generate=1 << 14, environments=4096, steps=128, verif
 GPU = Sizes(solve=1 << 16, generate=1 << 18, environments=1 << 15, steps=256, verify=1 << 20)
 QUICK = Sizes(solve=1 << 9, generate=1 << 8, environments=256, steps=16, verify=1 << 12)
 
-SOLVE = Side("jaxlake.solve", f"{_WORKERS}.lake_solve", takes_boards=True)
+FLAGS_FOR_SEARCHES = "--xla_cpu_use_fusion_emitters=false"
+"""What the command line sets for searches, too (`training/runtime.py`); their peers are no XLA."""
+
+SOLVE = Side(
+    "jaxlake.solve", f"{_WORKERS}.lake_solve", takes_boards=True, xla_flags=FLAGS_FOR_SEARCHES
+)
 STEP = Side("jaxlake", f"{_WORKERS}.lake_steps", takes_boards=True)
 VERIFY = Side("jaxlake", f"{_WORKERS}.lake_verify", takes_boards=True)
 _CBS = Side(
@@ -150,7 +156,12 @@ def _generating(
         unit="board",
         setting=f"{_GRID}, {num_agents} agents, {hole_ratio:.0%} holes, "
         f"{wait_ratio:.0%} need a wait",
-        ours=Side("jaxlake.generate", f"{_WORKERS}.lake_generate", fields=fields),
+        ours=Side(
+            "jaxlake.generate",
+            f"{_WORKERS}.lake_generate",
+            fields=fields,
+            xla_flags=FLAGS_FOR_SEARCHES,
+        ),
         peer=_CBS,
         boards=Boards(min(sizes.solve, 1 << 14), num_agents, hole_ratio),
         goal=goal,

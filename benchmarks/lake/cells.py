@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.lake.benchmark import cpu_name, git_commit, usable_cores
-from benchmarks.lake.cases import Side
+from benchmarks.lake.cases import FLAGS_FOR_SEARCHES, Side
 from benchmarks.lake.comparison import agreement, start
 from benchmarks.lake.protocol import ROOT, Worker
 from benchmarks.lake.random_boards import write_boards
@@ -52,7 +52,7 @@ BEGIN, END = "<!-- cells: begin -->", "<!-- cells: end -->"
 EASY_SHARE = 0.99
 SCHEMA = 2
 
-_OURS = Side("jaxlake.solve", "benchmarks.lake.workers.lake_cells")
+_OURS = Side("jaxlake.solve", "benchmarks.lake.workers.lake_cells", xla_flags=FLAGS_FOR_SEARCHES)
 _PEER = Side("w9-pathfinding CBS", "benchmarks.lake.workers.w9_cells")
 _TIMEOUT = 3600.0
 _SEED = 20261122

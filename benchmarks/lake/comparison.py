@@ -36,7 +36,8 @@ def start(side: Side, cores: int) -> Worker:
     """Start a side's worker.
 
     On a CPU, XLA is told to show one device per core, and not to hand the small operations inside
-    loops to other threads, which would cost more than the operations. Every side is told the same.
+    loops to other threads, which would cost more than the operations. Every side is told the same;
+    a side may add flags of its own.
 
     Raises:
         WorkerError: The environment of the side isn't there.
@@ -46,7 +47,8 @@ def start(side: Side, cores: int) -> Worker:
         python = ROOT / ".venv-peers" / side.environment / "bin" / "python"
         if not python.exists():
             raise WorkerError("not installed: tools/peers.sh makes its environment")
-    flags = f"{os.environ.get('XLA_FLAGS', '')} {_XLA_FLAGS} {_DEVICES}={cores}"
+    given = os.environ.get("XLA_FLAGS", "")
+    flags = " ".join([given, _XLA_FLAGS, f"{_DEVICES}={cores}", side.xla_flags])
     tunables = os.environ.get("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
     environment = {"XLA_FLAGS": flags.strip(), "GLIBC_TUNABLES": tunables}
     return Worker(python, side.module, environment)
