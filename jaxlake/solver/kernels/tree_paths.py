@@ -374,14 +374,10 @@ class Paths:
             return first
 
         first = jax.lax.fori_loop(0, jnp.max(levels), look, jnp.zeros_like(goal))
-        closed = flag(~self._has(self.boards.free, goal))
+        closed = flag(~meet(self.boards.free, single(goal, self.board.words)))
         for k, (limit, other) in enumerate(zip(latest, self.boards.goals, strict=True)):
             closed |= flag((agent != k) & (other == goal) & (limit <= self.horizon))
         return jnp.where(closed != 0, self.horizon + 1, first)
-
-    def _has(self, cells: Any, cell: jax.Array) -> jax.Array:
-        """Tell whether a cell is in a set."""
-        return meet(cells, single(cell, self.board.words))
 
     def _step(self, cells: Words, bans: list[Words]) -> Words:
         """Return where an agent can be after a step or a wait, holes and all."""
@@ -413,30 +409,33 @@ class Paths:
         """Choose the cell to come from, of a step after which others are `there`."""
         right, left, down, up = bans
         pitch = self.board.pitch
-        # From above, from the left, from the right, from below; a move's bit is its lesser cell.
-        ways = [(-pitch, down, -pitch), (-1, right, -1), (1, left, 0), (pitch, up, 0)]
+        place = single(cell, self.board.words)
+        # From above, from the left, from the right, from below. The bit of a move is its lesser
+        # cell: where it comes from, or else where it leads.
+        ways = [(-pitch, down, True), (-1, right, True), (1, left, False), (pitch, up, False)]
         plain_way = polite_way = clean_way = cell
-        no = jnp.zeros_like(cell)
-        polite_found, clean_found = no, no
-        for delta, ban, lesser in reversed(ways):
+        polite_found = clean_found = jnp.zeros_like(cell)
+        for delta, ban, comes_from_lesser in reversed(ways):
             origin = cell + delta
-            open_way = self._has(plain, origin) & ~self._has(ban, cell + lesser)
+            source = single(origin, self.board.words)
+            banned = meet(ban, source if comes_from_lesser else place)
             disturbed = union(
                 [
                     flag((now == origin) | ((now == cell) & (then == origin)))
                     for now, then in zip(here, there, strict=True)
                 ]
             )
+            open_way = meet(plain, source) & ~banned
             polite = open_way & (disturbed == 0)
-            spotless = polite & self._has(clean, origin)
+            spotless = polite & meet(clean, source)
             plain_way = jnp.where(open_way, origin, plain_way)
             polite_way = jnp.where(polite, origin, polite_way)
             clean_way = jnp.where(spotless, origin, clean_way)
             polite_found |= flag(polite)
             clean_found |= flag(spotless)
         occupied = union([flag(now == cell) for now in here])
-        polite_wait = self.boards.waits & self._has(plain, cell) & (occupied == 0)
-        clean_wait = polite_wait & self._has(clean, cell)
+        polite_wait = self.boards.waits & meet(plain, place) & (occupied == 0)
+        clean_wait = polite_wait & meet(clean, place)
         # Each way is the cell itself where there is none. The least preferred one comes first.
         chosen = jnp.where((polite_found != 0) | polite_wait, polite_way, plain_way)
         return jnp.where((clean_found != 0) | clean_wait, clean_way, chosen)

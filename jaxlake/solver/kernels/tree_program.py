@@ -78,6 +78,7 @@ class _Lanes(NamedTuple):
     costs: tuple[jax.Array, ...]
     earliest: tuple[jax.Array, ...]
     latest: tuple[jax.Array, ...]
+    strayed: jax.Array  # a bypass has changed a path since the lane was at the root's
 
 
 class _Level(NamedTuple):
@@ -215,6 +216,7 @@ class _Program:
             costs=(nothing,) * self.agents,
             earliest=(nothing,) * self.agents,
             latest=(nothing + NEVER,) * self.agents,
+            strayed=nothing,
         )
         return jax.lax.while_loop(lambda lanes: any_lane(lanes.done == 0), self._expand, begun)
 
@@ -339,6 +341,7 @@ class _Program:
             found=lanes.found | flag(found),
             gave_up=lanes.gave_up | flag(spent),
             costs=tuple(jnp.where(fits, x, y) for x, y in zip(costs, lanes.costs, strict=True)),
+            strayed=lanes.strayed | flag(bypass),
         )
         lanes = self._backtrack(lanes, splitting & refused & ~spent)
         return self._coordinate_teams(lanes, rooted)
@@ -391,7 +394,9 @@ class _Program:
         prefix = jnp.where(taken, offered, lanes.prefix)
         handed_out = jnp.where(again, self.teams.size, lanes.next_prefix + self.teams.sum(idle))
         shares = self.teams.split > 0
-        self._keep_roots(lanes.costs, rooted & shares, taken & shares)
+        # Below a shared split every prefix begins with the paths of the root.
+        restart = taken & shares
+        self._keep_roots(lanes.costs, rooted & shares, restart & (lanes.strayed != 0))
         self._turn(jnp.zeros_like(prefix), jnp.where(shares, prefix & 1, 0), taken)
         next_prefix = jnp.minimum(handed_out, prefixes)
         return lanes._replace(
@@ -402,6 +407,7 @@ class _Program:
             cut=jnp.where(again, NEVER, lanes.cut),
             done=lanes.done | flag(over | spent | (refuted & ~again)),
             gave_up=flag(gave_up),
+            strayed=jnp.where(restart, 0, lanes.strayed),
         )
 
     def _constrain(self, lanes: _Lanes, level: _Level, where: jax.Array) -> tuple[_Lanes, _Level]:
@@ -497,17 +503,17 @@ class _Program:
         jax.lax.fori_loop(0, jnp.minimum(jnp.max(end), self.times), write, None)
 
     def _keep_roots(
-        self, costs: tuple[jax.Array, ...], rooted: jax.Array, taken: jax.Array
+        self, costs: tuple[jax.Array, ...], rooted: jax.Array, restored: jax.Array
     ) -> None:
-        """Keep the paths of a new root; below a shared split every prefix begins with them."""
+        """Keep the paths of a root where there is a new one, and bring those that are kept back."""
         longest = largest(costs)
-        end = jnp.max(jnp.where(rooted | taken, jnp.minimum(longest + 1, self.times), 0))
+        end = jnp.max(jnp.where(rooted | restored, jnp.minimum(longest + 1, self.times), 0))
 
         def write(i: jax.Array, _: None) -> None:
             t, k = jax.lax.div(i, self.agents), jax.lax.rem(i, self.agents)
             put(self.memory.roots, (k, t, self.lane), self.memory.paths[k, t], rooted)
             root = self.memory.roots[k, t]
-            put(self.memory.paths, (k, t, self.lane), root, taken & (t <= longest))
+            put(self.memory.paths, (k, t, self.lane), root, restored & (t <= longest))
 
         jax.lax.fori_loop(0, end * self.agents, write, None)
 
