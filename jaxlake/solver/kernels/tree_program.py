@@ -42,6 +42,10 @@ _SIDE, _TIME, _WIDE = 8, 10, 14
 number of 14 bits."""
 
 
+_TOGETHER = 4
+"""Times at which a path is copied at once."""
+
+
 class Task(NamedTuple):
     """What a program is told about each query, int32."""
 
@@ -420,11 +424,12 @@ class _Program:
         now, then = self._times(conflict)
         heads = memory.heads[now], memory.heads[then]
         number = NOTES * lanes.depth
-        # Numbers of notes count from 1. The two of now come one after the other.
-        following = (heads[0], number + 1, heads[1])
+        # Numbers of notes count from 1. A swap's second child leaves two at the same time.
+        following = (heads[0], jnp.where(first, heads[0], number + 1), heads[1])
         for slot, note in enumerate(notes_of(conflict, level.side, following)):
             put(memory.notes, (number + slot, self.lane), note.pack(), where)
-        self._set_heads(level, (number + 2, number + 3), where)
+        now_first = jnp.where(conflict.kind == SWAP, number + 2, number + 1)
+        self._set_heads(level, (now_first, number + 3), where)
         limit = jnp.where(first, pick(lanes.latest, other), pick(lanes.earliest, other))
         limits = jnp.minimum(limit, conflict.time), jnp.maximum(limit, conflict.time + 1)
         lanes = self._set_limits(lanes, level, limits, where)
@@ -472,12 +477,13 @@ class _Program:
     ) -> None:
         """Save the path of an agent up to `end`, and put a path at its goal in its place."""
 
-        def write(t: jax.Array, _: None) -> None:
-            place = (agent, t, self.lane)
-            put(self.memory.saved, (depth, t, self.lane), self.memory.paths[place], where)
-            put(self.memory.paths, place, goal | FORCED, where)
+        def write(times: list[jax.Array]) -> None:
+            old = [self.memory.paths[agent, t, self.lane] for t in times]
+            for t, entry in zip(times, old, strict=True):
+                put(self.memory.saved, (depth, t, self.lane), entry, where)
+                put(self.memory.paths, (agent, t, self.lane), goal | FORCED, where)
 
-        jax.lax.fori_loop(0, jnp.minimum(jnp.max(end), self.times), write, None)
+        self._for_times(end, write)
 
     def _keep_forced(self, agent: jax.Array, depth: jax.Array, end: jax.Array) -> None:
         """Where a path is new but no constraint is, keep where the old one was forced.
@@ -496,11 +502,24 @@ class _Program:
     def _restore(self, agent: jax.Array, depth: jax.Array, end: jax.Array) -> None:
         """Give an agent the path up to `end` that is saved at a level."""
 
-        def write(t: jax.Array, _: None) -> None:
-            path = self.memory.saved[depth, t, self.lane]
-            put(self.memory.paths, (agent, t, self.lane), path, t < end)
+        def write(times: list[jax.Array]) -> None:
+            old = [self.memory.saved[depth, t, self.lane] for t in times]
+            for t, entry in zip(times, old, strict=True):
+                put(self.memory.paths, (agent, t, self.lane), entry, t < end)
 
-        jax.lax.fori_loop(0, jnp.minimum(jnp.max(end), self.times), write, None)
+        self._for_times(end, write)
+
+    def _for_times(self, end: jax.Array, write: Callable[[list[jax.Array]], None]) -> None:
+        """Do something at all times before the last `end`, and perhaps at a few more up to T.
+
+        A few times are done together: a program waits once for what they load.
+        """
+
+        def some(i: jax.Array, _: None) -> None:
+            write([jnp.minimum(_TOGETHER * i + j, self.horizon) for j in range(_TOGETHER)])
+
+        rounds = jax.lax.div(jnp.max(end) + (_TOGETHER - 1), _TOGETHER)
+        jax.lax.fori_loop(0, rounds, some, None)
 
     def _keep_roots(
         self, costs: tuple[jax.Array, ...], rooted: jax.Array, restored: jax.Array
