@@ -43,7 +43,8 @@ class Widths:
     """How much of a batch the solver works on at a time: speed and memory, never a result."""
 
     planned_boards: int  # boards for which prioritised planning plans, at most
-    tree_lanes: int  # nodes of constraint trees in hand, at most; rounded down to a power of two
+    tree_lanes: int  # nodes of constraint trees in hand, at most; rounded down to a power of two;
+    #   kernels hold as many as `loop_bytes` allows
     joint_boards: int  # boards of a joint search, at most
     loop_bytes: int  # memory for the sets of each of these loops; long plans leave fewer boards
     kernels: Kernels | None = None  # Pallas kernels in place of XLA's loops where there are some
