@@ -179,7 +179,8 @@ def _solve_many_slots(batch: Instance, horizon: int, budget: jax.Array, widths: 
     least_makespan = jnp.maximum(longest, pairs.makespan)
     planless = undecided & ~pairs.blocked & (best.sum_of_costs == NEVER)
     blocked = pairs.blocked | proved_unsolvable(
-        ~batch.holes, batch.starts, batch.goals, batch.agent_mask, planless
+        *(~batch.holes, batch.starts, batch.goals, batch.agent_mask, planless),
+        together=min(B, widths.crowded_boards),
     )
     undecided &= ~blocked
 
