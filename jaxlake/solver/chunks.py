@@ -66,7 +66,7 @@ def widths_for(platform: str | None = None, memory_bytes: int = 16 << 30) -> Wid
     if platform == "cpu":
         return Widths(512, 128, 32, 64 << 20)
     kernels = {"gpu": Kernels.GPU, "cuda": Kernels.GPU, "tpu": Kernels.TPU}.get(platform)
-    return Widths(1 << 16, 1 << 12, 1 << 14, memory_bytes // 8, kernels, 1 << 5)
+    return Widths(1 << 16, 1 << 12, 1 << 16, memory_bytes // 8, kernels, 1 << 5)
 
 
 def in_chunks(
