@@ -67,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\n".join(header(target)), flush=True)
         assumptions = {"launch": machine.launch, "condition": machine.condition}
         assumptions |= {"bandwidth": machine.bandwidth, "operation": machine.operation}
+        assumptions |= {"programs": machine.programs, "wait": machine.wait}
         records: list[dict[str, Any]] = []
         result["targets"][target] = {"assumptions": assumptions, "programs": records}
         for record in _records(target, args):
@@ -84,13 +85,17 @@ def forecast(record: dict[str, Any], target: str) -> dict[str, Any]:
     """Forecast the seconds of a call and the units per second, as the machine's numbers add up.
 
     Kernels run one after the other, each for as long as its launch or its bytes take; what XLA's
-    compute is taken to be free, and what Pallas's compute comes on top. Every decision that depends
-    on data is waited for.
+    compute is taken to be free, and what Pallas's compute comes on top: the programs of a launch,
+    shared out, and the longest of them, which may begin last. Every decision that depends on data
+    is waited for.
     """
     machine = machine_of(target)
     seconds = max(record["launches"] * machine.launch, record["bytes"] / machine.bandwidth)
     seconds += record["conditions"] * machine.condition
-    seconds += record.get("kernel_operations", 0) * machine.operation
+    operations = record.get("kernel_operations", 0) / machine.programs
+    alone = 1 - 1 / machine.programs
+    operations += alone * record.get("longest_program_operations", 0)
+    seconds += operations * machine.operation
     return {"forecast_seconds": seconds, "forecast_rate": record["units"] / seconds}
 
 
@@ -100,8 +105,9 @@ def header(target: str) -> list[str]:
     return [
         f"\n{target}: {machine.name}. Forecasts assume {machine.launch * 1e6:g} us per launch,"
         f" {machine.condition * 1e6:g} us per decision that depends on data,"
-        f" {machine.bandwidth / 1e12:g} TB/s, {1e-9 / machine.operation:.3g} G operations/s in"
-        " kernels of Pallas.",
+        f" {machine.bandwidth / 1e12:g} TB/s, {machine.programs} programs of kernels of Pallas side"
+        f" by side, {1e-9 / machine.operation:.3g} G operations/s in each, and {machine.wait}"
+        " operations' time for what a round of a loop loads.",
         "| program | compiled in | arguments | temporaries | launches | decisions | bytes moved"
         " | forecast |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",

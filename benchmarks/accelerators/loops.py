@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax._src.pallas.hlo_interpreter import pallas_call_hlo_interpret  # no public way in
 from jax.extend import core
 
@@ -25,6 +26,7 @@ _INTERPRETER_ARGUMENTS = (
     *("jaxpr", "debug", "input_output_aliases", "grid_mapping", "mesh", "compiler_params"),
     *("cost_estimate", "out_avals", "metadata", "name"),
 )
+_LOADS = ("get", "masked_load")
 _LAYOUT = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "concatenate", "transpose")
 
 _NESTED = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")
@@ -43,6 +45,7 @@ class Loop:
 class Kernel:
     """A kernel of Pallas, wherever it is called from."""
 
+    body: Any  # what a program does
     trace: Trace  # what interprets it: a loop over its programs, around its own loops
     first: int  # the number of its first loop
 
@@ -68,46 +71,67 @@ def kernels_of(trace: Trace) -> dict[int, Kernel]:
             params = {key: eqn.params[key] for key in _INTERPRETER_ARGUMENTS}
             operands = [var.aval for var in eqn.invars]
             inner = jax.make_jaxpr(partial(pallas_call_hlo_interpret, **params))(*operands)
-            kernels[id(eqn)] = Kernel(inner, first)
+            kernels[id(eqn)] = Kernel(eqn.params["jaxpr"], inner, first)
             first += _number_of_loops(inner.jaxpr)
     return kernels
 
 
-def operations_of(kernel: Kernel) -> list[int]:
+def operations_of(kernel: Kernel, wait: int = 0) -> list[int]:
     """Count what one round of each loop of a kernel computes, loads or stores, without inner loops.
 
-    Every operation is on the lanes of a program, and counts as one. What only says where something
-    lies is not counted.
+    Every operation is on the lanes of a program, and counts as one. A round that loads anything
+    waits for that once, as long as `wait` operations. What only says where something lies is not
+    counted.
     """
-    bodies = [_inner_jaxprs(eqn)[-1] for eqn in _loop_equations(kernel.trace.jaxpr)]
-    return [_operations(body) for body in bodies]
+    bodies = [kernel.body, *(_inner_jaxprs(eqn)[-1] for eqn in _loop_equations(kernel.body))]
+    return [_operations(body) + wait * _loads(body) for body in bodies]
 
 
 def _operations(jaxpr: Any) -> int:
     total = 0
+    for eqn in _equations(jaxpr):
+        lies = not any(v.aval.shape for v in eqn.outvars) or eqn.primitive.name in _LAYOUT
+        total += not lies
+    return total
+
+
+def _loads(jaxpr: Any) -> bool:
+    return any(eqn.primitive.name in _LOADS for eqn in _equations(jaxpr))
+
+
+def _equations(jaxpr: Any) -> Iterator[Any]:
+    """List what a body does outside of loops."""
     for eqn in jaxpr.eqns:
         if eqn.primitive.name in ("while", "scan"):
             continue
         inner = _inner_jaxprs(eqn)
-        total += sum(map(_operations, inner))
-        lies = eqn.primitive.name in _LAYOUT or not any(v.aval.shape for v in eqn.outvars)
-        total += not inner and not lies
-    return total
+        for one in inner:
+            yield from _equations(one)
+        if not inner:
+            yield eqn
 
 
-def with_counts(trace: Trace) -> Callable[..., jax.Array]:
-    """Return a flat function that runs the trace and gives the rounds of each loop, int32 (L,)."""
+def with_counts(trace: Trace, wait: int = 0) -> Callable[..., tuple[jax.Array, jax.Array]]:
+    """Return a flat function that runs the trace and counts.
+
+    It gives the rounds of each loop, int32 (L,), and for each kernel the operations of the longest
+    program of a launch, as of `operations_of`, added up over its launches, int32 (kernels,).
+    """
     kernels = kernels_of(trace)
     loops = len(loops_of(trace))
     loops += sum(_number_of_loops(kernel.trace.jaxpr) for kernel in kernels.values())
 
-    def counted(*args: jax.Array) -> jax.Array:
+    def counted(*args: jax.Array) -> tuple[jax.Array, jax.Array]:
         evaluation = _Evaluation(count=True, kernels=kernels)
-        evaluation.counts = jnp.zeros(loops, jnp.int32)
+        # After the loops, two for each kernel: the longest program of this launch, and of all.
+        evaluation.counts = jnp.zeros(loops + 2 * len(kernels), jnp.int32)
+        for i, kernel in enumerate(kernels.values()):
+            weights = np.array(operations_of(kernel, wait), np.int32)
+            evaluation.programs[kernel.first] = (loops + 2 * i, weights)
         outputs = evaluation.run(trace, args)
         # What nobody reads would not be computed.
-        kept = jax.lax.optimization_barrier((evaluation.counts, outputs))
-        return kept[0]
+        counts, _ = jax.lax.optimization_barrier((evaluation.counts, outputs))
+        return counts[:loops], counts[loops + 1 :: 2]
 
     return counted
 
@@ -164,6 +188,8 @@ class _Evaluation:
         self.count = count
         self.kernels = kernels or {}
         self.counts: Any = None
+        # Where the longest programs stand, and the operations of loops, by a kernel's first loop.
+        self.programs: dict[int, tuple[int, np.ndarray]] = {}
 
     def run(self, trace: Trace, args: Sequence[Any], first: int = 0) -> list[Any]:
         """Evaluate a closed trace whose first loop has the number `first`."""
@@ -185,7 +211,7 @@ class _Evaluation:
             inside = sum(map(_number_of_loops, _inner_jaxprs(eqn)))
             if id(eqn) in self.kernels:
                 kernel = self.kernels[id(eqn)]
-                results = self.run(kernel.trace, operands, kernel.first)
+                results = self._kernel(kernel, operands)
             elif name == "while":
                 results = self._while(eqn, operands, number)
                 number += 1 + inside
@@ -210,6 +236,23 @@ class _Evaluation:
         after, self.counts = self.counts, kept
         return after, results
 
+    def _kernel(self, kernel: Kernel, operands: list[Any]) -> list[Any]:
+        if kernel.first not in self.programs:
+            return self.run(kernel.trace, operands, kernel.first)
+        place, _ = self.programs[kernel.first]
+        self.counts = self.counts.at[place].set(0)
+        results = self.run(kernel.trace, operands, kernel.first)
+        self.counts = self.counts.at[place + 1].add(self.counts[place])
+        return results
+
+    def _note_program(self, number: int, before: Any, after: Any) -> Any:
+        """Keep what a program did, which is a round of a kernel's first loop, if it is longest."""
+        if number not in self.programs:
+            return after
+        place, operations = self.programs[number]
+        own = slice(number, number + len(operations))
+        return after.at[place].max(jnp.sum((after[own] - before[own]) * operations))
+
     def _one_more(self, counts: Any, number: int) -> Any:
         return counts.at[number].add(1) if self.count else counts
 
@@ -225,10 +268,11 @@ class _Evaluation:
 
         # The body is traced while the loop is: it must not see the counts outside.
         def again(state: Any) -> Any:
-            counts, old = state
+            before, old = state
             step = partial(self.run, body, first=within)
-            counts = self._one_more(counts, number)
+            counts = self._one_more(before, number)
             counts, new = self._counting(lambda old: step([*body_consts, *old]), counts, old)
+            counts = self._note_program(number, before, counts)
             if test.out_avals[0].ndim:  # one for each lane: lanes that are done stay as they are
                 going = unfinished(state)
                 new = [

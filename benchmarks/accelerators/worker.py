@@ -78,11 +78,13 @@ def examine(
     }
     rounds: list[int] | None = None
     if run:
-        rounds = jax.jit(loops.with_counts(trace))(*leaves).tolist()
+        counts, longest = jax.jit(loops.with_counts(trace, machine.wait))(*leaves)
+        rounds = counts.tolist()
+        record["longest_program_operations"] = sum(longest.tolist())
         record["kernel_operations"] = sum(
             rounds[kernel.first + number] * operations
             for kernel in loops.kernels_of(trace).values()
-            for number, operations in enumerate(loops.operations_of(kernel))
+            for number, operations in enumerate(loops.operations_of(kernel, machine.wait))
         )
     return record | {"tree": as_tree(body, found, rounds), **totals(body, rounds)}
 

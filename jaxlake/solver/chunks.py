@@ -43,10 +43,12 @@ class Widths:
     """How much of a batch the solver works on at a time: speed and memory, never a result."""
 
     planned_boards: int  # boards for which prioritised planning plans, at most
-    tree_lanes: int  # nodes of constraint trees in hand, at most; rounded down to a power of two
+    tree_lanes: int  # nodes of constraint trees in hand, at most; rounded down to a power of two;
+    #   kernels hold as many as `loop_bytes` allows
     joint_boards: int  # boards of a joint search, at most
     loop_bytes: int  # memory for the sets of each of these loops; long plans leave fewer boards
     kernels: Kernels | None = None  # Pallas kernels in place of XLA's loops where there are some
+    crowded_boards: int = 1  # boards at which `permutations` looks together
 
     def __post_init__(self) -> None:
         numbers = {name: value for name, value in vars(self).items() if name != "kernels"}
@@ -64,7 +66,7 @@ def widths_for(platform: str | None = None, memory_bytes: int = 16 << 30) -> Wid
     if platform == "cpu":
         return Widths(512, 32, 32, 64 << 20)
     kernels = {"gpu": Kernels.GPU, "cuda": Kernels.GPU, "tpu": Kernels.TPU}.get(platform)
-    return Widths(1 << 16, 1 << 12, 1 << 14, memory_bytes // 8, kernels)
+    return Widths(1 << 16, 1 << 12, 1 << 16, memory_bytes // 8, kernels, 1 << 5)
 
 
 def in_chunks(

@@ -1,5 +1,7 @@
 """The two optima of pairs of agents, without plans: lower bounds for searches with more agents."""
 
+from collections.abc import Sequence
+from functools import reduce
 from itertools import combinations
 from typing import NamedTuple
 
@@ -98,11 +100,18 @@ def agent_pairs(agents: int) -> list[tuple[int, int]]:
 def matching_bound(costs: jax.Array, pair_costs: jax.Array) -> jax.Array:
     """Compute a lower bound on the sum of costs, int16 (B,): the best matching into pairs.
 
-    Pairs without a common agent add what each of them needs beyond the bounds of its two agents:
-    `pair_costs` int16 (P, B) bounds both together, `costs` int16 (K, B) each. With up to five
-    agents a matching has one pair or two.
+    `pair_costs` int16 (P, B) bounds the two agents of a pair together, `costs` int16 (K, B) each.
     """
-    pairs = agent_pairs(costs.shape[0])
+    return jnp.sum(costs, axis=0, dtype=jnp.int16) + matching_gain(list(costs), list(pair_costs))
+
+
+def matching_gain(costs: Sequence[jax.Array], pair_costs: Sequence[jax.Array]) -> jax.Array:
+    """Compute what the best matching into pairs adds to the costs of the agents.
+
+    Pairs without a common agent add what each of them needs beyond the bounds of its two agents.
+    With up to five agents a matching has one pair or two.
+    """
+    pairs = agent_pairs(len(costs))
     gains = [jnp.maximum(pair_costs[p] - costs[i] - costs[j], 0) for p, (i, j) in enumerate(pairs)]
     both = [
         gains[p] + gains[q]
@@ -110,5 +119,4 @@ def matching_bound(costs: jax.Array, pair_costs: jax.Array) -> jax.Array:
         for q in range(p)
         if not set(first) & set(pairs[q])
     ]
-    best = jnp.max(jnp.stack([*gains, *both]), axis=0)
-    return jnp.sum(costs, axis=0, dtype=jnp.int16) + best
+    return reduce(jnp.maximum, [*gains, *both])

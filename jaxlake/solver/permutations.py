@@ -50,14 +50,16 @@ def proved_unsolvable(
     wanted: jax.Array,
     *,
     capacity: int = 1 << 18,
+    together: int = 1,
 ) -> jax.Array:
     """Look for a proof that no plan of any length exists.
 
     It finds one wherever there is one, for every component with at most five agents whose sets of
     cells fit into `capacity`: with 2**18 those are 5 agents on 33 cells, 4 on 51, 3 on 117. In
     larger components it tries every subset of agents that does fit: agents that can't reach their
-    goals when the others are away can't when they are there. Boards are looked at one after the
-    other, and those that are not wanted cost nothing. False, of bool (B,), proves nothing.
+    goals when the others are away can't when they are there. Boards are looked at `together`
+    (static): one after the other on a CPU, and as many as have memory where each operation is a
+    launch. Those that are not wanted cost nothing. False, of bool (B,), proves nothing.
 
     Cells that can be entered are `free`, bool (B, N, N); starts and goals int8 (B, K, 2), (row,
     column), distinct free cells where `mask`, bool (B, K), says that an agent exists. `capacity` is
@@ -69,11 +71,13 @@ def proved_unsolvable(
     if not 1 <= capacity <= 1 << 24:
         raise ValueError(f"capacity: got {capacity}, 1 to {1 << 24} are allowed")
     free, starts, goals, mask, wanted = map(jnp.asarray, (free, starts, goals, mask, wanted))
+    count = jnp.sum(wanted)
     order = jnp.argsort(~wanted, stable=True)
     slots = min(starts.shape[1], MAX_TOGETHER)
+    side_by_side = () if together == 1 else (together,)
     buffers = (
-        jnp.zeros((capacity + OCCUPANCY_BLOCK, slots), jnp.int16),
-        jnp.zeros(capacity + 1, jnp.int32),
+        jnp.zeros((*side_by_side, capacity + OCCUPANCY_BLOCK, slots), jnp.int16),
+        jnp.zeros((*side_by_side, capacity + 1), jnp.int32),
     )
 
     def look(i: jax.Array, state: tuple[jax.Array, _Buffers]) -> tuple[jax.Array, _Buffers]:
@@ -82,8 +86,21 @@ def proved_unsolvable(
         unsolvable, buffers = _board_unsolvable(free[b], starts[b], goals[b], mask[b], buffers)
         return proved.at[b].set(unsolvable), buffers
 
+    def look_at_many(i: jax.Array, state: tuple[jax.Array, _Buffers]) -> tuple[jax.Array, _Buffers]:
+        proved, buffers = state
+        place = i * together + jnp.arange(together)
+        real = place < count
+        b = order[jnp.where(real, place, 0)]
+        # Without agents there is nothing to prove.
+        present = mask[b] & real[:, None]
+        unsolvable, buffers = jax.vmap(_board_unsolvable)(
+            free[b], starts[b], goals[b], present, buffers
+        )
+        return proved.at[jnp.where(real, b, len(wanted))].set(unsolvable, mode="drop"), buffers
+
     nothing = jnp.zeros(wanted.shape, bool)
-    return jax.lax.fori_loop(0, jnp.sum(wanted), look, (nothing, buffers))[0]
+    work = look if together == 1 else look_at_many
+    return jax.lax.fori_loop(0, -(-count // together), work, (nothing, buffers))[0]
 
 
 class _SymmetricGroup(NamedTuple):

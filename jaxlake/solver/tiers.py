@@ -28,6 +28,7 @@ from jaxlake.solver.certificates import PreparedBoards, prepare_boards, prioriti
 from jaxlake.solver.chunks import Widths, widths_for
 from jaxlake.solver.constraint_tree import search_trees
 from jaxlake.solver.dense_joint import DenseAnswers, DenseBoards
+from jaxlake.solver.kernels import tree
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.pairs import agent_pairs, matching_bound, pair_optima
 from jaxlake.solver.permutations import proved_unsolvable
@@ -211,7 +212,8 @@ def _solve_many_slots(
     least_makespan = jnp.maximum(longest, pairs.makespan)
     planless = undecided & ~pairs.blocked & (best.sum_of_costs == NEVER)
     blocked = pairs.blocked | proved_unsolvable(
-        ~batch.holes, batch.starts, batch.goals, batch.agent_mask, planless
+        *(~batch.holes, batch.starts, batch.goals, batch.agent_mask, planless),
+        together=min(B, widths.crowded_boards),
     )
     undecided &= ~blocked
     dense_classes = []
@@ -348,20 +350,23 @@ def _with_dense_answers(known: Solution, answers: DenseAnswers) -> Solution:
 
 def _search_with_teams(queries: TreeQueries, horizon: int, widths: Widths) -> TreeAnswers:
     """Search each tree by one lane, and by a team the few that are not done soon."""
-    Q = queries.wanted.shape[0]
-    # Two questions per board; the number of lanes is a power of two, so that teams divide it.
-    words = queries.free.shape[0] * queries.free.dtype.itemsize
-    sets = 8 * len(queries.starts) * (horizon + 1) * words
-    most = widths.fitting(widths.tree_lanes, sets)
-    lanes = min(1 << (most.bit_length() - 1), 1 << (Q // 2 - 1).bit_length())
-    lanes = max(chunks.TEAM_LANES, lanes)
+    R, Q = queries.free.shape
+    if machine := tree.serves(widths.kernels, R, horizon):
+        search = partial(tree.search_trees, horizon=horizon, machine=machine, widths=widths)
+    else:
+        # Two questions per board; the number of lanes is a power of two, so that teams divide it.
+        sets = 8 * len(queries.starts) * (horizon + 1) * R * queries.free.dtype.itemsize
+        most = widths.fitting(widths.tree_lanes, sets)
+        lanes = min(1 << (most.bit_length() - 1), 1 << (Q // 2 - 1).bit_length())
+        lanes = max(chunks.TEAM_LANES, lanes)
+        search = partial(search_trees, horizon=horizon, lanes=lanes)
 
     def go_on(so_far: TreeAnswers, effort: tuple[jax.Array, ...]) -> tuple[TreeAnswers, None]:
         team, split, most = effort
         wanted = so_far.gave_up
         budget = jnp.minimum(queries.budget, most)
         left = queries._replace(first=so_far.bound, budget=budget, wanted=wanted)
-        answers = search_trees(left, horizon=horizon, lanes=lanes, team=team, split=split)
+        answers = search(left, team=team, split=split)
         return answers._replace(
             found=so_far.found | answers.found,
             bound=jnp.where(wanted, answers.bound, so_far.bound),

@@ -9,6 +9,7 @@ from jax.experimental import pallas as pl
 from benchmarks.accelerators import loops
 from benchmarks.accelerators.__main__ import forecast, main
 from benchmarks.accelerators.hlo import read_program
+from benchmarks.accelerators.targets import machine_of
 
 
 def _collatz(numbers):
@@ -31,8 +32,9 @@ def test_rounds_are_counted_for_all_lanes_together_and_change_nothing():
     numbers = jnp.array([6, 27, 1])
     trace = jax.make_jaxpr(jax.jit(jax.vmap(_collatz)))(numbers)
     assert len(loops.loops_of(trace)) == 2
-    counts = jax.jit(loops.with_counts(trace))(numbers)
+    counts, longest = jax.jit(loops.with_counts(trace))(numbers)
     assert counts.tolist() == [_steps(27), 2 * _steps(27)]
+    assert longest.shape == (0,)
     (steps,) = loops.with_names(trace)(numbers)
     assert steps.tolist() == [2 * _steps(n) for n in numbers.tolist()]
 
@@ -126,11 +128,37 @@ def test_kernels_are_opaque_but_their_rounds_are_counted():
 
     numbers = jnp.array([6, 27, 1])
     trace = jax.make_jaxpr(run)(numbers)
-    counts = jax.jit(loops.with_counts(trace))(numbers)
+    counts, longest = jax.jit(loops.with_counts(trace))(numbers)
     first = [_steps(n) for n in numbers.tolist()]
-    both = sum(first) + sum(_steps(n + 1) for n in first)
-    assert counts.tolist() == [2, 2 * 3, both]
+    second = [_steps(n + 1) for n in first]
+    assert counts.tolist() == [2, 2 * 3, sum(first) + sum(second)]
     (kernel,) = loops.kernels_of(trace).values()
     programs, body = loops.operations_of(kernel)
     assert programs > 0
     assert 9 <= body <= 12
+    assert longest.tolist() == [2 * programs + (max(first) + max(second)) * body]
+
+
+def test_a_round_of_a_kernel_waits_once_for_what_it_loads():
+    def add_up(table, total):
+        def add(i, so_far):
+            return so_far + table[i] + table[i + 1]
+
+        total[...] = jax.lax.fori_loop(0, 3, add, jnp.zeros(4, jnp.int32))
+
+    def run(table):
+        shape = jax.ShapeDtypeStruct((4,), jnp.int32)
+        return pl.pallas_call(add_up, out_shape=shape, interpret=True)(table)
+
+    (kernel,) = loops.kernels_of(jax.make_jaxpr(run)(jnp.ones((4, 4), jnp.int32))).values()
+    program, body = loops.operations_of(kernel)
+    assert loops.operations_of(kernel, wait=50) == [program, body + 50]
+    assert body == 4
+
+
+def test_the_longest_program_of_a_kernel_is_waited_for():
+    record = {"launches": 0, "bytes": 0, "conditions": 0, "units": 1, "kernel_operations": 528000}
+    shared = forecast(record, "h100:1")["forecast_seconds"]
+    waited = forecast(record | {"longest_program_operations": 528000}, "h100:1")
+    assert shared == pytest.approx(1000 * machine_of("h100:1").operation)
+    assert waited["forecast_seconds"] == pytest.approx(528 * shared, rel=0.01)

@@ -51,11 +51,11 @@ def meet(one: Sequence[jax.Array], other: Sequence[jax.Array]) -> jax.Array:
 
 def dilate(cells: Sequence[jax.Array], board: Geometry, waiting: bool) -> Words:
     """Return the cells one step away, holes included; a wait may be a step."""
-    moved = [_shift(cells, delta) for delta in board.deltas]
+    moved = [shift(cells, delta) for delta in board.deltas]
     return either(*moved, *([cells] if waiting else []))
 
 
-def _shift(cells: Sequence[jax.Array], delta: int) -> Words:
+def shift(cells: Sequence[jax.Array], delta: int) -> Words:
     """Move cells by `delta`; what leaves the words is lost."""
     count, bits = divmod(abs(delta), 32)
     W, none = len(cells), cells[0] ^ cells[0]

@@ -18,7 +18,11 @@ from jaxlake.solver import (
     space_time,
     widths_for,
 )
-from jaxlake.solver.kernels import joint, planning
+from jaxlake.solver.chunks import SHARED_SPLITS, TEAM_LANES
+from jaxlake.solver.constraint_tree import search_trees
+from jaxlake.solver.kernels import joint, planning, tree
+from jaxlake.solver.pairs import agent_pairs
+from jaxlake.solver.tree_node import TreeQueries
 from jaxlake.solver.two_agents import search_by_loops
 from tests.jaxlake.solver.boards import assert_same, instances, random_grids, solve
 
@@ -86,8 +90,70 @@ def test_joint_searches_and_their_plans_are_those_of_the_loops(waiting):
         assert jnp.sum(jnp.any(found.plan != found.makespan_plan, axis=(0, 1))) >= 3
 
 
+def _tree_queries(seed, count, size, agents):
+    """Questions of all kinds: half about either objective, a third without waits, a ninth idle."""
+    boards = certificates.prepare_boards(_boards(seed, count, size, agents), Widths(1, 1, 1, 1))
+    connected = jnp.all(boards.alone < space_time.NEVER, axis=0)
+    alone = jnp.where(connected, boards.alone, 0)
+    number = jnp.arange(count)
+    total = number % 2 == 0
+    first = jnp.where(total, jnp.sum(alone, axis=0), jnp.max(alone, axis=0)).astype(jnp.int16)
+    last = first + (number % 7).astype(jnp.int16)
+    excess = jnp.where(number % 10 == 4, 2, 0)
+    pairs = [alone[i] + alone[j] + excess for i, j in agent_pairs(agents)]
+    return TreeQueries(
+        *boards[:3],
+        pair_costs=jnp.stack(pairs).astype(jnp.int16),
+        total=total,
+        waits=number % 3 > 0,
+        first=first,
+        last=jnp.where(total, last, jnp.minimum(last, HORIZON)),
+        budget=jnp.where(number % 4 == 0, 64, 600),
+        wanted=connected & (number % 9 > 0),
+    )
+
+
+def _compare_searches_of_trees(queries):
+    """Search by loops and by the kernel, by single lanes and by teams; give the answers."""
+
+    def by_loops(queries, team, split):
+        lanes = 4 * TEAM_LANES
+        return search_trees(queries, horizon=HORIZON, lanes=lanes, team=team, split=split)
+
+    def by_kernel(queries, team, split):
+        # So little memory that every program has to take queries again and again.
+        options = {"horizon": HORIZON, "machine": MACHINE, "widths": Widths(1, 1, 1, 1 << 20)}
+        return tree.search_trees(queries, **options, team=team, split=split)
+
+    loops, kernel, answers = jax.jit(by_loops), jax.jit(by_kernel), []
+    for team, split in [(1, 0), (TEAM_LANES, SHARED_SPLITS), (TEAM_LANES, 1)]:
+        expected, found = loops(queries, team, split), kernel(queries, team, split)
+        for name in ("found", "gave_up", "bound", "expansions"):
+            assert (getattr(found, name) == getattr(expected, name)).all(), (name, team, split)
+        assert ((found.paths == expected.paths) | ~expected.found).all(), (team, split)
+        answers.append(expected)
+    return answers
+
+
+def test_searches_of_trees_are_those_of_the_loops():
+    queries = _tree_queries(5, 300, 4, 3)
+    answers = _compare_searches_of_trees(queries)
+    alone, *_ = answers
+    refuted = queries.wanted & ~alone.found & ~alone.gave_up
+    assert jnp.sum(alone.found & (alone.bound > queries.first)) >= 20
+    assert jnp.sum(refuted) >= 5
+    assert all(jnp.sum(answer.gave_up) >= 3 for answer in answers)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "agents", "count"), [(6, 2, 20_000), (4, 3, 512)])
+@pytest.mark.parametrize(("size", "agents", "count"), [(6, 4, 4000), (5, 5, 4000)])
+def test_searches_of_many_trees_are_those_of_the_loops(size, agents, count):
+    answers = _compare_searches_of_trees(_tree_queries(6, count, size, agents))
+    assert all(jnp.sum(answer.found) >= 1000 for answer in answers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "agents", "count"), [(6, 2, 20_000), (4, 3, 512), (5, 4, 512)])
 def test_the_solver_gives_the_same_with_kernels_and_without(size, agents, count):
     sizes = tuple(range(2, size + 1))
     boards = instances(random_grids(3, count, sizes, agents=(2, agents)), size, agents)
@@ -107,3 +173,10 @@ def test_large_boards_and_long_plans_are_left_to_the_loops():
     assert planning.serves(Kernels.TPU, 10, 4, 64) is Kernels.TPU
     assert planning.serves(Kernels.TPU, 10, 4, 4096) is None
     assert planning.serves(Kernels.GPU, 17, 2, 64) is None
+    assert tree.serves(Kernels.GPU, 16, 512) is Kernels.GPU
+    assert tree.serves(Kernels.GPU, 17, 64) is None
+    assert tree.serves(Kernels.GPU, 10, 4096) is None
+
+
+def test_trees_are_left_to_the_loops_on_machines_that_cannot_gather():
+    assert tree.serves(Kernels.TPU, 10, 64) is None

@@ -12,11 +12,14 @@ from jaxlake.solver.permutations import proved_unsolvable
 from tests.jaxlake.solver.boards import instances
 
 COUNT, SIZE, SLOTS = 220, 5, 5
-_prove = partial(jax.jit, static_argnames="capacity")(proved_unsolvable)
+_prove = partial(jax.jit, static_argnames=("capacity", "together"))(proved_unsolvable)
 
 
 def _proved(
-    grids: list[list[str]], capacity: int = 1 << 18, wanted: np.ndarray | None = None
+    grids: list[list[str]],
+    capacity: int = 1 << 18,
+    wanted: np.ndarray | None = None,
+    together: int = 1,
 ) -> np.ndarray:
     """Proofs in batches of one shape, filled up with boards that are not wanted."""
     parts = []
@@ -24,9 +27,8 @@ def _proved(
         part = grids[start : start + COUNT]
         boards = instances(part + part[:1] * (COUNT - len(part)), SIZE, SLOTS)
         asked = np.arange(COUNT) < len(part) if wanted is None else wanted
-        answers = _prove(
-            ~boards.holes, boards.starts, boards.goals, boards.agent_mask, asked, capacity=capacity
-        )
+        arguments = ~boards.holes, boards.starts, boards.goals, boards.agent_mask, asked
+        answers = _prove(*arguments, capacity=capacity, together=together)
         parts.append(np.asarray(answers)[: len(part)])
     return np.concatenate(parts)
 
@@ -109,6 +111,14 @@ def test_boards_that_are_not_wanted_are_not_proved_anything(tight):
     wanted = np.arange(COUNT) % 2 == 0
     assert (_proved(grids, wanted=wanted) == (full & wanted)).all()
     assert full[~wanted].any()
+
+
+def test_boards_looked_at_together_are_proved_the_same(tight):
+    grids, _ = tight
+    wanted = np.arange(COUNT) % 3 > 0
+    one_by_one = _proved(grids, capacity=1 << 12, wanted=wanted)
+    assert (_proved(grids, capacity=1 << 12, wanted=wanted, together=9) == one_by_one).all()
+    assert one_by_one.any()
 
 
 def test_a_capacity_out_of_range_is_named():

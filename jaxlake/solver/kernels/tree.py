@@ -1,0 +1,121 @@
+"""The search of constraint trees in one launch for many queries."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxlake.solver.bitboard import PITCH, ROW_SHIFT
+from jaxlake.solver.chunks import TEAM_LANES, Kernels, Widths
+from jaxlake.solver.joint_search import Geometry, geometry, pack_cells
+from jaxlake.solver.tree_node import TreeAnswers, TreeQueries, no_answers
+
+_MAX_ROWS = 16
+_MAX_HORIZON = 512
+"""The largest boards and the longest plans. Every 32 cells of a board are a register, and larger
+ones take minutes to compile; every step of a plan takes memory of every lane."""
+
+
+def serves(machine: Kernels | None, rows: int, horizon: int) -> Kernels | None:
+    """Return what searches trees on boards of so many rows: a kernel, or None.
+
+    Lanes read and write at places of their own, which the vector unit of a TPU can't.
+    """
+    small = rows <= _MAX_ROWS and horizon <= _MAX_HORIZON
+    return machine if machine is not Kernels.TPU and small else None
+
+
+def search_trees(
+    queries: TreeQueries,
+    *,
+    horizon: int,
+    machine: Kernels,
+    widths: Widths,
+    team: jax.Array | int = 1,
+    split: jax.Array | int = 0,
+) -> TreeAnswers:
+    """Do what `constraint_tree.search_trees` does in one launch.
+
+    A `team` has one lane, or `chunks.TEAM_LANES`.
+    """
+    # Imported here because Pallas takes as long as all of JAX, and on CPUs nothing needs it.
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import triton
+
+    from jaxlake.solver.kernels import tree_program
+    from jaxlake.solver.kernels.tree_program import LANES, Answers, Task
+
+    (K, Q), T = queries.starts.shape, horizon
+    board = geometry(len(queries.free))
+    memory = tree_program.memory_rows(T, K, board)
+    program_bytes = 4 * LANES * sum(int(np.prod(rows)) for rows in memory)
+    programs = widths.fitting(-(-Q // (LANES // TEAM_LANES)), program_bytes)
+    order = jnp.argsort(~queries.wanted, stable=True).astype(jnp.int32)
+    count = jnp.sum(queries.wanted, dtype=jnp.int32)
+    numbers = jnp.stack([jnp.asarray(x, jnp.int32) for x in (count, team, split)])
+    tasks = [getattr(queries, name).astype(jnp.int32) for name in Task._fields]
+    ends = [_flat(cells, board) for cells in (queries.starts, queries.goals)]
+    pair_costs = queries.pair_costs.astype(jnp.int32)
+    inputs = [_pack(queries.free, board), *ends, pair_costs, jnp.stack(tasks)]
+    padding = -Q % LANES
+    inputs = [jnp.pad(x[:, order], [(0, 0), (0, padding)]) for x in inputs]
+
+    def whole(shape: tuple[int, ...]) -> Any:
+        return pl.BlockSpec(shape, lambda i: (0,) * len(shape))
+
+    def own(rows: tuple[int, ...]) -> Any:
+        return pl.BlockSpec((None, *rows, LANES), lambda i: (i, *(0,) * (len(rows) + 1)))
+
+    places = Q + padding + LANES
+    outputs = [
+        jax.ShapeDtypeStruct((len(Answers._fields), places), jnp.int32),
+        jax.ShapeDtypeStruct((K, T + 1, places), jnp.int16),
+    ]
+    # Triton has no memory of its own to offer: there it is more outputs.
+    words = memory._replace(layers=jnp.uint32, **dict.fromkeys(memory._fields[:-1], jnp.int32))
+    scratch = [
+        jax.ShapeDtypeStruct((programs, *rows, LANES), dtype)
+        for rows, dtype in zip(memory, words, strict=True)
+    ]
+    options: dict[str, Any] = {"interpret": True}
+    if machine is Kernels.GPU:
+        options = {"compiler_params": triton.CompilerParams(num_warps=1, num_stages=1)}
+    given, paths, *_ = pl.pallas_call(
+        partial(tree_program.search, board=board),
+        grid=(programs,),
+        in_specs=[whole(x.shape) for x in (numbers, *inputs)],
+        out_specs=[*(whole(one.shape) for one in outputs), *map(own, memory)],
+        out_shape=[*outputs, *scratch],
+        **options,
+    )(numbers, *inputs)
+    place, nothing = jnp.argsort(order), no_answers(queries, T)
+    answers = Answers(*given[:, place])
+    found = queries.wanted & (answers.found != 0)
+    return TreeAnswers(
+        found=found,
+        gave_up=queries.wanted & (answers.gave_up != 0),
+        bound=jnp.where(queries.wanted, answers.bound.astype(jnp.int16), nothing.bound),
+        expansions=jnp.where(queries.wanted, answers.expansions, 0),
+        paths=jnp.where(found, _cells(paths[..., place], board), nothing.paths),
+    )
+
+
+def _pack(free: jax.Array, board: Geometry) -> jax.Array:
+    """Turn words (R, B), one per row, into bits of all cells, uint32 (W, B)."""
+    columns = np.arange(board.pitch, dtype=np.uint32)[:, None]
+    cells = (free.astype(jnp.uint32)[:, None] >> columns) & 1 != 0
+    return pack_cells(cells.reshape(board.cells, -1), board)
+
+
+def _flat(cells: jax.Array, board: Geometry) -> jax.Array:
+    """Turn numbers of cells into those of a geometry; cells that don't exist stay negative."""
+    wide = cells.astype(jnp.int32)
+    return jnp.where(wide < 0, wide, (wide >> ROW_SHIFT) * board.pitch + (wide & (PITCH - 1)))
+
+
+def _cells(flat: jax.Array, board: Geometry) -> jax.Array:
+    """Turn cells of a geometry back, int16; agents that don't exist stay where they are."""
+    there = (flat // board.pitch << ROW_SHIFT) + flat % board.pitch
+    return jnp.where(flat < board.cells, there, flat).astype(jnp.int16)

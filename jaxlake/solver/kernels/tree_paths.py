@@ -1,0 +1,441 @@
+"""What the lanes of one program do with paths: plan one, trace it back, and find where they meet.
+
+The same as `space_time.reach_goal`, `space_time.trace_back` and `path_conflicts.choose_conflict` do
+for all times at once, here time by time, each lane for the agent and under the constraints of its
+own node. Lanes read and write memory at places of their own.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.pallas import triton
+
+from jaxlake.solver.joint_search import Geometry
+from jaxlake.solver.kernels.lanes import any_lane, flag, union
+from jaxlake.solver.kernels.word_sets import Words, either, meet, shift, single, where, without
+from jaxlake.solver.pairs import agent_pairs
+from jaxlake.solver.path_conflicts import FORCED, NONE, SWAP, TARGET, VERTEX, PathConflict
+from jaxlake.solver.space_time import NEVER
+
+CELL = FORCED - 1
+"""The bits of an entry of a path that say which cell it is."""
+
+_CLOCK_BITS = 13
+"""Bits for a time where conflicts are compared."""
+
+_UNUSED, _CLOSED, _FIXED, _RIGHT, _LEFT, _DOWN, _UP = range(7)
+"""What a note says of an agent: nothing, that a cell is closed to it, that it has to be in the cell
+while the others keep out, or that a move is forbidden to it."""
+
+_MOVES = (_RIGHT, _LEFT, _DOWN, _UP)
+_CELL_BITS, _AGENT_BITS, _KIND_BITS = 10, 3, 3
+NOTES = 3
+"""Notes that one level of a branch leaves: two at the time of its conflict, one a step later."""
+
+
+class Memory(NamedTuple):
+    """References to memory of the program, int32 (..., lanes) but for the layers."""
+
+    paths: Any  # (K, T + 1), cells, with FORCED
+    roots: Any  # (K, T + 1), `paths` of the root
+    saved: Any  # (L, T + 1), of the agent that a level constrains, before the constraint
+    levels: Any  # (5, L), packed
+    notes: Any  # (3 * L,), constraints of the branch, packed, each with the next one of its time
+    heads: Any  # (T + 1,), the first note of a time, counted from 1; 0 where there is none
+    layers: Any  # words (2, T + 1, W), where the agent can be; in the second, without conflicts
+
+
+class Boards(NamedTuple):
+    """The boards in the lanes of a program."""
+
+    free: tuple[jax.Array, ...]  # words
+    starts: tuple[jax.Array, ...]  # int32 cells, one per agent; negative where there is none
+    goals: tuple[jax.Array, ...]
+    waits: jax.Array  # bool, whether agents may wait before their last arrival
+    shared_goal: jax.Array  # bool, two agents have one goal, so they meet as long as they rest
+
+
+class Route(NamedTuple):
+    """The agent that a lane replans, and what it has to obey."""
+
+    agent: jax.Array
+    start: jax.Array
+    goal: jax.Array
+    latest: tuple[jax.Array, ...]  # of all agents: others keep off their goals from then on
+    free_again: jax.Array  # no constraint closes the goal at this time or later
+
+
+def nowhere(agent: Any) -> Any:
+    """Return the entry of the path of an agent without one: a cell of its own off every board."""
+    return FORCED | (CELL - agent)
+
+
+def pick(values: tuple[jax.Array, ...], agent: jax.Array) -> jax.Array:
+    """Select the value of an agent."""
+    chosen = values[0]
+    for k in range(1, len(values)):
+        chosen = jnp.where(agent == k, values[k], chosen)
+    return chosen
+
+
+class Note(NamedTuple):
+    """One constraint at one time, int32 each. The notes of one time are a linked list."""
+
+    cell: jax.Array  # of a move the upper or left one
+    agent: jax.Array
+    kind: jax.Array
+    next: jax.Array
+
+    def pack(self) -> jax.Array:
+        """Put it into one number."""
+        high = self.kind | (self.next << _KIND_BITS)
+        return self.cell | ((self.agent | (high << _AGENT_BITS)) << _CELL_BITS)
+
+    @staticmethod
+    def unpack(code: jax.Array) -> "Note":
+        """Read what `pack` gave."""
+        high = code >> _CELL_BITS
+        kind = high >> _AGENT_BITS
+        return Note(
+            cell=code & ((1 << _CELL_BITS) - 1),
+            agent=high & ((1 << _AGENT_BITS) - 1),
+            kind=kind & ((1 << _KIND_BITS) - 1),
+            next=kind >> _KIND_BITS,
+        )
+
+    def closes(self, cell: jax.Array, agent: jax.Array) -> jax.Array:
+        """Tell whether an agent must not be in a cell."""
+        own, here = self.agent == agent, self.cell == cell
+        return ((self.kind == _CLOSED) & own & here) | ((self.kind == _FIXED) & (own ^ here))
+
+
+def notes_of(
+    conflict: PathConflict, side: jax.Array, following: tuple[jax.Array, ...]
+) -> list[Note]:
+    """Return the notes that a child leaves, each with the number of the next one of its time.
+
+    Of two children one bans the first agent from a cell or from a move, and the other makes it be
+    there, so that the others keep out (disjoint splits). Of a swap it also bans the other's move.
+    """
+    first, vertex, swap = side == 0, conflict.kind == VERTEX, conflict.kind == SWAP
+    here = jnp.where(first, conflict.one_here, conflict.other_here)
+    there = jnp.where(first, conflict.one_there, conflict.other_there)
+    step = there - here
+    move = jnp.where(step > 0, _DOWN, _UP)
+    move = jnp.where(step == 1, _RIGHT, jnp.where(step == -1, _LEFT, move))
+    fixes = ~first & (vertex | swap)
+    now = jnp.where(vertex & first, _CLOSED, jnp.where(fixes, _FIXED, _UNUSED))
+    moves = jnp.where(swap, move, _UNUSED)
+    then = jnp.where(fixes & swap, _FIXED, _UNUSED)
+    mover = jnp.where(first, conflict.one, conflict.other)
+    return [
+        Note(conflict.one_here, conflict.one, now, following[0]),
+        Note(jnp.minimum(here, there), mover, moves, following[1]),
+        Note(conflict.one_there, conflict.one, then, following[2]),
+    ]
+
+
+def largest(values: Sequence[jax.Array]) -> jax.Array:
+    """Return the largest of some values in each lane."""
+    return reduce(jnp.maximum, values)
+
+
+def put(ref: Any, place: tuple[Any, ...], values: jax.Array, where: jax.Array) -> None:
+    """Write to a place of each lane's own where bool (lanes) says so."""
+    triton.store(ref.at[place], values, mask=where)
+
+
+class Paths:
+    """Paths on the boards of one program."""
+
+    def __init__(self, memory: Memory, boards: Boards, board: Geometry, lane: jax.Array) -> None:
+        self.memory, self.boards, self.board, self.lane = memory, boards, board, lane
+        self.agents, times = memory.paths.shape[:2]
+        self.horizon = times - 1
+        self.words = range(board.words)
+        self.none = [jnp.zeros_like(word) for word in boards.free]
+        self.still = where(boards.waits, [~word for word in self.none])
+
+    def arrive(self, route: Route, earliest: jax.Array, latest: jax.Array) -> jax.Array:
+        """Return the earliest arrival to stay or NEVER, and write `layers` up to it.
+
+        Arrivals count from `earliest` to `latest`, negative for idle lanes.
+        """
+        first = jnp.maximum(route.free_again, earliest)
+        home = single(route.goal, self.board.words)
+        holes = [~word for word in self.boards.free]
+
+        def look(state: Any) -> Any:
+            t, plain, clean, here, arrival = state
+            closed, bans = self._constraints(route, t)
+            shut = either(holes, closed, self._resting(route, t))
+            plain, clean = without(plain, shut), without(clean, either(shut, self._cells(here)))
+            there = meet(plain, home) & (t >= first) & (t <= latest)
+            arrival = jnp.where(there, jnp.minimum(arrival, t), arrival)
+            for w in self.words:
+                self.memory.layers[0, t, w] = plain[w]
+                self.memory.layers[1, t, w] = clean[w]
+            after = self._others(route, jnp.minimum(t + 1, self.horizon))
+            across, along = self._edges(here, after)
+            edges = (across, across, along, along)
+            both = [either(ban, edge) for ban, edge in zip(bans, edges, strict=True)]
+            plain, clean = self._step(plain, bans), self._step(clean, both)
+            return t + 1, tuple(plain), tuple(clean), after, arrival
+
+        def unfinished(state: Any) -> jax.Array:
+            return any_lane((state[0] <= latest) & (state[-1] == NEVER))
+
+        start = tuple(single(route.start, self.board.words))
+        never = jnp.zeros_like(latest) + NEVER
+        state = (jnp.int32(0), start, start, self._others(route, jnp.int32(0)), never)
+        return jax.lax.while_loop(unfinished, look, state)[-1]
+
+    def trace(self, route: Route, arrival: jax.Array, wanted: jax.Array) -> None:
+        """Write an earliest path where it is `wanted`, bool; its end at the goal stands there.
+
+        Steps are preferred as `space_time.trace_back` prefers them with two levels.
+        """
+        end = jnp.where(wanted, arrival, 0)
+        last = jnp.max(end)
+
+        def step_back(i: jax.Array, state: Any) -> Any:
+            t = last - i
+            cell, places, after = state
+            plain = [self.memory.layers[0, t, w] for w in self.words]
+            clean = [self.memory.layers[1, t, w] for w in self.words]
+            here, (_, bans) = self._others(route, t), self._constraints(route, t)
+            chosen = self._step_back(cell, here, after, bans, plain, clean)
+            walking = t < end
+            cell = jnp.where(walking, chosen, cell)
+            before = self._places_before(places, bans, plain)
+            places = [jnp.where(walking, x, y) for x, y in zip(before, places, strict=True)]
+            alone = ~(union(without(places, single(cell, self.board.words))) != 0)
+            entry = cell | jnp.where(alone, jnp.int32(FORCED), 0)
+            put(self.memory.paths, (route.agent, t, self.lane), entry, walking)
+            return cell, tuple(places), here
+
+        home = single(route.goal, self.board.words)
+        # The first round only looks where the others are.
+        nobody = (jnp.zeros_like(route.goal),) * self.agents
+        jax.lax.fori_loop(0, last + 1, step_back, (route.goal, tuple(home), nobody))
+
+    def choose_conflict(
+        self, costs: tuple[jax.Array, ...], tight: list[jax.Array], wanted: jax.Array
+    ) -> tuple[PathConflict, jax.Array]:
+        """Choose the conflict to split on and count conflicts, as in `path_conflicts`.
+
+        `tight`, bool, says of which agents it counts where they are forced to be. Lanes that are
+        not `wanted` get any conflict.
+        """
+        T, pairs = self.horizon, agent_pairs(self.agents)
+        # Later than the last arrival all are at their goals, and these differ as a rule.
+        length = jnp.where(self.boards.shared_goal, T, largest(costs))
+        last = jnp.max(jnp.where(wanted, length, 0))
+
+        def entries(t: jax.Array) -> tuple[jax.Array, ...]:
+            return tuple(self.memory.paths[k, t] for k in range(self.agents))
+
+        def look(t: jax.Array, state: Any) -> Any:
+            best, count, here = state
+            there = entries(t + 1)
+            now, then = [[entry & CELL for entry in side] for side in (here, there)]
+            forced = [flag(x) * ((entry >> 14) & 1) for x, entry in zip(tight, here, strict=True)]
+            move = [x * ((entry >> 14) & 1) for x, entry in zip(forced, there, strict=True)]
+            stuck = [x | flag(t >= cost) for x, cost in zip(forced, costs, strict=True)]
+            for p, (i, j) in enumerate(pairs):
+                meets = now[i] == now[j]
+                swap = (now[i] == then[j]) & (then[i] == now[j]) & ~meets
+                rank = 1 + jnp.where(meets, stuck[i] + stuck[j], move[i] + move[j])
+                which = 2 * p + flag(swap)
+                key = (rank << (5 + _CLOCK_BITS)) | ((T - t) << 5) | which
+                best = jnp.maximum(best, jnp.where(meets | swap, key, 0))
+                count += flag(meets | swap)
+            return best, count, there
+
+        nothing = jnp.zeros_like(costs[0])
+        state = (nothing, nothing, entries(jnp.int32(0)))
+        best, count, _ = jax.lax.fori_loop(0, last, look, state)
+        return self._read_conflict(best, costs, tight), count
+
+    def _read_conflict(
+        self, best: jax.Array, costs: tuple[jax.Array, ...], tight: list[jax.Array]
+    ) -> PathConflict:
+        T, pairs = self.horizon, agent_pairs(self.agents)
+        time = jnp.clip(T - ((best >> 5) & ((1 << _CLOCK_BITS) - 1)), 0, T - 1)
+        pair = jnp.clip((best >> 1) & 15, 0, len(pairs) - 1)
+        one, other = (jnp.zeros_like(best) for _ in range(2))
+        for p, (i, j) in enumerate(pairs):
+            one, other = jnp.where(pair == p, i, one), jnp.where(pair == p, j, other)
+        sure = tuple(map(flag, tight))
+
+        def entry(agent: jax.Array, t: jax.Array) -> jax.Array:
+            return self.memory.paths[agent, t, self.lane]
+
+        def is_forced(agent: jax.Array) -> jax.Array:
+            return (pick(sure, agent) != 0) & ((entry(agent, time) & FORCED) != 0)
+
+        rests, other_rests = time >= pick(costs, one), time >= pick(costs, other)
+        kind = jnp.where(rests | other_rests, TARGET, VERTEX)
+        kind = jnp.where((best & 1) != 0, SWAP, kind)
+        turned = flag(is_forced(one) & ~is_forced(other))
+        turned = jnp.where(kind == TARGET, flag(rests), turned) != 0
+        one, other = jnp.where(turned, other, one), jnp.where(turned, one, other)
+        return PathConflict(
+            one=one,
+            other=other,
+            kind=jnp.where(best > 0, kind, NONE),
+            time=time,
+            one_here=entry(one, time) & CELL,
+            other_here=entry(other, time) & CELL,
+            one_there=entry(one, time + 1) & CELL,
+            other_there=entry(other, time + 1) & CELL,
+        )
+
+    def _others(self, route: Route, t: jax.Array) -> tuple[jax.Array, ...]:
+        """Return where the others are at t, and a place off the board for the agent itself."""
+        return tuple(
+            jnp.where(route.agent == k, jnp.int32(CELL), self.memory.paths[k, t] & CELL)
+            for k in range(self.agents)
+        )
+
+    def _cells(self, cells: tuple[jax.Array, ...]) -> Words:
+        return either(*(single(cell, self.board.words) for cell in cells))
+
+    def _edges(
+        self, here: tuple[jax.Array, ...], there: tuple[jax.Array, ...]
+    ) -> tuple[Words, Words]:
+        """Return the edges that others use, in rows and in columns: their left or upper cells."""
+        across, along = [], []
+        for cell, next_cell in zip(here, there, strict=True):
+            lower = single(jnp.minimum(cell, next_cell), self.board.words)
+            length = jnp.abs(next_cell - cell)
+            across.append(where(length == 1, lower))
+            along.append(where(length == self.board.pitch, lower))
+        return either(*across), either(*along)
+
+    def _constraints(self, route: Route, t: jax.Array) -> tuple[Words, list[Words]]:
+        """Return the cells that constraints close at t, and the moves to t + 1 by direction."""
+
+        def read(state: Any) -> Any:
+            number, closed, bans = state
+            note = Note.unpack(self.memory.notes[jnp.maximum(number - 1, 0), self.lane])
+            cell = single(note.cell, self.board.words)
+            some, own = number > 0, note.agent == route.agent
+            fixed = some & (note.kind == _FIXED)
+            shut = (some & (note.kind == _CLOSED) & own) | (fixed & ~own)
+            # An agent that has to be in a cell keeps out of all others.
+            only = where(fixed & own, [~word for word in cell])
+            closed = either(closed, where(shut, cell), only)
+            bans = tuple(
+                tuple(either(ban, where(some & own & (note.kind == move), cell)))
+                for ban, move in zip(bans, _MOVES, strict=True)
+            )
+            return jnp.where(some, note.next, 0), tuple(closed), bans
+
+        none = tuple(self.none)
+        begun = (self.memory.heads[t], none, (none,) * len(_MOVES))
+        found = jax.lax.while_loop(lambda state: any_lane(state[0] > 0), read, begun)
+        return list(found[1]), [list(ban) for ban in found[2]]
+
+    def _resting(self, route: Route, t: jax.Array) -> Words:
+        """Return the goals of others who have to rest there by now."""
+        rests = [(t >= limit) & (route.agent != k) for k, limit in enumerate(route.latest)]
+
+        def goals() -> Words:
+            cells = [single(goal, self.board.words) for goal in self.boards.goals]
+            return either(*(where(rest, cell) for rest, cell in zip(rests, cells, strict=True)))
+
+        some = union([flag(rest) for rest in rests]) != 0
+        return jax.lax.cond(any_lane(some), goals, lambda: self.none)
+
+    def free_again(
+        self,
+        agent: jax.Array,
+        goal: jax.Array,
+        latest: tuple[jax.Array, ...],
+        levels: jax.Array,
+        time_of: Callable[[jax.Array], jax.Array],
+    ) -> jax.Array:
+        """Return the first time after which the goal is never closed, up to T + 1.
+
+        The constraints are those of the first so many `levels`, int32, each of which has its time.
+        """
+
+        def look(i: jax.Array, first: jax.Array) -> jax.Array:
+            now, time = i < levels, time_of(i)
+            for slot in range(NOTES):
+                note = Note.unpack(self.memory.notes[NOTES * i + slot])
+                after = time + (1 if slot < NOTES - 1 else 2)
+                closed = now & note.closes(goal, agent)
+                first = jnp.where(closed, jnp.maximum(first, after), first)
+            return first
+
+        first = jax.lax.fori_loop(0, jnp.max(levels), look, jnp.zeros_like(goal))
+        closed = flag(~meet(self.boards.free, single(goal, self.board.words)))
+        for k, (limit, other) in enumerate(zip(latest, self.boards.goals, strict=True)):
+            closed |= flag((agent != k) & (other == goal) & (limit <= self.horizon))
+        return jnp.where(closed != 0, self.horizon + 1, first)
+
+    def _step(self, cells: Words, bans: list[Words]) -> Words:
+        """Return where an agent can be after a step or a wait, holes and all."""
+        right, left, down, up = bans
+        pitch = self.board.pitch
+        return either(
+            [x & y for x, y in zip(cells, self.still, strict=True)],
+            shift(without(cells, right), 1),
+            without(shift(cells, -1), left),
+            shift(without(cells, down), pitch),
+            without(shift(cells, -pitch), up),
+        )
+
+    def _places_before(self, places: Any, bans: list[Words], layer: Words) -> Words:
+        """Return the cells of a layer from which a step or a wait leads to any of the places."""
+        right, left, down, up = bans
+        backwards = self._step(list(places), [left, right, up, down])
+        return [x & y for x, y in zip(backwards, layer, strict=True)]
+
+    def _step_back(
+        self,
+        cell: jax.Array,
+        here: tuple[jax.Array, ...],
+        there: tuple[jax.Array, ...],
+        bans: list[Words],
+        plain: Words,
+        clean: Words,
+    ) -> jax.Array:
+        """Choose the cell to come from, of a step after which others are `there`."""
+        right, left, down, up = bans
+        pitch = self.board.pitch
+        place = single(cell, self.board.words)
+        # From above, from the left, from the right, from below. The bit of a move is its lesser
+        # cell: where it comes from, or else where it leads.
+        ways = [(-pitch, down, True), (-1, right, True), (1, left, False), (pitch, up, False)]
+        plain_way = polite_way = clean_way = cell
+        polite_found = clean_found = jnp.zeros_like(cell)
+        for delta, ban, comes_from_lesser in reversed(ways):
+            origin = cell + delta
+            source = single(origin, self.board.words)
+            banned = meet(ban, source if comes_from_lesser else place)
+            disturbed = union(
+                [
+                    flag((now == origin) | ((now == cell) & (then == origin)))
+                    for now, then in zip(here, there, strict=True)
+                ]
+            )
+            open_way = meet(plain, source) & ~banned
+            polite = open_way & (disturbed == 0)
+            spotless = polite & meet(clean, source)
+            plain_way = jnp.where(open_way, origin, plain_way)
+            polite_way = jnp.where(polite, origin, polite_way)
+            clean_way = jnp.where(spotless, origin, clean_way)
+            polite_found |= flag(polite)
+            clean_found |= flag(spotless)
+        occupied = union([flag(now == cell) for now in here])
+        polite_wait = self.boards.waits & meet(plain, place) & (occupied == 0)
+        clean_wait = polite_wait & meet(clean, place)
+        # Each way is the cell itself where there is none. The least preferred one comes first.
+        chosen = jnp.where((polite_found != 0) | polite_wait, polite_way, plain_way)
+        return jnp.where((clean_found != 0) | clean_wait, clean_way, chosen)

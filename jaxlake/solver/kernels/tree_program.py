@@ -1,0 +1,605 @@
+"""What one program does: it searches the constraint trees of its queries, a node in every lane.
+
+The steps are those of `constraint_tree`, and so are the names; every lane has the node and the
+branch of its own in memory. Lanes of one team are neighbours, and a program serves a few teams at a
+time: when the last of them has its answer, it takes the next queries.
+"""
+
+from collections.abc import Callable
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+
+from jaxlake.solver.chunks import TEAM_LANES
+from jaxlake.solver.constraint_tree import MAX_DEPTH
+from jaxlake.solver.joint_search import Geometry
+from jaxlake.solver.kernels.lanes import any_lane, flag, union
+from jaxlake.solver.kernels.tree_paths import (
+    CELL,
+    NOTES,
+    Boards,
+    Memory,
+    Paths,
+    Route,
+    largest,
+    notes_of,
+    nowhere,
+    pick,
+    put,
+)
+from jaxlake.solver.pairs import matching_gain
+from jaxlake.solver.path_conflicts import FORCED, NONE, SWAP, TARGET, VERTEX, PathConflict
+from jaxlake.solver.space_time import NEVER
+
+LANES = 32
+"""Lanes of a program: a warp of a GPU."""
+
+_SIDE, _TIME, _WIDE = 8, 10, 14
+"""Where the fields of a packed level begin: after two agents and a kind; after a side; and after a
+number of 14 bits."""
+
+
+_TOGETHER = 4
+"""Times at which a path is copied at once."""
+
+
+class Task(NamedTuple):
+    """What a program is told about each query, int32."""
+
+    total: jax.Array
+    waits: jax.Array
+    first: jax.Array
+    last: jax.Array
+    budget: jax.Array
+
+
+class Answers(NamedTuple):
+    """What a program says of each query, int32."""
+
+    found: jax.Array
+    gave_up: jax.Array
+    bound: jax.Array
+    expansions: jax.Array
+
+
+class _Lanes(NamedTuple):
+    """As `constraint_tree._TreeLanes`, int32 each; what is not here is in memory."""
+
+    bound: jax.Array
+    cut: jax.Array
+    prefix: jax.Array
+    next_prefix: jax.Array
+    through: jax.Array
+    planned: jax.Array
+    depth: jax.Array
+    expansions: jax.Array
+    done: jax.Array  # has its answer, or has no query
+    found: jax.Array
+    gave_up: jax.Array
+    costs: tuple[jax.Array, ...]
+    earliest: tuple[jax.Array, ...]
+    latest: tuple[jax.Array, ...]
+    strayed: jax.Array  # a bypass has changed a path since the lane was at the root's
+
+
+class _Level(NamedTuple):
+    """As `tree_node.TreeLevel`, int32 each. Cells, times, costs and counts take up to 14 bits."""
+
+    conflict: PathConflict
+    side: jax.Array
+    conflicts: jax.Array
+    cost: jax.Array
+    limit: jax.Array
+    heads: tuple[jax.Array, jax.Array]  # of the lists of notes that got longer, before that
+
+
+def memory_rows(horizon: int, agents: int, board: Geometry) -> Memory:
+    """Return the leading axes of the `Memory` of a program, 32 bits each."""
+    T, K = horizon, agents
+    return Memory(
+        paths=(K, T + 1),
+        roots=(K, T + 1),
+        saved=(MAX_DEPTH, T + 1),
+        levels=(5, MAX_DEPTH),
+        notes=(NOTES * MAX_DEPTH,),
+        heads=(T + 1,),
+        layers=(2, T + 1, board.words),
+    )
+
+
+def search(*refs: Any, board: Geometry) -> None:
+    """Answer the queries of one program: a share of the first `count`, the others being idle.
+
+    The references are to the inputs and outputs of all programs, packed, and to memory.
+    """
+    numbers, free, starts, goals, pair_costs, tasks, answers, paths, *memory = refs
+    lane = jax.lax.broadcasted_iota(jnp.int32, (LANES,), 0)
+    wanted, size, split = numbers[0], numbers[1], numbers[2]
+    at_once = jax.lax.div(jnp.int32(LANES), size)
+    sizes = jnp.zeros_like(lane) + size
+    teams = _Teams(sizes, jax.lax.div(lane, sizes), jax.lax.rem(lane, sizes), split)
+
+    def serve(first: jax.Array) -> jax.Array:
+        place = first * at_once + teams.team
+        task = Task(*(tasks[i, place] for i in range(len(Task._fields))))
+        ends = [tuple(ref[k, place] for k in range(starts.shape[0])) for ref in (starts, goals)]
+        same = [flag((x == y) & (x >= 0)) for x, y in combinations(ends[1], 2)]
+        boards = Boards(
+            free=tuple(free[w, place] for w in range(board.words)),
+            starts=ends[0],
+            goals=ends[1],
+            waits=task.waits != 0,
+            shared_goal=union(same) != 0,
+        )
+        pairs = [pair_costs[p, place] for p in range(pair_costs.shape[0])]
+        program = _Program(task, boards, pairs, Memory(*memory), board, lane, teams)
+        lanes = program.run(place < wanted)
+        program.write_answers(lanes, place, place < wanted, answers, paths)
+        return first + pl.num_programs(0)
+
+    jax.lax.while_loop(lambda first: first * at_once < wanted, serve, pl.program_id(0))
+
+
+class _Teams(NamedTuple):
+    """As `constraint_tree._Teams`: of one lane each, or of `TEAM_LANES`."""
+
+    size: jax.Array  # int32, how many lanes a team has
+    team: jax.Array  # int32, which team a lane is in
+    rank: jax.Array  # int32, its place there
+    split: jax.Array  # int32 ()
+
+    def any(self, flags: jax.Array) -> jax.Array:
+        """Tell, as bool, whether any lane of the team is marked, int32."""
+        return self._reduce(flags, 0, jnp.max) != 0
+
+    def sum(self, values: jax.Array) -> jax.Array:
+        """Add up the values of a team."""
+        return self._reduce(values, 0, jnp.sum)
+
+    def least(self, values: jax.Array) -> jax.Array:
+        """Return the least time of a team."""
+        return self._reduce(values, NEVER, jnp.min)
+
+    def count_before(self, flags: jax.Array) -> jax.Array:
+        """Count the lanes of the same team that come before and are marked."""
+        before = jnp.cumsum(flags) - flags
+        for team in range(1, LANES // TEAM_LANES):
+            earlier = jnp.sum(jnp.where(self.team < team, flags, 0))
+            before = jnp.where(self.team == team, before - earlier, before)
+        return jnp.where(self.size > 1, before, 0)
+
+    def _reduce(
+        self, values: jax.Array, unit: int, reduce: Callable[[jax.Array], jax.Array]
+    ) -> jax.Array:
+        result = values
+        for team in range(LANES // TEAM_LANES):
+            own = (self.size > 1) & (self.team == team)
+            result = jnp.where(own, reduce(jnp.where(own, values, unit)), result)
+        return result
+
+
+class _Program:
+    """The queries that a program works on at a time."""
+
+    def __init__(
+        self,
+        task: Task,
+        boards: Boards,
+        pair_costs: list[jax.Array],
+        memory: Memory,
+        board: Geometry,
+        lane: jax.Array,
+        teams: _Teams,
+    ) -> None:
+        self.task, self.boards, self.pair_costs, self.memory = task, boards, pair_costs, memory
+        self.lane, self.teams = lane, teams
+        self.agents, self.times = memory.paths.shape[:2]
+        self.horizon = self.times - 1
+        self.total = task.total != 0
+        self.paths = Paths(memory, boards, board, lane)
+
+    def run(self, busy: jax.Array) -> _Lanes:
+        """Search until all teams have their answers."""
+        self._clear()
+        nothing = jnp.zeros_like(self.lane)
+        begun = _Lanes(
+            bound=self.task.first,
+            cut=nothing + NEVER,
+            prefix=self.teams.rank,
+            next_prefix=nothing + self.teams.size,
+            through=nothing,
+            planned=nothing,
+            depth=nothing,
+            expansions=nothing,
+            done=flag(~busy),
+            found=nothing,
+            gave_up=nothing,
+            costs=(nothing,) * self.agents,
+            earliest=(nothing,) * self.agents,
+            latest=(nothing + NEVER,) * self.agents,
+            strayed=nothing,
+        )
+        return jax.lax.while_loop(lambda lanes: any_lane(lanes.done == 0), self._expand, begun)
+
+    def write_answers(
+        self, lanes: _Lanes, place: jax.Array, busy: jax.Array, answers: Any, paths: Any
+    ) -> None:
+        """Let the first lane that found a plan speak for its team, or else the first."""
+        expansions = self.teams.sum(lanes.expansions)
+        given = Answers(lanes.found, lanes.gave_up, lanes.bound, expansions)
+        some = self.teams.any(lanes.found)
+        earlier = self.teams.count_before(lanes.found)
+        first = jnp.where(some, (lanes.found != 0) & (earlier == 0), self.teams.rank == 0)
+        speaks = busy & first
+        # Interpreted, lanes that are silent write too, what was there: each to a place of its own.
+        place = jnp.where(speaks, place, answers.shape[1] - LANES + self.lane)
+        for i, number in enumerate(given):
+            put(answers, (i, place), number, speaks)
+        shown = speaks & (lanes.found != 0)
+
+        def write(i: jax.Array, _: None) -> None:
+            k, t = jax.lax.div(i, self.times), jax.lax.rem(i, self.times)
+            cell = (self.memory.paths[k, t] & CELL).astype(jnp.int16)
+            put(paths, (k, t, place), cell, shown)
+
+        jax.lax.fori_loop(0, self.agents * self.times, write, None)
+
+    def _clear(self) -> None:
+        nothing = jnp.zeros_like(self.lane)
+
+        def clear(t: jax.Array, _: None) -> None:
+            self.memory.heads[t] = nothing
+            for k in range(self.agents):
+                self.memory.paths[k, t] = nothing + nowhere(k)
+
+        jax.lax.fori_loop(0, self.times, clear, None)
+        for i in range(self.memory.levels.shape[0]):
+            self.memory.levels[i, 0] = nothing
+
+    def _expand(self, lanes: _Lanes) -> _Lanes:
+        """In every lane try one child of the node in hand, or plan one agent of the root."""
+        K, T, task = self.agents, self.horizon, self.task
+        depth, level = lanes.depth, self._read_level(lanes.depth)
+        active = (lanes.done == 0) & (lanes.through == 0)
+        rooting = active & (lanes.planned < K)
+        splitting = active & (lanes.planned >= K)
+        agent = jnp.where(lanes.planned < K, lanes.planned, _constrained_agent(level))
+
+        lanes, tried = self._constrain(lanes, level, splitting)
+        goal = pick(self.boards.goals, agent)
+        absent = goal < 0
+        old_cost = pick(lanes.costs, agent)
+        others = sum(lanes.costs) - old_cost
+        ceiling = jnp.where(self.total, lanes.bound - others, lanes.bound)
+        own_latest = pick(lanes.latest, agent)
+        latest = jnp.minimum(jnp.minimum(own_latest, ceiling), T)
+        route = Route(
+            agent=agent,
+            start=pick(self.boards.starts, agent),
+            goal=goal,
+            latest=lanes.latest,
+            free_again=self.paths.free_again(
+                agent,
+                goal,
+                lanes.latest,
+                jnp.where(splitting, depth + 1, 0),
+                lambda i: _time_of(self.memory.levels[0, i]),
+            ),
+        )
+        allowed = jnp.where(active & ~absent, latest, -1)
+        arrival = self.paths.arrive(route, pick(lanes.earliest, agent), allowed)
+        arrival = jnp.where(absent, 0, arrival)
+
+        planned = active & (arrival != NEVER)
+        costs = _put_at(lanes.costs, agent, arrival, planned)
+        estimate = sum(costs) + matching_gain(costs, self.pair_costs)
+        estimate = jnp.where(self.total, estimate, largest(costs))
+        fits = planned & (estimate <= lanes.bound)
+        # The old path is kept for this level; the new one rests at its goal from its arrival on.
+        end = jnp.where(rooting, self.times, jnp.maximum(old_cost, arrival) + 1)
+        self._begin_path(agent, depth, goal, jnp.where(fits, end, 0), fits & ~absent)
+        self.paths.trace(route, arrival, fits & ~absent)
+        rooted = rooting & fits & (lanes.planned == K - 1)
+        tight = [self.total | (cost == lanes.bound) for cost in costs]
+        asked = rooted | (splitting & fits)
+        conflict, conflicts = self.paths.choose_conflict(costs, tight, asked)
+
+        # A path that fits is taken without the constraint (bypass), or its child is entered.
+        bypass = splitting & fits & (arrival == old_cost) & (conflicts < level.conflicts)
+        bypass &= depth >= self.teams.split
+        commit = splitting & fits & ~bypass
+        refused = active & ~fits
+        above = jnp.where(planned, estimate, lanes.bound + 1)
+        hopeless = ~planned & (ceiling >= jnp.minimum(own_latest, T))
+        cut = jnp.where(refused & ~hopeless, jnp.minimum(lanes.cut, above), lanes.cut)
+        lanes = self._release(lanes, tried, splitting & ~commit)
+        self._keep_forced(agent, depth, jnp.where(bypass, old_cost, 0))
+        turned = jnp.where(refused, self._next_side(level.side, depth), level.side)
+        self._write_level(depth, tried._replace(side=turned, cost=old_cost), splitting, False)
+
+        depth = jnp.where(commit, depth + 1, depth)
+        too_deep = depth >= MAX_DEPTH
+        depth = jnp.minimum(depth, MAX_DEPTH - 1)
+        arrived = commit | bypass | rooted
+        side = (lanes.prefix >> jnp.minimum(depth, 14)) & 1
+        side = jnp.where(depth < self.teams.split, side, 0)
+        nothing = jnp.zeros_like(side)
+        new = _Level(conflict, side, conflicts, nothing, nothing, (nothing, nothing))
+        self._write_level(depth, new, arrived)
+
+        found = arrived & (conflict.kind == NONE)
+        spent = active & ~found & too_deep
+        # A root without a path within the bound is tried again under the next.
+        unrooted = rooting & refused
+        hopeless_root = unrooted & (cut > task.last)
+        lanes = lanes._replace(
+            bound=jnp.where(unrooted & ~hopeless_root, cut, lanes.bound),
+            cut=jnp.where(unrooted, NEVER, cut),
+            planned=lanes.planned + flag(rooting & fits),
+            depth=depth,
+            expansions=lanes.expansions + flag(active),
+            done=lanes.done | flag(found | spent | hopeless_root),
+            found=lanes.found | flag(found),
+            gave_up=lanes.gave_up | flag(spent),
+            costs=tuple(jnp.where(fits, x, y) for x, y in zip(costs, lanes.costs, strict=True)),
+            strayed=lanes.strayed | flag(bypass),
+        )
+        lanes = self._backtrack(lanes, splitting & refused & ~spent)
+        return self._coordinate_teams(lanes, rooted)
+
+    def _backtrack(self, lanes: _Lanes, moved: jax.Array) -> _Lanes:
+        """Leave nodes whose children are both refuted, up to one that has a child left."""
+
+        def exhausted(lanes: _Lanes) -> jax.Array:
+            side = _side_of(self.memory.levels[0, lanes.depth, self.lane])
+            return flag(moved & (lanes.done == 0) & (lanes.through == 0) & (side > 1))
+
+        def leave(state: tuple[_Lanes, jax.Array]) -> tuple[_Lanes, jax.Array]:
+            lanes, stuck = state
+            top, inner = (stuck != 0) & (lanes.depth == 0), (stuck != 0) & (lanes.depth > 0)
+            depth = jnp.where(inner, lanes.depth - 1, lanes.depth)
+            level = self._read_level(depth)
+            agent = _constrained_agent(level)
+            lanes = self._release(lanes, level, inner)
+            end = jnp.maximum(pick(lanes.costs, agent), level.cost) + 1
+            self._restore(agent, depth, jnp.where(inner, end, 0))
+            self._turn(depth, self._next_side(level.side, depth), inner)
+            lanes = lanes._replace(
+                through=lanes.through | flag(top),
+                depth=depth,
+                costs=_put_at(lanes.costs, agent, level.cost, inner),
+            )
+            return lanes, exhausted(lanes)
+
+        # The condition of a loop must not read memory: interpreted, it would see what was before.
+        begun = lanes, exhausted(lanes)
+        return jax.lax.while_loop(lambda state: any_lane(state[1] != 0), leave, begun)[0]
+
+    def _coordinate_teams(self, lanes: _Lanes, rooted: jax.Array) -> _Lanes:
+        """Let the teams hand out prefixes, raise their bounds and end."""
+        prefixes = jnp.int32(1) << self.teams.split
+        over = self.teams.any(lanes.found | lanes.gave_up | lanes.done)
+        spent = ~over & (self.teams.sum(lanes.expansions) >= self.task.budget)
+        gave_up = (self.teams.any(lanes.gave_up) & ~self.teams.any(lanes.found)) | spent
+        open_teams = ~over & ~spent
+
+        # A lane for which there is no prefix is through as soon as the root is planned.
+        through = (lanes.through != 0) | (rooted & (lanes.prefix >= prefixes))
+        idle = flag(open_teams & through)
+        offered = lanes.next_prefix + self.teams.count_before(idle)
+        refuted = open_teams & ~self.teams.any(1 - idle) & (lanes.next_prefix >= prefixes)
+        cut = self.teams.least(lanes.cut)
+        again = refuted & (cut <= self.task.last)
+        offered = jnp.where(again, self.teams.rank, offered)
+        taken = (idle != 0) & (offered < prefixes)
+        prefix = jnp.where(taken, offered, lanes.prefix)
+        handed_out = jnp.where(again, self.teams.size, lanes.next_prefix + self.teams.sum(idle))
+        shares = self.teams.split > 0
+        # Below a shared split every prefix begins with the paths of the root.
+        restart = taken & shares
+        self._keep_roots(lanes.costs, rooted & shares, restart & (lanes.strayed != 0))
+        self._turn(jnp.zeros_like(prefix), jnp.where(shares, prefix & 1, 0), taken)
+        next_prefix = jnp.minimum(handed_out, prefixes)
+        return lanes._replace(
+            prefix=prefix,
+            next_prefix=jnp.where(open_teams, next_prefix, lanes.next_prefix),
+            through=flag(through & ~taken),
+            bound=jnp.where(again, cut, lanes.bound),
+            cut=jnp.where(again, NEVER, lanes.cut),
+            done=lanes.done | flag(over | spent | (refuted & ~again)),
+            gave_up=flag(gave_up),
+            strayed=jnp.where(restart, 0, lanes.strayed),
+        )
+
+    def _constrain(self, lanes: _Lanes, level: _Level, where: jax.Array) -> tuple[_Lanes, _Level]:
+        """Add the constraint of the child at hand where bool says so, as `toggle_constraint` does.
+
+        Gives the lanes, and the level with what it needs to take the constraint away again.
+        """
+        conflict, memory = level.conflict, self.memory
+        first, other = level.side == 0, conflict.other
+        now, then = self._times(conflict)
+        heads = memory.heads[now], memory.heads[then]
+        number = NOTES * lanes.depth
+        # Numbers of notes count from 1. A swap's second child leaves two at the same time.
+        following = (heads[0], jnp.where(first, heads[0], number + 1), heads[1])
+        for slot, note in enumerate(notes_of(conflict, level.side, following)):
+            put(memory.notes, (number + slot, self.lane), note.pack(), where)
+        now_first = jnp.where(conflict.kind == SWAP, number + 2, number + 1)
+        self._set_heads(level, (now_first, number + 3), where)
+        limit = jnp.where(first, pick(lanes.latest, other), pick(lanes.earliest, other))
+        limits = jnp.minimum(limit, conflict.time), jnp.maximum(limit, conflict.time + 1)
+        lanes = self._set_limits(lanes, level, limits, where)
+        return lanes, level._replace(limit=limit, heads=heads)
+
+    def _release(self, lanes: _Lanes, level: _Level, where: jax.Array) -> _Lanes:
+        """Take the constraint of the child at hand away again where bool says so.
+
+        It is the last one that was added, so that notes of before are found again.
+        """
+        self._set_heads(level, level.heads, where)
+        return self._set_limits(lanes, level, (level.limit, level.limit), where)
+
+    def _times(self, conflict: PathConflict) -> tuple[Any, Any]:
+        later = jnp.minimum(conflict.time + 1, self.horizon)
+        return (conflict.time, self.lane), (later, self.lane)
+
+    def _set_heads(
+        self, level: _Level, heads: tuple[jax.Array, jax.Array], where: jax.Array
+    ) -> None:
+        kind = level.conflict.kind
+        swap = where & (kind == SWAP)
+        now, then = self._times(level.conflict)
+        put(self.memory.heads, now, heads[0], swap | (where & (kind == VERTEX)))
+        put(self.memory.heads, then, heads[1], swap & (level.side != 0))
+
+    def _set_limits(
+        self, lanes: _Lanes, level: _Level, limits: tuple[jax.Array, jax.Array], where: jax.Array
+    ) -> _Lanes:
+        """Set the latest or the earliest arrival of an agent that others meet at its goal."""
+        first, other = level.side == 0, level.conflict.other
+        target = where & (level.conflict.kind == TARGET)
+        return lanes._replace(
+            latest=_put_at(lanes.latest, other, limits[0], target & first),
+            earliest=_put_at(lanes.earliest, other, limits[1], target & ~first),
+        )
+
+    def _begin_path(
+        self,
+        agent: jax.Array,
+        depth: jax.Array,
+        goal: jax.Array,
+        end: jax.Array,
+        where: jax.Array,
+    ) -> None:
+        """Save the path of an agent up to `end`, and put a path at its goal in its place."""
+
+        def write(times: list[jax.Array]) -> None:
+            old = [self.memory.paths[agent, t, self.lane] for t in times]
+            for t, entry in zip(times, old, strict=True):
+                put(self.memory.saved, (depth, t, self.lane), entry, where)
+                put(self.memory.paths, (agent, t, self.lane), goal | FORCED, where)
+
+        self._for_times(end, write)
+
+    def _keep_forced(self, agent: jax.Array, depth: jax.Array, end: jax.Array) -> None:
+        """Where a path is new but no constraint is, keep where the old one was forced.
+
+        Where a bypassing path is forced is known under the constraint only. But it costs what the
+        old path did, so it too passes through every cell in which the old one was forced.
+        """
+
+        def write(t: jax.Array, _: None) -> None:
+            place = (agent, t, self.lane)
+            kept = self.memory.saved[depth, t, self.lane] & FORCED
+            put(self.memory.paths, place, (self.memory.paths[place] & CELL) | kept, t < end)
+
+        jax.lax.fori_loop(0, jnp.max(end), write, None)
+
+    def _restore(self, agent: jax.Array, depth: jax.Array, end: jax.Array) -> None:
+        """Give an agent the path up to `end` that is saved at a level."""
+
+        def write(times: list[jax.Array]) -> None:
+            old = [self.memory.saved[depth, t, self.lane] for t in times]
+            for t, entry in zip(times, old, strict=True):
+                put(self.memory.paths, (agent, t, self.lane), entry, t < end)
+
+        self._for_times(end, write)
+
+    def _for_times(self, end: jax.Array, write: Callable[[list[jax.Array]], None]) -> None:
+        """Do something at all times before the last `end`, and perhaps at a few more up to T.
+
+        A few times are done together: a program waits once for what they load.
+        """
+
+        def some(i: jax.Array, _: None) -> None:
+            write([jnp.minimum(_TOGETHER * i + j, self.horizon) for j in range(_TOGETHER)])
+
+        rounds = jax.lax.div(jnp.max(end) + (_TOGETHER - 1), _TOGETHER)
+        jax.lax.fori_loop(0, rounds, some, None)
+
+    def _keep_roots(
+        self, costs: tuple[jax.Array, ...], rooted: jax.Array, restored: jax.Array
+    ) -> None:
+        """Keep the paths of a root where there is a new one, and bring those that are kept back."""
+        longest = largest(costs)
+        end = jnp.max(jnp.where(rooted | restored, jnp.minimum(longest + 1, self.times), 0))
+
+        def write(i: jax.Array, _: None) -> None:
+            t, k = jax.lax.div(i, self.agents), jax.lax.rem(i, self.agents)
+            put(self.memory.roots, (k, t, self.lane), self.memory.paths[k, t], rooted)
+            root = self.memory.roots[k, t]
+            put(self.memory.paths, (k, t, self.lane), root, restored & (t <= longest))
+
+        jax.lax.fori_loop(0, end * self.agents, write, None)
+
+    def _read_level(self, depth: jax.Array) -> _Level:
+        conflict, now, then, cost, limit = (
+            self.memory.levels[i, depth, self.lane] for i in range(5)
+        )
+        return _Level(
+            conflict=PathConflict(
+                one=conflict & 7,
+                other=(conflict >> 3) & 7,
+                kind=(conflict >> 6) & 3,
+                time=_time_of(conflict),
+                one_here=now & CELL,
+                other_here=now >> _WIDE,
+                one_there=then & CELL,
+                other_there=then >> _WIDE,
+            ),
+            side=_side_of(conflict),
+            conflicts=cost & CELL,
+            cost=cost >> _WIDE,
+            limit=limit & CELL,
+            heads=((limit >> _WIDE) & 255, limit >> (_WIDE + 8)),
+        )
+
+    def _write_level(
+        self, depth: jax.Array, level: _Level, where: jax.Array, anew: bool = True
+    ) -> None:
+        """Write a level; only if it is `anew` its conflict changes."""
+        conflict = level.conflict
+        top = conflict.one | (conflict.other << 3) | (conflict.kind << 6)
+        words = [
+            top | (level.side << _SIDE) | (conflict.time << _TIME),
+            conflict.one_here | (conflict.other_here << _WIDE),
+            conflict.one_there | (conflict.other_there << _WIDE),
+            level.conflicts | (level.cost << _WIDE),
+            level.limit | ((level.heads[0] | (level.heads[1] << 8)) << _WIDE),
+        ]
+        for i in (0, 1, 2, 3) if anew else (0, 3, 4):
+            put(self.memory.levels, (i, depth, self.lane), words[i], where)
+
+    def _turn(self, depth: jax.Array, side: jax.Array, where: jax.Array) -> None:
+        """Change the side of a level."""
+        place = (0, depth, self.lane)
+        word = self.memory.levels[place] & ~(3 << _SIDE)
+        put(self.memory.levels, place, word | (side << _SIDE), where)
+
+    def _next_side(self, side: jax.Array, depth: jax.Array) -> jax.Array:
+        """Return the side after a child is done: the other child, unless it is another lane's."""
+        return jnp.where(depth < self.teams.split, 2, side + 1)
+
+
+def _time_of(word: jax.Array) -> jax.Array:
+    return word >> _TIME
+
+
+def _side_of(word: jax.Array) -> jax.Array:
+    return (word >> _SIDE) & 3
+
+
+def _constrained_agent(level: _Level) -> jax.Array:
+    """Return the agent that the child at hand constrains and replans."""
+    return jnp.where(level.side == 0, level.conflict.one, level.conflict.other)
+
+
+def _put_at(
+    values: tuple[jax.Array, ...], agent: jax.Array, new: jax.Array, where: jax.Array
+) -> tuple[jax.Array, ...]:
+    """Replace the value of an agent where bool says so."""
+    return tuple(jnp.where(where & (agent == k), new, old) for k, old in enumerate(values))
