@@ -22,8 +22,8 @@ from benchmarks.lake.random_boards import write_boards
 from benchmarks.lake.workers.lake_solve import read_boards
 from jaxlake.solver import widths_for
 from jaxlake.solver.certificates import prepare_boards, prioritise
+from jaxlake.solver.pairs import pair_bounds
 from jaxlake.solver.space_time import NEVER
-from jaxlake.solver.tiers import pair_bounds
 
 HORIZON = jaxlake.DEFAULT_HORIZON
 

@@ -1,4 +1,4 @@
-"""The two optima of pairs of agents, without plans: lower bounds for searches with more agents."""
+"""What pairs of agents prove: their two optima, lower bounds for searches with more agents."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -7,8 +7,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from jaxlake.instance import Instance
 from jaxlake.solver import joint_search
+from jaxlake.solver.certificates import PreparedBoards, undisturbed
 from jaxlake.solver.chunks import Widths, in_chunks
 from jaxlake.solver.joint_search import FAR, JointOptima, PairPlans, TwoAgentBoards
 from jaxlake.solver.kernels import joint
@@ -90,6 +93,63 @@ def pair_optima(
         makespan=jnp.where(known, makespan, none),
         waitless=known & ((excess == 0) | waitless),
     )
+
+
+class PairBounds(NamedTuple):
+    """What the pairs of agents prove."""
+
+    costs: jax.Array  # int16 (P, B), least costs of both; 0 where unknown
+    makespan: jax.Array  # int16 (B,), the largest of their least makespans
+    waitless: jax.Array  # bool (P, B), a plan of that cost without waits exists or may exist
+    blocked: jax.Array  # bool (B,), some pair has no plan at all
+
+
+def pair_bounds(
+    batch: Instance, boards: PreparedBoards, wanted: jax.Array, horizon: int, widths: Widths
+) -> PairBounds:
+    """Solve all pairs of agents of the wanted boards."""
+    B, K = batch.agent_mask.shape
+    i, j = (np.array(side) for side in zip(*agent_pairs(K), strict=True))
+    P = len(i)
+    exist = (batch.agent_mask[:, i] & batch.agent_mask[:, j] & wanted[:, None]).T
+
+    def places_of_pairs(leaf: jax.Array) -> jax.Array:
+        both = jnp.stack([leaf[:, i], leaf[:, j]], axis=2)
+        return both.swapaxes(0, 1).reshape(P * B, *both.shape[2:])
+
+    def of_both(leaf: jax.Array) -> jax.Array:
+        return jnp.stack([leaf[i], leaf[j]]).reshape(2, P * B)
+
+    pairs = PreparedBoards(
+        jnp.tile(boards.free, P), *map(of_both, (boards.starts, boards.goals, boards.alone))
+    )
+    settled = undisturbed(pairs, exist.reshape(-1), horizon, widths).reshape(P, B)
+    searched = exist & ~settled
+    free = jnp.tile(~batch.holes, (P, 1, 1))
+    starts, goals = map(places_of_pairs, (batch.starts, batch.goals))
+    optima = pair_optima(free, starts, goals, searched.reshape(-1), horizon, widths)
+    optima = jax.tree.map(lambda leaf: leaf.reshape(P, B), optima)
+    known = searched & optima.known & optima.solvable
+    one, other = pairs.alone.reshape(2, P, B)
+    cost = jnp.where(settled, one + other, jnp.where(known, optima.sum_of_costs, 0))
+    makespan = jnp.where(settled, jnp.maximum(one, other), jnp.where(known, optima.makespan, 0))
+    return PairBounds(
+        costs=cost.astype(jnp.int16),
+        makespan=jnp.max(makespan, axis=0).astype(jnp.int16),
+        waitless=optima.waitless | ~known,
+        blocked=jnp.any(searched & ~optima.solvable, axis=0),
+    )
+
+
+def waitless_bounds(pairs: PairBounds, alone: jax.Array) -> jax.Array:
+    """Return lower bounds on the cost of pairs that do not wait, int16 (P, B).
+
+    Their excess is even: an odd one rises by 1, and an even one that needs a wait by 2.
+    """
+    i, j = (np.array(side) for side in zip(*agent_pairs(alone.shape[0]), strict=True))
+    excess = pairs.costs - (alone[i] + alone[j])
+    more = jnp.where(excess % 2 == 1, 1, jnp.where(pairs.waitless | (excess == 0), 0, 2))
+    return jnp.where(pairs.costs > 0, pairs.costs + more.astype(jnp.int16), 0).astype(jnp.int16)
 
 
 def agent_pairs(agents: int) -> list[tuple[int, int]]:

@@ -15,7 +15,6 @@ With two slots for agents, the joint search of `two_agents` comes after tier 2.
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,13 +23,13 @@ import numpy as np
 from jaxlake.batch_axes import merge_batch_axes
 from jaxlake.instance import Instance
 from jaxlake.solver import chunks, dense_joint
-from jaxlake.solver.certificates import PreparedBoards, prepare_boards, prioritise, undisturbed
+from jaxlake.solver.certificates import prepare_boards, prioritise
 from jaxlake.solver.chunks import Widths, widths_for
 from jaxlake.solver.constraint_tree import search_trees
 from jaxlake.solver.dense_joint import DenseAnswers, DenseBoards
 from jaxlake.solver.kernels import tree
 from jaxlake.solver.materialize import materialize
-from jaxlake.solver.pairs import agent_pairs, matching_bound, pair_optima
+from jaxlake.solver.pairs import matching_bound, pair_bounds, waitless_bounds
 from jaxlake.solver.permutations import proved_unsolvable
 from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
 from jaxlake.solver.space_time import NEVER, actions_of
@@ -65,7 +64,7 @@ def solve(
 ) -> Solution:
     """Solve one instance of up to five agents exactly; `jax.vmap` solves a batch at full speed.
 
-    It is compiled once for each N, number of slots, `horizon` and `widths`, also outside of jit.
+    It is compiled once for each N, number of slots and static argument, also outside of jit.
     An instance needs a wait if no plan of optimal sum of costs exists in which no agent waits
     before its last arrival at its goal.
 
@@ -206,7 +205,7 @@ def _solve_many_slots(
     best = prioritise(boards, connected, horizon, widths)
     undecided = connected & (best.sum_of_costs > floor)
     pairs = pair_bounds(batch, boards, undecided, horizon, widths)
-    waitless_costs = _waitless_bounds(pairs, boards.alone)
+    waitless_costs = waitless_bounds(pairs, boards.alone)
     least_cost = matching_bound(alone, pairs.costs)
     least_waitless_cost = matching_bound(alone, waitless_costs)
     least_makespan = jnp.maximum(longest, pairs.makespan)
@@ -393,60 +392,3 @@ def _halves(answers: TreeAnswers) -> tuple[TreeAnswers, TreeAnswers]:
 
 def _concatenate(left: TreeQueries, right: TreeQueries) -> TreeQueries:
     return jax.tree.map(lambda x, y: jnp.concatenate([x, y], axis=-1), left, right)
-
-
-class PairBounds(NamedTuple):
-    """What the pairs of agents prove."""
-
-    costs: jax.Array  # int16 (P, B), least costs of both; 0 where unknown
-    makespan: jax.Array  # int16 (B,), the largest of their least makespans
-    waitless: jax.Array  # bool (P, B), a plan of that cost without waits exists or may exist
-    blocked: jax.Array  # bool (B,), some pair has no plan at all
-
-
-def pair_bounds(
-    batch: Instance, boards: PreparedBoards, wanted: jax.Array, horizon: int, widths: Widths
-) -> PairBounds:
-    """Solve all pairs of agents of the wanted boards."""
-    B, K = batch.agent_mask.shape
-    i, j = (np.array(side) for side in zip(*agent_pairs(K), strict=True))
-    P = len(i)
-    exist = (batch.agent_mask[:, i] & batch.agent_mask[:, j] & wanted[:, None]).T
-
-    def places_of_pairs(leaf: jax.Array) -> jax.Array:
-        both = jnp.stack([leaf[:, i], leaf[:, j]], axis=2)
-        return both.swapaxes(0, 1).reshape(P * B, *both.shape[2:])
-
-    def of_both(leaf: jax.Array) -> jax.Array:
-        return jnp.stack([leaf[i], leaf[j]]).reshape(2, P * B)
-
-    pairs = PreparedBoards(
-        jnp.tile(boards.free, P), *map(of_both, (boards.starts, boards.goals, boards.alone))
-    )
-    settled = undisturbed(pairs, exist.reshape(-1), horizon, widths).reshape(P, B)
-    searched = exist & ~settled
-    free = jnp.tile(~batch.holes, (P, 1, 1))
-    starts, goals = map(places_of_pairs, (batch.starts, batch.goals))
-    optima = pair_optima(free, starts, goals, searched.reshape(-1), horizon, widths)
-    optima = jax.tree.map(lambda leaf: leaf.reshape(P, B), optima)
-    known = searched & optima.known & optima.solvable
-    one, other = pairs.alone.reshape(2, P, B)
-    cost = jnp.where(settled, one + other, jnp.where(known, optima.sum_of_costs, 0))
-    makespan = jnp.where(settled, jnp.maximum(one, other), jnp.where(known, optima.makespan, 0))
-    return PairBounds(
-        costs=cost.astype(jnp.int16),
-        makespan=jnp.max(makespan, axis=0).astype(jnp.int16),
-        waitless=optima.waitless | ~known,
-        blocked=jnp.any(searched & ~optima.solvable, axis=0),
-    )
-
-
-def _waitless_bounds(pairs: PairBounds, alone: jax.Array) -> jax.Array:
-    """Return lower bounds on the cost of pairs that do not wait, int16 (P, B).
-
-    Their excess is even: an odd one rises by 1, and an even one that needs a wait by 2.
-    """
-    i, j = (np.array(side) for side in zip(*agent_pairs(alone.shape[0]), strict=True))
-    excess = pairs.costs - (alone[i] + alone[j])
-    more = jnp.where(excess % 2 == 1, 1, jnp.where(pairs.waitless | (excess == 0), 0, 2))
-    return jnp.where(pairs.costs > 0, pairs.costs + more.astype(jnp.int16), 0).astype(jnp.int16)
