@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.accelerators.programs import OF_BOARDS, OF_ENVIRONMENTS
+from benchmarks.accelerators.samples import COUNTED_BOARDS
 from benchmarks.accelerators.targets import MACHINES, environment_of, machine_of
 from jaxlake.files import write_text_whole
 from training.commands import number
@@ -21,8 +22,9 @@ Compile every public program of the lake for machines that aren't there, and for
 
 Compilers for GPUs and TPUs run without a device. They say exactly what is compiled, how much memory
 it takes and which kernels each loop launches, but nothing of time. The rounds of the loops are
-counted in a run of the same program on this CPU. `make accelerators` makes the environments with
-the compilers. docs/benchmarks.md says what the numbers mean.
+counted in a run of the same program on this CPU, on fewer boards where that takes long.
+`make accelerators` makes the environments with the compilers. docs/benchmarks.md says what the
+numbers mean.
 
 exit status: 0 all was compiled, 1 something was not, 2 wrong use
 """
@@ -40,6 +42,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--boards", type=number(int, 1), default=1 << 16, help="boards of a call")
     parser.add_argument(
         "--environments", type=number(int, 1), default=1 << 14, help="environments of a step"
+    )
+    parser.add_argument(
+        "--counted-boards",
+        type=number(int, 1),
+        default=COUNTED_BOARDS,
+        help="boards of the smaller call in which rounds of solve and generate are counted, by"
+        " default %(default)s",
     )
     parser.add_argument("--only", nargs="*", default=[], help="programs whose names hold one")
     parser.add_argument("--compile-only", action="store_true", help="don't count rounds on the CPU")
@@ -108,16 +117,16 @@ def header(target: str) -> list[str]:
         f" {machine.bandwidth / 1e12:g} TB/s, {machine.programs} programs of kernels of Pallas side"
         f" by side, {1e-9 / machine.operation:.3g} G operations/s in each, and {machine.wait}"
         " operations' time for what a round of a loop loads.",
-        "| program | compiled in | arguments | temporaries | launches | decisions | bytes moved"
-        " | forecast |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| program | compiled in | arguments | temporaries | counted on | launches | decisions"
+        " | bytes moved | forecast |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
 
 
 def row(record: dict[str, Any]) -> str:
     """Write one program as a row of a Markdown table."""
     if "error" in record:
-        return f"| {record['program']} | failed: {record['error']} |" + " |" * 6
+        return f"| {record['program']} | failed: {record['error']} |" + " |" * 7
     cells = [
         record["program"],
         f"{record['compile_seconds']:.1f} s",
@@ -125,6 +134,7 @@ def row(record: dict[str, Any]) -> str:
     ]
     if "forecast_rate" in record:
         least = "at least " if record["uncounted_loops"] else ""
+        cells.append(_counted_on(record))
         cells += [f"{least}{record['launches']:,}", f"{least}{record['conditions']:,}"]
         cells += [
             f"{record['bytes'] / 1e9:,.2f} GB",
@@ -132,8 +142,15 @@ def row(record: dict[str, Any]) -> str:
             f"{record['forecast_rate']:,.0f} {record['unit']}s/s",
         ]
     else:
-        cells += ["not counted"] * 4
+        cells += ["not counted"] * 5
     return "| " + " | ".join(cells) + " |"
+
+
+def _counted_on(record: dict[str, Any]) -> str:
+    if record["counted_boards"] is None:
+        return "all"
+    hardest = f" and the {record['hardest_boards']} hardest" if record["hardest_boards"] else ""
+    return f"{record['counted_boards']:,} boards{hardest}"
 
 
 def _python_for(target: str) -> Path:
@@ -152,7 +169,7 @@ def _records(target: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         *(str(_python_for(target)), "-m", "benchmarks.accelerators.worker"),
         *("--target", target, "--boards", str(args.boards)),
         *("--environments", str(args.environments), "--only", *args.only),
-        *([] if args.compile_only else ["--run"]),
+        *([] if args.compile_only else ["--counted-boards", str(args.counted_boards)]),
         *(["--hlo", str(args.hlo)] if args.hlo else []),
     ]
     own = {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}

@@ -39,12 +39,14 @@ class Loop:
 
     number: int
     function: str  # the function that wrote it, and where
+    length: int | None = None  # its rounds, where they don't depend on data
 
 
 @dataclass(frozen=True)
 class Kernel:
     """A kernel of Pallas, wherever it is called from."""
 
+    name: str
     body: Any  # what a program does
     trace: Trace  # what interprets it: a loop over its programs, around its own loops
     first: int  # the number of its first loop
@@ -53,7 +55,8 @@ class Kernel:
 def loops_of(trace: Trace) -> list[Loop]:
     """List all loops, by number."""
     return [
-        Loop(number, _written_by(eqn)) for number, eqn in enumerate(_loop_equations(trace.jaxpr))
+        Loop(number, _written_by(eqn), eqn.params.get("length"))
+        for number, eqn in enumerate(_loop_equations(trace.jaxpr))
     ]
 
 
@@ -71,7 +74,8 @@ def kernels_of(trace: Trace) -> dict[int, Kernel]:
             params = {key: eqn.params[key] for key in _INTERPRETER_ARGUMENTS}
             operands = [var.aval for var in eqn.invars]
             inner = jax.make_jaxpr(partial(pallas_call_hlo_interpret, **params))(*operands)
-            kernels[id(eqn)] = Kernel(eqn.params["jaxpr"], inner, first)
+            body = eqn.params["jaxpr"]
+            kernels[id(eqn)] = Kernel(_kernel_name(body), body, inner, first)
             first += _number_of_loops(inner.jaxpr)
     return kernels
 
@@ -176,9 +180,21 @@ def _written_by(eqn: Any) -> str:
     for frame in traceback.frames if traceback else ():
         path = Path(frame.file_name)
         if "jaxlake" in path.parts[:-1] and "site-packages" not in path.parts:
-            inside = path.parts[len(path.parts) - 1 - path.parts[::-1].index("jaxlake") :]
-            return f"{frame.function_name} ({'/'.join(inside)}:{frame.line_num})"
+            return f"{frame.function_name} ({_in_project(path)}:{frame.line_num})"
     return str(eqn.source_info.name_stack) or "?"
+
+
+def _kernel_name(body: Any) -> str:
+    """Name the function that a kernel's programs run."""
+    source = body.debug_info
+    return f"{source.func_name} ({_in_project(Path(source.func_filename))}:{source.func_lineno})"
+
+
+def _in_project(path: Path) -> str:
+    """Leave out of a path what says where this project lies; of another file only its name."""
+    if "jaxlake" not in path.parts[:-1]:
+        return path.name
+    return "/".join(path.parts[len(path.parts) - 1 - path.parts[::-1].index("jaxlake") :])
 
 
 class _Evaluation:

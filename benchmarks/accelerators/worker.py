@@ -9,6 +9,8 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -22,7 +24,9 @@ import jax
 from benchmarks.accelerators import loops
 from benchmarks.accelerators.hlo import Body, read_program
 from benchmarks.accelerators.programs import OF_BOARDS, OF_ENVIRONMENTS, Program
+from benchmarks.accelerators.samples import Sample, sample_of
 from benchmarks.accelerators.targets import Machine, devices, machine_of
+from jaxlake.solver import widths_for
 
 
 def main() -> int:
@@ -32,7 +36,7 @@ def main() -> int:
     parser.add_argument("--boards", type=int, required=True)
     parser.add_argument("--environments", type=int, required=True)
     parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--run", action="store_true", help="count rounds, too")
+    parser.add_argument("--counted-boards", type=int, help="count rounds, too")
     parser.add_argument("--hlo", help="a folder for the compiled programs' text")
     args = parser.parse_args()
     machine, device = machine_of(args.target), devices(args.target)[0]
@@ -43,23 +47,25 @@ def main() -> int:
         if args.only and not any(part in name for part in args.only):
             continue
         record: dict[str, Any] = {"program": name}
+        began = time.monotonic()
         try:
-            record |= examine(make(), machine, sharding, run=args.run, hlo=args.hlo)
+            record |= examine(make(), machine, sharding, counted=args.counted_boards, hlo=args.hlo)
         except Exception as error:  # what a compiler says of a program is a result
             record["error"] = f"{type(error).__name__}: {str(error)[:500]}"
+        record["took_seconds"] = round(time.monotonic() - began, 2)
         print(json.dumps(record), flush=True)
     return 0
 
 
 def examine(
-    program: Program, machine: Machine, sharding: Any, *, run: bool, hlo: str | None
+    program: Program, machine: Machine, sharding: Any, *, counted: int | None, hlo: str | None
 ) -> dict[str, Any]:
-    """Compile a program, read what came out, and run it with counters in its loops."""
+    """Compile a program, read what came out, and count its rounds in a sample of `counted` boards.
+
+    Without a number of boards no rounds are counted.
+    """
+    trace = traced(program.function, program.arguments, machine)
     leaves = jax.tree.leaves(program.arguments)
-    # Code that asks for the platform while it is traced must hear the target's.
-    with mock.patch.object(jax, "default_backend", return_value=machine.platform):
-        jax.clear_caches()
-        trace = jax.make_jaxpr(program.function)(*program.arguments)
     shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding) for x in leaves]
     began = time.monotonic()
     compiled = jax.jit(loops.with_names(trace)).lower(*shapes).compile()
@@ -77,16 +83,68 @@ def examine(
         "temporary_bytes": memory.temp_size_in_bytes,
     }
     rounds: list[int] | None = None
-    if run:
-        counts, longest = jax.jit(loops.with_counts(trace, machine.wait))(*leaves)
-        rounds = counts.tolist()
-        record["longest_program_operations"] = sum(longest.tolist())
-        record["kernel_operations"] = sum(
-            rounds[kernel.first + number] * operations
-            for kernel in loops.kernels_of(trace).values()
-            for number, operations in enumerate(loops.operations_of(kernel, machine.wait))
-        )
+    if counted is not None:
+        began = time.monotonic()
+        sample = sample_of(program, counted, widths_for(machine.platform))
+        rounds, work = count(sample, found, machine)
+        record |= {
+            "count_seconds": round(time.monotonic() - began, 2),
+            "counted_boards": sample.boards,
+            "hardest_boards": sample.hardest,
+            "kernels": [vars(one) for one in work],
+            "kernel_operations": sum(one.operations for one in work),
+            "longest_program_operations": sum(one.longest for one in work),
+        }
     return record | {"tree": as_tree(body, found, rounds), **totals(body, rounds)}
+
+
+def traced(function: Callable[..., Any], arguments: tuple[Any, ...], machine: Machine) -> Any:
+    """Trace a function as on a machine."""
+    # Code that asks for the platform while it is traced must hear the target's.
+    with mock.patch.object(jax, "default_backend", return_value=machine.platform):
+        jax.clear_caches()
+        return jax.make_jaxpr(function)(*arguments)
+
+
+@dataclass
+class Work:
+    """What the programs of one kernel do in all launches of a call, in operations."""
+
+    name: str
+    operations: int = 0
+    longest: int = 0  # the longest programs of all launches, added up
+
+
+def count(
+    sample: Sample, called: list[loops.Loop], machine: Machine
+) -> tuple[list[int], list[Work]]:
+    """Run a sample with counters in its loops: (rounds of the loops `called`, work of kernels)."""
+    trace = traced(sample.function, sample.parts[0].arguments, machine)
+    own, kernels = loops.loops_of(trace), list(loops.kernels_of(trace).values())
+    if [loop.function for loop in own] != [loop.function for loop in called]:
+        raise ValueError(f"a call of {sample.boards} boards has other loops than the whole one")
+    run = jax.jit(loops.with_counts(trace, machine.wait))
+    rounds, work = [0] * len(called), [Work(kernel.name) for kernel in kernels]
+    for part in sample.parts:
+        counts, longest = (x.tolist() for x in run(*jax.tree.leaves(part.arguments)))
+        # Loops over chunks of boards have the same rounds in all parts, and others wait for the
+        # hardest board, which is in one of them.
+        rounds = list(map(max, rounds, _rounds_of_call(counts, own, called)))
+        for one, kernel, most in zip(work, kernels, longest, strict=True):
+            operations = enumerate(loops.operations_of(kernel, machine.wait), kernel.first)
+            one.operations += round(part.weight * sum(counts[i] * x for i, x in operations))
+            one.longest = max(one.longest, most)
+    return rounds, work
+
+
+def _rounds_of_call(
+    counts: list[int], own: list[loops.Loop], called: list[loops.Loop]
+) -> list[int]:
+    """Turn rounds of a smaller call into those of the whole, whose arrays are longer."""
+    return [
+        rounds * whole.length // part.length if whole.length and part.length else rounds
+        for rounds, part, whole in zip(counts, own, called, strict=False)
+    ]
 
 
 def as_tree(body: Body, found: list[loops.Loop], rounds: list[int] | None) -> dict[str, Any]:

@@ -9,7 +9,11 @@ from jax.experimental import pallas as pl
 from benchmarks.accelerators import loops
 from benchmarks.accelerators.__main__ import forecast, main
 from benchmarks.accelerators.hlo import read_program
+from benchmarks.accelerators.programs import OF_BOARDS
+from benchmarks.accelerators.samples import Part, Sample, sample_of, scaled
 from benchmarks.accelerators.targets import machine_of
+from benchmarks.accelerators.worker import count
+from jaxlake.solver.chunks import widths_for
 
 
 def _collatz(numbers):
@@ -162,3 +166,38 @@ def test_the_longest_program_of_a_kernel_is_waited_for():
     waited = forecast(record | {"longest_program_operations": 528000}, "h100:1")
     assert shared == pytest.approx(1000 * machine_of("h100:1").operation)
     assert waited["forecast_seconds"] == pytest.approx(528 * shared, rel=0.01)
+
+
+def test_a_smaller_machine_has_as_many_chunks_and_never_one_crowded_board_at_a_time():
+    whole = widths_for("gpu")
+    smaller = scaled(whole, 1 / 32)
+    assert smaller.planned_boards * 32 == whole.planned_boards
+    assert smaller.loop_bytes * 32 == whole.loop_bytes
+    assert (smaller.kernels, smaller.crowded_boards) == (whole.kernels, 2)
+    assert scaled(widths_for("cpu"), 1 / 1024).tree_lanes == 1
+
+
+def test_a_sample_of_solve_stands_for_all_boards_and_has_the_hardest_apart(monkeypatch):
+    monkeypatch.setattr("benchmarks.accelerators.samples.HARDEST", 4)
+    program = OF_BOARDS["solve-2"](64)
+    assert sample_of(program, 64, widths_for("cpu")).boards is None
+    sample = sample_of(program, 16, widths_for("cpu"))
+    (others, weight), (hard, one) = ((p.arguments[0], p.weight) for p in sample.parts)
+    assert (sample.boards, sample.hardest, one) == (16, 4, 1)
+    assert 16 * weight + 4 * one == program.units
+    assert hard.agent_mask.any(-1).tolist() == [True] * 4 + [False] * 12
+    all_boards, few, most = (
+        sample.function(b).expansions for b in (*program.arguments, others, hard)
+    )
+    assert sorted(most.tolist()[:4]) == sorted(all_boards.tolist())[-4:]
+    assert max(few.tolist()) <= min(most.tolist()[:4])
+
+
+def test_rounds_of_a_sample_are_the_most_of_its_parts_and_kernels_are_scaled_up():
+    numbers = [jnp.array([6, 1, 1]), jnp.array([27, 1, 1])]
+    sample = Sample(jax.vmap(_collatz), tuple(Part((x,), 2.0) for x in numbers), 3)
+    loops_of_call = loops.loops_of(jax.make_jaxpr(jax.vmap(_collatz))(jnp.zeros(9, jnp.int32)))
+    rounds, work = count(sample, loops_of_call, machine_of("h100:1"))
+    assert (rounds, work) == ([_steps(27), 2 * _steps(27)], [])
+    with pytest.raises(ValueError, match="other loops"):
+        count(sample, loops_of_call[:1], machine_of("h100:1"))
