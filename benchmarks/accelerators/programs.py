@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -87,6 +87,7 @@ def _generate(agents: int, count: int) -> Program:
     return Program(f"generate-{agents}", "board", count, generator(agents, count), arguments)
 
 
+@cache  # three programs ask, and every time it would be compiled anew
 def _solved(count: int) -> tuple[jaxlake.Instance, jaxlake.Solution]:
     """Boards and their solutions, the same few again and again, leaves (count, ...)."""
     boards = random_boards(AGENTS, min(count, _SOLVED))

@@ -71,6 +71,8 @@ def examine(
     compiled = jax.jit(loops.with_names(trace)).lower(*shapes).compile()
     seconds = time.monotonic() - began
     text, memory = compiled.as_text(), compiled.memory_analysis()
+    assert text is not None
+    assert memory is not None
     if hlo:
         with open(f"{hlo}/{program.name}.txt", "w") as file:
             file.write(text)
