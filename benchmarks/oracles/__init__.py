@@ -17,7 +17,7 @@ from benchmarks.oracles.boards import (
     sum_of_distances,
 )
 from benchmarks.oracles.cbs import cbs_sum_of_costs
-from benchmarks.oracles.joint import least_makespan, least_sum_of_costs
+from benchmarks.oracles.joint import arrival_times, least_makespan, least_sum_of_costs
 from benchmarks.oracles.judging import (
     CBS_SECONDS,
     JUDGING_CONFLICTS,
@@ -44,6 +44,7 @@ __all__ = [
     "OracleError",
     "SolverAnswer",
     "Truth",
+    "arrival_times",
     "cbs_sum_of_costs",
     "check",
     "distances_to",

@@ -73,6 +73,35 @@ def least_sum_of_costs(grid: list[str]) -> tuple[int, bool] | None:
     return None
 
 
+def arrival_times(grid: list[str], last: int) -> set[tuple[int, ...]]:
+    """List the arrivals of all agents that plans of at most `last` steps have.
+
+    This is a breadth-first search over (cells, times at which agents retired). An agent that
+    stands at its goal may retire, and then stays.
+    """
+    board = read(grid)
+    agents = range(len(board.starts))
+    choices = {cell: [cell, *neighbours(board, cell)] for cell in board.free}
+    frontier = {(board.starts, (None,) * len(board.starts))}
+    found: set[tuple[int, ...]] = set()
+    for time in range(last + 1):
+        for i in agents:
+            frontier |= {
+                (cells, (*times[:i], time, *times[i + 1 :]))
+                for cells, times in frontier
+                if times[i] is None and cells[i] == board.goals[i]
+            }
+        found |= {times for _, times in frontier if None not in times}
+        frontier = {
+            (there, times)
+            for cells, times in frontier
+            for there in _joint_moves(
+                cells, [choices[cells[i]] if times[i] is None else [cells[i]] for i in agents]
+            )
+        }
+    return found
+
+
 def _joint_moves(here: Joint, choices: Sequence[Sequence[GridCell]]) -> Iterator[Joint]:
     """Yield every way to choose one of its cells for each agent without a conflict."""
 

@@ -21,11 +21,17 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxlake.solver import tree_node
+from jaxlake.solver import arrivals, tree_node
 from jaxlake.solver.bitboard import word_type
 from jaxlake.solver.materialize import materialize
-from jaxlake.solver.pairs import matching_bound
-from jaxlake.solver.path_conflicts import FORCED, NONE, PathConflict, choose_conflict
+from jaxlake.solver.pairs import best_matching, pair_gains
+from jaxlake.solver.path_conflicts import (
+    FORCED,
+    NONE,
+    PathConflict,
+    arrival_conflict,
+    choose_conflict,
+)
 from jaxlake.solver.space_time import NEVER, NOBODY, SearchBuffers, search_buffers
 from jaxlake.solver.tree_node import TreeAnswers, TreeBranch, TreeLevel, TreeNode, TreeQueries
 
@@ -253,11 +259,18 @@ def _expand(lanes: _TreeLanes, teams: _Teams) -> _TreeLanes:
     path, arrival, old_path = materialize((path, arrival, old_path), true)
     planned = active & (arrival != NEVER)
     costs = tree_node.with_agent(node.costs, agent, arrival, planned)
-    estimate = jnp.where(task.total, matching_bound(costs, task.pair_costs), jnp.max(costs, axis=0))
+    excesses = list(jnp.maximum(costs - task.alone, 0))
+    stairs = arrivals.look_up_pairs(task.stairs, excesses)
+    gains = pair_gains(list(costs), list(task.pair_costs), stairs)
+    by_pairs = jnp.sum(costs, axis=0, dtype=jnp.int16) + best_matching(gains, K)
+    estimate = jnp.where(task.total, by_pairs, jnp.max(costs, axis=0))
     fits = planned & (estimate <= lanes.bound)
     fits, estimate = materialize((fits, estimate), true)
     paths = tree_node.with_agent(node.paths, agent, path, fits)
     next_conflict, conflicts = choose_conflict(paths, costs, task.total, lanes.bound)
+    of_arrivals = arrival_conflict(stairs, excesses, list(task.alone))
+    late = task.total & (of_arrivals.kind != NONE) & (next_conflict.kind != NONE)
+    next_conflict = jax.tree.map(lambda x, y: jnp.where(late, x, y), of_arrivals, next_conflict)
 
     # A path that fits is taken without the constraint (bypass), or its child is entered (commit).
     bypass = splitting & fits & (arrival == old_cost) & (conflicts < level.conflicts)

@@ -170,9 +170,7 @@ def joint_search(
     """
     waiting = waitless_cost is None
     B = running.shape[0]
-    # The joint cells of two different free cells, uint32 (W, M, B).
-    everywhere = jnp.where(boards.free, ~jnp.uint32(0), jnp.uint32(0))
-    allowed = pack_cells(boards.free, board)[:, None] & everywhere & ~_bits(board, 0)[..., None]
+    layer, allowed = first_layer(boards, board)
 
     def examine(state: _JointState) -> _JointState:
         t, optima = state.time, state.optima
@@ -205,7 +203,7 @@ def joint_search(
     def advance(state: _JointState) -> _JointState:
         optima = state.optima
         optima = optima._replace(expansions=optima.expansions + state.running)
-        layer = _expand(state.layer, board, waiting=waiting) & allowed
+        layer = expand(state.layer, board, waiting=waiting) & allowed
         running = state.running
         if waiting:
             layer |= state.layer
@@ -219,11 +217,9 @@ def joint_search(
         return examine(_JointState(state.time + 1, layer, state.walks, running, optima))
 
     far = jnp.full(B, FAR, jnp.int32)
-    at_start = np.arange(board.cells)[:, None] == boards.starts[0]
-    bits = jnp.asarray(_bits(board, 0))[:, boards.starts[1]]
     start = _JointState(
         time=jnp.int32(0),
-        layer=jnp.where(at_start, bits[:, None], jnp.uint32(0)) & allowed,
+        layer=layer,
         walks=jnp.zeros((board.words, 2, B), jnp.uint32),
         running=running,
         optima=JointOptima(far, far, jnp.zeros(B, bool), jnp.zeros(B, jnp.int32), history),
@@ -231,6 +227,48 @@ def joint_search(
     return jax.lax.while_loop(
         lambda state: (state.time < horizon) & jnp.any(state.running), advance, examine(start)
     ).optima
+
+
+def first_layer(boards: TwoAgentBoards, board: Geometry) -> tuple[jax.Array, jax.Array]:
+    """Return L_0, and all joint cells of two different free cells: uint32 (W, M, B) each."""
+    everywhere = jnp.where(boards.free, ~jnp.uint32(0), jnp.uint32(0))
+    single = _bits(board, 0)
+    allowed = pack_cells(boards.free, board)[:, None] & everywhere & ~single[..., None]
+    at_start = np.arange(board.cells)[:, None] == boards.starts[0]
+    bits = jnp.asarray(single)[:, boards.starts[1]]
+    return jnp.where(at_start, bits[:, None], jnp.uint32(0)) & allowed, allowed
+
+
+def expand(layer: jax.Array, board: Geometry, *, waiting: bool) -> jax.Array:
+    """Return all joint cells one simultaneous step away, without swapping conflicts.
+
+    Holes and vertex conflicts are for the caller to mask.
+
+    Agent 0 moves first, then agent 1. Agent 0 may step onto agent 1's cell v only if agent 1 then
+    leaves v for another cell than the one that agent 0 came from. Those steps concern one bit of
+    every row and are computed apart from the rest.
+    """
+    P, M = board.pitch, board.cells
+    rim = jax.lax.optimization_barrier(jnp.pad(layer, [(0, 0), (P, P), (0, 0)]))
+    moved = [rim[:, P - delta : P - delta + M] for delta in board.deltas]
+    beside = reduce(jnp.bitwise_or, [*moved, layer] if waiting else moved)
+    beside &= jnp.asarray(~_bits(board, 0))[..., None]
+
+    # onto[d]: agent 0 came to agent 1's cell by a move of d. Agent 1 leaves by any move but -d.
+    onto = {delta: _onto_the_other(rim, delta, board) for delta in board.deltas}
+    leaving = [
+        reduce(jnp.bitwise_or, (onto[delta] for delta in board.deltas if delta != -away))
+        for away in board.deltas
+    ]
+    # Without the barrier the compiler computes all of this again for every shift that follows.
+    ends, leaving = jax.lax.optimization_barrier(
+        (jnp.pad(beside, [(_spare(board), _spare(board)), (0, 0), (0, 0)]), leaving)
+    )
+    deltas = (*board.deltas, 0) if waiting else board.deltas
+    stepped = [_shift_bits(ends, delta, board) for delta in deltas]
+    for away, may_leave in zip(board.deltas, leaving, strict=True):
+        stepped.append(jnp.asarray(_bits(board, away))[..., None] & may_leave)
+    return reduce(jnp.bitwise_or, stepped)
 
 
 def worth_searching_without_waits(
@@ -295,38 +333,6 @@ def _dilate(cells: jax.Array, board: Geometry, *, waiting: bool) -> jax.Array:
     ends = jnp.pad(cells, [(_spare(board), _spare(board))] + [(0, 0)] * (cells.ndim - 1))
     deltas = (*board.deltas, 0) if waiting else board.deltas
     return reduce(jnp.bitwise_or, (_shift_bits(ends, delta, board) for delta in deltas))
-
-
-def _expand(layer: jax.Array, board: Geometry, *, waiting: bool) -> jax.Array:
-    """Return all joint cells one simultaneous step away, without swapping conflicts.
-
-    Holes and vertex conflicts are for the caller to mask.
-
-    Agent 0 moves first, then agent 1. Agent 0 may step onto agent 1's cell v only if agent 1 then
-    leaves v for another cell than the one that agent 0 came from. Those steps concern one bit of
-    every row and are computed apart from the rest.
-    """
-    P, M = board.pitch, board.cells
-    rim = jax.lax.optimization_barrier(jnp.pad(layer, [(0, 0), (P, P), (0, 0)]))
-    moved = [rim[:, P - delta : P - delta + M] for delta in board.deltas]
-    beside = reduce(jnp.bitwise_or, [*moved, layer] if waiting else moved)
-    beside &= jnp.asarray(~_bits(board, 0))[..., None]
-
-    # onto[d]: agent 0 came to agent 1's cell by a move of d. Agent 1 leaves by any move but -d.
-    onto = {delta: _onto_the_other(rim, delta, board) for delta in board.deltas}
-    leaving = [
-        reduce(jnp.bitwise_or, (onto[delta] for delta in board.deltas if delta != -away))
-        for away in board.deltas
-    ]
-    # Without the barrier the compiler computes all of this again for every shift that follows.
-    ends, leaving = jax.lax.optimization_barrier(
-        (jnp.pad(beside, [(_spare(board), _spare(board)), (0, 0), (0, 0)]), leaving)
-    )
-    deltas = (*board.deltas, 0) if waiting else board.deltas
-    stepped = [_shift_bits(ends, delta, board) for delta in deltas]
-    for away, may_leave in zip(board.deltas, leaving, strict=True):
-        stepped.append(jnp.asarray(_bits(board, away))[..., None] & may_leave)
-    return reduce(jnp.bitwise_or, stepped)
 
 
 def _onto_the_other(rim: jax.Array, delta: int, board: Geometry) -> jax.Array:

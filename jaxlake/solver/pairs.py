@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.instance import Instance
-from jaxlake.solver import joint_search
+from jaxlake.solver import arrivals, joint_search
+from jaxlake.solver.arrivals import Stair
 from jaxlake.solver.certificates import PreparedBoards, undisturbed
 from jaxlake.solver.chunks import Widths, in_chunks
 from jaxlake.solver.joint_search import FAR, JointOptima, PairPlans, TwoAgentBoards
@@ -141,6 +142,28 @@ def pair_bounds(
     )
 
 
+def pair_staircases(
+    batch: Instance, boards: PreparedBoards, costs: jax.Array, wanted: jax.Array, widths: Widths
+) -> jax.Array:
+    """Compute the staircases of pairs that get in each other's way, uint32 (2, P, B); else 0.
+
+    The costs, int16 (P, B), are those of `PairBounds`; wanted boards are bool (B,).
+    """
+    B, K = batch.agent_mask.shape
+    i, j = (np.array(side) for side in zip(*agent_pairs(K), strict=True))
+    P = len(i)
+    exist = (batch.agent_mask[:, i] & batch.agent_mask[:, j] & wanted[:, None]).T
+    searched = exist & (costs > boards.alone[i] + boards.alone[j])
+
+    def places_of_pairs(leaf: jax.Array) -> jax.Array:
+        both = jnp.stack([leaf[:, i], leaf[:, j]], axis=2)
+        return both.swapaxes(0, 1).reshape(P * B, *both.shape[2:])
+
+    free = jnp.tile(~batch.holes, (P, 1, 1))
+    starts, goals = map(places_of_pairs, (batch.starts, batch.goals))
+    return arrivals.staircases(free, starts, goals, searched.reshape(-1), widths).reshape(2, P, B)
+
+
 def waitless_bounds(pairs: PairBounds, alone: jax.Array) -> jax.Array:
     """Return lower bounds on the cost of pairs that do not wait, int16 (P, B).
 
@@ -169,10 +192,25 @@ def matching_gain(costs: Sequence[jax.Array], pair_costs: Sequence[jax.Array]) -
     """Compute what the best matching into pairs adds to the costs of the agents.
 
     Pairs without a common agent add what each of them needs beyond the bounds of its two agents.
-    With up to five agents a matching has one pair or two.
     """
+    return best_matching(pair_gains(costs, pair_costs), len(costs))
+
+
+def pair_gains(
+    costs: Sequence[jax.Array], pair_costs: Sequence[jax.Array], stairs: Sequence[Stair] = ()
+) -> list[jax.Array]:
+    """Compute what each pair needs beyond the costs of its two agents, by all that is known."""
     pairs = agent_pairs(len(costs))
     gains = [jnp.maximum(pair_costs[p] - costs[i] - costs[j], 0) for p, (i, j) in enumerate(pairs)]
+    return [jnp.maximum(gains[p], stair.gain) for p, stair in enumerate(stairs)] or gains
+
+
+def best_matching(gains: Sequence[jax.Array], agents: int) -> jax.Array:
+    """Add up the gains of pairs without a common agent, as large as possible.
+
+    With up to five agents a matching has one pair or two.
+    """
+    pairs = agent_pairs(agents)
     both = [
         gains[p] + gains[q]
         for p, first in enumerate(pairs)

@@ -1,11 +1,13 @@
 """Where the paths of several agents meet, and on which of these conflicts to split."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxlake.solver.arrivals import Stair
 from jaxlake.solver.pairs import agent_pairs
 
 FORCED = 1 << 14
@@ -14,7 +16,7 @@ FORCED = 1 << 14
 This is what a multi-valued decision diagram of width one says in the literature.
 """
 
-NONE, VERTEX, SWAP, TARGET = range(4)
+NONE, VERTEX, SWAP, TARGET, ARRIVAL = range(5)
 
 
 class PathConflict(NamedTuple):
@@ -92,3 +94,29 @@ def choose_conflict(
         other_there=cells[other, time + 1, b],
     )
     return conflict, count
+
+
+def arrival_conflict(
+    stairs: Sequence[Stair], excesses: Sequence[jax.Array], alone: Sequence[jax.Array]
+) -> PathConflict:
+    """Choose the pair whose arrivals are furthest from being possible together.
+
+    NONE if all pairs can arrive like that. Both children make an agent arrive later: at the cell
+    numbers `one_here` and `other_here`, which are times here.
+    """
+    nothing = jnp.zeros_like(excesses[0])
+    best, one, other, early, late = (nothing,) * 5
+    for stair, (i, j) in zip(stairs, agent_pairs(len(excesses)), strict=True):
+        rise, other_rise = stair.foot - excesses[i], stair.top - excesses[j]
+        least = jnp.where(rise > 0, jnp.minimum(rise, other_rise), 0)
+        better = least > best
+        turned = rise > other_rise
+        best = jnp.where(better, least, best)
+        for_one, for_other = stair.foot + alone[i], stair.top + alone[j]
+        one = jnp.where(better, jnp.where(turned, j, i), one)
+        other = jnp.where(better, jnp.where(turned, i, j), other)
+        early = jnp.where(better, jnp.where(turned, for_other, for_one), early)
+        late = jnp.where(better, jnp.where(turned, for_one, for_other), late)
+    kind = jnp.where(best > 0, ARRIVAL, NONE)
+    fields = (one, other, kind, nothing, early, late, nothing, nothing)
+    return PathConflict(*(field.astype(nothing.dtype) for field in fields))

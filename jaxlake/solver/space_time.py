@@ -284,3 +284,17 @@ def actions_of(path: jax.Array) -> jax.Array:
     for action in Action:
         actions = jnp.where(change == bitboard.CELL_DELTAS[action], jnp.int8(action), actions)
     return actions
+
+
+def arrivals_of(paths: jax.Array) -> jax.Array:
+    """Tell when agents on paths, int16 (..., T + 1, B) cells, are at their last cell to stay."""
+    moving = paths[..., 1:, :] != paths[..., :-1, :]
+    after = np.arange(1, paths.shape[-2], dtype=np.int16)[:, None]
+    return jnp.max(jnp.where(moving, after, jnp.int16(0)), axis=-2)
+
+
+def waits_in(paths: jax.Array) -> jax.Array:
+    """Tell, as bool (B,), whether any agent waits before its last arrival: int16 (K, T + 1, B)."""
+    still = paths[:, 1:] == paths[:, :-1]
+    early = np.arange(paths.shape[1] - 1)[:, None] < arrivals_of(paths)[:, None]
+    return jnp.any(still & early, axis=(0, 1))

@@ -23,16 +23,16 @@ import numpy as np
 from jaxlake.batch_axes import merge_batch_axes
 from jaxlake.instance import Instance
 from jaxlake.solver import chunks, dense_joint
-from jaxlake.solver.certificates import prepare_boards, prioritise
+from jaxlake.solver.certificates import BestPlans, prepare_boards, prioritise
 from jaxlake.solver.chunks import Widths, widths_for
 from jaxlake.solver.constraint_tree import search_trees
 from jaxlake.solver.dense_joint import DenseAnswers, DenseBoards
 from jaxlake.solver.kernels import tree
 from jaxlake.solver.materialize import materialize
-from jaxlake.solver.pairs import matching_bound, pair_bounds, waitless_bounds
+from jaxlake.solver.pairs import matching_bound, pair_bounds, pair_staircases, waitless_bounds
 from jaxlake.solver.permutations import proved_unsolvable
 from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
-from jaxlake.solver.space_time import NEVER, actions_of
+from jaxlake.solver.space_time import NEVER, actions_of, arrivals_of, waits_in
 from jaxlake.solver.tree_node import TreeAnswers, TreeQueries, no_answers
 from jaxlake.solver.two_agents import solve_two
 
@@ -40,13 +40,13 @@ DEFAULT_MAX_EXPANSIONS = {3: 65536, 4: 16384, 5: 16384}
 """Agents that one search of the constraint tree replans before it gives up, by their number."""
 
 DENSE_CLASSES = {
-    3: ((64, 128), (96, 512)),
-    4: ((28, 256), (60, 16384)),
-    5: ((16, 2048), (26, 16384)),
+    3: ((32, 32), (64, 128), (96, 512)),
+    4: ((16, 64), (28, 256), (60, 16384)),
+    5: ((16, 1024), (26, 16384)),
 }
 """By slots: the radix of a search of `dense_joint`, and after how many agents replanned it begins.
 
-The larger one of two is for boards that don't fit into the smaller one. Its sets take longer.
+The larger ones are for boards that don't fit into smaller ones. Their sets take longer.
 """
 
 MAX_AGENTS = 5
@@ -227,6 +227,8 @@ def _solve_many_slots(
     ) -> TreeQueries:
         return TreeQueries(
             *boards[:3],
+            alone=alone,
+            stairs=stairs,
             pair_costs=pairs.costs if waits else waitless_costs,
             total=jnp.full(B, total),
             waits=jnp.full(B, waits),
@@ -237,44 +239,55 @@ def _solve_many_slots(
         )
 
     # Only plans better than the best one known are of interest.
-    known_cost, known_makespan = best.sum_of_costs, best.makespan
+    known_cost = best.sum_of_costs
     last_cost = jnp.where(known_cost < NEVER, known_cost - 1, jnp.int16(K * horizon))
-    last_makespan = jnp.where(known_makespan < NEVER, known_makespan - 1, jnp.int16(horizon))
     cheaper = undecided & (least_cost <= last_cost)
-    shorter = undecided & (least_makespan <= last_makespan)
-    objectives = _concatenate(
-        ask(True, True, least_cost, last_cost, cheaper),
-        ask(False, True, least_makespan, last_makespan, shorter),
-    )
+    may_be_shorter = undecided & (least_makespan < best.makespan)
+    stairs = pair_staircases(batch, boards, pairs.costs, cheaper | may_be_shorter, widths)
+    for_cost = ask(True, True, least_cost, last_cost, cheaper)
+    first_queries = _concatenate(for_cost, for_cost._replace(wanted=jnp.zeros(B, bool)))
 
-    def optima(costs: TreeAnswers, makespans: TreeAnswers) -> tuple[jax.Array, ...]:
-        """Return both optima, found now or known before, and whether they are proved."""
+    def with_best(costs: TreeAnswers) -> tuple[jax.Array, BestPlans]:
+        """Return the least cost and the best plans known after the search for it."""
         cost = jnp.where(costs.found, costs.bound, known_cost)
-        makespan = jnp.where(makespans.found, makespans.bound, known_makespan)
-        known = connected & ~blocked & (cost < NEVER) & (makespan < NEVER)
-        return cost, makespan, known & ~costs.gave_up & ~makespans.gave_up
+        length = jnp.max(arrivals_of(costs.paths), axis=0)
+        shorter = costs.found & (length < best.makespan)
+        return cost, BestPlans(
+            sum_of_costs=cost,
+            paths=jnp.where(costs.found, costs.paths, best.paths),
+            makespan=jnp.where(shorter, length, best.makespan),
+            makespan_paths=jnp.where(shorter, costs.paths, best.makespan_paths),
+        )
 
-    def ask_for_waitless(costs: TreeAnswers, makespans: TreeAnswers) -> TreeQueries:
+    def ask_for_the_rest(costs: TreeAnswers) -> TreeQueries:
+        cost, so_far = with_best(costs)
+        # Without the cost a board stays UNKNOWN, whatever else is found.
+        known = undecided & (cost < NEVER) & ~costs.gave_up
         # A plan without excess has no waits. On a bipartite grid an odd excess can only come from
-        # waiting. So only an even excess leaves the question open.
-        cost, _, known = optima(costs, makespans)
-        even = known & (cost > floor) & ((cost - floor) % 2 == 0)
-        asked = ask(True, False, cost, cost, even & (least_waitless_cost <= cost))
-        return _concatenate(asked, asked._replace(wanted=jnp.zeros(B, bool)))
+        # waiting. So only an even excess leaves the question open, unless the plan has no waits.
+        even = (cost > floor) & ((cost - floor) % 2 == 0)
+        open_question = known & even & (least_waitless_cost <= cost) & waits_in(so_far.paths)
+        waitless = ask(True, False, cost, cost, open_question)
+        last_makespan = jnp.where(so_far.makespan < NEVER, so_far.makespan - 1, horizon)
+        shorter = known & (least_makespan <= last_makespan)
+        return _concatenate(ask(False, True, least_makespan, last_makespan, shorter), waitless)
 
-    def search(before: TreeAnswers, second: jax.Array) -> tuple[TreeAnswers, TreeAnswers]:
+    def search(before: TreeAnswers, first: jax.Array) -> tuple[TreeAnswers, TreeAnswers]:
         queries = jax.tree.map(
-            lambda x, y: jnp.where(second, x, y), ask_for_waitless(*_halves(before)), objectives
+            lambda x, y: jnp.where(first, x, y), first_queries, ask_for_the_rest(_halves(before)[0])
         )
         answers = _search_with_teams(queries, horizon, widths)
         return answers, answers
 
-    # One loop for both searches, first the objectives and then waits, so that it compiles once.
-    nothing = no_answers(objectives, horizon)
-    _, answers = jax.lax.scan(search, nothing, jnp.array([False, True]))
-    costs, makespans = _halves(jax.tree.map(lambda leaf: leaf[0], answers))
-    waitless, _ = _halves(jax.tree.map(lambda leaf: leaf[1], answers))
-    cost, makespan, known = optima(costs, makespans)
+    # One loop for both searches, so that it compiles once: for the cost, and then for the rest.
+    nothing = no_answers(first_queries, horizon)
+    _, answers = jax.lax.scan(search, nothing, jnp.array([True, False]))
+    costs, _ = _halves(jax.tree.map(lambda leaf: leaf[0], answers))
+    makespans, waitless = _halves(jax.tree.map(lambda leaf: leaf[1], answers))
+    cost, best = with_best(costs)
+    makespan = jnp.where(makespans.found, makespans.bound, best.makespan)
+    known = connected & ~blocked & (cost < NEVER) & (makespan < NEVER)
+    known &= ~costs.gave_up & ~makespans.gave_up
     # The search for the cost looks at arrivals up to the horizon only. A plan in which an agent
     # arrives later costs at least horizon + 1 for that one and the distances for the others, so
     # cheaper plans are excluded where the cost is no more than that.
@@ -283,17 +296,17 @@ def _solve_many_slots(
     unproved = jnp.where(~connected | blocked, Status.UNSOLVABLE, Status.UNKNOWN)
     status = jnp.where(known, Status.OPTIMAL, unproved)
 
-    def plan(found: jax.Array, paths: jax.Array, best_paths: jax.Array) -> jax.Array:
-        actions = actions_of(jnp.where(found, paths, best_paths)).transpose(2, 1, 0)
+    def plan(paths: jax.Array) -> jax.Array:
+        actions = actions_of(paths).transpose(2, 1, 0)
         return jnp.where(known[:, None, None], actions, jnp.int8(-1))
 
     by_trees = Solution(
         status=status.astype(jnp.int8),
         sum_of_costs=jnp.where(known, cost, jnp.int16(-1)),
         makespan=jnp.where(known, makespan, jnp.int16(-1)),
-        needs_wait=known & (cost > floor) & ~waitless.found,
-        plan=plan(costs.found, costs.paths, best.paths),
-        makespan_plan=plan(makespans.found, makespans.paths, best.makespan_paths),
+        needs_wait=known & (cost > floor) & ~waitless.found & waits_in(best.paths),
+        plan=plan(best.paths),
+        makespan_plan=plan(jnp.where(makespans.found, makespans.paths, best.makespan_paths)),
         expansions=costs.expansions + makespans.expansions + waitless.expansions,
     )
     if not dense:

@@ -14,7 +14,14 @@ import numpy as np
 from jaxlake.solver import space_time
 from jaxlake.solver.bitboard import PITCH, ROW_SHIFT, bitboard_of, row_and_bit, union_of_cells
 from jaxlake.solver.materialize import materialize
-from jaxlake.solver.path_conflicts import FORCED, SWAP, TARGET, VERTEX, PathConflict
+from jaxlake.solver.path_conflicts import (
+    ARRIVAL,
+    FORCED,
+    SWAP,
+    TARGET,
+    VERTEX,
+    PathConflict,
+)
 from jaxlake.solver.space_time import NOBODY, Blocked, PathBits, SearchBuffers
 
 
@@ -24,7 +31,9 @@ class TreeQueries(NamedTuple):
     free: jax.Array  # words (R, Q)
     starts: jax.Array  # int16 (K, Q), cells; NOBODY for agents that do not exist
     goals: jax.Array  # int16 (K, Q), likewise
+    alone: jax.Array  # int16 (K, Q), least arrivals; 0 for agents that do not exist
     pair_costs: jax.Array  # int16 (P, Q), lower bounds on the cost of both; 0 where unknown
+    stairs: jax.Array  # uint32 (2, P, Q), of `arrivals.staircases`; 0 where unknown
     total: jax.Array  # bool (Q,), bounds are on the sum of costs; else on the makespan
     waits: jax.Array  # bool (Q,), whether agents may wait before their last arrival
     first: jax.Array  # int16 (Q,), the bound to begin with
@@ -145,11 +154,12 @@ def toggle_constraint(
     forbidden = node.forbidden.at[at].set(node.forbidden[at] ^ bit)
 
     # A target conflict names the agent at rest second. Side 0: it rests there by then, and nobody
-    # else may enter; side 1: it arrives later.
-    target = where & (conflict.kind == TARGET)
-    rests, delayed = target & first, target & ~first
-    latest, earliest = node.latest[conflict.other, b], node.earliest[conflict.other, b]
-    limit = jnp.where(first, latest, earliest)
+    # else may enter; side 1: it arrives later. Of two arrivals either the one or the other is late.
+    target, arrival = where & (conflict.kind == TARGET), where & (conflict.kind == ARRIVAL)
+    rests, delayed = target & first, (target & ~first) | arrival
+    limited = jnp.where(arrival, agent, conflict.other)
+    latest, earliest = node.latest[limited, b], node.earliest[limited, b]
+    limit = jnp.where(rests, latest, earliest)
     # Disjoint splitting: in the second child the first agent does what the first child forbids.
     now = (conflict.one, conflict.time, b)
     then = (conflict.one, jnp.minimum(conflict.time + 1, node.fixed.shape[2] - 1), b)
@@ -160,7 +170,7 @@ def toggle_constraint(
         before = jnp.where(fixed & 1 != 0, word(0), before)
         after = jnp.where(fixed & 2 != 0, word(0), after)
     else:
-        new_earliest = jnp.maximum(limit, conflict.time + 1)
+        new_earliest = jnp.maximum(limit, jnp.where(arrival, here, conflict.time + 1))
         new_latest = jnp.minimum(limit, conflict.time)
         # A cell that is fixed already stays so when this constraint is undone.
         fix_now = (vertex | swap) & ~first & (before[1] == 0)
@@ -168,7 +178,7 @@ def toggle_constraint(
         fixed = fix_now + jnp.int16(2) * fix_then
         before = jnp.where(fix_now, jnp.stack(row_and_bit(conflict.one_here, R)), before)
         after = jnp.where(fix_then, jnp.stack(row_and_bit(conflict.one_there, R)), after)
-    at_rest = (conflict.other, b)
+    at_rest = (limited, b)
     node = node._replace(
         forbidden=forbidden,
         earliest=node.earliest.at[at_rest].set(jnp.where(delayed, new_earliest, earliest)),

@@ -57,10 +57,10 @@ def search_trees(
     numbers = jnp.stack([jnp.asarray(x, jnp.int32) for x in (count, team, split)])
     tasks = [getattr(queries, name).astype(jnp.int32) for name in Task._fields]
     ends = [_flat(cells, board) for cells in (queries.starts, queries.goals)]
-    pair_costs = queries.pair_costs.astype(jnp.int32)
-    inputs = [_pack(queries.free, board), *ends, pair_costs, jnp.stack(tasks)]
+    known = [leaf.astype(jnp.int32) for leaf in (queries.alone, queries.pair_costs)]
+    inputs = [_pack(queries.free, board), *ends, *known, queries.stairs, jnp.stack(tasks)]
     padding = -Q % LANES
-    inputs = [jnp.pad(x[:, order], [(0, 0), (0, padding)]) for x in inputs]
+    inputs = [jnp.pad(x[..., order], [*[(0, 0)] * (x.ndim - 1), (0, padding)]) for x in inputs]
 
     def whole(shape: tuple[int, ...]) -> Any:
         return pl.BlockSpec(shape, lambda i: (0,) * len(shape))

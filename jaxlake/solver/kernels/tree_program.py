@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
+from jaxlake.solver.arrivals import Stair, look_up_pairs
 from jaxlake.solver.chunks import TEAM_LANES
 from jaxlake.solver.constraint_tree import MAX_DEPTH
 from jaxlake.solver.joint_search import Geometry
@@ -30,14 +31,23 @@ from jaxlake.solver.kernels.tree_paths import (
     pick,
     put,
 )
-from jaxlake.solver.pairs import matching_gain
-from jaxlake.solver.path_conflicts import FORCED, NONE, SWAP, TARGET, VERTEX, PathConflict
+from jaxlake.solver.pairs import best_matching, pair_gains
+from jaxlake.solver.path_conflicts import (
+    ARRIVAL,
+    FORCED,
+    NONE,
+    SWAP,
+    TARGET,
+    VERTEX,
+    PathConflict,
+    arrival_conflict,
+)
 from jaxlake.solver.space_time import NEVER
 
 LANES = 32
 """Lanes of a program: a warp of a GPU."""
 
-_SIDE, _TIME, _WIDE = 8, 10, 14
+_SIDE, _TIME, _WIDE = 9, 11, 14
 """Where the fields of a packed level begin: after two agents and a kind; after a side; and after a
 number of 14 bits."""
 
@@ -54,6 +64,26 @@ class Task(NamedTuple):
     first: jax.Array
     last: jax.Array
     budget: jax.Array
+
+
+class Proved(NamedTuple):
+    """What is known of the agents of each query, int32, and of its pairs."""
+
+    alone: list[jax.Array]  # least arrivals
+    pair_costs: list[jax.Array]
+    stairs: list[list[jax.Array]]  # two words of each pair, uint32
+
+    def excesses(self, costs: tuple[jax.Array, ...]) -> list[jax.Array]:
+        """Return how much later than at the least agents arrive."""
+        return [jnp.maximum(x - y, 0) for x, y in zip(costs, self.alone, strict=True)]
+
+    def stairs_of(self, costs: tuple[jax.Array, ...]) -> list[Stair]:
+        """Look up where the pairs stand on their staircases."""
+        return look_up_pairs(self.stairs, self.excesses(costs))
+
+    def gain(self, costs: tuple[jax.Array, ...], stairs: list[Stair]) -> jax.Array:
+        """Return what pairs without a common agent add to these costs."""
+        return best_matching(pair_gains(costs, self.pair_costs, stairs), len(costs))
 
 
 class Answers(NamedTuple):
@@ -115,7 +145,7 @@ def search(*refs: Any, board: Geometry) -> None:
 
     The references are to the inputs and outputs of all programs, packed, and to memory.
     """
-    numbers, free, starts, goals, pair_costs, tasks, answers, paths, *memory = refs
+    numbers, free, starts, goals, alone, pair_costs, stairs, tasks, answers, paths, *memory = refs
     lane = jax.lax.broadcasted_iota(jnp.int32, (LANES,), 0)
     wanted, size, split = numbers[0], numbers[1], numbers[2]
     at_once = jax.lax.div(jnp.int32(LANES), size)
@@ -134,8 +164,12 @@ def search(*refs: Any, board: Geometry) -> None:
             waits=task.waits != 0,
             shared_goal=union(same) != 0,
         )
-        pairs = [pair_costs[p, place] for p in range(pair_costs.shape[0])]
-        program = _Program(task, boards, pairs, Memory(*memory), board, lane, teams)
+        proved = Proved(
+            alone=[alone[k, place] for k in range(alone.shape[0])],
+            pair_costs=[pair_costs[p, place] for p in range(pair_costs.shape[0])],
+            stairs=[[stairs[w, p, place] for p in range(stairs.shape[1])] for w in (0, 1)],
+        )
+        program = _Program(task, boards, proved, Memory(*memory), board, lane, teams)
         lanes = program.run(place < wanted)
         program.write_answers(lanes, place, place < wanted, answers, paths)
         return first + pl.num_programs(0)
@@ -188,13 +222,13 @@ class _Program:
         self,
         task: Task,
         boards: Boards,
-        pair_costs: list[jax.Array],
+        proved: Proved,
         memory: Memory,
         board: Geometry,
         lane: jax.Array,
         teams: _Teams,
     ) -> None:
-        self.task, self.boards, self.pair_costs, self.memory = task, boards, pair_costs, memory
+        self.task, self.boards, self.proved, self.memory = task, boards, proved, memory
         self.lane, self.teams = lane, teams
         self.agents, self.times = memory.paths.shape[:2]
         self.horizon = self.times - 1
@@ -295,7 +329,8 @@ class _Program:
 
         planned = active & (arrival != NEVER)
         costs = _put_at(lanes.costs, agent, arrival, planned)
-        estimate = sum(costs) + matching_gain(costs, self.pair_costs)
+        stairs = self.proved.stairs_of(costs)
+        estimate = sum(costs) + self.proved.gain(costs, stairs)
         estimate = jnp.where(self.total, estimate, largest(costs))
         fits = planned & (estimate <= lanes.bound)
         # The old path is kept for this level; the new one rests at its goal from its arrival on.
@@ -306,6 +341,9 @@ class _Program:
         tight = [self.total | (cost == lanes.bound) for cost in costs]
         asked = rooted | (splitting & fits)
         conflict, conflicts = self.paths.choose_conflict(costs, tight, asked)
+        of_arrivals = arrival_conflict(stairs, self.proved.excesses(costs), self.proved.alone)
+        late = self.total & (of_arrivals.kind != NONE) & (conflict.kind != NONE)
+        conflict = jax.tree.map(lambda x, y: jnp.where(late, x, y), of_arrivals, conflict)
 
         # A path that fits is taken without the constraint (bypass), or its child is entered.
         bypass = splitting & fits & (arrival == old_cost) & (conflicts < level.conflicts)
@@ -420,7 +458,7 @@ class _Program:
         Gives the lanes, and the level with what it needs to take the constraint away again.
         """
         conflict, memory = level.conflict, self.memory
-        first, other = level.side == 0, conflict.other
+        first, limited = level.side == 0, _limited_agent(level)
         now, then = self._times(conflict)
         heads = memory.heads[now], memory.heads[then]
         number = NOTES * lanes.depth
@@ -430,8 +468,12 @@ class _Program:
             put(memory.notes, (number + slot, self.lane), note.pack(), where)
         now_first = jnp.where(conflict.kind == SWAP, number + 2, number + 1)
         self._set_heads(level, (now_first, number + 3), where)
-        limit = jnp.where(first, pick(lanes.latest, other), pick(lanes.earliest, other))
-        limits = jnp.minimum(limit, conflict.time), jnp.maximum(limit, conflict.time + 1)
+        arrival = conflict.kind == ARRIVAL
+        own = pick(lanes.latest, limited), pick(lanes.earliest, limited)
+        limit = jnp.where(first & ~arrival, *own)
+        least = jnp.where(first, conflict.one_here, conflict.other_here)
+        least = jnp.where(arrival, least, conflict.time + 1)
+        limits = jnp.minimum(limit, conflict.time), jnp.maximum(limit, least)
         lanes = self._set_limits(lanes, level, limits, where)
         return lanes, level._replace(limit=limit, heads=heads)
 
@@ -460,11 +502,12 @@ class _Program:
         self, lanes: _Lanes, level: _Level, limits: tuple[jax.Array, jax.Array], where: jax.Array
     ) -> _Lanes:
         """Set the latest or the earliest arrival of an agent that others meet at its goal."""
-        first, other = level.side == 0, level.conflict.other
+        first, limited = level.side == 0, _limited_agent(level)
         target = where & (level.conflict.kind == TARGET)
+        delayed = (target & ~first) | (where & (level.conflict.kind == ARRIVAL))
         return lanes._replace(
-            latest=_put_at(lanes.latest, other, limits[0], target & first),
-            earliest=_put_at(lanes.earliest, other, limits[1], target & ~first),
+            latest=_put_at(lanes.latest, limited, limits[0], target & first),
+            earliest=_put_at(lanes.earliest, limited, limits[1], delayed),
         )
 
     def _begin_path(
@@ -544,7 +587,7 @@ class _Program:
             conflict=PathConflict(
                 one=conflict & 7,
                 other=(conflict >> 3) & 7,
-                kind=(conflict >> 6) & 3,
+                kind=(conflict >> 6) & 7,
                 time=_time_of(conflict),
                 one_here=now & CELL,
                 other_here=now >> _WIDE,
@@ -596,6 +639,12 @@ def _side_of(word: jax.Array) -> jax.Array:
 def _constrained_agent(level: _Level) -> jax.Array:
     """Return the agent that the child at hand constrains and replans."""
     return jnp.where(level.side == 0, level.conflict.one, level.conflict.other)
+
+
+def _limited_agent(level: _Level) -> jax.Array:
+    """Return the agent whose arrival the child at hand limits, if it limits one."""
+    arrival = level.conflict.kind == ARRIVAL
+    return jnp.where(arrival, _constrained_agent(level), level.conflict.other)
 
 
 def _put_at(

@@ -18,6 +18,7 @@ from jaxlake.solver import (
     space_time,
     widths_for,
 )
+from jaxlake.solver.arrivals import staircases
 from jaxlake.solver.chunks import SHARED_SPLITS, TEAM_LANES
 from jaxlake.solver.constraint_tree import search_trees
 from jaxlake.solver.kernels import joint, planning, tree
@@ -90,9 +91,22 @@ def test_joint_searches_and_their_plans_are_those_of_the_loops(waiting):
         assert jnp.sum(jnp.any(found.plan != found.makespan_plan, axis=(0, 1))) >= 3
 
 
+def _staircases(batch, agents):
+    """Staircases of all pairs, uint32 (2, P, B)."""
+    batch, widths = jax.tree.map(jnp.asarray, batch), Widths(32, 32, 32, 1 << 20)
+    found = []
+    for pair in map(list, agent_pairs(agents)):
+        places = batch.starts[:, pair], batch.goals[:, pair]
+        found.append(
+            staircases(~batch.holes, *places, jnp.all(batch.agent_mask[:, pair], axis=1), widths)
+        )
+    return jnp.stack(found, axis=1)
+
+
 def _tree_queries(seed, count, size, agents):
     """Questions of all kinds: half about either objective, a third without waits, a ninth idle."""
-    boards = certificates.prepare_boards(_boards(seed, count, size, agents), Widths(1, 1, 1, 1))
+    batch = _boards(seed, count, size, agents)
+    boards = certificates.prepare_boards(batch, Widths(1, 1, 1, 1))
     connected = jnp.all(boards.alone < space_time.NEVER, axis=0)
     alone = jnp.where(connected, boards.alone, 0)
     number = jnp.arange(count)
@@ -103,6 +117,8 @@ def _tree_queries(seed, count, size, agents):
     pairs = [alone[i] + alone[j] + excess for i, j in agent_pairs(agents)]
     return TreeQueries(
         *boards[:3],
+        alone=alone,
+        stairs=_staircases(batch, agents),
         pair_costs=jnp.stack(pairs).astype(jnp.int16),
         total=total,
         waits=number % 3 > 0,
