@@ -50,7 +50,7 @@ exit status: 0 merged, all boards are there, 1 merged, some are missing, 2 inval
 _BENCHMARK = """\
 Make the benchmark of the paper's shape (3,150 boards of 3 to 5 agents) and compare its hashes with
 those that this package holds. DIR gets benchmark_wr0.25.jsonl, ..._wr0.5, ..._wr0.75, and
-paper_benchmark_v1.json with the hashes.
+paper_benchmark_v2.json with the hashes.
 
 exit status: 0 the hashes agree, 1 they differ, 2 invalid input or configuration
 """
@@ -229,7 +229,7 @@ def _benchmark(args: argparse.Namespace) -> int:
         if args.check:
             rows, beside = paper_benchmark.read_benchmark(args.directory)
             unknown = {name: cell["unknown"] for name, cell in beside["cells"].items()}
-            record = paper_benchmark.make_record(paper_benchmark.V1, rows, unknown)
+            record = paper_benchmark.make_record(paper_benchmark.V2, rows, unknown)
         else:
             record = paper_benchmark.write_benchmark(
                 args.directory, text=lambda board: render(board, "full"), progress=report

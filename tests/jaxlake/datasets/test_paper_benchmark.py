@@ -9,7 +9,7 @@ import pytest
 from benchmarks.oracles import MOVES, check, hole_count, least_makespan, least_sum_of_costs
 from jaxlake import format_grid
 from jaxlake.datasets import Benchmark, DatasetError, paper_benchmark, read_published
-from jaxlake.datasets.paper_benchmark import V1, make_cell, make_record, record_differences
+from jaxlake.datasets.paper_benchmark import V2, make_cell, make_record, record_differences
 
 # On 2x2 there are 24 boards of two agents, all solvable without waits, and no room for holes:
 # exactly as many as two hole ratios of three configurations of four boards need.
@@ -43,12 +43,12 @@ def every(made):
 
 
 def test_version_1_has_the_paper_s_shape():
-    cells = {k: sorted(n for agents, n in V1.cells if agents == k) for k in (3, 4, 5)}
+    cells = {k: sorted(n for agents, n in V2.cells if agents == k) for k in (3, 4, 5)}
     assert cells == {3: [*range(3, 11)], 4: [*range(4, 11)], 5: [*range(5, 11)]}
-    boards = len(V1.cells) * len(V1.hole_ratios) * len(V1.wait_ratios) * V1.boards_each
-    assert (len(V1.cells), boards) == (21, 3150)
-    assert V1.configurations == ("benchmark_wr0.25", "benchmark_wr0.5", "benchmark_wr0.75")
-    assert V1.quota.tolist() == [[7, 3], [5, 5], [2, 8]]
+    boards = len(V2.cells) * len(V2.hole_ratios) * len(V2.wait_ratios) * V2.boards_each
+    assert (len(V2.cells), boards) == (21, 3150)
+    assert V2.configurations == ("benchmark_wr0.25", "benchmark_wr0.5", "benchmark_wr0.75")
+    assert V2.quota.tolist() == [[7, 3], [5, 5], [2, 8]]
 
 
 def test_every_configuration_has_every_id_once(made):
