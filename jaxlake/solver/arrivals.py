@@ -88,19 +88,20 @@ def staircases(
     goals: jax.Array,
     wanted: jax.Array,
     widths: Widths,
+    alone: jax.Array | None = None,
 ) -> jax.Array:
     """Compute the staircases of the wanted pairs, uint32 (2, B); 0 says nothing.
 
     Cells that can be entered are `free`, bool (B, N, N); starts and goals int8 (B, 2, 2), (row,
-    column) of both agents, that can both reach their goals. Entry e has four bits, from the lowest
-    ones of word 0 on.
+    column) of both agents, that can both reach their goals. The distances `alone`, int16 (2, B),
+    are computed unless they are known. Entry e has four bits, from the lowest ones of word 0 on.
     """
     B = wanted.shape[0]
     if B == 0:
         return jnp.zeros((2, B), jnp.uint32)
     board = joint_search.geometry(free.shape[-1])
     width = min(B, joint_search.lanes_at_once(board, widths))
-    pairs = joint_search.two_agent_boards(free, starts, goals, wanted, board, widths)
+    pairs = joint_search.two_agent_boards(free, starts, goals, wanted, board, widths, alone)
 
     def climb(chunk: TwoAgentBoards, _: None) -> tuple[jax.Array, None]:
         return _climb(chunk, board), None

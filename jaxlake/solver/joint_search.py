@@ -123,11 +123,13 @@ def two_agent_boards(
     playing: jax.Array,
     board: Geometry,
     widths: Widths,
+    alone: jax.Array | None = None,
 ) -> TwoAgentBoards:
     """Lay out boards for the search.
 
     Cells that can be entered are bool (B, N, N); starts and goals int8 (B, 2, 2), (row, column) of
     both agents. Lanes not `playing`, bool (B,), have no free cell, so they are never connected.
+    The distances `alone`, int16 (2, B), are computed unless they are known.
     """
 
     def flat_cells(places: jax.Array) -> jax.Array:
@@ -135,14 +137,15 @@ def two_agent_boards(
         return (wide[..., 0] * board.pitch + wide[..., 1]).T
 
     free = free & playing[:, None, None]
-    cells = cell_numbers(starts).T, cell_numbers(goals).T
-    steps = distances_alone(pack_rows(free), *cells, widths)
+    if alone is None:
+        cells = cell_numbers(starts).T, cell_numbers(goals).T
+        alone = distances_alone(pack_rows(free), *cells, widths)
     padded = jnp.pad(free, [(0, 0), (0, 0), (0, 1)])
     return TwoAgentBoards(
         free=padded.reshape(-1, board.cells).T,
         starts=flat_cells(starts),
         goals=flat_cells(goals),
-        alone=jnp.where(playing & (steps < NEVER), steps.astype(jnp.int32), FAR),
+        alone=jnp.where(playing & (alone < NEVER), alone.astype(jnp.int32), FAR),
     )
 
 

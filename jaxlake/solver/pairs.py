@@ -36,12 +36,14 @@ def pair_optima(
     wanted: jax.Array,
     horizon: int,
     widths: Widths,
+    alone: jax.Array | None = None,
 ) -> PairOptima:
     """Compute exact costs of pairs of agents, by the joint search of `joint_search`.
 
     Time is spent on the wanted pairs only. The others, and those whose makespan is longer than
     `horizon` steps (static), are neither known nor proved unsolvable. Cells that can be entered are
-    `free`, bool (B, N, N); starts and goals int8 (B, 2, 2), (row, column) of both agents.
+    `free`, bool (B, N, N); starts and goals int8 (B, 2, 2), (row, column) of both agents. The
+    distances `alone`, int16 (2, B), are computed unless they are known.
     """
     B = wanted.shape[0]
     if B == 0:
@@ -54,7 +56,7 @@ def pair_optima(
     else:
         width = joint.boards_at_once(board, widths, horizon)
     width = min(B, width)
-    pairs = joint_search.two_agent_boards(free, starts, goals, wanted, board, widths)
+    pairs = joint_search.two_agent_boards(free, starts, goals, wanted, board, widths, alone)
     far = jnp.full(B, FAR, jnp.int32)
 
     def search(
@@ -114,10 +116,6 @@ def pair_bounds(
     P = len(i)
     exist = (batch.agent_mask[:, i] & batch.agent_mask[:, j] & wanted[:, None]).T
 
-    def places_of_pairs(leaf: jax.Array) -> jax.Array:
-        both = jnp.stack([leaf[:, i], leaf[:, j]], axis=2)
-        return both.swapaxes(0, 1).reshape(P * B, *both.shape[2:])
-
     def of_both(leaf: jax.Array) -> jax.Array:
         return jnp.stack([leaf[i], leaf[j]]).reshape(2, P * B)
 
@@ -126,9 +124,7 @@ def pair_bounds(
     )
     settled = undisturbed(pairs, exist.reshape(-1), horizon, widths).reshape(P, B)
     searched = exist & ~settled
-    free = jnp.tile(~batch.holes, (P, 1, 1))
-    starts, goals = map(places_of_pairs, (batch.starts, batch.goals))
-    optima = pair_optima(free, starts, goals, searched.reshape(-1), horizon, widths)
+    optima = pair_optima(*_places(batch), searched.reshape(-1), horizon, widths, alone=pairs.alone)
     optima = jax.tree.map(lambda leaf: leaf.reshape(P, B), optima)
     known = searched & optima.known & optima.solvable
     one, other = pairs.alone.reshape(2, P, B)
@@ -151,17 +147,26 @@ def pair_staircases(
     """
     B, K = batch.agent_mask.shape
     i, j = (np.array(side) for side in zip(*agent_pairs(K), strict=True))
-    P = len(i)
     exist = (batch.agent_mask[:, i] & batch.agent_mask[:, j] & wanted[:, None]).T
     searched = exist & (costs > boards.alone[i] + boards.alone[j])
+    alone = jnp.stack([boards.alone[i], boards.alone[j]]).reshape(2, -1)
+    words = arrivals.staircases(*_places(batch), searched.reshape(-1), widths, alone=alone)
+    return words.reshape(2, len(i), B)
 
-    def places_of_pairs(leaf: jax.Array) -> jax.Array:
+
+def _places(batch: Instance) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return the free cells, starts and goals of all pairs, one pair of each board after another.
+
+    Bool (P * B, N, N), and int8 (P * B, 2, 2) with (row, column) of both agents.
+    """
+    i, j = (np.array(side) for side in zip(*agent_pairs(batch.agent_mask.shape[1]), strict=True))
+
+    def of_pairs(leaf: jax.Array) -> jax.Array:
         both = jnp.stack([leaf[:, i], leaf[:, j]], axis=2)
-        return both.swapaxes(0, 1).reshape(P * B, *both.shape[2:])
+        return both.swapaxes(0, 1).reshape(-1, *both.shape[2:])
 
-    free = jnp.tile(~batch.holes, (P, 1, 1))
-    starts, goals = map(places_of_pairs, (batch.starts, batch.goals))
-    return arrivals.staircases(free, starts, goals, searched.reshape(-1), widths).reshape(2, P, B)
+    free = jnp.tile(~batch.holes, (len(i), 1, 1))
+    return free, of_pairs(batch.starts), of_pairs(batch.goals)
 
 
 def waitless_bounds(pairs: PairBounds, alone: jax.Array) -> jax.Array:
