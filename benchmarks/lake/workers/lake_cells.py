@@ -36,7 +36,8 @@ class _CellSolver:
         self._compiled = self._programs[self._shape].compiled
         solutions = jax.tree.map(np.asarray, self._compiled(self._placed(batch)))
         unknown = solutions.status == jaxlake.Status.UNKNOWN
-        self._effort = np.where(unknown, np.iinfo(np.int64).max, solutions.expansions)
+        expansions = solutions.expansions.astype(np.int64)
+        self._effort = np.where(unknown, np.iinfo(np.int64).max, expansions)
         return {
             "compile_seconds": compile_seconds,
             "status": solutions.status.tolist(),
