@@ -6,7 +6,7 @@ proportion: it works on as much fewer boards at a time, so that a loop over chun
 rounds that it has in the large call.
 
 What that would miss are the few boards that take the longest. `solve` is counted a second time on
-the hardest boards of the large call, which XLA's loops find on this CPU in seconds.
+the hardest boards of the large call, which XLA's loops find on this CPU.
 """
 
 from collections.abc import Callable

@@ -73,7 +73,6 @@ def generate(
     max_candidates: int | None = None,
     widths: Widths | None = None,
     part: Part = ALL_BOARDS,
-    dense: bool = True,
 ) -> Generated:
     """Make n distinct boards, each with its optimal solution.
 
@@ -107,7 +106,6 @@ def generate(
         widths: how many candidates the solver works on at a time, see `solve` (static).
         part: (i, P), make boards of part i, counted from 0, of P parts of all boards (static): no
             two parts have a board in common, whatever their keys; see `board_parts`.
-        dense: whether fewer candidates are UNKNOWN, see `solve` (static).
 
     Returns:
         A `Generated`.
@@ -120,7 +118,6 @@ def generate(
     options = _Options(
         *(_slots(n), max_size, max_agents, horizon, batch_size, widths or widths_for()),
         checked_part(part),
-        dense,
     )
     return _of_one(_pool(options), key, params, n, max_candidates)
 
@@ -138,7 +135,6 @@ def generate_sharded(
     max_candidates: int | None = None,
     widths: Widths | None = None,
     part: Part = ALL_BOARDS,
-    dense: bool = True,
 ) -> Generated:
     """`generate` with each batch of candidates drawn and solved on several devices.
 
@@ -160,7 +156,7 @@ def generate_sharded(
     widths = widths or widths_for(chosen[0].platform)
     batch_size = _shared_batch_size(batch_size, n, len(chosen), widths)
     options = _Options(
-        *(_slots(n), max_size, max_agents, horizon, batch_size, widths), checked_part(part), dense
+        *(_slots(n), max_size, max_agents, horizon, batch_size, widths), checked_part(part)
     )
     return _of_one(_pool_on(options, chosen), key, params, n, max_candidates)
 
@@ -175,7 +171,6 @@ class _Options(NamedTuple):
     batch_size: int | None
     widths: Widths  # how much of a batch is solved at a time
     part: Part
-    dense: bool
 
 
 def _check(
@@ -331,9 +326,7 @@ def _fill(
                 keys, number, codes, size[stream], agents, options.part, **shapes
             )
         boards = decode(codes, size[stream], agents, **shapes)
-        solutions = solve_batch(
-            boards, horizon=options.horizon, widths=options.widths, dense=options.dense
-        )
+        solutions = solve_batch(boards, horizon=options.horizon, widths=options.widths)
         return codes, own, solutions
 
     def examine_all(stream: jax.Array, number: jax.Array) -> Examined:

@@ -68,7 +68,6 @@ class DrawOptions:
     horizon: int
     max_candidates: int
     batch_size: int | None = None  # None: the default of `generate`; it changes no board
-    dense: bool = True  # see `solve`
     part: Part = ALL_BOARDS
 
     def draw(self, key: jax.Array, params: LakeParams) -> Generated:

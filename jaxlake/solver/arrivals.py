@@ -17,7 +17,6 @@ agents, whatever is in their way.
 """
 
 from collections.abc import Sequence
-from functools import reduce
 from itertools import combinations
 from typing import NamedTuple
 
@@ -25,12 +24,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxlake.distance_fields import UNREACHABLE, flood
 from jaxlake.solver import joint_search
 from jaxlake.solver.chunks import Widths, in_chunks
-from jaxlake.solver.joint_search import FAR, Geometry, TwoAgentBoards
+from jaxlake.solver.joint_search import Geometry, TwoAgentBoards
 
 EXCESSES = 16
-"""Arrivals that a staircase has, from the earliest on. A delay is at most 15 in it, or more."""
+"""Delays of the one agent that a staircase knows: 0 to 15. 15 for the other agent is 15 or more."""
 
 _BITS = 4
 _MOST = EXCESSES - 1
@@ -38,17 +38,18 @@ _PER_WORD = 32 // _BITS
 
 
 class Stair(NamedTuple):
-    """Where a pair stands on its staircase."""
+    """Where a pair stands on its staircase, given how late both arrive."""
 
-    gain: jax.Array  # int16 (B,), what both need beyond their arrivals, at least
-    foot: jax.Array  # int16 (B,), the least excess of the one that leaves the other its arrival
-    top: jax.Array  # int16 (B,), the least excess of the other if the one arrives before that
+    gain: jax.Array  # int (B,), steps that both need at least beyond their arrivals
+    foot: jax.Array  # int (B,), how late the one must be at least for the other to be in time
+    top: jax.Array  # int (B,), how late the other must be at least if the one comes before that
 
 
 def look_up(words: list[jax.Array], one: jax.Array, other: jax.Array) -> Stair:
-    """Look up two excesses, int16 (B,), in a staircase of words uint32 (B,).
+    """Look up how late two agents are, int (B,) each, in a staircase of two words, uint32 (B,).
 
-    Where the pair can arrive like that as far as the staircase says, the foot is not above `one`.
+    Lateness counts from the arrival alone. Where the foot is above `one`, they can't arrive so
+    early; elsewhere the staircase says nothing against it.
     """
     foot = jnp.zeros_like(one)
     top = jnp.zeros_like(one)
@@ -68,7 +69,7 @@ def look_up(words: list[jax.Array], one: jax.Array, other: jax.Array) -> Stair:
 def look_up_pairs(
     words: jax.Array | Sequence[Sequence[jax.Array]], excesses: Sequence[jax.Array]
 ) -> list[Stair]:
-    """Look up the excesses, int16 (B,) each, of all pairs of agents in words uint32 (2, P, B)."""
+    """Look up how late agents are, int (B,) each, for all pairs in words uint32 (2, P, B)."""
     return [
         look_up([words[0][p], words[1][p]], excesses[i], excesses[j])
         for p, (i, j) in enumerate(combinations(range(len(excesses)), 2))
@@ -90,7 +91,7 @@ def staircases(
     widths: Widths,
     alone: jax.Array | None = None,
 ) -> jax.Array:
-    """Compute the staircases of the wanted pairs, uint32 (2, B); 0 says nothing.
+    """Compute the staircases of the wanted pairs, uint32 (2, B); 0 where not wanted.
 
     Cells that can be entered are `free`, bool (B, N, N); starts and goals int8 (B, 2, 2), (row,
     column) of both agents, that can both reach their goals. The distances `alone`, int16 (2, B),
@@ -121,7 +122,9 @@ def _climb(boards: TwoAgentBoards, board: Geometry) -> jax.Array:
 
     def examine(time: jax.Array, layer: jax.Array, state: _Climb) -> _Climb:
         beside = _beside(layer, boards.goals, board)
-        distance = jnp.min(jnp.where(beside, left, FAR), axis=1)  # of the agent that is not there
+        distance = jnp.min(
+            jnp.where(beside, left, UNREACHABLE), axis=1
+        )  # of the agent that is not there
         delay = jnp.clip(time + distance - alone[::-1], 0, _MOST)
         here = np.arange(EXCESSES)[:, None] == (time - alone)[:, None]
         delays = jnp.where(here, delay[:, None], state.delays)
@@ -151,33 +154,16 @@ def _distances_around(boards: TwoAgentBoards, board: Geometry) -> jax.Array:
 
     Gives int32 (2, M, B): of agent 1 around agent 0 at its goal, and of agent 0 around agent 1.
     """
-    M = board.cells
-    cell = np.arange(M)[:, None]
-    open_cells = jnp.stack([boards.free & (cell != goal) for goal in boards.goals])
-    at_goal = jnp.stack([boards.free & (cell == goal) for goal in boards.goals[::-1]])
-
-    Spreading = tuple[jax.Array, jax.Array, jax.Array]
-
-    def spread(state: Spreading) -> Spreading:
-        steps, distance, _ = state
-        reached = distance < FAR
-        ends = jnp.pad(reached, [(0, 0), (board.pitch, board.pitch), (0, 0)])
-        moved = [ends[:, board.pitch - d : board.pitch - d + M] for d in board.deltas]
-        new = reduce(jnp.logical_or, moved) & open_cells & ~reached
-        return steps + 1, jnp.where(new, steps + 1, distance), jnp.any(new)
-
-    begun = (jnp.int32(0), jnp.where(at_goal, 0, FAR), jnp.bool_(True))
-    return jax.lax.while_loop(lambda state: state[2], spread, begun)[1]
+    M, B = boards.free.shape
+    cell, goals = np.arange(M)[:, None, None], boards.goals
+    around, ends = boards.free[:, None] & (cell != goals), cell == goals[::-1]
+    rows = (M // board.pitch, board.pitch, 2, B)
+    steps = flood(around.reshape(rows), ends.reshape(rows)).reshape(M, 2, B)
+    return jnp.swapaxes(steps, 0, 1).astype(jnp.int32)
 
 
 def _beside(layer: jax.Array, goals: jax.Array, board: Geometry) -> jax.Array:
     """Return where the other agent can be while an agent stands at its goal, bool (2, M, B)."""
-    M = board.cells
-    row = jnp.take_along_axis(layer, goals[0][None, None], axis=1)[:, 0]
-    cell = np.arange(M)
-    of_one = (row[cell // 32] >> (cell % 32).astype(np.uint32)[:, None]) & 1 != 0
-    column = reduce(
-        jnp.bitwise_or,
-        (jnp.where(goals[1] // 32 == w, layer[w], jnp.uint32(0)) for w in range(board.words)),
-    )
-    return jnp.stack([of_one, joint_search.has_cells(column, goals[1])])
+    row, column = joint_search.beside_goals(layer, goals)
+    cell = jnp.arange(board.cells)
+    return jnp.stack([joint_search.has_cells(row[cell // 32], cell[:, None]), column])

@@ -6,10 +6,12 @@ iterative-deepening search (Boyarski et al. 2020): nodes above the bound are cut
 tree is exhausted the bound rises to the least cost that was cut. Only the branch in hand is kept.
 
 Conflicts are chosen cardinal ones first (Boyarski et al. 2015); a path that meets an agent at rest
-splits on that agent's arrival (target reasoning, Li et al. 2021); of two children one bans an agent
-from what the other makes it do (disjoint splits, Li et al. 2019); a replanned path of equal cost
-and fewer conflicts is taken without a split (bypass, Boyarski et al. 2015); and the optima of all
-pairs of agents, where known, give a lower bound by matchings (after Li et al. 2019).
+splits on that agent's arrival (target reasoning, Li et al. 2021); two agents that no plan has both
+arrive so early are split on their arrivals (`arrivals`, after the corridor reasoning of Li et al.
+2021); of two children one bans an agent from what the other makes it do (disjoint splits, Li et al.
+2019); a replanned path of equal cost and fewer conflicts is taken without a split (bypass, Boyarski
+et al. 2015); and what all pairs of agents need, where known, gives a lower bound by matchings
+(after Li et al. 2019).
 
 Every lane is at a node of its own; in each step every lane replans one agent. A team of one or more
 lanes works on one query; when it has the answer it takes the next one, so that none waits for the

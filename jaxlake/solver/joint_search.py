@@ -305,18 +305,27 @@ def has_cells(words: jax.Array, cells: jax.Array) -> jax.Array:
     return (words >> (cells % 32).astype(jnp.uint32)) & 1 != 0
 
 
+def beside_goals(layer: jax.Array, goals: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return where one agent can be while the other stands at its goal.
+
+    Of agent 1 beside agent 0 as words uint32 (W, B), of agent 0 beside agent 1 as bool (M, B).
+    """
+    row = jnp.take_along_axis(layer, goals[0][None, None], axis=1)[:, 0]
+    column = reduce(
+        jnp.bitwise_or,
+        (jnp.where(goals[1] // 32 == w, words, jnp.uint32(0)) for w, words in enumerate(layer)),
+    )
+    return row, has_cells(column, goals[1])
+
+
 def _retire(
     layer: jax.Array, walks: jax.Array, boards: TwoAgentBoards, board: Geometry, *, waiting: bool
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     """Compute S_{2t} and S_{2t+1} from S_{2t-1}; the latter is also the first value returned."""
     goals = boards.goals
     # The cells of the one agent in layer t where the other one stands at its goal and may retire.
-    beside_0 = jnp.take_along_axis(layer, goals[0][None, None], axis=1)[:, 0]
-    column = reduce(
-        jnp.bitwise_or,
-        (jnp.where(goals[1] // 32 == w, layer[w], jnp.uint32(0)) for w in range(board.words)),
-    )
-    beside_1 = pack_cells(has_cells(column, goals[1]), board)
+    beside_0, column = beside_goals(layer, goals)
+    beside_1 = pack_cells(column, board)
     clear = pack_cells(boards.free, board)[:, None] & ~_single(goals[::-1], board)
 
     joining = jnp.stack([beside_1, beside_0], axis=1)

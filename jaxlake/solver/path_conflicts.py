@@ -20,13 +20,18 @@ NONE, VERTEX, SWAP, TARGET, ARRIVAL = range(5)
 
 
 class PathConflict(NamedTuple):
-    """Two agents that can't both do what they do: vertex, swapping or target. int16 (B,) each."""
+    """Two agents that can't both do what they do, int16 (B,) each.
+
+    They meet in a cell or swap cells, one passes the goal where the other rests, or no plan has
+    both arrive so early.
+    """
 
     one: jax.Array  # the agent that the first child constrains and replans
     other: jax.Array  # the agent of the second child; at a target the one at rest
-    kind: jax.Array  # NONE, VERTEX, SWAP or TARGET
+    kind: jax.Array  # NONE, VERTEX, SWAP, TARGET or ARRIVAL
     time: jax.Array
-    one_here: jax.Array  # cells of both at `time`
+    one_here: jax.Array  # cells of both at `time`; for ARRIVAL the arrivals from which on
+    #   each child lets its agent arrive
     other_here: jax.Array
     one_there: jax.Array  # cells of both at `time` + 1
     other_there: jax.Array
@@ -99,10 +104,11 @@ def choose_conflict(
 def arrival_conflict(
     stairs: Sequence[Stair], excesses: Sequence[jax.Array], alone: Sequence[jax.Array]
 ) -> PathConflict:
-    """Choose the pair whose arrivals are furthest from being possible together.
+    """Choose the pair whose lesser delay is the largest: either the one or the other is late.
 
-    NONE if all pairs can arrive like that. Both children make an agent arrive later: at the cell
-    numbers `one_here` and `other_here`, which are times here.
+    NONE if all pairs may arrive as they do. The first child delays the agent that needs fewer
+    steps. Stairs are those of the `excesses`, int (B,) each: how much later than `alone` agents
+    arrive.
     """
     nothing = jnp.zeros_like(excesses[0])
     best, one, other, early, late = (nothing,) * 5

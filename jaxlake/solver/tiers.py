@@ -222,6 +222,13 @@ def _solve_many_slots(
         for (_, expansions), in_class in zip(DENSE_CLASSES[K], dense_classes, strict=True):
             budget = jnp.where(in_class, jnp.minimum(budget, expansions), budget)
 
+    # Only plans better than the best one known are of interest.
+    known_cost = best.sum_of_costs
+    last_cost = jnp.where(known_cost < NEVER, known_cost - 1, jnp.int16(K * horizon))
+    cheaper = undecided & (least_cost <= last_cost)
+    may_be_shorter = undecided & (least_makespan < best.makespan)
+    stairs = pair_staircases(batch, boards, pairs.costs, cheaper | may_be_shorter, widths)
+
     def ask(
         total: bool, waits: bool, first: jax.Array, last: jax.Array, wanted: jax.Array
     ) -> TreeQueries:
@@ -238,29 +245,23 @@ def _solve_many_slots(
             wanted=wanted,
         )
 
-    # Only plans better than the best one known are of interest.
-    known_cost = best.sum_of_costs
-    last_cost = jnp.where(known_cost < NEVER, known_cost - 1, jnp.int16(K * horizon))
-    cheaper = undecided & (least_cost <= last_cost)
-    may_be_shorter = undecided & (least_makespan < best.makespan)
-    stairs = pair_staircases(batch, boards, pairs.costs, cheaper | may_be_shorter, widths)
     for_cost = ask(True, True, least_cost, last_cost, cheaper)
     first_queries = _concatenate(for_cost, for_cost._replace(wanted=jnp.zeros(B, bool)))
 
-    def with_best(costs: TreeAnswers) -> tuple[jax.Array, BestPlans]:
-        """Return the least cost and the best plans known after the search for it."""
-        cost = jnp.where(costs.found, costs.bound, known_cost)
+    def best_after(costs: TreeAnswers) -> BestPlans:
+        """Return the best plans known after the search for the cost."""
         length = jnp.max(arrivals_of(costs.paths), axis=0)
         shorter = costs.found & (length < best.makespan)
-        return cost, BestPlans(
-            sum_of_costs=cost,
+        return BestPlans(
+            sum_of_costs=jnp.where(costs.found, costs.bound, known_cost),
             paths=jnp.where(costs.found, costs.paths, best.paths),
             makespan=jnp.where(shorter, length, best.makespan),
             makespan_paths=jnp.where(shorter, costs.paths, best.makespan_paths),
         )
 
     def ask_for_the_rest(costs: TreeAnswers) -> TreeQueries:
-        cost, so_far = with_best(costs)
+        so_far = best_after(costs)
+        cost = so_far.sum_of_costs
         # Without the cost a board stays UNKNOWN, whatever else is found.
         known = undecided & (cost < NEVER) & ~costs.gave_up
         # A plan without excess has no waits. On a bipartite grid an odd excess can only come from
@@ -284,8 +285,9 @@ def _solve_many_slots(
     _, answers = jax.lax.scan(search, nothing, jnp.array([True, False]))
     costs, _ = _halves(jax.tree.map(lambda leaf: leaf[0], answers))
     makespans, waitless = _halves(jax.tree.map(lambda leaf: leaf[1], answers))
-    cost, best = with_best(costs)
-    makespan = jnp.where(makespans.found, makespans.bound, best.makespan)
+    plans = best_after(costs)
+    cost = plans.sum_of_costs
+    makespan = jnp.where(makespans.found, makespans.bound, plans.makespan)
     known = connected & ~blocked & (cost < NEVER) & (makespan < NEVER)
     known &= ~costs.gave_up & ~makespans.gave_up
     # The search for the cost looks at arrivals up to the horizon only. A plan in which an agent
@@ -304,9 +306,9 @@ def _solve_many_slots(
         status=status.astype(jnp.int8),
         sum_of_costs=jnp.where(known, cost, jnp.int16(-1)),
         makespan=jnp.where(known, makespan, jnp.int16(-1)),
-        needs_wait=known & (cost > floor) & ~waitless.found & waits_in(best.paths),
-        plan=plan(best.paths),
-        makespan_plan=plan(jnp.where(makespans.found, makespans.paths, best.makespan_paths)),
+        needs_wait=known & (cost > floor) & ~waitless.found & waits_in(plans.paths),
+        plan=plan(plans.paths),
+        makespan_plan=plan(jnp.where(makespans.found, makespans.paths, plans.makespan_paths)),
         expansions=costs.expansions + makespans.expansions + waitless.expansions,
     )
     if not dense:

@@ -1,8 +1,8 @@
 """Nodes of constraint trees, one per lane: paths, constraints and the branch that leads there.
 
 Constraints are added and taken away in place. They ban one agent from a cell or from a move, fix
-where it is, or bound when it arrives (target reasoning). Only one branch is kept: what a constraint
-replaced is stored in its level, so that it can be restored.
+where it is, or bound when it arrives (target reasoning, staircases of `arrivals`). Only one branch
+is kept: what a constraint replaced is stored in its level, so that it can be restored.
 """
 
 from typing import NamedTuple

@@ -8,6 +8,8 @@ import pytest
 from benchmarks.lake import cells
 from benchmarks.lake.cells import Cell, all_cells, longest_share
 from benchmarks.lake.random_boards import write_boards
+from benchmarks.lake.workers.lake_cells import effort
+from jaxlake import Status
 
 
 def test_there_are_as_many_cells_as_in_the_paper_and_each_can_be_drawn(tmp_path):
@@ -69,3 +71,9 @@ def test_a_run_goes_on_only_with_the_same_settings_and_measures_nothing_twice(tm
         cells.main([*wanted, "--boards", "9", "--resume"])
     with pytest.raises(SystemExit, match="--only: got 'no such cell'"):
         cells.main([*wanted[:2], "--only", "no such cell"])
+
+
+def test_boards_left_unknown_are_the_hardest_also_where_expansions_have_32_bits():
+    status = np.array([Status.OPTIMAL, Status.UNKNOWN, Status.OPTIMAL], np.int8)
+    hard = effort(status, np.array([7, 3, 2**31 - 1], np.int32))
+    assert hard.argsort().tolist() == [0, 2, 1]

@@ -14,6 +14,12 @@ from benchmarks.lake.workers.jax_program import BATCH, Program, build
 from benchmarks.lake.workers.lake_solve import read_boards
 
 
+def effort(status: np.ndarray, expansions: np.ndarray) -> np.ndarray:
+    """Say how hard boards are, int64 (B,): their expansions, and most of all if left UNKNOWN."""
+    hardest = np.iinfo(np.int64).max
+    return np.where(status == jaxlake.Status.UNKNOWN, hardest, expansions.astype(np.int64))
+
+
 class _CellSolver:
     """The compiled solver, and batches of one shape."""
 
@@ -35,9 +41,7 @@ class _CellSolver:
             self._programs[self._shape], compile_seconds = built, built.compile_seconds
         self._compiled = self._programs[self._shape].compiled
         solutions = jax.tree.map(np.asarray, self._compiled(self._placed(batch)))
-        unknown = solutions.status == jaxlake.Status.UNKNOWN
-        expansions = solutions.expansions.astype(np.int64)
-        self._effort = np.where(unknown, np.iinfo(np.int64).max, expansions)
+        self._effort = effort(solutions.status, solutions.expansions)
         return {
             "compile_seconds": compile_seconds,
             "status": solutions.status.tolist(),

@@ -31,7 +31,9 @@ class _CellSolver:
     def solve_some(self, boards: list[int]) -> dict[str, Any]:
         """Solve those of the boards that are of the share; [index, seconds, cost or null] each."""
         found = []
-        for index in (index for index in boards if index in self._mine):
+        for index in boards:
+            if index not in self._mine:
+                continue
             begun = time.perf_counter()
             paths = self._cbs.solve(index)
             seconds = time.perf_counter() - begun

@@ -42,7 +42,7 @@ def every(made):
     return [row for rows in made[1].values() for row in rows]
 
 
-def test_version_1_has_the_paper_s_shape():
+def test_version_2_has_the_paper_s_shape():
     cells = {k: sorted(n for agents, n in V2.cells if agents == k) for k in (3, 4, 5)}
     assert cells == {3: [*range(3, 11)], 4: [*range(4, 11)], 5: [*range(5, 11)]}
     boards = len(V2.cells) * len(V2.hole_ratios) * len(V2.wait_ratios) * V2.boards_each

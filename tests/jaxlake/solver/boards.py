@@ -6,11 +6,16 @@ from functools import cache, partial
 from itertools import cycle, islice
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import jaxlake
 from benchmarks import oracles
 from jaxlake import Status
+from jaxlake.solver import widths_for
+from jaxlake.solver.certificates import PreparedBoards
+from jaxlake.solver.pairs import pair_staircases
+from jaxlake.solver.space_time import NEVER
 
 ANSWER = ("status", "sum_of_costs", "makespan", "needs_wait")
 """Fields of a solution that do not depend on how it was found."""
@@ -83,6 +88,14 @@ def solve(boards: jaxlake.Instance, batch: int, **options) -> jaxlake.Solution:
         part = solver(**options)(jax.tree.map(lambda leaf, rows=rows: leaf[rows], boards))
         parts.append(jax.device_get(part))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *parts)
+
+
+def staircases_of_all_pairs(batch: jaxlake.Instance, boards: PreparedBoards) -> jax.Array:
+    """The words of all pairs that are connected, uint32 (2, P, B), in each other's way or not."""
+    batch = jax.tree.map(jnp.asarray, batch)
+    slots, count = boards.starts.shape
+    above_all = jnp.full((slots * (slots - 1) // 2, count), 3 * NEVER)
+    return pair_staircases(batch, boards, above_all, jnp.ones(count, bool), widths_for())
 
 
 def row_of(tree, i):

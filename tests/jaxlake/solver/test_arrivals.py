@@ -12,10 +12,9 @@ from jaxlake.solver import Widths, widths_for
 from jaxlake.solver.arrivals import EXCESSES, look_up, staircases
 from jaxlake.solver.certificates import prepare_boards
 from jaxlake.solver.constraint_tree import search_trees
-from jaxlake.solver.pairs import agent_pairs
 from jaxlake.solver.space_time import NEVER
 from jaxlake.solver.tree_node import TreeQueries
-from tests.jaxlake.solver.boards import instances, random_grids
+from tests.jaxlake.solver.boards import instances, random_grids, staircases_of_all_pairs
 
 COUNT, SIZE, CHECKED = 120, 4, 5
 
@@ -90,22 +89,18 @@ def test_looking_up_gives_the_least_arrivals_within_reach():
 
 
 def test_trees_give_the_same_answers_after_less_work():
-    batch = jax.tree.map(jnp.asarray, instances(random_grids(5, 600, (5,), (3,), holes=0.6), 5, 3))
+    batch = instances(random_grids(5, 600, (5,), (3,), holes=0.6), 5, 3)
     boards = prepare_boards(batch, widths_for())
     connected = jnp.all(boards.alone < NEVER, axis=0)
     alone = jnp.where(connected, boards.alone, 0)
-    words, pairs = [], list(map(list, agent_pairs(3)))
-    for pair in pairs:
-        places = batch.starts[:, pair], batch.goals[:, pair]
-        words.append(staircases(~batch.holes, *places, connected, widths_for()))
     count = connected.shape[0]
     total = jnp.arange(count) % 4 > 0
     first = jnp.where(total, jnp.sum(alone, axis=0), jnp.max(alone, axis=0)).astype(jnp.int16)
     queries = TreeQueries(
         *boards[:3],
         alone=alone,
-        stairs=jnp.stack(words, axis=1),
-        pair_costs=jnp.zeros((len(pairs), count), jnp.int16),
+        stairs=staircases_of_all_pairs(batch, boards),
+        pair_costs=jnp.zeros((3, count), jnp.int16),
         total=total,
         waits=jnp.arange(count) % 5 > 0,
         first=first,

@@ -18,14 +18,19 @@ from jaxlake.solver import (
     space_time,
     widths_for,
 )
-from jaxlake.solver.arrivals import staircases
 from jaxlake.solver.chunks import SHARED_SPLITS, TEAM_LANES
 from jaxlake.solver.constraint_tree import search_trees
 from jaxlake.solver.kernels import joint, planning, tree
 from jaxlake.solver.pairs import agent_pairs
 from jaxlake.solver.tree_node import TreeQueries
 from jaxlake.solver.two_agents import search_by_loops
-from tests.jaxlake.solver.boards import assert_same, instances, random_grids, solve
+from tests.jaxlake.solver.boards import (
+    assert_same,
+    instances,
+    random_grids,
+    solve,
+    staircases_of_all_pairs,
+)
 
 HORIZON = 12
 MACHINE = widths_for().kernels or Kernels.INTERPRETED
@@ -91,18 +96,6 @@ def test_joint_searches_and_their_plans_are_those_of_the_loops(waiting):
         assert jnp.sum(jnp.any(found.plan != found.makespan_plan, axis=(0, 1))) >= 3
 
 
-def _staircases(batch, agents):
-    """Staircases of all pairs, uint32 (2, P, B)."""
-    batch, widths = jax.tree.map(jnp.asarray, batch), Widths(32, 32, 32, 1 << 20)
-    found = []
-    for pair in map(list, agent_pairs(agents)):
-        places = batch.starts[:, pair], batch.goals[:, pair]
-        found.append(
-            staircases(~batch.holes, *places, jnp.all(batch.agent_mask[:, pair], axis=1), widths)
-        )
-    return jnp.stack(found, axis=1)
-
-
 def _tree_queries(seed, count, size, agents):
     """Questions of all kinds: half about either objective, a third without waits, a ninth idle."""
     batch = _boards(seed, count, size, agents)
@@ -118,7 +111,7 @@ def _tree_queries(seed, count, size, agents):
     return TreeQueries(
         *boards[:3],
         alone=alone,
-        stairs=_staircases(batch, agents),
+        stairs=staircases_of_all_pairs(batch, boards),
         pair_costs=jnp.stack(pairs).astype(jnp.int16),
         total=total,
         waits=number % 3 > 0,

@@ -65,7 +65,7 @@ def test_answers_from_two_to_five_agents_in_one_batch_agree_with_all_oracles():
     kinds = compare(grids, _solve_full(instances(grids, **FULL)), list(truths))
     assert kinds.keys() >= ALL_KINDS
     assert kinds["undecided"] <= 0.002 * BOARDS
-    assert kinds["UNKNOWN"] <= 0.006 * BOARDS
+    assert kinds["UNKNOWN"] <= 0.003 * BOARDS
 
 
 def test_answers_where_only_two_agents_fit_agree_with_all_oracles():
