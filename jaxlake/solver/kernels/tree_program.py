@@ -14,10 +14,16 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from jaxlake.solver.arrivals import Stair, look_up_pairs
-from jaxlake.solver.chunks import TEAM_LANES
 from jaxlake.solver.constraint_tree import MAX_DEPTH
 from jaxlake.solver.joint_search import Geometry
 from jaxlake.solver.kernels.lanes import any_lane, flag, union
+from jaxlake.solver.kernels.tree_levels import (
+    LEVEL_WORDS,
+    Level,
+    Levels,
+    constrained_agent,
+    limited_agent,
+)
 from jaxlake.solver.kernels.tree_paths import (
     CELL,
     NOTES,
@@ -31,6 +37,7 @@ from jaxlake.solver.kernels.tree_paths import (
     pick,
     put,
 )
+from jaxlake.solver.kernels.tree_teams import LANES, Teams
 from jaxlake.solver.pairs import best_matching, pair_gains
 from jaxlake.solver.path_conflicts import (
     ARRIVAL,
@@ -43,14 +50,6 @@ from jaxlake.solver.path_conflicts import (
     arrival_conflict,
 )
 from jaxlake.solver.space_time import NEVER
-
-LANES = 32
-"""Lanes of a program: a warp of a GPU."""
-
-_SIDE, _TIME, _WIDE = 9, 11, 14
-"""Where the fields of a packed level begin: after two agents and a kind; after a side; and after a
-number of 14 bits."""
-
 
 _TOGETHER = 4
 """Times at which a path is copied at once."""
@@ -115,17 +114,6 @@ class _Lanes(NamedTuple):
     strayed: jax.Array  # a bypass has changed a path since the lane was at the root's
 
 
-class _Level(NamedTuple):
-    """As `tree_node.TreeLevel`, int32 each. Cells, times, costs and counts take up to 14 bits."""
-
-    conflict: PathConflict
-    side: jax.Array
-    conflicts: jax.Array
-    cost: jax.Array
-    limit: jax.Array
-    heads: tuple[jax.Array, jax.Array]  # of the lists of notes that got longer, before that
-
-
 def memory_rows(horizon: int, agents: int, board: Geometry) -> Memory:
     """Return the leading axes of the `Memory` of a program, 32 bits each."""
     T, K = horizon, agents
@@ -133,7 +121,7 @@ def memory_rows(horizon: int, agents: int, board: Geometry) -> Memory:
         paths=(K, T + 1),
         roots=(K, T + 1),
         saved=(MAX_DEPTH, T + 1),
-        levels=(5, MAX_DEPTH),
+        levels=(LEVEL_WORDS, MAX_DEPTH),
         notes=(NOTES * MAX_DEPTH,),
         heads=(T + 1,),
         layers=(2, T + 1, board.words),
@@ -150,7 +138,7 @@ def search(*refs: Any, board: Geometry) -> None:
     wanted, size, split = numbers[0], numbers[1], numbers[2]
     at_once = jax.lax.div(jnp.int32(LANES), size)
     sizes = jnp.zeros_like(lane) + size
-    teams = _Teams(sizes, jax.lax.div(lane, sizes), jax.lax.rem(lane, sizes), split)
+    teams = Teams(sizes, jax.lax.div(lane, sizes), jax.lax.rem(lane, sizes), split)
 
     def serve(first: jax.Array) -> jax.Array:
         place = first * at_once + teams.team
@@ -177,44 +165,6 @@ def search(*refs: Any, board: Geometry) -> None:
     jax.lax.while_loop(lambda first: first * at_once < wanted, serve, pl.program_id(0))
 
 
-class _Teams(NamedTuple):
-    """As `constraint_tree._Teams`: of one lane each, or of `TEAM_LANES`."""
-
-    size: jax.Array  # int32, how many lanes a team has
-    team: jax.Array  # int32, which team a lane is in
-    rank: jax.Array  # int32, its place there
-    split: jax.Array  # int32 ()
-
-    def any(self, flags: jax.Array) -> jax.Array:
-        """Tell, as bool, whether any lane of the team is marked, int32."""
-        return self._reduce(flags, 0, jnp.max) != 0
-
-    def sum(self, values: jax.Array) -> jax.Array:
-        """Add up the values of a team."""
-        return self._reduce(values, 0, jnp.sum)
-
-    def least(self, values: jax.Array) -> jax.Array:
-        """Return the least time of a team."""
-        return self._reduce(values, NEVER, jnp.min)
-
-    def count_before(self, flags: jax.Array) -> jax.Array:
-        """Count the lanes of the same team that come before and are marked."""
-        before = jnp.cumsum(flags) - flags
-        for team in range(1, LANES // TEAM_LANES):
-            earlier = jnp.sum(jnp.where(self.team < team, flags, 0))
-            before = jnp.where(self.team == team, before - earlier, before)
-        return jnp.where(self.size > 1, before, 0)
-
-    def _reduce(
-        self, values: jax.Array, unit: int, reduce: Callable[[jax.Array], jax.Array]
-    ) -> jax.Array:
-        result = values
-        for team in range(LANES // TEAM_LANES):
-            own = (self.size > 1) & (self.team == team)
-            result = jnp.where(own, reduce(jnp.where(own, values, unit)), result)
-        return result
-
-
 class _Program:
     """The queries that a program works on at a time."""
 
@@ -226,7 +176,7 @@ class _Program:
         memory: Memory,
         board: Geometry,
         lane: jax.Array,
-        teams: _Teams,
+        teams: Teams,
     ) -> None:
         self.task, self.boards, self.proved, self.memory = task, boards, proved, memory
         self.lane, self.teams = lane, teams
@@ -234,6 +184,7 @@ class _Program:
         self.horizon = self.times - 1
         self.total = task.total != 0
         self.paths = Paths(memory, boards, board, lane)
+        self.levels = Levels(memory.levels, lane)
 
     def run(self, busy: jax.Array) -> _Lanes:
         """Search until all teams have their answers."""
@@ -290,17 +241,16 @@ class _Program:
                 self.memory.paths[k, t] = nothing + nowhere(k)
 
         jax.lax.fori_loop(0, self.times, clear, None)
-        for i in range(self.memory.levels.shape[0]):
-            self.memory.levels[i, 0] = nothing
+        self.levels.clear()
 
     def _expand(self, lanes: _Lanes) -> _Lanes:
         """In every lane try one child of the node in hand, or plan one agent of the root."""
         K, T, task = self.agents, self.horizon, self.task
-        depth, level = lanes.depth, self._read_level(lanes.depth)
+        depth, level = lanes.depth, self.levels.read(lanes.depth)
         active = (lanes.done == 0) & (lanes.through == 0)
         rooting = active & (lanes.planned < K)
         splitting = active & (lanes.planned >= K)
-        agent = jnp.where(lanes.planned < K, lanes.planned, _constrained_agent(level))
+        agent = jnp.where(lanes.planned < K, lanes.planned, constrained_agent(level))
 
         lanes, tried = self._constrain(lanes, level, splitting)
         goal = pick(self.boards.goals, agent)
@@ -320,7 +270,7 @@ class _Program:
                 goal,
                 lanes.latest,
                 jnp.where(splitting, depth + 1, 0),
-                lambda i: _time_of(self.memory.levels[0, i]),
+                self.levels.time_of,
             ),
         )
         allowed = jnp.where(active & ~absent, latest, -1)
@@ -356,7 +306,7 @@ class _Program:
         lanes = self._release(lanes, tried, splitting & ~commit)
         self._keep_forced(agent, depth, jnp.where(bypass, old_cost, 0))
         turned = jnp.where(refused, self._next_side(level.side, depth), level.side)
-        self._write_level(depth, tried._replace(side=turned, cost=old_cost), splitting, False)
+        self.levels.write(depth, tried._replace(side=turned, cost=old_cost), splitting, False)
 
         depth = jnp.where(commit, depth + 1, depth)
         too_deep = depth >= MAX_DEPTH
@@ -365,8 +315,8 @@ class _Program:
         side = (lanes.prefix >> jnp.minimum(depth, 14)) & 1
         side = jnp.where(depth < self.teams.split, side, 0)
         nothing = jnp.zeros_like(side)
-        new = _Level(conflict, side, conflicts, nothing, nothing, (nothing, nothing))
-        self._write_level(depth, new, arrived)
+        new = Level(conflict, side, conflicts, nothing, nothing, (nothing, nothing))
+        self.levels.write(depth, new, arrived)
 
         found = arrived & (conflict.kind == NONE)
         spent = active & ~found & too_deep
@@ -392,19 +342,19 @@ class _Program:
         """Leave nodes whose children are both refuted, up to one that has a child left."""
 
         def exhausted(lanes: _Lanes) -> jax.Array:
-            side = _side_of(self.memory.levels[0, lanes.depth, self.lane])
+            side = self.levels.side_of(lanes.depth)
             return flag(moved & (lanes.done == 0) & (lanes.through == 0) & (side > 1))
 
         def leave(state: tuple[_Lanes, jax.Array]) -> tuple[_Lanes, jax.Array]:
             lanes, stuck = state
             top, inner = (stuck != 0) & (lanes.depth == 0), (stuck != 0) & (lanes.depth > 0)
             depth = jnp.where(inner, lanes.depth - 1, lanes.depth)
-            level = self._read_level(depth)
-            agent = _constrained_agent(level)
+            level = self.levels.read(depth)
+            agent = constrained_agent(level)
             lanes = self._release(lanes, level, inner)
             end = jnp.maximum(pick(lanes.costs, agent), level.cost) + 1
             self._restore(agent, depth, jnp.where(inner, end, 0))
-            self._turn(depth, self._next_side(level.side, depth), inner)
+            self.levels.turn(depth, self._next_side(level.side, depth), inner)
             lanes = lanes._replace(
                 through=lanes.through | flag(top),
                 depth=depth,
@@ -439,7 +389,7 @@ class _Program:
         # Below a shared split every prefix begins with the paths of the root.
         restart = taken & shares
         self._keep_roots(lanes.costs, rooted & shares, restart & (lanes.strayed != 0))
-        self._turn(jnp.zeros_like(prefix), jnp.where(shares, prefix & 1, 0), taken)
+        self.levels.turn(jnp.zeros_like(prefix), jnp.where(shares, prefix & 1, 0), taken)
         next_prefix = jnp.minimum(handed_out, prefixes)
         return lanes._replace(
             prefix=prefix,
@@ -452,13 +402,13 @@ class _Program:
             strayed=jnp.where(restart, 0, lanes.strayed),
         )
 
-    def _constrain(self, lanes: _Lanes, level: _Level, where: jax.Array) -> tuple[_Lanes, _Level]:
+    def _constrain(self, lanes: _Lanes, level: Level, where: jax.Array) -> tuple[_Lanes, Level]:
         """Add the constraint of the child at hand where bool says so, as `toggle_constraint` does.
 
         Gives the lanes, and the level with what it needs to take the constraint away again.
         """
         conflict, memory = level.conflict, self.memory
-        first, limited = level.side == 0, _limited_agent(level)
+        first, limited = level.side == 0, limited_agent(level)
         now, then = self._times(conflict)
         heads = memory.heads[now], memory.heads[then]
         number = NOTES * lanes.depth
@@ -477,7 +427,7 @@ class _Program:
         lanes = self._set_limits(lanes, level, limits, where)
         return lanes, level._replace(limit=limit, heads=heads)
 
-    def _release(self, lanes: _Lanes, level: _Level, where: jax.Array) -> _Lanes:
+    def _release(self, lanes: _Lanes, level: Level, where: jax.Array) -> _Lanes:
         """Take the constraint of the child at hand away again where bool says so.
 
         It is the last one that was added, so that notes of before are found again.
@@ -490,7 +440,7 @@ class _Program:
         return (conflict.time, self.lane), (later, self.lane)
 
     def _set_heads(
-        self, level: _Level, heads: tuple[jax.Array, jax.Array], where: jax.Array
+        self, level: Level, heads: tuple[jax.Array, jax.Array], where: jax.Array
     ) -> None:
         kind = level.conflict.kind
         swap = where & (kind == SWAP)
@@ -499,10 +449,10 @@ class _Program:
         put(self.memory.heads, then, heads[1], swap & (level.side != 0))
 
     def _set_limits(
-        self, lanes: _Lanes, level: _Level, limits: tuple[jax.Array, jax.Array], where: jax.Array
+        self, lanes: _Lanes, level: Level, limits: tuple[jax.Array, jax.Array], where: jax.Array
     ) -> _Lanes:
         """Set the latest or the earliest arrival of an agent that others meet at its goal."""
-        first, limited = level.side == 0, _limited_agent(level)
+        first, limited = level.side == 0, limited_agent(level)
         target = where & (level.conflict.kind == TARGET)
         delayed = (target & ~first) | (where & (level.conflict.kind == ARRIVAL))
         return lanes._replace(
@@ -579,72 +529,9 @@ class _Program:
 
         jax.lax.fori_loop(0, end * self.agents, write, None)
 
-    def _read_level(self, depth: jax.Array) -> _Level:
-        conflict, now, then, cost, limit = (
-            self.memory.levels[i, depth, self.lane] for i in range(5)
-        )
-        return _Level(
-            conflict=PathConflict(
-                one=conflict & 7,
-                other=(conflict >> 3) & 7,
-                kind=(conflict >> 6) & 7,
-                time=_time_of(conflict),
-                one_here=now & CELL,
-                other_here=now >> _WIDE,
-                one_there=then & CELL,
-                other_there=then >> _WIDE,
-            ),
-            side=_side_of(conflict),
-            conflicts=cost & CELL,
-            cost=cost >> _WIDE,
-            limit=limit & CELL,
-            heads=((limit >> _WIDE) & 255, limit >> (_WIDE + 8)),
-        )
-
-    def _write_level(
-        self, depth: jax.Array, level: _Level, where: jax.Array, anew: bool = True
-    ) -> None:
-        """Write a level; only if it is `anew` its conflict changes."""
-        conflict = level.conflict
-        top = conflict.one | (conflict.other << 3) | (conflict.kind << 6)
-        words = [
-            top | (level.side << _SIDE) | (conflict.time << _TIME),
-            conflict.one_here | (conflict.other_here << _WIDE),
-            conflict.one_there | (conflict.other_there << _WIDE),
-            level.conflicts | (level.cost << _WIDE),
-            level.limit | ((level.heads[0] | (level.heads[1] << 8)) << _WIDE),
-        ]
-        for i in (0, 1, 2, 3) if anew else (0, 3, 4):
-            put(self.memory.levels, (i, depth, self.lane), words[i], where)
-
-    def _turn(self, depth: jax.Array, side: jax.Array, where: jax.Array) -> None:
-        """Change the side of a level."""
-        place = (0, depth, self.lane)
-        word = self.memory.levels[place] & ~(3 << _SIDE)
-        put(self.memory.levels, place, word | (side << _SIDE), where)
-
     def _next_side(self, side: jax.Array, depth: jax.Array) -> jax.Array:
         """Return the side after a child is done: the other child, unless it is another lane's."""
         return jnp.where(depth < self.teams.split, 2, side + 1)
-
-
-def _time_of(word: jax.Array) -> jax.Array:
-    return word >> _TIME
-
-
-def _side_of(word: jax.Array) -> jax.Array:
-    return (word >> _SIDE) & 3
-
-
-def _constrained_agent(level: _Level) -> jax.Array:
-    """Return the agent that the child at hand constrains and replans."""
-    return jnp.where(level.side == 0, level.conflict.one, level.conflict.other)
-
-
-def _limited_agent(level: _Level) -> jax.Array:
-    """Return the agent whose arrival the child at hand limits, if it limits one."""
-    arrival = level.conflict.kind == ARRIVAL
-    return jnp.where(arrival, _constrained_agent(level), level.conflict.other)
 
 
 def _put_at(
