@@ -34,7 +34,8 @@ to take slices of the array. For the last agent it is to shift bits: cells in a 
 how much those in a column differ is at most the size of the board.
 """
 
-from functools import reduce
+from functools import partial, reduce
+from itertools import combinations
 from typing import NamedTuple
 
 import jax
@@ -46,7 +47,7 @@ from jaxlake.dynamics import ACTION_DELTAS
 from jaxlake.solver import bitboard
 from jaxlake.solver.certificates import PreparedBoards
 from jaxlake.solver.chunks import Widths, in_chunks
-from jaxlake.solver.materialize import materialize
+from jaxlake.solver.materialize import computed_apart
 
 MAX_COST = 254
 """The largest cost that is looked at: costs are kept in 8 bits, and 0 says that there is none."""
@@ -61,6 +62,7 @@ class DenseBoards(NamedTuple):
     starts: jax.Array  # int32 (K, 2, B), (row, column)
     goals: jax.Array  # int32 (K, 2, B)
     mask: jax.Array  # bool (K, B), whether an agent exists
+    timed: jax.Array  # bool (B,), the least makespan is known, and so not asked for
 
 
 class DenseAnswers(NamedTuple):
@@ -69,10 +71,10 @@ class DenseAnswers(NamedTuple):
     optimal: jax.Array  # bool (B,), what follows is exact; both plans fit into the horizon
     unsolvable: jax.Array  # bool (B,), proved
     sum_of_costs: jax.Array  # int16 (B,)
-    makespan: jax.Array  # int16 (B,)
+    makespan: jax.Array  # int16 (B,), where it was asked for
     needs_wait: jax.Array  # bool (B,)
     plan: jax.Array  # int8 (T, K, B)
-    makespan_plan: jax.Array  # int8 (T, K, B)
+    makespan_plan: jax.Array  # int8 (T, K, B), likewise
     layers: jax.Array  # int32 (B,), sets D_c that were computed
 
 
@@ -175,7 +177,9 @@ def _solve_board(board: DenseBoards, horizon: int, radix: int) -> DenseAnswers:
         total, waits = question > 0, question < 2
         excess = cost - distances
         even = (cost > 0) & (excess > 0) & (excess % 2 == 0)
-        asked = jnp.where(question == 0, components.fits, jnp.where(waits, makespan > 0, even))
+        timed = board.timed | (makespan > 0)
+        asked = jnp.where(question == 0, ~board.timed, jnp.where(waits, timed, even))
+        asked &= components.fits
         last = jnp.where(total, MAX_COST, min(horizon, MAX_COST))
         last = jnp.where(asked, jnp.where(waits, last, cost), 0)
         state = _search(components, board.free.shape[0], total, waits, last)
@@ -194,7 +198,7 @@ def _solve_board(board: DenseBoards, horizon: int, radix: int) -> DenseAnswers:
     (makespan, cost, stuck, waitless), (plans, lengths, layers) = jax.lax.scan(
         ask, (zero, zero, no, no), jnp.arange(3)
     )
-    optimal = (makespan > 0) & (cost > 0) & (lengths[1] <= horizon)
+    optimal = (board.timed | (makespan > 0)) & (cost > 0) & (lengths[1] <= horizon)
     return DenseAnswers(
         optimal=optimal,
         unsolvable=stuck,
@@ -286,6 +290,7 @@ def _components(board: DenseBoards, radix: int) -> _Components:
 
 class _Search(NamedTuple):
     cost: jax.Array  # int32 (), c of the last set
+    half: jax.Array  # bool (), the next set is half done: without waits one colour is
     recent: jax.Array  # uint32 (K + 1, radix, ..., W), D_c at c % (K + 1)
     planes: jax.Array  # uint32 (8, radix, ..., W), 1 + the least cost of each state, bit by bit
     found: jax.Array  # bool ()
@@ -381,25 +386,32 @@ def _last_agent(components: _Components, N: int) -> _LastAgent:
 def _step(
     states: jax.Array, components: _Components, last: _LastAgent, total: jax.Array
 ) -> jax.Array:
-    """Return the joint states one step away from some, uint32 (radix, ..., W)."""
+    """Return the joint states one step away from some, uint32 (radix, ..., W).
+
+    The agent of the innermost axis moves with its axis in front, where whole blocks are copied.
+    """
     K = components.place.shape[0]
     ends, edges_at = components.ends, components.edges_at
     nothing = states.shape[0] - 1
     # Who comes to its goal may retire, if the sum of costs is asked for.
     edges_at = edges_at.at[:, :4, 0].set(jnp.where(total, edges_at[:, :4, 0], nothing))
     true = components.fits  # nothing else is searched
-    states = materialize(states, true)
-    for i in range(K - 1):
-        states = materialize(_slices(states, ends[i], i), true)
-    states = materialize(_move_last(states, components, last, total), true)
-    for i in range(K - 1):
-        states = materialize(_slices(states, edges_at[i], i), true)
+    inner = K - 2
+    for i in range(inner):
+        states = computed_apart(partial(_slices, axis=i), true, states, ends[i])
+    states = computed_apart(lambda x: jnp.moveaxis(x, inner, 0), true, states)
+    states = computed_apart(partial(_slices, axis=0), true, states, ends[inner])
+    states = _move_last(states, components, last, total)
+    states = computed_apart(partial(_slices, axis=0), true, states, edges_at[inner])
+    states = computed_apart(lambda x: jnp.moveaxis(x, 0, inner), true, states)
+    for i in range(inner):
+        states = computed_apart(partial(_slices, axis=i), true, states, edges_at[i])
     blocked = _any_of(last.blocked_cells, K)
     apart = _all_apart(components.place[:-1])
     return jnp.where(apart, states & last.cells & ~blocked, jnp.uint32(0))
 
 
-def _slices(states: jax.Array, sources: jax.Array, axis: int) -> jax.Array:
+def _slices(states: jax.Array, sources: jax.Array, *, axis: int) -> jax.Array:
     """Put at each number of an axis what stands at its sources, int32 (S, radix), together."""
     return reduce(
         jnp.bitwise_or, (jnp.take(states, source, axis=axis, mode="clip") for source in sources)
@@ -425,34 +437,71 @@ def _all_apart(places: jax.Array) -> jax.Array:
 def _move_last(
     states: jax.Array, components: _Components, last: _LastAgent, total: jax.Array
 ) -> jax.Array:
-    """Move the last agent while the others, with edges for cells, are halfway."""
+    """Move the last agent while the others, with edges for cells, are halfway.
+
+    The agent before the last one has the first axis here, the others the axes after it.
+    """
     K = components.place.shape[0]
     N, W = last.down.shape
+    order = np.roll(np.arange(K - 1), 1)
     true = components.fits
-    words = materialize([states[..., w] for w in range(W)], true)
-    apart = _all_apart(components.edge[:-1])[..., 0]
-    free_across, free_along = (
-        [jnp.where(apart, ~blocked[..., w], jnp.uint32(0)) for w in range(W)]
-        for blocked in (_any_of(last.blocked_across, K), _any_of(last.blocked_along, K))
-    )
-    beside, below = _down(words, 1), [jnp.zeros_like(word) for word in words]
-    for i in range(N):
-        shifted = _down(words, i + 1)
-        below = [
-            b | ((word | s) & last.down[i, w])
-            for w, (b, word, s) in enumerate(zip(below, words, shifted, strict=True))
-        ]
-    across = [(words[w] | beside[w]) & last.right[w] & free_across[w] for w in range(W)]
-    along = [below[w] & free_along[w] for w in range(W)]
-    across, along = materialize((across, along), true)
-    moved = [across[w] | shifted | along[w] for w, shifted in enumerate(_up(across, 1))]
-    for i in range(N):
-        shifted = _up([along[w] & last.down[i, w] for w in range(W)], i + 1)
-        moved = [word | s for word, s in zip(moved, shifted, strict=True)]
-    home = reduce(jnp.bitwise_or, (moved[w] & last.home[w] for w in range(W)))
-    moved[0] |= jnp.where(apart, words[0] & 1, jnp.uint32(0))
-    moved[0] |= ((home != 0) & total).astype(jnp.uint32)
-    return jnp.stack(materialize(moved, true), axis=-1)
+    apart = _all_apart(components.edge[order])[..., 0]
+    blocked_across = _any_of(last.blocked_across[order], K)
+    blocked_along = _any_of(last.blocked_along[order], K)
+
+    def to_edges(states: jax.Array) -> tuple[list[jax.Array], list[jax.Array]]:
+        words = [states[..., w] for w in range(W)]
+        beside, below = _down(words, 1), [jnp.zeros_like(word) for word in words]
+        for i in range(N):
+            shifted = _down(words, i + 1)
+            below = [
+                b | ((word | s) & last.down[i, w])
+                for w, (b, word, s) in enumerate(zip(below, words, shifted, strict=True))
+            ]
+        free_across, free_along = (
+            [jnp.where(apart, ~blocked[..., w], jnp.uint32(0)) for w in range(W)]
+            for blocked in (blocked_across, blocked_along)
+        )
+        across = [(words[w] | beside[w]) & last.right[w] & free_across[w] for w in range(W)]
+        return across, [below[w] & free_along[w] for w in range(W)]
+
+    def to_cells(edges: tuple[list[jax.Array], list[jax.Array]], before: jax.Array) -> jax.Array:
+        across, along = edges
+        moved = [across[w] | shifted | along[w] for w, shifted in enumerate(_up(across, 1))]
+        for i in range(N):
+            shifted = _up([along[w] & last.down[i, w] for w in range(W)], i + 1)
+            moved = [word | s for word, s in zip(moved, shifted, strict=True)]
+        home = reduce(jnp.bitwise_or, (moved[w] & last.home[w] for w in range(W)))
+        moved[0] |= jnp.where(apart, before[..., 0] & 1, jnp.uint32(0))
+        moved[0] |= ((home != 0) & total).astype(jnp.uint32)
+        return jnp.stack(moved, axis=-1)
+
+    return computed_apart(to_cells, true, computed_apart(to_edges, true, states), states)
+
+
+def _origins(recent: jax.Array, c: jax.Array, true: jax.Array) -> jax.Array:
+    """Return the states from which a step brings the cost to c: a less for a that have not retired.
+
+    In nearly all states no agent has retired. Those of the others are put in their places, one face
+    of the array after another.
+    """
+    K = recent.shape[0] - 1
+    first = jnp.where(np.arange(recent.shape[-1]) == 0, jnp.uint32(1), jnp.uint32(0))
+
+    def of_active(recent: jax.Array, on_axes: int, face: tuple[slice, ...] = ()) -> jax.Array:
+        """Look at a face on which so many agents on axes have not retired."""
+        states = recent[((c - on_axes - 1) % (K + 1), *face)] & ~first
+        if on_axes > 0:
+            states |= recent[((c - on_axes) % (K + 1), *face)] & first
+        return states
+
+    origins = computed_apart(partial(of_active, on_axes=K - 1), true, recent)
+    for retired in range(1, K):
+        for axes in combinations(range(K - 1), retired):
+            face = tuple(slice(0, 1) if i in axes else slice(None) for i in range(K - 1))
+            states = of_active(recent, K - 1 - retired, face)
+            origins = jax.lax.dynamic_update_slice(origins, states, (0,) * K)
+    return origins
 
 
 def _search(
@@ -462,9 +511,6 @@ def _search(
     K, radix = components.place.shape
     last = _last_agent(components, N)
     sets = (radix,) * (K - 1) + (words_of(radix),)
-    first = jnp.where(np.arange(sets[-1]) == 0, jnp.uint32(1), jnp.uint32(0))
-    real = (jnp.arange(radix) > 0).astype(jnp.int32)
-    active = reduce(jnp.add, (_along(real, i, K) for i in range(K - 1)))
 
     def single(numbers: jax.Array) -> jax.Array:
         here = [_along(jnp.arange(radix) == numbers[i], i, K) for i in range(K - 1)]
@@ -476,34 +522,35 @@ def _search(
     end_bit = _bit_masks(np.arange(radix) == end[-1])
 
     def of_colour(colour: jax.Array) -> jax.Array:
-        """Return all joint states without waits of one colour; all states if there are waits."""
+        """Return all joint states without waits of one colour."""
         agrees = [
             _along((components.colour[i] == colour) | (np.arange(radix) == 0), i, K)
             for i in range(K - 1)
         ]
-        states = jnp.where(reduce(jnp.logical_and, agrees), last.colours[colour], jnp.uint32(0))
-        return jnp.where(waits, ~jnp.uint32(0), states)
+        return jnp.where(reduce(jnp.logical_and, agrees), last.colours[colour], jnp.uint32(0))
 
     def advance(state: _Search) -> _Search:
-        c = state.cost + 1
-        before = state.recent[(c - 1) % (K + 1)]
-        origins = jnp.zeros(sets, jnp.uint32)
-        for a in range(1, K + 1):
-            # Of the agents on axes a have not retired, or a - 1 and the last one hasn't either.
-            layer = state.recent[(c - a) % (K + 1)]
-            origins |= jnp.where(active == a, layer & first, jnp.uint32(0))
-            origins |= jnp.where(active == a - 1, layer & ~first, jnp.uint32(0))
-        origins = materialize(jnp.where(total, origins, before), components.fits)
+        # With waits, colours do not matter and one step does all; else it takes two.
+        c, colour = state.cost + 1, state.half.astype(jnp.int32)
+        complete = waits | state.half
+        origins = jax.lax.cond(
+            total,
+            lambda recent: _origins(recent, c, components.fits),
+            lambda recent: recent[(c - 1) % (K + 1)],
+            state.recent,
+        )
+        origins = jax.lax.cond(waits, lambda x: x, lambda x: x & of_colour(colour), origins)
+        reached = _step(origins, components, last, total)
 
-        def add(colour: jax.Array, states: jax.Array) -> jax.Array:
-            found = _step(origins & of_colour(colour), components, last, total)
-            return states | (found & of_colour(1 - colour))
+        def unite(reached: jax.Array, recent: jax.Array) -> tuple[jax.Array, jax.Array]:
+            before = recent[(c - 1) % (K + 1)]
+            half_done = jnp.where(state.half, recent[c % (K + 1)], jnp.uint32(0))
+            so_far = jnp.where(waits, before, half_done)
+            states = so_far | (reached & jnp.where(waits, ~jnp.uint32(0), of_colour(1 - colour)))
+            return states, states & ~before
 
-        # With waits, colours do not matter and one round does all.
-        states = jnp.where(waits, before, jnp.zeros(sets, jnp.uint32))
-        states = jax.lax.fori_loop(0, jnp.where(waits, 1, 2), add, states)
-        new = states & ~before
-        grew = jnp.any(new != 0)
+        # Together, so that `recent` is not read any more when it is changed.
+        states, new = computed_apart(unite, components.fits, reached, state.recent)
 
         def note(rest_and_planes: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             rest, planes = rest_and_planes
@@ -515,17 +562,18 @@ def _search(
         noted = jnp.where(waits, c + 1, 0)
         _, planes = jax.lax.while_loop(lambda left: left[0] > 0, note, (noted, state.planes))
         return _Search(
-            cost=c,
+            cost=jnp.where(complete, c, state.cost),
+            half=~complete,
             recent=state.recent.at[c % (K + 1)].set(states),
             planes=planes,
-            found=jnp.any(states[tuple(end[:-1])] & end_bit != 0),
-            stuck=~total & waits & ~grew,
+            found=complete & jnp.any(states[tuple(end[:-1])] & end_bit != 0),
+            stuck=~total & waits & ~jnp.any(new != 0),
         )
 
     planes = jnp.zeros((_PLANES, *sets), jnp.uint32).at[0].set(begin)
     recent = jnp.zeros((K + 1, *sets), jnp.uint32).at[0].set(begin)
     no = jnp.bool_(False)
-    start = _Search(jnp.int32(0), recent, planes, no, no)
+    start = _Search(jnp.int32(0), no, recent, planes, no, no)
     return jax.lax.while_loop(
         lambda state: (state.cost < most) & ~state.found & ~state.stuck, advance, start
     )

@@ -6,7 +6,8 @@ most of the time of a search, and optimisation barriers are dropped before fusio
 a conditional is stored.
 """
 
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,27 @@ def materialize(values: T, true: jax.Array) -> T:
     `true` is always True, bool (), but in a way that the compiler can't tell.
     """
     return jax.lax.platform_dependent(values, true, cpu=_stored, default=lambda same, _: same)
+
+
+def computed_apart(compute: Callable[..., T], true: jax.Array, *operands: Any) -> T:
+    """Return `compute(*operands)`, stored before anything uses it (on CPUs only).
+
+    Unlike `materialize` nothing is copied. `true` is as there; calls should not be nested, because
+    the function is traced twice.
+    """
+
+    def apart(true: jax.Array, *operands: Any) -> T:
+        shapes = jax.eval_shape(compute, *operands)
+
+        def nothing(*_: Any) -> T:
+            return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+        return jax.lax.cond(true, compute, nothing, *operands)
+
+    def together(_: jax.Array, *operands: Any) -> T:
+        return compute(*operands)
+
+    return jax.lax.platform_dependent(true, *operands, cpu=apart, default=together)
 
 
 def _stored(values: T, true: jax.Array) -> T:

@@ -15,6 +15,7 @@ With two slots for agents, the joint search of `two_agents` comes after tier 2.
 
 from collections.abc import Callable
 from functools import cache, partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -288,6 +289,7 @@ def _solve_many_slots(
     plans = best_after(costs)
     cost = plans.sum_of_costs
     makespan = jnp.where(makespans.found, makespans.bound, plans.makespan)
+    shortest_paths = jnp.where(makespans.found, makespans.paths, plans.makespan_paths)
     known = connected & ~blocked & (cost < NEVER) & (makespan < NEVER)
     known &= ~costs.gave_up & ~makespans.gave_up
     # The search for the cost looks at arrivals up to the horizon only. A plan in which an agent
@@ -308,14 +310,20 @@ def _solve_many_slots(
         makespan=jnp.where(known, makespan, jnp.int16(-1)),
         needs_wait=known & (cost > floor) & ~waitless.found & waits_in(plans.paths),
         plan=plan(plans.paths),
-        makespan_plan=plan(jnp.where(makespans.found, makespans.paths, plans.makespan_paths)),
+        makespan_plan=plan(shortest_paths),
         expansions=costs.expansions + makespans.expansions + waitless.expansions,
     )
     if not dense:
         return by_trees
     left = [in_class & ~known for in_class in dense_classes]
-    by_trees = materialize(by_trees, jnp.any(boards.alone <= NEVER))
-    return _solve_densely(batch, by_trees, left, horizon, widths)
+    proved = (plans.makespan == least_makespan) | (undecided & ~costs.gave_up & ~makespans.gave_up)
+    shortest = _Shortest(
+        proved=proved & (makespan < NEVER),
+        makespan=makespan,
+        plan=actions_of(shortest_paths).transpose(2, 1, 0),
+    )
+    by_trees, shortest = materialize((by_trees, shortest), jnp.any(boards.alone <= NEVER))
+    return _solve_densely(batch, by_trees, shortest, left, horizon, widths)
 
 
 def _dense_classes(sizes: jax.Array, wanted: jax.Array, slots: int) -> list[jax.Array]:
@@ -328,8 +336,21 @@ def _dense_classes(sizes: jax.Array, wanted: jax.Array, slots: int) -> list[jax.
     return classes
 
 
+class _Shortest(NamedTuple):
+    """Plans of least makespan, also of boards whose least sum of costs is not known."""
+
+    proved: jax.Array  # bool (B,)
+    makespan: jax.Array  # int16 (B,)
+    plan: jax.Array  # int8 (B, T, K)
+
+
 def _solve_densely(
-    batch: Instance, known: Solution, left: list[jax.Array], horizon: int, widths: Widths
+    batch: Instance,
+    known: Solution,
+    shortest: _Shortest,
+    left: list[jax.Array],
+    horizon: int,
+    widths: Widths,
 ) -> Solution:
     """Solve boards that are left, bool (B,) for each class, by `dense_joint`."""
     boards = DenseBoards(
@@ -337,27 +358,32 @@ def _solve_densely(
         starts=jnp.moveaxis(batch.starts.astype(jnp.int32), 0, -1),
         goals=jnp.moveaxis(batch.goals.astype(jnp.int32), 0, -1),
         mask=batch.agent_mask.T,
+        timed=shortest.proved,
     )
     for (radix, _), wanted in zip(DENSE_CLASSES[batch.agent_mask.shape[1]], left, strict=True):
         answers = dense_joint.solve_dense(boards, wanted, horizon, radix, widths)
-        known = _with_dense_answers(known, answers)
+        known = _with_dense_answers(known, shortest, answers)
     return known
 
 
-def _with_dense_answers(known: Solution, answers: DenseAnswers) -> Solution:
+def _with_dense_answers(known: Solution, shortest: _Shortest, answers: DenseAnswers) -> Solution:
     optimal, proved = answers.optimal, answers.optimal | answers.unsolvable
     status = jnp.where(optimal, jnp.int8(Status.OPTIMAL), jnp.int8(Status.UNSOLVABLE))
 
-    def plan(new: jax.Array, old: jax.Array) -> jax.Array:
-        return jnp.where(optimal[:, None, None], jnp.moveaxis(new, -1, 0), old)
+    timed = shortest.proved[:, None, None]
+    makespan = jnp.where(shortest.proved, shortest.makespan, answers.makespan)
+    plan, makespan_plan = (jnp.moveaxis(x, -1, 0) for x in (answers.plan, answers.makespan_plan))
+
+    def merge(new: jax.Array, old: jax.Array) -> jax.Array:
+        return jnp.where(optimal.reshape(-1, *(1,) * (old.ndim - 1)), new, old)
 
     return Solution(
         status=jnp.where(proved, status, known.status),
-        sum_of_costs=jnp.where(optimal, answers.sum_of_costs, known.sum_of_costs),
-        makespan=jnp.where(optimal, answers.makespan, known.makespan),
-        needs_wait=jnp.where(optimal, answers.needs_wait, known.needs_wait),
-        plan=plan(answers.plan, known.plan),
-        makespan_plan=plan(answers.makespan_plan, known.makespan_plan),
+        sum_of_costs=merge(answers.sum_of_costs, known.sum_of_costs),
+        makespan=merge(makespan, known.makespan),
+        needs_wait=merge(answers.needs_wait, known.needs_wait),
+        plan=merge(plan, known.plan),
+        makespan_plan=merge(jnp.where(timed, shortest.plan, makespan_plan), known.makespan_plan),
         expansions=known.expansions + answers.layers,
     )
 

@@ -32,6 +32,7 @@ def _solve(grids, size, slots, horizon=HORIZON, **chunks):
         starts=jnp.moveaxis(batch.starts.astype(jnp.int32), 0, -1),
         goals=jnp.moveaxis(batch.goals.astype(jnp.int32), 0, -1),
         mask=batch.agent_mask.T,
+        timed=jnp.zeros(len(grids), bool),
     )
     prepared = prepare_boards(batch, widths_for())
     wanted = jnp.all(prepared.alone < 1 << 13, axis=0)
