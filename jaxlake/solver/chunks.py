@@ -17,7 +17,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 V = TypeVar("V")
 
-TEAM_LANES = 16
+TEAM_LANES = 4
 """Lanes of a team that searches one constraint tree together."""
 
 SHARED_SPLITS = 6

@@ -71,6 +71,7 @@ class _TreeLanes(NamedTuple):
     gave_up: jax.Array  # bool (B,)
     node: TreeNode
     root: jax.Array  # int16 (K, T + 1, B), `paths` of the root
+    root_costs: jax.Array  # int16 (K, B), its `costs`
     branch: TreeBranch
     level: TreeLevel  # of the node in hand
     buffers: SearchBuffers
@@ -170,6 +171,7 @@ def _new_lanes(queries: TreeQueries, query: jax.Array, horizon: int, teams: _Tea
             fixed=zeros(2, K, T + 1, dtype=word),
         ),
         root=paths,
+        root_costs=zeros(K),
         branch=TreeBranch(
             levels=zeros(tree_node.FIELDS, L), paths=jnp.zeros((B, L, T + 1), jnp.int16)
         ),
@@ -184,7 +186,11 @@ def _start_queries(
     """Put queries (B,) into the lanes that `taken`, bool (B,), marks."""
     # A search writes the rest before it reads it, so it stays the very same arrays.
     new = _new_lanes(queries, query, lanes.node.paths.shape[1] - 1, teams)._replace(
-        root=lanes.root, branch=lanes.branch, level=lanes.level, buffers=lanes.buffers
+        root=lanes.root,
+        root_costs=lanes.root_costs,
+        branch=lanes.branch,
+        level=lanes.level,
+        buffers=lanes.buffers,
     )
     return jax.tree.map(lambda x, y: y if x is y else jnp.where(taken, x, y), new, lanes)
 
@@ -275,7 +281,9 @@ def _expand(lanes: _TreeLanes, teams: _Teams) -> _TreeLanes:
     next_conflict = jax.tree.map(lambda x, y: jnp.where(late, x, y), of_arrivals, next_conflict)
 
     # A path that fits is taken without the constraint (bypass), or its child is entered (commit).
-    bypass = splitting & fits & (arrival == old_cost) & (conflicts < level.conflicts)
+    # With a bound on the makespan it may arrive at another time.
+    same_time = arrival == old_cost
+    bypass = splitting & fits & (same_time | ~task.total) & (conflicts < level.conflicts)
     bypass &= depth >= teams.split
     commit = splitting & fits & ~bypass
     refused = active & ~fits
@@ -287,9 +295,9 @@ def _expand(lanes: _TreeLanes, teams: _Teams) -> _TreeLanes:
     bypass, commit, cut, next_conflict = materialize((bypass, commit, cut, next_conflict), true)
     # The constraint stays only where its child becomes the node in hand.
     node, _ = tree_node.toggle_constraint(node, tried, splitting & ~commit, undo=True)
-    # Where a bypassing path is forced is known under the constraint only. But it costs what the old
-    # path did, so it too passes through every cell in which the old one was forced.
-    kept_forced = (path & (FORCED - 1)) | (old_path & FORCED)
+    # Where a bypassing path is forced is known under the constraint only. But if it costs what the
+    # old path did, it too passes through every cell in which the old one was forced.
+    kept_forced = (path & (FORCED - 1)) | jnp.where(same_time, old_path & FORCED, jnp.int16(0))
     new_path = jnp.where(bypass, kept_forced, path)
     node = node._replace(
         paths=tree_node.with_agent(node.paths, agent, new_path, fits),
@@ -406,6 +414,7 @@ def _coordinate_teams(lanes: _TreeLanes, rooted: jax.Array, teams: _Teams) -> _T
     # Below a shared split every prefix begins with the paths of the root.
     node = lanes.node
     root = jnp.where(rooted, node.paths, lanes.root)
+    root_costs = jnp.where(rooted, node.costs, lanes.root_costs)
     restart = taken & (teams.split > 0)
     levels = lanes.branch.levels
     side = jnp.where(restart, prefix & 1, 0).astype(jnp.int16)
@@ -415,7 +424,11 @@ def _coordinate_teams(lanes: _TreeLanes, rooted: jax.Array, teams: _Teams) -> _T
         next_prefix=jnp.where(open_teams, jnp.minimum(handed_out, prefixes), lanes.next_prefix),
         through=through & ~taken,
         root=root,
-        node=node._replace(paths=jnp.where(restart, root, node.paths)),
+        root_costs=root_costs,
+        node=node._replace(
+            paths=jnp.where(restart, root, node.paths),
+            costs=jnp.where(restart, root_costs, node.costs),
+        ),
         bound=jnp.where(again, cut, lanes.bound),
         cut=jnp.where(again, jnp.int16(NEVER), lanes.cut),
         done=lanes.done | over | spent | (refuted & ~again),

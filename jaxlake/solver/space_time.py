@@ -118,7 +118,7 @@ def distances_alone(free: jax.Array, starts: jax.Array, goals: jax.Array) -> jax
 class _Forward(NamedTuple):
     time: jax.Array  # int32 ()
     boards: tuple[jax.Array, ...]  # words (R, B) per level, where the agent can be now
-    arrival: jax.Array  # int16 (B,)
+    arrivals: tuple[jax.Array, ...]  # int16 (B,) per level that is asked for
     layers: tuple[jax.Array, ...]
 
 
@@ -131,11 +131,13 @@ def reach_goal(
     earliest: jax.Array | int,
     latest: jax.Array,
     layers: tuple[jax.Array, ...],
+    patient: jax.Array | None = None,
 ) -> Reachable:
     """Search forward until every agent has arrived to stay, or can't any more.
 
     Levels are searches that differ in what is blocked, holes included, and run side by side. The
-    first level decides about the arrival.
+    first level decides about the arrival, but for agents that are `patient`, bool (B,): they arrive
+    as the second level does, if it does.
 
     Start and goal are words (R, B) with one cell each; `waits`, bool (B,), says whether the agent
     may wait before it has arrived. Arrivals count from `earliest` to `latest`, int16 (B,), at most
@@ -144,14 +146,24 @@ def reach_goal(
     times, _, B = layers[0].shape
     never = jnp.int16(NEVER)
     may_stay = _lane_mask(waits, start)
-    # The agent stays from its arrival on: not before the goal is blocked for the last time.
-    goal_blocked = bitboard.any_cell(blocked[0].cells & goal)
     after = np.arange(1, times + 1, dtype=np.int16)[:, None]
-    first = jnp.maximum(jnp.max(jnp.where(goal_blocked, after, jnp.int16(0)), axis=0), earliest)
 
-    def arrive(now: jax.Array, board: jax.Array, arrival: jax.Array) -> jax.Array:
-        there = bitboard.any_cell(board & goal) & (now >= first) & (now <= latest)
-        return jnp.where(there, jnp.minimum(arrival, now), arrival)
+    def first_stay(shut: Blocked) -> jax.Array:
+        """Return when the agent may arrive: not before its goal is blocked for the last time."""
+        shut_goal = bitboard.any_cell(shut.cells & goal)
+        return jnp.maximum(jnp.max(jnp.where(shut_goal, after, jnp.int16(0)), axis=0), earliest)
+
+    asked = blocked[: 1 if patient is None else 2]
+    first = [first_stay(shut) for shut in asked]
+
+    def arrive(
+        now: jax.Array, boards: tuple[jax.Array, ...], arrivals: tuple[jax.Array, ...]
+    ) -> tuple[jax.Array, ...]:
+        new = []
+        for board, arrival, least in zip(boards, arrivals, first, strict=False):
+            there = bitboard.any_cell(board & goal) & (now >= least) & (now <= latest)
+            new.append(jnp.where(there, jnp.minimum(arrival, now), arrival))
+        return tuple(new)
 
     def advance(state: _Forward) -> _Forward:
         t = state.time
@@ -160,17 +172,23 @@ def reach_goal(
             layers.append(jax.lax.dynamic_update_index_in_dim(layer, board, t, 0))
             wider = (board & may_stay) | bitboard.dilate(board, shut.moves(t))
             boards.append(wider & ~_at_time(shut.cells, t + 1))
-        now = (t + 1).astype(jnp.int16)
-        return _Forward(t + 1, tuple(boards), arrive(now, boards[0], state.arrival), tuple(layers))
+        now, there = (t + 1).astype(jnp.int16), tuple(boards)
+        return _Forward(t + 1, there, arrive(now, there, state.arrivals), tuple(layers))
 
     def unfinished(state: _Forward) -> jax.Array:
-        return jnp.any((state.time.astype(jnp.int16) < latest) & (state.arrival == never))
+        waiting = state.arrivals[0] == never
+        if patient is not None:
+            waiting |= patient & (state.arrivals[1] == never)
+        return jnp.any((state.time.astype(jnp.int16) < latest) & waiting)
 
     boards = tuple(start & ~shut.cells[0] for shut in blocked)
-    arrival = arrive(jnp.int16(0), boards[0], jnp.full(B, never))
-    state = _Forward(jnp.int32(0), boards, arrival, layers)
+    arrivals = arrive(jnp.int16(0), boards, (jnp.full(B, never),) * len(asked))
+    state = _Forward(jnp.int32(0), boards, arrivals, layers)
     state = jax.lax.while_loop(unfinished, advance, state)
-    return Reachable(state.layers, state.arrival)
+    arrival = state.arrivals[0]
+    if patient is not None:
+        arrival = jnp.where(patient & (state.arrivals[1] != never), state.arrivals[1], arrival)
+    return Reachable(state.layers, arrival)
 
 
 class _Backward(NamedTuple):

@@ -200,6 +200,8 @@ def replan_agent(
 ) -> tuple[jax.Array, jax.Array, SearchBuffers]:
     """Find an earliest path of agent (B,) under its constraints, with few conflicts.
 
+    With a bound on the makespan a later path is taken where that meets nobody.
+
     Gives int16 (T + 1, B) cells with FORCED where the agent has no choice, int16 (B,) its arrival
     or NEVER, and the buffers.
     """
@@ -220,6 +222,7 @@ def replan_agent(
         earliest=of_agent(node.earliest, agent),
         latest=latest,
         layers=buffers.layers,
+        patient=~task.total,
     )
     path, layers = space_time.trace_back(
         goal, found, blocked, waits=task.waits, buffer=buffers.cells

@@ -66,6 +66,8 @@ class Route(NamedTuple):
     goal: jax.Array
     latest: tuple[jax.Array, ...]  # of all agents: others keep off their goals from then on
     free_again: jax.Array  # no constraint closes the goal at this time or later
+    patient: jax.Array  # bool, it may arrive later than it could, where it meets nobody
+    deserted: jax.Array  # no other agent is at the goal at this time or later; for those only
 
 
 def nowhere(agent: Any) -> Any:
@@ -162,19 +164,24 @@ class Paths:
     def arrive(self, route: Route, earliest: jax.Array, latest: jax.Array) -> jax.Array:
         """Return the earliest arrival to stay or NEVER, and write `layers` up to it.
 
-        Arrivals count from `earliest` to `latest`, negative for idle lanes.
+        Where it is `patient`, that is the earliest without conflicts, if there is one. Arrivals
+        count from `earliest` to `latest`, negative for idle lanes.
         """
         first = jnp.maximum(route.free_again, earliest)
+        first_clean = jnp.maximum(first, route.deserted)
         home = single(route.goal, self.board.words)
         holes = [~word for word in self.boards.free]
 
         def look(state: Any) -> Any:
-            t, plain, clean, here, arrival = state
+            t, plain, clean, here, arrival, clean_arrival = state
             closed, bans = self._constraints(route, t)
             shut = either(holes, closed, self._resting(route, t))
             plain, clean = without(plain, shut), without(clean, either(shut, self._cells(here)))
-            there = meet(plain, home) & (t >= first) & (t <= latest)
+            in_time = t <= latest
+            there = meet(plain, home) & (t >= first) & in_time
             arrival = jnp.where(there, jnp.minimum(arrival, t), arrival)
+            there = route.patient & meet(clean, home) & (t >= first_clean) & in_time
+            clean_arrival = jnp.where(there, jnp.minimum(clean_arrival, t), clean_arrival)
             for w in self.words:
                 self.memory.layers[0, t, w] = plain[w]
                 self.memory.layers[1, t, w] = clean[w]
@@ -183,15 +190,18 @@ class Paths:
             edges = (across, across, along, along)
             both = [either(ban, edge) for ban, edge in zip(bans, edges, strict=True)]
             plain, clean = self._step(plain, bans), self._step(clean, both)
-            return t + 1, tuple(plain), tuple(clean), after, arrival
+            return t + 1, tuple(plain), tuple(clean), after, arrival, clean_arrival
 
         def unfinished(state: Any) -> jax.Array:
-            return any_lane((state[0] <= latest) & (state[-1] == NEVER))
+            t, *_, arrival, clean_arrival = state
+            waiting = (arrival == NEVER) | (route.patient & (clean_arrival == NEVER))
+            return any_lane((t <= latest) & waiting)
 
         start = tuple(single(route.start, self.board.words))
         never = jnp.zeros_like(latest) + NEVER
-        state = (jnp.int32(0), start, start, self._others(route, jnp.int32(0)), never)
-        return jax.lax.while_loop(unfinished, look, state)[-1]
+        state = (jnp.int32(0), start, start, self._others(route, jnp.int32(0)), never, never)
+        *_, arrival, clean_arrival = jax.lax.while_loop(unfinished, look, state)
+        return jnp.where(clean_arrival != NEVER, clean_arrival, arrival)
 
     def trace(self, route: Route, arrival: jax.Array, wanted: jax.Array) -> None:
         """Write an earliest path where it is `wanted`, bool; its end at the goal stands there.
@@ -378,6 +388,24 @@ class Paths:
         for k, (limit, other) in enumerate(zip(latest, self.boards.goals, strict=True)):
             closed |= flag((agent != k) & (other == goal) & (limit <= self.horizon))
         return jnp.where(closed != 0, self.horizon + 1, first)
+
+    def deserted(
+        self, agent: jax.Array, goal: jax.Array, costs: tuple[jax.Array, ...], asked: jax.Array
+    ) -> jax.Array:
+        """Return the first time after which no other agent passes a goal, up to T + 1.
+
+        It is 0 where nobody `asked`, bool, for it. That others rest there, the search itself sees.
+        """
+        last = jnp.max(jnp.where(asked, largest(costs) + 1, 0))
+
+        def look(t: jax.Array, first: jax.Array) -> jax.Array:
+            for k in range(self.agents):
+                there = (agent != k) & (self.memory.paths[k, t] & CELL == goal)
+                first = jnp.where(asked & there, t + 1, first)
+            return first
+
+        last = jnp.minimum(last, self.horizon + 1)
+        return jax.lax.fori_loop(0, last, look, jnp.zeros_like(goal))
 
     def _step(self, cells: Words, bans: list[Words]) -> Words:
         """Return where an agent can be after a step or a wait, holes and all."""

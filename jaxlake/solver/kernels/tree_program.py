@@ -111,6 +111,7 @@ class _Lanes(NamedTuple):
     costs: tuple[jax.Array, ...]
     earliest: tuple[jax.Array, ...]
     latest: tuple[jax.Array, ...]
+    root_costs: tuple[jax.Array, ...]  # `costs` of the root
     strayed: jax.Array  # a bypass has changed a path since the lane was at the root's
 
 
@@ -205,6 +206,7 @@ class _Program:
             costs=(nothing,) * self.agents,
             earliest=(nothing,) * self.agents,
             latest=(nothing + NEVER,) * self.agents,
+            root_costs=(nothing,) * self.agents,
             strayed=nothing,
         )
         return jax.lax.while_loop(lambda lanes: any_lane(lanes.done == 0), self._expand, begun)
@@ -272,6 +274,8 @@ class _Program:
                 jnp.where(splitting, depth + 1, 0),
                 self.levels.time_of,
             ),
+            patient=~self.total,
+            deserted=self.paths.deserted(agent, goal, lanes.costs, active & ~absent & ~self.total),
         )
         allowed = jnp.where(active & ~absent, latest, -1)
         arrival = self.paths.arrive(route, pick(lanes.earliest, agent), allowed)
@@ -296,7 +300,9 @@ class _Program:
         conflict = jax.tree.map(lambda x, y: jnp.where(late, x, y), of_arrivals, conflict)
 
         # A path that fits is taken without the constraint (bypass), or its child is entered.
-        bypass = splitting & fits & (arrival == old_cost) & (conflicts < level.conflicts)
+        # With a bound on the makespan it may arrive at another time.
+        same_time = arrival == old_cost
+        bypass = splitting & fits & (same_time | ~self.total) & (conflicts < level.conflicts)
         bypass &= depth >= self.teams.split
         commit = splitting & fits & ~bypass
         refused = active & ~fits
@@ -304,7 +310,7 @@ class _Program:
         hopeless = ~planned & (ceiling >= jnp.minimum(own_latest, T))
         cut = jnp.where(refused & ~hopeless, jnp.minimum(lanes.cut, above), lanes.cut)
         lanes = self._release(lanes, tried, splitting & ~commit)
-        self._keep_forced(agent, depth, jnp.where(bypass, old_cost, 0))
+        self._keep_forced(agent, depth, same_time, jnp.where(bypass, arrival, 0))
         turned = jnp.where(refused, self._next_side(level.side, depth), level.side)
         self.levels.write(depth, tried._replace(side=turned, cost=old_cost), splitting, False)
 
@@ -332,7 +338,7 @@ class _Program:
             done=lanes.done | flag(found | spent | hopeless_root),
             found=lanes.found | flag(found),
             gave_up=lanes.gave_up | flag(spent),
-            costs=tuple(jnp.where(fits, x, y) for x, y in zip(costs, lanes.costs, strict=True)),
+            costs=_choose(fits, costs, lanes.costs),
             strayed=lanes.strayed | flag(bypass),
         )
         lanes = self._backtrack(lanes, splitting & refused & ~spent)
@@ -353,7 +359,7 @@ class _Program:
             agent = constrained_agent(level)
             lanes = self._release(lanes, level, inner)
             end = jnp.maximum(pick(lanes.costs, agent), level.cost) + 1
-            self._restore(agent, depth, jnp.where(inner, end, 0))
+            self._restore(agent, depth, level.cost, jnp.where(inner, end, 0))
             self.levels.turn(depth, self._next_side(level.side, depth), inner)
             lanes = lanes._replace(
                 through=lanes.through | flag(top),
@@ -388,7 +394,10 @@ class _Program:
         shares = self.teams.split > 0
         # Below a shared split every prefix begins with the paths of the root.
         restart = taken & shares
-        self._keep_roots(lanes.costs, rooted & shares, restart & (lanes.strayed != 0))
+        restored = restart & (lanes.strayed != 0)
+        root_costs = _choose(rooted, lanes.costs, lanes.root_costs)
+        lanes = lanes._replace(root_costs=root_costs)
+        self._keep_roots(lanes, rooted & shares, restored)
         self.levels.turn(jnp.zeros_like(prefix), jnp.where(shares, prefix & 1, 0), taken)
         next_prefix = jnp.minimum(handed_out, prefixes)
         return lanes._replace(
@@ -399,6 +408,7 @@ class _Program:
             cut=jnp.where(again, NEVER, lanes.cut),
             done=lanes.done | flag(over | spent | (refuted & ~again)),
             gave_up=flag(gave_up),
+            costs=_choose(restored, root_costs, lanes.costs),
             strayed=jnp.where(restart, 0, lanes.strayed),
         )
 
@@ -478,26 +488,31 @@ class _Program:
 
         self._for_times(end, write)
 
-    def _keep_forced(self, agent: jax.Array, depth: jax.Array, end: jax.Array) -> None:
+    def _keep_forced(
+        self, agent: jax.Array, depth: jax.Array, same_time: jax.Array, end: jax.Array
+    ) -> None:
         """Where a path is new but no constraint is, keep where the old one was forced.
 
-        Where a bypassing path is forced is known under the constraint only. But it costs what the
-        old path did, so it too passes through every cell in which the old one was forced.
+        Where a bypassing path is forced is known under the constraint only. But if it costs what
+        the old path did, it too passes through every cell in which the old one was forced.
         """
 
         def write(t: jax.Array, _: None) -> None:
             place = (agent, t, self.lane)
-            kept = self.memory.saved[depth, t, self.lane] & FORCED
+            kept = jnp.where(same_time, self.memory.saved[depth, t, self.lane] & FORCED, 0)
             put(self.memory.paths, place, (self.memory.paths[place] & CELL) | kept, t < end)
 
         jax.lax.fori_loop(0, jnp.max(end), write, None)
 
-    def _restore(self, agent: jax.Array, depth: jax.Array, end: jax.Array) -> None:
-        """Give an agent the path up to `end` that is saved at a level."""
+    def _restore(self, agent: jax.Array, depth: jax.Array, cost: jax.Array, end: jax.Array) -> None:
+        """Give an agent the path of some cost that is saved at a level, up to `end`."""
+        goal = pick(self.boards.goals, agent) | FORCED
 
         def write(times: list[jax.Array]) -> None:
             old = [self.memory.saved[depth, t, self.lane] for t in times]
             for t, entry in zip(times, old, strict=True):
+                # What is saved may end where the path does.
+                entry = jnp.where(t < cost, entry, goal)
                 put(self.memory.paths, (agent, t, self.lane), entry, t < end)
 
         self._for_times(end, write)
@@ -514,24 +529,32 @@ class _Program:
         rounds = jax.lax.div(jnp.max(end) + (_TOGETHER - 1), _TOGETHER)
         jax.lax.fori_loop(0, rounds, some, None)
 
-    def _keep_roots(
-        self, costs: tuple[jax.Array, ...], rooted: jax.Array, restored: jax.Array
-    ) -> None:
+    def _keep_roots(self, lanes: _Lanes, rooted: jax.Array, restored: jax.Array) -> None:
         """Keep the paths of a root where there is a new one, and bring those that are kept back."""
-        longest = largest(costs)
+        longest = largest((*lanes.costs, *lanes.root_costs))
         end = jnp.max(jnp.where(rooted | restored, jnp.minimum(longest + 1, self.times), 0))
 
         def write(i: jax.Array, _: None) -> None:
             t, k = jax.lax.div(i, self.agents), jax.lax.rem(i, self.agents)
             put(self.memory.roots, (k, t, self.lane), self.memory.paths[k, t], rooted)
-            root = self.memory.roots[k, t]
-            put(self.memory.paths, (k, t, self.lane), root, restored & (t <= longest))
+            goal = pick(self.boards.goals, k) | FORCED
+            # What is kept may end where the path does.
+            root = jnp.where(t < pick(lanes.root_costs, k), self.memory.roots[k, t], goal)
+            exists = pick(self.boards.goals, k) >= 0
+            put(self.memory.paths, (k, t, self.lane), root, restored & exists & (t <= longest))
 
         jax.lax.fori_loop(0, end * self.agents, write, None)
 
     def _next_side(self, side: jax.Array, depth: jax.Array) -> jax.Array:
         """Return the side after a child is done: the other child, unless it is another lane's."""
         return jnp.where(depth < self.teams.split, 2, side + 1)
+
+
+def _choose(
+    where: jax.Array, new: tuple[jax.Array, ...], old: tuple[jax.Array, ...]
+) -> tuple[jax.Array, ...]:
+    """Return the new values where bool says so, else the old ones."""
+    return tuple(jnp.where(where, x, y) for x, y in zip(new, old, strict=True))
 
 
 def _put_at(

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 
 from jaxlake.solver.chunks import TEAM_LANES
-from jaxlake.solver.space_time import NEVER
 
 LANES = 32
 """Lanes of a program: a warp of a GPU."""
@@ -23,29 +22,23 @@ class Teams(NamedTuple):
 
     def any(self, flags: jax.Array) -> jax.Array:
         """Tell, as bool, whether any lane of the team is marked, int32."""
-        return self._reduce(flags, 0, jnp.max) != 0
+        return self._reduce(flags, jnp.max) != 0
 
     def sum(self, values: jax.Array) -> jax.Array:
         """Add up the values of a team."""
-        return self._reduce(values, 0, jnp.sum)
+        return self._reduce(values, jnp.sum)
 
     def least(self, values: jax.Array) -> jax.Array:
-        """Return the least time of a team."""
-        return self._reduce(values, NEVER, jnp.min)
+        """Return the least value of a team."""
+        return self._reduce(values, jnp.min)
 
     def count_before(self, flags: jax.Array) -> jax.Array:
         """Count the lanes of the same team that come before and are marked."""
         before = jnp.cumsum(flags) - flags
-        for team in range(1, LANES // TEAM_LANES):
-            earlier = jnp.sum(jnp.where(self.team < team, flags, 0))
-            before = jnp.where(self.team == team, before - earlier, before)
-        return jnp.where(self.size > 1, before, 0)
+        # It never falls, so the least one is that of the team's first lane.
+        return before - self.least(before)
 
-    def _reduce(
-        self, values: jax.Array, unit: int, reduce: Callable[[jax.Array], jax.Array]
-    ) -> jax.Array:
-        result = values
-        for team in range(LANES // TEAM_LANES):
-            own = (self.size > 1) & (self.team == team)
-            result = jnp.where(own, reduce(jnp.where(own, values, unit)), result)
-        return result
+    def _reduce(self, values: jax.Array, reduce: Callable[..., jax.Array]) -> jax.Array:
+        teams = values.reshape(-1, TEAM_LANES)
+        reduced = jnp.broadcast_to(reduce(teams, axis=1)[:, None], teams.shape)
+        return jnp.where(self.size > 1, reduced.reshape(values.shape), values)
