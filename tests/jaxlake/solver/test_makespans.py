@@ -1,5 +1,7 @@
 """Trees with a bound on the makespan: agents that have time take it where they then meet nobody."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -20,6 +22,9 @@ ON_THE_WAY = ["H H S H H", "H H F H H", "H s g H H", "H H F H H", "H H G H H"]
 """The second agent is one step from its goal, through which the first one passes."""
 
 
+_search = jax.jit(partial(search_trees, horizon=HORIZON, lanes=4))
+
+
 def _ask(grid, total, first, last):
     batch = instances([grid], 5, 2)
     boards = prepare_boards(batch, widths_for())
@@ -35,7 +40,7 @@ def _ask(grid, total, first, last):
         budget=jnp.array([1000]),
         wanted=jnp.array([True]),
     )
-    answers = jax.jit(lambda queries: search_trees(queries, horizon=HORIZON, lanes=4))(queries)
+    answers = _search(queries)
     return answers, arrivals_of(answers.paths)[:, 0].tolist()
 
 
