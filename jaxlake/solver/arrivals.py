@@ -122,9 +122,8 @@ def _climb(boards: TwoAgentBoards, board: Geometry) -> jax.Array:
 
     def examine(time: jax.Array, layer: jax.Array, state: _Climb) -> _Climb:
         beside = _beside(layer, boards.goals, board)
-        distance = jnp.min(
-            jnp.where(beside, left, UNREACHABLE), axis=1
-        )  # of the agent that is not there
+        # Of the agent that is not there.
+        distance = jnp.min(jnp.where(beside, left, UNREACHABLE), axis=1)
         delay = jnp.clip(time + distance - alone[::-1], 0, _MOST)
         here = np.arange(EXCESSES)[:, None] == (time - alone)[:, None]
         delays = jnp.where(here, delay[:, None], state.delays)

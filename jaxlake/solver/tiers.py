@@ -27,7 +27,8 @@ from jaxlake.solver import chunks, dense_joint
 from jaxlake.solver.certificates import BestPlans, prepare_boards, prioritise
 from jaxlake.solver.chunks import Widths, widths_for
 from jaxlake.solver.constraint_tree import search_trees
-from jaxlake.solver.dense_joint import DenseAnswers, DenseBoards
+from jaxlake.solver.dense_components import DenseBoards, component_sizes
+from jaxlake.solver.dense_joint import DenseAnswers
 from jaxlake.solver.kernels import tree
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.pairs import matching_bound, pair_bounds, pair_staircases, waitless_bounds
@@ -218,7 +219,7 @@ def _solve_many_slots(
     undecided &= ~blocked
     dense_classes = []
     if dense:
-        sizes = dense_joint.component_sizes(boards, undecided, widths)
+        sizes = component_sizes(boards, undecided, widths)
         dense_classes = _dense_classes(sizes, undecided, K)
         for (_, expansions), in_class in zip(DENSE_CLASSES[K], dense_classes, strict=True):
             budget = jnp.where(in_class, jnp.minimum(budget, expansions), budget)

@@ -11,7 +11,7 @@ from benchmarks import oracles
 from jaxlake import Status
 from jaxlake.solver import dense_joint, widths_for
 from jaxlake.solver.certificates import prepare_boards
-from jaxlake.solver.dense_joint import DenseBoards
+from jaxlake.solver.dense_components import DenseBoards, component_sizes
 from tests.jaxlake.solver.boards import instances, random_grids
 
 HORIZON = 24
@@ -36,7 +36,7 @@ def _solve(grids, size, slots, horizon=HORIZON, **chunks):
     )
     prepared = prepare_boards(batch, widths_for())
     wanted = jnp.all(prepared.alone < 1 << 13, axis=0)
-    sizes = dense_joint.component_sizes(prepared, wanted, widths_for())
+    sizes = component_sizes(prepared, wanted, widths_for())
     solver = partial(
         dense_joint.solve_dense, horizon=horizon, radix=RADIX, widths=widths_for(**chunks)
     )

@@ -1,0 +1,133 @@
+"""The cells and edges that each agent can reach on one board, numbered for sets of joint states.
+
+Cells and edges of a component are numbered from 1 on, row by row. 0 stands for having retired, as
+agents that do not exist have from the beginning, and the last number for nothing.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxlake.distance_fields import UNREACHABLE, flood
+from jaxlake.solver import bitboard
+from jaxlake.solver.certificates import PreparedBoards
+from jaxlake.solver.chunks import Widths, in_chunks
+
+
+class DenseBoards(NamedTuple):
+    """Boards to search, boards last."""
+
+    free: jax.Array  # bool (N, N, B)
+    starts: jax.Array  # int32 (K, 2, B), (row, column)
+    goals: jax.Array  # int32 (K, 2, B)
+    mask: jax.Array  # bool (K, B), whether an agent exists
+    timed: jax.Array  # bool (B,), the least makespan is known, and so not asked for
+
+
+class Components(NamedTuple):
+    """For each agent its component, by numbers; `radix` - 1 is the number of nothing."""
+
+    place: jax.Array  # int32 (K, radix), row * N + column by cell; 0: the goal; -1: nothing
+    start: jax.Array  # int32 (K,), number of the start, 0 for agents that do not exist
+    goal: jax.Array  # int32 (K,), number of the goal, likewise
+    edge: jax.Array  # int32 (K, radix), a number of the edge on the board; -1: nothing, retired
+    ends: jax.Array  # int32 (K, 2, radix), cells by edge
+    edges_at: jax.Array  # int32 (K, 5, radix), edges by cell; 0: none for the makespan
+    colour: jax.Array  # int32 (K, radix), 1 where the colour is not that of the start
+    fits: jax.Array  # bool (), all cells and edges have a number
+
+
+def component_sizes(boards: PreparedBoards, wanted: jax.Array, widths: Widths) -> jax.Array:
+    """Return the most cells or edges that a component of an agent has, int32 (B,).
+
+    Nothing is said of boards that are not wanted, bool (B,).
+    """
+    R, B = boards.free.shape
+    Spreading = tuple[jax.Array, jax.Array, jax.Array]
+
+    def spread(state: Spreading) -> Spreading:
+        free, cells, _ = state
+        wider = cells | (bitboard.dilate(cells) & free)
+        return free, wider, jnp.any(wider != cells)
+
+    def measure(chunk: tuple[jax.Array, jax.Array], _: None) -> tuple[jax.Array, None]:
+        free, starts = chunk
+        cells = jnp.stack([bitboard.bitboard_of(start, R) for start in starts])
+        begun = (free, cells, jnp.bool_(True))
+        cells = jax.lax.while_loop(lambda state: state[2], spread, begun)[1]
+        lines = [cells, cells & (cells >> 1), cells[:, 1:] & cells[:, :-1]]
+        count = [jnp.sum(jax.lax.population_count(x).astype(jnp.int32), axis=1) for x in lines]
+        return jnp.max(jnp.maximum(count[0], count[1] + count[2]), axis=0), None
+
+    blank = jnp.zeros(B, jnp.int32)
+    chunk = (boards.free, boards.starts)
+    length = jnp.max(boards.alone, axis=0)
+    return in_chunks(measure, chunk, wanted, length, blank, min(B, widths.planned_boards), None)[0]
+
+
+def number_components(board: DenseBoards, radix: int) -> Components:
+    """Number the cells and edges of each agent's component."""
+    N, K = board.free.shape[0], board.starts.shape[0]
+    nothing = radix - 1
+    grid = np.indices((N, N))[..., None]
+    at_start = jnp.all(grid == board.starts.T[:, None, None], axis=0)
+    reach = flood(jnp.broadcast_to(board.free[..., None], (N, N, K)), at_start) < UNREACHABLE
+    reach &= board.mask
+    cells = jnp.moveaxis(reach, -1, 0)  # (K, N, N)
+    across = cells & jnp.pad(cells[:, :, 1:], [(0, 0), (0, 0), (0, 1)])
+    along = cells & jnp.pad(cells[:, 1:], [(0, 0), (0, 1), (0, 0)])
+    lines = jnp.stack([across, along], axis=1)  # (K, 2, N, N), by the left or upper cell
+
+    def numbered(members: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Return the number of each member, the member of each number, and how many there are."""
+        flat = members.reshape(K, -1)
+        count = jnp.cumsum(flat, axis=1, dtype=jnp.int32)
+        number = jnp.where(flat & (count < nothing), count, nothing)
+        member = jnp.full((K, radix), -1, jnp.int32)
+        k = np.arange(K)[:, None]
+        member = member.at[k, number].set(jnp.arange(flat.shape[1], dtype=jnp.int32))
+        return number, member.at[:, nothing].set(-1), count[:, -1]
+
+    cell_number, place, cell_count = numbered(cells)
+    edge_number, edge, edge_count = numbered(lines)
+
+    def number_at(places: jax.Array) -> jax.Array:
+        number = cell_number[np.arange(K), places[:, 0] * N + places[:, 1]]
+        return jnp.where(board.mask, number, 0)
+
+    start, goal = number_at(board.starts), number_at(board.goals)
+
+    # The ends of an edge: its own cell, and the one to the right or below.
+    first = edge % (N * N)
+    second = jnp.minimum(first + jnp.where(edge < N * N, 1, N), N * N - 1)
+    ends = jnp.stack([first, second], axis=1)
+    ends = jnp.take_along_axis(cell_number[:, None], jnp.maximum(ends, 0), axis=2)
+    ends = jnp.where((edge < 0)[:, None], nothing, ends).at[:, :, 0].set(0)
+
+    # The edges at a cell: to the right, to the left, down and up.
+    rim = jnp.full((K, 2, N, 1), nothing, jnp.int32)
+    by_cell = edge_number.reshape(K, 2, N, N)
+    right, down = by_cell[:, 0], by_cell[:, 1]
+    left = jnp.concatenate([rim[:, 0], right[:, :, :-1]], axis=2)
+    up = jnp.concatenate([rim[:, 0].reshape(K, 1, N), down[:, :-1]], axis=1)
+    around = jnp.stack([right, left, down, up], axis=1).reshape(K, 4, N * N)
+    edges_at = jnp.take_along_axis(around, jnp.maximum(place, 0)[:, None], axis=2)
+    edges_at = jnp.where((place < 0)[:, None], nothing, edges_at)
+    at_goal = jnp.take_along_axis(edges_at, goal[:, None, None], axis=2)[:, :, 0]
+    edges_at = edges_at.at[:, :, 0].set(at_goal)
+    fifth = jnp.full((K, 1, radix), nothing, jnp.int32).at[:, :, 0].set(0)
+
+    goal_place = jnp.where(board.mask, board.goals[:, 0] * N + board.goals[:, 1], -1)
+    parity = (place // N + place % N + jnp.sum(board.starts, axis=1)[:, None]) % 2
+    return Components(
+        place=place.at[:, 0].set(goal_place),
+        start=start,
+        goal=goal,
+        edge=edge.at[:, 0].set(-1),
+        ends=ends,
+        edges_at=jnp.concatenate([edges_at, fifth], axis=1),
+        colour=parity,
+        fits=jnp.all(cell_count < nothing) & jnp.all(edge_count < nothing),
+    )

@@ -1,0 +1,218 @@
+"""One step of whole sets of joint states.
+
+Every agent goes to the middle of an edge beside its cell, and from there to either end of it. No
+two may be in the middle of one edge, and no two in one cell. This is exact:
+
+- A swap needs one edge for two agents, so there is none. Whoever goes back has waited, which is
+  legal as long as no other agent comes to its cell, which the second rule sees to.
+- Every legal step can be taken so. Agents that move need the edges that they move along, no two of
+  them the same. An agent that waits needs any edge beside its cell; one that moves uses none of
+  these, since it would come from or go to an occupied cell. There is an edge for each of those that
+  wait: a set of cells of a component that are not all of its cells has at least as many edges
+  beside it as cells, so by Hall's theorem they can be chosen all different. Agents never fill a
+  component, since their starts and goals are different cells.
+
+So a step is 2 K substeps with one agent each.
+
+A set is an array of words: one axis for each agent but the last, whose cells are the bits. On an
+axis and in a word 0 stands for having retired, as agents that do not exist have from the beginning.
+Cells and edges of the component are numbered from 1 on, row by row. Moving an agent of an axis is
+to take slices of the array. For the last agent it is to shift bits: cells in a row differ by 1, and
+how much those in a column differ is at most the size of the board.
+"""
+
+from functools import partial, reduce
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxlake.solver.dense_components import Components
+from jaxlake.solver.materialize import computed_apart
+
+
+def words_of(radix: int) -> int:
+    """Return how many words hold a bit for each number below `radix`."""
+    return -(-radix // 32)
+
+
+def along(values: jax.Array, axis: int, K: int) -> jax.Array:
+    """Lay values (radix, ...) of the agent of one axis along it, for arrays (radix, ..., W)."""
+    shape = [1] * (K - 1) + list(values.shape[1:])
+    shape[axis] = values.shape[0]
+    return values.reshape(shape if values.ndim > 1 else [*shape, 1])
+
+
+def bit_masks(members: jax.Array) -> jax.Array:
+    """Pack bool (..., radix) into words, uint32 (..., W)."""
+    spare = words_of(members.shape[-1]) * 32 - members.shape[-1]
+    padded = jnp.pad(members, [(0, 0)] * (members.ndim - 1) + [(0, spare)])
+    padded = padded.reshape(*members.shape[:-1], -1, 32)
+    return jnp.sum(
+        jnp.where(padded, np.uint32(1) << np.arange(32, dtype=np.uint32), np.uint32(0)),
+        axis=-1,
+        dtype=jnp.uint32,
+    )
+
+
+def _down(words: list[jax.Array], by: int) -> list[jax.Array]:
+    """Shift bits to lower numbers; the words are arrays of their own."""
+    whole, bits = divmod(by, 32)
+    padded = [*words, *[jnp.zeros_like(words[0])] * (whole + 1)][whole:]
+    if bits == 0:
+        return padded[: len(words)]
+    return [(padded[w] >> bits) | (padded[w + 1] << (32 - bits)) for w in range(len(words))]
+
+
+def _up(words: list[jax.Array], by: int) -> list[jax.Array]:
+    """Shift bits to higher numbers; the words are arrays of their own."""
+    whole, bits = divmod(by, 32)
+    padded = [*[jnp.zeros_like(words[0])] * (whole + 1), *words]
+    if bits == 0:
+        return padded[1 : 1 + len(words)]
+    return [(padded[w + 1] << bits) | (padded[w] >> (32 - bits)) for w in range(len(words))]
+
+
+class LastAgent(NamedTuple):
+    """What moves the agent whose cells are bits; edges are bits as well, by their first cell."""
+
+    right: jax.Array  # uint32 (W,), cells with a neighbour to the right
+    down: jax.Array  # uint32 (N, W), those whose neighbour below has a number larger by i + 1
+    cells: jax.Array  # uint32 (W,), all cells, and 0
+    colours: jax.Array  # uint32 (2, W), cells by their colour, and 0
+    home: jax.Array  # uint32 (W,), the goal
+    blocked_across: jax.Array  # uint32 (K - 1, radix, W), the edge by the edge of another agent
+    blocked_along: jax.Array  # uint32 (K - 1, radix, W)
+    blocked_cells: jax.Array  # uint32 (K - 1, radix, W), the cell by the cell of another agent
+
+
+def last_agent(components: Components, N: int) -> LastAgent:
+    """Return what moves the last agent on a board of N rows."""
+    place, colour = components.place[-1], components.colour[-1]
+    radix = place.shape[0]
+    number = np.arange(radix)
+    real = (place >= 0) & (number > 0)
+    nothing = radix - 1
+    number_of = jnp.full(N * N, nothing, jnp.int32)
+    number_of = number_of.at[jnp.where(real, place, N * N)].set(number, mode="drop")
+
+    def neighbour(by: int, inside: jax.Array) -> jax.Array:
+        there = number_of[jnp.minimum(place + by, N * N - 1)]
+        return jnp.where(real & inside, there, nothing)
+
+    beside = neighbour(1, place % N < N - 1)
+    below = neighbour(N, place < N * (N - 1))
+    step = jnp.where(below < nothing, below - number, 0)
+    steps = np.arange(1, N + 1)[:, None]
+    others = components.edge[:-1]
+
+    def same(theirs: jax.Array, ours: jax.Array) -> jax.Array:
+        return (theirs[..., None] == ours) & (theirs >= 0)[..., None] & real
+
+    home = jnp.where(number == 0, True, real)
+    cells_met = (components.place[:-1, :, None] == place) & (components.place[:-1] >= 0)[..., None]
+    return LastAgent(
+        right=bit_masks(beside < nothing),
+        down=bit_masks(step == steps),
+        cells=bit_masks(home),
+        colours=bit_masks((real & (colour == np.arange(2)[:, None])) | (number == 0)),
+        home=bit_masks(number == components.goal[-1]),
+        blocked_across=bit_masks(same(others, place)),
+        blocked_along=bit_masks(same(others - N * N, place)),
+        blocked_cells=bit_masks(cells_met & home),
+    )
+
+
+def step(states: jax.Array, components: Components, last: LastAgent, total: jax.Array) -> jax.Array:
+    """Return the joint states one step away from some, uint32 (radix, ..., W).
+
+    The agent of the innermost axis moves with its axis in front, where whole blocks are copied.
+    """
+    K = components.place.shape[0]
+    ends, edges_at = components.ends, components.edges_at
+    nothing = states.shape[0] - 1
+    # Who comes to its goal may retire, if the sum of costs is asked for.
+    edges_at = edges_at.at[:, :4, 0].set(jnp.where(total, edges_at[:, :4, 0], nothing))
+    true = components.fits  # nothing else is searched
+    inner = K - 2
+    for i in range(inner):
+        states = computed_apart(partial(_slices, axis=i), true, states, ends[i])
+    states = computed_apart(lambda x: jnp.moveaxis(x, inner, 0), true, states)
+    states = computed_apart(partial(_slices, axis=0), true, states, ends[inner])
+    states = _move_last(states, components, last, total)
+    states = computed_apart(partial(_slices, axis=0), true, states, edges_at[inner])
+    states = computed_apart(lambda x: jnp.moveaxis(x, 0, inner), true, states)
+    for i in range(inner):
+        states = computed_apart(partial(_slices, axis=i), true, states, edges_at[i])
+    blocked = _any_of(last.blocked_cells, K)
+    apart = _all_apart(components.place[:-1])
+    return jnp.where(apart, states & last.cells & ~blocked, jnp.uint32(0))
+
+
+def _slices(states: jax.Array, sources: jax.Array, *, axis: int) -> jax.Array:
+    """Put at each number of an axis what stands at its sources, int32 (S, radix), together."""
+    return reduce(
+        jnp.bitwise_or, (jnp.take(states, source, axis=axis, mode="clip") for source in sources)
+    )
+
+
+def _any_of(masks: jax.Array, K: int) -> jax.Array:
+    """Unite masks (K - 1, radix, W) of the agents on the axes."""
+    return reduce(jnp.bitwise_or, (along(mask, i, K) for i, mask in enumerate(masks)))
+
+
+def _all_apart(places: jax.Array) -> jax.Array:
+    """Tell where no two agents on axes are at one place >= 0, int32 (K - 1, radix)."""
+    K = places.shape[0] + 1
+    apart = jnp.ones((1,) * K, bool)
+    for i in range(K - 1):
+        for j in range(i):
+            one, other = along(places[i], i, K), along(places[j], j, K)
+            apart &= (one != other) | (one < 0)
+    return apart
+
+
+def _move_last(
+    states: jax.Array, components: Components, last: LastAgent, total: jax.Array
+) -> jax.Array:
+    """Move the last agent while the others, with edges for cells, are halfway.
+
+    The agent before the last one has the first axis here, the others the axes after it.
+    """
+    K = components.place.shape[0]
+    N, W = last.down.shape
+    order = np.roll(np.arange(K - 1), 1)
+    true = components.fits
+    apart = _all_apart(components.edge[order])[..., 0]
+    blocked_across = _any_of(last.blocked_across[order], K)
+    blocked_along = _any_of(last.blocked_along[order], K)
+
+    def to_edges(states: jax.Array) -> tuple[list[jax.Array], list[jax.Array]]:
+        words = [states[..., w] for w in range(W)]
+        beside, below = _down(words, 1), [jnp.zeros_like(word) for word in words]
+        for i in range(N):
+            shifted = _down(words, i + 1)
+            below = [
+                b | ((word | s) & last.down[i, w])
+                for w, (b, word, s) in enumerate(zip(below, words, shifted, strict=True))
+            ]
+        free_across, free_along = (
+            [jnp.where(apart, ~blocked[..., w], jnp.uint32(0)) for w in range(W)]
+            for blocked in (blocked_across, blocked_along)
+        )
+        across = [(words[w] | beside[w]) & last.right[w] & free_across[w] for w in range(W)]
+        return across, [below[w] & free_along[w] for w in range(W)]
+
+    def to_cells(edges: tuple[list[jax.Array], list[jax.Array]], before: jax.Array) -> jax.Array:
+        across, along = edges
+        moved = [across[w] | shifted | along[w] for w, shifted in enumerate(_up(across, 1))]
+        for i in range(N):
+            shifted = _up([along[w] & last.down[i, w] for w in range(W)], i + 1)
+            moved = [word | s for word, s in zip(moved, shifted, strict=True)]
+        home = reduce(jnp.bitwise_or, (moved[w] & last.home[w] for w in range(W)))
+        moved[0] |= jnp.where(apart, before[..., 0] & 1, jnp.uint32(0))
+        moved[0] |= ((home != 0) & total).astype(jnp.uint32)
+        return jnp.stack(moved, axis=-1)
+
+    return computed_apart(to_cells, true, computed_apart(to_edges, true, states), states)
