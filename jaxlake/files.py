@@ -21,12 +21,18 @@ def open_whole(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
 
     The temporary file, open for writing text in UTF-8 ("w") or bytes ("wb"), is `.NAME.PID.tmp`
     beside it. It is removed if the block raises; a kill leaves it behind (see `unfinished_files`).
+    What is there and no regular file, such as a pipe or /dev/stdout, is written to, not replaced.
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    encoding = None if "b" in mode else "utf-8"
+    if path.exists() and not path.is_file():
+        with path.open(mode, encoding=encoding) as file:
+            yield file
+        return
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open(mode, encoding=None if "b" in mode else "utf-8") as file:
+        with temporary.open(mode, encoding=encoding) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 
@@ -41,6 +42,21 @@ def test_a_block_that_raises_leaves_the_old_file_and_nothing_else(tmp_path):
         write_half()
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize(("mode", "content"), [("w", "é\n"), ("wb", b"\r\x00")])
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path, mode, content):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with files.open_whole(path, mode) as file:
+            file.write(content)
+        assert stat.S_ISFIFO(path.stat().st_mode)
+        written = os.read(reader, 100)
+    finally:
+        os.close(reader)
+    assert written == (content if isinstance(content, bytes) else content.encode())
 
 
 def test_a_killed_writer_leaves_the_old_file_and_a_file_that_is_told_from_others(tmp_path):
