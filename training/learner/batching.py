@@ -55,13 +55,6 @@ def round_up(length: int, bucket: int) -> int:
     return -(-length // bucket) * bucket
 
 
-def place_on_targets(values: Sequence[np.ndarray], sequences: Sequences) -> np.ndarray:
-    """Put one value per completion token where the token stands: float32 (B, L), elsewhere 0."""
-    placed = np.zeros(sequences.input_ids.shape, np.float32)
-    placed[sequences.targets] = np.concatenate(values)
-    return placed
-
-
 def split_rows(batch: Any, parts: int) -> Any:
     """Cut the leading axis (B, ...) of every leaf into (parts, B / parts, ...)."""
     return jax.tree.map(lambda leaf: leaf.reshape(parts, -1, *leaf.shape[1:]), batch)

@@ -18,7 +18,8 @@ from flax import nnx
 
 from training.learner.batching import Sequences
 from training.learner.optimizer import Metrics
-from training.policy.qwen3 import token_logprobs
+from training.learner.packing import PackedGroups
+from training.policy.qwen3 import target_logprobs, token_logprobs
 from training.schema import Grpo
 
 SMALLEST_DEVIATION = 1e-6
@@ -28,16 +29,17 @@ SMALLEST_DEVIATION = 1e-6
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class GrpoBatch:
-    """Completions, their log-probabilities (nats) and their advantages. B sequences of L tokens.
+    """Completions, their log-probabilities (nats) and their advantages.
 
-    The old log-probabilities are those under the trainer's weights before the update. All of them
-    are NaN where the update is a single optimizer step, whose own are the old ones.
+    All arrays (B, R, W) have the layout of the rows: one value per target token. The old
+    log-probabilities are those under the trainer's weights before the update. All of them are NaN
+    where the update is a single optimizer step, whose own are the old ones.
     """
 
-    sequences: Sequences  # targets are the completion tokens to learn from
-    sampler_logprobs: Any  # float32 (B, L), under vLLM's weights as it drew the tokens
-    old_logprobs: Any  # float32 (B, L)
-    advantages: Any  # float32 (B,)
+    groups: PackedGroups  # the completions to learn from, in B bundles
+    sampler_logprobs: Any  # float32 (B, R, W), under vLLM's weights as it drew the tokens
+    old_logprobs: Any  # float32 (B, R, W)
+    advantages: Any  # float32 (B, R, W), of each token's completion
 
 
 def has_reward_variance(rewards: np.ndarray) -> np.ndarray:
@@ -67,18 +69,17 @@ def token_objective(
 ) -> tuple[jax.Array, Metrics]:
     """Compute the clipped surrogate objective of each token, which is to be maximised.
 
-    `new`, float32 (B, L), holds log-probabilities under the weights being trained, nats; `old`,
-    `sampler` and `advantages` are as in `GrpoBatch`. Returns float32 (B, L), and metrics per token
-    of the same shape.
+    `new`, float32 of any shape, holds log-probabilities under the weights being trained, nats;
+    `old`, `sampler` and `advantages` are as in `GrpoBatch`. Returns float32 of this shape, and
+    metrics per token of the same shape.
     """
     ratio = jnp.exp(new - old)
     clipped = jnp.clip(ratio, 1 - settings.clip_low, 1 + settings.clip_high)
-    advantage = advantages[:, None]
-    surrogate = jnp.minimum(ratio * advantage, clipped * advantage)
+    surrogate = jnp.minimum(ratio * advantages, clipped * advantages)
     importance = jnp.exp(old - sampler)
     weight = jax.lax.stop_gradient(jnp.minimum(importance, settings.importance_cap))
     return weight * surrogate, {
-        "clip_share": (clipped * advantage < ratio * advantage).astype(jnp.float32),
+        "clip_share": (clipped * advantages < ratio * advantages).astype(jnp.float32),
         "importance_ratio_mean": jax.lax.stop_gradient(importance),
     }
 
@@ -96,15 +97,38 @@ def logprobs(
     )
 
 
+def group_logprobs(
+    params: Any, groups: PackedGroups, *, graphdef: nnx.GraphDef, temperature: float
+) -> jax.Array:
+    """Return the log-probability of each target token: float32 (B, R, W), nats.
+
+    Each prompt is computed once, and its completions attend to it. Meaningless at padding.
+    """
+    model = nnx.merge(graphdef, params)
+    hidden = model.continue_prompts(
+        groups.prompt_ids,
+        groups.prompt_mask,
+        groups.row_prompts,
+        groups.input_ids,
+        groups.positions,
+        groups.completions,
+    )
+    bundles, *rows = groups.target_ids.shape
+    targets = groups.target_ids.reshape(bundles, -1)
+    states = hidden.reshape(*targets.shape, -1)
+    logprobs = target_logprobs(model, states, targets, temperature=temperature)
+    return logprobs.reshape(bundles, *rows)
+
+
 def summed_loss(
     params: Any, batch: GrpoBatch, *, graphdef: nnx.GraphDef, settings: Grpo, temperature: float
 ) -> tuple[jax.Array, Metrics]:
     """Sum the negative objective, and the metrics, over the target tokens of a micro-batch."""
-    tokens = batch.sequences
-    new = logprobs(params, tokens, graphdef=graphdef, temperature=temperature)
+    targets = batch.groups.targets
+    new = group_logprobs(params, batch.groups, graphdef=graphdef, temperature=temperature)
     old = jnp.where(jnp.isnan(batch.old_logprobs), jax.lax.stop_gradient(new), batch.old_logprobs)
-    sampler = jnp.where(tokens.targets, batch.sampler_logprobs, old)
+    sampler = jnp.where(targets, batch.sampler_logprobs, old)
     objective, metrics = token_objective(new, old, sampler, batch.advantages, settings)
     metrics |= {"sampler_gap": jnp.abs(old - sampler)}
-    on_targets = tokens.targets.astype(jnp.float32)
+    on_targets = targets.astype(jnp.float32)
     return jax.tree.map(lambda value: jnp.sum(value * on_targets), (-objective, metrics))

@@ -34,9 +34,9 @@ def initial_state(params: Any, optimizer: optax.GradientTransformation) -> Learn
 
 
 def adamw(
-    learning_rate: float,
+    learning_rate: float | optax.Schedule,
     *,
-    warmup_steps: int,
+    warmup_steps: int = 0,
     weight_decay: float,
     max_grad_norm: float,
     decay_steps: int | None = None,
@@ -45,9 +45,11 @@ def adamw(
     """Build AdamW (Loshchilov and Hutter 2019) behind a clip of the gradient's global norm.
 
     The rate rises linearly over `warmup_steps`. Then it is constant or, with `decay_steps`, falls
-    to a tenth along a cosine. The scales of norms are not decayed.
+    to a tenth along a cosine. A schedule is taken as it is. The scales of norms are not decayed.
     """
-    if decay_steps is None:
+    if callable(learning_rate):
+        schedule = learning_rate
+    elif decay_steps is None:
         schedule = optax.linear_schedule(
             0.0 if warmup_steps else learning_rate, learning_rate, max(warmup_steps, 1)
         )

@@ -13,9 +13,10 @@ import optax
 from flax import nnx
 
 from training.learner import grpo
-from training.learner.batching import pad_sequences, place_on_targets, split_rows
+from training.learner.batching import split_rows
 from training.learner.grpo import GrpoBatch
 from training.learner.optimizer import LearnerState, Metrics, adamw, gradient_step
+from training.learner.packing import pack_groups, place_on_targets
 from training.phases.weight_sync import sync_weights
 from training.rollout.instances import InstanceSet
 from training.rollout.rollout import Rollout, roll_out, rollout_metrics
@@ -65,13 +66,14 @@ def take_update(
         batch = _grpo_batch(run, rollout)
         if settings.minibatches > 1:  # the first of several steps changes the weights
             score = _compiled_scoring(graphdef, temperature)
-            parts = split_rows(batch.sequences, len(batch.advantages) // settings.micro_batch_size)
+            micro_batches = settings.minibatches * run.config.micro_batches
+            parts = split_rows(batch.groups, micro_batches)
             old = np.asarray(score(state.params, parts)).reshape(batch.sampler_logprobs.shape)
             batch = replace(batch, old_logprobs=old)
         learn = _compiled_step(graphdef, settings, temperature)
         steps = []
-        for minibatch in _minibatches(batch, settings):
-            if minibatch.sequences.targets.any():
+        for minibatch in _minibatches(batch, run):
+            if minibatch.groups.targets.any():
                 state, metrics = learn(state, minibatch)
                 steps.append(jax.tree.map(six_digits, jax.device_get(metrics)))
         steps = steps or [_NO_STEP]
@@ -83,40 +85,41 @@ def take_update(
 
 
 def _grpo_batch(run: ActiveRun, rollout: Rollout) -> GrpoBatch:
-    """Turn a rollout into arrays; rows to learn from come first, the others have no targets."""
-    settings = run.config.grpo
+    """Turn a rollout into arrays; of each minibatch, what there is to learn from comes first."""
+    settings, fsdp = run.config.grpo, run.config.model.mesh.fsdp
     completions = rollout.completions
-    sequences = pad_sequences(
-        [prompt for prompt in rollout.prompts for _ in range(settings.completions)],
+    advantages = grpo.group_advantages(rollout.rewards, divide_by_std=settings.divide_by_std)
+    learned = np.repeat(
+        grpo.has_reward_variance(rollout.rewards)[:, None], settings.completions, axis=1
+    )
+    if settings.mask_truncated:
+        learned &= ~np.reshape([one.truncated for one in completions], learned.shape)
+    groups = pack_groups(
+        rollout.prompts,
         [completion.token_ids for completion in completions],
+        learned,
+        bundles=settings.minibatches * run.config.micro_batches * fsdp,
+        minibatches=settings.minibatches,
+        micro_batch_bundles=fsdp,
+        width=run.config.prompt.max_tokens,
         bucket=settings.length_bucket,
         pad_id=run.policy.pad_id,
     )
-    sampled = place_on_targets([completion.logprobs for completion in completions], sequences)
-    advantages = grpo.group_advantages(rollout.rewards, divide_by_std=settings.divide_by_std)
-    used = np.repeat(grpo.has_reward_variance(rollout.rewards), settings.completions)
-    if settings.mask_truncated:
-        used &= [not completion.truncated for completion in completions]
-    sequences.targets[~used] = False
-    batch = GrpoBatch(
-        sequences=sequences,
-        sampler_logprobs=sampled,
-        old_logprobs=np.full(sampled.shape, np.nan, np.float32),
-        advantages=advantages.reshape(-1).astype(np.float32),
+    placed = np.append(advantages.reshape(-1), 0)  # entry -1, that of padding, is 0
+    return GrpoBatch(
+        groups=groups,
+        sampler_logprobs=place_on_targets([one.logprobs for one in completions], groups),
+        old_logprobs=np.full(groups.completions.shape, np.nan, np.float32),
+        advantages=placed[groups.completions].astype(np.float32),
     )
-    order = np.argsort(~used, kind="stable")
-    return jax.tree.map(lambda leaf: leaf[order], batch)
 
 
-def _minibatches(batch: GrpoBatch, settings: Grpo) -> list[GrpoBatch]:
-    """Deal the rows over minibatches of (micro-batches, rows, ...).
-
-    Every minibatch gets as many rows to learn from as any other, up to one.
-    """
-    micro = len(batch.advantages) // settings.minibatches // settings.micro_batch_size
+def _minibatches(batch: GrpoBatch, run: ActiveRun) -> list[GrpoBatch]:
+    """Cut the bundles into minibatches of (micro-batches, bundles per micro-batch, ...)."""
+    parts = split_rows(batch, run.config.grpo.minibatches)
     return [
-        split_rows(jax.tree.map(lambda leaf: leaf[first :: settings.minibatches], batch), micro)  # noqa: B023
-        for first in range(settings.minibatches)
+        split_rows(jax.tree.map(lambda leaf: leaf[part], parts), run.config.micro_batches)  # noqa: B023
+        for part in range(run.config.grpo.minibatches)
     ]
 
 
@@ -129,8 +132,8 @@ def _compiled_step(graphdef: nnx.GraphDef, settings: Grpo, temperature: float) -
 
     @functools.partial(jax.jit, donate_argnums=0)
     def step(state: LearnerState, batch: GrpoBatch) -> tuple[LearnerState, Metrics]:
-        filled = batch.sequences.targets.any(axis=(1, 2)).sum()
-        tokens = batch.sequences.targets.sum().astype(jnp.float32)
+        filled = batch.groups.targets.any(axis=(1, 2, 3)).sum()
+        tokens = batch.groups.targets.sum().astype(jnp.float32)
         return gradient_step(state, batch, filled, tokens, loss=loss, optimizer=optimizer)
 
     return step
@@ -138,7 +141,7 @@ def _compiled_step(graphdef: nnx.GraphDef, settings: Grpo, temperature: float) -
 
 @functools.cache
 def _compiled_scoring(graphdef: nnx.GraphDef, temperature: float) -> Any:
-    logprobs = functools.partial(grpo.logprobs, graphdef=graphdef, temperature=temperature)
+    logprobs = functools.partial(grpo.group_logprobs, graphdef=graphdef, temperature=temperature)
 
     @jax.jit
     def score(params: Any, parts: Any) -> jax.Array:

@@ -1,7 +1,8 @@
 """Qwen3 (arXiv 2505.09388) as a Flax NNX module: the policy that learns and designs.
 
 Axis letters in shape comments: B sequences, L tokens, V vocabulary, D hidden_size, N layers, H
-query heads, K key/value heads, hd head_dim, F intermediate_size.
+query heads, K key/value heads, hd head_dim, F intermediate_size. In prompts that are shared: B
+bundles of G prompts of P tokens and R rows of W tokens.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
+
+from training.policy.attention import Attention, causal_attention, shared_prompt_attention
 
 # Unrolled layers step up to a third faster on CPU; scanned layers compile in a time that does not
 # grow with depth.
@@ -218,17 +221,46 @@ class Qwen3(nnx.Module):
         `positions`, int32 (B, L), is each token's index in its own sequence. A token attends to the
         unmasked tokens up to itself.
         """
+        return self._decode(input_ids, positions, causal_attention(mask))
+
+    def continue_prompts(
+        self,
+        prompt_ids: jax.Array,
+        prompt_mask: jax.Array,
+        row_prompts: jax.Array,
+        input_ids: jax.Array,
+        positions: jax.Array,
+        segments: jax.Array,
+    ) -> jax.Array:
+        """Return hidden states of sequences that continue prompts, each computed once.
+
+        In each of B bundles are G prompts, `prompt_ids`, int32 (B, G, P), unmasked where
+        `prompt_mask`, bool, is True, and R rows of sequences, `input_ids`, int32 (B, R, W). A row
+        continues the prompt that `row_prompts`, int32 (B, R), names by its place, 0 to G - 1. A
+        token attends to this prompt, and to the tokens up to itself that have its number in
+        `segments`, int32 (B, R, W). `positions`, int32 (B, R, W), count from the prompt's start.
+
+        The result, after the final norm, is `dtype` (B, R, W, D): what `__call__` gives for each
+        prompt joined with each of its sequences.
+        """
+        shape = prompt_ids.shape
+        prompt_positions = jax.lax.broadcasted_iota(jnp.int32, shape, 2)
+        hidden = self._decode(
+            _join_bundle(prompt_ids, input_ids),
+            _join_bundle(prompt_positions, positions),
+            shared_prompt_attention(prompt_mask, row_prompts, segments),
+        )
+        return hidden[:, shape[1] * shape[2] :].reshape(*input_ids.shape, -1)
+
+    def _decode(self, input_ids: jax.Array, positions: jax.Array, attend: Attention) -> jax.Array:
+        """Return hidden states after the final norm, `dtype` (B, L, D)."""
         config = self.config
-        length = input_ids.shape[1]
-        causal = jnp.tril(jnp.ones((length, length), bool))
-        allowed = causal & mask[:, None, None, :]  # (B, 1, L, L)
-        rotation = _rotation(positions, config.head_dim, config.rope_theta)
         # nnx.Params are unwrapped to arrays, because lax.scan slices plain pytrees.
         layers: dict[str, jax.Array] = nnx.to_pure_dict(nnx.state(self.layers, nnx.Param))
         layer: Callable[..., jax.Array] = partial(
             _decoder_layer,
-            rotation=rotation,
-            allowed=allowed,
+            rotation=_rotation(positions, config.head_dim, config.rope_theta),
+            attend=attend,
             config=config,
             dtype=self.dtype,
             join=self.mesh is None,
@@ -283,15 +315,34 @@ def token_logprobs(
     Raises:
         ValueError: `temperature` or `chunk` is out of range.
     """
-    batch, length = input_ids.shape
+    hidden = model(input_ids, positions, mask)[:, :-1]  # the state before each target
+    logprobs = target_logprobs(
+        model, hidden, input_ids[:, 1:], temperature=temperature, chunk=chunk
+    )
+    wanted = mask[:, 1:] & mask[:, :-1]
+    return jnp.pad(jnp.where(wanted, logprobs, 0), ((0, 0), (1, 0)))
+
+
+def target_logprobs(
+    model: Qwen3,
+    hidden: jax.Array,
+    targets: jax.Array,
+    *,
+    temperature: float | jax.Array = 1.0,
+    chunk: int | None = None,
+) -> jax.Array:
+    """Return the log-probability, float32 (B, L), that each state gives to its target token.
+
+    `hidden`, (B, L, D), are states after the final norm and `targets`, int32 (B, L), token ids;
+    `temperature`, `chunk` and the errors are as for `token_logprobs`.
+    """
+    batch, length = targets.shape
     if isinstance(temperature, int | float) and not temperature > 0:
         raise ValueError(f"temperature is {temperature!r}; allowed is a number above 0")
     if chunk is None:
         chunk = max(1, LOGITS_BYTES // (4 * batch * model.config.vocab_size))
     elif chunk < 1:
         raise ValueError(f"chunk is {chunk}; allowed is an integer of at least 1")
-    hidden = model(input_ids, positions, mask)[:, :-1]  # the state before each target
-    targets = input_ids[:, 1:]
     head = model.head().astype(model.dtype)
 
     def score(chunk: tuple[jax.Array, jax.Array]) -> jax.Array:
@@ -301,15 +352,12 @@ def token_logprobs(
         chosen = jnp.arange(logits.shape[-1]) == tokens[..., None]
         return jnp.sum(jnp.where(chosen, logits, 0), axis=-1) - jax.nn.logsumexp(logits, axis=-1)
 
-    count = math.ceil((length - 1) / chunk)
+    count = math.ceil(length / chunk)
     if count <= 1:
-        logprobs = score((hidden, targets))
-    else:
-        pieces = (_split(hidden, count, chunk), _split(targets, count, chunk))
-        scores = jax.lax.map(jax.checkpoint(score, prevent_cse=False), pieces)
-        logprobs = jnp.moveaxis(scores, 0, 1).reshape(batch, count * chunk)[:, : length - 1]
-    wanted = mask[:, 1:] & mask[:, :-1]
-    return jnp.pad(jnp.where(wanted, logprobs, 0), ((0, 0), (1, 0)))
+        return score((hidden, targets))
+    pieces = (_split(hidden, count, chunk), _split(targets, count, chunk))
+    scores = jax.lax.map(jax.checkpoint(score, prevent_cse=False), pieces)
+    return jnp.moveaxis(scores, 0, 1).reshape(batch, count * chunk)[:, :length]
 
 
 def make_mesh(fsdp: int, tensor: int = 1) -> Mesh:
@@ -354,7 +402,7 @@ def _decoder_layer(
     weights: dict[str, jax.Array],
     *,
     rotation: tuple[jax.Array, jax.Array],
-    allowed: jax.Array,  # bool (B, 1, L, L)
+    attend: Attention,
     config: Qwen3Config,
     dtype: jnp.dtype,
     join: bool,
@@ -372,8 +420,8 @@ def _decoder_layer(
     )
     query = _rotate(_rms_norm(query, scales["q_norm"], eps), rotation)
     key = _rotate(_rms_norm(key, scales["k_norm"], eps), rotation)
-    attended = jax.nn.dot_product_attention(query, key, value, mask=allowed)
-    hidden = hidden + attended.reshape(batch, length, -1) @ kernels["o_proj"]
+    attended = attend(query, key, value).reshape(batch, length, -1)
+    hidden = hidden + attended @ kernels["o_proj"]
 
     normed = _rms_norm(hidden, scales["post_attention_layernorm"], eps)
     gate, up = _project(normed, [kernels["gate_proj"], kernels["up_proj"]], join=join)
@@ -414,6 +462,11 @@ def _rotate(inputs: jax.Array, rotation: tuple[jax.Array, jax.Array]) -> jax.Arr
 
 def _logits(hidden: jax.Array, head: jax.Array) -> jax.Array:
     return jnp.einsum("...d,vd->...v", hidden, head, preferred_element_type=jnp.float32)
+
+
+def _join_bundle(prompts: jax.Array, rows: jax.Array) -> jax.Array:
+    """Put the tokens of prompts (B, G, P) before those of rows (B, R, W): (B, G * P + R * W)."""
+    return jnp.concatenate([part.reshape(len(part), -1) for part in (prompts, rows)], axis=1)
 
 
 def _split(array: jax.Array, count: int, chunk: int) -> jax.Array:

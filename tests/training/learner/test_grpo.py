@@ -9,8 +9,9 @@ import pytest
 from flax import nnx
 
 from training.learner import grpo
-from training.learner.batching import Sequences, pad_sequences, place_on_targets, split_rows
+from training.learner.batching import Sequences, pad_sequences, split_rows
 from training.learner.optimizer import adamw, gradient_step, initial_state
+from training.learner.packing import pack_groups, place_on_targets
 from training.policy.qwen3 import Qwen3, Qwen3Config
 from training.schema import Grpo
 
@@ -21,7 +22,7 @@ def _numpy_objective(new, old, sampler, advantages, low=0.2, high=0.28, cap=2.0)
     """Token by token, as in the papers: min(w, cap) * min(r A, clip(r) A)."""
     out = np.zeros_like(new)
     for place in np.ndindex(new.shape):
-        ratio, advantage = np.exp(new[place] - old[place]), advantages[place[0]]
+        ratio, advantage = np.exp(new[place] - old[place]), advantages[place]
         clipped = min(max(ratio, 1 - low), 1 + high)
         weight = min(np.exp(old[place] - sampler[place]), cap)
         out[place] = weight * min(ratio * advantage, clipped * advantage)
@@ -31,7 +32,7 @@ def _numpy_objective(new, old, sampler, advantages, low=0.2, high=0.28, cap=2.0)
 def test_objective_equals_the_formula_token_by_token():
     rng = np.random.default_rng(0)
     new, old, sampler = (rng.normal(-1.5, 0.6, (6, 7)).astype(np.float32) for _ in range(3))
-    advantages = rng.normal(size=6).astype(np.float32)
+    advantages = rng.normal(size=(6, 7)).astype(np.float32)
     settings = Grpo(clip_low=0.2, clip_high=0.28, importance_cap=2.0)
     objective, metrics = grpo.token_objective(new, old, sampler, advantages, settings)
     expected = _numpy_objective(new, old, sampler, advantages)
@@ -41,7 +42,7 @@ def test_objective_equals_the_formula_token_by_token():
 
 def test_no_gradient_flows_through_the_importance_weight():
     def objective(old):
-        sampler, advantages = jnp.full((1, 1), -2.0), jnp.ones(1)
+        sampler, advantages = jnp.full((1, 1), -2.0), jnp.ones((1, 1))
         return grpo.token_objective(old, old, sampler, advantages, Grpo())[0].sum()
 
     # new = old, so d/d(old) of ratio is 0 and only the (stopped) weight would contribute
@@ -58,18 +59,29 @@ def test_advantages_are_centred_within_each_group(divide_by_std):
     np.testing.assert_allclose(spread, 1 if divide_by_std else rewards[:2].std(axis=1), rtol=1e-5)
 
 
-def _batch(rows: int, length: int) -> grpo.GrpoBatch:
+def _batch() -> grpo.GrpoBatch:
+    """Eight prompts with one completion each, in four bundles."""
     rng = np.random.default_rng(1)
-    lengths = rng.integers(4, length, rows)
-    prompts = [rng.integers(0, 32, 3).tolist() for _ in range(rows)]
-    completions = [rng.integers(0, 32, n - 3).tolist() for n in lengths]
-    sequences = pad_sequences(prompts, completions, bucket=length, pad_id=0)
-    sampled = [rng.normal(-3, 0.1, len(one)).astype(np.float32) for one in completions]
+    lengths = rng.integers(1, 13, 8)
+    completions = [rng.integers(0, 32, n).tolist() for n in lengths]
+    sampled = [rng.normal(-3, 0.1, n).astype(np.float32) for n in lengths]
+    groups = pack_groups(
+        [rng.integers(0, 32, 3).tolist() for _ in lengths],
+        completions,
+        np.ones((8, 1), bool),
+        bundles=4,
+        minibatches=1,
+        micro_batch_bundles=1,
+        width=12,
+        bucket=2,
+        pad_id=0,
+    )
+    advantages = np.append(rng.normal(size=8), 0).astype(np.float32)
     return grpo.GrpoBatch(
-        sequences=sequences,
-        sampler_logprobs=place_on_targets(sampled, sequences),
-        old_logprobs=np.full(sequences.input_ids.shape, np.nan, np.float32),
-        advantages=rng.normal(size=rows).astype(np.float32),
+        groups=groups,
+        sampler_logprobs=place_on_targets(sampled, groups),
+        old_logprobs=np.full(groups.completions.shape, np.nan, np.float32),
+        advantages=advantages[groups.completions],
     )
 
 
@@ -77,9 +89,9 @@ def _updated(micro_batches: int, learning_rate: float):
     """Weights before and after one optimizer step, and its metrics."""
     graphdef, params = nnx.split(Qwen3(CONFIG, rngs=nnx.Rngs(0)))
     optimizer = adamw(learning_rate, warmup_steps=0, weight_decay=0.0, max_grad_norm=1.0)
-    batch = _batch(8, 16)
+    batch = _batch()
     loss = functools.partial(grpo.summed_loss, graphdef=graphdef, settings=Grpo(), temperature=1.0)
-    tokens = jnp.float32(batch.sequences.targets.sum())
+    tokens = jnp.float32(batch.groups.targets.sum())
     state, metrics = jax.jit(functools.partial(gradient_step, loss=loss, optimizer=optimizer))(
         initial_state(params, optimizer), split_rows(batch, micro_batches), micro_batches, tokens
     )
@@ -97,23 +109,21 @@ def test_micro_batches_change_nothing_but_memory():
 
 def test_an_update_raises_the_logprob_of_what_was_better_than_its_group():
     graphdef, before, after, _ = _updated(4, 3e-3)
-    batch = _batch(8, 16)
+    batch = _batch()
 
-    def mean_logprob(params, row):
-        scores = grpo.logprobs(params, batch.sequences, graphdef=graphdef, temperature=1.0)
-        return float(scores[row][batch.sequences.targets[row]].mean())
+    def mean_logprob(params, advantage):
+        scores = grpo.group_logprobs(params, batch.groups, graphdef=graphdef, temperature=1.0)
+        return float(scores[batch.groups.targets & (batch.advantages == advantage)].mean())
 
-    best, worst = int(batch.advantages.argmax()), int(batch.advantages.argmin())
+    best, worst = batch.advantages.max(), batch.advantages.min()
     assert mean_logprob(after, best) > mean_logprob(before, best)
     assert mean_logprob(after, worst) < mean_logprob(before, worst)
 
 
-def test_packing_marks_completions_and_keeps_every_token():
+def test_padding_marks_completions_and_keeps_every_token():
     sequences: Sequences = pad_sequences([[1, 2], [3]], [[4], [5, 6, 7]], bucket=8, pad_id=0)
     np.testing.assert_array_equal(
         sequences.input_ids, [[1, 2, 4, 0, 0, 0, 0, 0], [3, 5, 6, 7, 0, 0, 0, 0]]
     )
     np.testing.assert_array_equal(sequences.targets.sum(axis=1), [1, 3])
     np.testing.assert_array_equal(sequences.mask.sum(axis=1), [3, 4])
-    placed = place_on_targets([np.float32([9]), np.float32([5, 6, 7])], sequences)
-    np.testing.assert_array_equal(placed[1, 1:4], [5, 6, 7])

@@ -61,7 +61,8 @@ def folder(boards: InstanceSet, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def test_an_update_moves_the_weights_towards_the_rewarded_answers_and_syncs_them(
     minibatches: int, boards: InstanceSet, folder: Path, tmp_path: Path
 ) -> None:
-    config = load(TINY, [f"grpo.minibatches={minibatches}"])
+    overrides = [f"grpo.minibatches={minibatches}", "prompt.max_tokens=40"]
+    config = load(TINY, overrides)
     policy, params = load_policy(folder, config)
     run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards)  # type: ignore[arg-type]
     sampler = ToldSampler(policy, boards)

@@ -1,0 +1,36 @@
+"""The GRPO update's benchmark: what it draws, and what its table says."""
+
+import numpy as np
+import pytest
+
+from benchmarks import grpo_update
+from tests.paths import MINIATURE
+from training.schema import load
+
+
+@pytest.mark.parametrize("lengths", ["plans", "limit"])
+def test_every_group_of_the_rollout_has_something_to_learn_from(lengths: str):
+    config = load(MINIATURE)
+    limit, count = config.prompt.max_tokens, config.grpo.completions
+    boards = [([1, 2, 3], 10), ([1, 2], limit)] * 16
+    rollout = grpo_update.make_rollout(config, boards, lengths)
+    drawn = np.array([len(one.token_ids) for one in rollout.completions]).reshape(-1, count)
+    assert rollout.rewards.std(axis=1).min() > 0
+    assert drawn.max() == limit
+    if lengths == "limit":
+        assert drawn.min() == limit
+    else:
+        assert drawn[drawn < limit].min() == 6
+        assert drawn[1::2].min() == limit - 4
+    assert [one.truncated for one in rollout.completions] == list(drawn.reshape(-1) == limit)
+
+
+def test_the_table_ends_with_how_many_times_less_the_shared_update_takes():
+    plain = {"compiling": 9.0, "wall": 6.0, "processor": 8.0, "gflop": 10.0}
+    shared = {"compiling": 9.5, "wall": 2.0, "processor": 2.5, "gflop": 4.0}
+    names = [f"{kind}, {lengths}" for lengths in ("plans", "limit") for kind in ("plain", "shared")]
+    lines = grpo_update.table(dict(zip(names, [plain, shared, plain, plain], strict=True)))
+    assert lines.splitlines()[-2:] == [
+        "| times less, plans |  | 3 | 3.2 | 2.5 |",
+        "| times less, limit |  | 1 | 1 | 1 |",
+    ]

@@ -1,0 +1,286 @@
+"""Shared prompts against the plain computation, in which every completion has a prompt of its own.
+
+The plain side is `benchmarks.plain_grpo`: sequences padded one by one, and one causal attention.
+"""
+
+import dataclasses
+import functools
+import os
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from benchmarks.plain_grpo import PlainBatch, plain_batch, plain_summed_loss
+from training.learner import grpo
+from training.learner.batching import split_rows
+from training.learner.optimizer import adamw, gradient_step, initial_state
+from training.learner.packing import PackedGroups, pack_groups, place_on_targets
+from training.policy.qwen3 import UNROLLED_LAYERS, Qwen3, Qwen3Config
+from training.schema import Grpo
+
+CONFIG = Qwen3Config(40, 24, 40, 2, 4, 2, head_dim=8, initializer_range=0.3)
+SCANNED = dataclasses.replace(CONFIG, num_hidden_layers=UNROLLED_LAYERS + 1)
+TIED = dataclasses.replace(CONFIG, tie_word_embeddings=True, num_key_value_heads=4)
+PROMPTS, COMPLETIONS, WIDTH = 8, 4, 12
+SETTINGS = Grpo(prompts_per_update=PROMPTS, completions=COMPLETIONS)
+
+
+@dataclasses.dataclass
+class Rolled:
+    """Random prompts and completions, and what is known of them."""
+
+    prompts: list[list[int]]
+    completions: list[list[int]]
+    logprobs: list[np.ndarray]
+    learned: np.ndarray
+    advantages: np.ndarray
+
+    def packed(self, **options: Any) -> PackedGroups:
+        defaults = {"bundles": 4, "minibatches": 1, "micro_batch_bundles": 1, "width": WIDTH}
+        options = {**defaults, "bucket": 5, "pad_id": 0, **options}
+        return pack_groups(self.prompts, self.completions, self.learned, **options)
+
+    def shared(self, **options: Any) -> grpo.GrpoBatch:
+        groups = self.packed(**options)
+        flat = np.append(self.advantages.reshape(-1), 0)
+        return grpo.GrpoBatch(
+            groups=groups,
+            sampler_logprobs=place_on_targets(self.logprobs, groups),
+            old_logprobs=np.full(groups.completions.shape, np.nan, np.float32),
+            advantages=flat[groups.completions].astype(np.float32),
+        )
+
+    def plain(self) -> PlainBatch:
+        fields = (self.prompts, self.completions, self.learned, self.logprobs, self.advantages)
+        return plain_batch(*fields, bucket=1, pad_id=0)
+
+
+def rolled(seed: int) -> Rolled:
+    """Some completions fill a row, some are left out, two groups have nothing to learn from."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, WIDTH + 1, PROMPTS * COMPLETIONS)
+    lengths[rng.integers(len(lengths), size=3)] = WIDTH
+    learned = rng.random((PROMPTS, COMPLETIONS)) < 0.85
+    learned[rng.choice(PROMPTS, 2, replace=False)] = False
+    return Rolled(
+        prompts=[rng.integers(0, 40, n).tolist() for n in (1, *rng.integers(2, 12, PROMPTS - 1))],
+        completions=[rng.integers(0, 40, n).tolist() for n in lengths],
+        logprobs=[rng.normal(-3, 1, n).astype(np.float32) for n in lengths],
+        learned=learned,
+        advantages=rng.normal(size=learned.shape).astype(np.float32),
+    )
+
+
+def random_model(config: Qwen3Config, **options: Any) -> tuple[nnx.GraphDef, Any]:
+    """Norms too are random: ones would hide a norm in the wrong place."""
+    model = Qwen3(config, rngs=nnx.Rngs(3), **options)
+    for path, leaf in nnx.to_flat_state(nnx.state(model, nnx.Param)):
+        if "norm" in str(path[-1]):
+            leaf[...] += 0.3 * jax.random.normal(jax.random.key(4), leaf.shape)
+    return nnx.split(model)
+
+
+def logprobs_by_completion(
+    graphdef: nnx.GraphDef, params: Any, data: Rolled, **options: Any
+) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
+    """The shared and the plain log-probabilities of each completion that is learned from."""
+    groups, sequences = data.packed(**options), data.plain().sequences
+    given = {"graphdef": graphdef, "temperature": 0.8}
+    shared = np.asarray(jax.jit(functools.partial(grpo.group_logprobs, **given))(params, groups))
+    plain = np.asarray(jax.jit(functools.partial(grpo.logprobs, **given))(params, sequences))
+    used = np.flatnonzero(data.learned)
+    return (
+        {i: shared[groups.completions == i] for i in used},
+        {i: plain[row][sequences.targets[row]] for row, i in enumerate(used)},
+    )
+
+
+def plain_and_shared_steps(
+    graphdef: nnx.GraphDef, params: Any, data: Rolled, **options: Any
+) -> list[tuple[Any, Any]]:
+    """The summed loss with its metrics, and the gradient, by either computation."""
+    results = []
+    for loss, batch in (
+        (plain_summed_loss, data.plain()),
+        (grpo.summed_loss, data.shared(**options)),
+    ):
+        given = functools.partial(loss, graphdef=graphdef, settings=SETTINGS, temperature=0.8)
+        step = jax.jit(jax.value_and_grad(given, has_aux=True))
+        results.append(step(params, batch))
+    return results
+
+
+def assert_equal_steps(results: list[tuple[Any, Any]]) -> None:
+    (plain_sums, plain_gradient), (shared_sums, shared_gradient) = results
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-4), shared_sums, plain_sums
+    )
+    for expected, found in zip(
+        jax.tree.leaves(plain_gradient), jax.tree.leaves(shared_gradient), strict=True
+    ):
+        scale = float(np.abs(expected).max())
+        assert scale > 0
+        np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5 * scale)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_token_has_the_logprob_of_the_plain_computation(seed: int) -> None:
+    graphdef, params = random_model(CONFIG)
+    bundles = (1, 2, 4, 8)[seed]
+    shared, plain = logprobs_by_completion(graphdef, params, rolled(seed), bundles=bundles)
+    assert shared.keys() == plain.keys()
+    for index, expected in plain.items():
+        np.testing.assert_allclose(shared[index], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(CONFIG, id="grouped_heads"),
+        pytest.param(SCANNED, id="scanned", marks=pytest.mark.slow),
+        pytest.param(TIED, id="tied", marks=pytest.mark.slow),
+    ],
+)
+def test_loss_metrics_and_gradients_are_those_of_the_plain_computation(config: Qwen3Config) -> None:
+    assert_equal_steps(plain_and_shared_steps(*random_model(config), rolled(5)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6, 10))
+def test_gradients_are_those_of_the_plain_computation_on_other_batches(seed: int) -> None:
+    bundles = (1, 2, 4, 8)[seed - 6]
+    assert_equal_steps(
+        plain_and_shared_steps(*random_model(CONFIG, remat=True), rolled(seed), bundles=bundles)
+    )
+
+
+@pytest.mark.slow
+def test_bfloat16_compute_is_as_close_to_float32_as_the_plain_computation() -> None:
+    data = rolled(1)
+    _, exact = logprobs_by_completion(*random_model(CONFIG), data)
+    half = logprobs_by_completion(*random_model(CONFIG, dtype=jnp.bfloat16), data)
+    shared, plain = (
+        np.concatenate([np.abs(values[i] - exact[i]) for i in exact]).mean() for values in half
+    )
+    assert 0 < shared < 1.2 * plain
+
+
+@pytest.mark.slow
+def test_an_optimizer_step_over_micro_batches_is_the_plain_one() -> None:
+    data = rolled(11)
+    graphdef, params = random_model(CONFIG)
+    optimizer = adamw(1e-2, warmup_steps=0, weight_decay=0.0, max_grad_norm=1.0)
+    shared, plain = data.shared(), data.plain()
+    tokens = jnp.float32(shared.groups.targets.sum())
+    assert tokens == plain.sequences.targets.sum()
+    steps = []
+    for loss, batch, parts, filled in (
+        (plain_summed_loss, plain, 1, 1),
+        (grpo.summed_loss, shared, 4, shared.groups.targets.any(axis=(1, 2)).sum()),
+    ):
+        given = functools.partial(loss, graphdef=graphdef, settings=SETTINGS, temperature=0.8)
+        step = jax.jit(functools.partial(gradient_step, loss=given, optimizer=optimizer))
+        steps.append(
+            step(initial_state(params, optimizer), split_rows(batch, parts), filled, tokens)
+        )
+    (_, expected), (_, metrics) = steps
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4), metrics, expected)
+    assert int(filled) == 3  # 6 groups to learn from, in bundles of 2
+
+
+@pytest.mark.parametrize("bundles", [1, 2, 4, 8])
+def test_every_token_to_learn_from_stands_in_one_place(bundles: int) -> None:
+    data = rolled(2)
+    groups = data.packed(bundles=bundles)
+    for index, tokens in enumerate(data.completions):
+        at = groups.completions == index
+        if not data.learned.reshape(-1)[index]:
+            assert not at.any()
+            continue
+        np.testing.assert_array_equal(groups.target_ids[at], tokens)
+        bundle, row, places = np.nonzero(at)
+        assert len({*zip(bundle, row, strict=True)}) == 1
+        np.testing.assert_array_equal(np.diff(places), 1)
+        prompt = data.prompts[index // COMPLETIONS]
+        shared = (bundle[0], groups.row_prompts[bundle[0], row[0]])
+        context = groups.prompt_ids[shared][groups.prompt_mask[shared]]
+        np.testing.assert_array_equal([*context, *groups.input_ids[at]], [*prompt, *tokens[:-1]])
+        np.testing.assert_array_equal(groups.positions[at], len(context) + np.arange(len(tokens)))
+    placed = place_on_targets(data.logprobs, groups)
+    for index in np.flatnonzero(data.learned):
+        np.testing.assert_array_equal(placed[groups.completions == index], data.logprobs[index])
+    assert not placed[~groups.targets].any()
+
+
+def test_minibatches_get_equally_many_groups_and_each_fills_its_first_micro_batches() -> None:
+    data = rolled(3)
+    groups = data.packed(bundles=8, minibatches=2, micro_batch_bundles=2)
+    used = groups.prompt_mask.any(axis=2) | groups.targets.any(axis=(1, 2))[:, None]
+    filled = groups.targets.any(axis=(1, 2)).reshape(2, 2, 2)  # minibatch, micro-batch, bundle
+    assert used.sum() == filled.sum() == np.count_nonzero(data.learned.any(axis=1)) == 6
+    np.testing.assert_array_equal(filled.sum(axis=(1, 2)), 3)
+    np.testing.assert_array_equal(filled[:, 0], True)
+
+
+def test_rows_are_few_and_their_number_is_a_multiple_of_the_groups_in_a_bundle() -> None:
+    data = rolled(4)
+    for bundles in (1, 2, 4, 8):
+        groups = data.packed(bundles=bundles)
+        _, rows, width = groups.input_ids.shape
+        per_bundle = PROMPTS // bundles
+        assert width == WIDTH
+        assert rows % per_bundle == 0
+        assert rows <= per_bundle * COMPLETIONS
+    tokens = sum(len(data.completions[i]) for i in np.flatnonzero(data.learned))
+    assert data.packed(bundles=1).input_ids.size < 1.6 * tokens
+
+
+def test_a_batch_that_cannot_be_packed_is_a_clear_error() -> None:
+    data = rolled(0)
+    with pytest.raises(ValueError, match="a completion has 12 tokens; allowed are at most 11"):
+        data.packed(width=11)
+    data.prompts[3] = []
+    with pytest.raises(ValueError, match="a prompt has 0 tokens; allowed is at least 1"):
+        data.packed()
+
+
+def test_with_nothing_to_learn_from_there_are_no_targets() -> None:
+    data = rolled(0)
+    data.learned[:] = False
+    groups = data.packed()
+    assert not groups.targets.any()
+    assert not place_on_targets(data.logprobs, groups).any()
+
+
+@pytest.mark.slow
+def test_sharded_over_eight_devices_the_loss_and_gradients_are_the_plain_ones(tmp_path) -> None:
+    program = """
+        import sys
+        from training.policy import huggingface
+        from training.policy.qwen3 import make_mesh
+        from tests.training.learner.test_packing import *
+
+        config = Qwen3Config(64, 32, 48, 3, 4, 2, head_dim=8, initializer_range=0.2)
+        graphdef, params = random_model(config)
+        model = nnx.merge(graphdef, params)
+        folder = huggingface.save(model, sys.argv[1], tokenizer_from=None)
+        sharded = nnx.split(huggingface.load(folder, mesh=make_mesh(fsdp=4, tensor=2)))
+        data = rolled(5)
+        plain, _ = plain_and_shared_steps(graphdef, params, data)
+        _, shared = plain_and_shared_steps(*sharded, data, micro_batch_bundles=4)
+        assert len(shared[1].embed_tokens[...].sharding.device_set) == 8
+        assert_equal_steps(jax.device_get([plain, shared]))
+    """
+    environment = os.environ | {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "JAX_PLATFORMS": "cpu",
+    }
+    command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path / "model")]
+    subprocess.run(command, env=environment, check=True, timeout=300)

@@ -1,0 +1,86 @@
+"""Who attends to whom: over plain sequences, and over rows that continue shared prompts.
+
+Axis letters: B sequences or bundles, L tokens of each, H query heads, K key/value heads, hd
+head_dim; in a bundle G prompts of P tokens and R rows of W tokens. Queries are (B, L, H, hd), keys
+and values (B, L, K, hd), all of one dtype; the result is as the queries. Scores and softmax are
+float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+# (queries, keys, values) -> what each query attends to
+Attention: TypeAlias = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+
+
+def causal_attention(mask: jax.Array) -> Attention:
+    """Let each token attend to the tokens up to itself where `mask`, bool (B, L), is True."""
+    length = mask.shape[-1]
+    causal = jnp.tril(jnp.ones((length, length), bool))
+    allowed = causal & mask[:, None, None, :]  # (B, 1, L, L)
+    return partial(jax.nn.dot_product_attention, mask=allowed)
+
+
+def shared_prompt_attention(
+    prompt_mask: jax.Array, row_prompts: jax.Array, segments: jax.Array
+) -> Attention:
+    """Let prompts attend to themselves, and each row's tokens to its prompt and own segment.
+
+    A bundle's L = G * P + R * W tokens are those of its prompts and then those of its rows.
+    `prompt_mask`, bool (B, G, P), is True on the tokens of prompts. `row_prompts`, int32 (B, R), is
+    the prompt, 0 to G - 1, that a row continues. `segments`, int32 (B, R, W), tells the sequences
+    that stand in one row apart: a token attends to the tokens up to itself that have its number.
+    """
+    bundles, prompts, length = prompt_mask.shape
+    _, rows, width = segments.shape
+    among_prompts = causal_attention(prompt_mask.reshape(bundles * prompts, length))
+    to_prompt = _of_rows(prompt_mask, row_prompts)[:, :, None]  # (B, R, 1, P)
+    to_prompt = jnp.broadcast_to(to_prompt, (bundles, rows, width, length))
+    causal = jnp.tril(jnp.ones((width, width), bool))
+    to_row = causal & (segments[..., :, None] == segments[..., None, :])  # (B, R, W, W)
+    allowed = jnp.concatenate([to_prompt, to_row], axis=-1)
+    allowed = allowed.reshape(bundles * rows, 1, width, length + width)
+
+    def split(tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """(B, L, heads, hd) to (B, G, P, heads, hd) and (B, R, W, heads, hd)."""
+        of_prompts, of_rows = jnp.split(tokens, [prompts * length], axis=1)
+        heads = tokens.shape[2:]
+        return (
+            of_prompts.reshape(bundles, prompts, length, *heads),
+            of_rows.reshape(bundles, rows, width, *heads),
+        )
+
+    def attend(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+        (prompt_query, row_query), pairs = split(query), (split(key), split(value))
+        of_prompts = among_prompts(*map(_flat, (prompt_query, pairs[0][0], pairs[1][0])))
+        # Joining a row's keys to its prompt's makes one softmax of both. On CPU two blocks of
+        # scores with a common normaliser are no faster.
+        key, value = (
+            jnp.concatenate([_of_rows(of_prompt, row_prompts), of_row], axis=2)
+            for of_prompt, of_row in pairs
+        )
+        of_rows = jax.nn.dot_product_attention(
+            _flat(row_query), _flat(key), _flat(value), mask=allowed
+        )
+        heads = query.shape[2:]
+        parts = [part.reshape(bundles, -1, *heads) for part in (of_prompts, of_rows)]
+        return jnp.concatenate(parts, axis=1)
+
+    return attend
+
+
+def _of_rows(prompts: jax.Array, row_prompts: jax.Array) -> jax.Array:
+    """Give each row what belongs to its prompt: (B, G, ...) to (B, R, ...)."""
+    index = row_prompts.reshape(*row_prompts.shape, *[1] * (prompts.ndim - 2))
+    return jnp.take_along_axis(prompts, index, axis=1)
+
+
+def _flat(tokens: jax.Array) -> jax.Array:
+    """(B, G, P, heads, hd) to (B * G, P, heads, hd)."""
+    return tokens.reshape(-1, *tokens.shape[2:])
