@@ -15,6 +15,7 @@ from engineer.context.token_limit import CUTS
 from engineer.context.view import ContextStyle, StageView
 from engineer.design import DesignRecord, DesignSettings, run_design
 from engineer.domain import Domain, InfeasibleError, Slices, Term
+from engineer.engineers.atlas import AtlasEngineer, AtlasSource
 from engineer.engineers.base import Engineer, EngineerError, NoteWriter, Proposal, Task
 from engineer.engineers.catalogue import SCRIPTED, RunSettings, scripted_engineer
 from engineer.engineers.controls import ShuffledEngineer
@@ -33,6 +34,7 @@ from engineer.evidence import (
 )
 from engineer.gate import GateSettings
 from engineer.review import Change, Guard, Repair, Review, review_answer
+from engineer.scoring.atlas import AtlasCell, DesignAtlas, Estimate, atlas_grid
 from engineer.space import (
     Configuration,
     KnobSpace,
@@ -47,8 +49,10 @@ __all__ += ["FailedCase", "FailureTime", "GroupEvidence", "StageEvidence", "Stag
 __all__ += ["StageView", "TrainingEvidence"]
 __all__ += ["BLOCKS", "CUTS", "BlockName", "Context", "ContextStyle", "build_context"]
 __all__ += ["Engineer", "EngineerError", "GeneratedText", "NoteWriter", "Proposal", "Task"]
+__all__ += ["AtlasEngineer", "AtlasSource"]
 __all__ += ["EndpointEngineer", "LanguageModelEngineer", "OracleEngineer", "ProbeResult"]
 __all__ += ["SCRIPTED", "RuleEngineer", "RunSettings", "ShuffledEngineer", "scripted_engineer"]
 __all__ += ["answer_pattern", "answer_schema", "answer_text", "configuration_yaml"]
 __all__ += ["Change", "GateSettings", "Guard", "Repair", "Review", "review_answer"]
+__all__ += ["AtlasCell", "DesignAtlas", "Estimate", "atlas_grid"]
 __all__ += ["Attempt", "Budget", "DesignRecord", "DesignSettings", "Spent", "run_design"]

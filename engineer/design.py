@@ -10,13 +10,20 @@ from pydantic import Field, SerializeAsAny
 
 from engineer.attempt import Attempt
 from engineer.budget import Budget, Spent
-from engineer.context.build import BLOCKS, BlockName, Context, ContextStyle, build_context
+from engineer.context.build import (
+    BLOCKS,
+    BlockName,
+    Context,
+    ContextStyle,
+    answer_form,
+    build_context,
+)
 from engineer.context.token_limit import CountTokens, estimate_tokens
 from engineer.context.view import FULL_DETAIL, Detail, StageView
 from engineer.engineers.asking import ask_engineer
 from engineer.engineers.base import Engineer, Task
 from engineer.review import Change, Guard, Repair
-from engineer.space import Configuration, FrozenModel, answer_schema
+from engineer.space import Configuration, FrozenModel
 
 SeedOfAttempt = Callable[[int], int]
 """Maps the number of an attempt to its seed."""
@@ -92,7 +99,7 @@ def run_design(
     if violation := view.domain.space.violation(view.current):
         raise ValueError(f"the current configuration is out of bounds: {violation}")
     start = time.perf_counter()
-    schema = answer_schema(view.domain.space)
+    form = answer_form(view.domain, settings.style)
     first_seed = seed(0)
     rebuild = partial(context_for, settings=settings, count_tokens=count_tokens)
     attempts: list[Attempt] = []
@@ -113,7 +120,7 @@ def run_design(
         task = Task(
             context=rebuild(view),
             view=view,
-            schema=schema,
+            form=form,
             seed=seed(number) if number else first_seed,
             attempt=number,
             first_seed=first_seed,

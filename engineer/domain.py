@@ -50,12 +50,12 @@ class Domain:
     space: KnobSpace
     opening: str  # who the engineer is and what each knob means, in sentences
     guideline: tuple[str, ...]  # design heuristics, one or two sentences each
-    hint: str  # the guideline in one line, for a small model
     failures: tuple[Term, ...]  # in the order in which failures are looked for
     scores: tuple[Term, ...] = ()  # what valid answers may be besides, such as optimal
     statistics: tuple[Term, ...] = ()  # what the generator says of its instances
     instance: str = "instance"  # the word for the instance of a failed case
     group_format: str = "{0}"  # a group's name in sentences, as a format of the group
+    group_symbol: str = "{0}"  # a group's name in one token, as a format of the group
     nearest: Callable[[str, Knobs], Knobs] = lambda group, knobs: knobs
     """Maps (group, knobs) to the nearest knobs of which instances can be made, and possible knobs
     to themselves; it may raise `InfeasibleError`."""
@@ -80,6 +80,14 @@ class Domain:
     def called(self, group: str) -> str:
         """Return a group's name in sentences."""
         return self.group_format.format(group)
+
+    def cause_of(self, word: str) -> str | None:
+        """Return the knob that a kind of failure, by its word, points to; None if it does not."""
+        return next((self.causes.get(one.key) for one in self.failures if one.word == word), None)
+
+    def symbol(self, group: str) -> str:
+        """Return a group's name as symbols say it."""
+        return self.group_symbol.format(group)
 
     def failure(self, key: str) -> Term:
         """Return the term of a failure kind; the term of an unknown kind is its key."""

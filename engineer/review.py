@@ -3,10 +3,11 @@
     parse -> schema -> clamp -> normalise -> minimum share -> round -> bounded step -> feasibility
       -> diff
 
-Structure is never guessed, numbers are repaired: an answer with something missing, unknown, given
-twice or not a finite number is rejected, and a number out of range is changed. An answer stays
-`accepted` if all that happened to it is `round`, or `normalise` by at most one grid step per share:
-shares say proportions, and those are kept.
+An answer is a JSON object with all knobs, or rows of relative edits (`engineer.edits`), which stand
+for the knobs that they lead to. Structure is never guessed, numbers are repaired: an answer with
+something missing, unknown, given twice or not a finite number is rejected, and a number out of
+range is changed. An answer stays `accepted` if nothing but rounding to the grid happened to it; one
+whose shares do not sum to 1 is `repaired`.
 """
 
 import json
@@ -19,6 +20,7 @@ from typing import Any, Literal
 from pydantic import Field, SerializeAsAny
 
 from engineer.domain import Domain, InfeasibleError
+from engineer.edits import EditError, apply_edits, read_edits
 from engineer.quoting import quote
 from engineer.space import Configuration, FrozenModel, KnobSpace, KnobValues, Ratio, apportion
 
@@ -50,8 +52,8 @@ class Change(FrozenModel):
 class Review(FrozenModel):
     """What became of one answer.
 
-    accepted: it is used as written, or after `round` and `normalise` by at most one step per share.
-    repaired: it is used after other repairs as well.
+    accepted: it is used as written, or after `round`.
+    repaired: it is used after other repairs as well, such as shares made to sum to 1.
     rejected: it is not used; `configuration` is None and `reason` says why.
     """
 
@@ -107,7 +109,8 @@ def review_answer(
     """Review an engineer's answer; never raises for any text and takes time linear in its length.
 
     The answer is the last complete JSON object with groups as keys, anywhere in the text after its
-    last `</think>`. `docs/design_phase.md` has what each step repairs and rejects. Feasibility
+    last `</think>`; without one it is the last rows of edits there, which start from `current`.
+    `docs/design_phase.md` has what each step repairs and rejects. Feasibility
     (`Domain.nearest`) comes last and outweighs the guard, because what can't be made can't be
     trained on. Without a guard a stage may go anywhere in the space.
     """
@@ -115,7 +118,7 @@ def review_answer(
     space = domain.space
     repairs: list[Repair] = []
     try:
-        draft = _Draft(_schema(_parse(text, space), space), space, repairs)
+        draft = _Draft(_asked(text, current, domain), space, repairs)
         for group, knob in product(space.groups, space.knobs):
             # A value above 1 is never read as per cents.
             high = 1.0 if knob == space.share else space.maximum(knob)
@@ -138,7 +141,7 @@ def review_answer(
     configuration = space.make(draft.values)
     names = list(dict.fromkeys(repair.name for repair in repairs))
     return Review(
-        kind="accepted" if all(_is_small(one, space) for one in repairs) else "repaired",
+        kind="accepted" if all(one.name == "round" for one in repairs) else "repaired",
         configuration=configuration,
         repairs=tuple(repairs),
         reason=f"used after {', '.join(names)}" if names else "used as written",
@@ -146,21 +149,32 @@ def review_answer(
     )
 
 
-def _is_small(repair: Repair, space: KnobSpace) -> bool:
-    if repair.name == "round":
-        return True
-    return repair.name == "normalise" and abs(repair.old - repair.new) <= space.step + _SAME
-
-
-def _parse(text: str, space: KnobSpace) -> _Members:
+def _asked(text: str, current: Configuration, domain: Domain) -> KnobValues:
+    """Read the knobs that an answer asks for, in either form."""
     answer = text.rpartition("</think>")[2].partition("<think>")[0]
+    members, problem = _parse(answer, domain.space)
+    if members is not None:
+        return _schema(members, domain.space)
+    try:
+        edits = read_edits(answer, domain)
+    except EditError as error:
+        raise _RejectedError(str(error)) from None
+    if edits is None:
+        raise _RejectedError(problem)
+    return apply_edits(edits, current, domain.space)
+
+
+def _parse(answer: str, space: KnobSpace) -> tuple[_Members | None, str]:
+    """Return the last object with groups as keys, or None and why there is none."""
     found: _Members | None = None
     names = "|".join(re.escape(group) for group in space.groups)
     if all(group.isdecimal() for group in space.groups):
         names = "[0-9]+"  # an unknown number is named as such
     key = re.compile(names)
     quoted_key = re.compile(rf'"(?:{names})"\s*:')
-    problem = f"the answer holds no complete JSON object with {space.group_label}s as keys"
+    problem = (
+        f"the answer holds no complete JSON object with {space.group_label}s as keys, and no edits"
+    )
     for candidate in _objects(answer):
         try:
             members = _DECODER.decode(candidate)
@@ -171,9 +185,7 @@ def _parse(text: str, space: KnobSpace) -> _Members:
             continue
         if any(key.fullmatch(name) for name, _ in members):
             found = members
-    if found is None:
-        raise _RejectedError(problem)
-    return found
+    return found, problem
 
 
 def _objects(text: str) -> Iterator[str]:

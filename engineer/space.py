@@ -20,6 +20,10 @@ Ratio = Annotated[float, Field(strict=True, ge=0.0, le=1.0, allow_inf_nan=False)
 KnobValues = dict[str, dict[str, float]]
 """Every knob of every group, such as {"3": {"data_ratio": 0.4, ...}, ...}."""
 
+AnswerForm = dict[str, Any] | str
+"""What an answer must follow, for decoders that can be constrained: a JSON schema, or a regular
+expression that matches the whole answer."""
+
 _SUM_TOLERANCE = 1e-6
 
 
@@ -52,6 +56,9 @@ class KnobSpace(FrozenModel, ABC):
 
     min_share: Ratio = Field(default=0.0, description="least share of each group")
     step: Ratio = Field(default=0.05, description="grid of all ratios: per cents that divide 1")
+    edit_steps: int = Field(
+        default=1, ge=1, description="grid steps by which one relative edit moves a knob"
+    )
 
     group_label: ClassVar[str]
     """The word for a group, such as `map size`."""
@@ -214,7 +221,7 @@ def answer_text(configuration: Configuration) -> str:
 
 
 def format_configuration(configuration: Configuration) -> str:
-    """Return one row per group with its knobs in whole per cents, as the compact context shows."""
+    """Return one row per group with its knobs in whole per cents, for people."""
     return "\n".join(
         f"{group} " + " ".join(f"{percent(value):02d}" for value in knobs.values())
         for group, knobs in configuration.values().items()

@@ -16,6 +16,7 @@ from training.commands import (
     evaluate,
     feasibility,
     generate,
+    pretrain,
     report,
     run,
     solve,
@@ -25,7 +26,7 @@ from training.errors import UserError
 from training.runtime import keep_compiled_programs, speed_up_searches
 
 _ON_BOARDS = (solve, check, generate, feasibility, dataset)
-_COMMANDS = (run, study, engineer, evaluate, report, audit, *_ON_BOARDS)
+_COMMANDS = (run, pretrain, study, engineer, evaluate, report, audit, *_ON_BOARDS)
 _OWN_PACKAGES = ("jaxlake", "engineer", "training")
 
 # What a shell reports for a process that SIGINT or SIGPIPE ended.

@@ -19,6 +19,7 @@ from training.phases.engineer_factory import check_key
 from training.phases.gate import gate
 from training.phases.grpo_update import grpo_optimizer
 from training.phases.probe import Prober
+from training.phases.reading import read
 from training.phases.stage_results import StageResult, read_stage_results
 from training.phases.train import starting_state, train
 from training.phases.validate import validate, validation_set
@@ -84,6 +85,7 @@ def _run_stages(config: RunConfig, directory: RunDirectory, last: int) -> list[S
         if state is not trained.state:
             sampler.sync(policy.tensors(state.params))
         results[stage] = design(run, sampler, results, Prober(run, sampler, state, stage))
+        read(run, sampler, results)
         seal(config, directory, validation, stage, trained.boards.boards)
         done = 0
 

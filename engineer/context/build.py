@@ -1,8 +1,10 @@
 """Builds the engineer's prompt of blocks that can be switched by name.
 
-Two styles say the same: `full` in sentences, for large language models, and `compact` in whole per
-cents and a few fixed words, for a model of a million parameters. Text that a model wrote is always
-quoted (`engineer.quoting`), so that no completion can open a block or end the prompt.
+Two styles: `full` in sentences, for large language models (`engineer.context.blocks`), and
+`compact` in single symbols, for a model of a million parameters (`engineer.context.symbols`), which
+has places for the blocks failure_breakdown, training_details and history alone. Text that a model
+wrote is always quoted (`engineer.quoting`), so that no completion can open a block or end the
+prompt.
 """
 
 from collections.abc import Sequence
@@ -10,8 +12,12 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from engineer.context.blocks import PARTS
+from engineer.context.symbols import read_out, symbols_text
 from engineer.context.token_limit import CountTokens, cuts, estimate_tokens
 from engineer.context.view import FULL_DETAIL, ContextStyle, Detail, StageView
+from engineer.domain import Domain
+from engineer.edits import edits_pattern
+from engineer.space import AnswerForm, answer_schema
 
 BlockName = Literal[
     "failure_breakdown",
@@ -23,21 +29,6 @@ BlockName = Literal[
 ]
 STYLES: tuple[ContextStyle, ...] = get_args(ContextStyle)
 BLOCKS: tuple[BlockName, ...] = get_args(BlockName)
-
-# What varies in length stands first, so that the failures and the current configuration, on which
-# the answer depends, are always equally far from it.
-_COMPACT = (
-    "refusal",
-    "notice",
-    "summary",
-    "environment_statistics",
-    "training_details",
-    "history",
-    "guideline",
-    "failure_breakdown",
-    "current",
-    "question",
-)
 
 
 class ContextTooLongError(ValueError):
@@ -65,9 +56,8 @@ def build_context(
 ) -> Context:
     """Build the prompt for the next configuration; a pure function of its arguments.
 
-    The order of the blocks is fixed. The current configuration and the question always stand at the
-    end. Parts are cut in the order of `CUTS` until the prompt has at most `max_tokens`, which are
-    counted as the model that will read the prompt counts them.
+    The order of the blocks is fixed. Parts are cut in the order of `CUTS` until the prompt has at
+    most `max_tokens`, which are counted as the model that will read the prompt counts them.
 
     Raises:
         ValueError: a block or the style is unknown.
@@ -97,10 +87,15 @@ def build_context(
     return Context(text, tuple(made), tokens, detail)
 
 
+def answer_form(domain: Domain, style: ContextStyle) -> AnswerForm:
+    """Return what the answer to a context must follow: edits if it is compact, else JSON."""
+    return edits_pattern(domain) if style == "compact" else answer_schema(domain.space)
+
+
 def _render(
     view: StageView, detail: Detail, blocks: Sequence[BlockName], style: ContextStyle
 ) -> str:
-    order = PARTS if style == "full" else _COMPACT
-    names = [name for name in order if name in blocks or name not in BLOCKS]
-    parts = (PARTS[name](view, detail, style) for name in names)
-    return ("\n\n" if style == "full" else "\n").join(part for part in parts if part)
+    if style == "compact":
+        return symbols_text(read_out(view, blocks, detail), view.domain)
+    names = [name for name in PARTS if name in blocks or name not in BLOCKS]
+    return "\n\n".join(part for name in names if (part := PARTS[name](view, detail)))

@@ -1,7 +1,7 @@
 """What the blocks of a context read, and how much of it they may show."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from engineer.domain import Domain
@@ -9,7 +9,7 @@ from engineer.evidence import StageEvidence, StageHistory
 from engineer.space import Configuration
 
 ContextStyle = Literal["compact", "full"]
-"""In whole per cents and few words, or in sentences."""
+"""In single symbols for a small model, or in sentences."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,9 @@ class StageView:
     notice: str = ""  # a message of the loop, such as a rollback
     refusal: str = ""  # on a retry, why the previous answer was refused
     trained: Configuration | None = None  # what the stage trained on; None: what is in force
+    designed_from: Configuration | None = None  # in force when the stage was designed, if it was
+    valid_before: Mapping[str, float] = field(default_factory=dict)
+    """Valid rates by group with the weights that the stage started from; empty if unknown."""
 
 
 class Detail(NamedTuple):

@@ -12,13 +12,14 @@ from engineer.engineers.computed import (
     valid_rates,
     variance,
 )
-from engineer.engineers.rule import difficulty_steps
 from engineer.space import Configuration, apportion
 
 FLOOR = 0.05
 """The least share of a group, so that no group is forgotten or disappears from the evidence."""
 LOWER, UPPER = 0.2, 0.8
 """The valid rates below and above which the threshold engineer moves a group's knobs."""
+HARD, EASY = 0.2, 0.6
+"""The valid rates below and from which the learnability engineer moves them."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class ThresholdEngineer(ComputedEngineer):
     """Controls each group's difficulty by two thresholds on its valid rate.
 
     This is the controller of automatic domain randomisation (Akkaya et al. 2019). Above the upper
-    threshold the group's knobs go up by a grid step, and below the lower one down. Between them,
+    threshold the group's knobs go up by one edit, and below the lower one down. Between them,
     and without validation answers, they stay. Shares are equal (they differ by one step at most,
     larger ones first), so that the engineer controls nothing else.
     """
@@ -56,7 +57,7 @@ class ThresholdEngineer(ComputedEngineer):
 
 @dataclass(frozen=True)
 class LearnabilityEngineer(ComputedEngineer):
-    """Gives shares in proportion to learnability p(1-p); other knobs move by the rule's steps.
+    """Gives shares in proportion to learnability p(1-p), and moves knobs by the valid rate.
 
     See Tzannetos et al. 2023 and Rutherford et al. 2024. Learnability is what the training
     measured, the mean of p(1-p) over prompts; a group that was not trained on has the p(1-p) of its
@@ -68,9 +69,11 @@ class LearnabilityEngineer(ComputedEngineer):
     def _configuration(self, task: Task) -> Configuration:
         view, training = task.view, task.view.evidence.training
         measured = training.learnability if training else {}
+        rates = valid_rates(view)
         weights = {
             group: measured.get(group, None if rate is None else variance(rate))
-            for group, rate in valid_rates(view).items()
+            for group, rate in rates.items()
         }
-        knobs = moved_knobs(view, difficulty_steps(view))
+        steps = {g: (rate >= EASY) - (rate < HARD) for g, rate in rates.items() if rate is not None}
+        knobs = moved_knobs(view, steps)
         return compose_configuration(view, split_data(weights, view, FLOOR), knobs)

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from engineer.attempt import Candidate
 from engineer.budget import Budget, Spent
 from engineer.context.build import Context
 from engineer.context.view import StageView
+from engineer.space import AnswerForm
 
 
 class EngineerError(RuntimeError):
@@ -31,7 +32,7 @@ class Task:
 
     context: Context
     view: StageView  # what the context was made from
-    schema: dict[str, Any]  # JSON schema of the answer, for decoders that can be constrained
+    form: AnswerForm  # of the answer, for decoders that can be constrained
     seed: int = 0  # decides everything random about the answer; differs by run, stage and attempt
     attempt: int = 0  # from 0, so that a model can sample anew on a retry
     first_seed: int = 0  # the seed of the first attempt, for what stays the same on a retry

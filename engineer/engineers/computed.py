@@ -65,12 +65,12 @@ def by_group(space: KnobSpace, steps: Sequence[int]) -> dict[str, float]:
 
 
 def moved_knobs(view: StageView, steps: Mapping[str, int]) -> dict[str, dict[str, float]]:
-    """Return the difficulty knobs in force, each group's moved by its number of grid steps."""
+    """Return the difficulty knobs in force, each group's moved by its number of edits."""
     space = view.domain.space
     before = space.knobs_of(view.current)
     return {
         group: {
-            knob: space.moved(knob, before[group][knob], steps.get(group, 0))
+            knob: space.moved(knob, before[group][knob], steps.get(group, 0) * space.edit_steps)
             for knob in space.difficulty_knobs
         }
         for group in space.groups

@@ -61,6 +61,7 @@ def shuffle(view: StageView, seed: int) -> StageView:
     evidence, training = view.evidence, view.evidence.training
     learnability = training.learnability if training else {}
     by_group: list[Mapping[str, Any]] = [evidence.validation, evidence.environment, learnability]
+    by_group.append(view.valid_before)
     for field in _BY_GROUP:
         by_group += [getattr(past, field) for past in view.history]
     groups = list(dict.fromkeys(chain(view.domain.space.groups, *by_group)))
@@ -83,4 +84,9 @@ def shuffle(view: StageView, seed: int) -> StageView:
         past.model_copy(update={field: renamed(getattr(past, field)) for field in _BY_GROUP})
         for past in view.history
     )
-    return replace(view, evidence=evidence.model_copy(update=changes), history=history)
+    return replace(
+        view,
+        evidence=evidence.model_copy(update=changes),
+        history=history,
+        valid_before=renamed(view.valid_before),
+    )

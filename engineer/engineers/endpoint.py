@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from engineer.engineers.language_model import GeneratedText, TextEngineer
+from engineer.space import AnswerForm
 
 if TYPE_CHECKING:
     from engineer.engineers.chat_client import ChatClient  # imports openai
@@ -39,15 +40,19 @@ class EndpointEngineer(TextEngineer):
         return self.client.model
 
     def generate(
-        self, prompt: str, schema: dict[str, Any] | None, seed: int, limit: int | None
+        self, prompt: str, form: AnswerForm | None, seed: int, limit: int | None
     ) -> GeneratedText:
-        """Ask for an answer, or for notes without a schema; raises as `ChatClient.complete`."""
+        """Ask for an answer, or for notes without a form; raises as `ChatClient.complete`.
+
+        Not every server takes a regular expression, so none is sent.
+        """
         del seed  # few servers keep their promise about it
         longest = self.note_tokens or self.max_tokens
         fields: dict[str, Any] = {}
-        if schema is not None:
-            form = {"name": "configuration", "strict": True, "schema": schema}
-            fields = {"response_format": {"type": "json_schema", "json_schema": form}}
+        if isinstance(form, dict):
+            schema = {"name": "configuration", "strict": True, "schema": form}
+            fields = {"response_format": {"type": "json_schema", "json_schema": schema}}
+        if form is not None:
             longest = self.max_tokens
         return self.client.complete(
             prompt, max_tokens=longest, budget=limit, temperature=self.temperature, **fields

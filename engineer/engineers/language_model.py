@@ -3,9 +3,10 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from engineer.engineers.base import Proposal, Task
+from engineer.space import AnswerForm
 
 
 class GeneratedText(NamedTuple):
@@ -15,8 +16,9 @@ class GeneratedText(NamedTuple):
     tokens: int  # generated, those that end the text included
 
 
-GenerateText = Callable[[str, dict[str, Any] | None, int, int | None], GeneratedText]
-"""Maps (prompt, JSON schema or None, seed, token limit or None) to what a model generates."""
+GenerateText = Callable[[str, AnswerForm | None, int, int | None], GeneratedText]
+"""Maps (prompt, form of an answer or None for free text, seed, token limit or None) to what a model
+generates."""
 
 
 class TextEngineer:
@@ -25,19 +27,19 @@ class TextEngineer:
     generate: GenerateText
 
     def propose(self, task: Task) -> Proposal:
-        """Generate an answer that follows the schema."""
+        """Generate an answer that follows the form."""
         limit = task.budget.engineer_tokens
-        return self._timed(task.context.text, task.schema, task.seed, limit)
+        return self._timed(task.context.text, task.form, task.seed, limit)
 
     def write(self, prompt: str, seed: int, max_tokens: int | None = None) -> Proposal:
         """Generate free text."""
         return self._timed(prompt, None, seed, max_tokens)
 
     def _timed(
-        self, prompt: str, schema: dict[str, Any] | None, seed: int, limit: int | None
+        self, prompt: str, form: AnswerForm | None, seed: int, limit: int | None
     ) -> Proposal:
         start = time.perf_counter()
-        generated = self.generate(prompt, schema, seed, limit)
+        generated = self.generate(prompt, form, seed, limit)
         return Proposal(generated.text, time.perf_counter() - start, generated.tokens)
 
 

@@ -1,77 +1,115 @@
-"""A simple rule that designs configurations: train where answers vary, and move step by step.
+"""The rule: a design from what a compact context says, and the teacher of models that design.
 
-GRPO learns from groups of rollouts whose rewards differ. Instances that are solved with probability
-p contribute p(1-p) to that: most at one half, nothing at 0 and 1. The rule reads only what the
-compact context displays (whole per cents and the current knobs), so that a small model can learn it
-from contexts.
+GRPO learns from groups of rollouts whose rewards differ: an instance that is solved with
+probability p contributes p(1-p) to that, most at one half, nothing at 0 and 1. So the rule keeps
+each group where it is solved sometimes, and gives data to where most can be learned. It reads the
+symbols of `engineer.context.symbols` alone, and every block of them:
+
+- Data: a step goes from the group with the least learnability that can spare one to the group with
+  the most. Where the training says nothing, closeness of the valid rate to one half stands for it.
+- Direction: a group gets harder from a valid rate of 55% on and easier below 15%. Between these it
+  follows its trend: harder if it rises, easier if it falls.
+- One knob at a time, so that its effect shows: the knob that the most frequent failures point to
+  (`Domain.causes`). If none does, or the knob is at its end, it is the lowest knob on the way up
+  and the highest on the way down.
+- Taken back: where a group's valid rate fell after an edit to its knobs, these edits are reversed
+  and nothing else moves. After a rollback, which reversed them already, no edit is tried again.
 """
 
 from dataclasses import dataclass
 
+from engineer.context.build import BLOCKS
+from engineer.context.symbols import TENTHS, GroupReadout, Readout, read_out
 from engineer.context.view import StageView
+from engineer.domain import Domain
+from engineer.edits import apply_edits
 from engineer.engineers.base import Task
-from engineer.engineers.computed import (
-    ComputedEngineer,
-    by_group,
-    compose_configuration,
-    moved_knobs,
-)
+from engineer.engineers.computed import ComputedEngineer, by_group, compose_configuration
 from engineer.space import Configuration, apportion
 
-# Both thresholds are tens, so that the first digit of a displayed per cent decides.
-EASY = 60
-"""Valid rate in per cents from which on a group gets harder."""
-HARD = 20
-"""Valid rate in per cents below which a group gets easier."""
+EASY = 6
+"""Valid rate in tenths from which on a group gets harder."""
+HARD = 1
+"""Valid rate in tenths up to which a group gets easier."""
 
 
-def percent_learnability(valid_percent: int) -> int:
-    """Return p(1-p) in units of 1e-4 for a valid rate p in per cents: 2500 at one half."""
-    return valid_percent * (100 - valid_percent)
+def teacher_edits(readout: Readout, domain: Domain) -> dict[str, dict[str, int]]:
+    """Apply the rule to a readout: -1, 0 or 1 by group and knob, the data's in balance."""
+    space = domain.space
+    edits = {group: dict.fromkeys(space.knobs, 0) for group in space.groups}
+    for group, row in readout.groups.items():
+        edits[group] |= _knob_edits(row, domain, rolled=readout.state == "rolled")
+    takes, gives = _transfer(readout, space.share)
+    if takes is not None and gives is not None:
+        edits[takes][space.share], edits[gives][space.share] = 1, -1
+    return edits
 
 
-def difficulty_step(valid_percent: int) -> int:
-    """Return by how many grid steps the knobs move: 1 if easy, -1 if hard, else 0."""
-    return int(valid_percent >= EASY) - int(valid_percent < HARD)
+def direction(row: GroupReadout) -> int:
+    """Return 1 if a group should get harder, -1 if easier, else 0."""
+    if row.valid is None:
+        return 0
+    if row.valid >= EASY:
+        return 1
+    if row.valid <= HARD:
+        return -1
+    return row.trend or 0
 
 
-def difficulty_steps(view: StageView) -> dict[str, int]:
-    """Return `difficulty_step` of each group that has validation answers."""
-    return {group: difficulty_step(percent) for group, percent in _percents(view).items()}
+def _knob_edits(row: GroupReadout, domain: Domain, *, rolled: bool) -> dict[str, int]:
+    knobs = domain.space.difficulty_knobs
+    last = {knob: row.last_edit[knob] if row.last_edit else 0 for knob in knobs}
+    if row.trend == -1 and any(last.values()) and not rolled:
+        return {knob: -edit for knob, edit in last.items()}
+    step = direction(row)
+    limit = TENTHS if step > 0 else 0
+    movable = [knob for knob in knobs if domain.space.maximum(knob) > 0.0]
+    free = [knob for knob in movable if step and row.levels[knob] != limit]
+    if rolled:
+        free = [knob for knob in free if last[knob] != step]
+    if not free:
+        return {}
+    pointed_at = [domain.cause_of(word) for word in row.failures or ()]
+    named = [knob for knob in pointed_at if knob in free]
+    chosen = named[0] if named else min(free, key=lambda knob: step * row.levels[knob])
+    return {chosen: step}
 
 
-def _percents(view: StageView) -> dict[str, int]:
-    return {
-        group: percent
-        for group, tally in view.evidence.validation.items()
-        if (percent := tally.valid_percent) is not None
-    }
+def _transfer(readout: Readout, share: str) -> tuple[str | None, str | None]:
+    """Return which group takes a step of data and which gives one; None if none does."""
+    worth = {group: _worth(row) for group, row in readout.groups.items()}
+    known = {group: value for group, value in worth.items() if value is not None}
+    spare = [group for group in known if readout.groups[group].levels[share] > 0]
+    if not spare:
+        return None, None
+    takes = max(known, key=known.__getitem__)  # of equal ones the first
+    gives = min(reversed(spare), key=known.__getitem__)  # of equal ones the last
+    return (takes, gives) if known[takes] > known[gives] else (None, None)
+
+
+def _worth(row: GroupReadout) -> int | None:
+    if row.learnability is not None:
+        return row.learnability
+    return None if row.valid is None else TENTHS - 2 * abs(row.valid - TENTHS // 2)
 
 
 def next_configuration(view: StageView) -> Configuration:
-    """Apply the rule.
+    """Apply the rule to all blocks of a view.
 
-    Shares: one grid step of data moves from the least learnable group that can spare it to the most
-    learnable group. Shares off the grid or below the bounds are rounded first. Other knobs: each
-    moves by `difficulty_step` from its current value, within the bounds, and then to the nearest
-    knobs of which instances can be made. A group without validation answers keeps its knobs.
+    Shares off the grid or below the bounds are rounded first. Knobs go to the nearest ones of which
+    instances can be made.
     """
-    space, percents = view.domain.space, _percents(view)
-    before = space.knobs_of(view.current)
-    one = int(len(space.groups) <= space.units)  # no group is dropped while there are steps for all
-    floor = max(one, space.to_units(space.min_share))
-    shares = apportion([before[group][space.share] for group in space.groups], space.units, floor)
-    # Negative places break ties: the smallest group takes, the largest one gives.
-    known = [
-        (percent_learnability(percents[group]), -place)
-        for place, group in enumerate(space.groups)
-        if group in percents
-    ]
-    spare = [(value, place) for value, place in known if shares[-place] > floor]
-    if known and spare and max(known)[0] > min(spare)[0]:
-        shares[-max(known)[1]] += 1
-        shares[-min(spare)[1]] -= 1
-    knobs = moved_knobs(view, difficulty_steps(view))
+    space = view.domain.space
+    asked = apply_edits(teacher_edits(read_out(view, BLOCKS), view.domain), view.current, space)
+    shares = apportion(
+        [asked[group][space.share] for group in space.groups],
+        space.units,
+        space.to_units(space.min_share),
+    )
+    knobs = {
+        group: {knob: asked[group][knob] for knob in space.difficulty_knobs}
+        for group in space.groups
+    }
     return compose_configuration(view, by_group(space, shares), knobs)
 
 

@@ -53,7 +53,6 @@ _GUIDELINE = (
     " hole_ratio, vertex and swapping conflicts to wait_ratio.",
     "Keep what worked in earlier stages, and take back what made the valid rate fall.",
 )
-_HINT = "move data to where valid is nearest 50, harder from 60, easier under 20"
 
 
 def lake_domain(
@@ -70,12 +69,12 @@ def lake_domain(
         space=bounds,
         opening=_OPENING,
         guideline=_GUIDELINE,
-        hint=_HINT,
         failures=FAILURES,
         scores=SCORES,
         statistics=STATISTICS,
         instance="board",
         group_format="{0}x{0}",
+        group_symbol="n{0}",
         nearest=NearestFeasible(bounds, num_agents, feasibility, acceptance, min_acceptance),
         causes=CAUSES,
         slices={

@@ -94,6 +94,7 @@ class StageOutcome:
     """What a stage trained on, what it showed, and what was designed after it."""
 
     evidence: StageEvidence
+    answers: tuple[str, ...]  # to the held-out sums
     configuration: AdditionConfiguration | None = None  # None for the warm start
     sums: tuple[Sum, ...] = ()
     record: DesignRecord | None = None  # None for the warm start and the last stage
@@ -103,11 +104,13 @@ def run_stages(experiment: Experiment, engineer: Engineer) -> Iterator[StageOutc
     """Train, validate and design, stage by stage; the validation of the warm start comes first."""
     seed_for, held_out = experiment.seed_for, experiment.held_out()
     domain, current = experiment.domain(), experiment.initial()
+    designed_from: AdditionConfiguration | None = None
     decision: HowDecided = "initial"
     history: list[StageHistory] = []
     trainee = experiment.warm_start()
-    before = addition_evidence(0, held_out, trainee.answer(held_out, seed_for(_ANSWERS, 0)))
-    yield StageOutcome(before)
+    answers = trainee.answer(held_out, seed_for(_ANSWERS, 0))
+    before = addition_evidence(0, held_out, answers)
+    yield StageOutcome(before, tuple(answers))
     for stage in range(1, experiment.stages + 1):
         sums = draw_sums(current, experiment.instances, seed_for(_SUMS, stage), held_out)
         rollouts = seed_for(_ROLLOUTS, stage)
@@ -115,14 +118,21 @@ def run_stages(experiment: Experiment, engineer: Engineer) -> Iterator[StageOutc
         answers = trainee.answer(held_out, seed_for(_ANSWERS, stage))
         evidence = addition_evidence(stage, held_out, answers, training, sums)
         if stage == experiment.stages:
-            yield StageOutcome(evidence, current, sums)
+            yield StageOutcome(evidence, tuple(answers), current, sums)
             return
-        view = StageView(domain, evidence, current, tuple(history))
+        view = StageView(
+            domain,
+            evidence,
+            current,
+            tuple(history),
+            designed_from=designed_from,
+            valid_before=before.valid_rates(),
+        )
         seed = partial(seed_for, _DESIGN, stage)
         record = run_design(engineer, view, DesignSettings(), seed=seed)
-        yield StageOutcome(evidence, current, sums, record)
+        yield StageOutcome(evidence, tuple(answers), current, sums, record)
         history.append(StageHistory.between(before, evidence, current, decision))
-        before, decision = evidence, record.kind
+        before, decision, designed_from = evidence, record.kind, current
         current = SPACE.make(record.configuration.values())
 
 

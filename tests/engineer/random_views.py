@@ -1,5 +1,7 @@
 """Random views and proposals of several environments, for properties that hold for all of them."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -14,7 +16,10 @@ from engineer import (
     Tally,
 )
 from engineer.lake import Bounds, lake_domain
+from examples.column_addition.engineer_side import addition_domain
+from examples.column_addition.environment import AdditionSpace
 from tests.engineer import builders, words
+from tests.engineer.engineers.tasks import training
 
 LEVELS = {
     "holes": ("0-9%", "10-19%", "30-39%", "50-59%"),
@@ -26,6 +31,8 @@ DOMAINS: tuple[Domain, ...] = (
     lake_domain(Bounds(sizes=(3, 4, 7, 10), step=0.1, min_share=0.1, max_hole_ratio=0.3)),
     words.DOMAIN,
 )
+
+ADDITION = addition_domain(AdditionSpace(digits=(1, 2, 3)), instances=50)
 
 
 def configuration(rng: np.random.Generator, space: KnobSpace) -> Configuration:
@@ -85,3 +92,26 @@ def view_and_proposal(rng: np.random.Generator) -> tuple[StageView, Configuratio
 views_and_proposals = st.integers(0, 2**32 - 1).map(
     lambda seed: view_and_proposal(np.random.default_rng(seed))
 )
+
+
+def readable_view(rng: np.random.Generator) -> StageView:
+    """A view of any of several environments in which anything may be unknown."""
+    view, _ = view_and_proposal(rng)
+    if rng.random() < 0.2:
+        view = replace(view, domain=ADDITION, current=configuration(rng, ADDITION.space))
+    space = view.domain.space
+    rates = {g: float(rng.choice([0.0, 1.0, rng.random()])) for g in space.groups}
+    learnability = {g: round(float(rng.random()) / 4, 3) for g in space.groups}
+    known = rng.random(3) < 0.8
+    evidence = view.evidence
+    if known[0]:
+        kept = {g: value for g, value in learnability.items() if rng.random() < 0.9}
+        evidence = evidence.model_copy(update={"training": training(kept)})
+    return replace(
+        view,
+        evidence=evidence,
+        valid_before={g: rate for g, rate in rates.items() if rng.random() < 0.9},
+        designed_from=configuration(rng, space) if known[1] else None,
+        trained=configuration(rng, space) if known[2] else None,
+        refusal="no" if rng.random() < 0.3 else "",
+    )

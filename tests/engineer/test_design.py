@@ -22,11 +22,13 @@ from engineer import (
     build_context,
     run_design,
 )
-from engineer.context import ContextTooLongError
+from engineer.context import STYLES, ContextTooLongError
+from engineer.edits import edits_pattern
 from engineer.lake import Bounds, LakeConfiguration, lake_domain
-from engineer.space import answer_schema, answer_text
+from engineer.space import AnswerForm, answer_schema, answer_text
+from tests.engineer.builders import lake
 
-SETTINGS = DesignSettings(attempts=3, style="compact")
+SETTINGS = DesignSettings(attempts=3)
 
 
 class Script:
@@ -34,12 +36,12 @@ class Script:
 
     def __init__(self, answers: Sequence[str | Exception]) -> None:
         self.answers = answers
-        self.asked: list[tuple[str, dict[str, Any] | None, int]] = []
+        self.asked: list[tuple[str, AnswerForm | None, int]] = []
 
     def __call__(
-        self, context: str, schema: dict[str, Any] | None, seed: int, most: int | None
+        self, context: str, form: AnswerForm | None, seed: int, most: int | None
     ) -> GeneratedText:
-        self.asked.append((context, schema, seed))
+        self.asked.append((context, form, seed))
         answer = self.answers[len(self.asked) - 1]
         if isinstance(answer, Exception):
             raise answer
@@ -51,15 +53,35 @@ def run(script: Script, view: StageView, **options: Any) -> DesignRecord:
     return run_design(engineer, view, SETTINGS.model_copy(update=options))
 
 
-def test_a_good_answer_is_taken_and_all_is_recorded(view):
+@pytest.mark.parametrize("style", STYLES)
+def test_a_good_answer_is_taken_and_all_is_recorded(view, style):
     script = Script([f"Keep it. {answer_text(view.current)}"])
-    record = run(script, view)
+    record = run(script, view, style=style)
     assert (record.kind, record.configuration, record.diff) == ("accepted", view.current, ())
-    context = build_context(view, style="compact").text
-    assert script.asked == [(context, answer_schema(view.domain.space), 0)]
+    context = build_context(view, style=style).text
+    form = answer_schema(view.domain.space) if style == "full" else edits_pattern(view.domain)
+    assert script.asked == [(context, form, 0)]
     assert record.context == record.attempts[0].context == context
     assert record.attempts[0].text == script.answers[0]
     assert record.attempts[0].tokens == record.spent.engineer_tokens == len(str(script.answers[0]))
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_edits_are_taken_as_the_knobs_that_they_lead_to(view, style):
+    script = Script(["n3 - = +\nn4 + - =\nn5 = + -"])
+    record = run(script, view, style=style)
+    rows = (0.45, 0.2, 0.3), (0.35, 0.05, 0.5), (0.2, 0.05, 0.95)
+    assert (record.kind, record.configuration) == ("accepted", lake(*rows))
+    assert record.attempts[0].text == script.answers[0]
+
+
+def test_a_compact_prompt_says_that_the_last_answer_was_refused_and_not_why(view):
+    script = Script(["n3 = = =", answer_text(view.current)])
+    record = run(script, view, style="compact")
+    assert [attempt.kind for attempt in record.attempts] == ["rejected", "accepted"]
+    assert record.attempts[0].reason == "map size 4, 5 are missing"
+    first, again = (asked[0] for asked in script.asked)
+    assert again == first.replace("stage first\n", "stage first refused\n") != first
 
 
 @pytest.mark.parametrize(("before", "kind"), [([], "repaired"), (["no idea"], "retried")])
@@ -210,18 +232,19 @@ def test_unknown_tokens_count_as_none(view):
 
 def test_a_task_says_in_values_what_its_prompt_says_in_words(view):
     engineer = Spender(Proposal("no", seconds=0.0))
-    settings = SETTINGS.model_copy(update={"blocks": ("history",), "max_context_tokens": 250})
+    settings = SETTINGS.model_copy(update={"blocks": ("history",), "max_context_tokens": 900})
     run_design(engineer, view, settings, seed=lambda attempt: 40 + attempt)
     assert [(task.attempt, task.seed) for task in engineer.tasks] == [(0, 40), (1, 41), (2, 42)]
     for task in engineer.tasks:
         assert (task.view.evidence, task.view.current) == (view.evidence, view.current)
-        expected = build_context(task.view, blocks=("history",), style="compact", max_tokens=250)
+        expected = build_context(task.view, blocks=("history",), max_tokens=900)
         assert task.context == expected
         # An engineer that changes what another one sees asks for the prompt of its own view.
         assert task.rebuild is not None
         assert task.rebuild(task.view) == expected
         forgetful = task.rebuild(replace(task.view, history=()))
-        assert "# history data holes waits valid\nnone" in forgetful.text
+        assert "There was no stage before this one." in forgetful.text
+        assert "There was no stage before this one." not in expected.text
     assert [bool(task.view.refusal) for task in engineer.tasks] == [False, True, True]
 
 
@@ -244,10 +267,10 @@ def test_the_record_keeps_what_a_shuffled_engineer_really_saw(view, fails):
     inner = ShuffledEngineer(LanguageModelEngineer(script, name="script"))
     for engineer in (inner, ShuffledEngineer(inner)):
         script.asked.clear()
-        record = run_design(engineer, view, SETTINGS.model_copy(update={"max_context_tokens": 400}))
+        record = run_design(engineer, view, SETTINGS.model_copy(update={"max_context_tokens": 900}))
         assert [one.context for one in record.attempts] == [asked[0] for asked in script.asked]
         assert record.context == script.asked[0][0]
-    assert record.context != build_context(view, style="compact", max_tokens=400).text
+    assert record.context != build_context(view, max_tokens=900).text
 
 
 def test_what_an_engineer_spent_in_vain_is_counted(view):
@@ -266,7 +289,7 @@ def test_a_prompt_that_cannot_be_cut_to_fit_is_an_error_of_the_settings(view):
 def test_no_answer_makes_the_next_prompt_too_long(view):
     hostile = json.dumps({"3": {"x" * 5_000: 1}, "y" * 5_000: 2})
     bare = StageView(view.domain, view.evidence, view.current)
-    tokens = build_context(bare, blocks=(), style="compact").tokens
+    tokens = build_context(bare, blocks=()).tokens
     script = Script([hostile, hostile, answer_text(view.current)])
     record = run(script, bare, blocks=(), max_context_tokens=tokens)
     assert record.kind == "retried"

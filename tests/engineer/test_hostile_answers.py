@@ -127,11 +127,8 @@ def assert_told(decision: Review, current: LakeConfiguration) -> None:
         for one, following in itertools.pairwise(repairs):
             assert abs(one.new - following.old) < 1e-8
         assert repairs[-1].new == new[group][knob]
-    small = {"round", "normalise"}
-    if decision.kind == "accepted":
-        assert {repair.name for repair in decision.repairs} <= small
-    else:
-        assert decision.repairs
+    rounded = {repair.name for repair in decision.repairs} <= {"round"}
+    assert (decision.kind == "accepted") == rounded
     changed = {
         f"{group}.{knob}": (old[group][knob], value)
         for group, knobs in new.items()
@@ -196,11 +193,22 @@ mutations = st.tuples(
 ).map(lambda change: GOOD[: change[0]] + change[2] + GOOD[change[0] + change[1] :])
 before = st.sampled_from(["", "{", '"', "[", "<think>", "x</think>", "```json\n", f"{GOOD} or "])
 after = st.sampled_from(["", "}", '"', "]", "\n```", "<think>", "</think>", f" not {GOOD[:-1]}"])
+signs = st.lists(st.sampled_from("-=+"), min_size=3, max_size=3) | st.lists(
+    st.sampled_from(["-", "=", "+", "?", "--", "\t", "\r", "\u2212"]), max_size=5
+)
+names = st.sampled_from([*(f"n{group}" for group in groups), *groups, "n6", "n", "", "\ud800"])
+rows = st.tuples(names, signs).map(lambda row: " ".join([row[0], *row[1]]))
+edit_rows = st.tuples(signs, signs, signs).map(
+    lambda drawn: "\n".join(
+        " ".join([f"n{group}", *row]) for group, row in zip(groups, drawn, strict=True)
+    )
+) | st.lists(rows, max_size=6).map("\n".join)
 texts = (
     st.text(st.characters(), max_size=300)
     | json_values.map(json.dumps)
     | mutations
     | st.tuples(before, answers, after).map("".join)
+    | st.tuples(before, edit_rows, after).map("\n".join)
 )
 
 guards = st.none() | st.builds(
@@ -239,7 +247,7 @@ def test_no_texts_whatsoever_break_a_design_phase_or_spend_more_than_its_budget(
 ):
     domain, current = situation
 
-    def generate(prompt: str, schema: object, seed: int, most: int | None) -> GeneratedText:
+    def generate(prompt: str, form: object, seed: int, most: int | None) -> GeneratedText:
         """A token a character, as many as may be."""
         text = said[seed][:most]
         return GeneratedText(text, len(text))

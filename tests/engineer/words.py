@@ -41,7 +41,6 @@ DOMAIN = Domain(
     space=SPACE,
     opening="You choose the topics.",
     guideline=("Choose well.",),
-    hint="choose",
     failures=(Term("typo", "misspelt word", "typo"),),
 )
 CURRENT = WordConfiguration(

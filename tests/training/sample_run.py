@@ -325,7 +325,7 @@ def _design(directory: RunDirectory, config: RunConfig, count_tokens: CountToken
     design = engineer.run_design(asked, view, settings, seed=seed, count_tokens=count)
     note, tokens = NOTES[stage - 1], 0
     if "summary" in config.engineer.blocks and note and isinstance(asked, engineer.NoteWriter):
-        prompt = summary_question(view, design.configuration, config.engineer.style)
+        prompt = summary_question(view, design.configuration)
         files.notes_prompt.write(prompt)
         files.notes.write(note)
         tokens = count(note)

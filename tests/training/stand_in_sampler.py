@@ -13,6 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 from transformers import AutoTokenizer
 
+from engineer.space import AnswerForm
 from jaxlake import Action
 from training import loop
 from training.phases import warm_start
@@ -62,17 +63,14 @@ class StandInSampler:
         max_tokens: int,
         stop_token_ids: Sequence[int],
         seed: int,
-        json_schema: dict[str, Any] | None = None,
+        form: AnswerForm | None = None,
     ) -> list[list[Completion]]:
         groups = []
         for place, prompt in enumerate(prompts):
             known = json.dumps([self.weights, list(prompt), seed, place])
             rng = np.random.default_rng(list(hashlib.sha256(known.encode()).digest()))
             task = self._tokenizer.decode(prompt)
-            texts = [
-                _plan(rng, task) if json_schema is None else _design(rng, json_schema)
-                for _ in range(n)
-            ]
+            texts = [_plan(rng, task) if form is None else _design(rng, form) for _ in range(n)]
             groups.append([self._completion(text, max_tokens, stop_token_ids) for text in texts])
         return groups
 
@@ -101,11 +99,17 @@ def _plan(rng: np.random.Generator, task: str) -> str:
     return target(plan)
 
 
-def _design(rng: np.random.Generator, json_schema: dict[str, Any]) -> str:
+def _design(rng: np.random.Generator, form: AnswerForm) -> str:
+    """Random edits if the form is their pattern, else random ratios."""
+    if isinstance(form, str):
+        rows = re.sub(r"\[[-+=]+\]", lambda _: str(rng.choice(["-", "=", "+"])), form)
+        text = re.sub(r"\\(.)", r"\1", rows)
+        assert re.fullmatch(form, text)
+        return text
     knobs = ("data_ratio", "hole_ratio", "wait_ratio")
     return json.dumps(
         {
             group: {knob: int(rng.integers(1, 5)) / 20 for knob in knobs}
-            for group in json_schema["properties"]
+            for group in form["properties"]
         }
     )

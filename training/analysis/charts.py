@@ -1,9 +1,10 @@
 """Charts, drawn by matplotlib and returned as SVG text; equal input gives equal text.
 
-Charts of a page (`line_chart`, `rate_chart`, `bar_chart`) are `<svg>` elements, or None where there
-is nothing to draw. They take colours and type from the page's style sheet, so they follow its dark
-mode. Those of a file (`rate_panels`, `difference_panels`, `table_panels`, `feasibility_figure`) are
-SVG documents on white paper. A title is what screen readers say; lengths are pixels.
+Charts of a page (`line_chart`, `rate_chart`, `bar_chart`, `tile_chart`) are `<svg>` elements, or
+None where there is nothing to draw. They take colours and type from the page's style sheet, so they
+follow its dark mode. Those of a file (`rate_panels`, `difference_panels`, `table_panels`,
+`feasibility_figure`) are SVG documents on white paper. A title is what screen readers say; lengths
+are pixels.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ _PAGE_COLOURS = {colour: f"var(--c{number})" for number, colour in enumerate(COL
     _SOFT: "var(--soft)",
     _LINE: "var(--line)",
 }
+_LIGHT_TO_DARK = ["#f5fafd", COLOURS[0]]
 _write = partial(Axes.annotate, textcoords="offset points")  # words so many pixels from a place
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 _STYLE: Any = {
@@ -104,6 +106,16 @@ class Tile:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """A mark on a table: its place in tiles from the upper left corner, as floats."""
+
+    x: float
+    y: float
+    filled: bool = True  # a diamond; otherwise a ring
+    about: str = ""  # what a browser shows while the pointer rests on it
+
+
+@dataclass(frozen=True)
 class TileTable:
     """A table of tiles by row and column, with its title and the names of both."""
 
@@ -111,6 +123,7 @@ class TileTable:
     rows: Sequence[str]
     columns: Sequence[str]
     tiles: Sequence[Sequence[Tile]]
+    marks: Sequence[Mark] = ()
 
 
 # Charts of a page.
@@ -230,10 +243,34 @@ def bar_chart(
     return canvas.element(title)
 
 
+@matplotlib.rc_context(_PAGE_STYLE)
+def tile_chart(title: str, tables: Sequence[TileTable], *, across: int) -> str | None:
+    """Draw tables of tiles, `across` in each row; their tiles keep their colours in dark mode."""
+    if not tables:
+        return None
+    blues = LinearSegmentedColormap.from_list("blues", _LIGHT_TO_DARK)
+    return _draw_tables(tables, across, blues, 0, 0, 0, _PAGE_TILES).element(title)
+
+
 # Charts of a file.
 
 _MARGIN = 16
 _TILE_WIDTH, _TILE_HEIGHT = 42, 22
+
+
+@dataclass(frozen=True)
+class _TileStyle:
+    """How the tiles of a table look."""
+
+    width: float = _TILE_WIDTH
+    height: float = _TILE_HEIGHT
+    lift: float = 0.0  # how far words stand above the middle, where there may be a mark
+    inks: tuple[str, str] = (INK, PAPER)  # on light tiles and on dark ones
+
+
+_FILE_TILES = _TileStyle()
+# The inks are not those of the page, which change with its mode: tiles don't.
+_PAGE_TILES = _TileStyle(62, 42, 12, ("#11161b", "#fefefe"))
 _INFEASIBLE, _UNSEEN = "\u00d7", "\u2013"
 
 
@@ -299,7 +336,7 @@ def difference_panels(
 @matplotlib.rc_context(_STYLE)
 def table_panels(title: str, tables: Sequence[TileTable], *, across: int) -> str:
     """Draw tables of tiles, `across` in each row."""
-    blues = LinearSegmentedColormap.from_list("blues", ["#f5fafd", COLOURS[0]])
+    blues = LinearSegmentedColormap.from_list("blues", _LIGHT_TO_DARK)
     return _draw_tables(tables, across, blues, _MARGIN, 0, 0).document(title)
 
 
@@ -430,15 +467,21 @@ def _mark(number: int) -> dict[str, Any]:
 
 
 def _draw_tables(
-    tables: Sequence[TileTable], across: int, colours: Any, top: float, bottom: float, least: float
+    tables: Sequence[TileTable],
+    across: int,
+    colours: Any,
+    top: float,
+    bottom: float,
+    least: float,
+    style: _TileStyle = _FILE_TILES,
 ) -> _Canvas:
     """Draw tables on a canvas at least `least` wide, with room above and below them."""
     left = max(_width_of(name) for table in tables for name in table.rows) + 10
     longest = max(_width_of(name) for table in tables for name in table.columns)
-    slanted = longest > _TILE_WIDTH
+    slanted = longest > style.width
     above = 24 + (0.65 * longest if slanted else 14)
-    wide = max(len(table.columns) for table in tables) * _TILE_WIDTH
-    tall = max(len(table.rows) for table in tables) * _TILE_HEIGHT
+    wide = max(len(table.columns) for table in tables) * style.width
+    tall = max(len(table.rows) for table in tables) * style.height
     # From table to table, across and down.
     column = left + wide + (0.8 * longest - 20 if slanted else 0) + _MARGIN
     row = above + tall + _MARGIN
@@ -447,16 +490,18 @@ def _draw_tables(
     for number, table in enumerate(tables):
         x, y = _MARGIN + number % across * column, top + number // across * row
         canvas.text(x, y + 12, table.title, weight="bold")
-        wide, tall = len(table.columns) * _TILE_WIDTH, len(table.rows) * _TILE_HEIGHT
-        _draw_tiles(canvas.axes(x + left, y + above, wide, tall), table, colours)
+        wide, tall = len(table.columns) * style.width, len(table.rows) * style.height
+        _draw_tiles(canvas.axes(x + left, y + above, wide, tall), table, colours, style)
     return canvas
 
 
-def _draw_tiles(axes: Axes, table: TileTable, colours: Any) -> None:
+def _draw_tiles(
+    axes: Axes, table: TileTable, colours: Any, style: _TileStyle = _FILE_TILES
+) -> None:
     """Fill axes with the tiles of a table; names stand to the left of it and above it."""
     axes.set(xlim=(0, len(table.columns)), ylim=(len(table.rows), 0))
     axes.axis("off")
-    slanted = max(map(_width_of, table.columns)) > _TILE_WIDTH
+    slanted = max(map(_width_of, table.columns)) > style.width
     turn = {"rotation": 40, "ha": "left"} if slanted else {"ha": "center"}
     for x, name in enumerate(table.columns):
         _write(axes, name, (x + 0.5, 0), (0, 6), rotation_mode="anchor", **turn)
@@ -468,8 +513,16 @@ def _draw_tiles(axes: Axes, table: TileTable, colours: Any) -> None:
             patch.set_gid(_TOOLTIP + tile.about if tile.about else None)
             axes.add_patch(patch)
             luminance = np.power(to_rgb(colour), 2.2) @ [0.2126, 0.7152, 0.0722]  # as in WCAG 2.1
-            ink = INK if luminance > 0.19 else PAPER  # whichever has more contrast
-            _write(axes, tile.words, (x + 0.5, y + 0.5), (0, -4), ha="center", color=ink)
+            ink = style.inks[0 if luminance > 0.19 else 1]  # whichever has more contrast
+            place = (0, style.lift - 4)
+            _write(axes, tile.words, (x + 0.5, y + 0.5), place, ha="center", color=ink)
+    for mark in table.marks:
+        look: dict[str, Any] = {"marker": "D", "markersize": 7, "color": COLOURS[3]}
+        if not mark.filled:
+            look |= {"marker": "o", "markersize": 11, "markerfacecolor": "none"}
+            look |= {"markeredgecolor": COLOURS[3], "markeredgewidth": 2}
+        [drawn] = axes.plot([mark.x], [mark.y], clip_on=False, **look)
+        drawn.set_gid(_TOOLTIP + mark.about if mark.about else None)
 
 
 def _set_y_ticks(axes: Axes, ticks: Sequence[float], labels: Sequence[str]) -> None:

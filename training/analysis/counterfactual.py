@@ -10,7 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from engineer import BLOCKS, BlockName, DesignSettings, Engineer, EngineerError, StageView
+from engineer import (
+    BLOCKS,
+    AtlasSource,
+    BlockName,
+    DesignSettings,
+    Engineer,
+    EngineerError,
+    StageView,
+)
 from engineer.context import ContextTooLongError
 from engineer.context.token_limit import CountTokens, estimate_tokens
 from engineer.design import context_for
@@ -18,12 +26,13 @@ from engineer.engineers.catalogue import SHUFFLED
 from engineer.engineers.controls import shuffle
 from engineer.scoring.replay import ScoredDesign, replay_engineers
 from training.errors import UserError
+from training.phases.atlas import known_atlas, rollouts_per_atlas
 from training.phases.engineer_factory import make_engineer
 from training.phases.stage_results import StageResult, design_settings, read_stage_results, view_of
 from training.rollout.model_server import OtherModels
 from training.run.directory import RunDirectory
 from training.run.seeds import seed_for
-from training.schema import RunConfig, known_engineer
+from training.schema import ATLAS, RunConfig, known_engineer
 
 
 def context_shown(path: Path, stage: int) -> str:
@@ -33,7 +42,7 @@ def context_shown(path: Path, stage: int) -> str:
     shown = directory.stage(stage).context
     if shown.exists():
         return shown.read()
-    view = view_of(config, _results_until(directory, config, stage), stage)
+    view = view_of(config, results_until(directory, config, stage), stage)
     settings = design_settings(config, view)
     if config.engineer.kind.startswith(SHUFFLED):
         view = shuffle(view, seed_for(config.seed, "design", stage, 0))
@@ -41,7 +50,7 @@ def context_shown(path: Path, stage: int) -> str:
         return context_for(view, settings, token_counter(config, directory, stage)).text
 
 
-def _results_until(directory: RunDirectory, config: RunConfig, stage: int) -> list[StageResult]:
+def results_until(directory: RunDirectory, config: RunConfig, stage: int) -> list[StageResult]:
     """Read what the stages left, from stage 0 up to one that has what an engineer reads."""
     results = read_stage_results(directory, config)
     if not 1 <= stage < len(results):
@@ -120,9 +129,25 @@ class _FrozenStage:
         """Make the engineer of a name."""
         try:
             known_engineer(kind)
-            return make_engineer(self.config, self.directory, self.results, self.models, kind=kind)
+            return make_engineer(
+                self.config,
+                self.directory,
+                self.results,
+                self.models,
+                kind=kind,
+                atlas=self.atlas() if kind == ATLAS else None,
+            )
         except (EngineerError, ValueError) as error:
             raise UserError(f"engineer {kind}: {error}") from error
+
+    def atlas(self) -> AtlasSource | None:
+        """Return where the stage's atlas is read from; None if none was measured."""
+        stage = self.results[-1].stage
+        files = (self.directory.stage(stage).atlas, self.directory.later_atlas(stage))
+        if not any(file.exists() for file in files):
+            return None
+        record = known_atlas(self.directory, self.config, stage)
+        return AtlasSource(lambda: record.atlas, rollouts_per_atlas(self.config))
 
     def score(self, name: str, engineer: Engineer, settings: DesignSettings) -> ScoredDesign:
         """Score what an engineer proposes, under a name."""
@@ -142,7 +167,7 @@ class _FrozenStage:
 def _frozen_stage(path: Path, stage: int) -> Iterator[_FrozenStage]:
     directory = RunDirectory(path)
     config = directory.config()
-    results = _results_until(directory, config, stage)
+    results = results_until(directory, config, stage)
     view = view_of(config, results, stage)
     settings, count_tokens = design_settings(config, view), token_counter(config, directory, stage)
     with OtherModels(config.sampling, config.engineer) as models:

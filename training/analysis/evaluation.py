@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from training.analysis import METRIC_NAMES
 from training.errors import UserError
 from training.phases.validate import answer, validation_set, verify_answers
 from training.policy import huggingface
-from training.policy.policy import load_policy
+from training.policy.policy import Policy, load_policy
 from training.rollout.vllm_sampler import VllmSampler
 from training.run.directory import RunDirectory
 from training.run.progress import console, new_table
@@ -32,6 +34,19 @@ def policy_folder(run_dir: Path, stage: int | None) -> Path:
     return directory.stage(stage).policy
 
 
+@contextmanager
+def frozen_policy(config: RunConfig, folder: Path) -> Iterator[tuple[Policy, VllmSampler]]:
+    """Load a policy from its folder into vLLM; its engine ends with the block."""
+    policy, params = load_policy(folder, config)
+    with tempfile.TemporaryDirectory() as scratch:
+        policy.export(params, Path(scratch) / "engine", untied=True)
+        sampler = VllmSampler(Path(scratch) / "engine", config.sampling, seed=config.seed)
+        try:
+            yield policy, sampler
+        finally:
+            sampler.close()
+
+
 def evaluate(config: RunConfig, model: str | Path, output: Path | None) -> None:
     """Answer the validation set of `config` with a model folder (or hub name), and print rates.
 
@@ -41,13 +56,9 @@ def evaluate(config: RunConfig, model: str | Path, output: Path | None) -> None:
         folder = huggingface.resolve(str(model))
     except huggingface.ModelFolderError as error:
         raise UserError(str(error)) from error
-    policy, params = load_policy(folder, config)
     boards = validation_set(config)
-    with tempfile.TemporaryDirectory() as scratch:
-        policy.export(params, Path(scratch) / "engine", untied=True)
-        sampler = VllmSampler(Path(scratch) / "engine", config.sampling, seed=config.seed)
+    with frozen_policy(config, folder) as (policy, sampler):
         texts = answer(config, policy, sampler, boards, title="evaluate")
-        sampler.close()
     rates = verify_answers(config, 0, boards, texts).rates
     if output is not None:
         plain = rates.model_dump(mode="json", exclude={"stage"})

@@ -1,8 +1,8 @@
 """The stages of a run made again from what only the run can know, and compared with its files.
 
 Taken as they stand are the configuration, the answers of the policy and of the engineer, what
-probes came to, the engineer's notes and the metrics. All else follows from these: boards, verdicts,
-the gate, prompts, the review of the engineer's answers, the decision.
+probes and atlases came to, the engineer's notes and the metrics. All else follows from these:
+boards, verdicts, the gate, prompts, the review of the engineer's answers, the decision.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import engineer
+from engineer import AtlasSource, DesignAtlas
 from engineer.context import summary_question
 from engineer.engineers.catalogue import SHUFFLED
 from engineer.engineers.controls import ShuffledEngineer
@@ -21,6 +22,7 @@ from training.audit.chain import board_source, boards_digest, without_seconds
 from training.audit.checks import Check, Checker
 from training.errors import UserError
 from training.phases import stage_results
+from training.phases.atlas import known_atlas, rollouts_per_atlas
 from training.phases.design import charged
 from training.phases.probe import rollouts_per_probe
 from training.phases.stage_results import StageResult
@@ -29,7 +31,7 @@ from training.rollout.instances import InstanceSet, draw_stage_boards
 from training.run import records
 from training.run.directory import RunDirectory
 from training.run.seeds import seed_for
-from training.schema import ORACLE, RunConfig
+from training.schema import ATLAS, ORACLE, RunConfig
 
 
 @dataclass
@@ -102,7 +104,7 @@ class Rederivation:
             probes = files.probes.read() if files.probes.exists() else []
             untried = iter(probes)
             design = engineer.run_design(
-                _recorded_engineer(config, answers, untried, settings.guard),
+                _recorded_engineer(config, self.directory, stage, answers, untried, settings.guard),
                 view,
                 settings,
                 seed=lambda attempt: seed_for(config.seed, "design", stage, attempt),
@@ -127,13 +129,15 @@ class Rederivation:
         decision = records.DecisionRecord.of(charged(design, view, tokens))
         yield checker.compare_file(files.decision, decision)
         if files.notes.exists() or files.notes_prompt.exists():
-            asked = summary_question(view, decision.configuration, config.engineer.style)
+            asked = summary_question(view, decision.configuration)
             yield checker.compare_file(files.notes_prompt, asked)
         self.results[stage] = replace(self.results[stage], decision=decision, notes=notes)
 
 
 def _recorded_engineer(
     config: RunConfig,
+    directory: RunDirectory,
+    stage: int,
     answers: Sequence[records.AttemptRecord],
     probes: Iterator[records.ProbeRecord],
     guard: engineer.Guard,
@@ -142,14 +146,18 @@ def _recorded_engineer(
 
     A shuffled engineer's evidence is shuffled again. An oracle chooses again among what its
     candidates said, by what its probes came to; it takes as many of these, in order, as it needs.
+    The best of an atlas is looked for again in what was measured.
     """
     choice = config.engineer
+    atlas = AtlasSource(
+        lambda: _recorded_atlas(directory, config, stage), rollouts_per_atlas(config)
+    )
     if choice.kind != ORACLE:
-        return _recorded(choice.kind, choice.kind, answers)
+        return _recorded(choice.kind, choice.kind, answers, atlas)
     candidates = []
     for place, kind in enumerate(choice.oracle.candidates):
         said = [one.candidates[place] for one in answers if place < len(one.candidates)]
-        candidates.append(_recorded(kind, said[0].engineer if said else kind, said))
+        candidates.append(_recorded(kind, said[0].engineer if said else kind, said, atlas))
 
     def probe(configuration: Configuration) -> engineer.ProbeResult:
         tried = next(probes, None)
@@ -162,7 +170,18 @@ def _recorded_engineer(
     return engineer.OracleEngineer(tuple(candidates), probe, choice.oracle.max_probes, most, guard)
 
 
-def _recorded(kind: str, name: str, said: Sequence[engineer.Attempt]) -> engineer.Engineer:
+def _recorded_atlas(directory: RunDirectory, config: RunConfig, stage: int) -> DesignAtlas:
+    """Return what the stage's engineer measured; a `UserError` if it is not there."""
+    if not (file := directory.stage(stage).atlas).exists():
+        raise UserError(f"{file.path}: is missing, but the engineer is asked for its best")
+    return known_atlas(directory, config, stage).atlas
+
+
+def _recorded(
+    kind: str, name: str, said: Sequence[engineer.Attempt], atlas: AtlasSource
+) -> engineer.Engineer:
+    if kind == ATLAS:
+        return _MeasuredAgain(engineer.AtlasEngineer(atlas), iter(said))
     playback = _Playback(name.removeprefix(SHUFFLED), iter(said))
     return ShuffledEngineer(playback) if kind.startswith(SHUFFLED) else playback
 
@@ -183,3 +202,23 @@ class _Playback:
             spent = engineer.Spent(engineer_tokens=said.tokens or 0, seconds=said.seconds)
             raise engineer.EngineerError(said.reason, spent)
         return engineer.Proposal(said.text, said.seconds, said.tokens)
+
+
+@dataclass(frozen=True)
+class _MeasuredAgain:
+    """Looks for the best of the recorded atlas again, in the time that it took."""
+
+    inner: engineer.AtlasEngineer
+    said: Iterator[engineer.Attempt]
+    name: str = ATLAS
+
+    def propose(self, task: engineer.Task) -> engineer.Proposal:
+        """Answer as the atlas engineer does; a `UserError` if no answer is recorded."""
+        said = next(self.said, None)
+        if said is None:
+            raise UserError(f"attempt {task.attempt}: no answer of {self.name} is recorded")
+        try:
+            return replace(self.inner.propose(task), seconds=said.seconds)
+        except engineer.EngineerError as error:
+            spent = error.spent.model_copy(update={"seconds": said.seconds})
+            raise engineer.EngineerError(str(error), spent) from error

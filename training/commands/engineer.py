@@ -14,6 +14,7 @@ from training.commands import (
     add_group,
     add_output,
     add_run,
+    number,
 )
 from training.commands.json_lines import (
     LINES_HELP,
@@ -25,6 +26,7 @@ from training.commands.json_lines import (
     read_records,
 )
 from training.errors import UserError
+from training.runtime import set_library_defaults
 
 if TYPE_CHECKING:
     from engineer.lake import LakeConfiguration
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 _HELP = """\
 Look at the environment engineer from outside: the context it was shown, the review of its answers,
-what others would have written in its place.
+what others would have written in its place, what could be learned where.
 
 exit status: 0 done, 1 some lines were invalid, 2 invalid input or configuration
 """
@@ -57,6 +59,14 @@ yet, what it would be shown.
 exit status: 0 printed, 2 the run has no such stage
 """
 
+_READING = """\
+Measure whether a model reads compact contexts: what the rule's answer costs it, how much more once
+one fact is another context's, whether its edits change where the rule's do, and how they follow the
+valid rate. Of a run it is the policy after a stage, and half of the contexts are the run's own.
+
+exit status: 0 measured, 2 there is no such run or model
+"""
+
 _REPLAY = """\
 Put a stage's frozen context before other engineers and score what they would have written: schema,
 repairs, edit distance, knobs kept, expected learnability, and the five behaviours (docs/replay.md
@@ -70,6 +80,18 @@ Put a stage's frozen context before one engineer with all blocks, with each bloc
 each block alone, and score what it writes (see `jaxlake engineer replay`).
 
 exit status: 0 scored, 2 there is no such run, stage or engineer
+"""
+
+_ATLAS = """\
+Measure what could be learned where: the policy as it is after a stage, frozen, answers fresh boards
+of every map size, hole level and kind of wait (engineer.atlas in the configuration). An atlas that
+the stage's engineer measured is read; one that is measured here goes to RUN/atlases/S.json and is
+read the next time. Printed are p(1-p) by cell with 95% intervals, the best configuration, and the
+expected p(1-p) and the regret to the best of: what the stage trained on, what was decided after it,
+and what others would have decided: atlas, copy_previous, rule, uniform (equal shares, knobs at half
+of their maximum) and random. Nothing is trained (docs/replay.md).
+
+exit status: 0 scored, 2 there is no such run, stage or policy
 """
 
 _MAX_CHARACTERS = 1_000_000
@@ -87,12 +109,21 @@ def add_parser(subparsers: Subparsers) -> None:
     add_output(apply)
 
     context = add_command(actions, "context", _context, "print what the engineer saw", _CONTEXT)
+    reading = add_command(actions, "reading", _reading, "measure whether it reads", _READING)
+    what = "a run's directory, a Hugging Face model folder, or a hub name"
+    reading.add_argument("target", metavar="MODEL|RUN", help=what)
+    stage = "of a run: the weights in force after this stage (default: the last one)"
+    reading.add_argument("--stage", metavar="S", type=int, help=stage)
+    count = "contexts, each also with every fact swapped (256)"
+    reading.add_argument("--contexts", metavar="N", type=number(int, 2), default=256, help=count)
+    reading.add_argument("--json", metavar="FILE", help="write the result to this file too")
     replay = add_command(actions, "replay", _replay, "ask many engineers the same", _REPLAY)
     ablate = add_command(actions, "ablate", _ablate, "leave blocks of a context out", _ABLATE)
-    for action in (context, replay, ablate):
+    atlas = add_command(actions, "atlas", _atlas, "measure what could be learned where", _ATLAS)
+    for action in (context, replay, ablate, atlas):
         add_run(action)
         action.add_argument("--stage", metavar="S", type=int, required=True, help="1 or later")
-    for action in (replay, ablate):
+    for action in (replay, ablate, atlas):
         action.add_argument("--json", metavar="FILE", help="write the scores to this file too")
     names = "names as in engineer.kind, separated by commas"
     replay.add_argument("--engineers", metavar="A,B,C", required=True, help=names)
@@ -122,8 +153,8 @@ def _apply(args: argparse.Namespace) -> int:
         }
 
     def answers(lines: Iterable[bytes]) -> Answers:
-        for number, record in read_records(lines, _read_answer):
-            yield number, record.answer if isinstance(record, RecordError) else review(record)
+        for line, record in read_records(lines, _read_answer):
+            yield line, record.answer if isinstance(record, RecordError) else review(record)
 
     return answer_file(args.answers, args.output, answers, what="answers")
 
@@ -176,6 +207,38 @@ def _ablate(args: argparse.Namespace) -> int:
     from training.analysis.counterfactual import ablate_stage
 
     return _print_scores(ablate_stage(args.run_dir, args.stage, args.engineer), args.json)
+
+
+def _reading(args: argparse.Namespace) -> int:
+    set_library_defaults()
+    from engineer.scoring.reading import format_reading
+    from training.analysis.model_reading import read_model, read_run
+
+    run_dir = Path(args.target)
+    if (run_dir / "config.yaml").is_file():
+        reading = read_run(run_dir, args.stage, args.contexts)
+    elif args.stage is not None:
+        raise UserError(f"--stage: {args.target} is not a run's directory, it has no config.yaml")
+    else:
+        reading = read_model(args.target, args.contexts)
+    print(format_reading(reading), flush=True)
+    if args.json is not None:
+        with open_output(args.json) as out:
+            out.write(reading.model_dump_json(indent=1) + "\n")
+    return 0
+
+
+def _atlas(args: argparse.Namespace) -> int:
+    set_library_defaults()
+    from training.analysis.atlas import atlas_json, print_atlas, score_stage
+
+    scored = score_stage(args.run_dir, args.stage)
+    print_atlas(scored)
+    if args.json is not None:
+        with open_output(args.json) as out:
+            json.dump(atlas_json(scored), out, indent=1)
+            out.write("\n")
+    return 0
 
 
 def _print_scores(rows: "list[ScoredDesign]", path: str | None) -> int:

@@ -7,10 +7,20 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import engineer
-from engineer import Budget, DesignRecord, Engineer, EngineerError, NoteWriter, Spent, StageView
+from engineer import (
+    AtlasSource,
+    Budget,
+    DesignRecord,
+    Engineer,
+    EngineerError,
+    NoteWriter,
+    Spent,
+    StageView,
+)
 from engineer.attempt import escape_surrogates
 from engineer.context import ContextTooLongError, summary_question
 from training.errors import UserError
+from training.phases.atlas import measured_atlas, rollouts_per_atlas
 from training.phases.engineer_factory import checkpoint_in_use, make_engineer
 from training.phases.probe import Prober, rollouts_per_probe
 from training.phases.stage_results import StageResult, design_settings, view_of
@@ -94,6 +104,10 @@ def _ask(
             probe=probe,
             probe_rollouts=rollouts_per_probe(run.config),
             guard=settings.guard,
+            atlas=AtlasSource(
+                lambda: measured_atlas(run, sampler, probe.state, results).atlas,
+                rollouts_per_atlas(run.config),
+            ),
         )
         try:
             design = engineer.run_design(
@@ -117,7 +131,7 @@ def _ask_for_notes(
         return _Notes()
     if budget.exhausted(design.spent):
         return _Notes()
-    prompt = summary_question(view, design.configuration, run.config.engineer.style)
+    prompt = summary_question(view, design.configuration)
     seed = run.seed("summary", view.evidence.stage)
     try:
         notes = asked.write(prompt, seed, budget.left(design.spent).engineer_tokens)

@@ -5,21 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 from engineer import EndpointEngineer, Engineer, EngineerError, Guard, LanguageModelEngineer
+from engineer.engineers.atlas import AtlasEngineer, AtlasSource
 from engineer.engineers.catalogue import RunSettings, scripted_engineer
 from engineer.engineers.controls import ShuffledEngineer
 from engineer.engineers.endpoint import Pace
 from engineer.engineers.language_model import GeneratedText, GenerateText
 from engineer.engineers.oracle import OracleEngineer, Probe
+from engineer.space import AnswerForm
 from training.errors import UserError
 from training.phases.stage_results import StageResult, reference_of
 from training.policy.policy import Policy
 from training.rollout.model_server import OtherModels, Question
 from training.rollout.vllm_sampler import PromptTooLongError, VllmSampler
 from training.run.directory import RunDirectory
-from training.schema import ORACLE, EngineerChoice, RunConfig
+from training.schema import ATLAS, ORACLE, EngineerChoice, RunConfig
 
 
 def make_engineer(
@@ -33,6 +34,7 @@ def make_engineer(
     probe: Probe | None = None,
     probe_rollouts: int = 0,
     guard: Guard | None = None,
+    atlas: AtlasSource | None = None,
 ) -> Engineer:
     """Make the engineer of a Design phase, which will read the evidence of the last of `results`.
 
@@ -40,7 +42,7 @@ def make_engineer(
     not in use come from the directory through `models`, which stays open for as long as it is
     asked. `checkpoint` generates with the weights in force; None: they are loaded as well. An
     oracle tries its candidates out by `probe`, which draws at most `probe_rollouts` answers; before
-    that they are held to `guard`.
+    that they are held to `guard`. The engineer `atlas` reads the stage's `atlas`.
 
     Raises:
         EngineerError: The configuration lacks what the name needs. Missing weights are noticed
@@ -57,6 +59,12 @@ def make_engineer(
             made = _language_model(inner, config, weights, models)
         elif inner == "endpoint":
             made = _endpoint(config.engineer)
+        elif inner == ATLAS:
+            if atlas is None:
+                raise EngineerError(
+                    "atlas: it was not measured; `jaxlake engineer atlas RUN --stage S` does it"
+                )
+            made = AtlasEngineer(atlas)
         else:
             lake, stages = config.environment, config.stages.count
             made = scripted_engineer(
@@ -114,9 +122,9 @@ def _language_model(
     thinking = config.prompt.thinking and policy
 
     def generate(
-        prompt: str, schema: dict[str, Any] | None, seed: int, token_limit: int | None
+        prompt: str, form: AnswerForm | None, seed: int, token_limit: int | None
     ) -> GeneratedText:
-        return models.ask(weights, Question(prompt, chat, thinking, seed, schema, token_limit))
+        return models.ask(weights, Question(prompt, chat, thinking, seed, form, token_limit))
 
     return LanguageModelEngineer(generate, name=kind if policy else weights)
 
@@ -142,17 +150,17 @@ def checkpoint_in_use(policy: Policy, sampler: VllmSampler, choice: EngineerChoi
     """Generate with the policy of a run in progress, as vLLM holds it."""
 
     def generate(
-        prompt: str, schema: dict[str, Any] | None, seed: int, token_limit: int | None
+        prompt: str, form: AnswerForm | None, seed: int, token_limit: int | None
     ) -> GeneratedText:
         try:
             ((completion,),) = sampler.sample(
                 [policy.encode_prompt(prompt)],
                 n=1,
                 temperature=choice.temperature,
-                max_tokens=choice.token_limit(schema is not None, token_limit),
+                max_tokens=choice.token_limit(form is not None, token_limit),
                 stop_token_ids=policy.stop_ids,
                 seed=seed,
-                json_schema=schema,
+                form=form,
             )
         except PromptTooLongError as error:
             raise EngineerError(f"{error}; engineer.max_context_tokens cuts prompts") from error

@@ -198,6 +198,8 @@ def view_of(config: RunConfig, results: Sequence[StageResult], stage: int) -> St
         restored = results[gate.reference].evidence
         shown = ("validation", "failure_times", "failed_cases")
         evidence = evidence.model_copy(update={name: getattr(restored, name) for name in shown})
+    before = results[stage - 1].gate if stage > 1 else None
+    reference = results[reference_of(results, stage)] if stage else results[0]
     return StageView(
         domain=config.domain,
         evidence=evidence,
@@ -205,6 +207,8 @@ def view_of(config: RunConfig, results: Sequence[StageResult], stage: int) -> St
         history=tuple(_history_before(config, results, stage)),
         notice=gate.notice,
         trained=configuration_for(config, results, stage),
+        designed_from=None if before is None else before.configuration,
+        valid_before=_valid_rates(reference.validation) if stage else {},
     )
 
 

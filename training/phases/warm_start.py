@@ -1,7 +1,7 @@
 """Warm start: before it is rewarded, a small policy learns the two languages that it will need.
 
-It imitates the exact solver's plans, and the configurations that the rule engineer writes for
-synthetic evidence. Without the latter, a policy of a million parameters could not act as the
+It imitates the exact solver's plans, and the edits that the rule writes below compact contexts of
+simulated runs. Without the latter, a policy of a million parameters could not act as the
 engineer at all.
 """
 
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from engineer.synthetic_examples import synthetic_example
+from engineer.synthetic import DesignExample, contrast, design_example, synthetic_readouts
 from jaxlake.generator.board_digests import DigestSet
 from training.learner.batching import Sequences, pad_sequences, round_up, split_rows
 from training.learner.grpo import logprobs
@@ -34,9 +34,9 @@ from training.schema import RunConfig
 
 LOG_EVERY = 10
 TOKENIZER_BOARDS = 1024
-TOKENIZER_DESIGNS = 512
-DESIGNS = 4096
-LENGTH_STEP = 64  # batches are padded to multiples of it; each length is one compilation
+TOKENIZER_DESIGNS = 1024
+DESIGNS = 8192
+LENGTH_STEP = 32  # batches are padded to multiples of it; each length is one compilation
 
 
 def warm_start(run: ActiveRun, params: Any) -> Any:
@@ -117,19 +117,17 @@ def _plan_examples(config: RunConfig, boards: InstanceSet) -> list[tuple[str, st
     ]
 
 
-def _design_examples(config: RunConfig, count: int) -> list[tuple[str, str]]:
-    """Pair synthetic contexts with the rule engineer's configurations."""
+def _design_examples(config: RunConfig, count: int) -> list[DesignExample]:
+    """Pair compact contexts of simulated runs with the rule's edits; contrasts follow them."""
     rng = np.random.default_rng(config.seed)
-    return [
-        synthetic_example(
-            rng,
-            config.domain,
-            blocks=config.engineer.blocks,
-            style=config.engineer.style,
-            max_history=config.stages.count - 1,
-        )
-        for _ in range(count)
-    ]
+    examples: list[DesignExample] = []
+    while len(examples) < count:
+        readouts = synthetic_readouts(rng, config.domain, stages=config.stages.count)
+        for readout in readouts:
+            for one in (readout, contrast(rng, readout, readouts, config.domain)):
+                if one is not None:
+                    examples.append(design_example(one, config.domain))
+    return examples[:count]
 
 
 class _ExamplePool:

@@ -115,6 +115,13 @@ def make_policy(
 
 
 def load_policy(folder: Path, config: RunConfig) -> tuple[Policy, Any]:
+    """Read the policy of a run; see `open_policy`."""
+    return open_policy(folder, config.model, config.prompt, length_bucket=config.grpo.length_bucket)
+
+
+def open_policy(
+    folder: Path, settings: Model, prompt: Prompt, *, length_bucket: int
+) -> tuple[Policy, Any]:
     """Read a Hugging Face folder: the policy, and its weights as a pytree.
 
     Raises:
@@ -123,7 +130,6 @@ def load_policy(folder: Path, config: RunConfig) -> tuple[Policy, Any]:
     """
     from training.policy.tokenizer import load_tokenizer
 
-    settings = config.model
     devices = settings.mesh.fsdp * settings.mesh.tensor
     if devices > jax.device_count():
         raise UserError(
@@ -142,7 +148,7 @@ def load_policy(folder: Path, config: RunConfig) -> tuple[Policy, Any]:
         tokenizer = load_tokenizer(folder)
     except (OSError, ValueError) as error:
         raise UserError(f"{folder}: its tokenizer can't be read: {error}") from error
-    if config.prompt.chat and not tokenizer.chat_template:
+    if prompt.chat and not tokenizer.chat_template:
         raise UserError(f"prompt.chat: true, but the tokenizer of {folder} has no chat template")
     graphdef, params = nnx.split(model)
-    return Policy(graphdef, tokenizer, folder, config.prompt, config.grpo.length_bucket), params
+    return Policy(graphdef, tokenizer, folder, prompt, length_bucket), params

@@ -19,7 +19,12 @@ NUM_BYTES = 256
 
 # A word or one digit keeps the space before it, punctuation stays apart from both, and a line break
 # joins nothing, so that every number is read digit by digit and every cell of a board is one token.
-_PIECES = r" ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\n|[^\S\n]+(?!\S)|[^\S\n]"
+# Only a small number right after a word stays with it: the symbols of a compact context are one
+# token each (`engineer.context.symbols`).
+_PIECES = (
+    r" ?[a-z]+(?:10|[0-9])(?![\p{L}\p{N}])"
+    r"| ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\n|[^\S\n]+(?!\S)|[^\S\n]"
+)
 
 # Turns alternate between user and policy, so that a miniature needn't spend tokens on their names.
 _CHAT_TEMPLATE = (

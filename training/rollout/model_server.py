@@ -28,6 +28,7 @@ from typing import Any
 
 from engineer import EngineerError, Spent
 from engineer.engineers.language_model import GeneratedText
+from engineer.space import AnswerForm
 from training.errors import UserError
 from training.policy import huggingface
 from training.policy.tokenizer import load_tokenizer
@@ -51,7 +52,7 @@ class Question:
     chat: bool | None = None  # wrap it in the tokenizer's chat template; None: if there is one
     thinking: bool = False  # passed to the template as `enable_thinking`
     seed: int = 0
-    json_schema: dict[str, Any] | None = None  # what the answer must follow; None: free text
+    form: AnswerForm | None = None  # what the answer must follow; None: free text
     token_limit: int | None = None  # may still be spent; None: as many as the engineer's answers
 
 
@@ -136,15 +137,17 @@ class ModelServer:
         from engineer.engineers.chat_client import ChatClient  # imports openai
 
         chat = bool(self._tokenizer.chat_template) if question.chat is None else question.chat
-        limit = choice.token_limit(question.json_schema is not None, question.token_limit)
+        limit = choice.token_limit(question.form is not None, question.token_limit)
         fields: dict[str, Any] = {
             "temperature": choice.temperature,
             "seed": sampling_seeds(question.seed, 1)[0],
             "stop_token_ids": [self._tokenizer.eos_token_id],
             **_NO_TRUNCATION,
         }
-        if question.json_schema is not None:
-            schema = {"name": "answer", "schema": question.json_schema}
+        if isinstance(question.form, str):
+            fields["structured_outputs"] = {"regex": question.form}
+        elif question.form is not None:
+            schema = {"name": "answer", "schema": question.form}
             fields["response_format"] = {"type": "json_schema", "json_schema": schema}
         if chat:
             fields["chat_template_kwargs"] = {"enable_thinking": question.thinking}

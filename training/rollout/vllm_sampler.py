@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from safetensors.numpy import save_file
 
+from engineer.space import AnswerForm
 from training.errors import UserError
 from training.runtime import set_library_defaults
 from training.schema import Sampling
@@ -79,12 +80,12 @@ class VllmSampler:
         max_tokens: int,
         stop_token_ids: Sequence[int],
         seed: int,
-        json_schema: dict[str, Any] | None = None,
+        form: AnswerForm | None = None,
     ) -> list[list[Completion]]:
         """Draw `n` completions for each prompt; equal arguments and weights give equal answers.
 
-        Temperature 0 is greedy; no other truncation (top-p, top-k) is applied. With a `json_schema`
-        decoding is constrained to JSON text that it allows.
+        Temperature 0 is greedy; no other truncation (top-p, top-k) is applied. With a `form`
+        decoding is constrained to the texts that it allows.
 
         Raises:
             PromptTooLongError: A prompt and `max_tokens` don't fit `max_model_len`.
@@ -92,13 +93,17 @@ class VllmSampler:
         from vllm import SamplingParams
         from vllm.sampling_params import StructuredOutputsParams
 
+        allowed = None
+        if isinstance(form, str):
+            allowed = StructuredOutputsParams(regex=form)
+        elif form is not None:
+            allowed = StructuredOutputsParams(json=json.dumps(form))
         longest = max(len(prompt) for prompt in prompts)
         if longest + max_tokens > self.max_model_len:
             raise PromptTooLongError(
                 f"sampling.max_model_len: {self.max_model_len} is too small for a prompt of "
                 f"{longest} tokens and {max_tokens} more"
             )
-        schema = None if json_schema is None else json.dumps(json_schema)
         requests = [
             SamplingParams(
                 n=n,
@@ -109,7 +114,7 @@ class VllmSampler:
                 seed=prompt_seed,
                 logprobs=0,
                 detokenize=False,
-                structured_outputs=None if schema is None else StructuredOutputsParams(json=schema),
+                structured_outputs=allowed,
             )
             for prompt_seed in sampling_seeds(seed, len(prompts), n)
         ]
@@ -151,6 +156,13 @@ class VllmSampler:
             with tempfile.TemporaryDirectory(dir=self._folder.parent) as folder:
                 save_file(arrays, Path(folder) / "model.safetensors")
                 self._engine.collective_rpc("reload_weights", kwargs={"weights_path": folder})
+        self.drop_cache()
+
+    def drop_cache(self) -> None:
+        """Drop the keys and values of earlier prompts; a `SyncError` if some are in use.
+
+        So the next answers are those of an engine that has answered nothing yet.
+        """
         if not self._engine.reset_prefix_cache():
             raise SyncError("vLLM did not drop its prefix cache: some of its blocks are in use")
 

@@ -17,8 +17,8 @@ from training.learner.optimizer import LearnerState
 class RunProgress:
     """How far a run had come when its weights were saved."""
 
-    phase: Literal["warm_start", "train"]
-    stage: int  # from 1; 0 in the warm start
+    phase: Literal["pretrain", "warm_start", "train"]
+    stage: int  # from 1; 0 before the first
     update: int  # steps of the warm start, or updates of the stage, that are done
     step: int  # warm-start steps and updates that are done in all
 

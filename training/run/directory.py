@@ -5,6 +5,7 @@ config.yaml              the resolved configuration (training/schema)
 metrics.jsonl            one line per logged warm-start step and per GRPO update
 timings.jsonl            seconds spent, apart, so that metrics of equal runs are equal files
 chain.jsonl              one link per stage: the hashes of all of this (training/audit)
+atlases/S.json           an atlas that was measured when stage S was over; no part of the chain
 checkpoints/             Orbax: weights, optimizer state, progress
 stages/S/                what stage S left; 0 is what stood before the first (`StageDirectory`)
 summary.json             the end result
@@ -21,6 +22,7 @@ from pydantic import TypeAdapter
 
 from engineer import StageEvidence
 from engineer.lake import LakeConfiguration
+from engineer.scoring.reading import Reading
 from jaxlake.files import make_room
 from training.errors import UserError
 from training.run import records
@@ -54,10 +56,14 @@ class StageDirectory:
         self.gate = JsonFile(path / "gate.json", TypeAdapter(records.GateRecord))
         # Folder of the weights that it ended with, in the Hugging Face layout.
         self.policy = path / "policy"
+        # What the engineer measured before it answered, if it is one that does.
+        self.atlas = JsonFile(path / "atlas.json", TypeAdapter(records.AtlasRecord))
         # The engineer's first prompt, all of its prompts and answers, and what it tried out.
         self.context = TextFile(path / "context.txt")
         self.answers = JsonLinesFile(path / "answers.jsonl", TypeAdapter(records.AttemptRecord))
         self.probes = JsonLinesFile(path / "probes.jsonl", TypeAdapter(records.ProbeRecord))
+        # How the weights in force read compact contexts, if that was measured.
+        self.reading = JsonFile(path / "reading.json", TypeAdapter(Reading))
         # What it wrote down for the next stage (its Summary block), and what it was asked for that.
         self.notes = TextFile(path / "summary.txt")
         self.notes_prompt = TextFile(path / "summary_prompt.txt")
@@ -84,6 +90,10 @@ class RunDirectory:
     def stage(self, number: int) -> StageDirectory:
         """The files of a stage; 0 is what stood before the first."""
         return StageDirectory(self.path / "stages" / str(number))
+
+    def later_atlas(self, stage: int) -> JsonFile[records.AtlasRecord]:
+        """The atlas of a stage that `jaxlake engineer atlas` measured, not its engineer."""
+        return JsonFile(self.path / "atlases" / f"{stage}.json", TypeAdapter(records.AtlasRecord))
 
     def stage_numbers(self) -> list[int]:
         """The stages that have a folder, ascending."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 from math import prod
 from pathlib import Path
 
+from engineer.scoring.reading import ANSWERS_PER_CONTEXT
 from jaxlake import parse_grid
 from training.learner.batching import round_up
+from training.phases.atlas import rollouts_per_atlas
 from training.policy.huggingface import read_config
 from training.policy.prompts import render
 from training.policy.qwen3 import LOGITS_BYTES, Qwen3Config, parameter_shapes
 from training.run.progress import console, new_table
-from training.schema import ORACLE, RunConfig
+from training.schema import ATLAS, ORACLE, RunConfig
 
 _BYTES = {"float32": 4, "bfloat16": 2}
 _GIB = 2**30
@@ -42,22 +44,24 @@ def parameters(shape: Qwen3Config) -> int:
     return sum(prod(sizes) for sizes in parameter_shapes(shape).values())
 
 
-def trainer_memory(config: RunConfig, shape: Qwen3Config, length: int) -> dict[str, int]:
-    """Estimate the trainer's bytes per device for training on sequences of `length` tokens.
+def trainer_memory(config: RunConfig, shape: Qwen3Config, prompt: int) -> dict[str, int]:
+    """Estimate the trainer's bytes per device for GRPO updates on prompts of `prompt` tokens.
 
     Weights, Adam's two moments and the gradient take `param_dtype` each and are split over the
     whole mesh; a second copy of the gradient lives while micro-batches are summed. With remat, each
     layer keeps its input alone. Without it, each layer keeps about 14 activations of the hidden
     width and 3 of the inner width per token, and the attention scores. The logits are computed in
-    chunks.
+    chunks. Completions are as long as they may be.
     """
     mesh = config.model.mesh
     devices = mesh.fsdp * mesh.tensor
     weights = parameters(shape) * _BYTES[config.model.param_dtype] // devices
-    rows = -(-config.grpo.micro_batch_size // mesh.fsdp)
-    tokens = rows * length
+    rows, answer = config.grpo.micro_batch_size // mesh.fsdp, config.prompt.max_tokens
+    prompts = rows // config.grpo.completions
+    tokens = prompts * prompt + rows * answer
     width = _BYTES[config.model.dtype]
-    scores = rows * shape.num_attention_heads // mesh.tensor * length * length * 4
+    pairs = prompts * prompt * prompt + rows * answer * (prompt + answer)
+    scores = pairs * shape.num_attention_heads // mesh.tensor * 4
     layer = tokens * (14 * shape.hidden_size + 3 * shape.intermediate_size) * width + 2 * scores
     layer_input = tokens * shape.hidden_size * width
     layers = shape.num_hidden_layers
@@ -66,7 +70,7 @@ def trainer_memory(config: RunConfig, shape: Qwen3Config, length: int) -> dict[s
         "optimizer": 2 * weights,
         "gradients": 2 * weights,
         "activations": layers * layer_input + layer if config.model.remat else layers * layer,
-        "logits": min(LOGITS_BYTES, tokens * shape.vocab_size * 4) * 3,
+        "logits": min(LOGITS_BYTES, rows * answer * shape.vocab_size * 4) * 3,
     }
 
 
@@ -74,8 +78,8 @@ def print_plan(config: RunConfig) -> None:
     """Print stages, batch shapes, steps and memory."""
     console.print(f"Plan of {config.name} (seed {config.seed}); nothing is started.\n")
     _print_stages(config)
-    length = _longest_sequence(config)
-    _print_batches(config, length)
+    prompt = _longest_prompt(config)
+    _print_batches(config, prompt)
     shape = shape_of(config)
     if shape is None:
         console.print(
@@ -83,7 +87,7 @@ def print_plan(config: RunConfig) -> None:
             "be estimated; give a local folder to have it estimated."
         )
     else:
-        _print_memory(config, shape, length)
+        _print_memory(config, shape, prompt)
 
 
 def _print_stages(config: RunConfig) -> None:
@@ -101,6 +105,12 @@ def _print_stages(config: RunConfig) -> None:
         table.add_row(f"stage {stage}: validate", f"{boards}", "", "1 per board")
         attempts = f"<= {config.engineer.attempts} attempts"
         table.add_row(f"stage {stage}: design", "", attempts, config.engineer.kind)
+        if ATLAS in config.engineer.asked:
+            atlas = config.engineer.atlas
+            measured = f"<= {rollouts_per_atlas(config) // atlas.answers}"
+            table.add_row(f"stage {stage}: atlas", measured, "", f"{atlas.answers} per board")
+        if reading := config.engineer.reading:
+            table.add_row(f"stage {stage}: reading", "", "", f"{reading} x {ANSWERS_PER_CONTEXT}")
         if config.engineer.kind == ORACLE:
             oracle = config.engineer.oracle
             probed = f"<= {oracle.max_probes} x {oracle.updates * grpo.prompts_per_update}"
@@ -109,15 +119,15 @@ def _print_stages(config: RunConfig) -> None:
     console.print(table)
 
 
-def _print_batches(config: RunConfig, length: int) -> None:
+def _print_batches(config: RunConfig, prompt: int) -> None:
     grpo = config.grpo
     batch = grpo.prompts_per_update * grpo.completions
-    micro = batch // grpo.minibatches // grpo.micro_batch_size
+    groups = grpo.micro_batch_size // grpo.completions
     console.print(
-        f"\nAn update: {batch} completions in {grpo.minibatches} minibatch(es) of {micro} "
-        f"micro-batches of ({grpo.micro_batch_size}, {length}) tokens at most; "
-        f"the shape is ({micro}, {grpo.micro_batch_size}, L), L a multiple of "
-        f"{grpo.length_bucket}."
+        f"\nAn update: {batch} completions in {grpo.minibatches} minibatch(es) of at most "
+        f"{config.micro_batches} micro-batches. In each are {groups} prompts of {prompt} tokens at "
+        f"most, padded to a multiple of {grpo.length_bucket}, and at most {grpo.micro_batch_size} "
+        f"rows of {config.prompt.max_tokens} tokens, in which their completions are packed."
     )
     sizes = ", ".join(
         f"{size}x{size} {knobs.data_ratio:.0%}"
@@ -126,8 +136,8 @@ def _print_batches(config: RunConfig, length: int) -> None:
     console.print(f"Stage 1 trains on {config.environment.num_agents} agents: {sizes}.")
 
 
-def _print_memory(config: RunConfig, shape: Qwen3Config, length: int) -> None:
-    memory = trainer_memory(config, shape, length)
+def _print_memory(config: RunConfig, shape: Qwen3Config, prompt: int) -> None:
+    memory = trainer_memory(config, shape, prompt)
     sampling = config.sampling
     engine = parameters(shape) * _BYTES[sampling.dtype] // sampling.tensor_parallel_size
     console.print(
@@ -143,8 +153,8 @@ def _print_memory(config: RunConfig, shape: Qwen3Config, length: int) -> None:
     console.print(table)
 
 
-def _longest_sequence(config: RunConfig) -> int:
-    """Estimate the most tokens of a prompt and its answer, rounded up as batches are padded."""
+def _longest_prompt(config: RunConfig) -> int:
+    """Estimate the most tokens of a prompt, rounded up as batches are padded."""
     size = max((*config.environment.bounds.sizes, *config.validation.sizes))
     rows = [["F"] * size for _ in range(size)]
     rows[0][:2] = "G", "g"
@@ -152,5 +162,4 @@ def _longest_sequence(config: RunConfig) -> int:
     board = parse_grid([" ".join(row) for row in rows], max_size=size)
     words = render(board, config.prompt.style).split()
     prompt = 2 * len(words) + 32  # few words take more than two tokens; 32 for a chat template
-    padded = round_up(prompt + config.prompt.max_tokens, config.grpo.length_bucket)
-    return min(config.sampling.max_model_len, padded)
+    return min(config.sampling.max_model_len, round_up(prompt, config.grpo.length_bucket))

@@ -16,11 +16,12 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     ValidationError,
     field_serializer,
+    field_validator,
     model_serializer,
 )
 
-from engineer import Attempt, Change, DesignRecord, Repair, Spent
-from engineer.lake import LakeConfiguration
+from engineer import Attempt, Change, DesignAtlas, DesignRecord, Repair, Spent
+from engineer.lake import Bounds, LakeConfiguration
 from jaxlake.paired import PairedComparison
 from training.errors import UserError, problems_of
 
@@ -187,6 +188,23 @@ class ProbeRecord(Record):
     rollouts: Count = Field(description="answers drawn in all")
 
 
+class AtlasRecord(Record):
+    """`atlas.json`: what the policy's answers to fresh boards say of p(1-p), cell by cell."""
+
+    stage: Count = Field(description="the stage that had just ended")
+    weights: Count = Field(description="the stage whose weights answered, those in force after it")
+    atlas: DesignAtlas
+
+    @field_validator("atlas")
+    @classmethod
+    def _of_the_lake(cls, atlas: DesignAtlas) -> DesignAtlas:
+        knobs = tuple(atlas.cells[0].knobs)
+        if knobs != Bounds.knobs[1:]:
+            allowed = " and ".join(Bounds.knobs[1:])
+            raise ValueError(f"knobs: got {' and '.join(knobs) or 'none'}, allowed are {allowed}")
+        return atlas
+
+
 def six_digits(value: Any) -> float:
     """Round a number to six significant digits, as files hold what was computed in float32."""
     return float(f"{float(value):.6g}")
@@ -261,7 +279,7 @@ class TimingRecord(Record):
 
     left_out_if_none = frozenset({"update"})
 
-    phase: Literal["warm_start", "train", "validate", "design"]
+    phase: Literal["warm_start", "train", "validate", "design", "reading"]
     stage: Count
     update: Count | None = Field(None, description="of phase train; left out of other lines")
     step: Count

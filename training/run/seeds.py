@@ -7,7 +7,16 @@ from __future__ import annotations
 
 import jax
 
-STREAMS = {"warm_start": 1, "train": 2, "sample": 3, "design": 4, "summary": 5, "probe": 6}
+STREAMS = {
+    "warm_start": 1,
+    "train": 2,
+    "sample": 3,
+    "design": 4,
+    "summary": 5,
+    "probe": 6,
+    "atlas": 7,
+    "pretrain": 8,
+}
 """What random numbers are used for, and the number that tells its keys apart."""
 
 

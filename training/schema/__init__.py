@@ -4,8 +4,15 @@
 checks what must hold between them, `loading.py` reads and writes YAML files.
 """
 
-from training.schema.engineer_section import ORACLE, EngineerChoice, OracleChoice, known_engineer
-from training.schema.loading import dump, load, parse_yaml, read_yaml
+from training.schema.engineer_section import (
+    ATLAS,
+    ORACLE,
+    AtlasChoice,
+    EngineerChoice,
+    OracleChoice,
+    known_engineer,
+)
+from training.schema.loading import dump, load, load_as, parse_yaml, read_yaml
 from training.schema.run_config import RunConfig
 from training.schema.sections import (
     Grpo,
@@ -19,7 +26,9 @@ from training.schema.sections import (
 )
 
 __all__ = [
+    "ATLAS",
     "ORACLE",
+    "AtlasChoice",
     "EngineerChoice",
     "Grpo",
     "Model",
@@ -34,6 +43,7 @@ __all__ = [
     "dump",
     "known_engineer",
     "load",
+    "load_as",
     "parse_yaml",
     "read_yaml",
 ]

@@ -9,7 +9,14 @@ from pydantic import AfterValidator, Field, model_validator
 from engineer import BlockName, Budget, ContextStyle, GateSettings
 from engineer.engineers.catalogue import SCRIPTED, SHUFFLED
 from engineer.engineers.endpoint import LONGEST_WAIT, check_url, check_variable
-from training.schema.sections import NonNegative, Positive, PositiveFloat, Section, Share
+from training.schema.sections import (
+    Count,
+    NonNegative,
+    Positive,
+    PositiveFloat,
+    Section,
+    Share,
+)
 
 MODELS = ("checkpoint", "stale", "base", "model", "endpoint")
 """Engineers that read the context: the newest checkpoint, an old one, the model that the run began
@@ -18,13 +25,20 @@ with, any model in vLLM, any OpenAI-compatible endpoint."""
 ORACLE = "oracle"
 """The engineer that tries out what others propose, by training on it."""
 
-_ALLOWED = f"{', '.join((*MODELS, *SCRIPTED))}, each also as shuffled:NAME"
+ATLAS = "atlas"
+"""The engineer that measures what could be learned where, by answers of the frozen policy. It reads
+no evidence, so there is nothing to shuffle."""
+
+SYMBOLS: tuple[BlockName, ...] = ("failure_breakdown", "training_details", "history")
+"""The blocks that a compact context shows."""
+
+_ALLOWED = f"{', '.join((*MODELS, *SCRIPTED))}, each also as shuffled:NAME, and {ATLAS}"
 
 
 def known_engineer(kind: str) -> str:
     """Return a name that `engineer.kind` may have; a `ValueError` says which are allowed."""
     if kind != ORACLE and not _is_candidate(kind):
-        raise ValueError(f"got {kind!r}, allowed are {_ALLOWED}, and {ORACLE}")
+        raise ValueError(f"got {kind!r}, allowed are {_ALLOWED}, {ORACLE}")
     return kind
 
 
@@ -36,7 +50,7 @@ def _known_candidates(kinds: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _is_candidate(kind: str) -> bool:
-    return kind.removeprefix(SHUFFLED) in (*MODELS, *SCRIPTED)
+    return kind == ATLAS or kind.removeprefix(SHUFFLED) in (*MODELS, *SCRIPTED)
 
 
 def _checked_url(base_url: str) -> str:
@@ -63,12 +77,27 @@ class OracleChoice(Section):
     per_cell: Positive = Field(10, description="fresh boards per validation cell for its score")
 
 
+class AtlasChoice(Section):
+    """Kind atlas, and `jaxlake engineer atlas`: which boards are answered, and how often."""
+
+    levels: Annotated[int, Field(ge=2)] = Field(
+        4, description="hole ratios per map size, from 0 to the largest of which boards can be made"
+    )
+    boards_per_cell: Positive = Field(
+        64,
+        description="boards per size and hole ratio that need a wait, and as many that need none",
+    )
+    answers: Annotated[int, Field(ge=2)] = Field(
+        8, description="answers per board, at the sampling temperature"
+    )
+
+
 class EngineerChoice(Section):
     """Who writes the next configuration, what the engineer reads, and how far it may go."""
 
     kind: Annotated[str, AfterValidator(known_engineer)] = Field(
         "checkpoint",
-        description=f"{', '.join(MODELS)}, a scripted one, shuffled:NAME, or {ORACLE}",
+        description=f"{', '.join(MODELS)}, a scripted one, shuffled:NAME, {ATLAS}, or {ORACLE}",
     )
     model: str | None = Field(
         None, description="kind model: a folder or a hub name; kind endpoint: the model's name"
@@ -95,6 +124,9 @@ class EngineerChoice(Section):
         ("failure_breakdown", "training_details", "history"),
         description="blocks of the context; their order is fixed",
     )
+    reading: Count = Field(
+        0, description="contexts on which each stage's reading is measured; 0: it is not"
+    )
     max_context_tokens: Positive | None = Field(None, description="cut to fit it; null: no limit")
     attempts: Positive = Field(3, description="answers asked for before it gives up")
     temperature: NonNegative = Field(0.3, description="sampling temperature of answers and notes")
@@ -102,6 +134,7 @@ class EngineerChoice(Section):
     summary_tokens: Positive = Field(128, description="longest notes for the summary block, tokens")
     max_step: Share | None = Field(None, description="most a knob may change per stage; null: any")
     oracle: OracleChoice = OracleChoice()
+    atlas: AtlasChoice = AtlasChoice()
     budget: Budget = Budget()
     gate: GateSettings = GateSettings()
 
@@ -126,4 +159,14 @@ class EngineerChoice(Section):
                 raise ValueError(f"model: kind {kind!r} needs a model's name")
             if kind == "endpoint" and not self.base_url:
                 raise ValueError("base_url: kind 'endpoint' needs the API's address")
+        if self.style == "compact" and (unknown := [b for b in self.blocks if b not in SYMBOLS]):
+            raise ValueError(
+                f"blocks: got {', '.join(unknown)}, which style compact has no symbols for;"
+                f" allowed are {', '.join(SYMBOLS)}"
+            )
+        if self.reading == 1 or (self.reading and self.style != "compact"):
+            raise ValueError(
+                f"reading: got {self.reading} with style {self.style}, allowed are 0, and from 2 on"
+                " with style compact"
+            )
         return self

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
@@ -13,9 +14,17 @@ from yaml.constructor import SafeConstructor
 
 from training.errors import Location, UserError, problems_of
 from training.schema.run_config import RunConfig
+from training.schema.sections import Section
+
+Configuration = TypeVar("Configuration", bound=Section)
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """Read the configuration of a run; see `load_as`."""
+    return load_as(RunConfig, path, overrides)
+
+
+def load_as(schema: type[Configuration], path: Path, overrides: Sequence[str]) -> Configuration:
     """Read a YAML file, apply `key.sub=value` overrides and validate the result.
 
     Raises:
@@ -25,9 +34,9 @@ def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     for override in overrides:
         _apply(override, tree)
     try:
-        return RunConfig.model_validate(tree)
+        return schema.model_validate(tree)
     except ValidationError as error:
-        problems = problems_of(error, _allowed)
+        problems = problems_of(error, partial(_allowed, schema))
         raise UserError("\n".join(f"{path}: {problem}" for problem in problems)) from error
 
 
@@ -56,7 +65,7 @@ def parse_yaml(text: str) -> Any:
         raise ValueError(" ".join(str(error).split())) from error
 
 
-def dump(config: RunConfig) -> str:
+def dump(config: Section) -> str:
     """Write the resolved configuration as YAML, which `load` reads back to an equal value."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, width=100)
 
@@ -97,9 +106,9 @@ def _apply(override: str, tree: dict[Any, Any]) -> None:
     tree[leaf] = value
 
 
-def _allowed(location: Location) -> str:
+def _allowed(schema: type[Section], location: Location) -> str:
     """List the keys that may stand at the place of an unknown one, by walking the schema."""
-    model: Any = RunConfig
+    model: Any = schema
     for part in location[:-1]:
         field = getattr(model, "model_fields", {}).get(part)
         if field is None:

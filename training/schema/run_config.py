@@ -55,6 +55,12 @@ class RunConfig(Section):
         """GRPO updates per stage; a remainder smaller than a batch of prompts is not used."""
         return self.stages.instances // self.grpo.prompts_per_update
 
+    @property
+    def micro_batches(self) -> int:
+        """The number of micro-batches in a GRPO minibatch."""
+        completions = self.grpo.prompts_per_update * self.grpo.completions
+        return completions // self.grpo.minibatches // self.grpo.micro_batch_size
+
     @model_validator(mode="after")
     def _boards_can_be_made(self) -> RunConfig:
         bounds, initial = self.environment.bounds, self.environment.initial
@@ -77,22 +83,24 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _batches_can_be_split(self) -> RunConfig:
-        batch = self.grpo.prompts_per_update * self.grpo.completions
-        if batch % (self.grpo.minibatches * self.grpo.micro_batch_size):
+        grpo, fsdp = self.grpo, self.model.mesh.fsdp
+        batch = grpo.prompts_per_update * grpo.completions
+        if batch % (grpo.minibatches * grpo.micro_batch_size):
             raise ValueError(
                 f"grpo.micro_batch_size: {batch} completions per update do not divide into "
-                f"{self.grpo.minibatches} minibatches of micro-batches of "
-                f"{self.grpo.micro_batch_size}"
+                f"{grpo.minibatches} minibatches of micro-batches of {grpo.micro_batch_size}"
             )
-        for name, rows in (
-            ("grpo.micro_batch_size", self.grpo.micro_batch_size),
-            ("sampling.sync_sequences", self.sampling.sync_sequences),
-        ):
-            if rows % self.model.mesh.fsdp:
-                raise ValueError(
-                    f"{name}: got {rows}, allowed are multiples of model.mesh.fsdp = "
-                    f"{self.model.mesh.fsdp}, whose devices share the rows"
-                )
+        if grpo.micro_batch_size % (grpo.completions * fsdp):
+            raise ValueError(
+                f"grpo.micro_batch_size: got {grpo.micro_batch_size}, allowed are multiples of "
+                f"grpo.completions * model.mesh.fsdp = {grpo.completions} * {fsdp}: a group is "
+                "never split, and each device along fsdp has as many groups as any other"
+            )
+        if self.sampling.sync_sequences % fsdp:
+            raise ValueError(
+                f"sampling.sync_sequences: got {self.sampling.sync_sequences}, allowed are "
+                f"multiples of model.mesh.fsdp = {fsdp}, whose devices share the rows"
+            )
         if self.stages.instances < self.grpo.prompts_per_update:
             raise ValueError(
                 f"stages.instances: got {self.stages.instances}, allowed is at least "

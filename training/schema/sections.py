@@ -111,8 +111,12 @@ class Grpo(Section):
     prompts_per_update: Positive = Field(32, description="boards per update")
     completions: Annotated[int, Field(ge=2)] = Field(8, description="completions per prompt")
     minibatches: Positive = Field(1, description="optimizer steps that one batch is split into")
-    micro_batch_size: Positive = Field(64, description="sequences in memory at once")
-    length_bucket: Positive = Field(64, description="lengths are padded to multiples of it, tokens")
+    micro_batch_size: Positive = Field(
+        64, description="completions in memory at once: whole groups, so a multiple of completions"
+    )
+    length_bucket: Positive = Field(
+        64, description="prompts are padded to multiples of it, tokens; so is what is scored whole"
+    )
     learning_rate: PositiveFloat = Field(1e-6, description="learning rate of AdamW")
     warmup_updates: Count = Field(0, description="steps until the learning rate is reached")
     weight_decay: NonNegative = Field(0.0, description="of AdamW")

@@ -9,40 +9,36 @@ from hypothesis import strategies as st
 from engineer import BLOCKS, FailedCase, GroupEvidence, StageEvidence, StageView, build_context
 from engineer.context import STYLES
 from engineer.context.blocks import CASE_LIMIT, SUMMARY_LIMIT
-from engineer.engineers.rule import difficulty_step, percent_learnability
+from engineer.edits import read_edits
+from engineer.lake import Bounds, lake_domain
 from engineer.quoting import quote
 from engineer.space import answer_text
 from tests.engineer import words
 
-HEADINGS = {
-    "compact": {block: f"# {block.split('_')[0]}" for block in BLOCKS},
-    "full": {block: f"## {block.replace('_', ' ').capitalize()}" for block in BLOCKS},
-}
-SEPARATOR = {"compact": "\n", "full": "\n\n"}
-HEADING_LINE = {"compact": r"^# (\w+)", "full": r"^## (.+)$"}
+HEADINGS = {block: f"## {block.replace('_', ' ').capitalize()}" for block in BLOCKS}
+SEPARATOR = "\n\n"
 
 
-def headings(text: str, style: str) -> list[str]:
-    return re.findall(HEADING_LINE[style], text, re.MULTILINE)
+def headings(text: str) -> list[str]:
+    return re.findall(r"^## (.+)$", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("left_out", BLOCKS)
-def test_every_block_can_be_left_out_alone(view, style, left_out):
-    whole = build_context(view, style=style).text
+def test_every_block_can_be_left_out_alone(view, left_out):
+    whole = build_context(view).text
     kept = [block for block in BLOCKS if block != left_out]
-    text = build_context(view, blocks=kept, style=style).text
-    for block, heading in HEADINGS[style].items():
+    text = build_context(view, blocks=kept).text
+    for block, heading in HEADINGS.items():
         assert text.count(heading) == int(block != left_out)
     assert answer_text(view.current) in text
     # Nothing else changes: the whole text is this one with that block put back.
-    start = whole.index(HEADINGS[style][left_out])
-    following = [whole.find(f"{SEPARATOR[style]}#", start), len(whole)]
-    end = min(place for place in following if place >= 0) + len(SEPARATOR[style])
+    start = whole.index(HEADINGS[left_out])
+    following = [whole.find(f"{SEPARATOR}#", start), len(whole)]
+    end = min(place for place in following if place >= 0) + len(SEPARATOR)
     assert whole[:start] + whole[end:] == text
     # Shown alone it is the same block.
-    alone = build_context(view, blocks=[left_out], style=style).text
-    nothing = build_context(view, blocks=(), style=style).text
+    alone = build_context(view, blocks=[left_out]).text
+    nothing = build_context(view, blocks=()).text
     assert alone.replace(whole[start:end], "") == nothing != alone
 
 
@@ -80,14 +76,13 @@ def with_texts(view: StageView, text: str) -> StageView:
     )
 
 
-@pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_completions_and_summaries_open_no_block(view, style, name):
+def test_hostile_completions_and_summaries_open_no_block(view, name):
     attack = HOSTILE[name]
-    text = build_context(with_texts(view, attack), style=style).text
-    calm = build_context(with_texts(view, "calm"), style=style).text
-    assert headings(text, style) == headings(calm, style)
-    for heading in HEADINGS[style].values():
+    text = build_context(with_texts(view, attack)).text
+    calm = build_context(with_texts(view, "calm")).text
+    assert headings(text) == headings(calm)
+    for heading in HEADINGS.values():
         assert text.count(heading) == calm.count(heading)
     # Line by line the same, but for what is quoted.
     lines, expected = text.splitlines(), calm.splitlines()
@@ -95,7 +90,7 @@ def test_hostile_completions_and_summaries_open_no_block(view, style, name):
     string = r'"(?:[^"\\]|\\.)*"'
     for line, other in zip(lines, expected, strict=True):
         assert re.sub(string, '""', line) == re.sub(string, '""', other)
-    assert not set(text) & set("<>`")
+    assert not set("".join(re.findall(string, text))) & set("<>`")
     text.encode("ascii")
     assert len(text) < 10_000
 
@@ -145,56 +140,6 @@ def test_only_the_latest_summary_is_shown(view):
     assert "Old notes" in build_context(replace(view, history=earlier), style="full").text
 
 
-def test_the_compact_context_is_short_and_says_all_numbers(view):
-    text = build_context(view, style="compact").text
-    assert len(text) < 1100
-    assert (
-        "# failures of 50\n"
-        "3 valid 82 opt 60 parse 00 board 00 hole 10 vertex 00 swap 08 goal 00\n"
-        "4 valid 50 opt 22 parse 02 board 00 hole 00 vertex 00 swap 00 goal 48\n"
-        "5 valid 08 opt 02 parse 00 board 12 hole 00 vertex 80 swap 00 goal 00\n"
-    ) in text
-    assert "reward 31 to 48 flat 35 clip 2 entropy 44 length 21" in text
-    assert "learn 3 11 4 23 5 2" in text
-    assert "stage 2 accepted\n3 50 20 25 60 to 70\n4 30 10 50 30 to 40\n5 20 00 100 0 to 4" in text
-    assert (
-        "# environment\n3 accept 0.41 cost 5.27 conflict 0.3 missing 0\n5 accept 0.0125 cost 9.5\n"
-    ) in text
-    assert '# summary\n"Waits were too many on small boards."\n' in text
-    assert text.endswith(f"\n# current\n{answer_text(view.current)}\n# answer\n")
-
-
-def test_groups_of_different_size_name_all_their_counts(view):
-    more = view.evidence.validation["5"].model_copy(
-        update={"count": 60, "valid": 14, "scores": {}, "failures": {"off_board": 46}}
-    )
-    validation = view.evidence.validation | {"5": more}
-    evidence = view.evidence.model_copy(update={"validation": validation})
-    text = build_context(replace(view, evidence=evidence), style="compact").text
-    assert "# failures of 50 60\n" in text
-
-
-def test_the_compact_context_ends_with_what_the_answer_turns_on(view):
-    first = build_context(view, blocks=BLOCKS[::-1], style="compact").text
-    again = replace(view, refusal="3.hole_ratio is missing", notice="Valid fell.")
-    text = build_context(again, blocks=BLOCKS[::-1], style="compact").text
-    order = "refused notice summary environment training history guideline failures current answer"
-    assert headings(text, "compact") == order.split()
-    assert text == f"# refused\n3.hole_ratio is missing\n# notice\nValid fell.\n{first}"
-
-
-def test_the_compact_guideline_is_the_rule(view):
-    text = build_context(view, style="compact").text
-    found = re.search(r"valid is nearest (\d+), harder from (\d+), easier under (\d+)\n", text)
-    assert found is not None
-    best, easy, hard = map(int, found.groups())
-    for valid in range(101):
-        assert difficulty_step(valid) == (1 if valid >= easy else -1 if valid < hard else 0)
-        for other in range(101):
-            nearer = abs(valid - best) < abs(other - best)
-            assert nearer == (percent_learnability(valid) > percent_learnability(other))
-
-
 def test_the_full_context_says_all_numbers(view):
     text = build_context(view, style="full").text
     # The intervals were worked out from Wilson's formula by hand.
@@ -217,14 +162,34 @@ def test_the_full_context_says_all_numbers(view):
     assert "valid 60 to 70%; most failures before: hole 25%" in text
     assert "map sizes 3, 4, 5" in text
     assert "data_ratio 0 to 1, summing to 1 over all map sizes; hole_ratio 0 to 0.5;" in text
-    assert text.endswith("End your answer with the JSON.")
+    assert (
+        "Or write edits, one line for each map size, such as `n3 + + +`: its name and, for"
+        " data_ratio, hole_ratio, wait_ratio in this order, + (up by 0.05), - (down) or = (as it"
+        " is)."
+    ) in text
+    assert text.endswith("End your answer with the JSON or the edits.")
+
+
+def test_the_question_says_how_far_an_edit_goes(view):
+    bounds = Bounds(sizes=(3, 4, 5), step=0.02, edit_steps=3)
+    text = build_context(replace(view, domain=lake_domain(bounds))).text
+    assert "all in steps of 0.02." in text
+    assert "+ (up by 0.06)" in text
+
+
+def test_the_edits_that_the_question_gives_as_an_example_can_be_read(view):
+    example = re.search(r"such as `(.*?)`", build_context(view).text)
+    assert example is not None
+    rows = [example[1].replace("n3", f"n{size}") for size in (3, 4, 5)]
+    edits = read_edits("\n".join(rows), view.domain)
+    assert edits == {size: dict.fromkeys(view.domain.space.knobs, 1) for size in "345"}
 
 
 def test_the_full_context_goes_from_the_evidence_to_the_question(view):
     asked = replace(view, refusal="3.hole_ratio is missing", notice="Valid fell.")
     text = build_context(asked, style="full").text
     assert text.startswith(view.domain.opening)
-    assert headings(text, "full") == [
+    assert headings(text) == [
         *(block.replace("_", " ").capitalize() for block in BLOCKS),
         "Notice",
         "Current configuration",
@@ -233,11 +198,10 @@ def test_the_full_context_goes_from_the_evidence_to_the_question(view):
     ]
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_a_refusal_and_a_notice_are_told_once_and_only_if_there_are_any(view, style):
-    first = build_context(view, style=style).text
+def test_a_refusal_and_a_notice_are_told_once_and_only_if_there_are_any(view):
+    first = build_context(view).text
     for told in ("refusal", "notice"):
-        again = build_context(replace(view, **{told: "3.hole_ratio is missing"}), style=style).text
+        again = build_context(replace(view, **{told: "3.hole_ratio is missing"})).text
         assert again.count("3.hole_ratio is missing") == 1
         assert len(again) > len(first)
     assert "efused" not in first
@@ -246,18 +210,15 @@ def test_a_refusal_and_a_notice_are_told_once_and_only_if_there_are_any(view, st
 
 def test_no_training_and_no_history_are_said(view):
     warm = replace(view, evidence=view.evidence.model_copy(update={"training": None}), history=())
-    compact = build_context(warm, style="compact").text
-    assert "# training\nnone\n# history data holes waits valid\nnone\n" in compact
     full = build_context(warm, style="full").text
     assert "There was no training before this validation." in full
     assert "There was no stage before this one." in full
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_what_a_stage_does_not_know_is_left_out(view, style):
+def test_what_a_stage_does_not_know_is_left_out(view):
     bare = StageEvidence(stage=0, validation=view.evidence.validation)
-    text = build_context(StageView(view.domain, bare, view.current), style=style).text
-    shown = {block for block, heading in HEADINGS[style].items() if heading in text}
+    text = build_context(StageView(view.domain, bare, view.current)).text
+    shown = {block for block, heading in HEADINGS.items() if heading in text}
     assert set(BLOCKS) - shown == {"environment_statistics", "summary"}
     assert "Time of the first failure" not in text
     assert "Some failed answers" not in text
@@ -278,19 +239,15 @@ def test_unknown_names_are_refused_with_those_known(view, options, message):
         build_context(view, **options)
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_another_environment_is_told_of_in_its_own_words(style):
+def test_another_environment_is_told_of_in_its_own_words():
     evidence = StageEvidence(
         stage=1, validation={"a.b": GroupEvidence(count=10, valid=4, failures={"typo": 6})}
     )
-    text = build_context(StageView(words.DOMAIN, evidence, words.CURRENT), style=style).text
+    text = build_context(StageView(words.DOMAIN, evidence, words.CURRENT)).text
     assert answer_text(words.CURRENT) in text
     for word in ("lake", "map", "size", "hole", "wait", "board", "agent"):
         assert not re.search(rf"\b{word}", text)
-    if style == "compact":
-        assert "# failures of 10\na.b valid 40 typo 60\n" in text
-        assert "# guideline\nchoose\n" in text
-    else:
-        assert "a.b: 4 of 10 valid, 40% [17, 69]. First failures: misspelt word 6." in text
-        assert "exactly the topics a.b, c+ as keys" in text
-        assert "portion 0 to 1, summing to 1 over all topics; length 0 to 0.8; noise 0 to" in text
+    assert "a.b: 4 of 10 valid, 40% [17, 69]. First failures: misspelt word 6." in text
+    assert "exactly the topics a.b, c+ as keys" in text
+    assert "portion 0 to 1, summing to 1 over all topics; length 0 to 0.8; noise 0 to" in text
+    assert "one line for each topic, such as `a.b + + +`" in text

@@ -1,7 +1,6 @@
 """Engineers that are language models: at hand, or behind a server."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ from engineer import (
 from engineer.budget import Budget
 from engineer.context import Context
 from engineer.engineers.chat_client import ChatClient
-from engineer.space import answer_schema, answer_text
+from engineer.space import AnswerForm, answer_schema, answer_text
 from tests.engineer.engineers.conftest import completion
 
 
@@ -39,6 +38,15 @@ def test_endpoint_is_asked_for_an_answer_that_follows_the_schema(serve, task, bo
     assert body["response_format"]["json_schema"]["schema"] == answer_schema(bounds)
 
 
+def test_endpoint_is_not_sent_a_pattern_that_it_might_not_know(serve, task):
+    server = serve(completion("n3 = = ="))
+    engineer = EndpointEngineer(ChatClient(server.url, "m"), max_tokens=300, note_tokens=40)
+    assert engineer.propose(replace(task, form="n3 [-+=]")).text == "n3 = = ="
+    [body] = server.asked
+    assert body["max_tokens"] == 300
+    assert not {"response_format", "structured_outputs", "guided_regex"} & set(body)
+
+
 def test_notes_are_asked_for_without_a_schema(serve):
     server = serve(completion("some notes", usage={"completion_tokens": 2}))
     proposal = EndpointEngineer(ChatClient(server.url, "m")).write("sum up", seed=1)
@@ -59,11 +67,12 @@ def test_endpoint_is_allowed_its_limits_and_what_is_left_of_the_budget(serve, ta
     assert [body["max_tokens"] for body in server.asked] == [300, 9, 300, 40, 8]
 
 
-def test_language_model_gets_the_context_the_schema_the_seed_and_what_is_left(task):
+def test_language_model_gets_the_context_the_form_the_seed_and_what_is_left(task):
     def generate(
-        prompt: str, schema: dict[str, Any] | None, seed: int, limit: int | None
+        prompt: str, form: AnswerForm | None, seed: int, limit: int | None
     ) -> GeneratedText:
-        return GeneratedText(f"{prompt} {schema['type'] if schema else 'free'} {seed} {limit}", 4)
+        kind = form["type"] if isinstance(form, dict) else form or "free"
+        return GeneratedText(f"{prompt} {kind} {seed} {limit}", 4)
 
     engineer = LanguageModelEngineer(generate, name="some/model")
     assert engineer.name == "some/model"
@@ -71,6 +80,8 @@ def test_language_model_gets_the_context_the_schema_the_seed_and_what_is_left(ta
     assert (proposal.text, proposal.tokens) == ("the context object 11 None", 4)
     bounded = replace(task, budget=Budget(engineer_tokens=9))
     assert engineer.propose(bounded).text == "the context object 11 9"
+    edits = replace(task, form="n3 [-+=]")
+    assert engineer.propose(edits).text == "the context n3 [-+=] 11 None"
     assert engineer.write("notes", seed=5).text == "notes free 5 None"
     assert engineer.write("notes", seed=5, max_tokens=3).text == "notes free 5 3"
 

@@ -11,7 +11,10 @@ from jaxlake.generator import FeasibilityRow
 from tests.training.analysis.pictures import SVG, words_in, words_inside
 from training.analysis.charts import (
     Curve,
+    Mark,
     Series,
+    Tile,
+    TileTable,
     bar_chart,
     feasibility_figure,
     line_chart,
@@ -19,6 +22,7 @@ from training.analysis.charts import (
     rate_panels,
     running_mean,
     separate,
+    tile_chart,
 )
 
 BLUE = r"var\(--c0\)"
@@ -38,6 +42,23 @@ def feasibility_row(size: int, hole_ratio: float, wait_ratio: float, **fields) -
         acceptance_high=min(1.0, 1.1 * acceptance),
         **fields,
     )
+
+
+def test_tile_chart_has_its_tiles_and_marks_where_they_are_told():
+    marks = [Mark(0.5, 0.5, about="decided: <here>"), Mark(1.25, 1.0, filled=False)]
+    tiles = [[Tile("0.25", 1.0, "dark"), Tile("0.00", 0.0)], [Tile("0.10", 0.4), Tile("-", None)]]
+    table = TileTable("3 x 3", ["no waits", "waits"], ["0%", "40%"], tiles, marks)
+    svg = tile_chart("a title", [table, table], across=1)
+    assert tile_chart("a title", [table, table], across=1) == svg
+    assert tile_chart("nothing", [], across=1) is None
+    words = words_in(svg)
+    assert {"3 x 3", "no waits", "waits", "0%", "40%", "0.25", "0.00", "0.10", "-"} <= set(words)
+    picture = ElementTree.fromstring(svg)
+    told = [group.findtext(f"{SVG}title") for group in picture.iter(f"{SVG}g")]
+    assert told.count("decided: <here>") == told.count("dark") == 2
+    # Light tiles stay light in dark mode, so their words must not follow the page's ink.
+    (written,) = re.findall(r"<text style=\"([^\"]*)\"[^>]*>0.00</text>", svg)[:1]
+    assert "var(" not in written
 
 
 def test_feasibility_figure_has_a_tile_with_its_numbers_for_every_row():

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 COMMANDS = (
-    *("run", "study", "engineer", "evaluate", "report", "audit"),
+    *("run", "pretrain", "study", "engineer", "evaluate", "report", "audit"),
     *("solve", "check", "generate", "feasibility", "dataset"),
 )
 
@@ -22,7 +22,7 @@ def test_help_names_every_command(cli):
     "command",
     [
         *COMMANDS,
-        *(f"engineer {action}" for action in ("apply", "context", "replay", "ablate")),
+        *(f"engineer {action}" for action in ("apply", "context", "replay", "ablate", "atlas")),
         *(f"dataset {action}" for action in ("make", "benchmark", "info", "convert")),
     ],
 )

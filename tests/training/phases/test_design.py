@@ -47,7 +47,7 @@ def test_a_missing_key_is_told_before_anything_is_trained(
 def test_no_notes_are_asked_for_once_the_budget_is_spent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int | None, noted: bool
 ) -> None:
-    path = write_run(tmp_path / "run", {"blocks": ["summary"]})
+    path = write_run(tmp_path / "run", {"blocks": ["summary"], "style": "full"})
     folder = path / "stages/3"
     (folder / "decision.json").unlink()
     for left in ("summary.txt", "summary_prompt.txt", "probes.jsonl"):

@@ -1,5 +1,6 @@
 """A model's server may die, hang or talk nonsense: the attempt fails, and nothing of it is left."""
 
+import json
 import os
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -113,14 +115,23 @@ def test_an_answer_comes_back_from_one_server_for_all_questions(
     chat: bool, path: str, field: str, stand_in: StandIn, models: OtherModels, model: str
 ) -> None:
     stand_in.does(ECHO)
-    question = Question("# board\n", chat=chat, json_schema={"type": "object"})
+    question = Question("# board\n", chat=chat, form={"type": "object"})
     answer = models.ask(model, question)
     assert answer.text.startswith(f"{path} é ")
-    assert "json_schema" in answer.text
+    asked = json.loads(answer.text.partition(" é ")[2])
+    schema = {"name": "answer", "schema": {"type": "object"}}
+    assert asked["response_format"] == {"type": "json_schema", "json_schema": schema}
+    assert "structured_outputs" not in asked
     assert field in answer.text
     assert answer.tokens == 3
     pids = stand_in.pids
     assert models.ask(model, question) == answer
+    by_pattern = models.ask(model, replace(question, form="n3 [-+=]"))
+    asked = json.loads(by_pattern.text.partition(" é ")[2])
+    assert asked["structured_outputs"] == {"regex": "n3 [-+=]"}
+    assert "response_format" not in asked
+    free = json.loads(models.ask(model, replace(question, form=None)).text.partition(" é ")[2])
+    assert not {"response_format", "structured_outputs"} & set(free)
     if chat:  # the tokenizer has a template
         assert models.ask(model, Question("", chat=None)).text.startswith(path)
     assert stand_in.pids == pids

@@ -4,6 +4,7 @@ And a model folder behind vLLM's server, which may have the engineer's role.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,8 @@ import numpy as np
 import pytest
 
 from engineer import answer_schema
-from engineer.lake import Bounds
+from engineer.edits import edits_pattern
+from engineer.lake import Bounds, lake_domain
 from tests.paths import TINY as TINY_FILE
 from training.errors import UserError
 from training.learner import grpo
@@ -28,6 +30,7 @@ from training.schema import EngineerChoice, Sampling, load
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 TINY = load(TINY_FILE)
+PATTERN = edits_pattern(lake_domain(Bounds(sizes=(3, 4))))
 PROMPT = [5, 30, 31, 90, 120, 7, 8]
 
 
@@ -80,7 +83,7 @@ def test_another_model_answers_in_one_process_of_its_own_as_the_policy_would(
     schema = answer_schema(Bounds(sizes=(3,)))
     choice = EngineerChoice(kind="model", model=str(folder), max_tokens=200, summary_tokens=7)
     assert policy[0].tokenizer.chat_template
-    plain = Question("# answer\n", chat=False, seed=1, json_schema=schema)
+    plain = Question("edits\n", chat=False, seed=1, form=schema)
     with OtherModels(TINY.sampling, choice) as models:
         first = models.ask(str(folder), plain)
         jsonschema.validate(json.loads(first.text), schema)
@@ -90,9 +93,11 @@ def test_another_model_answers_in_one_process_of_its_own_as_the_policy_would(
         templated = models.ask(str(folder), replace(plain, chat=True))
         assert templated != first
         assert models.ask(str(folder), replace(plain, chat=None)) == templated
-        note = models.ask(str(folder), replace(plain, json_schema=None))
+        note = models.ask(str(folder), replace(plain, form=None))
         assert 0 < len(note.text) < len(first.text)
         assert note.tokens <= 7
+        edits = models.ask(str(folder), replace(plain, form=PATTERN))
+        assert re.fullmatch(PATTERN, edits.text)
         shortest = models.ask(str(folder), replace(plain, token_limit=3))
         assert shortest.tokens == 3
         assert first.text.startswith(shortest.text)
@@ -154,13 +159,26 @@ def test_a_schema_constrains_even_an_untrained_model(
 ):
     schema = answer_schema(Bounds(sizes=(3, 4)))
     complete = 0
-    for group in _sample(synced, max_tokens=400, json_schema=schema):
+    for group in _sample(synced, max_tokens=400, form=schema):
         for completion in group:
             if not completion.truncated:
                 answer = policy[0].decode(completion.token_ids)
                 jsonschema.validate(json.loads(answer), schema)
                 complete += 1
     assert complete >= 6
+
+
+def test_a_pattern_constrains_even_an_untrained_model(
+    synced: VllmSampler, policy: tuple[Policy, Any]
+):
+    answers = set()
+    for group in _sample(synced, max_tokens=60, form=PATTERN):
+        for completion in group:
+            assert not completion.truncated
+            answer = policy[0].decode(completion.token_ids)
+            assert re.fullmatch(PATTERN, answer)
+            answers.add(answer)
+    assert len(answers) > 6
 
 
 def test_a_prompt_that_does_not_fit_is_a_clear_error(sampler: VllmSampler):

@@ -8,6 +8,7 @@ from tests.paths import MINIATURE, ROOT
 from training.cli import main
 from training.errors import UserError
 from training.phases.engineer_factory import make_engineer
+from training.pretraining.schema import load_pretrain
 from training.rollout.model_server import OtherModels
 from training.run.directory import RunDirectory
 from training.schema import dump, load
@@ -16,7 +17,9 @@ INFEASIBLE = (
     "environment.num_agents=3; environment.bounds.max_hole_ratio=0.5; "
     "environment.initial.sizes.3.hole_ratio=0.5"
 )
-CONFIGS = sorted(set((ROOT / "configs").glob("*.yaml")) - set((ROOT / "configs").glob("study_*")))
+BASE = ROOT / "configs/base.yaml"
+STUDIES = (ROOT / "configs").glob("study_*")
+CONFIGS = sorted(set((ROOT / "configs").glob("*.yaml")) - set(STUDIES) - {BASE})
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
@@ -25,6 +28,13 @@ def test_a_shipped_configuration_reads_back_from_its_own_dump(path: Path, tmp_pa
     copy = tmp_path / "copy.yaml"
     copy.write_text(dump(config))
     assert load(copy) == config
+
+
+def test_the_base_model_s_configuration_reads_back_from_its_own_dump(tmp_path: Path):
+    config = load_pretrain(BASE)
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(dump(config))
+    assert load_pretrain(copy) == config
 
 
 @pytest.mark.parametrize(
@@ -48,11 +58,13 @@ def test_a_shipped_configuration_reads_back_from_its_own_dump(path: Path, tmp_pa
         ("engineer.blocks=[gossip]", ["engineer.blocks", "gossip", "history"]),
         ("environment.initial.sizes.3.hole_ratio=0.9", ["hole_ratio", "0.9", "0.5"]),
         ("engineer.max_tokens=1024", ["engineer.max_tokens: got 1024", "less than", "= 1024"]),
-        ("engineer.max_context_tokens=2000", ["engineer.max_context_tokens: got 2000", "864"]),
+        ("engineer.max_context_tokens=2000", ["engineer.max_context_tokens: got 2000", "992"]),
         ("environment.initial.sizes.3.hole_ratio=0.45", ["3.hole_ratio must lie in 0..0.4"]),
         ("environment.initial.sizes.3.hole_ratio=0.12", ["initial", "multiple of 0.05, got 0.12"]),
         ("environment.num_agents=6", ["num_agents", "got 6"]),
         ("grpo.micro_batch_size=60", ["grpo.micro_batch_size", "256", "60"]),
+        ("grpo.micro_batch_size=4", ["grpo.micro_batch_size: got 4", "multiples", "= 8 * 1"]),
+        ("model.mesh.fsdp=8", ["grpo.micro_batch_size: got 32", "multiples", "= 8 * 8"]),
         ("reward.valid=2", ["reward", "optimal > valid > parsed"]),
         ("warm_start=null", ["warm_start", "scratch"]),
         ("validation.per_cell=many", ["validation.per_cell", "'many'"]),
@@ -139,3 +151,15 @@ def test_the_dry_run_of_the_paper_prints_the_plan(capsys: pytest.CaptureFixture[
     output = capsys.readouterr().out
     for word in ("stage 3: design", "125 updates", "4,022", "GiB", "trainer in all"):
         assert word in output
+
+
+@pytest.mark.parametrize("kind", ["atlas", "oracle"])
+def test_the_dry_run_counts_the_boards_and_answers_of_an_atlas(
+    kind: str, capsys: pytest.CaptureFixture[str]
+):
+    choice = ["engineer.oracle.candidates=[fixed,atlas]", "engineer.atlas.boards_per_cell=10"]
+    arguments = ["--set", f"engineer.kind={kind}", *choice, "--dry-run"]
+    assert main(["run", str(MINIATURE), *arguments]) == 0
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if "stage 2: atlas" in line)
+    assert "<= 240" in row  # three sizes, four hole levels, with and without waits
+    assert "8 per board" in row

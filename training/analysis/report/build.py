@@ -12,6 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 from engineer import Spent
+from engineer.scoring.reading import format_reading
 from engineer.space import KnobValues
 from jaxlake.paired import PairedComparison, compare
 from jaxlake.render import FAILURES, episode_svg
@@ -58,6 +59,7 @@ def _render(run: ReportedRun) -> str:
         "percent": lambda share: f"{100 * share:.1f}",
         "picture": _picture,
         "ratio": _ratio,
+        "reading": format_reading,
         "size": figures.size_name,
     }
     answered = [stage for stage in run.stages if stage.episodes]
@@ -76,6 +78,7 @@ def _render(run: ReportedRun) -> str:
         rate_colours=figures.RATE_COLOURS,
         columns=columns,
         configured_sizes=sorted({int(size) for column in columns for size in column.values}),
+        atlases=figures.atlas_figures(run),
         shown=run.moment(answered[-1].number) if answered else None,
         failed=failed,
         solved=solved,

@@ -7,10 +7,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 from markupsafe import Markup
 
+from engineer import AtlasCell, Configuration, DesignAtlas
 from jaxlake.statistics import wilson_interval
-from training.analysis.charts import COLOURS, Curve, Series, bar_chart, line_chart, rate_chart
+from training.analysis.charts import (
+    COLOURS,
+    Curve,
+    Mark,
+    Series,
+    Tile,
+    TileTable,
+    bar_chart,
+    line_chart,
+    rate_chart,
+    tile_chart,
+)
 from training.analysis.report.reading import ReportedRun
 from training.run.progress import duration
 from training.run.records import SizeMetrics
@@ -151,6 +164,82 @@ def training_figures(run: ReportedRun) -> list[PageFigure]:
         ),
         *draw("Importance ratio", "mean trainer / vLLM probability ratio", ratio, zero=False),
     ]
+
+
+def atlas_figures(run: ReportedRun) -> list[PageFigure]:
+    """Measured p(1-p) by map size, holes and waits, with the decided and the best configuration."""
+    figures = []
+    for stage in run.stages:
+        if stage.atlas is not None:
+            atlas, best = stage.atlas.atlas, _best_of(run, stage.atlas.atlas)
+            decided = None if stage.decision is None else stage.decision.configuration
+            title = f"{run.stage_name(stage.number)}: what could be learned"
+            chart = tile_chart(title, _atlas_tables(atlas, decided, best), across=1)
+            note = _regret_note(run, atlas, decided, best)
+            figures += _figure(f"After stage {stage.number}", chart, note)
+    return figures
+
+
+def _atlas_tables(
+    atlas: DesignAtlas, decided: Configuration | None, best: Configuration | None
+) -> list[TileTable]:
+    """Draw a table per map size: hole levels from left to right, kinds of boards below another."""
+    tables = []
+    for group in dict.fromkeys(cell.group for cell in atlas.cells):
+        cells = {tuple(one.knobs.values()): one for one in atlas.cells if one.group == group}
+        holes, waits = (sorted(set(levels)) for levels in zip(*cells, strict=True))
+        title = f"{group} × {group}"  # noqa: RUF001
+        marks = []
+        for configuration, filled in ((best, False), (decided, True)):
+            knobs = configuration and configuration.values().get(group)
+            if knobs and knobs["data_ratio"] > 0:
+                x, y = (
+                    float(np.interp(knobs[knob], levels, np.arange(len(levels)) + 0.5))
+                    for knob, levels in (("hole_ratio", holes), ("wait_ratio", waits))
+                )
+                about = ", ".join(f"{name} {value:g}" for name, value in knobs.items())
+                marks.append(Mark(x, y, filled, f"{'decided' if filled else 'best'}: {about}"))
+                if filled:
+                    title += f", decided: {100 * knobs['data_ratio']:.0f}% of the data"
+        tiles = [[_atlas_tile(cells[hole, wait]) for hole in holes] for wait in waits]
+        names = ["waits" if wait else "no waits" for wait in waits]
+        tables.append(TileTable(title, names, [f"{100 * hole:g}%" for hole in holes], tiles, marks))
+    return tables
+
+
+def _atlas_tile(cell: AtlasCell) -> Tile:
+    about = ", ".join(f"{name} {value:g}" for name, value in cell.knobs.items())
+    value = cell.learnability
+    if value is None:
+        return Tile("–", None, f"{about}: no boards")  # noqa: RUF001
+    rate = f"{cell.count} boards, {100 * (cell.valid_rate or 0.0):.0f}% valid"
+    return Tile(f"{value.value:.2f}", value.value / 0.25, f"{about}: {value}, {rate}")
+
+
+def _best_of(run: ReportedRun, atlas: DesignAtlas) -> Configuration | None:
+    """Return the best configuration of an atlas, where there is one."""
+    try:
+        return None if run.config is None else atlas.best(run.config.domain)
+    except ValueError:
+        return None
+
+
+def _regret_note(
+    run: ReportedRun,
+    atlas: DesignAtlas,
+    decided: Configuration | None,
+    best: Configuration | None,
+) -> str:
+    """Say what the decided configuration is expected to teach, and what the best one."""
+    if best is None or run.config is None:
+        return "No configuration can be compared with the best."
+    most = f"The best configuration (rings) is expected to teach {atlas.expected(best)}"
+    if decided is None:
+        return f"{most}; none is decided yet."
+    expected, regret = atlas.expected(decided), atlas.regret(run.config.domain, decided)
+    if expected is None:
+        return f"{most}; the decided one (diamonds) has boards that were not measured."
+    return f"{most}, the decided one (diamonds) {expected}: a regret of {regret}."
 
 
 def seconds_spent(run: ReportedRun) -> dict[int, dict[str, float]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from engineer.lake import LakeConfiguration
+from engineer.scoring.reading import Reading
 from training.errors import UserError
 from training.run import records
 from training.run.directory import RunDirectory, StageDirectory
@@ -34,7 +35,9 @@ class ReportedStage:
     context: str | None = None
     answers: tuple[records.AttemptRecord, ...] = ()
     decision: records.DecisionRecord | None = None
+    atlas: records.AtlasRecord | None = None  # measured by the engineer, or later
     notice: str = ""  # what the gate took back before the engineer was asked
+    reading: Reading | None = None  # how the weights in force read, if that was measured
 
     @property
     def rates(self) -> dict[int | None, records.Rates]:
@@ -139,11 +142,21 @@ def _stage(number: int, files: StageDirectory, reader: _Reader) -> ReportedStage
         validation=validation,
         configuration=reader.value(files.configuration.read),
         episodes=episodes,
+        atlas=_atlas(number, files, reader),
         context=reader.value(files.context.read),
         answers=reader.values(files.answers),
         decision=reader.value(files.decision.read),
         notice="" if gate is None else gate.notice,
+        reading=reader.value(files.reading.read) if files.reading.exists() else None,
     )
+
+
+def _atlas(number: int, files: StageDirectory, reader: _Reader) -> records.AtlasRecord | None:
+    """Read the atlas of a stage; that there is none is nothing that is missing."""
+    for file in (files.atlas, RunDirectory(reader.root).later_atlas(number)):
+        if file.exists():
+            return reader.value(file.read)
+    return None
 
 
 class _Reader:

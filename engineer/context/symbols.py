@@ -1,0 +1,168 @@
+"""The compact context: one symbol per fact, in fixed places, for a model of a million parameters.
+
+    stage next
+    n3 valid8 hole none + learn6 data3 = hole4 + wait2 =
+    n4 valid3 goal swap - learn8 data4 + hole4 = wait2 =
+    edits
+
+Below the first line, each row holds for one group:
+
+| place | says | block |
+|---|---|---|
+| 1 | the group | always shown |
+| 2 | its valid rate, in tenths | failure_breakdown |
+| 3, 4 | the two most frequent kinds of first failure | failure_breakdown |
+| 5 | how its valid rate moved in the stage, `=` within noise | history |
+| 6 | learnability in the training rollouts, in tenths of its maximum | training_details |
+| 7, 9 and on | each knob between its limits, in tenths, the share first | always shown |
+| 8, 10 and on | how the last edit changed that knob | history |
+
+A `?` stands for what is unknown or left out. Levels 0 and 10 are the limits alone: a knob between
+them is shown as 1 to 9. The first line says `first` before any design, `rolled` after a rollback,
+else `next`, and `refused` if the last answer could not be used.
+
+Every word is one token of a tokenizer that was trained on such texts: a word with a number keeps
+both together (`training.policy.tokenizer`).
+"""
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from engineer.context.view import FULL_DETAIL, Detail, StageView
+from engineer.domain import Domain
+from engineer.edits import Edits, edits_between
+from engineer.evidence import GroupEvidence
+from engineer.space import KnobSpace
+
+TENTHS = 10
+"""The largest number of a symbol."""
+NO_FAILURE = "none"
+"""Stands where a group has fewer kinds of failures than places."""
+LEARNABILITY = 0.25
+"""The largest p(1-p)."""
+FAILURE_PLACES = 2
+"""How many kinds of failure a row names."""
+
+State = Literal["first", "next", "rolled"]
+
+_SIGNS = {-1: "-", 0: "=", 1: "+", None: "?"}
+
+
+@dataclass(frozen=True)
+class GroupReadout:
+    """The symbols of one group; None stands for what is unknown or left out."""
+
+    valid: int | None  # 0..10
+    failures: tuple[str, ...] | None  # words, the most frequent kind first
+    trend: int | None  # -1, 0 or 1
+    learnability: int | None  # 0..10
+    levels: Mapping[str, int]  # by knob, the share included: 0..10
+    last_edit: Mapping[str, int] | None  # by knob: -1, 0 or 1
+
+
+@dataclass(frozen=True)
+class Readout:
+    """All that a compact context says."""
+
+    state: State | None
+    refused: bool
+    groups: Mapping[str, GroupReadout]  # in the order of the space
+
+
+def read_out(view: StageView, blocks: Collection[str], detail: Detail = FULL_DETAIL) -> Readout:
+    """Reduce a view to symbols; blocks that are not named leave `None`."""
+    space = view.domain.space
+    failures = "failure_breakdown" in blocks
+    training = view.evidence.training if "training_details" in blocks and detail.training else None
+    history = "history" in blocks and detail.history > 0
+    edits = _last_edits(view) if history else None
+    levels = view.current.values()
+    groups = {}
+    for group in space.groups:
+        tally = view.evidence.validation.get(group)
+        tally = tally if tally and tally.count else None
+        shown = tally if failures else None
+        learnability = training.learnability.get(group) if training else None
+        groups[group] = GroupReadout(
+            valid=_tenths(shown.valid / shown.count) if shown else None,
+            failures=_kinds(view.domain, shown) if shown else None,
+            trend=_trend(tally, view.valid_before.get(group)) if history and tally else None,
+            learnability=None if learnability is None else _tenths(learnability / LEARNABILITY),
+            levels=_levels(space, levels.get(group, {})),
+            last_edit=edits[group] if edits else None,
+        )
+    state: State = "rolled" if view.notice else "first" if view.designed_from is None else "next"
+    return Readout(state if history else None, bool(view.refusal) and detail.refusal, groups)
+
+
+def symbols_text(readout: Readout, domain: Domain) -> str:
+    """Write the symbols of a readout, up to where the answer begins."""
+    state = ["stage", readout.state or "?", *(["refused"] if readout.refused else [])]
+    rows = (
+        " ".join([domain.symbol(group), *_words(row, domain.space)])
+        for group, row in readout.groups.items()
+    )
+    return "\n".join([" ".join(state), *rows, "edits\n"])
+
+
+def _words(row: GroupReadout, space: KnobSpace) -> list[str]:
+    words = ["?" if row.valid is None else f"valid{row.valid}"]
+    kinds = row.failures
+    for place in range(FAILURE_PLACES):
+        if kinds is None:
+            words.append("?")
+        else:
+            words.append(kinds[place] if place < len(kinds) else NO_FAILURE)
+    words.append(_SIGNS[row.trend])
+    words.append("?" if row.learnability is None else f"learn{row.learnability}")
+    for knob in space.knobs:
+        edit = row.last_edit[knob] if row.last_edit else None
+        words += [f"{_knob_word(knob)}{row.levels[knob]}", _SIGNS[edit]]
+    return words
+
+
+def _knob_word(knob: str) -> str:
+    """Return the word of a knob: its name up to the first underscore."""
+    return knob.partition("_")[0]
+
+
+def _last_edits(view: StageView) -> Edits | None:
+    """Return the signs of the edit that made what the stage trained on, if there was one."""
+    if view.designed_from is None:
+        return None
+    return edits_between(view.designed_from, view.trained or view.current, view.domain.space)
+
+
+def _kinds(domain: Domain, tally: GroupEvidence) -> tuple[str, ...]:
+    """Return the words of the most frequent kinds of failure; of equal ones the earlier kind."""
+    counts = [tally.failures.get(term.key, 0) for term in domain.failures]
+    order = sorted(range(len(counts)), key=lambda place: (-counts[place], place))
+    return tuple(domain.failures[place].word for place in order[:FAILURE_PLACES] if counts[place])
+
+
+def _trend(tally: GroupEvidence, before: float | None) -> int | None:
+    """Return the sign of a valid rate's change if it is above one standard error, else 0."""
+    if before is None:
+        return None
+    now = tally.valid / tally.count
+    pooled = ((now + before) * tally.count + 1.0) / (2.0 * tally.count + 2.0)
+    error = math.sqrt(2.0 * pooled * (1.0 - pooled) / tally.count)
+    return int(now - before > error) - int(before - now > error)
+
+
+def _tenths(ratio: float) -> int:
+    return min(max(math.floor(TENTHS * ratio + 0.5 + 1e-9), 0), TENTHS)
+
+
+def _levels(space: KnobSpace, knobs: Mapping[str, float]) -> dict[str, int]:
+    """Return where each knob lies within its limits; 0 and 10 are the limits alone."""
+    levels = {}
+    for knob in space.knobs:
+        low, high = space.limits(knob)
+        value, span = knobs.get(knob, low), high - low
+        tenths = _tenths((value - low) / span) if span > 0.0 else 0
+        inside = low + 1e-9 < value < high - 1e-9
+        levels[knob] = min(max(tenths, 1), TENTHS - 1) if inside else tenths
+    return levels

@@ -1,0 +1,449 @@
+"""A design atlas: measured learnability, cell by cell, that scores any configuration.
+
+A frozen policy answers every board of a cell several times. A cell is a group at one level of every
+knob, so that the cells of a group form a grid. Learnability is p(1-p), with p the chance that the
+policy solves a board. `docs/replay.md` has the formulas, and what they assume.
+"""
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from engineer.domain import Domain, InfeasibleError, Knobs
+from engineer.space import Configuration, FrozenModel, KnobSpace, Ratio
+
+Z = 1.96
+"""Half the width of a 95% interval, in standard errors."""
+DRAWS = 2_000
+"""How many times the errors of all cells are drawn for the interval of a regret."""
+_KEPT, _SIDE, _SIDE_Z = 0.99, 0.98, 2.054
+"""Confidence that the best configuration is not left out, and in each end of a regret's interval,
+also as a number of standard errors; together at least 95%."""
+
+
+# Far from where sums of counts leave the integers of NumPy.
+Boards = Annotated[int, Field(ge=0, lt=2**40, strict=True)]
+
+
+class Estimate(FrozenModel):
+    """A mean of p(1-p), or a difference of two, with its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+class AtlasCell(FrozenModel):
+    """The answers to the boards of one group at one level of every knob."""
+
+    group: str
+    knobs: dict[str, Ratio] = Field(description="the level of every knob but the share")
+    boards: tuple[Boards, ...] = Field(
+        min_length=3,
+        description="boards of which 0, 1, ..., n of n answers were valid; all 0 if none could be"
+        " made",
+    )
+
+    @property
+    def answers(self) -> int:
+        """How many answers each board got: n, at least 2."""
+        return len(self.boards) - 1
+
+    @property
+    def count(self) -> int:
+        """The number of boards; 0 if none could be made."""
+        return sum(self.boards)
+
+    @property
+    def valid_rate(self) -> float | None:
+        """The share of valid answers; None without boards."""
+        valid = sum(k * boards for k, boards in enumerate(self.boards))
+        return valid / (self.answers * self.count) if self.count else None
+
+    @property
+    def learnability(self) -> Estimate | None:
+        """The mean of p(1-p) over boards; None without boards."""
+        if not self.count:
+            return None
+        value, centre, error = np.array([_moments(self)]).T
+        return _estimate(value, centre, error, np.ones(1))
+
+
+class DesignAtlas(FrozenModel):
+    """Measured learnability on a grid of cells by group.
+
+    Between the levels of a knob p(1-p) is interpolated linearly, which is exact for a mixture
+    (`Slices.mixture`) whose pure levels were measured. Beyond the outermost levels it is constant.
+    """
+
+    cells: tuple[AtlasCell, ...] = Field(min_length=1, description="of every group a whole grid")
+
+    @model_validator(mode="after")
+    def _grids_are_whole(self) -> Self:
+        answers, knobs = self.cells[0].answers, list(self.cells[0].knobs)
+        for cell in self.cells:
+            where = f"{cell.group} at {cell.knobs}"
+            if cell.answers != answers:
+                raise ValueError(
+                    f"{where}: {cell.answers} answers per board, others have {answers}"
+                )
+            if list(cell.knobs) != knobs:
+                raise ValueError(f"{where}: has other knobs than {', '.join(knobs)}")
+        for group, grid in self._grids.items():
+            cells = sum(cell.group == group for cell in self.cells)
+            if not cells == len(grid.rows) == math.prod(map(len, grid.levels)):
+                raise ValueError(f"{group}: its {cells} cells are not a whole grid, each cell once")
+        return self
+
+    @property
+    def answers(self) -> int:
+        """How many answers each board got."""
+        return self.cells[0].answers
+
+    @property
+    def count(self) -> int:
+        """The number of boards in all cells."""
+        return sum(cell.count for cell in self.cells)
+
+    @property
+    def rollouts(self) -> int:
+        """The number of answers in all cells."""
+        return self.answers * self.count
+
+    def expected(self, *configurations: Configuration) -> Estimate | None:
+        """Return the mean of p(1-p) over the instances of a configuration, or of several.
+
+        The interval is that of a weighted sum of independent cells (delta method, which is exact
+        for a sum). None: some instances are of cells without boards, or of a group that is unknown.
+        """
+        weights = self._mixed(configurations)
+        return None if weights is None else _estimate(*self._measured, weights)
+
+    def best(self, domain: Domain) -> Configuration:
+        """Return the configuration with the largest `expected` on the grid and within the bounds.
+
+        Each group has the least share and the knobs that are best for it, and the group with the
+        largest value has what is left. Of equal values the lowest knobs and the earlier group
+        count. Only knobs are looked at of which instances can be made (`Domain.nearest`) at the
+        group's least and largest share, and that lie between cells with boards.
+
+        Raises:
+            ValueError: There is no such configuration; the message says why.
+        """
+        choice, space = _Choice.of(self, domain), domain.space
+        leading, knobs = choice.leading(self._measured[0])
+        least, largest = space.limits(space.share)
+        values = {}
+        for group in space.groups:
+            share = {space.share: largest if group == leading else least}
+            if group in knobs:
+                values[group] = share | knobs[group]
+            else:  # a share of 0, and whatever can be made
+                nothing = dict.fromkeys(space.difficulty_knobs, 0.0)
+                values[group] = domain.nearest_or_same(group, share | nothing)
+        return space.make(values)
+
+    def regret(self, domain: Domain, *configurations: Configuration) -> Estimate | None:
+        """Return how much more the best configuration is expected to teach than this one.
+
+        Of several configurations it is the mean. It is at least 0 for a configuration that could be
+        `best`. The best is the largest of many estimates, and so tends to be estimated too high.
+        The lower end of the 95% interval allows for that: it is simultaneous over all
+        configurations that may be the best. The upper end is that of whichever of them has the
+        largest error (`docs/replay.md`).
+
+        Returns:
+            None as `expected`.
+
+        Raises:
+            ValueError: as `best`.
+        """
+        weights = self._mixed(configurations)
+        if weights is None:
+            return None
+        cells, _, errors = self._measured
+        choice = _Choice.of(self, domain)
+        value = float(choice.largest(cells) - weights @ cells)
+        # The same errors for every configuration: float (cells, draws).
+        noise = np.random.default_rng(0).standard_normal((DRAWS, len(errors))).T * errors[:, None]
+        kept = choice.kept(cells, noise)
+        too_high = float(np.quantile(kept.largest(noise) - weights @ noise, _SIDE))
+        too_low = _SIDE_Z * kept.largest_error(weights, errors)
+        low = min(value, max(value - too_high, 0.0))
+        return Estimate(value=value, low=low, high=value + too_low)
+
+    @cached_property
+    def _grids(self) -> dict[str, "_Grid"]:
+        """The grid of each group."""
+        rows: dict[str, dict[tuple[float, ...], int]] = defaultdict(dict)
+        for row, cell in enumerate(self.cells):
+            rows[cell.group][tuple(cell.knobs.values())] = row
+        return {
+            group: _Grid(
+                tuple(self.cells[0].knobs),
+                tuple(tuple(sorted(set(column))) for column in zip(*own, strict=True)),
+                own,
+            )
+            for group, own in rows.items()
+        }
+
+    @cached_property
+    def _measured(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The `_moments` of every cell, float (cells,) each; zeros without boards."""
+        moments = [_moments(cell) if cell.count else (0.0, 0.0, 0.0) for cell in self.cells]
+        value, centre, error = np.array(moments).T
+        return value, centre, error
+
+    def weights(self, group: str, knobs: Knobs) -> np.ndarray | None:
+        """Return float (cells,): how much each cell counts for a group's instances; they sum to 1.
+
+        None: a cell that would count has no boards, or the group is unknown.
+        """
+        if group not in self._grids:
+            return None
+        weights = np.zeros(len(self.cells))
+        for row, weight in self._grids[group].parts(knobs):
+            if not self.cells[row].count:
+                return None
+            weights[row] = weight
+        return weights
+
+    def _mixed(self, configurations: Sequence[Configuration]) -> np.ndarray | None:
+        """Float (cells,): how much each cell counts for all of them; None as `expected`."""
+        total = np.zeros(len(self.cells))
+        for configuration in configurations:
+            for group, knobs in configuration.values().items():
+                share = next(iter(knobs.values()))
+                if share > 0.0:
+                    weights = self.weights(group, knobs)
+                    if weights is None:
+                        return None
+                    total += share / len(configurations) * weights
+        return total
+
+
+def atlas_grid(domain: Domain, levels: int) -> list[tuple[str, dict[str, float]]]:
+    """Return the cells to measure: groups in their order, each with a level of every knob.
+
+    A knob that is a mixture has the levels of its slices, of which one may be above its maximum.
+    Any other has up to `levels` (at least 2) grid points at nearly equal distances, from 0 to the
+    largest value of which instances can be made.
+    """
+    space, cells = domain.space, []
+    pure = {
+        knob: sorted(slices.levels.values())
+        for knob, slices in domain.slices.items()
+        if slices.mixture
+    }
+    for knob, values in pure.items():
+        below = sum(level < space.maximum(knob) for level in values)
+        pure[knob] = values[: below + 1]
+    even = [knob for knob in space.difficulty_knobs if knob not in pure]
+    for group in space.groups:
+        hardest = {knob: space.maximum(knob) for knob in even}
+        hardest[space.share] = space.limits(space.share)[1]
+        corners = [
+            domain.nearest_or_same(group, hardest | dict(zip(pure, corner, strict=True)))
+            for corner in itertools.product(*pure.values())
+        ]
+        axes = dict(pure)
+        for knob in even:
+            most = space.to_units(max(corner[knob] for corner in corners))
+            steps = np.unique(np.floor(np.linspace(0, most, levels) + 0.5))
+            axes[knob] = [space.from_units(int(n)) for n in steps]
+        for point in itertools.product(*(axes[knob] for knob in space.difficulty_knobs)):
+            cells.append((group, dict(zip(space.difficulty_knobs, point, strict=True))))
+    return cells
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """The cells of one group, by their levels."""
+
+    knobs: tuple[str, ...]
+    levels: tuple[tuple[float, ...], ...]  # by knob, ascending
+    rows: dict[tuple[float, ...], int]  # the place of each cell in the atlas
+
+    def parts(self, knobs: Knobs) -> list[tuple[int, float]]:
+        """Return the cells around a point with positive weights, which sum to 1."""
+        axes = [
+            _between(levels, knobs[knob])
+            for knob, levels in zip(self.knobs, self.levels, strict=True)
+        ]
+        return [
+            (self.rows[tuple(level for level, _ in corner)], math.prod(w for _, w in corner))
+            for corner in itertools.product(*axes)
+        ]
+
+
+def _between(levels: Sequence[float], value: float) -> list[tuple[float, float]]:
+    """Return the levels on both sides of a value with their positive weights."""
+    for low, high in itertools.pairwise(levels):
+        if low <= value <= high:
+            part = (value - low) / (high - low)
+            return [(level, w) for level, w in ((low, 1.0 - part), (high, part)) if w > 0.0]
+    return [(min(max(value, levels[0]), levels[-1]), 1.0)]
+
+
+def _moments(cell: AtlasCell) -> tuple[float, float, float]:
+    """Return the mean of p(1-p) over boards, the centre of its interval, and its standard error.
+
+    Of a board with k of n valid answers k(n-k) / (n(n-1)) estimates p(1-p) without bias: among the
+    n(n-1) ordered pairs of answers, as many consist of a valid one and then an invalid one. The
+    centre and the error also count a board at 0 and a board at 1/4, the least and the largest
+    p(1-p), as Agresti and Coull (1998) add successes and failures: boards that are all alike still
+    leave doubt.
+    """
+    n, count = cell.answers, cell.count
+    k = np.arange(n + 1)
+    each, boards = k * (n - k) / (n * (n - 1)), np.array(cell.boards)
+    value = boards @ each / count
+    centre = (boards @ each + 0.25) / (count + 2)
+    squares = boards @ (each - centre) ** 2 + centre**2 + (0.25 - centre) ** 2
+    return float(value), float(centre), math.sqrt(squares / (count + 1) / (count + 2))
+
+
+def _estimate(
+    value: np.ndarray, centre: np.ndarray, error: np.ndarray, weights: np.ndarray
+) -> Estimate:
+    """Return a weighted sum of cells; its interval holds the value and lies within 0 and 1/4."""
+    middle, reach = float(weights @ centre), Z * float(np.linalg.norm(weights * error))
+    found = float(weights @ value)
+    return Estimate(
+        value=found,
+        low=min(found, max(middle - reach, 0.0)),
+        high=max(found, min(middle + reach, 0.25)),
+    )
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What a configuration may be: the points of each group, and their shares."""
+
+    groups: tuple[str, ...]  # those with points
+    points: tuple[list[dict[str, float]], ...]  # by group: knobs of which instances can be made
+    weights: tuple[np.ndarray, ...]  # by group: float (points, cells)
+    cells: tuple[np.ndarray, ...]  # by group: bool (cells,), whether a cell is one of it
+    least: float  # the share of every group
+    spare: float  # the share that one of them has besides
+    may_lead: tuple[bool, ...]  # whether a group may be that one
+
+    @classmethod
+    def of(cls, atlas: DesignAtlas, domain: Domain) -> "_Choice":
+        """Look at all knobs on the grid; raises as `DesignAtlas.best`."""
+        space = domain.space
+        least, largest = space.limits(space.share)
+        measured: dict[str, list[tuple[dict[str, float], np.ndarray]]] = {}
+        for group in space.groups:
+            found = [
+                (knobs, weights)
+                for knobs in _knobs_on_grid(space)
+                if _can_be_made(domain, group, knobs)
+                and (weights := atlas.weights(group, knobs)) is not None
+            ]
+            if found:
+                measured[group] = found
+            elif least > 0.0:
+                raise ValueError(
+                    f"{space.group_label} {group}: no instances were measured, but min_share "
+                    f"{least:g} asks for some"
+                )
+        if not measured:
+            raise ValueError(f"no instances of any {space.group_label} were measured")
+        return cls(
+            tuple(measured),
+            tuple([knobs for knobs, _ in found] for found in measured.values()),
+            tuple(np.array([weights for _, weights in found]) for found in measured.values()),
+            tuple(np.array([cell.group == group for cell in atlas.cells]) for group in measured),
+            least,
+            largest - least,
+            (True,) * len(measured),
+        )
+
+    def largest(self, cells: np.ndarray) -> np.ndarray:
+        """Return the largest sum over any configuration, (...), for values (cells, ...)."""
+        tops = np.array([(own @ cells).max(axis=0) for own in self.weights])
+        most: np.ndarray = self.least * tops.sum(axis=0)
+        return most + self.spare * tops[list(self.may_lead)].max(axis=0)
+
+    def largest_error(self, asked: np.ndarray, errors: np.ndarray) -> float:
+        """Return the largest standard error of a configuration less the one asked for.
+
+        Both arguments are float (cells,): how much each cell counts, and the cells' errors. Groups
+        share no cell, so that their variances add up.
+        """
+        squares = errors**2
+        elsewhere = np.ones(len(asked), bool)
+        variances = []  # by group: with the least share, and with the largest
+        for points, own in zip(self.weights, self.cells, strict=True):
+            elsewhere &= ~own
+            variances.append(
+                [
+                    float(((share * points - asked * own) ** 2 @ squares).max())
+                    for share in (self.least, self.least + self.spare)
+                ]
+            )
+        least = sum(one for one, _ in variances) + float((asked * elsewhere) ** 2 @ squares)
+        gains = [most - one for one, most in variances]
+        return math.sqrt(least + max(itertools.compress(gains, self.may_lead)))
+
+    def leading(self, cells: np.ndarray) -> tuple[str, dict[str, dict[str, float]]]:
+        """Return the group that gets what is left, and the best knobs of each group."""
+        # Rounded, so that what is equal but for the order of a sum is a tie.
+        values = [np.round(own @ cells, 12) for own in self.weights]
+        knobs = {
+            group: points[int(np.argmax(own))]
+            for group, points, own in zip(self.groups, self.points, values, strict=True)
+        }
+        return self.groups[int(np.argmax([own.max() for own in values]))], knobs
+
+    def kept(self, cells: np.ndarray, noise: np.ndarray) -> "_Choice":
+        """Leave out the points and the leading groups that are too bad to be the best.
+
+        `noise` is float (cells, draws). No value is off by more than the reach with confidence
+        `_KEPT`, so what lies below the largest by more than twice that is not the largest.
+        """
+        off = np.max([np.abs(own @ noise).max(axis=0) for own in self.weights], axis=0)
+        below = 2.0 * float(np.quantile(off, _KEPT))
+        values = [own @ cells for own in self.weights]
+        most = max(own.max() for own in values)
+        return replace(
+            self,
+            weights=tuple(
+                weights[own >= own.max() - below]
+                for weights, own in zip(self.weights, values, strict=True)
+            ),
+            may_lead=tuple(bool(own.max() >= most - below) for own in values),
+        )
+
+
+def _knobs_on_grid(space: KnobSpace) -> list[dict[str, float]]:
+    """Return every combination of the difficulty knobs on the grid and within the bounds."""
+    axes = [
+        [space.from_units(n) for n in range(space.to_units(space.maximum(knob)) + 1)]
+        for knob in space.difficulty_knobs
+    ]
+    points = itertools.product(*axes)
+    return [dict(zip(space.difficulty_knobs, point, strict=True)) for point in points]
+
+
+def _can_be_made(domain: Domain, group: str, knobs: Knobs) -> bool:
+    """Whether instances of these knobs can be made at the group's least and largest share."""
+    for share in filter(None, domain.space.limits(domain.space.share)):
+        try:
+            nearest = domain.nearest(group, {domain.space.share: share, **knobs})
+            if any(nearest[knob] != value for knob, value in knobs.items()):
+                return False
+        except InfeasibleError:
+            return False
+    return True

@@ -1,0 +1,292 @@
+"""Does a model that designs read what it is shown? Measured by swapping one fact at a time.
+
+A context is shown as it is, and with one fact of every group taken from another context. A model
+that reads the fact finds the rule's answer less probable after the swap (the gap, in nats), and
+where the rule's edit changes with the swap, its own edit changes too (a flip). A model that
+imitates without reading does neither, however well it imitates on average. So agreement stands
+beside that of two baselines which read nothing.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Protocol
+
+import numpy as np
+from pydantic import Field
+
+from engineer.context.symbols import TENTHS, GroupReadout, Readout, symbols_text
+from engineer.domain import Domain
+from engineer.edits import EditError, Edits, edits_text, read_edits
+from engineer.engineers.rule import teacher_edits
+from engineer.space import FrozenModel
+from engineer.synthetic import FACTS, Fact, synthetic_readouts, with_fact_of
+
+READS_FROM = 0.9
+"""A model reads a fact if at least this share of edits flips with it."""
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class Reader(Protocol):
+    """A model as this module asks it."""
+
+    def answers(self, contexts: Sequence[str]) -> list[str]:
+        """Answer each context with the most probable text, decoding without constraints."""
+
+    def nats(self, contexts: Sequence[str], answers: Sequence[str]) -> list[float]:
+        """Return the negative log-probability of each answer, with its end, given its context."""
+
+
+class FactReading(FrozenModel):
+    """What swapping one fact does to a model."""
+
+    fact: Fact
+    gap: float = Field(description="mean increase of the rule's answer's cost, nats")
+    gap_error: float = Field(ge=0.0, description="its standard error")
+    turned: int = Field(ge=0, description="edits of the rule that change with the swap")
+    flips: Share | None = Field(
+        description="share of these at which the model's edit changes too; null: there are none"
+    )
+
+
+class ValidStep(FrozenModel):
+    """Where the knobs go if all groups are shown with one valid rate."""
+
+    valid: Share
+    rule: float = Field(ge=-1.0, le=1.0, description="mean edit of the rule, shares left out")
+    model: float = Field(ge=-1.0, le=1.0, description="mean edit of the model")
+
+
+class Reading(FrozenModel):
+    """How a model reads."""
+
+    contexts: int = Field(ge=1, description="contexts shown as they are")
+    nats: float = Field(ge=0.0, description="mean cost of the rule's answer to these")
+    well_formed: Share = Field(description="share of answers that hold edits, sums included")
+    agreement: Share = Field(description="share of edits that equal the rule's")
+    agreement_copying: Share = Field(description="the same for no edits at all")
+    agreement_marginals: Share = Field(description="the same for each knob's most frequent edit")
+    facts: tuple[FactReading, ...]
+    by_valid: tuple[ValidStep, ...]
+
+    @property
+    def unread(self) -> tuple[Fact, ...]:
+        """The facts that the model does not follow."""
+        return tuple(
+            one.fact for one in self.facts if one.flips is not None and one.flips < READS_FROM
+        )
+
+    def sentence(self) -> str:
+        """Say whether the model reads."""
+        known = [one.flips for one in self.facts if one.flips is not None]
+        if not known:
+            return "Whether it reads can't be told: no swap changes the rule's edits."
+        if not self.unread:
+            return (
+                f"It reads: for every fact at least {min(known):.1%} of its edits change where the"
+                " rule's do."
+            )
+        lacking = ", ".join(
+            f"{one.fact} ({one.flips:.1%})" for one in self.facts if one.fact in self.unread
+        )
+        followed = ", ".join(
+            one.fact for one in self.facts if one.flips is not None and one.fact not in self.unread
+        )
+        if not followed:
+            return f"It doesn't read: it does not follow {lacking}."
+        return f"It reads part of its evidence: it follows {followed}, but not {lacking}."
+
+
+@dataclass(frozen=True)
+class ReadingSet:
+    """Contexts of one domain, and each of them with every fact of another one."""
+
+    domain: Domain
+    plain: tuple[Readout, ...]
+    swapped: dict[Fact, tuple[Readout, ...]]  # in the order of `plain`
+
+
+def reading_set(domain: Domain, count: int, seed: int, real: Sequence[Readout] = ()) -> ReadingSet:
+    """Draw `count` contexts and their swaps.
+
+    They are stages of simulated runs, all blocks shown. Real contexts, if there are any, stand for
+    every second of them, each with one fact of a simulated one, since there are only a few.
+    """
+    rng = np.random.default_rng(seed)
+    drawn: list[Readout] = []
+    while len(drawn) < 2 * count:
+        drawn += _shown_whole(synthetic_readouts(rng, domain))
+    plain, others = drawn[:count], drawn[count : 2 * count]
+    if real:
+        for place in range(0, count, 2):
+            own = real[int(rng.integers(len(real)))]
+            fact = FACTS[int(rng.integers(len(FACTS)))]
+            plain[place] = with_fact_of(own, plain[place], fact)
+    swapped = {
+        fact: tuple(
+            with_fact_of(one, other, fact) for one, other in zip(plain, others, strict=True)
+        )
+        for fact in FACTS
+    }
+    return ReadingSet(domain, tuple(plain), swapped)
+
+
+ANSWERS_PER_CONTEXT = 1 + len(FACTS) + TENTHS + 1
+"""How often a model answers each context: as it is, with each fact swapped, at each valid rate."""
+
+
+def measure_reading(contexts: ReadingSet, reader: Reader) -> Reading:
+    """Ask a model about all contexts of a set; what the reader raises is passed on."""
+    domain, space = contexts.domain, contexts.domain.space
+    truth = [teacher_edits(one, domain) for one in contexts.plain]
+    answers = [edits_text(one, domain) for one in truth]
+    plain = _ask(reader, contexts.plain, domain)
+    cost = np.array(reader.nats(_texts(contexts.plain, domain), answers))
+    facts = []
+    for fact, swapped in contexts.swapped.items():
+        increase = np.array(reader.nats(_texts(swapped, domain), answers)) - cost
+        turned = [teacher_edits(one, domain) for one in swapped]
+        moved = _ask(reader, swapped, domain)
+        flips = [
+            old[group][knob] != new[group][knob]
+            and _MALFORMED not in (old[group][knob], new[group][knob])
+            for before, after, old, new in zip(truth, turned, plain, moved, strict=True)
+            for group in space.groups
+            for knob in space.knobs
+            if before[group][knob] != after[group][knob]
+        ]
+        facts.append(
+            FactReading(
+                fact=fact,
+                gap=float(increase.mean()),
+                gap_error=float(increase.std(ddof=1) / np.sqrt(len(increase))),
+                turned=len(flips),
+                flips=float(np.mean(flips)) if flips else None,
+            )
+        )
+    well_formed = [_balanced(one, domain) for one in plain]
+    return Reading(
+        contexts=len(truth),
+        nats=float(cost.mean()),
+        well_formed=float(np.mean(well_formed)),
+        agreement=_agreement(plain, truth),
+        agreement_copying=_agreement([_nothing(domain)] * len(truth), truth),
+        agreement_marginals=_agreement([_most_frequent(truth, domain)] * len(truth), truth),
+        facts=tuple(facts),
+        by_valid=tuple(_sweep(contexts, reader)),
+    )
+
+
+def _shown_whole(readouts: Sequence[Readout]) -> list[Readout]:
+    """Keep the contexts in which no block was left out."""
+
+    def whole(row: GroupReadout) -> bool:
+        return row.valid is not None and row.learnability is not None
+
+    return [
+        one for one in readouts if one.state is not None and all(map(whole, one.groups.values()))
+    ]
+
+
+def _texts(readouts: Sequence[Readout], domain: Domain) -> list[str]:
+    return [symbols_text(one, domain) for one in readouts]
+
+
+_MALFORMED = 2
+"""Stands for every edit of an answer that can't be used: it equals none, and is never a flip."""
+
+
+def _ask(reader: Reader, readouts: Sequence[Readout], domain: Domain) -> list[Edits]:
+    edits: list[Edits] = []
+    for text in reader.answers(_texts(readouts, domain)):
+        try:
+            found = read_edits(text, domain)
+        except EditError:
+            found = None
+        edits.append(found if found is not None else _every(domain, _MALFORMED))
+    return edits
+
+
+def _every(domain: Domain, edit: int) -> Edits:
+    return {group: dict.fromkeys(domain.space.knobs, edit) for group in domain.space.groups}
+
+
+def _nothing(domain: Domain) -> Edits:
+    return _every(domain, 0)
+
+
+def _most_frequent(truth: Sequence[Edits], domain: Domain) -> Edits:
+    counts = {
+        knob: Counter(one[group][knob] for one in truth for group in domain.space.groups)
+        for knob in domain.space.knobs
+    }
+    common = {knob: found.most_common(1)[0][0] for knob, found in counts.items()}
+    return dict.fromkeys(domain.space.groups, common)
+
+
+def _agreement(edits: Sequence[Edits], truth: Sequence[Edits]) -> float:
+    right = [
+        own[group][knob] == edit
+        for own, true in zip(edits, truth, strict=True)
+        for group, knobs in true.items()
+        for knob, edit in knobs.items()
+    ]
+    return float(np.mean(right))
+
+
+def _balanced(edits: Edits, domain: Domain) -> bool:
+    """Whether the data has both givers and takers, or neither."""
+    moves = {edits[group][domain.space.share] for group in domain.space.groups}
+    return _MALFORMED not in moves and (1 in moves) == (-1 in moves)
+
+
+def _sweep(contexts: ReadingSet, reader: Reader) -> list[ValidStep]:
+    """Show every context with one valid rate in all groups, from none to all in tenths."""
+    domain = contexts.domain
+    steps = []
+    for valid in range(TENTHS + 1):
+        shown = [
+            replace(one, groups={g: replace(row, valid=valid) for g, row in one.groups.items()})
+            for one in contexts.plain
+        ]
+        steps.append(
+            ValidStep(
+                valid=valid / TENTHS,
+                rule=_mean_edit([teacher_edits(one, domain) for one in shown], domain),
+                model=_mean_edit(_ask(reader, shown, domain), domain),
+            )
+        )
+    return steps
+
+
+def _mean_edit(edits: Sequence[Edits], domain: Domain) -> float:
+    values = [
+        one[group][knob]
+        for one in edits
+        for group in domain.space.groups
+        for knob in domain.space.difficulty_knobs
+        if one[group][knob] != _MALFORMED
+    ]
+    return float(np.mean(values)) if values else 0.0
+
+
+def format_reading(reading: Reading) -> str:
+    """Write a reading as a table and a sentence."""
+    lines = [
+        f"{reading.contexts} contexts, {reading.nats:.2f} nats per answer of the rule",
+        f"well-formed answers {reading.well_formed:.1%}",
+        f"edits as the rule's {reading.agreement:.1%}"
+        f" (no edits at all {reading.agreement_copying:.1%},"
+        f" each knob's most frequent {reading.agreement_marginals:.1%})",
+        "",
+        f"{'fact':<14}{'gap, nats':>16}{'flips':>9}{'edits':>8}",
+    ]
+    for one in reading.facts:
+        flips = "-" if one.flips is None else f"{one.flips:.1%}"
+        gap = f"{one.gap:.2f} +- {one.gap_error:.2f}"
+        lines.append(f"{one.fact:<14}{gap:>16}{flips:>9}{one.turned:>8}")
+    lines += ["", f"{'valid rate':<14}{'rule':>10}{'model':>9}   mean edit of knobs"]
+    for step in reading.by_valid:
+        lines.append(f"{step.valid:<14.0%}{step.rule:>+10.2f}{step.model:>+9.2f}")
+    return "\n".join([*lines, "", reading.sentence()])

@@ -1,0 +1,207 @@
+"""Runs of a learner that exists in a formula alone: views that hang together, in microseconds.
+
+A group's instances are solved with a probability that is logistic in the learner's skill for the
+group, less what the group's knobs cost there. Training raises the skill with the group's share and
+with p(1-p) of what it trains on, and forgetting moves it at random. Answers are counted as real
+ones are: valid ones are binomial, kinds of failure multinomial.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from engineer.context.view import StageView
+from engineer.domain import Domain
+from engineer.edits import Edits, apply_edits
+from engineer.engineers.rule import next_configuration
+from engineer.evidence import (
+    GroupEvidence,
+    HowDecided,
+    StageEvidence,
+    StageHistory,
+    TrainingEvidence,
+)
+from engineer.space import Configuration, KnobSpace, apportion
+
+FALL = 1.96
+"""A stage is rolled back if the valid rate falls by more than so many standard errors."""
+
+
+@dataclass
+class _Learner:
+    """What decides the answers; it changes as it is trained."""
+
+    skill: np.ndarray  # float (G,), logits
+    cost: np.ndarray  # float (G, K), logits that a knob takes from its least to its largest value
+    kinds: np.ndarray  # float (G, F), how often each kind of failure is the first
+    speed: float
+    forgetting: float
+
+    def rates(self, levels: np.ndarray) -> np.ndarray:
+        """Return the probability of a valid answer, float (G,), with knobs at levels 0..1."""
+        logits = self.skill - np.sum(self.cost * levels, axis=1)
+        return np.asarray(1.0 / (1.0 + np.exp(-logits)))
+
+    def train(self, rng: np.random.Generator, shares: np.ndarray, levels: np.ndarray) -> None:
+        """Take a stage's training."""
+        rates = self.rates(levels)
+        gain = self.speed * len(shares) * shares * 4.0 * rates * (1.0 - rates)
+        self.skill = self.skill + gain + rng.normal(0.0, self.forgetting, len(shares))
+
+
+def simulated_run(
+    rng: np.random.Generator,
+    domain: Domain,
+    stages: int,
+    *,
+    counts: tuple[int, int] = (16, 256),
+) -> list[StageView]:
+    """Simulate a run and return what an engineer may be told after each of its stages.
+
+    `counts` are the least and the largest number of validation answers of a group. Stages are
+    designed by the rule, by random edits or at random altogether, and rolled back after a fall.
+    """
+    space = domain.space
+    learner = _learner(rng, domain)
+    count = int(rng.integers(counts[0], counts[1] + 1))
+    before = _validate(rng, domain, learner, count)
+    current, designed_from = _anywhere(rng, space), None
+    decision: HowDecided = "initial"
+    history: list[StageHistory] = []
+    views = []
+    for stage in range(1, stages + 1):
+        shares, levels = _columns(space, current)
+        training = _training(rng, domain, learner.rates(levels))
+        learner.train(rng, shares, levels)
+        after = _validate(rng, domain, learner, count)
+        fallen = _fall(before, after) > FALL
+        evidence = StageEvidence(stage=stage, validation=after, training=training)
+        trained = current
+        if fallen:
+            current, decision = designed_from or current, "rolled_back"
+        view = StageView(
+            domain,
+            evidence,
+            current,
+            tuple(history),
+            notice="The valid rate fell. The configuration before was restored." if fallen else "",
+            trained=trained,
+            designed_from=designed_from,
+            valid_before={group: one.valid / one.count for group, one in before.items()},
+        )
+        views.append(view)
+        past = StageEvidence(stage=stage - 1, validation=before)
+        history.append(StageHistory.between(past, evidence, trained, decision))
+        before, designed_from, decision = after, current, "accepted"
+        current = _next_design(rng, view)
+    return views
+
+
+def _learner(rng: np.random.Generator, domain: Domain) -> _Learner:
+    groups, knobs = len(domain.space.groups), len(domain.space.difficulty_knobs)
+    middle, slope = rng.uniform(-3.0, 4.0), rng.uniform(0.0, 2.0)
+    return _Learner(
+        skill=middle - slope * np.linspace(-1.0, 1.0, groups) + rng.normal(0.0, 1.0, groups),
+        cost=rng.gamma(2.0, 0.6, (groups, knobs)),
+        kinds=rng.dirichlet([0.6] * len(domain.failures), groups),
+        speed=rng.uniform(0.0, 1.0),
+        forgetting=rng.uniform(0.1, 0.8),
+    )
+
+
+def _validate(
+    rng: np.random.Generator, domain: Domain, learner: _Learner, count: int
+) -> dict[str, GroupEvidence]:
+    """Answer a validation set whose knobs are at the middle of their ranges."""
+    rates = learner.rates(np.full(learner.cost.shape, 0.5))
+    evidence = {}
+    for group, rate, kinds in zip(domain.space.groups, rates, learner.kinds, strict=True):
+        valid = int(rng.binomial(count, rate))
+        failed = rng.multinomial(count - valid, kinds).tolist()
+        score = int(rng.binomial(valid, 0.7))
+        evidence[group] = GroupEvidence(
+            count=count,
+            valid=valid,
+            scores={term.key: score for term in domain.scores},
+            failures={term.key: n for term, n in zip(domain.failures, failed, strict=True) if n},
+        )
+    return evidence
+
+
+def _training(rng: np.random.Generator, domain: Domain, rates: np.ndarray) -> TrainingEvidence:
+    """Say what a stage's training looked like; instances differ, which takes from p(1-p)."""
+    reward = rng.random(2)
+    learnability = rates * (1.0 - rates) * rng.uniform(0.4, 1.0, len(rates))
+    return TrainingEvidence(
+        updates=int(rng.integers(4, 200)),
+        instances=int(rng.integers(64, 4001)),
+        reward_first=float(reward[0]),
+        reward_last=float(reward[1]),
+        groups_without_variance=float(rng.random()),
+        clip_share=float(rng.beta(1.0, 20.0)),
+        entropy=float(rng.gamma(2.0, 0.2)),
+        completion_length=float(rng.uniform(5.0, 60.0)),
+        learnability=dict(zip(domain.space.groups, learnability.tolist(), strict=True)),
+    )
+
+
+def _fall(before: dict[str, GroupEvidence], after: dict[str, GroupEvidence]) -> float:
+    """Return by how many standard errors the valid rate over all groups fell."""
+    count = sum(one.count for one in before.values())
+    was, now = (sum(one.valid for one in side.values()) / count for side in (before, after))
+    pooled = (was + now) / 2
+    error = math.sqrt(max(2.0 * pooled * (1.0 - pooled), 1.0 / count) / count)
+    return (was - now) / error
+
+
+def _columns(space: KnobSpace, configuration: Configuration) -> tuple[np.ndarray, np.ndarray]:
+    """Return the shares, float (G,), and the other knobs as levels 0..1, float (G, K)."""
+    values = space.knobs_of(configuration)
+    shares = np.array([values[group][space.share] for group in space.groups])
+    levels = [
+        [values[group][knob] / (space.maximum(knob) or 1.0) for knob in space.difficulty_knobs]
+        for group in space.groups
+    ]
+    return shares, np.array(levels).reshape(len(space.groups), len(space.difficulty_knobs))
+
+
+def _next_design(rng: np.random.Generator, view: StageView) -> Configuration:
+    draw = rng.random()
+    if draw < 0.4:
+        return next_configuration(view)
+    if draw < 0.8:
+        return _edited(rng, view)
+    return _anywhere(rng, view.domain.space)
+
+
+def _edited(rng: np.random.Generator, view: StageView) -> Configuration:
+    space = view.domain.space
+    signs = rng.choice([-1, 0, 0, 1], (len(space.groups), len(space.knobs))).tolist()
+    edits: Edits = {
+        group: dict(zip(space.knobs, row, strict=True))
+        for group, row in zip(space.groups, signs, strict=True)
+    }
+    asked = apply_edits(edits, view.current, space)
+    shares = [max(asked[group][space.share], 0.0) for group in space.groups]
+    if not math.fsum(shares) > 0.0:
+        return view.current
+    parts = apportion(shares, space.units, space.to_units(space.min_share))
+    for group, part in zip(space.groups, parts, strict=True):
+        asked[group][space.share] = space.from_units(part)
+    return space.make(asked)
+
+
+def _anywhere(rng: np.random.Generator, space: KnobSpace) -> Configuration:
+    """Draw a configuration on the grid; its knobs are often at an end of their ranges."""
+    weights = rng.dirichlet([1.5] * len(space.groups)).tolist()
+    shares = apportion(weights, space.units, space.to_units(space.min_share))
+    values = {}
+    for group, share in zip(space.groups, shares, strict=True):
+        values[group] = {space.share: space.from_units(share)}
+        for knob in space.difficulty_knobs:
+            most = space.to_units(space.maximum(knob))
+            anywhere = int(rng.integers(0, most + 1))
+            steps = int(rng.choice([0, most, anywhere], p=[0.15, 0.15, 0.7]))
+            values[group][knob] = space.from_units(steps)
+    return space.make(values)

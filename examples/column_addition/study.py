@@ -1,0 +1,148 @@
+"""`python -m examples.column_addition.study`: engineers compared over many seeds, in minutes.
+
+The plan is docs/plans/1_column_addition.md. The result file holds each answer's verdict, so that
+every number can be computed again; `--report` prints them from a file.
+"""
+
+import argparse
+import gzip
+import json
+import platform
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engineer import SCRIPTED, Engineer, RunSettings, scripted_engineer
+from engineer.engineers.plans import FixedEngineer
+from examples.column_addition.__main__ import SPACE, Experiment, addition, run_stages
+from examples.column_addition.environment import check_answer
+from jaxlake.files import write_bytes_whole
+
+CONSTANTS = {
+    "constant:short": addition(d1=(0.8, 0.0), d2=(0.1, 0.0), d3=(0.1, 0.0)),
+    "constant:long": addition(d1=(0.1, 1.0), d2=(0.1, 1.0), d3=(0.8, 1.0)),
+    "constant:even": addition(d1=(0.4, 0.5), d2=(0.3, 0.5), d3=(0.3, 0.5)),
+    "constant:middle": addition(d1=(0.1, 0.5), d2=(0.8, 0.5), d3=(0.1, 0.5)),
+}
+SHUFFLED = ("shuffled:rule", "shuffled:learnability", "shuffled:failure_proportional")
+ARMS = (*SCRIPTED, *SHUFFLED, *CONSTANTS)
+CONTRASTS = (
+    ("best constant", "worst constant"),
+    ("rule", "shuffled:rule"),
+    ("learnability", "shuffled:learnability"),
+)
+RESAMPLES = 10_000
+
+Results = dict[str, Any]
+
+
+def engineer_of(arm: str, experiment: Experiment) -> Engineer:
+    """Make the engineer of an arm."""
+    if arm in CONSTANTS:
+        return FixedEngineer(CONSTANTS[arm], name=arm)
+    settings = RunSettings(SPACE, experiment.initial(), experiment.stages, experiment.seed)
+    return scripted_engineer(arm, settings)
+
+
+def run_arm(arm: str, seed: int) -> Results:
+    """Run one engineer with one seed: verdicts per held-out sum, and the configurations."""
+    experiment = Experiment(seed=seed)
+    *_, last = outcomes = list(run_stages(experiment, engineer_of(arm, experiment)))
+    held_out = experiment.held_out()
+    valid = [
+        check_answer(one, text)[0] is None for one, text in zip(held_out, last.answers, strict=True)
+    ]
+    return {
+        "valid": "".join(map(str, map(int, valid))),
+        "configurations": [
+            outcome.configuration.values() for outcome in outcomes if outcome.configuration
+        ],
+    }
+
+
+def run_study(
+    arms: Sequence[str], seeds: Sequence[int], known: Results, path: Path
+) -> Iterator[str]:
+    """Run what `known` lacks, seed by seed; write the file after each; say what was done."""
+    for seed in seeds:
+        missing = [arm for arm in arms if str(seed) not in known["runs"].setdefault(arm, {})]
+        for arm in missing:
+            known["runs"][arm][str(seed)] = run_arm(arm, seed)
+        if missing:
+            write_bytes_whole(path, gzip.compress(json.dumps(known).encode(), mtime=0))
+            yield f"seed {seed}: {len(missing)} runs"
+
+
+def rates(runs: Mapping[str, Results], seeds: Sequence[str]) -> np.ndarray:
+    """Return the valid rate of each seed, float (S,)."""
+    return np.array([np.mean([int(c) for c in runs[seed]["valid"]]) for seed in seeds])
+
+
+def interval(differences: np.ndarray) -> tuple[float, float, float]:
+    """Return the mean over seeds and its 95% percentile interval by a bootstrap of the seeds."""
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(len(differences), size=(RESAMPLES, len(differences)))
+    low, high = np.quantile(differences[drawn].mean(axis=1), [0.025, 0.975])
+    return float(differences.mean()), float(low), float(high)
+
+
+def report(results: Results) -> str:
+    """Write the table of arms and the contrasts, in points."""
+    runs = results["runs"]
+    seeds = sorted(set.intersection(*(set(one) for one in runs.values())), key=int)
+    if len(seeds) < 2:
+        return "fewer than two seeds are complete"
+    by_arm = {arm: 100 * rates(one, seeds) for arm, one in runs.items()}
+    lines = [f"{len(seeds)} seeds; valid rates in per cent, differences in points", ""]
+    lines.append(f"{'arm':<32}{'valid':>7}{'minus fixed':>14}   95% interval")
+    for arm in sorted(by_arm, key=lambda arm: -by_arm[arm].mean()):
+        lines.append(f"{arm:<32}{by_arm[arm].mean():>7.1f}" + _line(by_arm[arm], by_arm["fixed"]))
+    constants = [arm for arm in by_arm if arm in CONSTANTS]
+    named = {
+        "best constant": max(constants, key=lambda arm: by_arm[arm].mean(), default=""),
+        "worst constant": min(constants, key=lambda arm: by_arm[arm].mean(), default=""),
+    }
+    lines += ["", "contrasts"]
+    for pair in CONTRASTS:
+        ours, theirs = (named.get(name, name) for name in pair)
+        if ours in by_arm and theirs in by_arm:
+            name = f"{ours} - {theirs}"
+            lines.append(f"{name:<39}" + _line(by_arm[ours], by_arm[theirs]))
+    return "\n".join(lines)
+
+
+def _line(ours: np.ndarray, theirs: np.ndarray) -> str:
+    value, low, high = interval(ours - theirs)
+    return f"{value:>+14.2f}   [{low:+.2f}, {high:+.2f}]"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the study, or go on where it stopped, and print its table."""
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.column_addition.study", description=__doc__
+    )
+    parser.add_argument("--json", metavar="FILE.gz", type=Path, required=True)
+    parser.add_argument("--seeds", metavar="N", type=int, default=32, help="seeds 0 to N - 1 (32)")
+    parser.add_argument("--arms", metavar="A,B", help=f"among {', '.join(ARMS)} (all)")
+    parser.add_argument("--report", action="store_true", help="run nothing")
+    options = parser.parse_args(arguments)
+    arms = options.arms.split(",") if options.arms else list(ARMS)
+    if unknown := [arm for arm in arms if arm not in ARMS]:
+        parser.error(f"--arms: got {', '.join(unknown)}, allowed are {', '.join(ARMS)}")
+    if options.seeds < 2:
+        parser.error(f"--seeds: got {options.seeds}, at least 2 are needed")
+    known: Results = {"schema": 1, "python": platform.python_version(), "runs": {}}
+    if options.json.exists():
+        known = json.loads(gzip.decompress(options.json.read_bytes()))
+    if not options.report:
+        for line in run_study(arms, range(options.seeds), known, options.json):
+            print(line, file=sys.stderr, flush=True)
+    print(report(known))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+"""Readers whose reading is known: of all facts, of all but one, of none."""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+
+from engineer import Domain
+from engineer.context.symbols import GroupReadout, Readout, symbols_text
+from engineer.edits import edits_text
+from engineer.engineers.rule import teacher_edits
+from engineer.lake import Bounds, lake_domain
+from engineer.scoring.reading import (
+    ANSWERS_PER_CONTEXT,
+    Reading,
+    format_reading,
+    measure_reading,
+    reading_set,
+)
+from engineer.synthetic import FACTS
+from tests.engineer import words
+
+LAKE = lake_domain(Bounds(sizes=(3, 4, 5), max_hole_ratio=0.4, max_wait_ratio=0.5, min_share=0.1))
+SIGNS = {"-": -1, "=": 0, "+": 1, "?": None}
+NATS_PER_WRONG_EDIT = 3.0
+
+
+def parse(context: str, domain: Domain) -> Readout:
+    """Read a compact context back from its words."""
+    first, *rows, title, end = context.split("\n")
+    assert (title, end) == ("edits", "")
+    groups = {}
+    for group, row in zip(domain.space.groups, rows, strict=True):
+        _, valid, one, two, trend, learn, *knobs = row.split(" ")
+        levels = [int(re.sub(r"\D", "", word)) for word in knobs[::2]]
+        signs = [SIGNS[word] for word in knobs[1::2]]
+        known = dict(zip(domain.space.knobs, signs, strict=True))
+        groups[group] = GroupReadout(
+            valid=None if valid == "?" else int(valid.removeprefix("valid")),
+            failures=None if one == "?" else tuple(w for w in (one, two) if w != "none"),
+            trend=SIGNS[trend],
+            learnability=None if learn == "?" else int(learn.removeprefix("learn")),
+            levels=dict(zip(domain.space.knobs, levels, strict=True)),
+            last_edit=None if None in signs else {k: int(v or 0) for k, v in known.items()},
+        )
+    state = first.split(" ")[1]
+    return Readout(None if state == "?" else state, "refused" in first, groups)  # type: ignore[arg-type]
+
+
+BLANK = {
+    "valid": 5,
+    "failures": (),
+    "trend": 0,
+    "learnability": 5,
+    "levels": dict.fromkeys(LAKE.space.knobs, 5),
+    "last_edit": dict.fromkeys(LAKE.space.knobs, 0),
+}
+
+
+@dataclass(frozen=True)
+class Follower:
+    """Answers by the rule, after making itself blind to some facts."""
+
+    blind: tuple[str, ...] = ()
+    garble: Callable[[str], str] = str
+
+    def _answer(self, context: str) -> str:
+        readout = parse(context, LAKE)
+        blanks = {fact: BLANK[fact] for fact in self.blind}
+        groups = {group: replace(row, **blanks) for group, row in readout.groups.items()}
+        return edits_text(teacher_edits(replace(readout, groups=groups), LAKE), LAKE)
+
+    def answers(self, contexts: Sequence[str]) -> list[str]:
+        return [self.garble(self._answer(context)) for context in contexts]
+
+    def nats(self, contexts: Sequence[str], answers: Sequence[str]) -> list[float]:
+        wrong = (
+            sum(a != b for a, b in zip(self._answer(context), answer, strict=True))
+            for context, answer in zip(contexts, answers, strict=True)
+        )
+        return [0.1 + NATS_PER_WRONG_EDIT * count for count in wrong]
+
+
+class Silent(Follower):
+    """Never edits anything."""
+
+    def _answer(self, context: str) -> str:
+        return "\n".join(f"{LAKE.symbol(group)} = = =" for group in LAKE.space.groups)
+
+
+CONTEXTS = reading_set(LAKE, 60, seed=1)
+
+
+def flips(reading: Reading) -> dict[str, float | None]:
+    return {one.fact: one.flips for one in reading.facts}
+
+
+def test_the_rule_itself_reads_every_fact():
+    reading = measure_reading(CONTEXTS, Follower())
+    assert set(flips(reading).values()) == {1.0}
+    assert (reading.agreement, reading.well_formed) == (1.0, 1.0)
+    assert reading.nats == pytest.approx(0.1)
+    assert all(one.turned > 0 and one.gap > 2 * one.gap_error > 0 for one in reading.facts)
+    assert reading.agreement_copying < reading.agreement
+    assert reading.agreement_copying <= reading.agreement_marginals < 0.8
+    assert [step.model for step in reading.by_valid] == [step.rule for step in reading.by_valid]
+    assert reading.by_valid[0].model < 0 < reading.by_valid[-1].model
+    assert reading.sentence().startswith("It reads")
+
+
+@pytest.mark.parametrize("fact", FACTS)
+def test_a_reader_that_is_blind_to_a_fact_is_found_out(fact):
+    reading = measure_reading(CONTEXTS, Follower(blind=(fact,)))
+    assert flips(reading)[fact] == 0.0
+    (own,) = [one for one in reading.facts if one.fact == fact]
+    assert (own.gap, own.gap_error) == (0.0, 0.0)
+    assert fact in reading.unread
+    followed, lacking = reading.sentence().split(", but not ")
+    assert f"{fact} (0.0%)" in lacking
+    assert fact not in followed
+    assert reading.agreement < 1.0
+
+
+def test_no_edits_at_all_are_no_reading_however_many_agree():
+    reading = measure_reading(CONTEXTS, Silent())
+    assert set(flips(reading).values()) == {0.0}
+    assert reading.agreement == reading.agreement_copying > 0.3
+    assert {step.model for step in reading.by_valid} == {0.0}
+    assert reading.unread == FACTS
+    assert reading.sentence().startswith("It doesn't read: ")
+
+
+def test_answers_that_can_not_be_used_agree_with_nothing_and_never_flip():
+    reading = measure_reading(CONTEXTS, Follower(garble=lambda text: text.replace("n4", "n44")))
+    assert (reading.well_formed, reading.agreement) == (0.0, 0.0)
+    assert set(flips(reading).values()) == {0.0}
+
+
+def test_the_number_of_answers_is_the_one_that_is_planned_with():
+    asked: list[str] = []
+
+    class Counted(Follower):
+        def answers(self, contexts: Sequence[str]) -> list[str]:
+            asked.extend(contexts)
+            return super().answers(contexts)
+
+    measure_reading(CONTEXTS, Counted())
+    assert len(asked) == len(CONTEXTS.plain) * ANSWERS_PER_CONTEXT
+
+
+def test_an_answer_that_can_be_used_only_before_the_swap_is_no_flip():
+    whole = {symbols_text(one, LAKE) for one in CONTEXTS.plain}
+
+    class Confused(Follower):
+        def answers(self, contexts: Sequence[str]) -> list[str]:
+            return [self._answer(one) if one in whole else "n3 +" for one in contexts]
+
+    reading = measure_reading(CONTEXTS, Confused())
+    assert (reading.agreement, reading.well_formed) == (1.0, 1.0)
+    assert set(flips(reading).values()) == {0.0}
+
+
+def test_unbalanced_data_is_not_well_formed():
+    def take_only(text: str) -> str:
+        return re.sub(r"^(n\d) -", r"\1 =", text, flags=re.MULTILINE)
+
+    reading = measure_reading(CONTEXTS, Follower(garble=take_only))
+    assert reading.well_formed < 0.5
+    assert reading.agreement < 1.0
+
+
+def test_standard_errors_shrink_with_the_number_of_contexts():
+    few, many = (measure_reading(reading_set(LAKE, n, seed=2), Follower()) for n in (20, 320))
+    for one, other in zip(few.facts, many.facts, strict=True):
+        assert other.gap_error < one.gap_error
+        assert math.isclose(one.gap, other.gap, abs_tol=4 * one.gap_error)
+
+
+def test_the_same_seed_gives_the_same_contexts_and_real_ones_stand_among_them():
+    assert reading_set(LAKE, 10, seed=3) == reading_set(LAKE, 10, seed=3)
+    assert reading_set(LAKE, 10, seed=3) != reading_set(LAKE, 10, seed=4)
+    own = CONTEXTS.plain[0]
+    mixed = reading_set(LAKE, 10, seed=3, real=[own])
+    simulated = reading_set(LAKE, 10, seed=3)
+    for place, (one, other) in enumerate(zip(mixed.plain, simulated.plain, strict=True)):
+        if place % 2:
+            assert one == other
+        else:
+            rows = zip(one.groups.values(), own.groups.values(), strict=True)
+            same = [{f for f in FACTS if getattr(a, f) == getattr(b, f)} for a, b in rows]
+            assert len(set.intersection(*same)) >= len(FACTS) - 1
+
+
+def test_a_table_says_all_facts_and_the_sentence():
+    reading = measure_reading(CONTEXTS, Follower(blind=("trend",)))
+    text = format_reading(reading)
+    for fact in FACTS:
+        assert re.search(rf"^{fact} ", text, re.MULTILINE)
+    assert text.endswith(reading.sentence())
+    assert Reading.model_validate_json(reading.model_dump_json()) == reading
+
+
+def test_another_environment_can_be_read_too():
+    contexts = reading_set(words.DOMAIN, 8, seed=0)
+    assert all(set(one.groups) == set(words.SPACE.groups) for one in contexts.plain)

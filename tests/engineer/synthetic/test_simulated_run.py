@@ -1,0 +1,219 @@
+import math
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from engineer import Domain, review_answer
+from engineer.engineers.rule import next_configuration
+from engineer.evidence import GroupEvidence
+from engineer.lake import Bounds
+from engineer.space import answer_text
+from engineer.synthetic import simulated_run, synthetic_readouts
+from engineer.synthetic.simulated_run import _Learner, _validate
+from tests.engineer import words
+from tests.engineer.builders import roomy
+from tests.engineer.random_views import ADDITION
+
+LAKE = roomy()
+ENVIRONMENTS = {
+    "lake": LAKE,
+    "tight lake": roomy(
+        Bounds(sizes=(2, 5, 9, 10), min_share=0.1, max_hole_ratio=0.2, edit_steps=4)
+    ),
+    "a lake of one size": roomy(Bounds(sizes=(6,), max_wait_ratio=0.0)),
+    "words": words.DOMAIN,
+    "sums": ADDITION,
+}
+
+
+@pytest.fixture(params=ENVIRONMENTS)
+def domain(request: pytest.FixtureRequest) -> Domain:
+    return ENVIRONMENTS[request.param]
+
+
+def runs(domain: Domain, count: int = 40, stages: int = 6, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    return [simulated_run(rng, domain, stages) for _ in range(count)]
+
+
+def rates(validation: dict[str, GroupEvidence]) -> dict[str, float]:
+    return {group: one.valid / one.count for group, one in validation.items()}
+
+
+def test_each_stage_starts_where_the_last_one_ended(domain):
+    for views in runs(domain):
+        assert [view.evidence.stage for view in views] == list(range(1, len(views) + 1))
+        assert views[0].designed_from is None
+        assert views[0].history == ()
+        for before, after in pairwise(views):
+            assert after.designed_from == before.current
+            assert after.valid_before == rates(before.evidence.validation)
+            assert tuple(after.history[:-1]) == tuple(before.history)
+            past = after.history[-1]
+            assert past.stage == before.evidence.stage
+            assert past.configuration == before.trained
+            assert past.valid_before == before.valid_before
+            assert past.valid_after == after.valid_before
+            fallen = bool(before.notice)
+            first = before.designed_from is None
+            expected = "rolled_back" if fallen else "initial" if first else "accepted"
+            assert past.decision == expected
+
+
+def test_every_configuration_can_be_asked_for(domain):
+    for views in runs(domain):
+        for view in views:
+            for one in (view.current, view.trained, view.designed_from):
+                if one is not None:
+                    assert domain.space.violation(one) is None
+                    assert domain.space.off_grid(one) is None
+
+
+def test_counts_add_up_and_are_those_asked_for(domain):
+    rng = np.random.default_rng(1)
+    seen = set()
+    for _ in range(60):
+        for view in simulated_run(rng, domain, 3, counts=(20, 23)):
+            counts = {one.count for one in view.evidence.validation.values()}
+            assert tuple(view.evidence.validation) == domain.space.groups
+            assert len(counts) == 1
+            seen |= counts
+            for one in view.evidence.validation.values():
+                assert one.valid + sum(one.failures.values()) == one.count
+                assert set(one.failures) <= {term.key for term in domain.failures}
+                assert set(one.scores) == {term.key for term in domain.scores}
+            assert view.evidence.training is not None
+            assert tuple(view.evidence.training.learnability) == domain.space.groups
+    assert seen == {20, 21, 22, 23}
+
+
+def test_a_fall_rolls_back_to_what_was_in_force_and_is_noticed(domain):
+    fallen = stood = 0
+    for views in runs(domain, count=120):
+        for view in views:
+            now = rates(view.evidence.validation)
+            count = sum(one.count for one in view.evidence.validation.values())
+            was = math.fsum(view.valid_before.values()) / len(now)
+            is_now = math.fsum(now.values()) / len(now)
+            pooled = (was + is_now) / 2
+            error = math.sqrt(max(2 * pooled * (1 - pooled), 1 / count) / count)
+            assert bool(view.notice) == (was - is_now > 1.96 * error)
+            if view.notice:
+                fallen += 1
+                assert view.current == (view.designed_from or view.trained)
+            else:
+                stood += 1
+                assert view.current == view.trained
+    assert fallen > 10
+    assert stood > 100
+
+
+def test_stages_are_designed_by_the_rule_and_by_other_means():
+    by_rule = others = kept = 0
+    for views in runs(LAKE, count=80):
+        for before, after in pairwise(views):
+            if after.trained == next_configuration(before):
+                by_rule += 1
+            elif after.trained == before.current:
+                kept += 1
+            else:
+                others += 1
+    # Two in five by the rule, which may also be what random edits come to.
+    total = by_rule + others + kept
+    assert 0.3 < by_rule / total < 0.6
+    assert others / total > 0.3
+
+
+def learner_of(speed: float = 0.0) -> _Learner:
+    """Two groups that are alike, hardly forgotten."""
+    return _Learner(
+        skill=np.zeros(2),
+        cost=np.ones((2, 2)),
+        kinds=np.ones((2, 6)) / 6,
+        speed=speed,
+        forgetting=1e-9,
+    )
+
+
+def last_rate(share: float, speed: float) -> float:
+    """The valid rate of the first of two groups after training that gives it a share."""
+    learner = learner_of(speed)
+    levels = np.full((2, 2), 0.5)
+    for _ in range(3):
+        learner.train(np.random.default_rng(0), np.array([share, 1.0 - share]), levels)
+    return float(learner.rates(levels)[0])
+
+
+def test_a_learner_that_is_not_trained_is_validated_alike_every_time():
+    rng, domain = np.random.default_rng(0), roomy(Bounds(sizes=(3, 4)))
+    for _ in range(20):
+        # Knobs in the middle of their ranges cost half of what they can: 1 / (1 + e) are solved.
+        for one in _validate(rng, domain, learner_of(), 40_000).values():
+            assert one.valid / one.count == pytest.approx(1 / (1 + math.e), abs=0.012)
+            for term in domain.failures:
+                share = one.failures[term.key] / (one.count - one.valid)
+                assert share == pytest.approx(1 / 6, abs=0.012)
+
+
+def test_valid_rates_respond_to_training():
+    assert last_rate(0.0, speed=0.5) == pytest.approx(1 / (1 + math.e), abs=1e-6)
+    by_share = [last_rate(share, speed=0.5) for share in (0.0, 0.3, 0.6, 1.0)]
+    assert by_share == sorted(by_share)
+    assert by_share[-1] > by_share[0] + 0.1
+    by_speed = [last_rate(0.5, speed=speed) for speed in (0.0, 0.3, 1.0)]
+    assert by_speed == sorted(by_speed)
+    assert by_speed[-1] > by_speed[0] + 0.1
+
+
+def test_over_many_runs_valid_rates_rise_where_the_data_goes():
+    rng = np.random.default_rng(2)
+    gains: dict[bool, list[float]] = {True: [], False: []}
+    for _ in range(400):
+        (view,) = simulated_run(rng, LAKE, 1, counts=(256, 256))
+        assert view.trained is not None
+        now = rates(view.evidence.validation)
+        for group, knobs in view.trained.values().items():
+            if 0.1 < view.valid_before[group] < 0.9:
+                gains[knobs["data_ratio"] > 1 / 3].append(now[group] - view.valid_before[group])
+    much, little = (float(np.mean(gains[key])) for key in (True, False))
+    assert much > little + 0.02
+
+
+def test_learnability_is_that_of_the_knobs_that_were_trained_on():
+    """Groups of which nearly all or nearly no training instances are solved teach little."""
+    rng = np.random.default_rng(3)
+    by_rate: dict[bool, list[float]] = {True: [], False: []}
+    for _ in range(200):
+        (view,) = simulated_run(rng, LAKE, 1, counts=(256, 256))
+        training = view.evidence.training
+        assert training is not None
+        for group, rate in view.valid_before.items():
+            value = training.learnability[group]
+            assert 0.0 <= value <= 0.25
+            by_rate[0.2 < rate < 0.8].append(value)
+    assert np.mean(by_rate[True]) > np.mean(by_rate[False]) + 0.03
+
+
+def test_equal_seeds_give_equal_runs(domain):
+    one, other = (runs(domain, count=3, seed=5) for _ in range(2))
+    assert one == other
+    assert runs(domain, count=3, seed=6) != one
+
+
+def test_the_rule_s_answers_to_the_views_are_accepted(domain):
+    for views in runs(domain, count=20):
+        for view in views:
+            text = answer_text(next_configuration(view))
+            assert review_answer(text, view.current, domain).kind == "accepted"
+
+
+def test_a_thousand_readouts_take_seconds():
+    rng = np.random.default_rng(0)
+    synthetic_readouts(rng, LAKE)
+    start = time.process_time()
+    count = 0
+    while count < 1000:
+        count += len(synthetic_readouts(rng, LAKE))
+    assert time.process_time() - start < 10.0

@@ -1,0 +1,85 @@
+"""The study of column addition: its numbers follow from its verdicts, and it resumes."""
+
+import gzip
+import json
+import re
+
+import numpy as np
+import pytest
+
+from examples.column_addition import study
+from examples.column_addition.__main__ import Experiment, run_stages
+from examples.column_addition.environment import check_answer
+
+ARMS = "fixed,rule"
+
+
+def verdicts(arm: str, seed: int) -> list[bool]:
+    """Whether each held-out sum is solved in the end, computed from the run itself."""
+    experiment = Experiment(seed=seed)
+    *_, last = run_stages(experiment, study.engineer_of(arm, experiment))
+    answers = zip(experiment.held_out(), last.answers, strict=True)
+    return [check_answer(one, text) == (None, None) for one, text in answers]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    path = tmp_path_factory.mktemp("study") / "study.json.gz"
+    assert study.main(["--json", str(path), "--seeds", "2", "--arms", ARMS]) == 0
+    return path
+
+
+def test_every_verdict_is_kept(finished):
+    runs = json.loads(gzip.decompress(finished.read_bytes()))["runs"]
+    seeds = {arm: sorted(by_seed) for arm, by_seed in runs.items()}
+    assert seeds == {"fixed": ["0", "1"], "rule": ["0", "1"]}
+    kept = [digit == "1" for digit in runs["rule"]["1"]["valid"]]
+    assert kept == verdicts("rule", 1)
+    assert 0.2 < np.mean(kept) < 1.0
+    assert len(runs["rule"]["1"]["configurations"]) == Experiment().stages
+
+
+def test_rates_and_differences_follow_from_the_verdicts(finished, capsys):
+    study.main(["--json", str(finished), "--report"])
+    text = capsys.readouterr().out
+    runs = json.loads(gzip.decompress(finished.read_bytes()))["runs"]
+    share = {
+        arm: [100 * one["valid"].count("1") / 400 for one in by_seed.values()]
+        for arm, by_seed in runs.items()
+    }
+    rate, difference, low, high = map(
+        float,
+        re.search(r"^rule +([\d.]+) +(\S+) +\[(\S+), (\S+)\]", text, re.MULTILINE).groups(),
+    )
+    each = np.subtract(share["rule"], share["fixed"])
+    assert rate == pytest.approx(np.mean(share["rule"]), abs=0.06)
+    assert difference == pytest.approx(each.mean(), abs=0.006)
+    # With two seeds, more than 2.5% of the resamples draw the same one twice.
+    assert (low, high) == pytest.approx((each.min(), each.max()), abs=0.006)
+
+
+def test_a_study_that_was_stopped_ends_as_one_that_was_not(finished, tmp_path):
+    path = tmp_path / "study.json.gz"
+    study.main(["--json", str(path), "--seeds", "2", "--arms", "fixed"])
+    study.main(["--json", str(path), "--seeds", "2", "--arms", ARMS])
+    assert path.read_bytes() == finished.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--arms", "fixed,oracle"], "got oracle, allowed are fixed, "),
+        (["--seeds", "1"], "got 1, at least 2 are needed"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, message, tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        study.main(["--json", str(tmp_path / "f.gz"), *arguments])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_every_constant_can_be_made():
+    domain = Experiment().domain()
+    for configuration in study.CONSTANTS.values():
+        assert domain.space.violation(configuration) is None

@@ -1,0 +1,190 @@
+"""The atlas of a stage that is over: read or measured with its weights, scored and drawn."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engineer import AtlasCell, DesignAtlas
+from tests.training.analysis.test_report import page_of
+from training.analysis import atlas as analysis
+from training.cli import main
+from training.phases.atlas import cells_of
+from training.run.directory import RunDirectory
+from training.run.records import AtlasRecord
+from training.schema import RunConfig
+
+
+def some_atlas(config: RunConfig, seed: int = 0) -> DesignAtlas:
+    rng = np.random.default_rng(seed)
+    return DesignAtlas(
+        cells=tuple(
+            AtlasCell(
+                group=group,
+                knobs=knobs,
+                boards=tuple(np.bincount(rng.binomial(8, rng.random(), 20), minlength=9).tolist()),
+            )
+            for group, knobs in cells_of(config)
+        )
+    )
+
+
+@pytest.fixture
+def run(run_copy: Path) -> Path:
+    for stage in range(4):
+        (run_copy / f"stages/{stage}/policy").mkdir(exist_ok=True)
+    return run_copy
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, int]]:
+    """The folders of weights that were loaded, and the stages that were measured with them."""
+    loaded: list[tuple[Path, int]] = []
+
+    @contextmanager
+    def frozen_policy(config: RunConfig, folder: Path) -> Iterator[tuple[Path, None]]:
+        yield folder, None
+
+    def measure(
+        config: RunConfig, policy: Any, sampler: object, stage: int, validation: object
+    ) -> DesignAtlas:
+        loaded.append((policy, stage))
+        return some_atlas(config, stage)
+
+    monkeypatch.setattr(analysis, "frozen_policy", frozen_policy)
+    monkeypatch.setattr(analysis, "measure_atlas", measure)
+    return loaded
+
+
+def atlas_command(run: Path, stage: int, *more: str) -> int:
+    return main(["engineer", "atlas", str(run), "--stage", str(stage), *more])
+
+
+def test_an_atlas_is_measured_once_with_the_weights_in_force(run, measured, tmp_path, capsys):
+    files = [tmp_path / "one.json", tmp_path / "two.json"]
+    for file in files:
+        assert atlas_command(run, 2, "--json", str(file)) == 0
+    directory = RunDirectory(run)
+    assert measured == [(directory.stage(2).policy, 2)]
+    assert files[0].read_text() == files[1].read_text()
+    assert not directory.stage(2).atlas.exists()  # it is no part of what the stage left
+    config, record = directory.config(), directory.later_atlas(2).read()
+    assert record == AtlasRecord(stage=2, weights=2, atlas=some_atlas(config, 2))
+    out = json.loads(files[0].read_text())
+    assert (out["stage"], out["weights"], len(out["cells"])) == (2, 2, 3 * 4 * 2)
+    best = record.atlas.best(config.domain)
+    assert out["best"] == best.model_dump(mode="json")
+    scores = {row["name"]: row for row in out["scores"]}
+    assert next(iter(scores)) == "trained on"
+    assert set(scores) >= {"atlas", "copy_previous", "rule", "uniform"}
+    trained, decided = (
+        directory.stage(2).configuration.read(),
+        directory.stage(2).decision.read().configuration,
+    )
+    scores["decided"] = next(row for name, row in scores.items() if name.startswith("decided: "))
+    for name, configuration in (("trained on", trained), ("decided", decided)):
+        expected, regret = scores[name]["expected"], scores[name]["regret"]
+        assert expected == record.atlas.expected(configuration).model_dump()
+        assert regret == record.atlas.regret(config.domain, configuration).model_dump()
+    assert scores["atlas"]["configurations"] == [out["best"]]
+    assert scores["atlas"]["regret"]["value"] == pytest.approx(0.0, abs=1e-12)
+    random = next(row for name, row in scores.items() if name.startswith("random (mean of 64)"))
+    assert len(random["configurations"]) == 64
+    equal = [
+        knobs["data_ratio"] for knobs in scores["uniform"]["configurations"][0]["sizes"].values()
+    ]
+    assert max(equal) - min(equal) <= config.environment.bounds.step + 1e-9
+    printed = capsys.readouterr().out
+    assert str(record.atlas.cells[0].learnability) in printed
+    assert str(record.atlas.expected(best)) in printed
+
+
+def test_an_atlas_that_the_engineer_measured_is_read(run, measured):
+    directory = RunDirectory(run)
+    own = AtlasRecord(stage=1, weights=1, atlas=some_atlas(directory.config(), 9))
+    directory.stage(1).atlas.write(own)
+    assert analysis.score_stage(run, 1).record == own
+    assert measured == []
+    assert not directory.later_atlas(1).exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda run: None, r"--stage: got 9, the stages with a validation are 1, 2, 3"),
+        (lambda run: shutil.rmtree(run / "stages/2/policy"), "stages/2/policy: is missing, it"),
+        (
+            lambda run: (
+                RunDirectory(run)
+                .later_atlas(2)
+                .write(
+                    AtlasRecord(stage=1, weights=1, atlas=some_atlas(RunDirectory(run).config()))
+                )
+            ),
+            "atlases/2.json: stage: got 1, it stands for stage 2",
+        ),
+        (
+            lambda run: (run / "atlases").mkdir() or (run / "atlases/2.json").write_text("{}"),
+            "atlases/2.json: stage: required, but missing",
+        ),
+    ],
+)
+def test_what_can_not_be_scored_is_told(
+    run: Path, measured: object, capsys: Any, damage: Callable[[Path], object], told: str
+):
+    damage(run)
+    assert atlas_command(run, 9 if "--stage" in told else 2) == 2
+    error = capsys.readouterr().err
+    assert told.lower() in error.lower()
+
+
+def test_a_replay_asks_the_atlas_that_is_there_and_says_how_to_get_one(run, measured, capsys):
+    replay = ["engineer", "replay", str(run), "--stage", "2", "--engineers", "atlas,fixed"]
+    assert main(replay) == 2
+    assert "atlas: it was not measured; `jaxlake engineer atlas" in capsys.readouterr().err
+    assert atlas_command(run, 2) == 0
+    capsys.readouterr()
+    assert main(replay) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("atlas ")
+
+
+def test_the_report_draws_the_atlas_of_each_stage_that_has_one(run, measured):
+    assert "What could be learned" not in page_of(run).text
+    assert atlas_command(run, 2) == 0
+    directory = RunDirectory(run)
+    config, record = directory.config(), directory.later_atlas(2).read()
+    page = page_of(run)
+    decided = directory.stage(2).decision.read().configuration
+    regret, best = record.atlas.regret(config.domain, decided), record.atlas.best(config.domain)
+    assert f"a regret of {regret}." in page.text
+    assert f"(rings) is expected to teach {record.atlas.expected(best)}" in page.text
+    for cell in record.atlas.cells:
+        told = ", ".join(f"{name} {value:g}" for name, value in cell.knobs.items())
+        assert f"{told}: {cell.learnability}, {cell.count} boards" in page.text
+    for configuration, what in ((decided, "decided"), (best, "best")):
+        for knobs in configuration.values().values():
+            told = ", ".join(f"{name} {value:g}" for name, value in knobs.items())
+            assert f"{what}: {told}" in page.text
+    empty = record.atlas.cells[0].model_copy(update={"boards": (0,) * 9})
+    less = record.model_copy(
+        update={
+            "atlas": DesignAtlas(
+                cells=tuple(
+                    empty.model_copy(update={"group": one.group, "knobs": one.knobs})
+                    for one in record.atlas.cells
+                )
+            )
+        }
+    )
+    directory.later_atlas(2).write(less)
+    assert "No configuration can be compared with the best." in page_of(run).text
+    other = directory.later_atlas(2).path.read_text().replace("wait_ratio", "meteors")
+    directory.later_atlas(2).path.write_text(other)
+    assert "atlases/2.json: atlas: knobs: got hole_ratio and meteors" in page_of(run).text
+    directory.later_atlas(2).path.write_text("{")
+    assert "atlases/2.json: not JSON" in page_of(run).text

@@ -1,0 +1,89 @@
+"""`jaxlake engineer reading` on a model and on a run; the engine is real."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from engineer.scoring.reading import Reading, reading_set
+from tests.paths import TINY
+from training.cli import main
+from training.phases.reading import EngineReader
+from training.policy.policy import make_policy, open_policy
+from training.pretraining.designs import draw_examples
+from training.pretraining.schema import Designs
+from training.rollout.vllm_sampler import VllmSampler
+from training.schema import Model, Prompt, Sampling, load
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model with random weights, whose tokenizer knows the symbols."""
+    path = tmp_path_factory.mktemp("model") / "random"
+    examples = draw_examples(np.random.default_rng(0), Designs(count=200))
+    texts = [text for example in examples for text in example]
+    make_policy(path, load(TINY).model, texts, max_len=512, seed=0)
+    return path
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+def test_a_model_with_random_weights_does_not_read(folder, tmp_path):
+    file = tmp_path / "reading.json"
+    arguments = ["engineer", "reading", str(folder), "--contexts", "4", "--json", str(file)]
+    # A process of its own: vLLM writes to the streams of the process that it is in.
+    done = subprocess.run(
+        [sys.executable, "-m", "training.cli", *arguments], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    reading = Reading.model_validate(json.loads(file.read_text()))
+    assert reading.contexts == 4
+    assert reading.well_formed == 0.0
+    assert reading.nats > 20
+    assert "It doesn't read" in done.stdout
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+def test_the_engine_scores_answers_as_the_trainer_does(folder, tmp_path):
+    policy, params = open_policy(folder, Model(), Prompt(), length_bucket=64)
+    policy.export(params, tmp_path / "engine", untied=True)
+    sampler = VllmSampler(tmp_path / "engine", Sampling(max_model_len=512))
+    contexts = ["stage next\nn3 valid8 goal\nedits\n", "stage first\nn4 valid3\nedits\n"]
+    answers = ["n3 + - =", "n4 ="]
+    scored = EngineReader(policy, sampler, 16).nats(contexts, answers)
+    sampler.close()
+    for context, answer, nats in zip(contexts, answers, scored, strict=True):
+        prompt, rest = policy.encode_prompt(context), policy.encode_answer(answer)
+        (logprobs,) = policy.logprobs(params, [[*prompt, *rest]])
+        assert nats == pytest.approx(-logprobs[len(prompt) :].sum(), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["{tmp}/absent"], ["absent", "no such folder"]),
+        (["{tmp}", "--stage", "1"], ["--stage", "not a run's directory"]),
+        (["{tmp}/run"], ["stage", "none yet"]),
+    ],
+)
+def test_what_can_not_be_read_is_named(arguments, words, tmp_path, capsys):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text(TINY.read_text())
+    assert main(["engineer", "reading", *(one.format(tmp=tmp_path) for one in arguments)]) == 2
+    error = capsys.readouterr().err
+    assert all(word in error for word in words)
+
+
+def test_too_few_contexts_are_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["engineer", "reading", str(tmp_path), "--contexts", "1"])
+    assert "at least 2 is allowed" in capsys.readouterr().err
+
+
+def test_simulated_contexts_have_all_blocks():
+    for one in reading_set(load(TINY).domain, 10, seed=0).plain:
+        assert one.state is not None
+        assert all(row.valid is not None for row in one.groups.values())

@@ -1,0 +1,274 @@
+"""The atlas of a run: which boards are answered, what is counted, and what a run makes of it."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from jaxlake.generator.board_digests import board_digests
+from jaxlake.generator.mixture import holes_on_board
+from tests.paths import TINY
+from tests.training.audit import forging
+from tests.training.killed_run import dying_at
+from tests.training.sample_run import CONFIG
+from tests.training.stand_in_sampler import without_vllm
+from training import loop
+from training.audit import audit_run
+from training.errors import UserError
+from training.phases import atlas as phase
+from training.phases.atlas import (
+    cells_of,
+    draw_atlas_boards,
+    known_atlas,
+    measure_atlas,
+    measured_atlas,
+    rollouts_per_atlas,
+)
+from training.phases.validate import validation_set
+from training.policy.prompts import target
+from training.rollout.instances import InstanceSet
+from training.run.directory import RunDirectory
+from training.schema import RunConfig
+
+CHOICE = {"levels": 2, "boards_per_cell": 6, "answers": 4}
+
+
+def config_of(**engineer: Any) -> RunConfig:
+    return RunConfig.model_validate(CONFIG | {"engineer": {"atlas": CHOICE} | engineer})
+
+
+@pytest.fixture(scope="module")
+def config() -> RunConfig:
+    return config_of()
+
+
+@pytest.fixture(scope="module")
+def validation(config: RunConfig) -> InstanceSet:
+    return validation_set(config)
+
+
+def test_boards_are_new_and_of_their_cells_and_follow_from_run_and_stage(config, validation):
+    cells = cells_of(config)
+    boards, cell_of = draw_atlas_boards(config, 2, cells, validation)
+    assert len(cells) == 3 * 2 * 2
+    assert np.bincount(cell_of).tolist() == [6] * len(cells)
+    for row, number in enumerate(cell_of):
+        group, knobs = cells[number]
+        grid = "".join(boards.grid(row))
+        assert int(boards.instances.size[row]) == int(group)
+        assert grid.count("H") == holes_on_board(int(group), knobs["hole_ratio"])
+        assert bool(boards.solutions.needs_wait[row]) == (knobs["wait_ratio"] == 1.0)
+    again, _ = draw_atlas_boards(config, 2, cells, validation)
+    later, _ = draw_atlas_boards(config, 3, cells, validation)
+    # With the same key, but with these boards as the validation set.
+    avoiding, _ = draw_atlas_boards(config, 2, cells, boards)
+    own, same, other, held_out, avoided = (
+        {tuple(row) for row in np.asarray(board_digests(one.instances)).tolist()}
+        for one in (boards, again, later, validation, avoiding)
+    )
+    assert own == same
+    assert own != other
+    assert len(own) == len(boards)
+    assert not own & held_out
+    assert not own & avoided
+
+
+class Solver:
+    """A policy and its sampler: a board is solved as often as its cell says, by an optimal plan."""
+
+    stop_ids = (0,)
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, solved: Callable[[int], int]) -> None:
+        self.solved, self.calls, self.synced = solved, [], 0
+        draw = phase.draw_atlas_boards
+
+        def drawn(*arguments: Any) -> Any:
+            self.boards, self.cell_of = draw(*arguments)
+            self.rows = iter(range(len(self.boards)))
+            return self.boards, self.cell_of
+
+        monkeypatch.setattr(phase, "draw_atlas_boards", drawn)
+
+    def encode_board(self, board: object) -> list[int]:
+        return [next(self.rows)]
+
+    def sample(self, prompts: list[list[int]], *, n: int, **options: Any) -> list[list[Any]]:
+        self.calls.append((len(prompts), n, options["temperature"], options["seed"]))
+        return [
+            [
+                SimpleNamespace(token_ids=(row, one < self.solved(int(self.cell_of[row]))))
+                for one in range(n)
+            ]
+            for (row,) in prompts
+        ]
+
+    def decode(self, token_ids: tuple[int, bool]) -> str:
+        row, solved = token_ids
+        return target(np.asarray(self.boards.solutions.plan[row])) if solved else "no idea"
+
+    def tensors(self, params: object) -> object:
+        return params
+
+    def sync(self, tensors: object) -> None:
+        self.synced += 1
+
+
+def test_valid_answers_are_counted_board_by_board_for_their_cell(config, validation, monkeypatch):
+    policy: Any = Solver(monkeypatch, lambda cell: cell % 5)
+    monkeypatch.setattr(phase, "CHUNK", 40)
+    atlas = measure_atlas(config, policy, policy, 2, validation)
+    for number, cell in enumerate(atlas.cells):
+        assert cell.boards == tuple(6 if k == number % 5 else 0 for k in range(5))
+    assert [(cell.group, cell.knobs) for cell in atlas.cells] == cells_of(config)
+    assert atlas.rollouts == rollouts_per_atlas(config) == 12 * 6 * 4
+    sizes, answers, temperatures, seeds = zip(*policy.calls, strict=True)
+    assert (sizes, set(answers)) == ((10,) * 7 + (2,), {4})
+    assert set(temperatures) == {config.sampling.temperature}
+    assert len(set(seeds)) == len(seeds)
+
+
+def test_cells_of_which_no_board_can_be_made_are_empty_and_no_error(monkeypatch):
+    tree = CONFIG | {"engineer": {"atlas": CHOICE}}
+    tree["environment"] = {
+        "initial": {
+            "sizes": {
+                size: {"data_ratio": share, "hole_ratio": 0.0, "wait_ratio": 0.0}
+                for size, share in ((2, 0.5), (3, 0.25), (5, 0.25))
+            }
+        },
+        "bounds": {"sizes": [2, 3, 5], "max_hole_ratio": 0.5},
+        "max_candidates": 20_000,
+    }
+    config = RunConfig.model_validate(tree)
+    policy: Any = Solver(monkeypatch, lambda cell: 2)
+    atlas = measure_atlas(config, policy, policy, 1, validation_set(config))
+    counts = {(one.group, *one.knobs.values()): one.count for one in atlas.cells}
+    assert counts["2", 0.0, 1.0] == 0  # no 2x2 board needs a wait
+    assert counts["2", 0.0, 0.0] > 0
+    assert counts["3", 0.0, 1.0] == 6
+    assert atlas.rollouts < rollouts_per_atlas(config)
+    assert atlas.best(config.domain).values()["2"]["wait_ratio"] == 0.0
+
+
+def test_an_atlas_that_is_there_is_read_and_one_of_other_settings_is_refused(
+    config, validation, monkeypatch, tmp_path
+):
+    policy: Any = Solver(monkeypatch, lambda cell: cell % 5)
+    directory = RunDirectory(tmp_path)
+    run: Any = SimpleNamespace(
+        config=config, directory=directory, policy=policy, validation=validation
+    )
+    result = SimpleNamespace(stage=1, gate=None)
+    state: Any = SimpleNamespace(params=())
+    record = measured_atlas(run, policy, state, [None, result])
+    assert (record.stage, record.weights, policy.synced) == (1, 1, 1)
+    text = directory.stage(1).atlas.path.read_text()
+    policy.solved = lambda cell: 0
+    assert measured_atlas(run, policy, state, [None, result]) == record
+    assert directory.stage(1).atlas.path.read_text() == text
+    assert policy.synced == 1
+    other = config_of(atlas=CHOICE | {"levels": 3})
+    with pytest.raises(UserError, match=r"stages/1/atlas.json: its cells are not those of"):
+        known_atlas(directory, other, 1)
+    shutil.copytree(tmp_path / "stages/1", tmp_path / "stages/2")
+    with pytest.raises(UserError, match="stage: got 1, it stands for stage 2"):
+        known_atlas(directory, config, 2)
+    with pytest.raises(UserError, match=r"atlases/3.json: is missing"):
+        known_atlas(directory, config, 3)
+
+
+@pytest.mark.parametrize(
+    ("choice", "told"),
+    [
+        ({"kind": "shuffled:atlas"}, "got 'shuffled:atlas', allowed are .*and atlas, oracle"),
+        ({"atlas": {"answers": 1}}, "greater than or equal to 2"),
+        ({"atlas": {"levels": 1}}, "greater than or equal to 2"),
+        ({"oracle": {"candidates": ["shuffled:atlas"]}}, "got 'shuffled:atlas'"),
+    ],
+)
+def test_what_an_atlas_can_not_be_is_refused(choice, told):
+    with pytest.raises(ValueError, match=told):
+        config_of(**choice)
+
+
+class KilledError(BaseException):
+    """Ends a run in this process; nothing catches it."""
+
+
+def tiny(**engineer: Any) -> RunConfig:
+    tree = yaml.safe_load(TINY.read_text())
+    tree["engineer"] |= {"atlas": CHOICE} | engineer
+    return RunConfig.model_validate(tree)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["atlas", "oracle"])
+def test_a_run_trains_on_the_best_of_its_atlas_and_the_audit_finds_it_again(kind, tmp_path):
+    oracle = {"candidates": ["copy_previous", "atlas"], "updates": 1, "per_cell": 3}
+    config = tiny(kind=kind, oracle=oracle)
+    path = tmp_path / "run"
+
+    def kill() -> None:
+        raise KilledError
+
+    with without_vllm():
+        with dying_at("design", kill), pytest.raises(KilledError):
+            loop.run(config, path)
+        first = (path / "stages/1/atlas.json").read_bytes()
+        assert not (path / "stages/1/decision.json").exists()
+        with pytest.MonkeyPatch.context() as patch:
+            measured = []
+            measure = phase.measure_atlas
+            patch.setattr(
+                phase,
+                "measure_atlas",
+                lambda *arguments: measured.append(arguments[3]) or measure(*arguments),
+            )
+            loop.run(config, path)
+        assert measured == [2]
+        loop.run(config, tmp_path / "other")
+    assert (path / "stages/1/atlas.json").read_bytes() == first
+    for name in ("chain.jsonl", "summary.json"):
+        assert (path / name).read_bytes() == (tmp_path / "other" / name).read_bytes(), name
+    directory = RunDirectory(path)
+    for stage in (1, 2):
+        record = directory.stage(stage).atlas.read()
+        decision = directory.stage(stage).decision.read()
+        best = record.atlas.best(config.domain)
+        if kind == "atlas":
+            found = record.atlas.expected(decision.configuration)
+            assert found.value == pytest.approx(record.atlas.expected(best).value)
+            assert decision.spent.probe_rollouts == record.atlas.rollouts
+        else:
+            assert decision.spent.probe_rollouts > record.atlas.rollouts
+    checks = list(audit_run(path))
+    assert [str(one) for one in checks if not one.holds] == []
+    assert "stage 1: atlas.json: holds" in map(str, checks)
+
+    def broken(damage: forging.Damage, name: str) -> tuple[int | None, str]:
+        run = shutil.copytree(path, tmp_path / name)
+        damage(run)
+        forging.rehash(run)
+        check = next(check for check in audit_run(run) if not check.holds)
+        return check.stage, check.part
+
+    def other_best(record: Any) -> None:
+        # Everything is learned on 3x3 boards with most holes that need a wait.
+        for cell in record["atlas"]["cells"]:
+            cell["boards"] = [0, 0, sum(cell["boards"]), 0, 0]
+            if cell["group"] != "3":
+                cell["boards"] = [cell["boards"][2], 0, 0, 0, 0]
+
+    changed = forging.change("1/atlas.json", other_best)
+    assert broken(changed, "changed") == (1, "answers.jsonl")
+
+    def removed(run: Path) -> None:
+        forging.remove("1/atlas.json")(run)
+        forging.change("chain.jsonl", lambda links: links[1]["files"].pop("atlas.json"))(run)
+
+    assert broken(removed, "removed") == (1, "answers.jsonl")

@@ -1,0 +1,56 @@
+"""A pretraining as small as it can be, and the boards of it, which are drawn once."""
+
+from typing import Any
+
+import pytest
+
+from training.pretraining.boards import CellBoards, draw_held_out, draw_plans
+from training.pretraining.schema import PretrainConfig
+
+PER_CELL = 6
+TINY: dict[str, Any] = {
+    "name": "tiny",
+    "seed": 5,
+    "scratch": {
+        "vocab_size": 480,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+    },
+    "boards": {
+        "shares": {3: 0.4, 4: 0.6},
+        "hole_ratios": [0.0, 0.3],
+        "count": 300,
+        "max_candidates": 20_000,
+    },
+    "designs": {"sizes": [3, 4, 5], "groups": [1, 3], "count": 200, "share": 0.4},
+    "optimization": {
+        "batch_size": 8,
+        "learning_rate": 5e-3,
+        "warmup_steps": 5,
+        "most_steps": 40,
+        "decay_steps": 10,
+        "evaluate_every": 40,
+        "checkpoint_every": 10,
+    },
+    "goal": {"contexts": 4, "boards_per_cell": PER_CELL, "validate_every": 40},
+    "sampling": {"max_model_len": 512, "max_num_seqs": 64, "max_num_batched_tokens": 2048},
+}
+
+
+@pytest.fixture(scope="session")
+def tiny() -> PretrainConfig:
+    return PretrainConfig.model_validate(TINY)
+
+
+@pytest.fixture(scope="session")
+def held_out(tiny: PretrainConfig) -> CellBoards:
+    return draw_held_out(tiny, PER_CELL)
+
+
+@pytest.fixture(scope="session")
+def plans(tiny: PretrainConfig, held_out: CellBoards) -> list[tuple[str, str]]:
+    return draw_plans(tiny, held_out)

@@ -1,0 +1,77 @@
+"""The contexts that a base model imitates, and those that its reading is measured with."""
+
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from training.pretraining.designs import draw_examples, draw_swaps
+from training.pretraining.schema import Designs
+
+SETTINGS = Designs(sizes=(2, 3, 4, 5, 6), groups=(2, 4), count=600)
+COLUMNS = {
+    "valid": [1],
+    "failures": [2, 3],
+    "trend": [4],
+    "learnability": [5],
+    "levels": [6, 8, 10],
+    "last_edit": [7, 9, 11],
+}
+
+
+@pytest.fixture(scope="module")
+def examples():
+    return draw_examples(np.random.default_rng(0), SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def swaps():
+    return draw_swaps(np.random.default_rng(1), SETTINGS, 12)
+
+
+def rows_of(context: str) -> list[list[str]]:
+    return [line.split() for line in context.split("\n")[1:-2]]
+
+
+def test_as_many_different_contexts_are_drawn_as_are_asked_for(examples):
+    assert len(examples) == len({one.context for one in examples}) == 600
+    assert len({one.answer for one in examples}) > 200
+
+
+def test_each_answer_is_about_the_sizes_of_its_context(examples):
+    sizes, counts = Counter(), Counter()
+    for one in examples:
+        names = [row[0] for row in rows_of(one.context)]
+        assert names == sorted(names)
+        assert [line.split()[0] for line in one.answer.split("\n")] == names
+        assert re.fullmatch(r"(n\d+( [-=+]){3}\n?)+", one.answer)
+        sizes.update(names)
+        counts[len(names)] += 1
+    assert set(sizes) == {f"n{size}" for size in SETTINGS.sizes}
+    assert set(counts) == {2, 3, 4}
+
+
+def test_examples_follow_from_the_generator(examples):
+    assert draw_examples(np.random.default_rng(0), SETTINGS) == examples
+    assert draw_examples(np.random.default_rng(2), SETTINGS) != examples
+
+
+def test_each_fact_has_as_many_pairs_as_are_asked_for(swaps):
+    assert Counter(pair.fact for pair in swaps) == dict.fromkeys(COLUMNS, 12)
+
+
+def test_a_swap_changes_one_fact_and_the_rule_s_answer(swaps):
+    for pair in swaps:
+        plain, swapped = rows_of(pair.plain.context), rows_of(pair.swapped.context)
+        assert pair.plain.context.split("\n")[0] == pair.swapped.context.split("\n")[0]
+        changed = {
+            place
+            for one, other in zip(plain, swapped, strict=True)
+            for place, words in enumerate(zip(one, other, strict=True))
+            if words[0] != words[1]
+        }
+        assert changed
+        assert changed <= set(COLUMNS[pair.fact])
+        assert pair.plain.answer != pair.swapped.answer
+        assert len(pair.plain.answer) == len(pair.swapped.answer)

@@ -1,0 +1,39 @@
+"""`jaxlake pretrain`: make the base model that runs start from."""
+
+import argparse
+from pathlib import Path
+
+from training.commands import Subparsers, add_command, add_configuration, number
+from training.runtime import set_library_defaults
+
+_HELP = """\
+Make a small model from nothing: it imitates the solver's plans and the rule's designs until
+held-out ones are mastered. The same command goes on where it was stopped. The result, DIR/model,
+is a Hugging Face folder for model.pretrained.
+
+exit status: 0 the model is made, 2 invalid input or configuration
+"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command to those of `jaxlake`."""
+    parser = add_command(
+        subparsers, "pretrain", run, "make the base model that runs start from", _HELP
+    )
+    add_configuration(parser)
+    parser.add_argument(
+        "--run-dir", metavar="DIR", type=Path, help="where its files go (default: runs/NAME)"
+    )
+    stop = "stop after this step; the same command without it goes on"
+    parser.add_argument("--stop-after", metavar="N", type=number(int, 0), help=stop)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Make the model."""
+    set_library_defaults()
+    from training.pretraining.pretrain import pretrain
+    from training.pretraining.schema import load_pretrain
+
+    config = load_pretrain(args.config, args.set)
+    pretrain(config, args.run_dir or Path("runs") / config.name, stop_after=args.stop_after)
+    return 0

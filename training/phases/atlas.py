@@ -1,0 +1,168 @@
+"""Atlas: the policy answers fresh boards of every kind, frozen, to measure what could be learned.
+
+See `engineer.scoring.atlas`. Nothing is trained. The boards follow from the run's seed and the
+stage, and none of them is a validation board.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from engineer.scoring.atlas import AtlasCell, DesignAtlas, atlas_grid
+from jaxlake import infeasibility
+from jaxlake.generator.board_digests import DigestSet
+from training.errors import UserError
+from training.learner.optimizer import LearnerState
+from training.phases.stage_results import StageResult, reference_of
+from training.policy.policy import Policy
+from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
+from training.rollout.judging import judge
+from training.rollout.vllm_sampler import VllmSampler
+from training.run.active_run import ActiveRun
+from training.run.directory import RunDirectory
+from training.run.progress import console, duration, track
+from training.run.records import AtlasRecord
+from training.run.seeds import key_for, seed_for
+from training.schema import RunConfig
+
+CHUNK = 4096
+"""How many completions vLLM is asked for at a time, so that there is progress to show."""
+
+Cells = list[tuple[str, dict[str, float]]]
+"""Map size as it is written in answers, hole_ratio, and a wait_ratio of 0 or 1."""
+
+
+def rollouts_per_atlas(config: RunConfig) -> int:
+    """Return the most answers of an atlas; fewer are drawn where boards can't be made."""
+    choice = config.engineer.atlas
+    return len(cells_of(config)) * choice.boards_per_cell * choice.answers
+
+
+def cells_of(config: RunConfig) -> Cells:
+    """Return the cells of an atlas, map sizes in their order."""
+    return atlas_grid(config.domain, config.engineer.atlas.levels)
+
+
+def draw_atlas_boards(
+    config: RunConfig, stage: int, cells: Cells, validation: InstanceSet
+) -> tuple[InstanceSet, np.ndarray]:
+    """Draw the boards of every cell, and say of which cell each is: int (B,).
+
+    Equal arguments give equal boards. A cell of which no boards can be made has none; a `UserError`
+    says that there is not one board at all.
+    """
+    lake, count = config.environment, config.engineer.atlas.boards_per_cell
+    requested, requests = [], []
+    for number, (group, knobs) in enumerate(cells):
+        size, holes, waits = int(group), knobs["hole_ratio"], knobs["wait_ratio"]
+        if infeasibility(size, holes, lake.num_agents) is None:
+            requested.append(number)
+            requests.append(BoardRequest(size, holes, waits, count, lake.num_agents))
+    boards, outcomes = draw_boards(
+        key_for(config.seed, "atlas", stage, 0),
+        requests,
+        max_size=max(lake.bounds.sizes),
+        max_candidates=lake.max_candidates,
+        seen=DigestSet(validation.instances),
+    )
+    made = [outcome.count - outcome.missing for outcome in outcomes]
+    return boards, np.repeat(requested, made)
+
+
+def measure_atlas(
+    config: RunConfig,
+    policy: Policy,
+    sampler: VllmSampler,  # holds the weights that are measured
+    stage: int,
+    validation: InstanceSet,
+) -> DesignAtlas:
+    """Let the policy answer the boards of every cell, verify the answers and count the valid ones.
+
+    Answers are drawn as in training: at `sampling.temperature`. How long it took is printed.
+    """
+    began, cells, answers = time.perf_counter(), cells_of(config), config.engineer.atlas.answers
+    boards, cell_of = draw_atlas_boards(config, stage, cells, validation)
+    drawn = time.perf_counter()
+    texts = _answer(config, policy, sampler, boards, stage)
+    sampled = time.perf_counter()
+    repeated = boards.take(np.repeat(np.arange(len(boards)), answers))
+    valid = np.reshape(judge(repeated, texts, config.prompt).outcomes.valid, (-1, answers))
+    counts = np.zeros((len(cells), answers + 1), np.int64)
+    np.add.at(counts, (cell_of, valid.sum(axis=1)), 1)
+    atlas = DesignAtlas(
+        cells=tuple(
+            AtlasCell(group=group, knobs=knobs, boards=tuple(own.tolist()))
+            for (group, knobs), own in zip(cells, counts, strict=True)
+        )
+    )
+    parts = (drawn - began, sampled - drawn, time.perf_counter() - sampled)
+    console.print(
+        f"stage {stage}: atlas: {atlas.rollouts} answers to {atlas.count} boards of "
+        f"{len(cells)} cells; boards {duration(parts[0])}, answers {duration(parts[1])}, "
+        f"verdicts {duration(parts[2])}",
+        soft_wrap=True,
+    )
+    return atlas
+
+
+def measured_atlas(
+    run: ActiveRun, sampler: VllmSampler, state: LearnerState, results: Sequence[StageResult]
+) -> AtlasRecord:
+    """Return the atlas of the last of `results`: from its directory, or measured and written there.
+
+    The sampler holds the weights of `state`, which are in force after the stage. Its caches are
+    dropped afterwards, so that a run that is resumed goes on with the same arithmetic.
+    """
+    stage = results[-1].stage
+    file = run.directory.stage(stage).atlas
+    if not file.exists():
+        atlas = measure_atlas(run.config, run.policy, sampler, stage, run.validation)
+        sampler.sync(run.policy.tensors(state.params))
+        file.write(AtlasRecord(stage=stage, weights=reference_of(results, stage + 1), atlas=atlas))
+    return known_atlas(run.directory, run.config, stage)
+
+
+def known_atlas(directory: RunDirectory, config: RunConfig, stage: int) -> AtlasRecord:
+    """Read the atlas of a stage, which its engineer measured or which was measured later.
+
+    Raises:
+        UserError: There is none, or it is of another stage or other cells than the configuration's.
+    """
+    file = directory.stage(stage).atlas
+    if not file.exists():
+        file = directory.later_atlas(stage)
+    record = file.read()
+    if record.stage != stage:
+        raise UserError(f"{file.path}: stage: got {record.stage}, it stands for stage {stage}")
+    found = [(cell.group, cell.knobs) for cell in record.atlas.cells]
+    if (found, record.atlas.answers) != (cells_of(config), config.engineer.atlas.answers):
+        raise UserError(
+            f"{file.path}: its cells are not those of engineer.atlas; remove it to measure anew"
+        )
+    return record
+
+
+def _answer(
+    config: RunConfig, policy: Policy, sampler: VllmSampler, boards: InstanceSet, stage: int
+) -> list[str]:
+    """Answer each of B boards n times: B * n texts, those of the first board first."""
+    answers = config.engineer.atlas.answers
+    prompts = [policy.encode_board(board) for board in boards]
+    per_call = max(CHUNK // answers, 1)
+    texts: list[str] = []
+    with track(f"stage {stage}: atlas", len(prompts) * answers) as advance:
+        for number, first in enumerate(range(0, len(prompts), per_call)):
+            groups = sampler.sample(
+                prompts[first : first + per_call],
+                n=answers,
+                temperature=config.sampling.temperature,
+                max_tokens=config.prompt.max_tokens,
+                stop_token_ids=policy.stop_ids,
+                seed=seed_for(config.seed, "atlas", stage, 1, number),
+            )
+            texts += [policy.decode(one.token_ids) for group in groups for one in group]
+            advance(len(texts))
+    return texts

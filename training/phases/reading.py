@@ -1,0 +1,86 @@
+"""Reading: how a policy reads compact contexts, measured with the engine that generates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engineer import BLOCKS
+from engineer.context.symbols import Readout, read_out
+from engineer.scoring.reading import Reading, measure_reading, reading_set
+from training.phases.stage_results import StageResult, view_of
+from training.policy.policy import Policy
+from training.rollout.vllm_sampler import VllmSampler
+from training.run.active_run import ActiveRun
+from training.run.progress import console
+from training.schema import RunConfig
+
+SEED = 12
+"""Decides the simulated contexts: the same for every stage and run, so that readings compare."""
+
+
+@dataclass(frozen=True)
+class EngineReader:
+    """A policy in vLLM, as `measure_reading` asks it."""
+
+    policy: Policy
+    sampler: VllmSampler
+    max_tokens: int  # of an answer
+
+    def answers(self, contexts: Sequence[str]) -> list[str]:
+        """Answer greedily and without constraints."""
+        groups = self.sampler.sample(
+            [self.policy.encode_prompt(context) for context in contexts],
+            n=1,
+            temperature=0.0,
+            max_tokens=self.max_tokens,
+            stop_token_ids=self.policy.stop_ids,
+            seed=0,
+        )
+        return [self.policy.decode(completion.token_ids) for (completion,) in groups]
+
+    def nats(self, contexts: Sequence[str], answers: Sequence[str]) -> list[float]:
+        """Score answers by the engine's weights at temperature 1."""
+        prompts = [self.policy.encode_prompt(context) for context in contexts]
+        ends = [self.policy.encode_answer(answer) for answer in answers]
+        scores = self.sampler.score(
+            [[*prompt, *answer] for prompt, answer in zip(prompts, ends, strict=True)]
+        )
+        return [
+            -float(np.sum(one[len(prompt) :])) for prompt, one in zip(prompts, scores, strict=True)
+        ]
+
+
+def read(run: ActiveRun, sampler: VllmSampler, results: Sequence[StageResult]) -> Reading | None:
+    """Measure how the weights in force after the last stage read, and write `reading.json`.
+
+    A result that is there is read back. None if the configuration does not ask for it, or the
+    context is not compact.
+    """
+    choice, stage = run.config.engineer, results[-1].stage
+    if not choice.reading or choice.style != "compact":
+        return None
+    file = run.directory.stage(stage).reading
+    if file.exists():
+        return file.read()
+    with run.timed("reading", stage), console.status(f"stage {stage}: reading"):
+        reader = EngineReader(run.policy, sampler, choice.max_tokens)
+        contexts = reading_set(
+            run.config.domain, choice.reading, SEED, real_contexts(run.config, results)
+        )
+        reading = measure_reading(contexts, reader)
+        sampler.drop_cache()  # a run that is resumed here finds it empty
+        file.write(reading)
+    console.print(f"stage {stage}: reading: {reading.sentence()}", soft_wrap=True)
+    return reading
+
+
+def real_contexts(config: RunConfig, results: Sequence[StageResult]) -> list[Readout]:
+    """Read out what the engineer could be told after each trained stage, all blocks shown."""
+    return [
+        read_out(view_of(config, results[: one.stage + 1], one.stage), BLOCKS)
+        for one in results
+        if one.stage
+    ]

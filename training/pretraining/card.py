@@ -1,0 +1,76 @@
+"""The model card of a base model: what it is, what it can do, and how it was made."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+from jaxlake.files import write_text_whole
+from training.pretraining.files import Evaluation
+from training.pretraining.schema import PretrainConfig
+
+_CARD = """\
+---
+license: mit
+library_name: transformers
+pipeline_tag: text-generation
+---
+# {name}
+
+A Qwen3-shaped decoder of a million parameters. It plans for {agents} agents on frozen lakes of
+{least}x{least} to {most}x{most} cells, and designs the next stage's lakes from a compact context.
+It was made from nothing but solver plans and made-up contexts with the rule's edits, by
+`jaxlake pretrain` ({steps} steps, seed {seed}).
+
+It is a starting point for experiments on two CPU cores, not a planner: plans are to be verified.
+
+## Designs, on held-out contexts
+
+{right:.1%} of its edits equal the rule's. Where a swapped fact changes the rule's edit, its own
+changes with it: {flips}.
+
+## Plans, on held-out boards, at temperature 1
+
+Valid rate in per cent, boards that need no wait / boards that need one (`-`: no such boards). There
+are {each} boards per cell at most, so that an entry is good to about {error:.0f} points.
+
+| holes | {heads} |
+|---|{rules}|
+{rows}
+
+Boards of other seeds may have been among those that it imitated, which matters on 3x3 above all.
+"""
+
+
+def write_card(folder: Path, config: PretrainConfig, evaluation: Evaluation) -> None:
+    """Write `README.md` into a model's folder."""
+    lake = config.boards
+    rates: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    for name, rate in (evaluation.valid or {}).items():
+        side, ratio, kind = name.split("_")
+        rates[side, ratio][kind] = rate
+    rows = []
+    for holes in lake.hole_ratios:
+        cells = []
+        for size in lake.sizes:
+            found = rates.get((f"{size}x{size}", f"hr{holes:g}"), {})
+            cells.append(
+                " / ".join(f"{100 * found[k]:.0f}" if k in found else "-" for k in ("go", "wait"))
+            )
+        rows.append(f"| {holes:.0%} | {' | '.join(cells)} |")
+    text = _CARD.format(
+        name=config.name,
+        agents=lake.num_agents,
+        least=lake.sizes[0],
+        most=lake.sizes[-1],
+        steps=evaluation.step,
+        seed=config.seed,
+        right=evaluation.edits_right,
+        flips=", ".join(f"{fact} {share:.1%}" for fact, share in evaluation.flips.items()),
+        each=config.goal.boards_per_cell,
+        error=100 * (0.25 / config.goal.boards_per_cell) ** 0.5,
+        heads=" | ".join(f"{size}x{size}" for size in lake.sizes),
+        rules="|".join("---" for _ in lake.sizes),
+        rows="\n".join(rows),
+    )
+    write_text_whole(folder / "README.md", text)

@@ -1,0 +1,85 @@
+"""Contexts of made-up lakes with the rule's edits: to imitate, and to measure reading with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from engineer import Domain
+from engineer.context.symbols import Readout
+from engineer.engineers.rule import teacher_edits
+from engineer.lake import Bounds, lake_domain
+from engineer.synthetic import (
+    FACTS,
+    DesignExample,
+    Fact,
+    contrast,
+    design_example,
+    synthetic_readouts,
+    with_fact_of,
+)
+from training.pretraining.schema import Designs
+
+RUNS_OF_ONE_LAKE = 4
+"""Simulated runs of each made-up lake, whose stages lend each other facts for contrasts."""
+STAGES = 5
+"""The most stages of a simulated run."""
+
+
+class SwapPair(NamedTuple):
+    """Two contexts that differ in one fact, and the rule's answers, which differ too."""
+
+    fact: Fact
+    plain: DesignExample
+    swapped: DesignExample
+
+
+def draw_examples(rng: np.random.Generator, settings: Designs) -> list[DesignExample]:
+    """Draw `settings.count` different contexts with answers; contrasts follow what they change."""
+    seen: dict[str, DesignExample] = {}
+    while len(seen) < settings.count:
+        domain, readouts = _lake(rng, settings)
+        for readout in readouts:
+            for one in (readout, contrast(rng, readout, readouts, domain)):
+                if one is not None:
+                    example = design_example(one, domain)
+                    seen.setdefault(example.context, example)
+    return list(seen.values())[: settings.count]
+
+
+def draw_swaps(rng: np.random.Generator, settings: Designs, each: int) -> list[SwapPair]:
+    """Draw `each` pairs of contexts per fact in which the swap changes the rule's answer."""
+    pairs: dict[Fact, list[SwapPair]] = {fact: [] for fact in FACTS}
+    while any(len(found) < each for found in pairs.values()):
+        for fact, pair in _swaps(rng, settings):
+            if len(pairs[fact]) < each:
+                pairs[fact].append(pair)
+    return [pair for found in pairs.values() for pair in found]
+
+
+def _swaps(rng: np.random.Generator, settings: Designs) -> Iterator[tuple[Fact, SwapPair]]:
+    domain, readouts = _lake(rng, settings)
+    for readout in readouts:
+        fact = FACTS[int(rng.integers(len(FACTS)))]
+        swapped = with_fact_of(readout, readouts[int(rng.integers(len(readouts)))], fact)
+        if teacher_edits(swapped, domain) != teacher_edits(readout, domain):
+            examples = (design_example(one, domain) for one in (readout, swapped))
+            yield fact, SwapPair(fact, *examples)
+
+
+def _lake(rng: np.random.Generator, settings: Designs) -> tuple[Domain, list[Readout]]:
+    """Draw a lake with bounds of its own, and stages of simulated runs on it."""
+    least, most = settings.groups
+    groups = int(rng.integers(least, most + 1))
+    sizes = sorted(rng.choice(settings.sizes, groups, replace=False).tolist())
+    bounds = Bounds(
+        sizes=tuple(sizes),
+        max_hole_ratio=float(rng.choice([0.2, 0.3, 0.4, 0.5])),
+        max_wait_ratio=float(rng.choice([0.3, 0.5, 1.0])),
+        min_share=float(rng.choice([0.0, 0.05, 0.1])),
+        edit_steps=int(rng.choice([1, 1, 2, 4])),
+    )
+    domain = lake_domain(bounds, acceptance=None)
+    return domain, synthetic_readouts(rng, domain, runs=RUNS_OF_ONE_LAKE, stages=STAGES)

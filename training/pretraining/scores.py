@@ -1,0 +1,85 @@
+"""How well designs are imitated: edits that are right, and edits that follow a swapped fact."""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from engineer.edits import SIGNS
+from training.learner.batching import Sequences, pad_sequences
+from training.policy.policy import Policy
+from training.policy.qwen3 import Qwen3
+from training.pretraining.batches import LENGTH_STEP
+from training.pretraining.designs import SwapPair
+
+_ROWS = 64
+
+
+class ReadingScores(NamedTuple):
+    """What a model's edits are like, each edit given the rule's edits before it."""
+
+    edits_right: float  # share of edits that equal the rule's
+    flips: dict[str, float]  # by fact: share of edits that change where the rule's change with it
+
+
+class ReadingTest:
+    """Held-out pairs of contexts, as token ids, and the places of their edits."""
+
+    def __init__(self, policy: Policy, pairs: Sequence[SwapPair]) -> None:
+        self._policy = policy
+        self._facts = [pair.fact for pair in pairs]
+        sides = [[pair.plain for pair in pairs], [pair.swapped for pair in pairs]]
+        encoded = [
+            (policy.encode_prompt(one.context), policy.encode_answer(one.answer))
+            for side in sides
+            for one in side
+        ]
+        prompts, answers = zip(*encoded, strict=True)
+        self._sequences = pad_sequences(prompts, answers, bucket=LENGTH_STEP, pad_id=policy.pad_id)
+        signs = [policy.tokenizer.encode(f" {sign}", add_special_tokens=False) for sign in SIGNS]
+        if any(len(tokens) != 1 for tokens in signs):
+            raise ValueError("the tokenizer splits the signs of edits")
+        self._signs = np.array([tokens[0] for tokens in signs])
+        self._edits = self._sequences.targets & np.isin(self._sequences.input_ids, self._signs)
+
+    def scores(self, params: Any) -> ReadingScores:
+        """Score weights by what they would write at each place."""
+        written = self._written(params)
+        truth = np.asarray(self._sequences.input_ids)
+        right = (written == truth)[self._edits].mean()
+        count = len(self._facts)
+        changes: dict[str, list[np.ndarray]] = defaultdict(list)
+        for row, fact in enumerate(self._facts):
+            plain, swapped = self._edits[row], self._edits[row + count]
+            turned = truth[row][plain] != truth[row + count][swapped]
+            before, after = written[row][plain], written[row + count][swapped]
+            both = np.isin(before, self._signs) & np.isin(after, self._signs)
+            moved = both & (before != after)
+            changes[fact].append(moved[turned])
+        flips = {fact: float(np.concatenate(found).mean()) for fact, found in changes.items()}
+        return ReadingScores(float(right), flips)
+
+    def _written(self, params: Any) -> np.ndarray:
+        """Return the most probable token at each place, int (B, L)."""
+        parts = []
+        sequences = self._sequences
+        for start in range(0, len(sequences.input_ids), _ROWS):
+            rows = np.minimum(np.arange(start, start + _ROWS), len(sequences.input_ids) - 1)
+            part = jax.tree.map(lambda leaf: leaf[rows], sequences)  # noqa: B023
+            parts.append(np.asarray(_most_probable(params, part, self._policy.graphdef)))
+        return np.concatenate(parts)[: len(sequences.input_ids)]
+
+
+@functools.partial(jax.jit, static_argnames="graphdef")
+def _most_probable(params: Any, sequences: Sequences, graphdef: nnx.GraphDef) -> jax.Array:
+    model: Qwen3 = nnx.merge(graphdef, params)
+    hidden = model(sequences.input_ids, sequences.positions, sequences.mask)
+    chosen = jnp.argmax(model.logits(hidden[:, :-1]), axis=-1)
+    return jnp.pad(chosen, ((0, 0), (1, 0))).astype(jnp.int32)
