@@ -1,6 +1,6 @@
 # make demo      the main job: an LLM learns, fails, and redesigns its own lake (FRESH=1: from scratch)
 # make test      the tests but for the slow ones (WORKERS=2: that many processes)
-# make test-all  all tests; make test-slow: the slow ones only
+# make test-all  all tests; make test-slow: the slow ones only (PART=1/5: the first of five parts)
 # make lint      ruff and mypy
 # make test-tpu  the lake's programs compiled for a TPU that isn't there
 # make accelerators  compilers for GPUs (5.5 GB) and TPUs (1.3 GB), for forecasts
@@ -41,7 +41,7 @@ test: $(STAMP)
 	@$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
 test-slow: $(STAMP)
-	@$(PYTEST) -m slow $(PYTEST_ARGS)
+	@$(PYTEST) -m slow $(if $(PART),--part $(PART)) $(PYTEST_ARGS)
 
 test-all: $(STAMP)
 	@$(PYTEST) $(PYTEST_ARGS)

@@ -1,7 +1,9 @@
 """Settings that have to stand before JAX is imported, also in the processes that tests start."""
 
 import os
+import re
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,8 +23,39 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# A compiled program takes some mappings of memory, of which Linux allows a process 65,530. Beyond
+# these XLA can't compile any more and ends the process.
+MOST_MAPPINGS = 20_000
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files that start vLLM first: one worker alone would end with their minutes."""
+
+@pytest.fixture(autouse=True, scope="module")
+def _programs_are_freed() -> Iterator[None]:
+    yield
+    mappings = Path("/proc/self/maps")
+    if mappings.exists() and mappings.read_text().count("\n") > MOST_MAPPINGS:
+        import jax
+
+        jax.clear_caches()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", metavar="K/N", help="only the K-th of N parts of the test files")
+
+
+@pytest.hookimpl(trylast=True)  # after the markers have chosen
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep one part, if asked; put the files that start vLLM first: they take long."""
+    if part := config.getoption("--part"):
+        number, parts = _part(part)
+        kept = set(sorted({item.path for item in items})[number - 1 :: parts])
+        config.hook.pytest_deselected(items=[item for item in items if item.path not in kept])
+        items[:] = [item for item in items if item.path in kept]
     long = {item.path for item in items if item.get_closest_marker("vllm")}
     items.sort(key=lambda item: item.path not in long)
+
+
+def _part(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise pytest.UsageError(f"--part: got {text!r}, allowed is K/N with K from 1 to N")
+    return int(match[1]), int(match[2])

@@ -18,7 +18,7 @@ TINY: dict[str, Any] = {
         "num_hidden_layers": 1,
         "num_attention_heads": 2,
         "num_key_value_heads": 2,
-        "head_dim": 16,
+        "head_dim": 32,
     },
     "boards": {
         "shares": {3: 0.4, 4: 0.6},
