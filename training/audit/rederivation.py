@@ -126,7 +126,7 @@ class Rederivation:
             tokens = max(found.spent.engineer_tokens - design.spent.engineer_tokens, 0)
         # Nothing says who the engineer was but the decision itself.
         design = design.model_copy(update={"engineer": found.engineer})
-        decision = records.DecisionRecord.of(charged(design, view, tokens))
+        decision = records.DecisionRecord.of(charged(config, design, view, tokens))
         yield checker.compare_file(files.decision, decision)
         if files.notes.exists() or files.notes_prompt.exists():
             asked = summary_question(view, decision.configuration)

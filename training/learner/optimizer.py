@@ -1,4 +1,4 @@
-"""The learner's state, its optimizer (AdamW), and one optimizer step on a mean loss.
+"""The learner's state, its optimizers (AdamW, Muon), and one optimizer step on a mean loss.
 
 Gradients are summed over micro-batches, so that memory is bounded by one of them.
 """
@@ -12,10 +12,13 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import optax
+from optax import contrib
 
 Metrics: TypeAlias = dict[str, jax.Array]
 # (params, micro-batch) -> (summed loss, summed metrics)
 SummedLoss: TypeAlias = Callable[[Any, Any], tuple[jax.Array, Metrics]]
+# params -> (loss, metrics)
+PlainLoss: TypeAlias = Callable[[Any], tuple[jax.Array, Metrics]]
 
 
 @jax.tree_util.register_dataclass
@@ -70,6 +73,33 @@ def adamw(
     )
 
 
+def muon(
+    learning_rate: optax.Schedule, *, weight_decay: float, max_grad_norm: float
+) -> optax.GradientTransformation:
+    """Build Muon (Jordan 2024) for the matrices of the layers behind a clip of the global norm.
+
+    Each layer's update is made orthogonal and scaled to what AdamW's would be in size (Liu et al.
+    2025, arXiv 2502.16982), so that one rate serves both. Embeddings, the output layer and norms
+    follow AdamW without decay.
+    """
+    return optax.chain(
+        optax.clip_by_global_norm(max_grad_norm),
+        contrib.muon(
+            learning_rate,
+            weight_decay=weight_decay,
+            adam_b2=0.95,
+            muon_weight_dimension_numbers=_layer_matrices,
+            consistent_rms=0.2,
+        ),
+    )
+
+
+def _layer_matrices(params: Any) -> Any:
+    """Tell input and output axes of the stacked kernels, (N, in, out); None for the rest."""
+    kernel = contrib.MuonDimensionNumbers(reduction_axis=(1,), output_axis=(2,))
+    return jax.tree.map(lambda leaf: kernel if leaf.ndim == 3 else None, params)
+
+
 def gradient_step(
     state: LearnerState,
     micro_batches: Any,
@@ -78,13 +108,14 @@ def gradient_step(
     *,
     loss: SummedLoss,
     optimizer: optax.GradientTransformation,
+    beside: PlainLoss | None = None,
 ) -> tuple[LearnerState, Metrics]:
     """Take one optimizer step on the mean loss; with the new state come the mean metrics.
 
     The leaves of `micro_batches` lead with (micro-batches, rows per micro-batch). The first `count`
     micro-batches, int32 (), are used; it is traced, so that empty ones at the end cost nothing. The
     sums over them are divided by `weight`, float32 (): a number of tokens. `loss` and `grad_norm`
-    are added to the metrics.
+    are added to the metrics. `beside` is a loss that is added to this mean, with its metrics.
     """
 
     def add(number: jax.Array, total: Any) -> Any:
@@ -99,6 +130,10 @@ def gradient_step(
     value, metrics, gradient = jax.tree.map(
         lambda leaf: leaf / weight.astype(leaf.dtype), (value, metrics, gradient)
     )
+    if beside is not None:
+        (more, others), slope = jax.value_and_grad(beside, has_aux=True)(state.params)
+        value, metrics = value + more, metrics | others
+        gradient = jax.tree.map(jnp.add, gradient, slope)
     updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)
     metrics = metrics | {"loss": value, "grad_norm": optax.tree.norm(gradient)}

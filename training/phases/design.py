@@ -23,6 +23,7 @@ from training.errors import UserError
 from training.phases.atlas import measured_atlas, rollouts_per_atlas
 from training.phases.engineer_factory import checkpoint_in_use, make_engineer
 from training.phases.probe import Prober, rollouts_per_probe
+from training.phases.rehearsal import rehearsed_designs
 from training.phases.stage_results import StageResult, design_settings, view_of
 from training.rollout.model_server import OtherModels
 from training.rollout.vllm_sampler import VllmSampler
@@ -30,6 +31,7 @@ from training.run.active_run import ActiveRun
 from training.run.directory import StageDirectory
 from training.run.progress import console
 from training.run.records import DecisionRecord, attempt_records
+from training.schema import RunConfig
 
 
 def design(
@@ -72,11 +74,17 @@ def write_design(files: StageDirectory, design: DesignRecord) -> DecisionRecord:
     return decision
 
 
-def charged(design: DesignRecord, view: StageView, note_tokens: int) -> DesignRecord:
-    """Add the stage's training instances, and the tokens of the notes, to what was spent."""
+def charged(
+    config: RunConfig, design: DesignRecord, view: StageView, note_tokens: int
+) -> DesignRecord:
+    """Add what the stage trained on, and the tokens of the notes, to what was spent."""
     trained = view.evidence.training
     instances = trained.instances if trained else 0
-    more = Spent(training_instances=instances, engineer_tokens=note_tokens)
+    more = Spent(
+        training_instances=instances,
+        rehearsed_designs=rehearsed_designs(config, instances),
+        engineer_tokens=note_tokens,
+    )
     return design.model_copy(update={"spent": design.spent + more})
 
 
@@ -120,7 +128,7 @@ def _ask(
         except ContextTooLongError as error:
             raise UserError(f"engineer.max_context_tokens: {error}") from error
         notes = _ask_for_notes(run, asked, view, design, settings.budget)
-    return charged(design, view, notes.tokens), notes
+    return charged(run.config, design, view, notes.tokens), notes
 
 
 def _ask_for_notes(

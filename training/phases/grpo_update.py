@@ -13,7 +13,7 @@ import optax
 from flax import nnx
 
 from training.learner import grpo
-from training.learner.batching import split_rows
+from training.learner.batching import Sequences, split_rows
 from training.learner.grpo import GrpoBatch
 from training.learner.optimizer import LearnerState, Metrics, adamw, gradient_step
 from training.learner.packing import pack_groups, place_on_targets
@@ -23,7 +23,7 @@ from training.rollout.rollout import Rollout, roll_out, rollout_metrics
 from training.rollout.vllm_sampler import VllmSampler
 from training.run.active_run import ActiveRun
 from training.run.records import six_digits
-from training.schema import Grpo
+from training.schema import Grpo, Rehearsal
 
 # The metrics of an update in which no group's rewards differ, so that no step is taken.
 _NO_STEP = {"importance_ratio_mean": 1.0}
@@ -49,12 +49,14 @@ def take_update(
     *,
     seed: int,
     seconds: dict[str, float],
+    rehearsed: Sequences | None = None,
 ) -> tuple[LearnerState, dict[str, Any]]:
     """Take one update on `grpo.prompts_per_update` boards.
 
     The buffers of `state` are donated. The sampler holds its weights, and those of the new state on
-    return. The time that rollout, verification, update and sync took is added to `seconds`. With
-    the new state come the fields of `UpdateMetrics` but its place in the run.
+    return. Each optimizer step imitates the `rehearsed` designs, too. The time that rollout,
+    verification, update and sync took is added to `seconds`. With the new state come the fields of
+    `UpdateMetrics` but its place in the run.
 
     Raises:
         SyncError: vLLM's log-probabilities are not the trainer's.
@@ -70,11 +72,11 @@ def take_update(
             parts = split_rows(batch.groups, micro_batches)
             old = np.asarray(score(state.params, parts)).reshape(batch.sampler_logprobs.shape)
             batch = replace(batch, old_logprobs=old)
-        learn = _compiled_step(graphdef, settings, temperature)
+        learn = _compiled_step(graphdef, settings, run.config.rehearsal, temperature)
         steps = []
         for minibatch in _minibatches(batch, run):
-            if minibatch.groups.targets.any():
-                state, metrics = learn(state, minibatch)
+            if minibatch.groups.targets.any() or rehearsed is not None:
+                state, metrics = learn(state, minibatch, rehearsed)
                 steps.append(jax.tree.map(six_digits, jax.device_get(metrics)))
         steps = steps or [_NO_STEP]
         learned = {name: six_digits(np.mean([one[name] for one in steps])) for name in steps[0]}
@@ -124,17 +126,30 @@ def _minibatches(batch: GrpoBatch, run: ActiveRun) -> list[GrpoBatch]:
 
 
 @functools.cache
-def _compiled_step(graphdef: nnx.GraphDef, settings: Grpo, temperature: float) -> Any:
+def _compiled_step(
+    graphdef: nnx.GraphDef, settings: Grpo, rehearsal: Rehearsal | None, temperature: float
+) -> Any:
     loss = functools.partial(
         grpo.summed_loss, graphdef=graphdef, settings=settings, temperature=temperature
     )
     optimizer = grpo_optimizer(settings)
 
+    def imitation(params: Any, designs: Sequences) -> tuple[jax.Array, Metrics]:
+        assert rehearsal is not None
+        scores = grpo.logprobs(params, designs, graphdef=graphdef, temperature=1.0)
+        nats = -jnp.sum(jnp.where(designs.targets, scores, 0.0)) / jnp.sum(designs.targets)
+        return rehearsal.weight * nats, {"rehearsal_loss": nats}
+
     @functools.partial(jax.jit, donate_argnums=0)
-    def step(state: LearnerState, batch: GrpoBatch) -> tuple[LearnerState, Metrics]:
+    def step(
+        state: LearnerState, batch: GrpoBatch, designs: Sequences | None
+    ) -> tuple[LearnerState, Metrics]:
         filled = batch.groups.targets.any(axis=(1, 2, 3)).sum()
-        tokens = batch.groups.targets.sum().astype(jnp.float32)
-        return gradient_step(state, batch, filled, tokens, loss=loss, optimizer=optimizer)
+        tokens = jnp.maximum(batch.groups.targets.sum(), 1).astype(jnp.float32)
+        beside = None if designs is None else functools.partial(imitation, designs=designs)
+        return gradient_step(
+            state, batch, filled, tokens, loss=loss, optimizer=optimizer, beside=beside
+        )
 
     return step
 

@@ -9,6 +9,7 @@ from engineer import configuration_yaml
 from engineer.lake import LakeConfiguration
 from training.learner.optimizer import LearnerState, initial_state
 from training.phases.grpo_update import grpo_optimizer, take_update
+from training.phases.rehearsal import Rehearsal
 from training.phases.stage_results import StageResult, configuration_for, reference_of
 from training.policy.policy import load_policy
 from training.rollout.instances import StageBoards, draw_stage_boards, write_stage_boards
@@ -53,13 +54,17 @@ def train(
         if isinstance(one, UpdateMetrics) and one.stage == stage
     ]
     count = len(boards.boards) // settings.prompts_per_update
+    rehearsal = None if run.config.rehearsal is None else Rehearsal(run)
     with track(f"stage {stage}: train", count, start=done) as advance:
         for number in range(done + 1, count + 1):
             step = run.step(stage, number)
             chosen = boards.boards.part(number - 1, settings.prompts_per_update)
             seed = run.seed("sample", stage, number)
             seconds: dict[str, float] = {}
-            state, metrics = take_update(run, state, sampler, chosen, seed=seed, seconds=seconds)
+            designs = None if rehearsal is None else rehearsal.batch(stage, number)
+            state, metrics = take_update(
+                run, state, sampler, chosen, seed=seed, seconds=seconds, rehearsed=designs
+            )
             record = measured(UpdateMetrics, stage=stage, update=number, step=step, **metrics)
             updates.append(record)
             run.directory.metrics.append(record)

@@ -18,11 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from engineer.synthetic import DesignExample, contrast, design_example, synthetic_readouts
 from jaxlake.generator.board_digests import DigestSet
 from training.learner.batching import Sequences, pad_sequences, round_up, split_rows
 from training.learner.grpo import logprobs
 from training.learner.optimizer import LearnerState, Metrics, adamw, gradient_step, initial_state
+from training.phases.rehearsal import EXAMPLES, design_examples
 from training.policy.policy import Policy
 from training.policy.prompts import render, target
 from training.rollout.instances import InstanceSet, draw_validation_cells
@@ -35,7 +35,6 @@ from training.schema import RunConfig
 LOG_EVERY = 10
 TOKENIZER_BOARDS = 1024
 TOKENIZER_DESIGNS = 1024
-DESIGNS = 8192
 LENGTH_STEP = 32  # batches are padded to multiples of it; each length is one compilation
 
 
@@ -46,7 +45,7 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
     seen = DigestSet(run.validation.instances)
     boards = _boards(run.config, run.key("warm_start", 0), settings.instances, seen)
     plans = _ExamplePool(run.policy, _plan_examples(run.config, boards))
-    examples = _design_examples(run.config, DESIGNS) if settings.engineer_batch_size else ()
+    examples = design_examples(run.config, EXAMPLES) if settings.engineer_batch_size else ()
     designs = _ExamplePool(run.policy, examples)
     optimizer = adamw(
         settings.learning_rate,
@@ -95,7 +94,7 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
 def texts_for_tokenizer(config: RunConfig) -> list[str]:
     """Return prompts, plans, contexts and configurations such as the policy will read and write."""
     boards = _boards(config, jax.random.key(config.seed), TOKENIZER_BOARDS, DigestSet())
-    examples = [*_plan_examples(config, boards), *_design_examples(config, TOKENIZER_DESIGNS)]
+    examples = [*_plan_examples(config, boards), *design_examples(config, TOKENIZER_DESIGNS)]
     return [text for example in examples for text in example]
 
 
@@ -115,19 +114,6 @@ def _plan_examples(config: RunConfig, boards: InstanceSet) -> list[tuple[str, st
         (render(board, config.prompt.style), target(plan))
         for board, plan in zip(boards, boards.solutions.plan, strict=True)
     ]
-
-
-def _design_examples(config: RunConfig, count: int) -> list[DesignExample]:
-    """Pair compact contexts of simulated runs with the rule's edits; contrasts follow them."""
-    rng = np.random.default_rng(config.seed)
-    examples: list[DesignExample] = []
-    while len(examples) < count:
-        readouts = synthetic_readouts(rng, config.domain, stages=config.stages.count)
-        for readout in readouts:
-            for one in (readout, contrast(rng, readout, readouts, config.domain)):
-                if one is not None:
-                    examples.append(design_example(one, config.domain))
-    return examples[:count]
 
 
 class _ExamplePool:

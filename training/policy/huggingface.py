@@ -29,6 +29,9 @@ from safetensors.numpy import save_file
 from training.errors import UserError
 from training.policy.qwen3 import Qwen3, Qwen3Config, parameter_shapes, parameter_shardings
 
+SHIPPED = {"jaxlake-base": Path(__file__).resolve().parents[1] / "base_model"}
+"""Models that are packaged with this library, by the name that a configuration gives them."""
+
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -68,11 +71,13 @@ class _Tensor(NamedTuple):
 
 
 def resolve(name_or_folder: str | Path) -> Path:
-    """Return the local folder of a model.
+    """Return the local folder of a model: one of `SHIPPED`, a folder, or the hub's copy.
 
     A name that has the hub's form `owner/name`, and is no folder here, is looked up on the hub (or
     in its local cache). A `ModelFolderError` says that there is neither.
     """
+    if name_or_folder in SHIPPED:
+        return SHIPPED[str(name_or_folder)]
     folder = Path(name_or_folder).expanduser()
     _restore(folder)
     if folder.is_dir():
@@ -82,7 +87,8 @@ def resolve(name_or_folder: str | Path) -> Path:
     if not isinstance(name_or_folder, str) or not _HUB_NAME.fullmatch(name_or_folder):
         raise ModelFolderError(
             f"model {str(name_or_folder)!r}: no such folder; allowed is a folder with a "
-            f"{CONFIG_FILE} and safetensors, or the hub's name of a model, owner/name"
+            f"{CONFIG_FILE} and safetensors, the hub's name of a model, owner/name, or "
+            f"{', '.join(SHIPPED)}, which comes with this library"
         )
     from huggingface_hub import snapshot_download
 

@@ -20,7 +20,7 @@ from flax import nnx
 from engineer.synthetic import DesignExample
 from training.learner.batching import split_rows
 from training.learner.grpo import logprobs
-from training.learner.optimizer import LearnerState, Metrics, adamw, gradient_step, initial_state
+from training.learner.optimizer import LearnerState, Metrics, gradient_step, initial_state, muon
 from training.policy.policy import Policy, make_policy, open_policy
 from training.pretraining.batches import LENGTH_STEP, Batch, ExamplePool
 from training.pretraining.boards import CellBoards, draw_held_out, draw_plans
@@ -197,7 +197,7 @@ def _schedule(settings: Optimization, decay_from: int | None) -> optax.Schedule:
 
 
 def _optimizer(settings: Optimization, decay_from: int | None) -> optax.GradientTransformation:
-    return adamw(
+    return muon(
         _schedule(settings, decay_from),
         weight_decay=settings.weight_decay,
         max_grad_norm=1.0,

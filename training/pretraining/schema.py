@@ -78,10 +78,10 @@ class Designs(Section):
 class Optimization(Section):
     """How it is trained: a constant learning rate until the goal is met, then a decay to 0."""
 
-    batch_size: Positive = Field(64, description="examples per step")
-    learning_rate: PositiveFloat = Field(2e-3, description="of AdamW, until it decays")
+    batch_size: Positive = Field(32, description="examples per step")
+    learning_rate: PositiveFloat = Field(4e-3, description="of Muon, until it decays")
     warmup_steps: Positive = Field(100, description="steps until the learning rate is reached")
-    weight_decay: NonNegative = Field(0.01, description="of AdamW")
+    weight_decay: NonNegative = Field(0.1, description="of the matrices of layers")
     most_steps: Positive = Field(10_000, description="it ends here whether the goal is met or not")
     decay_steps: Positive = Field(1_500, description="steps over which the learning rate decays")
     evaluate_every: Positive = Field(250, description="steps between two looks at the goal")

@@ -9,7 +9,7 @@ from engineer.scoring.reading import ANSWERS_PER_CONTEXT
 from jaxlake import parse_grid
 from training.learner.batching import round_up
 from training.phases.atlas import rollouts_per_atlas
-from training.policy.huggingface import read_config
+from training.policy.huggingface import SHIPPED, read_config, resolve
 from training.policy.prompts import render
 from training.policy.qwen3 import LOGITS_BYTES, Qwen3Config, parameter_shapes
 from training.run.progress import console, new_table
@@ -32,8 +32,8 @@ def shape_of(config: RunConfig) -> Qwen3Config | None:
     name = config.model.pretrained
     if name is None:
         return Qwen3Config(**config.model.scratch.model_dump())
-    if Path(name).is_dir():
-        return read_config(name)
+    if name in SHIPPED or Path(name).is_dir():
+        return read_config(resolve(name))
     if name in _KNOWN:
         return Qwen3Config(*_KNOWN[name], tie_word_embeddings=not name.endswith("8B"))
     return None
@@ -102,6 +102,9 @@ def _print_stages(config: RunConfig) -> None:
     completions = f"{grpo.prompts_per_update} x {grpo.completions}"
     for stage in range(1, config.stages.count + 1):
         table.add_row(f"stage {stage}: train", used, updates, completions)
+        if config.rehearsal is not None:
+            designs = f"{config.rehearsal.contexts} designs per update"
+            table.add_row(f"stage {stage}: rehearse", "", updates, designs)
         table.add_row(f"stage {stage}: validate", f"{boards}", "", "1 per board")
         attempts = f"<= {config.engineer.attempts} attempts"
         table.add_row(f"stage {stage}: design", "", attempts, config.engineer.kind)

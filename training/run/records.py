@@ -250,6 +250,8 @@ class SizeMetrics(Record):
 class UpdateMetrics(Record):
     """A line of `metrics.jsonl` for one GRPO update."""
 
+    left_out_if_none = frozenset({"rehearsal_loss"})
+
     phase: Literal["train"] = "train"
     stage: Count
     update: Count = Field(description="from 1 in each stage")
@@ -269,6 +271,7 @@ class UpdateMetrics(Record):
     loss: float
     sampler_gap: float = Field(description="mean |vLLM - trainer| log-probability, nats")
     sync_max_abs_diff: float = Field(description="largest such difference after the sync, nats")
+    rehearsal_loss: float | None = Field(None, description="nats per token of rehearsed designs")
 
 
 Metrics = Annotated[WarmStartMetrics | UpdateMetrics, Field(discriminator="phase")]

@@ -16,6 +16,7 @@ STREAMS = {
     "probe": 6,
     "atlas": 7,
     "pretrain": 8,
+    "rehearsal": 9,
 }
 """What random numbers are used for, and the number that tells its keys apart."""
 

@@ -16,6 +16,7 @@ from training.schema.sections import (
     Grpo,
     Model,
     Prompt,
+    Rehearsal,
     Reward,
     Sampling,
     Section,
@@ -41,6 +42,7 @@ class RunConfig(Section):
     warm_start: WarmStart | None = Field(None, description="null: start from the model as it is")
     stages: Stages = Stages()
     grpo: Grpo = Grpo()
+    rehearsal: Rehearsal | None = Field(None, description="null: GRPO learns from boards alone")
     reward: Reward = Reward()
     validation: Validation
     engineer: EngineerChoice = EngineerChoice()

@@ -44,7 +44,9 @@ class Mesh(Section):
 class Model(Section):
     """The policy: a pretrained Hugging Face model, or a small one made from scratch."""
 
-    pretrained: str | None = Field(None, description="hub name or local folder; null: from scratch")
+    pretrained: str | None = Field(
+        None, description="local folder, hub name or jaxlake-base; null: from scratch"
+    )
     scratch: Scratch = Scratch()
     param_dtype: Precision = Field("float32", description="dtype of weights and optimizer state")
     dtype: Precision = Field("float32", description="dtype of activations")
@@ -127,6 +129,15 @@ class Grpo(Section):
     divide_by_std: bool = Field(True, description="false: Dr. GRPO's advantages (Liu et al. 2025)")
     mask_truncated: bool = Field(False, description="learn nothing from answers cut by max_tokens")
     checkpoint_every: Positive = Field(10, description="updates between checkpoints")
+
+
+class Rehearsal(Section):
+    """Designs of the rule that the policy goes on imitating while it learns from boards."""
+
+    contexts: Positive = Field(8, description="made-up contexts with the rule's edits per update")
+    weight: PositiveFloat = Field(
+        1.0, description="factor of their mean loss, nats per token, beside that of GRPO"
+    )
 
 
 class Reward(Section):

@@ -174,6 +174,7 @@ def _facts(run: ReportedRun) -> dict[str, object]:
 
 _COSTS = {
     "training_instances": "training instances in the stage",
+    "rehearsed_designs": "designs rehearsed beside them",
     "engineer_tokens": "tokens written by the engineer",
     "probe_instances": "instances trained on in probes",
     "probe_rollouts": "answers drawn in probes",

@@ -164,6 +164,7 @@ def _ledger(directory: RunDirectory, config: RunConfig, spent: Spent) -> dict[st
     return {
         # Boards trained on; the 32 prompts of an update count as 32.
         "training_instances": len(updates) * config.grpo.prompts_per_update,
+        "rehearsed_designs": spent.rehearsed_designs,
         "engineer_tokens": spent.engineer_tokens,
         "probe_rollouts": spent.probe_rollouts,
         "probe_instances": spent.probe_instances,

@@ -24,6 +24,7 @@ TEMPLATE = "report.md.jinja"
 DESIGN_KINDS = ("accepted", "repaired", "retried", "kept")
 COST_NAMES = {
     "training_instances": "training instances",
+    "rehearsed_designs": "rehearsed designs",
     "engineer_tokens": "engineer tokens",
     "probe_rollouts": "probe rollouts",
     "probe_instances": "probe instances",

@@ -19,7 +19,7 @@ from training.analysis.study.directory import MachineRecord
 from training.analysis.study.reading import KINDS, METRICS, FinishedRun, ValidationSet
 from training.schema import RunConfig
 
-SCHEMA = 3
+SCHEMA = 4
 """Grows when a key changes its name or its meaning."""
 
 Results = dict[str, Any]

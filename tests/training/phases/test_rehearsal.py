@@ -1,0 +1,125 @@
+"""Rehearsal: designs are imitated beside what GRPO learns, and the ledger counts them."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from tests.paths import TINY
+from tests.training.phases.test_grpo_update import ToldSampler
+from training.learner.optimizer import gradient_step, initial_state
+from training.phases.grpo_update import grpo_optimizer, take_update
+from training.phases.rehearsal import Rehearsal, design_examples, rehearsed_designs
+from training.policy.policy import load_policy, make_policy
+from training.policy.prompts import render
+from training.rollout.instances import BoardRequest, draw_boards
+from training.run.active_run import ActiveRun
+from training.run.directory import RunDirectory
+from training.schema import load
+
+SETTINGS = ["prompt.max_tokens=40", "rehearsal={contexts: 4}"]
+
+
+@pytest.fixture(scope="module")
+def boards():
+    request = BoardRequest(size=3, hole_ratio=0.0, wait_ratio=0.0, count=8, num_agents=2)
+    return draw_boards(jax.random.key(0), [request], max_size=3, max_candidates=2000)[0]
+
+
+@pytest.fixture(scope="module")
+def folder(boards, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("policy") / "initial"
+    designs = [text for one in design_examples(load(TINY), 200) for text in one]
+    texts = [render(board, "compact") for board in boards]
+    make_policy(path, load(TINY).model, texts + designs, max_len=512, seed=0)
+    return path
+
+
+def started(folder, boards, tmp_path, *overrides):
+    config = load(TINY, [*SETTINGS, *overrides])
+    policy, params = load_policy(folder, config)
+    run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards)
+    return run, params
+
+
+def design_nats(policy, params, designs) -> float:
+    scores = policy.logprobs(params, [ids[mask] for ids, mask in rows(designs)])
+    targets = [target[mask] for target, mask in zip(designs.targets, designs.mask, strict=True)]
+    return -np.mean(np.concatenate([s[t] for s, t in zip(scores, targets, strict=True)]))
+
+
+def rows(designs):
+    return zip(np.asarray(designs.input_ids), designs.mask, strict=True)
+
+
+def test_the_designs_of_an_update_are_the_rules_and_always_the_same(folder, boards, tmp_path):
+    run, _ = started(folder, boards, tmp_path)
+    rehearsal = Rehearsal(run)
+    batch, again = rehearsal.batch(2, 3), Rehearsal(run).batch(2, 3)
+    np.testing.assert_array_equal(batch.input_ids, again.input_ids)
+    assert not np.array_equal(batch.input_ids, rehearsal.batch(2, 4).input_ids)
+    assert not np.array_equal(batch.input_ids, rehearsal.batch(3, 3).input_ids)
+    known = {f"{one.context}{one.answer}" for one in design_examples(run.config, 8192)}
+    texts = [run.policy.decode(ids[mask].tolist()) for ids, mask in rows(batch)]
+    assert len(set(texts)) == 4
+    assert {text.replace(" ", "") for text in texts} <= {one.replace(" ", "") for one in known}
+
+
+def test_a_loss_beside_the_mean_adds_its_gradient():
+    optimizer = optax.sgd(1.0)
+    state = initial_state({"w": jnp.array([2.0, 3.0])}, optimizer)
+
+    def loss(params, batch):
+        return jnp.sum(params["w"] * batch), {}
+
+    def beside(params):
+        return 5.0 * params["w"][0], {"other": params["w"][1]}
+
+    batches = jnp.array([[1.0, 0.0], [0.0, 4.0]])
+    after, metrics = gradient_step(
+        state, batches, 2, jnp.float32(2.0), loss=loss, optimizer=optimizer, beside=beside
+    )
+    np.testing.assert_allclose(after.params["w"], [2.0 - 0.5 - 5.0, 3.0 - 2.0])
+    assert float(metrics["loss"]) == (2.0 + 12.0) / 2 + 10.0
+    assert float(metrics["other"]) == 3.0
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["rewards differ", "rewards are equal"])
+def test_an_update_with_rehearsal_learns_designs_too(folder, boards, tmp_path, silent):
+    run, params = started(folder, boards, tmp_path)
+    sampler = ToldSampler(run.policy, boards)
+    if silent:  # every answer is the same, so that GRPO learns nothing
+        told = sampler.sample
+        sampler.sample = lambda prompts, *, n, **rest: [  # type: ignore[method-assign]
+            [group[0]] * n for group in told(prompts, n=n, **rest)
+        ]
+    designs = Rehearsal(run).batch(1, 1)
+    before = design_nats(run.policy, params, designs)
+    state = initial_state(params, grpo_optimizer(run.config.grpo))
+    for seed in range(2):
+        state, metrics = take_update(
+            run, state, sampler, boards, seed=seed, seconds={}, rehearsed=designs
+        )
+    assert int(state.steps) == 2
+    assert metrics["rehearsal_loss"] < before - 0.05
+    assert design_nats(run.policy, state.params, designs) < metrics["rehearsal_loss"]
+
+
+def test_the_first_loss_is_that_of_the_weights_before(folder, boards, tmp_path):
+    run, params = started(folder, boards, tmp_path)
+    designs = Rehearsal(run).batch(1, 1)
+    before = design_nats(run.policy, params, designs)
+    state = initial_state(params, grpo_optimizer(run.config.grpo))
+    sampler = ToldSampler(run.policy, boards)
+    _, metrics = take_update(run, state, sampler, boards, seed=0, seconds={}, rehearsed=designs)
+    assert metrics["rehearsal_loss"] == pytest.approx(before, rel=1e-4)
+
+
+def test_the_ledger_counts_what_is_rehearsed():
+    config = load(TINY, SETTINGS)
+    updates = 3
+    assert rehearsed_designs(config, updates * config.grpo.prompts_per_update) == 4 * updates
+    assert rehearsed_designs(load(TINY), 64) == 0

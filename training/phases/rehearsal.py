@@ -1,0 +1,61 @@
+"""Rehearsal: contexts with the rule's edits that a policy imitates while it learns from boards.
+
+GRPO rewards plans alone, so that the language of designs may be forgotten. A few designs in every
+update keep it alive. They are teaching, so that the ledger counts them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engineer.synthetic import DesignExample, contrast, design_example, synthetic_readouts
+from training.learner.batching import Sequences, pad_sequences, round_up
+from training.run.active_run import ActiveRun
+from training.schema import RunConfig
+
+EXAMPLES = 8192
+"""Contexts that a run draws its batches from."""
+LENGTH_STEP = 16
+
+
+def design_examples(config: RunConfig, count: int) -> list[DesignExample]:
+    """Pair compact contexts of simulated runs with the rule's edits; contrasts follow them."""
+    rng = np.random.default_rng(config.seed)
+    examples: list[DesignExample] = []
+    while len(examples) < count:
+        readouts = synthetic_readouts(rng, config.domain, stages=config.stages.count)
+        for readout in readouts:
+            for one in (readout, contrast(rng, readout, readouts, config.domain)):
+                if one is not None:
+                    examples.append(design_example(one, config.domain))
+    return examples[:count]
+
+
+class Rehearsal:
+    """Deals out the designs that go with updates: those of an update are always the same."""
+
+    def __init__(self, run: ActiveRun) -> None:
+        """Draw and encode the examples of a run whose configuration asks for rehearsal."""
+        assert run.config.rehearsal is not None
+        self._run = run
+        self._contexts = run.config.rehearsal.contexts
+        self._examples = [
+            (run.policy.encode_prompt(context), run.policy.encode_answer(answer))
+            for context, answer in design_examples(run.config, EXAMPLES)
+        ]
+        self._length = max(len(prompt) + len(answer) for prompt, answer in self._examples)
+
+    def batch(self, stage: int, update: int) -> Sequences:
+        """Return the B designs of an update, all padded to the length of the longest example."""
+        rng = np.random.default_rng(self._run.seed("rehearsal", stage, update))
+        rows = rng.choice(len(self._examples), size=self._contexts, replace=False)
+        prompts, answers = zip(*(self._examples[row] for row in rows), strict=True)
+        bucket = round_up(self._length, LENGTH_STEP)
+        return pad_sequences(prompts, answers, bucket=bucket, pad_id=self._run.policy.pad_id)
+
+
+def rehearsed_designs(config: RunConfig, instances: int) -> int:
+    """Count the designs that a stage rehearses which trains on this many boards."""
+    if config.rehearsal is None:
+        return 0
+    return instances // config.grpo.prompts_per_update * config.rehearsal.contexts
