@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 METRICS = ("valid", "optimal_sum_of_costs", "optimal_makespan")
-SPENT = ("engineer_tokens", "probe_rollouts", "probe_instances")
-NOT_RECOMPUTED = ("schema", "study", "budget", "machines", "process_seconds", "missing")
+SPENT = ("rehearsed_designs", "engineer_tokens", "probe_rollouts", "probe_instances")
+NOT_RECOMPUTED = ("schema", "study", "start", "budget", "machines", "process_seconds", "missing")
 """Parts of `results.json` that are not compared as a whole."""
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs/studies.md"

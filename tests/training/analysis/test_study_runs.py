@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.paths import ROOT
 from tests.training.analysis.studies import (
@@ -23,6 +24,7 @@ from tests.training.analysis.studies import (
     study_command,
     write_study,
 )
+from tests.training.sample_run import CONFIG
 from training.analysis.study import runner
 from training.analysis.study.config import load_study
 from training.analysis.study.directory import StudyDirectory
@@ -122,6 +124,45 @@ def test_without_a_warm_start_no_run_is_started(stand_in, capsys):
     assert study_command(stand_in.folder) == 1
     assert "warm start: failed with exit status 7" in capsys.readouterr().out
     assert stand_in.called() == ["warm_start"]
+
+
+def test_runs_of_a_base_without_warm_start_begin_with_its_model(
+    finished_study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+):
+    """The runs are those of another study, so that reading them is refused; all calls are seen."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    folder = tmp_path / "study"
+    corner = "{3: {data_ratio: 0.1, hole_ratio: 0.3, wait_ratio: 0.5}, 4: {data_ratio: 0.1, "
+    corner += "hole_ratio: 0.3, wait_ratio: 0.5}, 5: {data_ratio: 0.8, hole_ratio: 0.3, "
+    corner += "wait_ratio: 0.5}}"
+    arms = [
+        {"name": "steady", "set": ["engineer.kind=fixed"]},
+        {"name": "lively", "set": ["engineer.kind=fixed", f"environment.initial.sizes={corner}"]},
+    ]
+    write_study(folder, engineers=arms)
+    ready = CONFIG | {"warm_start": None, "model": {"pretrained": "jaxlake-base"}}
+    (folder / "base.yaml").write_text(yaml.safe_dump(ready))
+    study = load_study(folder / "study_pair.yaml")
+    assert not study.warms_up
+    configs = [study.config_of(run, StudyDirectory(folder / "out").policy) for run in study.runs]
+    assert {one.model.pretrained for one in configs} == {"jaxlake-base"}
+    steady, lively = configs[:2]
+    assert lively.environment.initial.sizes[5].data_ratio == 0.8
+    assert lively.environment.initial != steady.environment.initial
+    same = {"name": "one", "environment": steady.environment}
+    assert lively.model_copy(update=same) == steady.model_copy(update=same)
+
+    template = finished_study / "out"
+    (template / "stand_in.json").write_text('{"fail": [], "end_study": ""}')
+    (template / "calls.jsonl").write_text("")
+    monkeypatch.setattr(runner, "COMMAND", (sys.executable, str(STAND_IN), str(template)))
+    assert study_command(folder, "--dry-run") == 0
+    assert "warm start" not in capsys.readouterr().out
+    assert study_command(folder) == 2
+    assert "its configuration is not that of" in capsys.readouterr().err
+    calls = [json.loads(line) for line in (template / "calls.jsonl").read_text().splitlines()]
+    assert [call["name"] for call in calls] == RUNS
+    assert not any("pretrained" in one or "warm" in one for call in calls for one in call["set"])
 
 
 def test_study_that_is_ended_ends_its_run_and_continues_later(stand_in):

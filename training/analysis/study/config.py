@@ -16,11 +16,16 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 Seed = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 
 
+_MAY_DIFFER = ("engineer.", "environment.initial=", "environment.initial.")
+
+
 class ComparedEngineer(Section):
     """One of the engineers that a study compares: its name there, and what sets it apart."""
 
     name: Name
-    set: tuple[str, ...] = Field((), description="overrides such as engineer.kind=random")
+    set: tuple[str, ...] = Field(
+        (), description="overrides of engineer.* and environment.initial: engineer.kind=random"
+    )
 
 
 class StudyConfig(Section):
@@ -52,10 +57,10 @@ class StudyConfig(Section):
             raise ValueError(f"baseline: got {self.baseline!r}, allowed are {', '.join(names)}")
         for number, engineer in enumerate(self.engineers):
             for override in engineer.set:
-                if not override.startswith("engineer."):
+                if not override.startswith(_MAY_DIFFER):
                     raise ValueError(
-                        f"engineers.{number}.set: got {override!r}, allowed are engineer.*=VALUE: "
-                        "the runs of a study differ in nothing else"
+                        f"engineers.{number}.set: got {override!r}, allowed are engineer.*=VALUE "
+                        "and environment.initial=VALUE: the runs of a study differ in nothing else"
                     )
         return self
 
@@ -80,6 +85,11 @@ class Study:
     warm_start: RunConfig  # the base with the study's overrides
 
     @property
+    def warms_up(self) -> bool:
+        """Whether its runs start from a shared warm start, and not from a model that is there."""
+        return self.warm_start.warm_start is not None
+
+    @property
     def runs(self) -> list[StudyRun]:
         """All runs. Seeds are the outer loop, so that a study that is stopped early is balanced."""
         return [
@@ -89,20 +99,24 @@ class Study:
         ]
 
     def overrides(self, run: StudyRun, pretrained: Path) -> tuple[str, ...]:
-        """What is set in the base for one run, which starts from a warm-started policy."""
+        """What is set in the base for one run; `pretrained` is a shared warm start's policy."""
         (engineer,) = (one for one in self.config.engineers if one.name == run.engineer)
         return (
             *self.config.set,
             *engineer.set,
             f"name={self.config.name}.{run.engineer}.{run.seed}",
             f"seed={run.seed}",
-            "warm_start=null",
-            f"model.pretrained={json.dumps(str(pretrained), ensure_ascii=False)}",
+            *(_from(pretrained) if self.warms_up else ()),
         )
 
     def config_of(self, run: StudyRun, pretrained: Path) -> RunConfig:
         """The configuration of one run."""
         return load(self.base, self.overrides(run, pretrained))
+
+
+def _from(policy: Path) -> tuple[str, str]:
+    name = json.dumps(str(policy), ensure_ascii=False)
+    return "warm_start=null", f"model.pretrained={name}"
 
 
 def load_study(path: Path) -> Study:

@@ -101,9 +101,9 @@ def _mixtures(results: Results) -> FigureFile:
 
 
 def _by_slice(results: Results, field: str, file: str, heading: str, caption: str) -> FigureFile:
-    """One table per map size: a row for the warm start and each engineer, a column per slice."""
+    """One table per map size: a row for the start and one for each engineer, a column per slice."""
     slices = results["warm_start"]["slices"]
-    rows = {"warm start": slices}
+    rows = {"start": slices}
     rows |= {name: one["slices"] for name, one in results["engineers"].items()}
     tables = []
     for size in dict.fromkeys(one["size"] for one in slices):

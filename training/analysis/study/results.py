@@ -54,6 +54,7 @@ def build_results(
     return {
         "schema": SCHEMA,
         "study": _study(config),
+        "start": _start(study.warm_start),
         "budget": _budget(study.warm_start, len(runs[0].boards)),
         "machines": [machine.model_dump() for machine in machines],
         "process_seconds": dict(seconds),
@@ -78,6 +79,11 @@ def _study(config: StudyConfig) -> Results:
         "metrics": list(METRICS),
         "kinds": list(KINDS),
     }
+
+
+def _start(config: RunConfig) -> str:
+    """Say what every run starts from."""
+    return "one shared warm start" if config.warm_start else f"the model {config.model.pretrained}"
 
 
 def _budget(config: RunConfig, boards: int) -> Results:

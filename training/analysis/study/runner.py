@@ -44,8 +44,9 @@ def print_study_plan(study: Study, directory: StudyDirectory) -> None:
     table = Table(title="Runs, in their order", title_justify="left")
     for head in ("run", "set", "state"):
         table.add_column(head, overflow="fold")
-    state = "finished" if directory.warm_started else "to do"
-    table.add_row("warm start", " ".join(config.set), state)
+    if study.warms_up:
+        state = "finished" if directory.warm_started else "to do"
+        table.add_row("warm start", " ".join(config.set), state)
     overrides = {one.name: " ".join(one.set) for one in config.engineers}
     for run in runs:
         begun = "to be continued" if directory.run(run).path.exists() else "to do"
@@ -98,9 +99,9 @@ class _Runner:
     began: float = field(default_factory=time.monotonic)
 
     def run_all(self) -> bool:
-        """Run the warm start, then every run that is not finished."""
+        """Run the warm start, if there is to be one, then every run that is not finished."""
         study, directory = self.study, self.directory
-        if not directory.warm_started and not self._run_warm_start():
+        if study.warms_up and not directory.warm_started and not self._run_warm_start():
             return False
         runs = study.runs
         waiting = [run for run in runs if not directory.run(run).finished()]
