@@ -15,6 +15,7 @@ from training.audit import seal
 from training.learner.optimizer import LearnerState, initial_state
 from training.phases import warm_start
 from training.phases.design import design
+from training.phases.design_learning import learn_to_design
 from training.phases.engineer_factory import check_key
 from training.phases.gate import gate
 from training.phases.grpo_update import grpo_optimizer
@@ -84,6 +85,7 @@ def _run_stages(config: RunConfig, directory: RunDirectory, last: int) -> list[S
         state = starting_state(run, trained.state, results)
         if state is not trained.state:
             sampler.sync(policy.tensors(state.params))
+        state = learn_to_design(run, sampler, state, results)
         results[stage] = design(run, sampler, results, Prober(run, sampler, state, stage))
         read(run, sampler, results)
         seal(config, directory, validation, stage, trained.boards.boards)

@@ -329,4 +329,4 @@ def _design(directory: RunDirectory, config: RunConfig, count_tokens: CountToken
         files.notes_prompt.write(prompt)
         files.notes.write(note)
         tokens = count(note)
-    write_design(files, charged(config, design, view, tokens))
+    write_design(files, charged(config, design, view, engineer.Spent(engineer_tokens=tokens)))

@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 from engineer.space import AnswerForm
 from jaxlake import Action
 from training import loop
-from training.phases import warm_start
+from training.phases import rehearsal, warm_start
 from training.policy.prompts import target
 from training.rollout.vllm_sampler import Completion
 
@@ -26,7 +26,8 @@ def without_vllm() -> Iterator[None]:
     """Let the loop run without vLLM, and the warm start read fewer synthetic contexts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "VllmSampler", StandInSampler)
-        patch.setattr(warm_start, "DESIGNS", 64)
+        patch.setattr(warm_start, "EXAMPLES", 64)
+        patch.setattr(rehearsal, "EXAMPLES", 64)
         yield
 
 
@@ -51,6 +52,9 @@ class StandInSampler:
     def check_sync(self, *arguments: Any) -> float:
         return 0.0
 
+    def drop_cache(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
@@ -70,7 +74,7 @@ class StandInSampler:
             known = json.dumps([self.weights, list(prompt), seed, place])
             rng = np.random.default_rng(list(hashlib.sha256(known.encode()).digest()))
             task = self._tokenizer.decode(prompt)
-            texts = [_plan(rng, task) if form is None else _design(rng, form) for _ in range(n)]
+            texts = [_answer(rng, task, form) for _ in range(n)]
             groups.append([self._completion(text, max_tokens, stop_token_ids) for text in texts])
         return groups
 
@@ -78,6 +82,14 @@ class StandInSampler:
         ids = [*self._tokenizer.encode(text, add_special_tokens=False), *stop_token_ids]
         kept = tuple(ids[:max_tokens])
         return Completion(kept, np.full(len(kept), -0.5, np.float32), len(kept) < len(ids))
+
+
+def _answer(rng: np.random.Generator, task: str, form: AnswerForm | None) -> str:
+    if form is not None:
+        return _design(rng, form)
+    if groups := re.findall(r"^n ?(\d+) ", task, re.MULTILINE):  # a compact context, free form
+        return "\n".join(f"n{group} {' '.join(rng.choice(list('=-+'), 3))}" for group in groups)
+    return _plan(rng, task)
 
 
 def _plan(rng: np.random.Generator, task: str) -> str:

@@ -68,8 +68,9 @@ def seal(
 def linked_files(files: StageDirectory, stage: int) -> list[File]:
     """List the files of which the link of a stage holds the hashes.
 
-    The last five are those that a stage leaves only if its engineer measured an atlas, tried
-    configurations out or wrote notes, or if the reading of its weights was measured.
+    The last six are those that a stage leaves only if its engineer measured an atlas, tried
+    configurations out or wrote notes, if the policy learned to design, or if the reading of its
+    weights was measured.
     """
     validated: list[File] = [files.episodes, files.failures, files.evidence, files.validation]
     if stage == 0:
@@ -77,7 +78,7 @@ def linked_files(files: StageDirectory, stage: int) -> list[File]:
     trained: list[File] = [files.configuration, files.shortfalls, files.environment]
     designed: list[File] = [files.gate, files.context, files.answers, files.decision]
     noted: list[File] = [files.notes, files.notes_prompt]
-    optional: list[File] = [files.atlas, files.probes, *noted, files.reading]
+    optional: list[File] = [files.atlas, files.probes, *noted, files.design_learning, files.reading]
     return [*trained, *validated, *designed, *(file for file in optional if file.exists())]
 
 

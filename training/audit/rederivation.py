@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import engineer
-from engineer import AtlasSource, DesignAtlas
+from engineer import AtlasSource, DesignAtlas, Spent
 from engineer.context import summary_question
 from engineer.engineers.catalogue import SHUFFLED
 from engineer.engineers.controls import ShuffledEngineer
@@ -24,6 +24,7 @@ from training.errors import UserError
 from training.phases import stage_results
 from training.phases.atlas import known_atlas, rollouts_per_atlas
 from training.phases.design import charged
+from training.phases.design_learning import spent_on_learning
 from training.phases.probe import rollouts_per_probe
 from training.phases.stage_results import StageResult
 from training.phases.validate import validation_set, verify_answers
@@ -126,7 +127,9 @@ class Rederivation:
             tokens = max(found.spent.engineer_tokens - design.spent.engineer_tokens, 0)
         # Nothing says who the engineer was but the decision itself.
         design = design.model_copy(update={"engineer": found.engineer})
-        decision = records.DecisionRecord.of(charged(config, design, view, tokens))
+        learned = files.design_learning.read() if files.design_learning.exists() else []
+        charges = Spent(engineer_tokens=tokens) + spent_on_learning(learned)
+        decision = records.DecisionRecord.of(charged(config, design, view, charges))
         yield checker.compare_file(files.decision, decision)
         if files.notes.exists() or files.notes_prompt.exists():
             asked = summary_question(view, decision.configuration)

@@ -21,6 +21,7 @@ from engineer.attempt import escape_surrogates
 from engineer.context import ContextTooLongError, summary_question
 from training.errors import UserError
 from training.phases.atlas import measured_atlas, rollouts_per_atlas
+from training.phases.design_learning import spent_on_learning
 from training.phases.engineer_factory import checkpoint_in_use, make_engineer
 from training.phases.probe import Prober, rollouts_per_probe
 from training.phases.rehearsal import rehearsed_designs
@@ -74,18 +75,14 @@ def write_design(files: StageDirectory, design: DesignRecord) -> DecisionRecord:
     return decision
 
 
-def charged(
-    config: RunConfig, design: DesignRecord, view: StageView, note_tokens: int
-) -> DesignRecord:
-    """Add what the stage trained on, and the tokens of the notes, to what was spent."""
+def charged(config: RunConfig, design: DesignRecord, view: StageView, more: Spent) -> DesignRecord:
+    """Add to what was spent what the stage trained on, and `more`: notes, learning to design."""
     trained = view.evidence.training
     instances = trained.instances if trained else 0
-    more = Spent(
-        training_instances=instances,
-        rehearsed_designs=rehearsed_designs(config, instances),
-        engineer_tokens=note_tokens,
+    trained_on = Spent(
+        training_instances=instances, rehearsed_designs=rehearsed_designs(config, instances)
     )
-    return design.model_copy(update={"spent": design.spent + more})
+    return design.model_copy(update={"spent": design.spent + trained_on + more})
 
 
 class _Notes(NamedTuple):
@@ -128,7 +125,10 @@ def _ask(
         except ContextTooLongError as error:
             raise UserError(f"engineer.max_context_tokens: {error}") from error
         notes = _ask_for_notes(run, asked, view, design, settings.budget)
-    return charged(run.config, design, view, notes.tokens), notes
+    learning = run.directory.stage(stage).design_learning
+    learned = spent_on_learning(learning.read() if learning.exists() else [])
+    more = Spent(engineer_tokens=notes.tokens) + learned
+    return charged(run.config, design, view, more), notes
 
 
 def _ask_for_notes(

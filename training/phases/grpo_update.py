@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +20,8 @@ from training.learner.optimizer import LearnerState, Metrics, adamw, gradient_st
 from training.learner.packing import pack_groups, place_on_targets
 from training.phases.weight_sync import sync_weights
 from training.rollout.instances import InstanceSet
-from training.rollout.rollout import Rollout, roll_out, rollout_metrics
-from training.rollout.vllm_sampler import VllmSampler
+from training.rollout.rollout import roll_out, rollout_metrics
+from training.rollout.vllm_sampler import Completion, VllmSampler
 from training.run.active_run import ActiveRun
 from training.run.records import six_digits
 from training.schema import Grpo, Rehearsal
@@ -65,14 +66,22 @@ def take_update(
     temperature = run.config.sampling.temperature
     rollout = roll_out(run, sampler, boards, seed=seed, seconds=seconds)
     with run.clock(seconds, "update"):
-        batch = _grpo_batch(run, rollout)
+        batch = grpo_batch(
+            run,
+            rollout.prompts,
+            rollout.completions,
+            rollout.rewards,
+            width=run.config.prompt.max_tokens,
+            bundles=settings.minibatches * run.config.micro_batches * run.config.model.mesh.fsdp,
+            minibatches=settings.minibatches,
+        )
         if settings.minibatches > 1:  # the first of several steps changes the weights
             score = _compiled_scoring(graphdef, temperature)
             micro_batches = settings.minibatches * run.config.micro_batches
             parts = split_rows(batch.groups, micro_batches)
             old = np.asarray(score(state.params, parts)).reshape(batch.sampler_logprobs.shape)
             batch = replace(batch, old_logprobs=old)
-        learn = _compiled_step(graphdef, settings, run.config.rehearsal, temperature)
+        learn = compiled_step(graphdef, settings, run.config.rehearsal, temperature)
         steps = []
         for minibatch in _minibatches(batch, run):
             if minibatch.groups.targets.any() or rehearsed is not None:
@@ -86,24 +95,34 @@ def take_update(
     return state, rollout_metrics(rollout) | learned
 
 
-def _grpo_batch(run: ActiveRun, rollout: Rollout) -> GrpoBatch:
-    """Turn a rollout into arrays; of each minibatch, what there is to learn from comes first."""
+def grpo_batch(
+    run: ActiveRun,
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Completion],
+    rewards: np.ndarray,
+    *,
+    width: int,
+    bundles: int,
+    minibatches: int,
+) -> GrpoBatch:
+    """Turn P groups of n completions into arrays; what there is to learn from comes first.
+
+    `prompts` are token ids, `completions` P * n in their order, and `rewards` float32 (P, n). For
+    `width`, `bundles` and `minibatches` see `pack_groups`.
+    """
     settings, fsdp = run.config.grpo, run.config.model.mesh.fsdp
-    completions = rollout.completions
-    advantages = grpo.group_advantages(rollout.rewards, divide_by_std=settings.divide_by_std)
-    learned = np.repeat(
-        grpo.has_reward_variance(rollout.rewards)[:, None], settings.completions, axis=1
-    )
+    advantages = grpo.group_advantages(rewards, divide_by_std=settings.divide_by_std)
+    learned = np.repeat(grpo.has_reward_variance(rewards)[:, None], rewards.shape[1], axis=1)
     if settings.mask_truncated:
         learned &= ~np.reshape([one.truncated for one in completions], learned.shape)
     groups = pack_groups(
-        rollout.prompts,
+        prompts,
         [completion.token_ids for completion in completions],
         learned,
-        bundles=settings.minibatches * run.config.micro_batches * fsdp,
-        minibatches=settings.minibatches,
+        bundles=bundles,
+        minibatches=minibatches,
         micro_batch_bundles=fsdp,
-        width=run.config.prompt.max_tokens,
+        width=width,
         bucket=settings.length_bucket,
         pad_id=run.policy.pad_id,
     )
@@ -126,9 +145,14 @@ def _minibatches(batch: GrpoBatch, run: ActiveRun) -> list[GrpoBatch]:
 
 
 @functools.cache
-def _compiled_step(
+def compiled_step(
     graphdef: nnx.GraphDef, settings: Grpo, rehearsal: Rehearsal | None, temperature: float
 ) -> Any:
+    """Return the compiled (state, batch, designs) -> (state, metrics); the state is donated.
+
+    The batch leads with (micro-batches, bundles per micro-batch); designs are imitated beside it,
+    with the weight of `rehearsal`, unless both are None.
+    """
     loss = functools.partial(
         grpo.summed_loss, graphdef=graphdef, settings=settings, temperature=temperature
     )

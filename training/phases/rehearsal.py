@@ -34,20 +34,19 @@ def design_examples(config: RunConfig, count: int) -> list[DesignExample]:
 class Rehearsal:
     """Deals out the designs that go with updates: those of an update are always the same."""
 
-    def __init__(self, run: ActiveRun) -> None:
-        """Draw and encode the examples of a run whose configuration asks for rehearsal."""
-        assert run.config.rehearsal is not None
+    def __init__(self, run: ActiveRun, contexts: int) -> None:
+        """Draw and encode the examples of a run; each update gets so many contexts of them."""
         self._run = run
-        self._contexts = run.config.rehearsal.contexts
+        self._contexts = contexts
         self._examples = [
             (run.policy.encode_prompt(context), run.policy.encode_answer(answer))
             for context, answer in design_examples(run.config, EXAMPLES)
         ]
         self._length = max(len(prompt) + len(answer) for prompt, answer in self._examples)
 
-    def batch(self, stage: int, update: int) -> Sequences:
+    def batch(self, stream: str, stage: int, update: int) -> Sequences:
         """Return the B designs of an update, all padded to the length of the longest example."""
-        rng = np.random.default_rng(self._run.seed("rehearsal", stage, update))
+        rng = np.random.default_rng(self._run.seed(stream, stage, update))
         rows = rng.choice(len(self._examples), size=self._contexts, replace=False)
         prompts, answers = zip(*(self._examples[row] for row in rows), strict=True)
         bucket = round_up(self._length, LENGTH_STEP)

@@ -54,14 +54,16 @@ def train(
         if isinstance(one, UpdateMetrics) and one.stage == stage
     ]
     count = len(boards.boards) // settings.prompts_per_update
-    rehearsal = None if run.config.rehearsal is None else Rehearsal(run)
+    rehearsal = (
+        None if run.config.rehearsal is None else Rehearsal(run, run.config.rehearsal.contexts)
+    )
     with track(f"stage {stage}: train", count, start=done) as advance:
         for number in range(done + 1, count + 1):
             step = run.step(stage, number)
             chosen = boards.boards.part(number - 1, settings.prompts_per_update)
             seed = run.seed("sample", stage, number)
             seconds: dict[str, float] = {}
-            designs = None if rehearsal is None else rehearsal.batch(stage, number)
+            designs = None if rehearsal is None else rehearsal.batch("rehearsal", stage, number)
             state, metrics = take_update(
                 run, state, sampler, chosen, seed=seed, seconds=seconds, rehearsed=designs
             )

@@ -25,18 +25,19 @@ def sync_weights(run: ActiveRun, params: Any, sampler: VllmSampler, rollout: Rol
     per_prompt = len(completions) // len(rollout.prompts)
     rows = np.linspace(0, len(completions) - 1, run.config.sampling.sync_sequences).astype(int)
     sequences = [[*rollout.prompts[row // per_prompt], *completions[row].token_ids] for row in rows]
-    return _compare(run, params, sampler, sequences)
+    return compare_weights(run, params, sampler, sequences)
 
 
 def check_engine(run: ActiveRun, params: Any, sampler: VllmSampler) -> float:
     """Compare an engine that has just started with the trainer, on a few validation prompts."""
     count = min(run.config.sampling.sync_sequences, len(run.validation))
     prompts = [run.policy.encode_board(board) for board in run.validation.take(range(count))]
-    return _compare(run, params, sampler, prompts)
+    return compare_weights(run, params, sampler, prompts)
 
 
-def _compare(
+def compare_weights(
     run: ActiveRun, params: Any, sampler: VllmSampler, sequences: Sequence[Sequence[int]]
 ) -> float:
+    """Score sequences under both; return the largest difference, nats, or raise a `SyncError`."""
     expected = run.policy.logprobs(params, sequences)
     return sampler.check_sync(sequences, expected, run.config.sampling.sync_tolerance)

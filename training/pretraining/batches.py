@@ -34,31 +34,28 @@ class ExamplePool:
         plans: Sequence[tuple[Tokens, Tokens]],
         designs: Sequence[tuple[Tokens, Tokens]],
         *,
-        design_share: float,
         pad_id: int,
     ) -> None:
         self._pad_id = pad_id
         self._examples = [*plans, *designs]
         self._plans = len(plans)
-        weights = np.concatenate(
-            [
-                np.full(len(plans), (1.0 - design_share) / max(len(plans), 1)),
-                np.full(len(designs), design_share / max(len(designs), 1)),
-            ]
-        )
         lengths = np.array([round_up(len(p) + len(a), LENGTH_STEP) for p, a in self._examples])
         self._lengths = np.unique(lengths)
-        self._rows = [np.flatnonzero(lengths == length) for length in self._lengths]
-        self._weights = [weights[rows] for rows in self._rows]
-        totals = np.array([one.sum() for one in self._weights])
-        self._cumulative = [np.cumsum(one) / one.sum() for one in self._weights]
-        self._shares = totals / totals.sum()
+        kinds = (np.arange(len(lengths)) < len(plans), np.arange(len(lengths)) >= len(plans))
+        self._rows = [
+            [np.flatnonzero(kind & (lengths == length)) for kind in kinds]
+            for length in self._lengths
+        ]
 
-    def draw(self, rng: np.random.Generator, count: int) -> Batch:
+    def draw(self, rng: np.random.Generator, count: int, design_share: float) -> Batch:
         """Draw a batch of one length; over many batches each kind has its share."""
-        group = int(rng.choice(len(self._lengths), p=self._shares))
-        places = np.searchsorted(self._cumulative[group], rng.random(count), side="right")
-        rows = self._rows[group][np.minimum(places, len(self._rows[group]) - 1)]
+        kinds = len(self._examples) - self._plans
+        each = np.array([1.0 - design_share, design_share]) / np.maximum([self._plans, kinds], 1)
+        weights = np.array([[len(rows) for rows in of_kind] for of_kind in self._rows]) * each
+        totals = weights.sum(axis=1)
+        group = int(rng.choice(len(self._lengths), p=totals / totals.sum()))
+        designs = rng.random(count) < weights[group, 1] / totals[group]
+        rows = np.array([rng.choice(self._rows[group][int(kind)]) for kind in designs])
         prompts, answers = zip(*(self._examples[row] for row in rows), strict=True)
         sequences = pad_sequences(
             prompts, answers, bucket=int(self._lengths[group]), pad_id=self._pad_id

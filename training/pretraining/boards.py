@@ -64,8 +64,8 @@ def draw_plans(config: PretrainConfig, held_out: CellBoards) -> list[tuple[str, 
     requests = [
         BoardRequest(size, holes, lake.wait_ratio, count, lake.num_agents)
         for size in lake.sizes
-        for holes in lake.hole_ratios
-        if (count := round(lake.count * lake.shares[size] / len(lake.hole_ratios)))
+        for holes, share in lake.hole_ratios.items()
+        if (count := round(lake.count * lake.shares[size] * share))
     ]
     seen = DigestSet(held_out.boards.instances)
     boards, _ = _draw(config, 1, requests, seen, lake.max_candidates)

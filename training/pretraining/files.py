@@ -10,21 +10,29 @@ initial/            the model with random weights, and its tokenizer
 engine/             what vLLM starts from
 model/              the result: weights in bfloat16, tokenizer, card (Hugging Face layout)
 ```
+
+In `model/` stands how it was made, too, so that it can be checked wherever it goes: copies of
+`config.yaml` (as `pretraining.yaml`), `metrics.jsonl` and `evaluations.jsonl`, and `SHA256SUMS`,
+the hashes of all its files as `sha256sum --check` reads them.
 """
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 from pathlib import Path
 
 from pydantic import Field, TypeAdapter
 
-from jaxlake.files import make_room
+from jaxlake.files import make_room, write_text_whole
 from training.errors import UserError
 from training.pretraining.schema import PretrainConfig
 from training.run.directory import differing_keys
 from training.run.records import Count, Rate, Record
 from training.run.typed_files import JsonLinesFile, JsonLog, TextFile
 from training.schema import dump, parse_yaml, read_yaml
+
+HASHES = "SHA256SUMS"
 
 
 class StepMetrics(Record):
@@ -61,6 +69,11 @@ class PretrainDirectory:
         self.initial = path / "initial"
         self.engine = path / "engine"
         self.model = path / "model"
+        self.records = {  # name in a model's folder: the file
+            "pretraining.yaml": self.config_file,
+            "metrics.jsonl": self.metrics.path,
+            "evaluations.jsonl": self.evaluations.path,
+        }
 
     def claim(self, config: PretrainConfig) -> bool:
         """Make the directory this configuration's, and say whether it already was.
@@ -83,7 +96,19 @@ class PretrainDirectory:
         TextFile(self.config_file).write(dump(config))
         return False
 
+    def write_records(self, folder: Path) -> None:
+        """Write into a model's folder how it was made, and then the hashes of all its files."""
+        for name, file in self.records.items():
+            shutil.copyfile(file, folder / name)
+        files = sorted(file for file in folder.iterdir() if file.name != HASHES)
+        lines = [f"{_digest(file)}  {file.name}\n" for file in files]
+        write_text_whole(folder / HASHES, "".join(lines))
+
     def rewind(self, step: int) -> None:
         """Drop what is logged beyond `step`: it is written again."""
         self.metrics.write([one for one in self.metrics.read() if one.step <= step])
         self.evaluations.write([one for one in self.evaluations.read() if one.step <= step])
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()

@@ -92,7 +92,9 @@ def pretrain(config: PretrainConfig, path: Path, *, stop_after: int | None = Non
                 return None
             done += 1
             rng = np.random.default_rng(run.seed(10, done))
-            batch = run.pool.draw(rng, settings.batch_size)
+            designs = config.designs
+            share = designs.first_share if done <= designs.first_steps else designs.share
+            batch = run.pool.draw(rng, settings.batch_size, share)
             step = _compiled_step(run.policy, settings, decay_from)
             state, metrics = step(state, batch)
             recent.append(metrics)
@@ -141,7 +143,6 @@ def _prepare(config: PretrainConfig, directory: PretrainDirectory) -> tuple[_Pre
         pool = ExamplePool(
             _encoded(policy, plans),
             _encoded(policy, designs),
-            design_share=config.designs.share,
             pad_id=policy.pad_id,
         )
     reading = ReadingTest(policy, swaps)
@@ -288,6 +289,7 @@ def _finish(run: _Pretraining, params: Any, step: int) -> Path:
         run.sampler.close()
     run.policy.export(rounded, run.directory.engine)
     write_card(run.directory.engine, run.config, evaluation)
+    run.directory.write_records(run.directory.engine)
     run.directory.engine.rename(run.directory.model)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(nnx.to_pure_dict(rounded)))
     console.print(f"{run.directory.model}: {parameters:,} parameters after {step} steps.")

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from jaxlake import infeasibility
 from training.schema.loading import load_as
 from training.schema.sections import (
+    Count,
     NonNegative,
     Positive,
     PositiveFloat,
@@ -30,7 +31,9 @@ class Boards(Section):
     shares: dict[BoardSize, Share] = Field(
         min_length=1, description="share of the boards by map size; they sum to 1"
     )
-    hole_ratios: tuple[HoleRatio, ...] = Field(min_length=1, description="equally often")
+    hole_ratios: dict[HoleRatio, Share] = Field(
+        min_length=1, description="share of the boards of each size by hole ratio; they sum to 1"
+    )
     wait_ratio: Share = Field(0.5, description="share of the boards that need a wait")
     count: Positive = Field(100_000, description="different boards to draw batches from")
     max_candidates: Positive = Field(400_000, description="most boards drawn for one request")
@@ -42,9 +45,10 @@ class Boards(Section):
 
     @model_validator(mode="after")
     def _can_be_made(self) -> Boards:
-        total = sum(self.shares.values())
-        if abs(total - 1.0) > 1e-6:
-            raise ValueError(f"shares: must sum to 1, they sum to {total:g}")
+        for name, shares in (("shares", self.shares), ("hole_ratios", self.hole_ratios)):
+            total = sum(shares.values())
+            if abs(total - 1.0) > 1e-6:
+                raise ValueError(f"{name}: must sum to 1, they sum to {total:g}")
         for size in self.shares:
             for holes in self.hole_ratios:
                 if reason := infeasibility(size, holes, self.num_agents):
@@ -62,7 +66,11 @@ class Designs(Section):
         (2, 5), description="least and largest number of map sizes in one context"
     )
     count: Positive = Field(60_000, description="different contexts, half of them contrasts")
-    share: Share = Field(0.35, description="share of the examples of a batch")
+    share: Share = Field(0.15, description="share of the examples of a batch")
+    first_share: Share = Field(
+        0.6, description="share in the first steps: reading is learned fastest in few steps"
+    )
+    first_steps: Count = Field(1_000, description="steps with this share")
 
     @model_validator(mode="after")
     def _enough_sizes(self) -> Designs:

@@ -55,7 +55,9 @@ class ActiveRun:
         seconds[name] = round(seconds.get(name, 0.0) + time.perf_counter() - began, 4)
 
     @contextmanager
-    def timed(self, phase: Literal["validate", "design", "reading"], stage: int) -> Iterator[None]:
+    def timed(
+        self, phase: Literal["validate", "learn_to_design", "design", "reading"], stage: int
+    ) -> Iterator[None]:
         """Log the wall-clock time that the block takes, as that of a phase after a stage."""
         seconds: dict[str, float] = {}
         with self.clock(seconds, phase):

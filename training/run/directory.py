@@ -62,6 +62,10 @@ class StageDirectory:
         self.context = TextFile(path / "context.txt")
         self.answers = JsonLinesFile(path / "answers.jsonl", TypeAdapter(records.AttemptRecord))
         self.probes = JsonLinesFile(path / "probes.jsonl", TypeAdapter(records.ProbeRecord))
+        # What the policy learned from designs of its own, if it did.
+        self.design_learning = JsonLinesFile(
+            path / "design_learning.jsonl", TypeAdapter(records.DesignUpdateRecord)
+        )
         # How the weights in force read compact contexts, if that was measured.
         self.reading = JsonFile(path / "reading.json", TypeAdapter(Reading))
         # What it wrote down for the next stage (its Summary block), and what it was asked for that.

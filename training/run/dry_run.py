@@ -106,9 +106,12 @@ def _print_stages(config: RunConfig) -> None:
             designs = f"{config.rehearsal.contexts} designs per update"
             table.add_row(f"stage {stage}: rehearse", "", updates, designs)
         table.add_row(f"stage {stage}: validate", f"{boards}", "", "1 per board")
+        if learning := config.engineer.learning:
+            steps, designs = f"{learning.updates} updates", f"{learning.designs} designs"
+            table.add_row(f"stage {stage}: learn to design", "", steps, designs)
         attempts = f"<= {config.engineer.attempts} attempts"
         table.add_row(f"stage {stage}: design", "", attempts, config.engineer.kind)
-        if ATLAS in config.engineer.asked:
+        if ATLAS in config.engineer.asked or config.engineer.learning:
             atlas = config.engineer.atlas
             measured = f"<= {rollouts_per_atlas(config) // atlas.answers}"
             table.add_row(f"stage {stage}: atlas", measured, "", f"{atlas.answers} per board")

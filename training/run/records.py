@@ -188,6 +188,23 @@ class ProbeRecord(Record):
     rollouts: Count = Field(description="answers drawn in all")
 
 
+class DesignUpdateRecord(Record):
+    """One line of `design_learning.jsonl`: an update on the policy's designs and their scores."""
+
+    stage: Count = Field(description="the stage that had just ended")
+    update: Count
+    designs: Count = Field(description="answers to the stage's context")
+    usable: Count = Field(description="of which the review let so many pass")
+    reward_mean: Rate = Field(description="4 p(1-p) by the atlas; 0 if it is not usable")
+    reward_best: Rate
+    tokens: Count = Field(description="generated")
+    atlas_rollouts: Count = Field(description="answers drawn for the atlas, by the first update")
+    rehearsed_designs: Count = Field(description="designs of the rule imitated beside them")
+    rehearsal_loss: float = Field(description="of these, nats per token")
+    grad_norm: float
+    sync_max_abs_diff: float = Field(description="largest such difference after the sync, nats")
+
+
 class AtlasRecord(Record):
     """`atlas.json`: what the policy's answers to fresh boards say of p(1-p), cell by cell."""
 
@@ -282,7 +299,7 @@ class TimingRecord(Record):
 
     left_out_if_none = frozenset({"update"})
 
-    phase: Literal["warm_start", "train", "validate", "design", "reading"]
+    phase: Literal["warm_start", "train", "validate", "learn_to_design", "design", "reading"]
     stage: Count
     update: Count | None = Field(None, description="of phase train; left out of other lines")
     step: Count

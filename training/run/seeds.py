@@ -17,6 +17,7 @@ STREAMS = {
     "atlas": 7,
     "pretrain": 8,
     "rehearsal": 9,
+    "design_learning": 10,
 }
 """What random numbers are used for, and the number that tells its keys apart."""
 

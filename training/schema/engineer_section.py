@@ -14,6 +14,7 @@ from training.schema.sections import (
     NonNegative,
     Positive,
     PositiveFloat,
+    Rehearsal,
     Section,
     Share,
 )
@@ -92,6 +93,16 @@ class AtlasChoice(Section):
     )
 
 
+class DesignLearning(Section):
+    """Kind checkpoint: before it is asked, the policy learns from designs of its own."""
+
+    updates: Positive = Field(8, description="GRPO updates after every stage")
+    designs: Annotated[int, Field(ge=2)] = Field(
+        16, description="answers per update to the stage's context, scored by its atlas"
+    )
+    anchor: Rehearsal = Field(Rehearsal(), description="designs of the rule imitated beside them")
+
+
 class EngineerChoice(Section):
     """Who writes the next configuration, what the engineer reads, and how far it may go."""
 
@@ -133,6 +144,9 @@ class EngineerChoice(Section):
     max_tokens: Positive = Field(256, description="longest answer, tokens")
     summary_tokens: Positive = Field(128, description="longest notes for the summary block, tokens")
     max_step: Share | None = Field(None, description="most a knob may change per stage; null: any")
+    learning: DesignLearning | None = Field(
+        None, description="null: the policy learns to design by imitation alone"
+    )
     oracle: OracleChoice = OracleChoice()
     atlas: AtlasChoice = AtlasChoice()
     budget: Budget = Budget()
@@ -163,6 +177,11 @@ class EngineerChoice(Section):
             raise ValueError(
                 f"blocks: got {', '.join(unknown)}, which style compact has no symbols for;"
                 f" allowed are {', '.join(SYMBOLS)}"
+            )
+        if self.learning and (self.kind != "checkpoint" or self.style != "compact"):
+            raise ValueError(
+                f"learning: got updates with kind {self.kind} and style {self.style}, allowed is"
+                " null, or kind checkpoint with style compact"
             )
         if self.reading == 1 or (self.reading and self.style != "compact"):
             raise ValueError(

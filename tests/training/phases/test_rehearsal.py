@@ -57,11 +57,11 @@ def rows(designs):
 
 def test_the_designs_of_an_update_are_the_rules_and_always_the_same(folder, boards, tmp_path):
     run, _ = started(folder, boards, tmp_path)
-    rehearsal = Rehearsal(run)
-    batch, again = rehearsal.batch(2, 3), Rehearsal(run).batch(2, 3)
+    rehearsal = Rehearsal(run, 4)
+    batch, again = rehearsal.batch("rehearsal", 2, 3), Rehearsal(run, 4).batch("rehearsal", 2, 3)
     np.testing.assert_array_equal(batch.input_ids, again.input_ids)
-    assert not np.array_equal(batch.input_ids, rehearsal.batch(2, 4).input_ids)
-    assert not np.array_equal(batch.input_ids, rehearsal.batch(3, 3).input_ids)
+    assert not np.array_equal(batch.input_ids, rehearsal.batch("rehearsal", 2, 4).input_ids)
+    assert not np.array_equal(batch.input_ids, rehearsal.batch("rehearsal", 3, 3).input_ids)
     known = {f"{one.context}{one.answer}" for one in design_examples(run.config, 8192)}
     texts = [run.policy.decode(ids[mask].tolist()) for ids, mask in rows(batch)]
     assert len(set(texts)) == 4
@@ -96,7 +96,7 @@ def test_an_update_with_rehearsal_learns_designs_too(folder, boards, tmp_path, s
         sampler.sample = lambda prompts, *, n, **rest: [  # type: ignore[method-assign]
             [group[0]] * n for group in told(prompts, n=n, **rest)
         ]
-    designs = Rehearsal(run).batch(1, 1)
+    designs = Rehearsal(run, 4).batch("rehearsal", 1, 1)
     before = design_nats(run.policy, params, designs)
     state = initial_state(params, grpo_optimizer(run.config.grpo))
     for seed in range(2):
@@ -110,7 +110,7 @@ def test_an_update_with_rehearsal_learns_designs_too(folder, boards, tmp_path, s
 
 def test_the_first_loss_is_that_of_the_weights_before(folder, boards, tmp_path):
     run, params = started(folder, boards, tmp_path)
-    designs = Rehearsal(run).batch(1, 1)
+    designs = Rehearsal(run, 4).batch("rehearsal", 1, 1)
     before = design_nats(run.policy, params, designs)
     state = initial_state(params, grpo_optimizer(run.config.grpo))
     sampler = ToldSampler(run.policy, boards)

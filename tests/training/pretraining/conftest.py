@@ -22,7 +22,7 @@ TINY: dict[str, Any] = {
     },
     "boards": {
         "shares": {3: 0.4, 4: 0.6},
-        "hole_ratios": [0.0, 0.3],
+        "hole_ratios": {0.0: 0.5, 0.3: 0.5},
         "count": 300,
         "max_candidates": 20_000,
     },

@@ -72,7 +72,7 @@ def test_few_boards_are_there_so_that_holding_out_is_what_keeps_them_apart(tiny)
     small = tiny.model_copy(
         update={
             "boards": tiny.boards.model_copy(
-                update={"shares": {2: 1.0}, "hole_ratios": (0.0,), "count": 24}
+                update={"shares": {2: 1.0}, "hole_ratios": {0.0: 1.0}, "count": 24}
             )
         }
     )

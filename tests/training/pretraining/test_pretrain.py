@@ -1,6 +1,7 @@
 """A whole pretraining: stopped and resumed it ends as if it had not been, and its model loads."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.training.stand_in_sampler import StandInSampler
 from training.errors import UserError
 from training.policy.policy import open_policy
 from training.pretraining import pretrain as loop
-from training.pretraining.files import PretrainDirectory
+from training.pretraining.files import HASHES, PretrainDirectory
 from training.pretraining.schema import PretrainConfig
 from training.schema import Model, Prompt
 
@@ -74,6 +75,14 @@ def check_whole(tiny: PretrainConfig, folder: Path) -> None:
         "levels",
         "last_edit",
     }
+    for name, file in directory.records.items():
+        assert (directory.model / name).read_bytes() == file.read_bytes()
+    hashes = subprocess.run(["sha256sum", "--check", "--strict", HASHES], cwd=directory.model)
+    assert hashes.returncode == 0
+    assert (
+        len((directory.model / HASHES).read_text().splitlines())
+        == len(list(directory.model.iterdir())) - 1
+    )
     # Nothing is done again where the model stands, and nothing is mixed with another one's.
     before = (whole / "metrics.jsonl").read_bytes()
     assert loop.pretrain(tiny, whole) == whole / "model"

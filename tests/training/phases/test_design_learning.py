@@ -1,0 +1,187 @@
+"""Learning to design: answers with a higher score in the atlas become more probable."""
+
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from engineer import AtlasCell, DesignAtlas, Guard, Spent
+from tests.paths import TINY
+from tests.training.killed_run import dying_at
+from tests.training.stand_in_sampler import without_vllm
+from training import loop
+from training.audit import audit_run
+from training.learner.optimizer import initial_state
+from training.phases import design_learning as phase
+from training.phases.design_learning import design_score, learn_to_design, spent_on_learning
+from training.phases.grpo_update import grpo_optimizer
+from training.phases.rehearsal import design_examples
+from training.policy.policy import load_policy, make_policy
+from training.rollout.vllm_sampler import Completion
+from training.run.active_run import ActiveRun
+from training.run.directory import RunDirectory
+from training.schema import RunConfig
+
+LEARNING = {"updates": 3, "designs": 8, "anchor": {"contexts": 4, "weight": 0.1}}
+CONTEXT = "stage first\nn3 valid5 goal none ? ? data5 ? hole0 ? wait0 ?\nedits\n"
+
+
+def tiny(**engineer: Any) -> RunConfig:
+    tree = yaml.safe_load(TINY.read_text())
+    choice = {"kind": "checkpoint", "style": "compact", "learning": LEARNING}
+    tree["engineer"] |= {"atlas": {"levels": 2, "boards_per_cell": 4, "answers": 4}}
+    tree["engineer"] |= choice | engineer
+    tree["grpo"]["learning_rate"] = 3e-3
+    return RunConfig.model_validate(tree)
+
+
+def atlas_of(config: RunConfig, valid: Any) -> DesignAtlas:
+    """An atlas in which `valid(group, holes)` of 4 answers to every board are valid."""
+    cells = [
+        AtlasCell(
+            group=group,
+            knobs={"hole_ratio": holes, "wait_ratio": waits},
+            boards=tuple(10 * (k == valid(group, holes)) for k in range(5)),
+        )
+        for group, holes, waits in product(config.domain.space.groups, (0.0, 1.0), (0.0, 1.0))
+    ]
+    return DesignAtlas(cells=tuple(cells))
+
+
+def edits(config: RunConfig, holes: str) -> str:
+    return "\n".join(f"n{group} = {holes} =" for group in config.domain.space.groups)
+
+
+def test_a_design_is_worth_the_learnability_that_the_atlas_measured():
+    config = tiny()
+    view = SimpleNamespace(current=config.environment.initial, domain=config.domain)
+    atlas = atlas_of(config, lambda group, holes: 2)
+    # Of 4 answers 2 are valid: k(n-k) / n(n-1) = 1/3 of the boards' pairs differ.
+    score = design_score(edits(config, "+"), view, Guard(), atlas)
+    assert score == pytest.approx(4 * 4 / 12)
+    nothing = atlas_of(config, lambda group, holes: 0)
+    assert design_score(edits(config, "+"), view, Guard(), nothing) == 0.0
+    rising = atlas_of(config, lambda group, holes: 2 if holes else 0)
+    scores = [design_score(edits(config, sign), view, Guard(), rising) for sign in "-=+"]
+    assert scores[0] < scores[1] < scores[2]
+    assert design_score("n3 up up up", view, Guard(), atlas) is None
+    empty = DesignAtlas(
+        cells=tuple(cell.model_copy(update={"boards": (0,) * 5}) for cell in atlas.cells)
+    )
+    assert design_score(edits(config, "+"), view, Guard(), empty) is None
+
+
+class ToldDesigns:
+    """Answers half of each group with harder boards, the other half with easier ones."""
+
+    def __init__(self, policy: Any, texts: list[str]) -> None:
+        self._answers = [tuple(policy.encode_answer(text)) for text in texts]
+        self.calls: list[dict[str, Any]] = []
+        self.weights: dict[str, np.ndarray] = {}
+
+    def sample(self, prompts: list[list[int]], *, n: int, **how: Any) -> list[list[Completion]]:
+        self.calls.append(how | {"prompts": prompts})
+        chosen = (self._answers * n)[:n]
+        return [
+            [Completion(ids, np.full(len(ids), -3, np.float32), truncated=False) for ids in chosen]
+            for _ in prompts
+        ]
+
+    def sync(self, tensors: Any) -> None:
+        self.weights = {name: np.asarray(tensor) for name, tensor in tensors}
+
+    def check_sync(self, *_: Any) -> float:
+        return 0.0
+
+    def drop_cache(self) -> None:
+        pass
+
+
+def test_what_the_atlas_prefers_becomes_more_probable(tmp_path: Path, monkeypatch):
+    config = tiny()
+    designs = [text for one in design_examples(config, 200) for text in one]
+    make_policy(tmp_path / "policy", config.model, [*designs, CONTEXT], max_len=512, seed=0)
+    policy, params = load_policy(tmp_path / "policy", config)
+    run: Any = ActiveRun(config, RunDirectory(tmp_path / "run"), None, policy, None)
+    atlas = atlas_of(config, lambda group, holes: 2 if holes else 0)
+    view = SimpleNamespace(current=config.environment.initial, domain=config.domain)
+    settings = SimpleNamespace(guard=Guard())
+    monkeypatch.setattr(phase, "measured_atlas", lambda *_: SimpleNamespace(atlas=atlas))
+    monkeypatch.setattr(phase, "view_of", lambda *_: view)
+    monkeypatch.setattr(phase, "design_settings", lambda *_: settings)
+    monkeypatch.setattr(phase, "context_for", lambda *_: SimpleNamespace(text=CONTEXT))
+    texts = [edits(config, "+"), edits(config, "-"), "n3 up up up"]
+    run.directory.path.mkdir()
+    sampler: Any = ToldDesigns(policy, texts)
+    prompt = policy.encode_prompt(CONTEXT)
+    sequences = [[*prompt, *policy.encode_answer(text)] for text in texts[:2]]
+
+    def preference(weights: Any) -> float:
+        harder, easier = (one.sum() for one in policy.logprobs(weights, sequences))
+        return float(harder - easier)
+
+    before = preference(params)
+    state = initial_state(params, grpo_optimizer(config.grpo))
+    results: Any = [None, SimpleNamespace(stage=1)]
+    state = learn_to_design(run, sampler, state, results)
+    assert preference(state.params) > before + 0.5
+    assert int(state.steps) == 3
+    for name, tensor in policy.tensors(state.params):
+        np.testing.assert_array_equal(sampler.weights[name], tensor)
+    assert [call["prompts"] for call in sampler.calls] == [[prompt]] * 3
+    assert len({call["seed"] for call in sampler.calls}) == 3
+    assert {call["temperature"] for call in sampler.calls} == {config.sampling.temperature}
+
+    records = run.directory.stage(1).design_learning.read()
+    assert [one.update for one in records] == [1, 2, 3]
+    assert {(one.designs, one.usable) for one in records} == {(8, 6)}
+    best = design_score(texts[0], view, Guard(), atlas)
+    assert records[0].reward_best == pytest.approx(best, rel=1e-5)
+    worst = design_score(texts[1], view, Guard(), atlas)
+    assert records[0].reward_mean == pytest.approx((3 * best + 3 * worst) / 8, rel=1e-5)
+    tokens = sum(len(sampler._answers[one % 3]) for one in range(8))
+    assert spent_on_learning(records) == Spent(
+        engineer_tokens=3 * tokens, probe_rollouts=atlas.rollouts, rehearsed_designs=12
+    )
+
+
+@pytest.mark.parametrize(
+    "choice", [{"kind": "rule"}, {"kind": "shuffled:checkpoint"}, {"style": "full"}]
+)
+def test_only_a_checkpoint_that_reads_symbols_learns_to_design(choice):
+    with pytest.raises(ValueError, match="learning: got updates with kind"):
+        tiny(**choice)
+
+
+class KilledError(BaseException):
+    """Ends a run in this process; nothing catches it."""
+
+
+@pytest.mark.slow
+def test_a_run_killed_while_it_learns_ends_as_if_it_had_not_been(tmp_path: Path):
+    config = tiny()
+
+    def kill() -> None:
+        raise KilledError
+
+    with without_vllm():
+        loop.run(config, tmp_path / "whole")
+        with dying_at("design", kill), pytest.raises(KilledError):
+            loop.run(config, tmp_path / "killed")
+        loop.run(config, tmp_path / "killed")
+    for name in ("chain.jsonl", "summary.json", "stages/1/design_learning.jsonl"):
+        whole, killed = (tmp_path / one / name for one in ("whole", "killed"))
+        assert whole.read_bytes() == killed.read_bytes(), name
+    stage = RunDirectory(tmp_path / "whole").stage(1)
+    records, spent = stage.design_learning.read(), stage.decision.read().spent
+    assert len(records) == 3
+    assert spent.probe_rollouts == stage.atlas.read().atlas.rollouts > 0
+    assert spent.rehearsed_designs == 12
+    assert spent.engineer_tokens > sum(one.tokens for one in records)
+    checks = list(audit_run(tmp_path / "whole"))
+    assert [str(one) for one in checks if not one.holds] == []
+    assert "stage 1: design_learning.jsonl: holds" in map(str, checks)

@@ -1,0 +1,134 @@
+"""Learning to design: the policy is rewarded for its own designs, before it is asked for one.
+
+The policy writes several answers to the stage's context. Each is reviewed like any other, and its
+configuration is scored by the stage's measured atlas, without training on it. GRPO learns from
+these scores. Imitation of the rule beside it is an anchor, so that the language is not lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from engineer import DesignAtlas, Guard, Spent, StageView, review_answer
+from engineer.context import ContextTooLongError
+from engineer.design import context_for
+from training.errors import UserError
+from training.learner.batching import split_rows
+from training.learner.optimizer import LearnerState
+from training.phases.atlas import measured_atlas
+from training.phases.grpo_update import compiled_step, grpo_batch
+from training.phases.rehearsal import Rehearsal
+from training.phases.stage_results import StageResult, design_settings, view_of
+from training.phases.weight_sync import compare_weights
+from training.rollout.vllm_sampler import VllmSampler
+from training.run.active_run import ActiveRun
+from training.run.progress import track
+from training.run.records import DesignUpdateRecord, measured, six_digits
+
+MOST_LEARNABILITY = 0.25
+"""The largest p(1-p)."""
+
+
+def learn_to_design(
+    run: ActiveRun, sampler: VllmSampler, state: LearnerState, results: Sequence[StageResult]
+) -> LearnerState:
+    """Take the updates of `engineer.learning` after the last of `results`; log them in its folder.
+
+    The buffers of `state` are donated. The sampler holds its weights, and those of the returned
+    state at the end. Without `engineer.learning` nothing happens. A run that is resumed before the
+    next stage has a checkpoint takes the same updates again.
+
+    Raises:
+        UserError: The context can't be cut to fit.
+    """
+    choice = run.config.engineer.learning
+    if choice is None:
+        return state
+    stage, fsdp = results[-1].stage, run.config.model.mesh.fsdp
+    atlas = measured_atlas(run, sampler, state, results).atlas
+    view = view_of(run.config, results, stage)
+    settings = design_settings(run.config, view)
+    try:
+        context = context_for(view, settings, run.policy.count_tokens)
+    except ContextTooLongError as error:
+        raise UserError(f"engineer.max_context_tokens: {error}") from error
+    prompts = [run.policy.encode_prompt(context.text)] * fsdp  # a group for each device
+    anchor = Rehearsal(run, choice.anchor.contexts)
+    learn = compiled_step(
+        run.policy.graphdef, run.config.grpo, choice.anchor, run.config.sampling.temperature
+    )
+    records = []
+    sampler.drop_cache()  # a run that is resumed here finds it empty
+    with (
+        run.timed("learn_to_design", stage),
+        track(f"stage {stage}: learn to design", choice.updates) as advance,
+    ):
+        for number in range(1, choice.updates + 1):
+            groups = sampler.sample(
+                prompts,
+                n=choice.designs,
+                temperature=run.config.sampling.temperature,
+                max_tokens=run.config.engineer.max_tokens,
+                stop_token_ids=run.policy.stop_ids,
+                seed=run.seed("design_learning", stage, number),
+            )
+            completions = [completion for group in groups for completion in group]
+            texts = [run.policy.decode(completion.token_ids) for completion in completions]
+            scores = [design_score(text, view, settings.guard, atlas) for text in texts]
+            rewards = np.array([score or 0.0 for score in scores], np.float32).reshape(fsdp, -1)
+            batch = grpo_batch(
+                run,
+                prompts,
+                completions,
+                rewards,
+                width=run.config.engineer.max_tokens,
+                bundles=fsdp,
+                minibatches=1,
+            )
+            designs = anchor.batch("design_learning", stage, run.config.updates_per_stage + number)
+            state, metrics = learn(state, split_rows(batch, 1), designs)
+            sampler.sync(run.policy.tensors(state.params))
+            gap = compare_weights(run, state.params, sampler, prompts)
+            usable = [score for score in scores if score is not None]
+            record = measured(
+                DesignUpdateRecord,
+                stage=stage,
+                update=number,
+                designs=len(scores),
+                usable=len(usable),
+                reward_mean=six_digits(rewards.mean()),
+                reward_best=six_digits(max(usable, default=0.0)),
+                tokens=sum(len(completion.token_ids) for completion in completions),
+                atlas_rollouts=atlas.rollouts if number == 1 else 0,
+                rehearsed_designs=choice.anchor.contexts,
+                rehearsal_loss=six_digits(metrics["rehearsal_loss"]),
+                grad_norm=six_digits(metrics["grad_norm"]),
+                sync_max_abs_diff=float(f"{gap:.3g}"),
+            )
+            records.append(record)
+            advance(number, f"reward {record.reward_mean:.3f}  usable {len(usable)}")
+    run.directory.stage(stage).design_learning.write(records)
+    return state
+
+
+def design_score(text: str, view: StageView, guard: Guard, atlas: DesignAtlas) -> float | None:
+    """Score an answer between 0 and 1: the mean p(1-p) that it promises, of the most there can be.
+
+    None: the review refuses it, or the atlas has no boards of what it asks for.
+    """
+    review = review_answer(text, view.current, view.domain, guard)
+    if review.configuration is None:
+        return None
+    expected = atlas.expected(review.configuration)
+    return None if expected is None else expected.value / MOST_LEARNABILITY
+
+
+def spent_on_learning(updates: Sequence[DesignUpdateRecord]) -> Spent:
+    """Sum what the updates of a stage have cost."""
+    return Spent(
+        engineer_tokens=sum(one.tokens for one in updates),
+        probe_rollouts=sum(one.atlas_rollouts for one in updates),
+        rehearsed_designs=sum(one.rehearsed_designs for one in updates),
+    )
