@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 
 from training.commands import run
+from training.run.directory import RunDirectory
+from training.schema import load
 
 
 def main(template: Path, arguments: list[str]) -> int:
@@ -21,7 +23,8 @@ def main(template: Path, arguments: list[str]) -> int:
     run.add_parser(parser.add_subparsers())
     args = parser.parse_args(arguments)
     warm_start = args.stop_after == 0
-    name = "warm_start" if warm_start else "/".join(args.run_dir.parts[-2:])
+    shared = args.stop_after == 1
+    name = "warm_start" if warm_start else "/".join(args.run_dir.parts[-3 if shared else -2 :])
     call = {"name": name, "set": args.set, "known": args.run_dir.exists()}
     with (template / "calls.jsonl").open("a") as calls:
         calls.write(json.dumps(call) + "\n")
@@ -38,9 +41,21 @@ def main(template: Path, arguments: list[str]) -> int:
         first = sorted((template / "runs").glob("*/*/stages/0"))[0]
         shutil.copytree(first, args.run_dir / "stages/0", dirs_exist_ok=True)
         (args.run_dir / "stages/0/policy").mkdir()
+    elif shared:
+        _first_round(template / "runs" / name.removeprefix("first_rounds/"), args)
     else:
         shutil.copytree(template / "runs" / name, args.run_dir, dirs_exist_ok=True)
     return 0
+
+
+def _first_round(whole: Path, args: argparse.Namespace) -> None:
+    """Leave what a run of the arguments leaves that is stopped after its first stage."""
+    files, source = RunDirectory(args.run_dir), RunDirectory(whole)
+    files.claim(load(args.config, args.set))
+    for stage in ("0", "1"):
+        shutil.copytree(whole / "stages" / stage, args.run_dir / "stages" / stage)
+    files.metrics.write([one for one in source.metrics.read() if one.stage <= 1])
+    files.timings.write([one for one in source.timings.read() if one.stage <= 1])
 
 
 if __name__ == "__main__":

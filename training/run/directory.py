@@ -26,7 +26,7 @@ from engineer.scoring.reading import Reading
 from jaxlake.files import make_room
 from training.errors import UserError
 from training.run import records
-from training.run.typed_files import JsonFile, JsonLinesFile, JsonLog, TextFile
+from training.run.typed_files import File, JsonFile, JsonLinesFile, JsonLog, TextFile
 from training.schema import RunConfig, dump, load, parse_yaml, read_yaml
 
 _STATISTICS = TypeAdapter(dict[str, dict[str, float]])
@@ -73,6 +73,19 @@ class StageDirectory:
         self.notes_prompt = TextFile(path / "summary_prompt.txt")
         # The configuration of the next stage, written last in the Design phase.
         self.decision = JsonFile(path / "decision.json", TypeAdapter(records.DecisionRecord))
+
+    def before_design(self) -> list[File]:
+        """List the files of a trained stage that don't depend on who designs: up to its validation.
+
+        The folder of its policy is not among them.
+        """
+        trained: list[File] = [
+            self.configuration,
+            self.configuration_yaml,
+            self.shortfalls,
+            self.environment,
+        ]
+        return [*trained, self.episodes, self.failures, self.evidence, self.validation]
 
 
 class RunDirectory:

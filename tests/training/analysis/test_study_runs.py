@@ -16,6 +16,7 @@ import yaml
 
 from tests.paths import ROOT
 from tests.training.analysis.studies import (
+    CALLS,
     RUNS,
     STUDY,
     report_of,
@@ -67,11 +68,11 @@ def stand_in(finished_study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_study_warm_starts_once_and_runs_seeds_outermost(stand_in, capsys):
     assert study_command(stand_in.folder) == 0
-    assert stand_in.called() == ["warm_start", *RUNS]
+    assert stand_in.called() == ["warm_start", *CALLS]
     first, *others = stand_in.calls()
     assert first["set"] == STUDY["set"]
     for call in others:
-        engineer, seed = call["name"].split("/")
+        engineer, seed = call["name"].split("/")[-2:]
         kind = {"steady": "fixed", "lively": "random"}[engineer]
         assert {
             *STUDY["set"],
@@ -94,7 +95,7 @@ def test_study_warm_starts_once_and_runs_seeds_outermost(stand_in, capsys):
     assert re.search("from start to end took .+, of which the warm start took .+", report)
     took = results_of(stand_in.folder)["process_seconds"]
     assert took == {one.run: one.seconds for one in stand_in.directory.processes.read()}
-    assert list(took) == ["warm_start", *RUNS]
+    assert list(took) == ["warm_start", *CALLS]
 
 
 def test_failed_run_is_shown_and_the_others_go_on_and_it_resumes(stand_in, capsys):
@@ -103,7 +104,7 @@ def test_failed_run_is_shown_and_the_others_go_on_and_it_resumes(stand_in, capsy
     printed = capsys.readouterr().out
     assert "lively, seed 1: failed with exit status 7" in printed
     assert "the lake is frozen over" in printed
-    assert stand_in.called() == ["warm_start", *RUNS]
+    assert stand_in.called() == ["warm_start", *CALLS]
     assert "Missing: lively seed 1 (not finished)." in report_of(stand_in.folder)
 
     stand_in.orders()
@@ -112,7 +113,7 @@ def test_failed_run_is_shown_and_the_others_go_on_and_it_resumes(stand_in, capsy
     assert [(call["name"], call["known"]) for call in stand_in.calls()] == [("lively/1", True)]
     assert "Missing" not in report_of(stand_in.folder)
     statuses = [(one.run, one.status) for one in stand_in.directory.processes.read()]
-    assert [statuses[2], statuses[-1]] == [("lively/1", 7), ("lively/1", 0)]
+    assert [statuses[3], statuses[-1]] == [("lively/1", 7), ("lively/1", 0)]
 
     stand_in.orders()
     assert study_command(stand_in.folder) == 0
@@ -161,6 +162,7 @@ def test_runs_of_a_base_without_warm_start_begin_with_its_model(
     assert study_command(folder) == 2
     assert "its configuration is not that of" in capsys.readouterr().err
     calls = [json.loads(line) for line in (template / "calls.jsonl").read_text().splitlines()]
+    # They differ in where they begin, so that they share nothing.
     assert [call["name"] for call in calls] == RUNS
     assert not any("pretrained" in one or "warm" in one for call in calls for one in call["set"])
 
@@ -178,14 +180,14 @@ def test_study_that_is_ended_ends_its_run_and_continues_later(stand_in):
     ]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert ended.returncode == 128 + signal.SIGTERM, ended.stderr
-    assert stand_in.called() == ["warm_start", "steady/1", "lively/1"]
+    assert stand_in.called() == ["warm_start", *CALLS[:3]]
     stopped = stand_in.directory.processes.read()[-1]
     assert (stopped.run, stopped.status) == ("lively/1", -signal.SIGTERM)
     assert stopped.seconds >= 0.3
 
     stand_in.orders()
     assert study_command(stand_in.folder) == 0
-    assert stand_in.called() == ["lively/1", "steady/2", "lively/2"]
+    assert stand_in.called() == CALLS[2:]
     processes = stand_in.directory.processes.read()
     *_, again = (one for one in processes if one.run == "lively/1")
     assert again.status == 0

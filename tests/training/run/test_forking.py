@@ -1,0 +1,76 @@
+"""A run that begins with another one's first round ends as if it had done it itself."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.paths import TINY
+from tests.training.stand_in_sampler import without_vllm
+from training import loop
+from training.audit import audit_run
+from training.errors import UserError
+from training.run.directory import RunDirectory
+from training.run.forking import fork_first_round, same_first_round
+from training.schema import RunConfig
+
+
+def tiny(name: str, kind: str, **changes: Any) -> RunConfig:
+    tree = yaml.safe_load(TINY.read_text()) | {"name": name} | changes
+    tree["engineer"] |= {"kind": kind}
+    return RunConfig.model_validate(tree)
+
+
+@pytest.fixture(scope="module")
+def first_round(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "first"
+    with without_vllm():
+        loop.run(tiny("first", "fixed"), path, stop_after=1)
+    return path
+
+
+def test_a_forked_run_ends_as_one_that_did_everything_itself(first_round: Path, tmp_path: Path):
+    config = tiny("one", "random")
+    fork_first_round(RunDirectory(first_round), tmp_path / "forked", config)
+    stage = RunDirectory(tmp_path / "forked").stage(1)
+    assert stage.validation.exists()
+    assert not stage.decision.exists()
+    with without_vllm():
+        loop.run(config, tmp_path / "forked")
+        loop.run(config, tmp_path / "whole")
+    whole = {file.relative_to(tmp_path / "whole") for file in (tmp_path / "whole").rglob("*")}
+    forked = {file.relative_to(tmp_path / "forked") for file in (tmp_path / "forked").rglob("*")}
+    assert {one for one in whole ^ forked if one.parts[0] not in ("checkpoints", "engine")} == set()
+    for name in ("chain.jsonl", "summary.json", "metrics.jsonl"):
+        one, other = (tmp_path / side / name for side in ("whole", "forked"))
+        assert one.read_bytes() == other.read_bytes(), name
+    decision = RunDirectory(tmp_path / "forked").stage(1).decision.read()
+    assert decision.engineer == "random"
+    assert all(check.holds for check in audit_run(tmp_path / "forked"))
+
+
+def test_what_differs_before_the_first_design_is_no_shared_round(first_round: Path, tmp_path: Path):
+    one = tiny("one", "random")
+    assert same_first_round(one, tiny("other", "rule"))
+    other = tiny("other", "random", seed=99)
+    assert not same_first_round(one, other)
+    with pytest.raises(UserError, match="its first round is not that of other"):
+        fork_first_round(RunDirectory(first_round), tmp_path / "forked", other)
+    assert not (tmp_path / "forked").exists()
+
+
+def test_nothing_is_overwritten_and_a_longer_run_is_no_first_round(
+    first_round: Path, tmp_path: Path
+):
+    config = tiny("one", "random")
+    fork_first_round(RunDirectory(first_round), tmp_path / "forked", config)
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "forked").rglob("*")}
+    with pytest.raises(UserError, match="is there already"):
+        fork_first_round(RunDirectory(first_round), tmp_path / "forked", config)
+    assert before == {file: file.stat().st_mtime_ns for file in (tmp_path / "forked").rglob("*")}
+    log = RunDirectory(tmp_path / "forked").metrics
+    last = log.read()[-1]
+    log.append(last.model_copy(update={"stage": 2, "step": last.step + 1}))
+    with pytest.raises(UserError, match="was not stopped after its first stage"):
+        fork_first_round(RunDirectory(tmp_path / "forked"), tmp_path / "again", config)

@@ -1,0 +1,60 @@
+"""A run that begins with what another one has done: its first round, before any design.
+
+Runs that differ in their engineer alone do the same until the first design. One of them does it,
+and the others begin with a copy; they end as if they had done it themselves.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from training.errors import UserError
+from training.run.directory import RunDirectory
+from training.run.records import UpdateMetrics
+from training.run.typed_files import File, TextFile
+from training.schema import EngineerChoice, RunConfig, dump
+
+_SHARED_PHASES = ("warm_start", "train", "validate")
+
+
+def same_first_round(one: RunConfig, other: RunConfig) -> bool:
+    """Whether two runs do the same up to the first design: they differ in name and engineer."""
+    return _undesigned(one) == _undesigned(other)
+
+
+def _undesigned(config: RunConfig) -> RunConfig:
+    return config.model_copy(update={"name": "", "engineer": EngineerChoice(kind="fixed")})
+
+
+def fork_first_round(source: RunDirectory, target: Path, config: RunConfig) -> None:
+    """Make `target` the directory of a run of `config` that has validated its first stage.
+
+    `source` was stopped after its first stage. The directory appears whole or not at all.
+
+    Raises:
+        UserError: `source` is of another first round, or was not stopped after its first stage; or
+            `target` is there already.
+    """
+    if not same_first_round(source.config(), config):
+        raise UserError(f"{source.path}: its first round is not that of {config.name}")
+    updates = [one for one in source.metrics.read() if isinstance(one, UpdateMetrics)]
+    if {one.stage for one in updates} != {1} or not source.stage(1).validation.exists():
+        raise UserError(f"{source.path}: was not stopped after its first stage")
+    if target.exists():
+        raise UserError(f"{target}: is there already")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    made = RunDirectory(partial)
+    made.stage(1).path.mkdir(parents=True)
+    folders = [source.checkpoints, source.stage(0).path, source.stage(1).policy]
+    for folder in (*folders, source.initial_policy):
+        if folder.exists():
+            shutil.copytree(folder, partial / folder.relative_to(source.path))
+    for file in filter(File.exists, source.stage(1).before_design()):
+        shutil.copyfile(file.path, made.stage(1).path / file.path.name)
+    made.metrics.write(source.metrics.read())
+    made.timings.write([one for one in source.timings.read() if one.phase in _SHARED_PHASES])
+    TextFile(made.config_file).write(dump(config))
+    partial.rename(target)
