@@ -15,7 +15,7 @@ from unittest import mock
 
 POINTS = {
     # between two checkpoints, after optimizer steps that are not saved
-    "warm_start": ("training.phases.warm_start.pad_sequences", 15),
+    "warm_start": ("training.learner.imitation.pad_sequences", 15),
     # completions are drawn, nothing is learned from them yet; once in the second update
     "rollout": ("training.rollout.rollout.judge", 2),
     # weights are updated and handed to vLLM, the metrics not written

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from jaxlake.grids import HOLE_SYMBOL
 from training.analysis import METRIC_NAMES
 from training.errors import UserError
 from training.phases.validate import answer, validation_set, verify_answers
@@ -16,6 +19,7 @@ from training.policy.policy import Policy, load_policy
 from training.rollout.vllm_sampler import VllmSampler
 from training.run.directory import RunDirectory
 from training.run.progress import console, new_table
+from training.run.records import EpisodeRecord
 from training.run.summary import rate
 from training.run.typed_files import TextFile
 from training.schema import RunConfig
@@ -59,9 +63,11 @@ def evaluate(config: RunConfig, model: str | Path, output: Path | None) -> None:
     boards = validation_set(config)
     with frozen_policy(config, folder) as (policy, sampler):
         texts = answer(config, policy, sampler, boards, title="evaluate")
-    rates = verify_answers(config, 0, boards, texts).rates
+    answers = verify_answers(config, 0, boards, texts)
+    rates, cells = answers.rates, cells_of(answers.episodes)
     if output is not None:
         plain = rates.model_dump(mode="json", exclude={"stage"})
+        plain["cells"] = [asdict(one) for one in cells]
         TextFile(output).write(json.dumps({"model": str(model), **plain}, indent=2) + "\n")
     heads = ("map size", "valid", "optimal (sum of costs)", "optimal (makespan)")
     table = new_table(f"{model} on {len(boards)} boards", *heads)
@@ -69,3 +75,30 @@ def evaluate(config: RunConfig, model: str | Path, output: Path | None) -> None:
         name = "all" if row.size is None else f"{row.size}x{row.size}"
         table.add_row(name, *(rate(row, metric) for metric in METRIC_NAMES))
     console.print(table)
+    low, high = (pick(cells, key=lambda one: one.valid / one.count) for pick in (min, max))
+    console.print(f"Cells: valid from {low} to {high}.", soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Answers to boards of one size and number of holes that all need a wait, or all need none."""
+
+    size: int
+    holes: int
+    needs_wait: bool
+    valid: int
+    count: int
+
+    def __str__(self) -> str:
+        kind = "with a wait" if self.needs_wait else "without a wait"
+        where = f"{self.size}x{self.size}, {self.holes} holes, {kind}"
+        return f"{self.valid / self.count:.0%} ({where}, {self.count} boards)"
+
+
+def cells_of(episodes: Iterable[EpisodeRecord]) -> list[Cell]:
+    """Count valid answers by cell, cells ascending."""
+    found: dict[tuple[int, int, bool], list[bool]] = defaultdict(list)
+    for one in episodes:
+        holes = sum(row.split().count(HOLE_SYMBOL) for row in one.grid)
+        found[one.size, holes, one.needs_wait].append(one.valid)
+    return [Cell(*key, sum(valid), len(valid)) for key, valid in sorted(found.items())]

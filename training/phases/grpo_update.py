@@ -16,6 +16,7 @@ from flax import nnx
 from training.learner import grpo
 from training.learner.batching import Sequences, split_rows
 from training.learner.grpo import GrpoBatch
+from training.learner.imitation import answer_nats
 from training.learner.optimizer import LearnerState, Metrics, adamw, gradient_step
 from training.learner.packing import pack_groups, place_on_targets
 from training.phases.weight_sync import sync_weights
@@ -160,8 +161,7 @@ def compiled_step(
 
     def imitation(params: Any, designs: Sequences) -> tuple[jax.Array, Metrics]:
         assert rehearsal is not None
-        scores = grpo.logprobs(params, designs, graphdef=graphdef, temperature=1.0)
-        nats = -jnp.sum(jnp.where(designs.targets, scores, 0.0)) / jnp.sum(designs.targets)
+        nats = answer_nats(params, designs, graphdef=graphdef).sum() / jnp.sum(designs.targets)
         return rehearsal.weight * nats, {"rehearsal_loss": nats}
 
     @functools.partial(jax.jit, donate_argnums=0)

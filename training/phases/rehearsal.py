@@ -10,12 +10,12 @@ import numpy as np
 
 from engineer.synthetic import DesignExample, contrast, design_example, synthetic_readouts
 from training.learner.batching import Sequences, pad_sequences, round_up
+from training.learner.imitation import LENGTH_STEP
 from training.run.active_run import ActiveRun
 from training.schema import RunConfig
 
 EXAMPLES = 8192
 """Contexts that a run draws its batches from."""
-LENGTH_STEP = 16
 
 
 def design_examples(config: RunConfig, count: int) -> list[DesignExample]:
@@ -38,10 +38,7 @@ class Rehearsal:
         """Draw and encode the examples of a run; each update gets so many contexts of them."""
         self._run = run
         self._contexts = contexts
-        self._examples = [
-            (run.policy.encode_prompt(context), run.policy.encode_answer(answer))
-            for context, answer in design_examples(run.config, EXAMPLES)
-        ]
+        self._examples = run.policy.encode_examples(design_examples(run.config, EXAMPLES))
         self._length = max(len(prompt) + len(answer) for prompt, answer in self._examples)
 
     def batch(self, stream: str, stage: int, update: int) -> Sequences:

@@ -10,17 +10,15 @@ from __future__ import annotations
 import functools
 import time
 from collections import defaultdict
-from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
 from jaxlake.generator.board_digests import DigestSet
-from training.learner.batching import Sequences, pad_sequences, round_up, split_rows
-from training.learner.grpo import logprobs
+from training.learner.batching import Sequences, split_rows
+from training.learner.imitation import ExamplePool, answer_nats
 from training.learner.optimizer import LearnerState, Metrics, adamw, gradient_step, initial_state
 from training.phases.rehearsal import EXAMPLES, design_examples
 from training.policy.policy import Policy
@@ -35,7 +33,6 @@ from training.schema import RunConfig
 LOG_EVERY = 10
 TOKENIZER_BOARDS = 1024
 TOKENIZER_DESIGNS = 1024
-LENGTH_STEP = 32  # batches are padded to multiples of it; each length is one compilation
 
 
 def warm_start(run: ActiveRun, params: Any) -> Any:
@@ -44,9 +41,12 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
     assert settings is not None
     seen = DigestSet(run.validation.instances)
     boards = _boards(run.config, run.key("warm_start", 0), settings.instances, seen)
-    plans = _ExamplePool(run.policy, _plan_examples(run.config, boards))
     examples = design_examples(run.config, EXAMPLES) if settings.engineer_batch_size else ()
-    designs = _ExamplePool(run.policy, examples)
+    pool = ExamplePool(
+        run.policy.encode_examples(_plan_examples(run.config, boards)),
+        run.policy.encode_examples(examples),
+        pad_id=run.policy.pad_id,
+    )
     optimizer = adamw(
         settings.learning_rate,
         warmup_steps=settings.warmup_steps,
@@ -68,10 +68,10 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
         for number in range(done + 1, settings.steps + 1):
             rng = np.random.default_rng(run.seed("warm_start", 1, number))
             if settings.engineer_batch_size and number % settings.engineer_every == 0:
-                name, batch = "engineer_loss", designs.draw(rng, settings.engineer_batch_size)
+                name, batch = "engineer_loss", pool.draw(rng, settings.engineer_batch_size, 1.0)
             else:
-                name, batch = "loss", plans.draw(rng, settings.batch_size)
-            state, metrics = step(state, batch)
+                name, batch = "loss", pool.draw(rng, settings.batch_size, 0.0)
+            state, metrics = step(state, batch.sequences)
             losses[name].append(metrics["loss"])
             if number % LOG_EVERY == 0:
                 means = {
@@ -116,35 +116,10 @@ def _plan_examples(config: RunConfig, boards: InstanceSet) -> list[tuple[str, st
     ]
 
 
-class _ExamplePool:
-    """Examples in groups of about equal length, so that batches hold little padding."""
-
-    def __init__(self, policy: Policy, examples: Sequence[tuple[str, str]]) -> None:
-        self._pad_id = policy.pad_id
-        self._examples = [
-            (policy.encode_prompt(prompt), policy.encode_answer(answer))
-            for prompt, answer in examples
-        ]
-        self._groups: dict[int, list[int]] = {}
-        for row, (prompt, answer) in enumerate(self._examples):
-            length = round_up(len(prompt) + len(answer), LENGTH_STEP)
-            self._groups.setdefault(length, []).append(row)
-
-    def draw(self, rng: np.random.Generator, count: int) -> Sequences:
-        """Draw a batch from one group; each example is as likely as any other."""
-        lengths = sorted(self._groups)
-        shares = np.array([len(self._groups[length]) for length in lengths]) / len(self._examples)
-        length = lengths[rng.choice(len(lengths), p=shares)]
-        rows = rng.choice(self._groups[length], size=count)
-        prompts, answers = zip(*(self._examples[row] for row in rows), strict=True)
-        return pad_sequences(prompts, answers, bucket=length, pad_id=self._pad_id)
-
-
 def _compiled_step(policy: Policy, optimizer: optax.GradientTransformation) -> Any:
     def loss(params: Any, batch: Sequences) -> tuple[jax.Array, Metrics]:
         """Sum the negative log-likelihood of the target tokens, nats."""
-        scores = logprobs(params, batch, graphdef=policy.graphdef, temperature=1.0)
-        return -jnp.sum(jnp.where(batch.targets, scores, 0.0)), {}
+        return answer_nats(params, batch, graphdef=policy.graphdef).sum(), {}
 
     @functools.partial(jax.jit, donate_argnums=0)
     def step(state: LearnerState, batch: Sequences) -> tuple[LearnerState, Metrics]:

@@ -63,6 +63,12 @@ class Policy:
         """Return the token ids of a whole answer, with the token that ends it."""
         return [*self.tokenizer.encode(text, add_special_tokens=False), *self.stop_ids]
 
+    def encode_examples(
+        self, examples: Iterable[tuple[str, str]]
+    ) -> list[tuple[list[int], list[int]]]:
+        """Return the token ids of prompts and of the answers to imitate."""
+        return [(self.encode_prompt(prompt), self.encode_answer(text)) for prompt, text in examples]
+
     def count_tokens(self, text: str) -> int:
         """Count the tokens of a text, without any chat template."""
         return len(self.tokenizer.encode(text, add_special_tokens=False))

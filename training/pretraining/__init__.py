@@ -1,5 +1,5 @@
 """Pretraining of the base model: solver plans and the rule's designs, until both are mastered.
 
-`schema` is its configuration, `boards` and `designs` make what it imitates, `batches` deals it
-out, `scores` says how well it is imitated, and `pretrain` is the loop.
+`schema` is its configuration, `boards` and `designs` make what it imitates, `scores` says how well
+it is imitated, and `pretrain` is the loop.
 """

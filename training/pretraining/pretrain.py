@@ -17,17 +17,15 @@ import numpy as np
 import optax
 from flax import nnx
 
-from engineer.synthetic import DesignExample
 from training.learner.batching import split_rows
-from training.learner.grpo import logprobs
+from training.learner.imitation import LENGTH_STEP, Batch, ExamplePool, answer_nats
 from training.learner.optimizer import LearnerState, Metrics, gradient_step, initial_state, muon
 from training.policy.policy import Policy, make_policy, open_policy
-from training.pretraining.batches import LENGTH_STEP, Batch, ExamplePool
 from training.pretraining.boards import CellBoards, draw_held_out, draw_plans
 from training.pretraining.card import write_card
 from training.pretraining.designs import draw_examples, draw_swaps
 from training.pretraining.files import Evaluation, PretrainDirectory, StepMetrics
-from training.pretraining.schema import Goal, Optimization, PretrainConfig
+from training.pretraining.schema import Designs, Goal, Optimization, PretrainConfig
 from training.pretraining.scores import ReadingTest
 from training.rollout.judging import judge
 from training.rollout.vllm_sampler import VllmSampler
@@ -92,8 +90,7 @@ def pretrain(config: PretrainConfig, path: Path, *, stop_after: int | None = Non
                 return None
             done += 1
             rng = np.random.default_rng(run.seed(10, done))
-            designs = config.designs
-            share = designs.first_share if done <= designs.first_steps else designs.share
+            share = _design_share(config.designs, done, decays=decay_from is not None)
             batch = run.pool.draw(rng, settings.batch_size, share)
             step = _compiled_step(run.policy, settings, decay_from)
             state, metrics = step(state, batch)
@@ -141,8 +138,8 @@ def _prepare(config: PretrainConfig, directory: PretrainDirectory) -> tuple[_Pre
     policy, params = open_policy(directory.initial, model, prompt, length_bucket=LENGTH_STEP)
     with console.status("encoding"):
         pool = ExamplePool(
-            _encoded(policy, plans),
-            _encoded(policy, designs),
+            policy.encode_examples(plans),
+            policy.encode_examples(designs),
             pad_id=policy.pad_id,
         )
     reading = ReadingTest(policy, swaps)
@@ -152,14 +149,6 @@ def _prepare(config: PretrainConfig, directory: PretrainDirectory) -> tuple[_Pre
 def _spread(examples: Sequence[Any], count: int) -> list[Any]:
     rows = np.linspace(0, len(examples) - 1, min(count, len(examples))).astype(int)
     return [examples[row] for row in rows]
-
-
-def _encoded(
-    policy: Policy, examples: Sequence[tuple[str, str] | DesignExample]
-) -> list[tuple[list[int], list[int]]]:
-    return [
-        (policy.encode_prompt(prompt), policy.encode_answer(answer)) for prompt, answer in examples
-    ]
 
 
 def _decay_from(config: PretrainConfig, evaluations: Sequence[Evaluation], done: int) -> int | None:
@@ -182,6 +171,12 @@ def _meets(evaluation: Evaluation, goal: Goal) -> bool:
 
 def _last_step(settings: Optimization, decay_from: int | None) -> int:
     return settings.most_steps if decay_from is None else decay_from + settings.decay_steps
+
+
+def _design_share(settings: Designs, step: int, *, decays: bool) -> float:
+    if decays:
+        return settings.last_share
+    return settings.first_share if step <= settings.first_steps else settings.share
 
 
 def _schedule(settings: Optimization, decay_from: int | None) -> optax.Schedule:
@@ -212,8 +207,7 @@ def _compiled_step(policy: Policy, settings: Optimization, decay_from: int | Non
     def loss(params: Any, batch: Batch) -> tuple[jax.Array, Metrics]:
         """Sum the negative log-likelihood of the answers' tokens, nats, also by kind."""
         tokens = batch.sequences
-        scores = logprobs(params, tokens, graphdef=policy.graphdef, temperature=1.0)
-        nats = -jnp.sum(jnp.where(tokens.targets, scores, 0.0), axis=1)  # (B,)
+        nats = answer_nats(params, tokens, graphdef=policy.graphdef)
         counts = jnp.sum(tokens.targets, axis=1).astype(jnp.float32)
         designs = batch.designs.astype(jnp.float32)
         return jnp.sum(nats), {

@@ -71,6 +71,7 @@ class Designs(Section):
         0.6, description="share in the first steps: reading is learned fastest in few steps"
     )
     first_steps: Count = Field(1_000, description="steps with this share")
+    last_share: Share = Field(0.5, description="share while the learning rate decays")
 
     @model_validator(mode="after")
     def _enough_sizes(self) -> Designs:

@@ -14,9 +14,9 @@ from flax import nnx
 
 from engineer.edits import SIGNS
 from training.learner.batching import Sequences, pad_sequences
+from training.learner.imitation import LENGTH_STEP
 from training.policy.policy import Policy
 from training.policy.qwen3 import Qwen3
-from training.pretraining.batches import LENGTH_STEP
 from training.pretraining.designs import SwapPair
 
 _ROWS = 64

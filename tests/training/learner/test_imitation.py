@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from training.pretraining.batches import LENGTH_STEP, ExamplePool
+from training.learner.imitation import LENGTH_STEP, ExamplePool
 
 PAD = 0
 

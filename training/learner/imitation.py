@@ -1,4 +1,4 @@
-"""Examples of two kinds, dealt out in batches of about equal lengths."""
+"""Imitation: examples of two kinds, dealt out in batches of about equal lengths, and their loss."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 
 from training.learner.batching import Sequences, pad_sequences, round_up
+from training.learner.grpo import logprobs
 
 Tokens = Sequence[int]
 
@@ -61,3 +64,9 @@ class ExamplePool:
             prompts, answers, bucket=int(self._lengths[group]), pad_id=self._pad_id
         )
         return Batch(sequences, rows >= self._plans)
+
+
+def answer_nats(params: Any, sequences: Sequences, *, graphdef: nnx.GraphDef) -> jax.Array:
+    """Return the negative log-likelihood of each answer at temperature 1, nats, float32 (B,)."""
+    scores = logprobs(params, sequences, graphdef=graphdef, temperature=1.0)
+    return -jnp.sum(jnp.where(sequences.targets, scores, 0.0), axis=1)
