@@ -80,7 +80,7 @@ def muon(
 
     Each layer's update is made orthogonal and scaled to what AdamW's would be in size (Liu et al.
     2025, arXiv 2502.16982), so that one rate serves both. Embeddings, the output layer and norms
-    follow AdamW without decay.
+    follow AdamW with Nesterov's momentum and without decay.
     """
     return optax.chain(
         optax.clip_by_global_norm(max_grad_norm),

@@ -13,6 +13,7 @@ from training.analysis import METRIC_NAMES
 from training.analysis.study.config import Study
 from training.analysis.study.directory import StudyDirectory
 from training.analysis.study.figures import FigureFile, holes_name, study_figures
+from training.analysis.study.outcomes import write_outcomes
 from training.analysis.study.reading import read_study
 from training.analysis.study.results import Results, build_results
 from training.errors import UserError
@@ -53,6 +54,7 @@ def write_report(study: Study, directory: StudyDirectory, folder: Path | None = 
     for figure in figures:
         TextFile(folder / figure.file).write(figure.svg)
     JsonFile(folder / "results.json", TypeAdapter(Results)).write(results)
+    write_outcomes(folder / "outcomes.json.gz", runs)
     TextFile(folder / "report.md").write(markdown(results, figures))
     return folder / "report.md"
 
