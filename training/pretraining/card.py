@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jaxlake.files import write_text_whole
 from training.pretraining.files import Evaluation
-from training.pretraining.schema import PretrainConfig
+from training.pretraining.schema import Goal, PretrainConfig
 
 _CARD = """\
 ---
@@ -23,6 +23,7 @@ It was made from nothing but solver plans and made-up contexts with the rule's e
 `jaxlake pretrain` ({steps} steps, seed {seed}).
 
 It is a starting point for experiments on two CPU cores, not a planner: plans are to be verified.
+{verdict}
 
 ## Designs, on held-out contexts
 
@@ -40,6 +41,24 @@ are {each} boards per cell at most, so that an entry is good to about {error:.0f
 
 Boards of other seeds may have been among those that it imitated, which matters on 3x3 above all.
 """
+
+
+def shortfalls(evaluation: Evaluation, goal: Goal) -> list[str]:
+    """Say where an evaluation is below a goal; cells that were not asked are left out."""
+    found = []
+    if evaluation.edits_right < goal.edits_right:
+        found.append(f"edits right {evaluation.edits_right:.1%} (goal {goal.edits_right:.0%})")
+    found += [
+        f"flips with {fact} {share:.1%} (goal {goal.flips:.0%})"
+        for fact, share in evaluation.flips.items()
+        if share < goal.flips
+    ]
+    found += [
+        f"valid in {cell} {rate:.1%} (goal {goal.least_valid:.0%})"
+        for cell, rate in (evaluation.valid or {}).items()
+        if rate < goal.least_valid
+    ]
+    return found
 
 
 def write_card(folder: Path, config: PretrainConfig, evaluation: Evaluation) -> None:
@@ -72,5 +91,10 @@ def write_card(folder: Path, config: PretrainConfig, evaluation: Evaluation) -> 
         heads=" | ".join(f"{size}x{size}" for size in lake.sizes),
         rules="|".join("---" for _ in lake.sizes),
         rows="\n".join(rows),
+        verdict=(
+            f"It falls short of the goal of its pretraining: {', '.join(missed)}."
+            if (missed := shortfalls(evaluation, config.goal))
+            else "It meets the goal of its pretraining (`pretraining.yaml`)."
+        ),
     )
     write_text_whole(folder / "README.md", text)

@@ -22,7 +22,7 @@ from training.learner.imitation import LENGTH_STEP, Batch, ExamplePool, answer_n
 from training.learner.optimizer import LearnerState, Metrics, gradient_step, initial_state, muon
 from training.policy.policy import Policy, make_policy, open_policy
 from training.pretraining.boards import CellBoards, draw_held_out, draw_plans
-from training.pretraining.card import write_card
+from training.pretraining.card import shortfalls, write_card
 from training.pretraining.designs import draw_examples, draw_swaps
 from training.pretraining.files import Evaluation, PretrainDirectory, StepMetrics
 from training.pretraining.schema import Designs, Goal, Optimization, PretrainConfig
@@ -161,12 +161,7 @@ def _decay_from(config: PretrainConfig, evaluations: Sequence[Evaluation], done:
 
 
 def _meets(evaluation: Evaluation, goal: Goal) -> bool:
-    return (
-        evaluation.valid is not None
-        and evaluation.edits_right >= goal.edits_right
-        and min(evaluation.flips.values()) >= goal.flips
-        and min(evaluation.valid.values()) >= goal.least_valid
-    )
+    return evaluation.valid is not None and not shortfalls(evaluation, goal)
 
 
 def _last_step(settings: Optimization, decay_from: int | None) -> int:
@@ -283,6 +278,8 @@ def _finish(run: _Pretraining, params: Any, step: int) -> Path:
         run.sampler.close()
     run.policy.export(rounded, run.directory.engine)
     write_card(run.directory.engine, run.config, evaluation)
+    if missed := shortfalls(evaluation, run.config.goal):
+        console.print(f"It falls short of its goal: {', '.join(missed)}.", soft_wrap=True)
     run.directory.write_records(run.directory.engine)
     run.directory.engine.rename(run.directory.model)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(nnx.to_pure_dict(rounded)))
