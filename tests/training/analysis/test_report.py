@@ -18,7 +18,7 @@ from training.analysis.report import build_report
 from training.analysis.report.reading import read_run
 from training.errors import UserError
 from training.run.directory import RunDirectory
-from training.run.records import DecisionRecord, Rates
+from training.run.records import DecisionRecord, DesignUpdateRecord, Rates
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 
@@ -152,6 +152,23 @@ def test_every_decision_shows_its_costs_and_what_the_gate_took_back(run_copy):
     assert f"{trained:,} training instances in the stage" in text
     assert "1,234 tokens written by the engineer, 5,678 answers drawn in probes" in text
     assert "instances trained on in probes" not in text
+
+
+def test_what_was_learned_of_designs_is_said_where_it_was(run_copy):
+    def update(number: int, reward: float, usable: int) -> DesignUpdateRecord:
+        counts = {"designs": 16, "tokens": 100, "atlas_rollouts": 0, "rehearsed_designs": 8}
+        floats = dict.fromkeys(("rehearsal_loss", "grad_norm", "sync_max_abs_diff"), 0.1)
+        place = {"stage": 2, "update": number, "usable": usable}
+        rewards = {"reward_mean": reward, "reward_best": 0.9}
+        return DesignUpdateRecord(**counts, **floats, **place, **rewards)
+
+    assert "Learned to design" not in page_of(run_copy).text
+    lines = [update(1, 0.25, 11), update(2, 0.5, 13), update(3, 0.75, 16)]
+    RunDirectory(run_copy).stage(2).design_learning.write(lines)
+    text = " ".join(page_of(run_copy).text.split())
+    assert text.count("Learned to design") == 1
+    assert "3 updates on 16 designs of its own each" in text
+    assert "0.250 in the first and 0.750 in the last; usable 11 and 16 of them" in text
 
 
 def test_headline_says_the_first_and_the_last_valid_rate(finished_run, page):

@@ -38,6 +38,7 @@ class ReportedStage:
     atlas: records.AtlasRecord | None = None  # measured by the engineer, or later
     notice: str = ""  # what the gate took back before the engineer was asked
     reading: Reading | None = None  # how the weights in force read, if that was measured
+    learning: tuple[records.DesignUpdateRecord, ...] = ()  # from designs of the policy's own
 
     @property
     def rates(self) -> dict[int | None, records.Rates]:
@@ -148,6 +149,7 @@ def _stage(number: int, files: StageDirectory, reader: _Reader) -> ReportedStage
         decision=reader.value(files.decision.read),
         notice="" if gate is None else gate.notice,
         reading=reader.value(files.reading.read) if files.reading.exists() else None,
+        learning=reader.values(files.design_learning) if files.design_learning.exists() else (),
     )
 
 
