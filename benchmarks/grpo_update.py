@@ -2,8 +2,8 @@
 
 python -m benchmarks.grpo_update --json benchmarks/results/grpo-update.json
 
-Both updates learn from the same rollout with the same model, that of configs/miniature.yaml:
-`plain` is `benchmarks.plain_grpo` with the settings that the miniature had, `shared` is the
+Both updates learn from the same rollout with the same model, that of configs/scratch.yaml:
+`plain` is `benchmarks.plain_grpo` with the settings that configs/scratch.yaml had, `shared` is the
 trainer's own, packing on the host included. They take turns. Processor seconds are those of all
 threads: where other programs run beside, they say more than wall time. Prompts are those of the
 miniature's first stage. Two rollouts are measured. In `plans` a prompt's completions are about as
@@ -56,7 +56,7 @@ Update = tuple[Callable[[Any], Any], float]
 
 def miniature() -> tuple[RunConfig, Policy, Any, list[tuple[list[int], int]]]:
     """Make the miniature's policy; with it come prompts of its boards and lengths of answers."""
-    config = load(ROOT / "configs/miniature.yaml")
+    config = load(ROOT / "configs/scratch.yaml")
     texts = texts_for_tokenizer(config)
     with tempfile.TemporaryDirectory() as folder:
         make_policy(Path(folder) / "initial", config.model, texts, max_len=1024, seed=0)
@@ -93,10 +93,12 @@ def make_rollout(config: RunConfig, boards: list[tuple[list[int], int]], lengths
 def shared_update(config: RunConfig, policy: Policy, rollout: Rollout, state: Any) -> Update:
     """Return the trainer's own update."""
     run = ActiveRun(config, None, None, policy, None)  # type: ignore[arg-type]
-    step = grpo_update._compiled_step(policy.graphdef, config.grpo, config.sampling.temperature)
+    step = grpo_update.compiled_step(
+        policy.graphdef, config.grpo, None, config.sampling.temperature
+    )
 
     def batch() -> Any:
-        (minibatch,) = grpo_update._minibatches(grpo_update._grpo_batch(run, rollout), run)
+        (minibatch,) = grpo_update._minibatches(grpo_update.rollout_batch(run, rollout), run)
         return minibatch
 
     filled = int(batch().groups.targets.any(axis=(1, 2, 3)).sum())

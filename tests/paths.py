@@ -4,4 +4,4 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TINY = ROOT / "tests" / "training" / "tiny.yaml"
-MINIATURE = ROOT / "configs" / "miniature.yaml"
+SCRATCH = ROOT / "configs" / "scratch.yaml"

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from benchmarks import grpo_update
-from tests.paths import MINIATURE
+from tests.paths import SCRATCH
 from training.schema import load
 
 
 @pytest.mark.parametrize("lengths", ["plans", "limit"])
 def test_every_group_of_the_rollout_has_something_to_learn_from(lengths: str):
-    config = load(MINIATURE)
+    config = load(SCRATCH)
     limit, count = config.prompt.max_tokens, config.grpo.completions
     boards = [([1, 2, 3], 10), ([1, 2], limit)] * 16
     rollout = grpo_update.make_rollout(config, boards, lengths)

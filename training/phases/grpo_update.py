@@ -21,7 +21,7 @@ from training.learner.optimizer import LearnerState, Metrics, adamw, gradient_st
 from training.learner.packing import pack_groups, place_on_targets
 from training.phases.weight_sync import sync_weights
 from training.rollout.instances import InstanceSet
-from training.rollout.rollout import roll_out, rollout_metrics
+from training.rollout.rollout import Rollout, roll_out, rollout_metrics
 from training.rollout.vllm_sampler import Completion, VllmSampler
 from training.run.active_run import ActiveRun
 from training.run.records import six_digits
@@ -67,15 +67,7 @@ def take_update(
     temperature = run.config.sampling.temperature
     rollout = roll_out(run, sampler, boards, seed=seed, seconds=seconds)
     with run.clock(seconds, "update"):
-        batch = grpo_batch(
-            run,
-            rollout.prompts,
-            rollout.completions,
-            rollout.rewards,
-            width=run.config.prompt.max_tokens,
-            bundles=settings.minibatches * run.config.micro_batches * run.config.model.mesh.fsdp,
-            minibatches=settings.minibatches,
-        )
+        batch = rollout_batch(run, rollout)
         if settings.minibatches > 1:  # the first of several steps changes the weights
             score = _compiled_scoring(graphdef, temperature)
             micro_batches = settings.minibatches * run.config.micro_batches
@@ -94,6 +86,20 @@ def take_update(
         difference = sync_weights(run, state.params, sampler, rollout)
     learned["sync_max_abs_diff"] = float(f"{difference:.3g}")
     return state, rollout_metrics(rollout) | learned
+
+
+def rollout_batch(run: ActiveRun, rollout: Rollout) -> GrpoBatch:
+    """Turn a rollout into the arrays of an update."""
+    settings = run.config.grpo
+    return grpo_batch(
+        run,
+        rollout.prompts,
+        rollout.completions,
+        rollout.rewards,
+        width=run.config.prompt.max_tokens,
+        bundles=settings.minibatches * run.config.micro_batches * run.config.model.mesh.fsdp,
+        minibatches=settings.minibatches,
+    )
 
 
 def grpo_batch(
@@ -166,7 +172,7 @@ def compiled_step(
 
     @functools.partial(jax.jit, donate_argnums=0)
     def step(
-        state: LearnerState, batch: GrpoBatch, designs: Sequences | None
+        state: LearnerState, batch: GrpoBatch, designs: Sequences | None = None
     ) -> tuple[LearnerState, Metrics]:
         filled = batch.groups.targets.any(axis=(1, 2, 3)).sum()
         tokens = jnp.maximum(batch.groups.targets.sum(), 1).astype(jnp.float32)

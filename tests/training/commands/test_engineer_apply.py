@@ -6,7 +6,7 @@ import pytest
 
 from engineer.space import answer_text, configuration_yaml
 from tests.engineer.builders import lake
-from tests.paths import MINIATURE
+from tests.paths import SCRATCH
 
 CURRENT = lake((0.4, 0.15, 0.1), (0.3, 0.1, 0.2), (0.3, 0.05, 0.3))
 YAML = configuration_yaml(CURRENT)
@@ -26,7 +26,7 @@ def current(tmp_path):
 def apply(cli, write, current):
     """Reviews the lines of a file against the current configuration."""
 
-    def apply(*lines, config=MINIATURE):
+    def apply(*lines, config=SCRATCH):
         return cli("engineer", "apply", config, "--current", current, write(*lines))
 
     return apply

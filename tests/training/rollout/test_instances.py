@@ -9,7 +9,7 @@ import pytest
 
 from engineer.lake import LakeConfiguration
 from jaxlake.generator.board_digests import DigestSet, board_digests
-from tests.paths import MINIATURE
+from tests.paths import SCRATCH
 from training.errors import UserError
 from training.phases.validate import validation_set
 from training.rollout.instances import (
@@ -26,9 +26,9 @@ from training.run.directory import StageDirectory
 from training.run.seeds import key_for, seed_for
 from training.schema import load
 
-CONFIG = load(MINIATURE, ["validation.per_cell=5"])
+CONFIG = load(SCRATCH, ["validation.per_cell=5"])
 SHORT = {3: (0.8, 0.0, 0.5), 4: (0.1, 0.1, 0.1), 5: (0.1, 0.1, 0.1)}
-"""Too many 3x3 boards of which half would need a wait: the miniature's budget doesn't find them."""
+"""Too many 3x3 boards of which half would need a wait: this budget doesn't find them."""
 
 
 def lake(sizes: dict[int, tuple[float, float, float]]) -> LakeConfiguration:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.paths import MINIATURE, ROOT
+from tests.paths import ROOT, SCRATCH
 from training.cli import main
 from training.errors import UserError
 from training.phases.engineer_factory import make_engineer
@@ -81,7 +81,7 @@ def test_a_bad_value_is_named_with_what_is_allowed(
     override: str, words: list[str], capsys: pytest.CaptureFixture[str]
 ):
     overrides = override.split("; ")
-    assert main(["run", str(MINIATURE), "--dry-run", "--set", *overrides]) == 2
+    assert main(["run", str(SCRATCH), "--dry-run", "--set", *overrides]) == 2
     error = capsys.readouterr().err
     for word in words:
         assert word in error
@@ -102,7 +102,7 @@ def test_a_key_of_very_many_digits_is_named_and_cut(
     key: str, words: str, digits: int, capsys: pytest.CaptureFixture[str]
 ):
     override = f"{key.format('9' * digits)}=1"
-    assert main(["run", str(MINIATURE), "--set", override, "--dry-run"]) == 2
+    assert main(["run", str(SCRATCH), "--set", override, "--dry-run"]) == 2
     error = capsys.readouterr().err
     assert words in error
     assert "Traceback" not in error
@@ -110,7 +110,7 @@ def test_a_key_of_very_many_digits_is_named_and_cut(
 
 
 def test_a_map_size_is_the_same_however_its_digits_are_written():
-    config = load(MINIATURE, ["environment.initial.sizes.03.hole_ratio=0.05"])
+    config = load(SCRATCH, ["environment.initial.sizes.03.hole_ratio=0.05"])
     assert config.environment.initial.sizes[3].hole_ratio == 0.05
 
 
@@ -124,14 +124,14 @@ def test_a_map_size_is_the_same_however_its_digits_are_written():
     ],
 )
 def test_a_secret_in_the_wrong_place_is_not_said(override: str, capsys: pytest.CaptureFixture[str]):
-    assert main(["run", str(MINIATURE), "--dry-run", "--set", f"engineer.{override}"]) == 2
+    assert main(["run", str(SCRATCH), "--dry-run", "--set", f"engineer.{override}"]) == 2
     assert "s3cret" not in "".join(capsys.readouterr())
 
 
 def test_an_endpoint_without_a_key_and_at_the_lowest_rate_can_be_configured():
     overrides = ["kind=endpoint", "model=m", "base_url=http://localhost:8000/v1"]
     overrides += ["api_key_env=null", "requests_per_minute=2"]
-    config = load(MINIATURE, [f"engineer.{one}" for one in overrides])
+    config = load(SCRATCH, [f"engineer.{one}" for one in overrides])
     with OtherModels(config.sampling, config.engineer) as models:
         engineer = make_engineer(config, RunDirectory(Path("nowhere")), (), models)
     assert (engineer.name, config.engineer.api_key_env) == ("m", None)
@@ -159,7 +159,7 @@ def test_the_dry_run_counts_the_boards_and_answers_of_an_atlas(
 ):
     choice = ["engineer.oracle.candidates=[fixed,atlas]", "engineer.atlas.boards_per_cell=10"]
     arguments = ["--set", f"engineer.kind={kind}", *choice, "--dry-run"]
-    assert main(["run", str(MINIATURE), *arguments]) == 0
+    assert main(["run", str(SCRATCH), *arguments]) == 0
     (row,) = (line for line in capsys.readouterr().out.splitlines() if "stage 2: atlas" in line)
     assert "<= 240" in row  # three sizes, four hole levels, with and without waits
     assert "8 per board" in row
