@@ -1,4 +1,4 @@
-"""The loop: imitate plans and designs until held-out ones are mastered, then let the rate decay.
+"""The loop: imitate plans and designs until held-out ones are mastered.
 
 A pretraining that is killed goes on with the same command, and ends as if it had not been.
 """
@@ -74,15 +74,16 @@ def pretrain(config: PretrainConfig, path: Path, *, stop_after: int | None = Non
     progress = checkpoints.progress()
     done = progress.step if progress else 0
     directory.rewind(done)
-    decay_from = _decay_from(config, directory.evaluations.read(), done)
-    state = initial_state(params, _optimizer(config.optimization, decay_from))
+    settings = config.optimization
+    state = initial_state(params, _optimizer(settings))
     if progress:
         state = checkpoints.restore(state)
 
-    settings = config.optimization
+    step = _compiled_step(run.policy, settings)
     recent: list[Any] = []
+    mastered = any(_meets(one, config.goal) for one in directory.evaluations.read())
     with track("pretraining", settings.most_steps, start=done) as advance:
-        while done < _last_step(settings, decay_from):
+        while done < settings.most_steps and not mastered:
             if done == stop_after:
                 checkpoints.close()
                 if run.sampler is not None:
@@ -90,24 +91,22 @@ def pretrain(config: PretrainConfig, path: Path, *, stop_after: int | None = Non
                 return None
             done += 1
             rng = np.random.default_rng(run.seed(10, done))
-            share = _design_share(config.designs, done, decays=decay_from is not None)
+            share = _design_share(config.designs, settings, done)
             batch = run.pool.draw(rng, settings.batch_size, share)
-            step = _compiled_step(run.policy, settings, decay_from)
             state, metrics = step(state, batch)
             recent.append(metrics)
-            last = done == _last_step(settings, decay_from)
+            last = done == settings.most_steps
             saves = last or done % settings.checkpoint_every == 0
             if saves or done % LOG_EVERY == 0:  # so that a resumed one writes the same lines
-                line = _metrics(done, recent, _schedule(settings, decay_from))
+                line = _metrics(done, recent, _schedule(settings))
                 recent.clear()
                 directory.metrics.append(line)
                 advance(done, f"plans {line.plan_loss:.3f}  designs {line.design_loss:.3f} nats")
             if done % settings.evaluate_every == 0 or last:
-                directory.evaluations.append(_evaluate(run, state.params, done, last=last))
-                decay_from = _decay_from(config, directory.evaluations.read(), done)
-            elif done == settings.most_steps - settings.decay_steps:
-                decay_from = _decay_from(config, directory.evaluations.read(), done)
-            if saves:
+                evaluation = _evaluate(run, state.params, done, last=last)
+                directory.evaluations.append(evaluation)
+                mastered = _meets(evaluation, config.goal)
+            if saves or mastered:
                 checkpoints.save(state, RunProgress("pretrain", 0, done, done))
     checkpoints.close()
     return _finish(run, state.params, done)
@@ -151,53 +150,38 @@ def _spread(examples: Sequence[Any], count: int) -> list[Any]:
     return [examples[row] for row in rows]
 
 
-def _decay_from(config: PretrainConfig, evaluations: Sequence[Evaluation], done: int) -> int | None:
-    """Return the step after which the learning rate decays; None while it does not."""
-    latest = config.optimization.most_steps - config.optimization.decay_steps
-    met = [one.step for one in evaluations if one.step <= latest and _meets(one, config.goal)]
-    if met:
-        return met[0]
-    return latest if done >= latest else None
-
-
 def _meets(evaluation: Evaluation, goal: Goal) -> bool:
     return evaluation.valid is not None and not shortfalls(evaluation, goal)
 
 
-def _last_step(settings: Optimization, decay_from: int | None) -> int:
-    return settings.most_steps if decay_from is None else decay_from + settings.decay_steps
+def _design_share(designs: Designs, settings: Optimization, step: int) -> float:
+    if step > settings.most_steps - settings.decay_steps:
+        return designs.last_share
+    return designs.first_share if step <= designs.first_steps else designs.share
 
 
-def _design_share(settings: Designs, step: int, *, decays: bool) -> float:
-    if decays:
-        return settings.last_share
-    return settings.first_share if step <= settings.first_steps else settings.share
-
-
-def _schedule(settings: Optimization, decay_from: int | None) -> optax.Schedule:
+def _schedule(settings: Optimization) -> optax.Schedule:
     """Rise linearly, stay, and fall linearly to 0 over the last steps."""
 
     def rate(count: Any) -> Any:
         risen = jnp.minimum((count + 1) / settings.warmup_steps, 1.0)
-        if decay_from is None:
-            return settings.learning_rate * risen
-        left = 1.0 - (count - decay_from) / settings.decay_steps
+        left = (settings.most_steps - count) / settings.decay_steps
         return settings.learning_rate * risen * jnp.clip(left, 0.0, 1.0)
 
     return rate
 
 
-def _optimizer(settings: Optimization, decay_from: int | None) -> optax.GradientTransformation:
+def _optimizer(settings: Optimization) -> optax.GradientTransformation:
     return muon(
-        _schedule(settings, decay_from),
+        _schedule(settings),
         weight_decay=settings.weight_decay,
         max_grad_norm=1.0,
     )
 
 
 @functools.cache
-def _compiled_step(policy: Policy, settings: Optimization, decay_from: int | None) -> Any:
-    optimizer = _optimizer(settings, decay_from)
+def _compiled_step(policy: Policy, settings: Optimization) -> Any:
+    optimizer = _optimizer(settings)
 
     def loss(params: Any, batch: Batch) -> tuple[jax.Array, Metrics]:
         """Sum the negative log-likelihood of the answers' tokens, nats, also by kind."""

@@ -85,7 +85,7 @@ class Designs(Section):
 
 
 class Optimization(Section):
-    """How it is trained: a constant learning rate until the goal is met, then a decay to 0."""
+    """How it is trained: by Muon, at a constant rate that falls to 0 over the last steps."""
 
     batch_size: Positive = Field(32, description="examples per step")
     learning_rate: PositiveFloat = Field(4e-3, description="of Muon, until it decays")
@@ -107,7 +107,7 @@ class Optimization(Section):
 
 
 class Goal(Section):
-    """What has to hold on held-out contexts and boards before the learning rate decays."""
+    """What ends the pretraining, once it holds on held-out contexts and boards."""
 
     edits_right: Share = Field(0.97, description="share of edits that equal the rule's")
     flips: Share = Field(
