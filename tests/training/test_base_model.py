@@ -1,0 +1,106 @@
+"""The base model that comes with the library: whole, made as it says, and a reader."""
+
+import hashlib
+import json
+import subprocess
+import sys
+import tomllib
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engineer.synthetic import FACTS
+from tests.paths import ROOT
+from training.policy.huggingface import SHIPPED, resolve
+from training.policy.policy import open_policy
+from training.pretraining import pretrain as loop
+from training.pretraining.boards import PROMPT_STYLE
+from training.pretraining.designs import draw_swaps
+from training.pretraining.files import HASHES, PretrainDirectory
+from training.pretraining.schema import load_pretrain
+from training.pretraining.scores import ReadingTest
+from training.schema import Model, Prompt, load
+
+FOLDER = SHIPPED["jaxlake-base"]
+RECORD = PretrainDirectory(FOLDER)
+
+
+def test_every_file_is_the_one_that_was_hashed():
+    lines = dict(reversed(line.split("  ")) for line in (FOLDER / HASHES).read_text().splitlines())
+    assert lines.keys() == {file.name for file in FOLDER.iterdir()} - {HASHES}
+    for name, digest in lines.items():
+        assert hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() == digest, name
+
+
+def test_it_is_packaged_by_its_name():
+    assert resolve("jaxlake-base") == FOLDER
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    data = patterns["tool"]["setuptools"]["package-data"]["training"]
+    packaged = {file for pattern in data for file in (ROOT / "training").glob(pattern)}
+    assert packaged >= set(FOLDER.iterdir())
+    assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 8 * 2**20
+
+
+def test_it_was_made_by_the_committed_configuration():
+    committed = load_pretrain(ROOT / "configs/base.yaml")
+    assert load_pretrain(FOLDER / "pretraining.yaml") == committed
+
+
+def test_the_miniature_starts_from_it():
+    config = load(ROOT / "configs/miniature.yaml")
+    assert config.model.pretrained == "jaxlake-base"
+    assert config.warm_start is None
+
+
+@pytest.mark.parametrize("seed", [71, 72])
+def test_it_reads_every_fact_of_contexts_that_it_never_saw(seed):
+    settings = load_pretrain(ROOT / "configs/base.yaml").designs
+    policy, params = open_policy(FOLDER, Model(), Prompt(style=PROMPT_STYLE), length_bucket=16)
+    pairs = draw_swaps(np.random.default_rng(seed), settings, 48)
+    scores = ReadingTest(policy, pairs).scores(params)
+    assert scores.flips.keys() == set(FACTS)
+    assert min(scores.flips.values()) >= 0.9, scores.flips
+    assert scores.edits_right >= 0.95
+
+
+@pytest.mark.slow
+def test_its_first_steps_are_made_again(tmp_path: Path):
+    """The same random weights to the bit, and the same losses but for rounding."""
+    config = load_pretrain(ROOT / "configs/base.yaml")
+    assert loop.pretrain(config, tmp_path / "base", stop_after=loop.LOG_EVERY) is None
+    made = PretrainDirectory(tmp_path / "base")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (made.initial / name).read_bytes() == (FOLDER / name).read_bytes()
+    (line,), recorded = made.metrics.read(), RECORD.metrics.read()[0]
+    assert line.step == recorded.step == loop.LOG_EVERY
+    assert line.plan_loss == pytest.approx(recorded.plan_loss, rel=2e-3)
+    assert line.design_loss == pytest.approx(recorded.design_loss, rel=2e-3)
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+def test_no_cell_is_dead(tmp_path: Path):
+    """On sizes 3 to 6, with and without waits, neither nothing nor everything is solved.
+
+    A process of its own: vLLM writes to the streams of the process that it is in.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "training.cli",
+        "evaluate",
+        str(ROOT / "configs/miniature.yaml"),
+    ]
+    file = tmp_path / "rates.json"
+    command += ["--model", "jaxlake-base", "--output", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    cells = json.loads(file.read_text())["cells"]
+    assert {(cell["size"], cell["needs_wait"]) for cell in cells} == set(
+        product((3, 4, 5, 6), (False, True))
+    )
+    for cell in cells:
+        rate, error = cell["valid"] / cell["count"], 0.5 / cell["count"] ** 0.5
+        assert 0.05 - error < rate < 0.85 + error, cell
