@@ -83,9 +83,11 @@ class Reading(FrozenModel):
         if not known:
             return "Whether it reads can't be told: no swap changes the rule's edits."
         if not self.unread:
+            gaps = [one.gap for one in self.facts]
             return (
                 f"It reads: for every fact at least {min(known):.1%} of its edits change where the"
-                " rule's do."
+                f" rule's do, and one swapped fact makes the rule's answer {min(gaps):.1f} to"
+                f" {max(gaps):.1f} nats less probable."
             )
         lacking = ", ".join(
             f"{one.fact} ({one.flips:.1%})" for one in self.facts if one.fact in self.unread

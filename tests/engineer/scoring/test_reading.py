@@ -107,7 +107,9 @@ def test_the_rule_itself_reads_every_fact():
     assert reading.agreement_copying <= reading.agreement_marginals < 0.8
     assert [step.model for step in reading.by_valid] == [step.rule for step in reading.by_valid]
     assert reading.by_valid[0].model < 0 < reading.by_valid[-1].model
-    assert reading.sentence().startswith("It reads")
+    assert reading.sentence().startswith("It reads: for every fact at least ")
+    gaps = [one.gap for one in reading.facts]
+    assert f" {min(gaps):.1f} to {max(gaps):.1f} nats less probable." in reading.sentence()
 
 
 @pytest.mark.parametrize("fact", FACTS)
