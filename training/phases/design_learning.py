@@ -114,9 +114,10 @@ def learn_to_design(
 
 
 def design_score(text: str, view: StageView, guard: Guard, atlas: DesignAtlas) -> float | None:
-    """Score an answer between 0 and 1: the mean p(1-p) that it promises, of the most there can be.
+    """Score an answer: the mean p(1-p) that it promises, divided by the most there can be.
 
-    None: the review refuses it, or the atlas has no boards of what it asks for.
+    It is at least 0; an estimate without bias may exceed 1. None: the review refuses the answer, or
+    the atlas has no boards of what it asks for.
     """
     review = review_answer(text, view.current, view.domain, guard)
     if review.configuration is None:

@@ -29,6 +29,7 @@ Count = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 # So far within the range of floats that means over updates are finite.
 Bounded = Annotated[float, Field(ge=-1e9, le=1e9)]
 Rate = Annotated[float, Field(ge=0.0, le=1.0)]
+Reward = Annotated[float, Field(ge=0.0)]
 Seconds = Annotated[float, Field(ge=0.0)]
 
 
@@ -195,8 +196,10 @@ class DesignUpdateRecord(Record):
     update: Count
     designs: Count = Field(description="answers to the stage's context")
     usable: Count = Field(description="of which the review let so many pass")
-    reward_mean: Rate = Field(description="4 p(1-p) by the atlas; 0 if it is not usable")
-    reward_best: Rate
+    reward_mean: Reward = Field(
+        description="4 p(1-p) as the atlas estimates it, which may exceed 1; 0 if it is not usable"
+    )
+    reward_best: Reward
     tokens: Count = Field(description="generated")
     atlas_rollouts: Count = Field(description="answers drawn for the atlas, by the first update")
     rehearsed_designs: Count = Field(description="designs of the rule imitated beside them")

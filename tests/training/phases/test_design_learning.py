@@ -24,6 +24,7 @@ from training.policy.policy import load_policy, make_policy
 from training.rollout.vllm_sampler import Completion
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
+from training.run.records import DesignUpdateRecord
 from training.schema import RunConfig
 
 LEARNING = {"updates": 3, "designs": 8, "anchor": {"contexts": 4, "weight": 0.1}}
@@ -63,6 +64,11 @@ def test_a_design_is_worth_the_learnability_that_the_atlas_measured():
     # Of 4 answers 2 are valid: k(n-k) / n(n-1) = 1/3 of the boards' pairs differ.
     score = design_score(edits(config, "+"), view, Guard(), atlas)
     assert score == pytest.approx(4 * 4 / 12)
+    counts = dict.fromkeys(("stage", "update", "designs", "usable", "tokens"), 1)
+    counts |= dict.fromkeys(("atlas_rollouts", "rehearsed_designs"), 1)
+    floats = dict.fromkeys(("rehearsal_loss", "grad_norm", "sync_max_abs_diff"), 0.1)
+    record = DesignUpdateRecord(**counts, **floats, reward_mean=score, reward_best=score)
+    assert record.reward_best == score  # above 1, for the estimate has no bias
     nothing = atlas_of(config, lambda group, holes: 0)
     assert design_score(edits(config, "+"), view, Guard(), nothing) == 0.0
     rising = atlas_of(config, lambda group, holes: 2 if holes else 0)
