@@ -27,7 +27,8 @@ from training.phases.validate import validate, validation_set
 from training.phases.weight_sync import check_engine
 from training.policy import huggingface
 from training.policy.policy import Policy, load_policy, make_policy
-from training.rollout.vllm_sampler import VllmSampler
+from training.rollout.engines import start_sampler
+from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import Checkpoints
 from training.run.directory import RunDirectory
@@ -122,13 +123,15 @@ def _restore(run: ActiveRun, params: Any) -> tuple[LearnerState, int, int]:
     return initial_state(params, grpo_optimizer(run.config.grpo)), 1, 0
 
 
-def _start_engine(run: ActiveRun, state: LearnerState) -> VllmSampler:
-    """Start vLLM on a copy of the weights, whose output layer is not tied to the embeddings.
-
-    See `vllm_sampler`: vLLM would not take new weights for a tied layer.
-    """
-    with console.status("starting vLLM"):
-        run.policy.export(state.params, run.directory.engine, untied=True)
-        sampler = VllmSampler(run.directory.engine, run.config.sampling, seed=run.config.seed)
+def _start_engine(run: ActiveRun, state: LearnerState) -> Sampler:
+    """Start the engine on the weights, and see that it answers with them."""
+    with console.status("starting the engine"):
+        sampler = start_sampler(
+            run.policy,
+            state.params,
+            run.config.sampling,
+            run.directory.engine,
+            seed=run.config.seed,
+        )
         check_engine(run, state.params, sampler)
     return sampler

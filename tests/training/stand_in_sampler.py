@@ -15,17 +15,18 @@ from transformers import AutoTokenizer
 
 from engineer.space import AnswerForm
 from jaxlake import Action
-from training import loop
-from training.phases import rehearsal, warm_start
+from training.phases import rehearsal, warm_start, weight_sync
 from training.policy.prompts import target
-from training.rollout.vllm_sampler import Completion
+from training.rollout import engines
+from training.rollout.sampler import Completion
 
 
 @contextmanager
 def without_vllm() -> Iterator[None]:
     """Let the loop run without vLLM, and the warm start read fewer synthetic contexts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "VllmSampler", StandInSampler)
+        patch.setattr(engines, "VllmSampler", StandInSampler)
+        patch.setattr(weight_sync, "check_sync", lambda *arguments: 0.0)
         patch.setattr(warm_start, "EXAMPLES", 64)
         patch.setattr(rehearsal, "EXAMPLES", 64)
         yield
@@ -48,9 +49,6 @@ class StandInSampler:
         for name in sorted(arrays):
             digest.update(name.encode() + arrays[name].tobytes())
         self.weights = digest.hexdigest()
-
-    def check_sync(self, *arguments: Any) -> float:
-        return 0.0
 
     def drop_cache(self) -> None:
         pass

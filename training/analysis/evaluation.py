@@ -16,7 +16,8 @@ from training.errors import UserError
 from training.phases.validate import answer, validation_set, verify_answers
 from training.policy import huggingface
 from training.policy.policy import Policy, load_policy
-from training.rollout.vllm_sampler import VllmSampler
+from training.rollout.engines import start_sampler
+from training.rollout.sampler import Sampler
 from training.run.directory import RunDirectory
 from training.run.progress import console, new_table
 from training.run.records import EpisodeRecord
@@ -39,12 +40,12 @@ def policy_folder(run_dir: Path, stage: int | None) -> Path:
 
 
 @contextmanager
-def frozen_policy(config: RunConfig, folder: Path) -> Iterator[tuple[Policy, VllmSampler]]:
-    """Load a policy from its folder into vLLM; its engine ends with the block."""
+def frozen_policy(config: RunConfig, folder: Path) -> Iterator[tuple[Policy, Sampler]]:
+    """Load a policy from its folder into an engine, which ends with the block."""
     policy, params = load_policy(folder, config)
     with tempfile.TemporaryDirectory() as scratch:
-        policy.export(params, Path(scratch) / "engine", untied=True)
-        sampler = VllmSampler(Path(scratch) / "engine", config.sampling, seed=config.seed)
+        folder = Path(scratch) / "engine"
+        sampler = start_sampler(policy, params, config.sampling, folder, seed=config.seed)
         try:
             yield policy, sampler
         finally:

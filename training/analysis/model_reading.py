@@ -14,7 +14,7 @@ from training.phases.reading import SEED, EngineReader, real_contexts
 from training.phases.stage_results import read_stage_results, reference_of
 from training.policy.huggingface import read_config, resolve
 from training.policy.policy import open_policy
-from training.rollout.vllm_sampler import VllmSampler
+from training.rollout.engines import start_sampler
 from training.run.directory import RunDirectory
 from training.schema import Model, Prompt, Sampling
 
@@ -58,8 +58,7 @@ class _Settings(NamedTuple):
 def _measure(folder: Path, contexts: ReadingSet, settings: _Settings) -> Reading:
     policy, params = open_policy(folder, settings.model, settings.prompt, length_bucket=64)
     with tempfile.TemporaryDirectory() as scratch:
-        policy.export(params, Path(scratch) / "engine", untied=True)
-        sampler = VllmSampler(Path(scratch) / "engine", settings.sampling)
+        sampler = start_sampler(policy, params, settings.sampling, Path(scratch) / "engine")
         reading = measure_reading(contexts, EngineReader(policy, sampler, settings.max_tokens))
         sampler.close()
     return reading

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from training.commands import Subparsers, add_command
+from training.commands import Subparsers, add_command, number
 
 _HELP = """\
 Run every engineer of a study with every seed, each run in a process of its own and all from one
@@ -25,6 +25,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "--study-dir", metavar="DIR", type=Path, help="where its files go (default: runs/NAME)"
     )
     report = "where the report goes (default: the folder report in the study's directory)"
+    side = "how many runs go side by side, each on its own part of the cores (default: 1)"
+    parser.add_argument("--jobs", metavar="N", type=number(int, 1), default=1, help=side)
     parser.add_argument("--output", metavar="DIR", type=Path, help=report)
     only = parser.add_mutually_exclusive_group()
     only.add_argument(
@@ -55,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         known = directory.claim(study)
         verb = "Going on with" if known else "Starting"
         console.print(f"{verb} {study.config.name} in {directory.path}: {len(study.runs)} runs.")
-        complete = run_study(study, directory)
+        complete = run_study(study, directory, jobs=args.jobs)
         if not any(directory.run(run).finished() for run in study.runs):
             return 1
     console.print(f"Report: {write_report(study, directory, args.output)}", soft_wrap=True)

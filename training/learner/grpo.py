@@ -2,8 +2,9 @@
 
 Advantages: Shao et al. 2024 (DeepSeekMath), eq. 3; without the division by the standard deviation,
 Liu et al. 2025 (Dr. GRPO). Token-mean loss and the asymmetric clip: Yu et al. 2025 (DAPO). The
-truncated importance weight corrects for what separates vLLM's probabilities from the trainer's:
-Yao et al. 2025 ("Your efficient RL framework secretly brings you off-policy RL training").
+truncated importance weight corrects for what separates the engine's probabilities from the
+trainer's: Yao et al. 2025 ("Your efficient RL framework secretly brings you off-policy RL
+training").
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class GrpoBatch:
     """
 
     groups: PackedGroups  # the completions to learn from, in B bundles
-    sampler_logprobs: Any  # float32 (B, R, W), under vLLM's weights as it drew the tokens
+    sampler_logprobs: Any  # float32 (B, R, W), under the engine's weights as it drew the tokens
     old_logprobs: Any  # float32 (B, R, W)
     advantages: Any  # float32 (B, R, W), of each token's completion
 

@@ -20,7 +20,7 @@ from training.phases.stage_results import StageResult, reference_of
 from training.policy.policy import Policy
 from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
 from training.rollout.judging import judge
-from training.rollout.vllm_sampler import VllmSampler
+from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
 from training.run.progress import console, duration, track
@@ -29,7 +29,7 @@ from training.run.seeds import key_for, seed_for
 from training.schema import RunConfig
 
 CHUNK = 4096
-"""How many completions vLLM is asked for at a time, so that there is progress to show."""
+"""How many completions the engine is asked for at a time, so that there is progress to show."""
 
 Cells = list[tuple[str, dict[str, float]]]
 """Map size as it is written in answers, hole_ratio, and a wait_ratio of 0 or 1."""
@@ -75,7 +75,7 @@ def draw_atlas_boards(
 def measure_atlas(
     config: RunConfig,
     policy: Policy,
-    sampler: VllmSampler,  # holds the weights that are measured
+    sampler: Sampler,  # holds the weights that are measured
     stage: int,
     validation: InstanceSet,
 ) -> DesignAtlas:
@@ -109,7 +109,7 @@ def measure_atlas(
 
 
 def measured_atlas(
-    run: ActiveRun, sampler: VllmSampler, state: LearnerState, results: Sequence[StageResult]
+    run: ActiveRun, sampler: Sampler, state: LearnerState, results: Sequence[StageResult]
 ) -> AtlasRecord:
     """Return the atlas of the last of `results`: from its directory, or measured and written there.
 
@@ -146,7 +146,7 @@ def known_atlas(directory: RunDirectory, config: RunConfig, stage: int) -> Atlas
 
 
 def _answer(
-    config: RunConfig, policy: Policy, sampler: VllmSampler, boards: InstanceSet, stage: int
+    config: RunConfig, policy: Policy, sampler: Sampler, boards: InstanceSet, stage: int
 ) -> list[str]:
     """Answer each of B boards n times: B * n texts, those of the first board first."""
     answers = config.engineer.atlas.answers

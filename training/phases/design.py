@@ -27,7 +27,7 @@ from training.phases.probe import Prober, rollouts_per_probe
 from training.phases.rehearsal import rehearsed_designs
 from training.phases.stage_results import StageResult, design_settings, view_of
 from training.rollout.model_server import OtherModels
-from training.rollout.vllm_sampler import VllmSampler
+from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.directory import StageDirectory
 from training.run.progress import console
@@ -36,7 +36,7 @@ from training.schema import RunConfig
 
 
 def design(
-    run: ActiveRun, sampler: VllmSampler, results: Sequence[StageResult], probe: Prober
+    run: ActiveRun, sampler: Sampler, results: Sequence[StageResult], probe: Prober
 ) -> StageResult:
     """Ask the engineer for the next configuration, and write all that was said and decided.
 
@@ -94,7 +94,7 @@ class _Notes(NamedTuple):
 
 
 def _ask(
-    run: ActiveRun, sampler: VllmSampler, results: Sequence[StageResult], probe: Prober
+    run: ActiveRun, sampler: Sampler, results: Sequence[StageResult], probe: Prober
 ) -> tuple[DesignRecord, _Notes]:
     stage = results[-1].stage
     view = view_of(run.config, results, stage)

@@ -22,7 +22,7 @@ from training.phases.grpo_update import compiled_step, grpo_batch
 from training.phases.rehearsal import Rehearsal
 from training.phases.stage_results import StageResult, design_settings, view_of
 from training.phases.weight_sync import compare_weights
-from training.rollout.vllm_sampler import VllmSampler
+from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.progress import track
 from training.run.records import DesignUpdateRecord, measured, six_digits
@@ -32,7 +32,7 @@ MOST_LEARNABILITY = 0.25
 
 
 def learn_to_design(
-    run: ActiveRun, sampler: VllmSampler, state: LearnerState, results: Sequence[StageResult]
+    run: ActiveRun, sampler: Sampler, state: LearnerState, results: Sequence[StageResult]
 ) -> LearnerState:
     """Take the updates of `engineer.learning` after the last of `results`; log them in its folder.
 

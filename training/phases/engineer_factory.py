@@ -18,7 +18,7 @@ from training.errors import UserError
 from training.phases.stage_results import StageResult, reference_of
 from training.policy.policy import Policy
 from training.rollout.model_server import OtherModels, Question
-from training.rollout.vllm_sampler import PromptTooLongError, VllmSampler
+from training.rollout.sampler import PromptTooLongError, Sampler
 from training.run.directory import RunDirectory
 from training.schema import ATLAS, ORACLE, EngineerChoice, RunConfig
 
@@ -146,8 +146,8 @@ def _weights(
     return str(directory.stage(stage).policy)
 
 
-def checkpoint_in_use(policy: Policy, sampler: VllmSampler, choice: EngineerChoice) -> GenerateText:
-    """Generate with the policy of a run in progress, as vLLM holds it."""
+def checkpoint_in_use(policy: Policy, sampler: Sampler, choice: EngineerChoice) -> GenerateText:
+    """Generate with the policy of a run in progress, as the engine holds it."""
 
     def generate(
         prompt: str, form: AnswerForm | None, seed: int, token_limit: int | None

@@ -1,4 +1,4 @@
-"""One GRPO update: roll out, learn from the answers, hand the new weights to vLLM."""
+"""One GRPO update: roll out, learn from the answers, hand the new weights to the engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from training.learner.packing import pack_groups, place_on_targets
 from training.phases.weight_sync import sync_weights
 from training.rollout.instances import InstanceSet
 from training.rollout.rollout import Rollout, roll_out, rollout_metrics
-from training.rollout.vllm_sampler import Completion, VllmSampler
+from training.rollout.sampler import Completion, Sampler
 from training.run.active_run import ActiveRun
 from training.run.records import six_digits
 from training.schema import Grpo, Rehearsal
@@ -46,7 +46,7 @@ def grpo_optimizer(settings: Grpo) -> optax.GradientTransformation:
 def take_update(
     run: ActiveRun,
     state: LearnerState,
-    sampler: VllmSampler,
+    sampler: Sampler,
     boards: InstanceSet,
     *,
     seed: int,
@@ -61,7 +61,7 @@ def take_update(
     `UpdateMetrics` but its place in the run.
 
     Raises:
-        SyncError: vLLM's log-probabilities are not the trainer's.
+        SyncError: the engine's log-probabilities are not the trainer's.
     """
     settings, graphdef = run.config.grpo, run.policy.graphdef
     temperature = run.config.sampling.temperature

@@ -23,7 +23,7 @@ from training.rollout.instances import (
     fill_budget,
 )
 from training.rollout.judging import judge
-from training.rollout.vllm_sampler import VllmSampler
+from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.records import ProbeRecord
 from training.schema import RunConfig
@@ -42,12 +42,12 @@ class Prober:
 
     All branches start from the same weights and optimizer, draw with the same keys and answer the
     same boards. These are of the validation set's cells, but none of them is a validation board.
-    Once a branch is scored, vLLM has the weights again that it had before; a branch works on a copy
-    of the learner, which stays as it is.
+    Once a branch is scored, the engine has the weights again that it had before; a branch works on
+    a copy of the learner, which stays as it is.
     """
 
     run: ActiveRun
-    sampler: VllmSampler  # holds the weights of `state`
+    sampler: Sampler  # holds the weights of `state`
     state: LearnerState  # that the next stage will start with
     stage: int  # has just ended
     records: list[ProbeRecord] = field(default_factory=list, init=False)

@@ -12,7 +12,7 @@ from engineer.context.symbols import Readout, read_out
 from engineer.scoring.reading import Reading, measure_reading, reading_set
 from training.phases.stage_results import StageResult, view_of
 from training.policy.policy import Policy
-from training.rollout.vllm_sampler import VllmSampler
+from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.progress import console
 from training.schema import RunConfig
@@ -23,10 +23,10 @@ SEED = 12
 
 @dataclass(frozen=True)
 class EngineReader:
-    """A policy in vLLM, as `measure_reading` asks it."""
+    """A policy in an engine, as `measure_reading` asks it."""
 
     policy: Policy
-    sampler: VllmSampler
+    sampler: Sampler
     max_tokens: int  # of an answer
 
     def answers(self, contexts: Sequence[str]) -> list[str]:
@@ -53,7 +53,7 @@ class EngineReader:
         ]
 
 
-def read(run: ActiveRun, sampler: VllmSampler, results: Sequence[StageResult]) -> Reading | None:
+def read(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> Reading | None:
     """Measure how the weights in force after the last stage read, and write `reading.json`.
 
     A result that is there is read back. None if the configuration does not ask for it, or the

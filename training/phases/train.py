@@ -13,7 +13,7 @@ from training.phases.rehearsal import Rehearsal
 from training.phases.stage_results import StageResult, configuration_for, reference_of
 from training.policy.policy import load_policy
 from training.rollout.instances import StageBoards, draw_stage_boards, write_stage_boards
-from training.rollout.vllm_sampler import VllmSampler
+from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import RunProgress
 from training.run.directory import StageDirectory
@@ -29,13 +29,13 @@ class TrainedStage:
     configuration: LakeConfiguration  # what its boards were drawn from
     boards: StageBoards
     updates: tuple[UpdateMetrics, ...]
-    state: LearnerState  # after the updates; vLLM holds its weights
+    state: LearnerState  # after the updates; the engine holds its weights
 
 
 def train(
     run: ActiveRun,
     state: LearnerState,
-    sampler: VllmSampler,
+    sampler: Sampler,
     results: Sequence[StageResult],
     *,
     done: int = 0,

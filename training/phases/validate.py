@@ -20,7 +20,7 @@ from training.phases.train import TrainedStage
 from training.policy.policy import Policy
 from training.rollout.instances import InstanceSet, draw_validation_cells
 from training.rollout.judging import Verdict, judge
-from training.rollout.vllm_sampler import VllmSampler
+from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.directory import StageDirectory
 from training.run.progress import console, track
@@ -28,7 +28,7 @@ from training.run.records import EpisodeRecord, Rates, ValidationRecord
 from training.schema import RunConfig
 
 CHUNK = 512
-"""How many prompts vLLM is given at a time, so that there is progress to show."""
+"""How many prompts the engine is given at a time, so that there is progress to show."""
 
 _tabulate = jax.jit(tabulate)
 
@@ -43,9 +43,7 @@ def validation_set(config: RunConfig) -> InstanceSet:
     return boards
 
 
-def validate(
-    run: ActiveRun, sampler: VllmSampler, trained: TrainedStage | None = None
-) -> StageResult:
+def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = None) -> StageResult:
     """Answer the validation set with the weights that a stage ended with, and verify the answers.
 
     A result that is there, whole, is read back. Without `trained` it is that of stage 0.
@@ -69,7 +67,7 @@ def validate(
 
 
 def answer(
-    config: RunConfig, policy: Policy, sampler: VllmSampler, boards: InstanceSet, *, title: str
+    config: RunConfig, policy: Policy, sampler: Sampler, boards: InstanceSet, *, title: str
 ) -> list[str]:
     """Let the policy answer each board once, at the validation temperature."""
     prompts = [policy.encode_board(board) for board in boards]

@@ -1,4 +1,4 @@
-"""Who attends to whom: over plain sequences, and over rows that continue shared prompts.
+"""Who attends to whom: over plain sequences, over rows that continue prompts, token by token.
 
 Axis letters: B sequences or bundles, L tokens of each, H query heads, K key/value heads, hd
 head_dim; in a bundle G prompts of P tokens and R rows of W tokens. Queries are (B, L, H, hd), keys
@@ -10,16 +10,98 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
 # (queries, keys, values) -> what each query attends to
-Attention: TypeAlias = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+PlainAttention: TypeAlias = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+# (queries, keys, values, number of the layer, memory) -> the same, and the memory afterwards
+Attention: TypeAlias = Callable[
+    [jax.Array, jax.Array, jax.Array, jax.Array, Any], tuple[jax.Array, Any]
+]
+# keys and values of N layers, each (N, B, K, L, hd)
+KeyValues: TypeAlias = tuple[jax.Array, jax.Array]
 
 
-def causal_attention(mask: jax.Array) -> Attention:
+def without_memory(attend: PlainAttention) -> Attention:
+    """Let what needs no memory stand where one is passed on."""
+
+    def attention(
+        query: jax.Array, key: jax.Array, value: jax.Array, layer: jax.Array, memory: Any
+    ) -> tuple[jax.Array, Any]:
+        return attend(query, key, value), memory
+
+    return attention
+
+
+def filling_attention(mask: jax.Array) -> Attention:
+    """Attend as `causal_attention` does, and write keys and values to the memory's beginning."""
+    attend = causal_attention(mask)
+
+    def attention(
+        query: jax.Array, key: jax.Array, value: jax.Array, layer: jax.Array, memory: KeyValues
+    ) -> tuple[jax.Array, KeyValues]:
+        return attend(query, key, value), _store(memory, layer, 0, (key, value))
+
+    return attention
+
+
+def continued_attention(prompts: KeyValues, mask: jax.Array, step: jax.Array) -> Attention:
+    """Let the token number `step` of B * n sequences attend to its prompt and those before it.
+
+    `prompts` are B prompts' keys and values, which count where `mask`, bool (B, P), is True; those
+    of the first prompt's n sequences come first. The memory is that of the sequences.
+    """
+    batch = len(mask)
+
+    def attention(
+        query: jax.Array, key: jax.Array, value: jax.Array, layer: jax.Array, memory: KeyValues
+    ) -> tuple[jax.Array, KeyValues]:
+        rows, _, heads, width = query.shape
+        memory = _store(memory, layer, step, (key, value))
+        key_heads, length = memory[0].shape[2:4]
+        query = query.reshape(batch, -1, key_heads, heads // key_heads, width)
+        own = [part[layer].reshape(batch, -1, *part.shape[2:]) for part in memory]
+        shared = [part[layer] for part in prompts]
+        exact: Any = {"preferred_element_type": jnp.float32}
+        scores = jnp.concatenate(
+            [
+                jnp.where(
+                    mask[:, None, None, None],
+                    jnp.einsum("bnkgh,bkph->bnkgp", query, shared[0], **exact),
+                    -jnp.inf,
+                ),
+                jnp.where(
+                    jnp.arange(length) <= step,
+                    jnp.einsum("bnkgh,bnkth->bnkgt", query, own[0], **exact),
+                    -jnp.inf,
+                ),
+            ],
+            axis=-1,
+        )
+        weights = jax.nn.softmax(scores * width**-0.5, axis=-1).astype(value.dtype)
+        of_prompt, of_own = jnp.split(weights, [mask.shape[1]], axis=-1)
+        attended = jnp.einsum("bnkgp,bkph->bnkgh", of_prompt, shared[1], **exact)
+        attended += jnp.einsum("bnkgt,bnkth->bnkgh", of_own, own[1], **exact)
+        return attended.astype(value.dtype).reshape(rows, 1, heads, width), memory
+
+    return attention
+
+
+def _store(memory: KeyValues, layer: jax.Array, step: jax.Array | int, new: KeyValues) -> KeyValues:
+    """Write keys and values, each (B, L, K, hd), of a layer from token number `step` on."""
+    keys, values = (
+        jax.lax.dynamic_update_slice(
+            part, jnp.moveaxis(fresh, 1, 2)[None].astype(part.dtype), (layer, 0, 0, step, 0)
+        )
+        for part, fresh in zip(memory, new, strict=True)
+    )
+    return keys, values
+
+
+def causal_attention(mask: jax.Array) -> PlainAttention:
     """Let each token attend to the tokens up to itself where `mask`, bool (B, L), is True."""
     length = mask.shape[-1]
     causal = jnp.tril(jnp.ones((length, length), bool))
@@ -29,7 +111,7 @@ def causal_attention(mask: jax.Array) -> Attention:
 
 def shared_prompt_attention(
     prompt_mask: jax.Array, row_prompts: jax.Array, segments: jax.Array
-) -> Attention:
+) -> PlainAttention:
     """Let prompts attend to themselves, and each row's tokens to its prompt and own segment.
 
     A bundle's L = G * P + R * W tokens are those of its prompts and then those of its rows.

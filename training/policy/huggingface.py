@@ -229,6 +229,29 @@ def state_tensors(model: Qwen3, *, untied: bool = False) -> Iterator[tuple[str, 
     return _values(model, _tensors(model.config, untied=untied))
 
 
+def params_of(
+    graphdef: nnx.GraphDef, like: Any, tensors: Iterable[tuple[str, Any]], dtype: DTypeLike
+) -> Any:
+    """Return the weights that `state_tensors` gives, converted to `dtype`, as a pytree like `like`.
+
+    All arrays are new. A `KeyError` names a tensor that is missing.
+    """
+    config = nnx.merge(graphdef, like).config
+    given = dict(tensors)
+    layers: dict[str, list[jax.Array]] = {}
+    for tensor in _tensors(config, untied=False):
+        value = given[tensor.name]
+        layers.setdefault(tensor.path, []).append(value.T if tensor.transposed else value)
+
+    def convert(path: tuple[Any, ...], leaf: nnx.Variable) -> nnx.Variable:
+        name = ".".join(map(str, path))
+        (first, *_) = values = layers[name]
+        joined = jnp.stack(values) if name.startswith("layers.") else first
+        return leaf.replace(jnp.array(joined, dtype, copy=True))
+
+    return nnx.map_state(convert, like)
+
+
 def _tensors(config: Qwen3Config, *, untied: bool) -> Iterator[_Tensor]:
     shapes = parameter_shapes(config)
 

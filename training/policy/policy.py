@@ -78,7 +78,7 @@ class Policy:
         return self.tokenizer.decode(token_ids, skip_special_tokens=True)
 
     def logprobs(self, params: Any, sequences: Sequence[Sequence[int]]) -> list[np.ndarray]:
-        """Score tokens as the trainer does, at temperature 1; see `VllmSampler.score`."""
+        """Score tokens as the trainer does, at temperature 1; see `Sampler.score`."""
         padded = pad_sequences(
             sequences, [()] * len(sequences), bucket=self.length_bucket, pad_id=self.pad_id
         )

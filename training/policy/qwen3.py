@@ -19,7 +19,15 @@ from flax import nnx
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
 
-from training.policy.attention import Attention, causal_attention, shared_prompt_attention
+from training.policy.attention import (
+    Attention,
+    KeyValues,
+    causal_attention,
+    continued_attention,
+    filling_attention,
+    shared_prompt_attention,
+    without_memory,
+)
 
 # Unrolled layers step up to a third faster on CPU; scanned layers compile in a time that does not
 # grow with depth.
@@ -221,7 +229,7 @@ class Qwen3(nnx.Module):
         `positions`, int32 (B, L), is each token's index in its own sequence. A token attends to the
         unmasked tokens up to itself.
         """
-        return self._decode(input_ids, positions, causal_attention(mask))
+        return self._decode(input_ids, positions, without_memory(causal_attention(mask)))[0]
 
     def continue_prompts(
         self,
@@ -245,19 +253,65 @@ class Qwen3(nnx.Module):
         """
         shape = prompt_ids.shape
         prompt_positions = jax.lax.broadcasted_iota(jnp.int32, shape, 2)
-        hidden = self._decode(
+        hidden, _ = self._decode(
             _join_bundle(prompt_ids, input_ids),
             _join_bundle(prompt_positions, positions),
-            shared_prompt_attention(prompt_mask, row_prompts, segments),
+            without_memory(shared_prompt_attention(prompt_mask, row_prompts, segments)),
         )
         return hidden[:, shape[1] * shape[2] :].reshape(*input_ids.shape, -1)
 
-    def _decode(self, input_ids: jax.Array, positions: jax.Array, attend: Attention) -> jax.Array:
-        """Return hidden states after the final norm, `dtype` (B, L, D)."""
+    def memory(self, batch: int, length: int) -> KeyValues:
+        """Return empty room for the keys and values of `length` tokens of `batch` sequences."""
+        config = self.config
+        heads = (config.num_key_value_heads, length, config.head_dim)
+        empty = jnp.zeros((config.num_hidden_layers, batch, *heads), self.dtype)
+        return empty, empty
+
+    def read_prompts(
+        self, prompt_ids: jax.Array, prompt_mask: jax.Array
+    ) -> tuple[jax.Array, KeyValues]:
+        """Return the hidden state of each prompt's last token, and all keys and values.
+
+        `prompt_ids`, int32 (B, P), are unmasked where `prompt_mask`, bool, is True: at their
+        beginning. The states, after the final norm, are `dtype` (B, D).
+        """
+        batch, length = prompt_ids.shape
+        positions = jax.lax.broadcasted_iota(jnp.int32, prompt_ids.shape, 1)
+        hidden, memory = self._decode(
+            prompt_ids, positions, filling_attention(prompt_mask), self.memory(batch, length)
+        )
+        last = prompt_mask.sum(axis=1) - 1
+        return jnp.take_along_axis(hidden, last[:, None, None], axis=1)[:, 0], memory
+
+    def read_token(
+        self,
+        token_ids: jax.Array,
+        step: jax.Array,
+        prompts: KeyValues,
+        prompt_mask: jax.Array,
+        memory: KeyValues,
+    ) -> tuple[jax.Array, KeyValues]:
+        """Return the hidden state of one more token of each sequence, and the memory with it.
+
+        B * n sequences continue B prompts, those of the first prompt first. `token_ids`, int32
+        (B * n,), are their tokens number `step`, int32 (), counted from 0. `prompts` is what
+        `read_prompts` gave with this mask, and `memory` holds what was read since.
+        """
+        lengths = jnp.repeat(prompt_mask.sum(axis=1), len(token_ids) // len(prompt_mask))
+        attend = continued_attention(prompts, prompt_mask, step)
+        hidden, memory = self._decode(
+            token_ids[:, None], (lengths + step)[:, None].astype(jnp.int32), attend, memory
+        )
+        return hidden[:, 0], memory
+
+    def _decode(
+        self, input_ids: jax.Array, positions: jax.Array, attend: Attention, memory: Any = None
+    ) -> tuple[jax.Array, Any]:
+        """Return hidden states after the final norm, `dtype` (B, L, D), and what is remembered."""
         config = self.config
         # nnx.Params are unwrapped to arrays, because lax.scan slices plain pytrees.
         layers: dict[str, jax.Array] = nnx.to_pure_dict(nnx.state(self.layers, nnx.Param))
-        layer: Callable[..., jax.Array] = partial(
+        layer: Callable[..., tuple[jax.Array, Any]] = partial(
             _decoder_layer,
             rotation=_rotation(positions, config.head_dim, config.rope_theta),
             attend=attend,
@@ -268,13 +322,15 @@ class Qwen3(nnx.Module):
         if self.remat:
             layer = jax.checkpoint(layer, prevent_cse=False)
 
-        def body(hidden: jax.Array, weights: dict[str, jax.Array]) -> tuple[jax.Array, None]:
-            return self._constrain(layer(hidden, weights)), None
+        def body(carry: tuple[jax.Array, Any], of_layer: Any) -> tuple[tuple[jax.Array, Any], None]:
+            hidden, memory = layer(*carry, *of_layer)
+            return (self._constrain(hidden), memory), None
 
         hidden = self._constrain(self.embed_tokens[...][input_ids].astype(self.dtype))
         unroll = config.num_hidden_layers <= UNROLLED_LAYERS
-        hidden, _ = jax.lax.scan(body, hidden, layers, unroll=unroll)
-        return _rms_norm(hidden, self.norm[...], config.rms_norm_eps)
+        numbered = (layers, jnp.arange(config.num_hidden_layers))
+        (hidden, memory), _ = jax.lax.scan(body, (hidden, memory), numbered, unroll=unroll)
+        return _rms_norm(hidden, self.norm[...], config.rms_norm_eps), memory
 
     def head(self) -> jax.Array:
         """Return the output embedding, `param_dtype` (V, D): `embed_tokens` itself if tied."""
@@ -399,14 +455,16 @@ def parameter_shardings(config: Qwen3Config, mesh: Mesh) -> dict[str, NamedShard
 
 def _decoder_layer(
     hidden: jax.Array,  # (B, L, D)
+    memory: Any,
     weights: dict[str, jax.Array],
+    number: jax.Array,
     *,
     rotation: tuple[jax.Array, jax.Array],
     attend: Attention,
     config: Qwen3Config,
     dtype: jnp.dtype,
     join: bool,
-) -> jax.Array:
+) -> tuple[jax.Array, Any]:
     batch, length, _ = hidden.shape
     eps = config.rms_norm_eps
     scales = {name: weights[name] for name in weights if name.endswith("norm")}
@@ -420,12 +478,12 @@ def _decoder_layer(
     )
     query = _rotate(_rms_norm(query, scales["q_norm"], eps), rotation)
     key = _rotate(_rms_norm(key, scales["k_norm"], eps), rotation)
-    attended = attend(query, key, value).reshape(batch, length, -1)
-    hidden = hidden + attended @ kernels["o_proj"]
+    attended, memory = attend(query, key, value, number, memory)
+    hidden = hidden + attended.reshape(batch, length, -1) @ kernels["o_proj"]
 
     normed = _rms_norm(hidden, scales["post_attention_layernorm"], eps)
     gate, up = _project(normed, [kernels["gate_proj"], kernels["up_proj"]], join=join)
-    return hidden + (jax.nn.silu(gate) * up) @ kernels["down_proj"]
+    return hidden + (jax.nn.silu(gate) * up) @ kernels["down_proj"], memory
 
 
 def _project(inputs: jax.Array, kernels: Sequence[jax.Array], *, join: bool) -> list[jax.Array]:

@@ -27,8 +27,9 @@ from training.pretraining.designs import draw_examples, draw_swaps
 from training.pretraining.files import Evaluation, PretrainDirectory, StepMetrics
 from training.pretraining.schema import Designs, Goal, Optimization, PretrainConfig
 from training.pretraining.scores import ReadingTest
+from training.rollout.engines import start_sampler
 from training.rollout.judging import judge
-from training.rollout.vllm_sampler import VllmSampler
+from training.rollout.sampler import Sampler
 from training.run.checkpoints import Checkpoints, RunProgress
 from training.run.progress import console, track
 from training.run.records import six_digits
@@ -52,7 +53,7 @@ class _Pretraining:
     pool: ExamplePool
     held_out: CellBoards
     reading: ReadingTest
-    sampler: VllmSampler | None = None
+    sampler: Sampler | None = None
 
     def seed(self, *place: int) -> int:
         return seed_for(self.config.seed, "pretrain", *place)
@@ -233,8 +234,8 @@ def _evaluate(run: _Pretraining, params: Any, step: int, *, last: bool) -> Evalu
 def _valid_rates(run: _Pretraining, params: Any, step: int) -> dict[str, float]:
     """Let vLLM answer the held-out boards at temperature 1; the valid rate by cell."""
     if run.sampler is None:
-        run.policy.export(params, run.directory.engine, untied=True)
-        run.sampler = VllmSampler(run.directory.engine, run.config.sampling, seed=run.config.seed)
+        settings, folder = run.config.sampling, run.directory.engine
+        run.sampler = start_sampler(run.policy, params, settings, folder, seed=run.config.seed)
     run.sampler.sync(run.policy.tensors(params))
     groups = run.sampler.sample(
         [run.policy.encode_board(board) for board in run.held_out.boards],

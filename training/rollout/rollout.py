@@ -11,7 +11,7 @@ from training.learner.grpo import has_reward_variance
 from training.rollout.instances import InstanceSet
 from training.rollout.judging import Verdict, judge
 from training.rollout.rewards import reward
-from training.rollout.vllm_sampler import Completion, VllmSampler
+from training.rollout.sampler import Completion, Sampler
 from training.run.active_run import ActiveRun
 from training.run.records import SizeMetrics
 
@@ -29,7 +29,7 @@ class Rollout:
 
 def roll_out(
     run: ActiveRun,
-    sampler: VllmSampler,
+    sampler: Sampler,
     boards: InstanceSet,
     *,
     seed: int,

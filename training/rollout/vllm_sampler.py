@@ -1,8 +1,7 @@
 """Completions from a vLLM engine in this process, whose weights follow the trainer's.
 
-Token ids go in and token ids come out, so that what is trained on is what was sampled. The engine
-holds an untied copy of the weights: with tied embeddings vLLM on CPU keeps a stale packed LM head
-when weights are reloaded, which shows in nothing but the log-probabilities.
+The engine holds an untied copy of the weights: with tied embeddings vLLM on CPU keeps a stale
+packed LM head when weights are reloaded, which shows in nothing but the log-probabilities.
 """
 
 from __future__ import annotations
@@ -12,36 +11,17 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
 
 from engineer.space import AnswerForm
 from training.errors import UserError
+from training.rollout.sampler import Completion, SyncError, Tokens, require_room
 from training.runtime import set_library_defaults
 from training.schema import Sampling
-
-Tokens: TypeAlias = Sequence[int]
-
-
-class SyncError(UserError):
-    """vLLM's log-probabilities are not the trainer's: it generates with other weights."""
-
-
-class PromptTooLongError(UserError):
-    """A prompt leaves no room for its answer."""
-
-
-@dataclass(frozen=True)
-class Completion:
-    """One sampled answer."""
-
-    token_ids: tuple[int, ...]  # with the end-of-sequence token, if there is one
-    logprobs: np.ndarray  # float32 (len(token_ids),), nats, at the sampling temperature
-    truncated: bool  # the token limit ended it, not the model
 
 
 class VllmSampler:
@@ -82,14 +62,7 @@ class VllmSampler:
         seed: int,
         form: AnswerForm | None = None,
     ) -> list[list[Completion]]:
-        """Draw `n` completions for each prompt; equal arguments and weights give equal answers.
-
-        Temperature 0 is greedy; no other truncation (top-p, top-k) is applied. With a `form`
-        decoding is constrained to the texts that it allows.
-
-        Raises:
-            PromptTooLongError: A prompt and `max_tokens` don't fit `max_model_len`.
-        """
+        """Draw `n` completions for each prompt; see `Sampler.sample`."""
         from vllm import SamplingParams
         from vllm.sampling_params import StructuredOutputsParams
 
@@ -98,12 +71,7 @@ class VllmSampler:
             allowed = StructuredOutputsParams(regex=form)
         elif form is not None:
             allowed = StructuredOutputsParams(json=json.dumps(form))
-        longest = max(len(prompt) for prompt in prompts)
-        if longest + max_tokens > self.max_model_len:
-            raise PromptTooLongError(
-                f"sampling.max_model_len: {self.max_model_len} is too small for a prompt of "
-                f"{longest} tokens and {max_tokens} more"
-            )
+        require_room(prompts, max_tokens, self.max_model_len)
         requests = [
             SamplingParams(
                 n=n,
@@ -122,11 +90,7 @@ class VllmSampler:
         return [[_completion(one) for one in output.outputs] for output in outputs]
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
-        """Score tokens with the engine's weights, at temperature 1.
-
-        For each sequence float32 (len(sequence),): the log-probability of each token given those
-        before it, nats. The first entry is 0.
-        """
+        """Score tokens with the engine's weights, at temperature 1; see `Sampler.score`."""
         from vllm import SamplingParams
 
         outputs: Any = self._engine.generate(
@@ -140,11 +104,11 @@ class VllmSampler:
         ]
 
     def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
-        """Replace the engine's weights and drop the keys and values that the old ones computed.
+        """Replace the engine's weights, and the keys and values that the old ones computed.
 
-        The tensors are all weights under their Hugging Face names, untied. To an engine in this
-        process they are handed over; to worker processes they go through a file beside the engine's
-        folder. A `SyncError` says that the prefix cache can't be dropped.
+        To an engine in this process the tensors are handed over; to worker processes they go
+        through a file beside the engine's folder. A `SyncError` says that the prefix cache can't be
+        dropped.
         """
         if self._in_process:
             from torch import from_dlpack
@@ -159,32 +123,9 @@ class VllmSampler:
         self.drop_cache()
 
     def drop_cache(self) -> None:
-        """Drop the keys and values of earlier prompts; a `SyncError` if some are in use.
-
-        So the next answers are those of an engine that has answered nothing yet.
-        """
+        """Drop the keys and values of earlier prompts; a `SyncError` if some are in use."""
         if not self._engine.reset_prefix_cache():
             raise SyncError("vLLM did not drop its prefix cache: some of its blocks are in use")
-
-    def check_sync(
-        self, sequences: Sequence[Tokens], expected: Sequence[np.ndarray], tolerance: float
-    ) -> float:
-        """Return the largest difference to the trainer's log-probabilities of `sequences`, nats.
-
-        These are `expected`, in the form in which `score` returns them.
-
-        Raises:
-            SyncError: The difference is above `tolerance`, or not a number.
-        """
-        pairs = zip(self.score(sequences), expected, strict=True)
-        worst = max(float(np.max(np.abs(ours - theirs))) for ours, theirs in pairs)
-        if not worst <= tolerance:
-            raise SyncError(
-                f"vLLM and the trainer disagree by {worst:.3g} nats on the log-probability of a "
-                f"token, allowed is sampling.sync_tolerance = {tolerance:g}: the engine "
-                "generates with other weights than the trainer's"
-            )
-        return worst
 
     def close(self) -> None:
         """Free the engine's memory."""

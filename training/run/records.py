@@ -289,7 +289,7 @@ class UpdateMetrics(Record):
     grad_norm: float
     importance_ratio_mean: float
     loss: float
-    sampler_gap: float = Field(description="mean |vLLM - trainer| log-probability, nats")
+    sampler_gap: float = Field(description="mean |engine - trainer| log-probability, nats")
     sync_max_abs_diff: float = Field(description="largest such difference after the sync, nats")
     rehearsal_loss: float | None = Field(None, description="nats per token of rehearsed designs")
 

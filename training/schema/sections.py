@@ -74,19 +74,22 @@ class Prompt(Section):
 
 
 class Sampling(Section):
-    """The vLLM engine that generates completions."""
+    """The engine that generates completions."""
 
+    engine: Literal["vllm", "jax"] = Field(
+        "vllm", description="vllm, or jax: the trainer's own decoder, for small models"
+    )
     temperature: PositiveFloat = Field(1.0, description="of completions that are learned from")
     max_model_len: Positive = Field(1024, description="longest prompt and answer, tokens")
-    max_num_seqs: Positive = Field(256, description="sequences that vLLM decodes at once")
-    max_num_batched_tokens: Positive = Field(8192, description="tokens per step of vLLM")
-    dtype: Precision = Field("float32", description="dtype of vLLM's weights and activations")
+    max_num_seqs: Positive = Field(256, description="sequences that are decoded at once")
+    max_num_batched_tokens: Positive = Field(8192, description="tokens per step (vLLM)")
+    dtype: Precision = Field("float32", description="dtype of the engine's weights and activations")
     enforce_eager: bool = Field(True, description="false: capture CUDA graphs (accelerators)")
     gpu_memory_utilization: Share = Field(0.45, description="vLLM's share of each accelerator")
     tensor_parallel_size: Positive = Field(1, description="accelerators that share vLLM's weights")
     cpu_kv_cache_gib: Positive = Field(1, description="key-value cache, GiB (CPU only)")
     sync_tolerance: PositiveFloat = Field(
-        1e-3, description="largest |vLLM - trainer| log-probability, nats, allowed after a sync"
+        1e-3, description="largest |engine - trainer| log-probability, nats, allowed after a sync"
     )
     sync_sequences: Positive = Field(4, description="sequences compared after each sync")
 
@@ -125,7 +128,7 @@ class Grpo(Section):
     max_grad_norm: PositiveFloat = Field(1.0, description="larger gradients are scaled down to it")
     clip_low: Share = Field(0.2, description="importance ratios are clipped below 1 - clip_low")
     clip_high: NonNegative = Field(0.28, description="ratios are clipped above 1 + clip_high")
-    importance_cap: PositiveFloat = Field(2.0, description="cap on trainer / vLLM probabilities")
+    importance_cap: PositiveFloat = Field(2.0, description="cap on trainer / engine probabilities")
     divide_by_std: bool = Field(True, description="false: Dr. GRPO's advantages (Liu et al. 2025)")
     mask_truncated: bool = Field(False, description="learn nothing from answers cut by max_tokens")
     checkpoint_every: Positive = Field(10, description="updates between checkpoints")

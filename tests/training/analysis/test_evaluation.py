@@ -6,9 +6,9 @@ import pytest
 
 from tests.paths import TINY
 from tests.training.stand_in_sampler import StandInSampler
-from training.analysis import evaluation
 from training.cli import main
 from training.policy.policy import make_policy
+from training.rollout import engines
 from training.schema import load
 
 
@@ -17,7 +17,7 @@ def test_evaluate_prints_and_writes_the_rates_of_a_folder(tmp_path, monkeypatch,
     folder, output = tmp_path / "policy", tmp_path / "rates.json"
     texts = ["Agent 0: UP DOWN LEFT RIGHT WAIT (0, 1) to (2, 3)"] * 4
     make_policy(folder, load(TINY).model, texts, max_len=512, seed=0)
-    monkeypatch.setattr(evaluation, "VllmSampler", StandInSampler)
+    monkeypatch.setattr(engines, "VllmSampler", StandInSampler)
     assert main(["evaluate", str(TINY), "--model", str(folder), "--output", str(output)]) == 0
     rates = json.loads(output.read_text())
     total = rates["total"]

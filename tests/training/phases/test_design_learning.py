@@ -17,11 +17,12 @@ from training import loop
 from training.audit import audit_run
 from training.learner.optimizer import initial_state
 from training.phases import design_learning as phase
+from training.phases import weight_sync
 from training.phases.design_learning import design_score, learn_to_design, spent_on_learning
 from training.phases.grpo_update import grpo_optimizer
 from training.phases.rehearsal import design_examples
 from training.policy.policy import load_policy, make_policy
-from training.rollout.vllm_sampler import Completion
+from training.rollout.sampler import Completion
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
 from training.run.records import DesignUpdateRecord
@@ -100,9 +101,6 @@ class ToldDesigns:
     def sync(self, tensors: Any) -> None:
         self.weights = {name: np.asarray(tensor) for name, tensor in tensors}
 
-    def check_sync(self, *_: Any) -> float:
-        return 0.0
-
     def drop_cache(self) -> None:
         pass
 
@@ -116,6 +114,7 @@ def test_what_the_atlas_prefers_becomes_more_probable(tmp_path: Path, monkeypatc
     atlas = atlas_of(config, lambda group, holes: 2 if holes else 0)
     view = SimpleNamespace(current=config.environment.initial, domain=config.domain)
     settings = SimpleNamespace(guard=Guard())
+    monkeypatch.setattr(weight_sync, "check_sync", lambda *_: 0.0)
     monkeypatch.setattr(phase, "measured_atlas", lambda *_: SimpleNamespace(atlas=atlas))
     monkeypatch.setattr(phase, "view_of", lambda *_: view)
     monkeypatch.setattr(phase, "design_settings", lambda *_: settings)

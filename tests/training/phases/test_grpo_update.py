@@ -10,11 +10,12 @@ import pytest
 
 from tests.paths import TINY
 from training.learner.optimizer import initial_state
+from training.phases import weight_sync
 from training.phases.grpo_update import grpo_optimizer, take_update
 from training.policy.policy import Policy, load_policy, make_policy
 from training.policy.prompts import render, target
 from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
-from training.rollout.vllm_sampler import Completion
+from training.rollout.sampler import Completion
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
 from training.schema import load
@@ -39,8 +40,10 @@ class ToldSampler:
     def sync(self, tensors: Any) -> None:
         self.weights = {name: np.asarray(tensor) for name, tensor in tensors}
 
-    def check_sync(self, *_: Any) -> float:
-        return 0.0
+
+@pytest.fixture(autouse=True)
+def _without_sync_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weight_sync, "check_sync", lambda *_: 0.0)
 
 
 @pytest.fixture(scope="module")

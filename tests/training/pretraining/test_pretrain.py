@@ -17,6 +17,7 @@ from training.policy.policy import open_policy
 from training.pretraining import pretrain as loop
 from training.pretraining.files import HASHES, PretrainDirectory
 from training.pretraining.schema import PretrainConfig
+from training.rollout import engines
 from training.schema import Model, Prompt
 
 
@@ -27,7 +28,7 @@ def short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def without_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "VllmSampler", StandInSampler)
+    monkeypatch.setattr(engines, "VllmSampler", StandInSampler)
 
 
 def weights(folder: Path) -> dict[str, np.ndarray]:

@@ -24,7 +24,8 @@ from training.learner import grpo
 from training.learner.batching import pad_sequences
 from training.policy.policy import Policy, load_policy, make_policy
 from training.rollout.model_server import OtherModels, Question
-from training.rollout.vllm_sampler import SyncError, VllmSampler
+from training.rollout.sampler import SyncError, check_sync
+from training.rollout.vllm_sampler import VllmSampler
 from training.schema import EngineerChoice, Sampling, load
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -133,7 +134,7 @@ def test_weights_follow_the_trainer_within_a_thousandth_of_a_nat(
     moved = _moved(params, 0.2 * round_)
     sequences = [PROMPT, PROMPT * 4]
     sampler.sync(made.tensors(moved))
-    worst = sampler.check_sync(sequences, made.logprobs(moved, sequences), 1e-3)
+    worst = check_sync(sampler, sequences, made.logprobs(moved, sequences), 1e-3)
     assert worst <= 1e-3
     assert (
         np.abs(made.logprobs(moved, sequences)[0] - made.logprobs(params, sequences)[0]).max() > 0.1
@@ -146,12 +147,12 @@ def test_a_stale_weight_is_caught(only: str, synced: VllmSampler, policy: tuple[
     newer = _moved(params, 0.1, only)
     sequences = [PROMPT, PROMPT * 4]
     with pytest.raises(SyncError, match="other weights than the trainer's"):
-        synced.check_sync(sequences, made.logprobs(newer, sequences), 1e-3)
+        check_sync(synced, sequences, made.logprobs(newer, sequences), 1e-3)
 
 
 def test_weights_that_are_not_numbers_are_caught(synced: VllmSampler):
     with pytest.raises(SyncError):
-        synced.check_sync([PROMPT], [np.full(len(PROMPT), jnp.nan, np.float32)], 1e-3)
+        check_sync(synced, [PROMPT], [np.full(len(PROMPT), jnp.nan, np.float32)], 1e-3)
 
 
 def test_a_schema_constrains_even_an_untrained_model(

@@ -10,10 +10,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
+from typing import NamedTuple, TypeAlias
 
 from rich.table import Table
 
@@ -25,6 +27,7 @@ from training.analysis.study.directory import (
     StudyDirectory,
     this_machine,
 )
+from training.errors import UserError
 from training.run.directory import RunDirectory
 from training.run.forking import fork_first_round
 from training.run.progress import console, duration, new_table
@@ -36,6 +39,8 @@ LOG_LINES = 12
 """How many lines of its log are shown of a run that failed."""
 
 _SECONDS_TO_END = 20.0
+_MOMENT = 0.2
+"""Seconds between two looks at processes that run side by side."""
 
 
 def print_study_plan(study: Study, directory: StudyDirectory) -> None:
@@ -80,132 +85,207 @@ def print_study_plan(study: Study, directory: StudyDirectory) -> None:
         )
 
 
-def run_study(study: Study, directory: StudyDirectory) -> bool:
+def run_study(study: Study, directory: StudyDirectory, *, jobs: int = 1) -> bool:
     """Run whatever is not finished in the study's directory, and say on the terminal how it goes.
 
-    True if every run is finished then; False also if the warm start failed.
+    `jobs` runs go side by side, each on its own part of the processor's cores. True if every run is
+    finished then; False also if the warm start failed. A `UserError` says that there are more jobs
+    than cores.
     """
+    if jobs > (cores := len(_usable_cores())):
+        raise UserError(f"--jobs: got {jobs}, allowed are 1 to {cores}, the cores of this machine")
     with directory.lock() as lock, _ended_by_sigterm():
         if (here := this_machine()) not in directory.machines.read():
             directory.machines.append(here)
-        return _Runner(study, directory, lock).run_all()
+        return _Runner(study, directory, lock, jobs).run_all()
 
 
-@dataclass(frozen=True)
+class _Process(NamedTuple):
+    """A process in progress."""
+
+    title: str
+    name: str  # in processes.jsonl
+    files: RunDirectory
+    process: subprocess.Popen[bytes]
+    began: float
+
+
+# What there is to do for a run: gives a process, and is sent its exit status and seconds.
+_Steps: TypeAlias = Generator[_Process, tuple[int, float], None]
+
+
+@dataclass
 class _Runner:
-    """Runs the processes of one call, one after the other."""
+    """Runs the processes of one call, `jobs` side by side."""
 
     study: Study
     directory: StudyDirectory
     lock: int
+    jobs: int
     began: float = field(default_factory=time.monotonic)
+    failed: int = 0
+    left: int = 0  # runs that have neither finished nor failed
+    first_rounds: set[StudyRun] = field(default_factory=set)  # those in progress
 
     def run_all(self) -> bool:
         """Run the warm start, if there is to be one, then every run that is not finished."""
         study, directory = self.study, self.directory
-        if study.warms_up and not directory.warm_started and not self._run_warm_start():
-            return False
+        if study.warms_up and not directory.warm_started:
+            once = iter([self._warm_start])
+            self._work(lambda slot: next(once, lambda _: None)(slot))
+            if self.failed:
+                return False
         runs = study.runs
         waiting = [run for run in runs if not directory.run(run).finished()]
         if kept := len(runs) - len(waiting):
             console.print(f"{kept} of {len(runs)} runs are finished already.")
-        failed = 0
-        for number, run in enumerate(waiting, start=1):
-            files, title = directory.run(run), f"[{kept + number}/{len(runs)}] {run}"
-            if not files.path.exists():
-                self._share_first_round(run)
-            name, overrides = f"{run.engineer}/{run.seed}", study.overrides(run, directory.policy)
-            status, seconds = self._run_process(title, name, files, ["--set", *overrides])
-            left = self._left(len(waiting) - number)
-            if status == 0 and files.finished():
-                rate = _valid_rate(files, study.warm_start.stages.count)
-                _say(f"{title}: {duration(seconds)}, {rate}; {left}")
-            else:
-                failed += 1
-                self._say_failed(title, files, status, seconds)
-                _say(left)
-        return not failed
+        self.left = len(waiting)
+        titles = {
+            run: f"[{number}/{len(runs)}] {run}" for number, run in enumerate(waiting, kept + 1)
+        }
 
-    def _share_first_round(self, run: StudyRun) -> None:
-        """Let a run begin with a first round that it shares with others, which is run if need be.
+        def start(slot: int) -> _Steps | None:
+            for run in waiting:
+                first = study.first_round_of(run, directory.policy)
+                if first not in self.first_rounds:
+                    waiting.remove(run)
+                    return self._run(run, first, titles[run], slot)
+            return None
 
-        Without one, because it failed, the run does everything itself.
+        self._work(start)
+        return not self.failed
+
+    def _work(self, start: Callable[[int], _Steps | None]) -> None:
+        """Take steps side by side until none are left.
+
+        `start` is asked for more for each job that has nothing to do, by its number. If an
+        interrupt ends the study, it ends all processes, which are logged like others.
         """
-        study, directory = self.study, self.directory
-        first = study.first_round_of(run, directory.policy)
-        if first is None:
-            return
-        files = directory.first_round(first)
-        if not directory.has_first_round(first):
-            title = f"first round of seed {first.seed}"
-            name = f"{FIRST_ROUNDS}/{first.engineer}/{first.seed}"
-            overrides = study.first_round_overrides(first, directory.policy)
-            arguments = ["--stop-after", "1", "--set", *overrides]
-            status, seconds = self._run_process(title, name, files, arguments)
-            if status != 0:
-                self._say_failed(title, files, status, seconds)
-                return
-            _say(f"{title}: {duration(seconds)}, {_valid_rate(files, 1)}")
-        config = study.config_of(run, directory.policy)
-        fork_first_round(files, directory.run(run).path, config)
+        running: dict[int, tuple[_Steps, _Process]] = {}
 
-    def _run_warm_start(self) -> bool:
+        def take(slot: int, steps: _Steps, result: tuple[int, float] | None) -> None:
+            with suppress(StopIteration):
+                process = next(steps) if result is None else steps.send(result)
+                running[slot] = (steps, process)
+
+        try:
+            with console.status("") as status:
+                while True:
+                    for slot in range(self.jobs):
+                        if slot not in running and (steps := start(slot)) is not None:
+                            take(slot, steps, None)
+                    if not running:
+                        return
+                    names = [f"{one.title} (see {self._log(one)})" for _, one in running.values()]
+                    status.update(", ".join(names))
+                    _wait_for_one([one.process for _, one in running.values()])
+                    for slot, (steps, one) in list(running.items()):
+                        if one.process.poll() is not None:
+                            del running[slot]
+                            take(slot, steps, self._record(one))
+        except BaseException:
+            for _, one in running.values():
+                _end(one.process)
+                self._record(one)
+            raise
+
+    def _run(self, run: StudyRun, first: StudyRun | None, title: str, slot: int) -> _Steps:
+        """Run one run, after the first round that it shares with others."""
+        study, directory = self.study, self.directory
+        files = directory.run(run)
+        if first is not None and not files.path.exists():
+            shared = directory.first_round(first)
+            if not directory.has_first_round(first):
+                self.first_rounds.add(first)
+                yield from self._first_round(first, shared, slot)
+                self.first_rounds.remove(first)
+            if directory.has_first_round(first):
+                fork_first_round(shared, files.path, study.config_of(run, directory.policy))
+        arguments = ["--set", *study.overrides(run, directory.policy)]
+        name = f"{run.engineer}/{run.seed}"
+        status, seconds = yield self._start(title, name, files, arguments, slot)
+        self.left -= 1
+        if status == 0 and files.finished():
+            rate = _valid_rate(files, study.warm_start.stages.count)
+            _say(f"{title}: {duration(seconds)}, {rate}; {self._left()}")
+        else:
+            self._say_failed(title, files, status, seconds)
+            _say(self._left())
+
+    def _first_round(self, first: StudyRun, files: RunDirectory, slot: int) -> _Steps:
+        """Run a first round. Where it fails, runs do everything themselves."""
+        title = f"first round of seed {first.seed}"
+        name = f"{FIRST_ROUNDS}/{first.engineer}/{first.seed}"
+        overrides = self.study.first_round_overrides(first, self.directory.policy)
+        arguments = ["--stop-after", "1", "--set", *overrides]
+        status, seconds = yield self._start(title, name, files, arguments, slot)
+        if status == 0:
+            _say(f"{title}: {duration(seconds)}, {_valid_rate(files, 1)}")
+        else:
+            self._say_failed(title, files, status, seconds)
+            self.failed -= 1  # its runs count, not the round
+
+    def _warm_start(self, slot: int) -> _Steps:
         files, overrides = self.directory.warm_start, self.study.config.set
         arguments = ["--stop-after", "0", *(["--set", *overrides] if overrides else [])]
-        status, seconds = self._run_process("warm start", WARM_START, files, arguments)
-        if status == 0 and self.directory.warm_started:
+        status, seconds = yield self._start("warm start", WARM_START, files, arguments, slot)
+        if status == 0 and self.directory.policy.is_dir():
             _say(f"warm start: {duration(seconds)}, {_valid_rate(files, 0)}")
-            return True
-        self._say_failed("warm start", files, status, seconds)
-        _say("Every run starts from the warm start: none can be started.")
-        return False
+        else:
+            self._say_failed("warm start", files, status, seconds)
+            _say("Every run starts from the warm start: none can be started.")
 
-    def _run_process(
-        self, title: str, name: str, files: RunDirectory, arguments: Sequence[str]
-    ) -> tuple[int, float]:
-        """Run one process to its end and return its exit status and the seconds it took.
-
-        Both are logged, also if an interrupt ends the process and the study.
-        """
+    def _start(
+        self, title: str, name: str, files: RunDirectory, arguments: Sequence[str], slot: int
+    ) -> _Process:
+        """Start a process on the cores of a job."""
         log = self.directory.log(files)
         log.parent.mkdir(parents=True, exist_ok=True)
         command = [*COMMAND, "run", str(self.study.base), "--run-dir", str(files.path)]
         # Runs share compiled programs, unless the user's environment says otherwise.
-        shared = {
+        defaults = {
             "JAX_COMPILATION_CACHE_DIR": str(self.directory.compiled),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "1",
         }
+        cores = _usable_cores()[slot :: self.jobs]
+        if self.jobs > 1:
+            defaults["OMP_NUM_THREADS"] = str(len(cores))
         began = time.monotonic()
-        with log.open("ab") as output, console.status(f"{title} (see {log})"):
+        with log.open("ab") as output:
             process = subprocess.Popen(
                 [*command, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=shared | os.environ,
+                env=defaults | os.environ,
                 pass_fds=(self.lock,),
             )
-            try:
-                process.wait()
-            except BaseException:
-                _end(process)
-                raise
-            finally:
-                seconds = time.monotonic() - began
-                status = process.returncode
-                self.directory.processes.append(
-                    ProcessRecord(run=name, status=status, seconds=round(seconds, 1))
-                )
+        if self.jobs > 1 and hasattr(os, "sched_setaffinity"):
+            with suppress(ProcessLookupError):  # it has ended already
+                os.sched_setaffinity(process.pid, cores)  # before it starts any thread
+        return _Process(title, name, files, process, began)
+
+    def _record(self, one: _Process) -> tuple[int, float]:
+        """Log a process that has ended; its exit status and the seconds it took."""
+        seconds, status = time.monotonic() - one.began, one.process.returncode
+        self.directory.processes.append(
+            ProcessRecord(run=one.name, status=status, seconds=round(seconds, 1))
+        )
         return status, seconds
 
-    def _left(self, runs: int) -> str:
+    def _log(self, one: _Process) -> Path:
+        return self.directory.log(one.files)
+
+    def _left(self) -> str:
         elapsed = f"elapsed {duration(time.monotonic() - self.began)}"
         each = self.directory.seconds_per_run
-        if not runs or each is None:
+        if not self.left or each is None:
             return elapsed
-        return f"{elapsed}, about {duration(runs * each)} left for {runs} more"
+        seconds = self.left * each / self.jobs
+        return f"{elapsed}, about {duration(seconds)} left for {self.left} more"
 
     def _say_failed(self, title: str, files: RunDirectory, status: int, seconds: float) -> None:
+        self.failed += 1
         log = self.directory.log(files)
         how = f"signal {-status}" if status < 0 else f"exit status {status}"
         _say(f"{title}: failed with {how} after {duration(seconds)}; the end of {log}:")
@@ -220,6 +300,18 @@ def _say(words: str) -> None:
 def _valid_rate(files: RunDirectory, stage: int) -> str:
     total = files.stage(stage).validation.read().total
     return f"valid {100 * total.valid / total.count:.1f}%"
+
+
+def _usable_cores() -> list[int]:
+    if hasattr(os, "sched_getaffinity"):  # not on every system
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def _wait_for_one(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Wait until one of these processes has ended, or a moment if there are several."""
+    with suppress(subprocess.TimeoutExpired):
+        processes[0].wait(None if len(processes) == 1 else _MOMENT)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,26 @@
+"""Start the engine that a run samples with: vLLM, or the trainer's own decoder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from training.policy.policy import Policy
+from training.rollout.jax_sampler import JaxSampler
+from training.rollout.sampler import Sampler
+from training.rollout.vllm_sampler import VllmSampler
+from training.schema import Sampling
+
+
+def start_sampler(
+    policy: Policy, params: Any, settings: Sampling, folder: Path, *, seed: int = 0
+) -> Sampler:
+    """Start `sampling.engine` on these weights.
+
+    vLLM starts from `folder`, to which a copy of the policy is written whose output layer is not
+    tied to the embeddings: see `vllm_sampler`.
+    """
+    if settings.engine == "jax":
+        return JaxSampler(policy, params, settings)
+    policy.export(params, folder, untied=True)
+    return VllmSampler(folder, settings, seed=seed)
