@@ -17,6 +17,7 @@ import yaml
 from tests.paths import ROOT
 from tests.training.analysis.studies import (
     CALLS,
+    ROUNDS,
     RUNS,
     STUDY,
     report_of,
@@ -96,6 +97,26 @@ def test_study_warm_starts_once_and_runs_seeds_outermost(stand_in, capsys):
     took = results_of(stand_in.folder)["process_seconds"]
     assert took == {one.run: one.seconds for one in stand_in.directory.processes.read()}
     assert list(took) == ["warm_start", *CALLS]
+
+
+def test_runs_go_side_by_side_and_come_to_the_same(stand_in, monkeypatch, capsys):
+    monkeypatch.setattr(runner, "_usable_cores", lambda: [*os.sched_getaffinity(0)][:1] * 2)
+    assert study_command(stand_in.folder, "--jobs", "2") == 0
+    called = stand_in.called()
+    assert called[0] == "warm_start"
+    assert sorted(called[1:]) == sorted(CALLS)
+    # Each run comes after its first round, and the second seed's begins beside the first one's.
+    for run in RUNS:
+        assert called.index(ROUNDS[int(run[-1]) - 1]) < called.index(run)
+    assert set(called[1:3]) == set(ROUNDS)
+    assert "Missing" not in report_of(stand_in.folder)
+    alone = StandIn(stand_in.template, stand_in.folder.with_name("alone"))
+    monkeypatch.setattr(runner, "COMMAND", alone.command)
+    assert study_command(alone.folder) == 0
+    assert results_of(stand_in.folder)["engineers"] == results_of(alone.folder)["engineers"]
+    capsys.readouterr()
+    assert study_command(alone.folder, "--jobs", "3") == 2
+    assert "--jobs: got 3, allowed are 1 to 2" in capsys.readouterr().err
 
 
 def test_failed_run_is_shown_and_the_others_go_on_and_it_resumes(stand_in, capsys):

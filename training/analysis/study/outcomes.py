@@ -19,7 +19,8 @@ def write_outcomes(path: Path, runs: Sequence[FinishedRun]) -> None:
 
     `boards` lists the validation boards: grid, size, tenth of holes, whether a wait is needed.
     `runs` has one string per run and stage with a character per board: in `kinds` the place of
-    what became of the answer in the list `kinds`, in the others 1 where it holds, else 0.
+    what became of the answer in the list `kinds`, in the others 1 where it holds, else 0. A run's
+    `configurations`, of stages 1 on, say what it was trained on, by map size and knob.
     """
     boards = runs[0].boards
     content: dict[str, Any] = {
@@ -42,7 +43,8 @@ def _run(run: FinishedRun) -> dict[str, Any]:
         for number, name in enumerate(METRICS)
     }
     kinds = [_characters(row) for row in run.kinds]
-    return {"engineer": run.engineer, "seed": run.seed, "kinds": kinds} | metrics
+    trained_on = {"configurations": [dict(one) for one in run.configurations]}
+    return {"engineer": run.engineer, "seed": run.seed, "kinds": kinds} | metrics | trained_on
 
 
 def _characters(row: np.ndarray) -> str:

@@ -1,0 +1,168 @@
+"""Compare the engineers of a study from its answers alone: `outcomes.json.gz` of all its pieces.
+
+    python -m benchmarks.study_contrasts FILE [FILE ...] [--contrast A B ...] [--scale WORST BEST]
+
+A long study is run in pieces, each with seeds or engineers of its own. Printed are, for every
+engineer, its seeds, the rate of valid answers after the last stage with its interval, and after
+each stage; for each contrast A B the paired difference A minus B over the seeds that both have, how
+far the differences of single seeds lie apart, and the smallest true difference that so many seeds
+find in four of five cases at the 5% level; with `--scale` each engineer's regret to BEST, in shares
+of the way from WORST to BEST. Intervals are those of `docs/studies.md`.
+"""
+
+import argparse
+import gzip
+import itertools
+import json
+import math
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from training.analysis.study.bootstrap import Interval, mean_interval, paired_interval
+
+RESAMPLES = 10_000
+POWER = 0.8
+LEVEL = 0.05
+
+
+class Answers(NamedTuple):
+    """What one run answered: valid or not after each of T stages and before, bool (T + 1, B)."""
+
+    engineer: str
+    seed: int
+    valid: np.ndarray
+
+
+class Contrast(NamedTuple):
+    """A paired difference, in shares of all answers."""
+
+    first: str
+    second: str
+    seeds: tuple[int, ...]
+    difference: Interval
+    deviation: float  # standard deviation of the differences of single seeds; NaN of one seed
+    detectable: float  # found with a probability of `POWER`; NaN of one seed
+
+
+def read_pieces(paths: Sequence[Path]) -> list[Answers]:
+    """Read all runs of these files.
+
+    Raises:
+        ValueError: A file is damaged, holds answers to other boards than the first, or a run that
+            another one holds too.
+    """
+    runs: dict[tuple[str, int], Answers] = {}
+    boards = None
+    for path in paths:
+        try:
+            content = json.loads(gzip.decompress(path.read_bytes()))
+            grids = [one["grid"] for one in content["boards"]]
+            read = [
+                Answers(run["engineer"], run["seed"], np.array([list(row) for row in run["valid"]]))
+                for run in content["runs"]
+            ]
+        except (OSError, EOFError, ValueError, LookupError, TypeError) as error:
+            raise ValueError(f"{path}: can't be read as outcomes of a study: {error}") from error
+        if boards not in (None, grids):
+            raise ValueError(f"{path}: its boards are not those of {paths[0]}")
+        boards = grids
+        for run in read:
+            if (run.engineer, run.seed) in runs:
+                raise ValueError(f"{path}: {run.engineer}, seed {run.seed}: is in two files")
+            runs[run.engineer, run.seed] = run._replace(valid=run.valid == "1")
+    return list(runs.values())
+
+
+def rate(runs: Sequence[Answers], engineer: str) -> Interval:
+    """Return the rate of valid answers of an engineer after the last stage."""
+    final = np.stack([run.valid[-1] for run in runs if run.engineer == engineer])
+    return mean_interval(final.astype(int), resamples=RESAMPLES, confidence=1 - LEVEL)
+
+
+def contrast(runs: Sequence[Answers], first: str, second: str) -> Contrast:
+    """Compare two engineers after the last stage, over the seeds that both have.
+
+    A `ValueError` says that they have none in common.
+    """
+    finals = {(run.engineer, run.seed): run.valid[-1] for run in runs}
+    seeds = sorted(
+        {run.seed for run in runs if {(first, run.seed), (second, run.seed)} <= {*finals}}
+    )
+    if not seeds:
+        raise ValueError(f"{first}, {second}: have no seed in common")
+    ours, theirs = (np.stack([finals[name, seed] for seed in seeds]) for name in (first, second))
+    difference = paired_interval(ours, theirs, resamples=RESAMPLES, confidence=1 - LEVEL)
+    deviation = detectable = math.nan
+    if len(seeds) > 1:
+        deviation = float((ours.mean(axis=1) - theirs.mean(axis=1)).std(ddof=1))
+        normal = statistics.NormalDist()
+        factor = normal.inv_cdf(1 - LEVEL / 2) + normal.inv_cdf(POWER)
+        detectable = factor * deviation / math.sqrt(len(seeds))
+    return Contrast(first, second, tuple(seeds), difference, deviation, detectable)
+
+
+def print_report(
+    runs: Sequence[Answers], contrasts: Sequence[tuple[str, str]], scale: tuple[str, str] | None
+) -> None:
+    """Print the tables that the module describes."""
+    engineers = list(dict.fromkeys(run.engineer for run in runs))
+    width = max(map(len, engineers))
+    print(f"Valid answers, per cent, of {len(runs[0].valid[0])} boards; after each stage.")
+    for name in engineers:
+        own = [run.valid for run in runs if run.engineer == name]
+        curve = " -> ".join(f"{100 * stage.mean():.1f}" for stage in np.stack(own, axis=1))
+        print(f"  {name:<{width}}  {_points(rate(runs, name))}  {len(own):>2} seeds  {curve}")
+    if contrasts:
+        print("\nDifferences, points; apart: between seeds; found: in four of five cases.")
+    for first, second in contrasts:
+        one = contrast(runs, first, second)
+        print(
+            f"  {first} - {second}: {_points(one.difference, signed=True)}, {len(one.seeds)} "
+            f"seeds, {100 * one.deviation:.1f} apart, {100 * one.detectable:.1f} found"
+        )
+    if scale:
+        worst, best = (rate(runs, name).value for name in scale)
+        print(f"\nRegret, share of the way from {scale[1]} back to {scale[0]}.")
+        for name in engineers:
+            print(f"  {name:<{width}}  {(best - rate(runs, name).value) / (best - worst):.2f}")
+
+
+def _points(interval: Interval, *, signed: bool = False) -> str:
+    form = "+.1f" if signed else ".1f"
+    value, low, high = (
+        format(100 * x, form) for x in (interval.value, interval.low, interval.high)
+    )
+    return f"{value} [{low}, {high}]"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the files and print; 2 if something is wrong with them or with the names."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    parser.add_argument("--contrast", nargs=2, action="append", default=[], metavar=("A", "B"))
+    parser.add_argument("--scale", nargs=2, metavar=("WORST", "BEST"))
+    args = parser.parse_args(arguments)
+    try:
+        runs = read_pieces(args.files)
+        known = {run.engineer for run in runs}
+        for name in itertools.chain(*args.contrast, args.scale or ()):
+            if name not in known:
+                raise ValueError(
+                    f"{name}: is no engineer here; there are {', '.join(sorted(known))}"
+                )
+        print_report(runs, args.contrast, args.scale)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
