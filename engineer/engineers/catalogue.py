@@ -17,7 +17,7 @@ from engineer.engineers.plans import (
     FixedEngineer,
     RandomEngineer,
 )
-from engineer.engineers.rule import RuleEngineer
+from engineer.engineers.rule import RuleEngineer, direction_from_training
 from engineer.space import Configuration, KnobSpace
 
 SHUFFLED = "shuffled:"
@@ -55,6 +55,7 @@ SCRIPTED: dict[str, Callable[[RunSettings], Engineer]] = {
     "sec_bandit": lambda run: SecBanditEngineer(),
     "dump_bandit": lambda run: DumpBanditEngineer(),
     "rule": lambda run: RuleEngineer(),
+    "rule_from_training": lambda run: RuleEngineer("rule_from_training", direction_from_training),
 }
 
 

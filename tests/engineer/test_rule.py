@@ -19,7 +19,12 @@ from engineer import (
 )
 from engineer.context.symbols import GroupReadout, Readout, read_out, symbols_text
 from engineer.edits import apply_edits, edits_text
-from engineer.engineers.rule import next_configuration, teacher_edits
+from engineer.engineers.rule import (
+    direction_from_rates,
+    direction_from_training,
+    next_configuration,
+    teacher_edits,
+)
 from engineer.lake import Bounds, lake_domain
 from engineer.space import answer_text
 from engineer.synthetic import FACTS, synthetic_readouts, with_fact_of
@@ -531,3 +536,30 @@ def test_applied_again_and_again_the_rule_gathers_data_where_most_is_learned(val
 @pytest.mark.parametrize("seed", [0, 7])
 def test_the_engineer_answers_with_the_rule_s_configuration_whatever_the_seed(view, seed):
     assert proposed(RuleEngineer(), view, seed) == next_configuration(view)
+
+
+def test_from_training_a_group_gets_harder_where_little_can_be_learned():
+    def steps(facts: str, learnability: str) -> tuple[int, int]:
+        one = readout_of("next", f"n3 {facts} {learnability} data5 = hole5 = wait5 =").groups["3"]
+        return direction_from_rates(one), direction_from_training(one)
+
+    assert steps("valid4 hole none -", "learn2") == (-1, 1)
+    assert steps("valid4 hole none -", "learn3") == (-1, -1)
+    assert steps("valid4 hole none =", "learn0") == (0, 1)
+    assert steps("valid4 hole none =", "?") == (0, 0)
+    # Where validation is hardly ever solved, there is little to learn because it is too hard.
+    assert steps("valid1 hole none =", "learn1") == (-1, -1)
+    assert steps("? ? ? ?", "learn1") == (0, 0)
+    assert steps("valid8 hole none =", "learn1") == (1, 1)
+
+
+def test_the_rule_from_training_leaves_a_corner_that_is_too_easy():
+    """In one, the rule makes a group easier whose validation fell, though no knob is left to."""
+    readout = readout_of(
+        "rolled", *(f"n{n} valid5 hole none - learn1 data5 ? hole0 ? wait0 ?" for n in (3, 4))
+    )
+    domain = roomy(Bounds(sizes=(3, 4)))
+    assert edits_text(teacher_edits(readout, domain), domain) == "n3 = = =\nn4 = = ="
+    edits = teacher_edits(readout, domain, direction_from_training)
+    assert edits_text(edits, domain) == "n3 = + =\nn4 = + ="
+    assert RuleEngineer("rule_from_training", direction_from_training).name == "rule_from_training"
