@@ -31,7 +31,7 @@ from training.analysis.study.bootstrap import misses_by_chance, resampled_means
 from training.analysis.study.config import StudyRun, load_study
 from training.analysis.study.directory import StudyDirectory
 from training.analysis.study.reading import METRICS, read_run
-from training.analysis.study.report import verdicts
+from training.analysis.study.report import markdown, verdicts
 from training.errors import UserError
 from training.run.directory import RunDirectory
 
@@ -260,6 +260,9 @@ def test_report_tells_what_became_of_the_designs(study_copy):
         assert {kind: count for kind, count in shown.items() if count} == kinds
         assert row["rolled back"] == {"lively": "1", "steady": "0"}[row["engineer"]]
     assert "2 stages of 3 can tell them apart" in text
+    results = results_of(study_copy)
+    results["engineers"]["lively"]["mixture"][0]["3"]["hole_ratio"]["mean"] += 0.1
+    assert "all 3 stages can tell them apart" in markdown(results, [])
 
 
 def test_run_that_used_another_budget_is_named(study_copy):

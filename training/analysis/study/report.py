@@ -83,6 +83,7 @@ def markdown(results: Results, figures: Sequence[FigureFile]) -> str:
         cost_names=COST_NAMES,
         design_kinds=DESIGN_KINDS,
         runs_planned=len(results["study"]["engineers"]) * len(results["study"]["seeds"]),
+        same_start=len({str(one["mixture"][0]) for one in engineers.values()}) == 1,
         missing_runs=[
             f"{one['engineer']} seed {one['seed']} ({one['reason']})" for one in results["missing"]
         ],
