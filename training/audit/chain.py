@@ -68,9 +68,9 @@ def seal(
 def linked_files(files: StageDirectory, stage: int) -> list[File]:
     """List the files of which the link of a stage holds the hashes.
 
-    The last six are those that a stage leaves only if its engineer measured an atlas, tried
-    configurations out or wrote notes, if the policy learned to design, or if the reading of its
-    weights was measured.
+    The last seven are those that a stage leaves only if its engineer measured an atlas, tried
+    configurations out or wrote notes, if the policy learned to design, if the reading of its
+    weights was measured, or if its boards were picked from a pool.
     """
     validated: list[File] = [files.episodes, files.failures, files.evidence, files.validation]
     if stage == 0:
@@ -79,6 +79,7 @@ def linked_files(files: StageDirectory, stage: int) -> list[File]:
     designed: list[File] = [files.gate, files.context, files.answers, files.decision]
     noted: list[File] = [files.notes, files.notes_prompt]
     optional: list[File] = [files.atlas, files.probes, *noted, files.design_learning, files.reading]
+    optional.append(files.picks)
     return [*trained, *validated, *designed, *(file for file in optional if file.exists())]
 
 

@@ -25,10 +25,11 @@ from training.phases import stage_results
 from training.phases.atlas import known_atlas, rollouts_per_atlas
 from training.phases.design import charged
 from training.phases.design_learning import spent_on_learning
+from training.phases.picking import spent_on_picking, stage_boards
 from training.phases.probe import rollouts_per_probe
 from training.phases.stage_results import StageResult
 from training.phases.validate import validation_set, verify_answers
-from training.rollout.instances import InstanceSet, draw_stage_boards
+from training.rollout.instances import InstanceSet
 from training.run import records
 from training.run.directory import RunDirectory
 from training.run.seeds import seed_for
@@ -62,7 +63,9 @@ class Rederivation:
             yield checker.compare_file(files.configuration_yaml, text)
             source = board_source(self.config, stage, configuration)
             with checker.naming("instances"):
-                drawn = draw_stage_boards(self.config, stage, configuration, self.validation)
+                drawn = stage_boards(
+                    self.config, self.directory, stage, configuration, self.validation
+                )
             boards, environment = boards_digest(drawn.boards), drawn.environment
             yield checker.compare_file(files.environment, environment)
             yield checker.compare_file(files.shortfalls, drawn.shortfalls)
@@ -129,6 +132,7 @@ class Rederivation:
         design = design.model_copy(update={"engineer": found.engineer})
         learned = files.design_learning.read() if files.design_learning.exists() else []
         charges = Spent(engineer_tokens=tokens) + spent_on_learning(learned)
+        charges = charges + spent_on_picking(files)
         decision = records.DecisionRecord.of(charged(config, design, view, charges))
         yield checker.compare_file(files.decision, decision)
         if files.notes.exists() or files.notes_prompt.exists():

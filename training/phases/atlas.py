@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+import jax
 import numpy as np
 
 from engineer.scoring.atlas import AtlasCell, DesignAtlas, atlas_grid
@@ -49,12 +50,20 @@ def cells_of(config: RunConfig) -> Cells:
 def draw_atlas_boards(
     config: RunConfig, stage: int, cells: Cells, validation: InstanceSet
 ) -> tuple[InstanceSet, np.ndarray]:
-    """Draw the boards of every cell, and say of which cell each is: int (B,).
+    """Draw the boards of a stage's atlas; see `draw_cell_boards`."""
+    key, count = key_for(config.seed, "atlas", stage, 0), config.engineer.atlas.boards_per_cell
+    return draw_cell_boards(config, key, cells, count, DigestSet(validation.instances))
 
-    Equal arguments give equal boards. A cell of which no boards can be made has none; a `UserError`
-    says that there is not one board at all.
+
+def draw_cell_boards(
+    config: RunConfig, key: jax.Array, cells: Cells, count: int, seen: DigestSet
+) -> tuple[InstanceSet, np.ndarray]:
+    """Draw `count` boards of every cell, and say of which cell each is: int (B,).
+
+    Equal arguments give equal boards; those `seen` are not drawn. A cell of which no boards can be
+    made has none; a `UserError` says that there is not one board at all.
     """
-    lake, count = config.environment, config.engineer.atlas.boards_per_cell
+    lake = config.environment
     requested, requests = [], []
     for number, (group, knobs) in enumerate(cells):
         size, holes, waits = int(group), knobs["hole_ratio"], knobs["wait_ratio"]
@@ -62,11 +71,11 @@ def draw_atlas_boards(
             requested.append(number)
             requests.append(BoardRequest(size, holes, waits, count, lake.num_agents))
     boards, outcomes = draw_boards(
-        key_for(config.seed, "atlas", stage, 0),
+        key,
         requests,
         max_size=max(lake.bounds.sizes),
         max_candidates=lake.max_candidates,
-        seen=DigestSet(validation.instances),
+        seen=seen,
     )
     made = [outcome.count - outcome.missing for outcome in outcomes]
     return boards, np.repeat(requested, made)
@@ -86,7 +95,9 @@ def measure_atlas(
     began, cells, answers = time.perf_counter(), cells_of(config), config.engineer.atlas.answers
     boards, cell_of = draw_atlas_boards(config, stage, cells, validation)
     drawn = time.perf_counter()
-    texts = _answer(config, policy, sampler, boards, stage)
+    texts = answer_often(
+        config, policy, sampler, boards, answers=answers, stream="atlas", stage=stage
+    )
     sampled = time.perf_counter()
     repeated = boards.take(np.repeat(np.arange(len(boards)), answers))
     valid = np.reshape(judge(repeated, texts, config.prompt).outcomes.valid, (-1, answers))
@@ -145,15 +156,24 @@ def known_atlas(directory: RunDirectory, config: RunConfig, stage: int) -> Atlas
     return record
 
 
-def _answer(
-    config: RunConfig, policy: Policy, sampler: Sampler, boards: InstanceSet, stage: int
+def answer_often(
+    config: RunConfig,
+    policy: Policy,
+    sampler: Sampler,
+    boards: InstanceSet,
+    *,
+    answers: int,
+    stream: str,
+    stage: int,
 ) -> list[str]:
-    """Answer each of B boards n times: B * n texts, those of the first board first."""
-    answers = config.engineer.atlas.answers
+    """Answer each of B boards `answers` times: B * n texts, those of the first board first.
+
+    They are drawn as in training, with random numbers of the stream.
+    """
     prompts = [policy.encode_board(board) for board in boards]
     per_call = max(CHUNK // answers, 1)
     texts: list[str] = []
-    with track(f"stage {stage}: atlas", len(prompts) * answers) as advance:
+    with track(f"stage {stage}: {stream}", len(prompts) * answers) as advance:
         for number, first in enumerate(range(0, len(prompts), per_call)):
             groups = sampler.sample(
                 prompts[first : first + per_call],
@@ -161,7 +181,7 @@ def _answer(
                 temperature=config.sampling.temperature,
                 max_tokens=config.prompt.max_tokens,
                 stop_token_ids=policy.stop_ids,
-                seed=seed_for(config.seed, "atlas", stage, 1, number),
+                seed=seed_for(config.seed, stream, stage, 1, number),
             )
             texts += [policy.decode(one.token_ids) for group in groups for one in group]
             advance(len(texts))

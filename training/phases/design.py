@@ -23,6 +23,7 @@ from training.errors import UserError
 from training.phases.atlas import measured_atlas, rollouts_per_atlas
 from training.phases.design_learning import spent_on_learning
 from training.phases.engineer_factory import checkpoint_in_use, make_engineer
+from training.phases.picking import spent_on_picking
 from training.phases.probe import Prober, rollouts_per_probe
 from training.phases.rehearsal import rehearsed_designs
 from training.phases.stage_results import StageResult, design_settings, view_of
@@ -127,7 +128,8 @@ def _ask(
         notes = _ask_for_notes(run, asked, view, design, settings.budget)
     learning = run.directory.stage(stage).design_learning
     learned = spent_on_learning(learning.read() if learning.exists() else [])
-    more = Spent(engineer_tokens=notes.tokens) + learned
+    picked = spent_on_picking(run.directory.stage(stage))
+    more = Spent(engineer_tokens=notes.tokens) + learned + picked
     return charged(run.config, design, view, more), notes
 
 

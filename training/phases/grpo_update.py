@@ -85,6 +85,10 @@ def take_update(
     with run.clock(seconds, "sync"):
         difference = sync_weights(run, state.params, sampler, rollout)
     learned["sync_max_abs_diff"] = float(f"{difference:.3g}")
+    picking = run.config.engineer.picking
+    if picking is not None and picking.method == "plr":
+        valid = np.reshape(rollout.verdict.outcomes.valid, rollout.rewards.shape)
+        learned["board_valid"] = tuple(valid.sum(axis=1).tolist())
     return state, rollout_metrics(rollout) | learned
 
 

@@ -9,10 +9,11 @@ from engineer import configuration_yaml
 from engineer.lake import LakeConfiguration
 from training.learner.optimizer import LearnerState, initial_state
 from training.phases.grpo_update import grpo_optimizer, take_update
+from training.phases.picking import measure_pool, stage_boards
 from training.phases.rehearsal import Rehearsal
 from training.phases.stage_results import StageResult, configuration_for, reference_of
 from training.policy.policy import load_policy
-from training.rollout.instances import StageBoards, draw_stage_boards, write_stage_boards
+from training.rollout.instances import StageBoards, write_stage_boards
 from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import RunProgress
@@ -47,6 +48,7 @@ def train(
     """
     stage, settings = len(results), run.config.grpo
     configuration = configuration_for(run.config, results, stage)
+    measure_pool(run, sampler, stage)
     boards = _draw(run, stage, configuration)
     updates = [
         one
@@ -109,7 +111,7 @@ def _draw(run: ActiveRun, stage: int, configuration: LakeConfiguration) -> Stage
     """Draw the stage's boards, and write what they are drawn from and what they are like."""
     files = run.directory.stage(stage)
     write_configuration(files, configuration)
-    drawn = draw_stage_boards(run.config, stage, configuration, run.validation)
+    drawn = stage_boards(run.config, run.directory, stage, configuration, run.validation)
     for shortfall in drawn.shortfalls:
         console.print(f"stage {stage}: {shortfall}", style="yellow")
     write_stage_boards(files, drawn)

@@ -43,6 +43,8 @@ class StageDirectory:
         # What the stage trained on, for programs and for people; stage 0 has none.
         self.configuration = JsonFile(path / "configuration.json", TypeAdapter(LakeConfiguration))
         self.configuration_yaml = TextFile(path / "configuration.yaml")
+        # What its boards were picked by, if the policy answered a pool for that.
+        self.picks = JsonFile(path / "picks.json", TypeAdapter(records.PicksRecord))
         # Boards that could not be made for it, and what its boards are like, by map size.
         self.shortfalls = JsonFile(path / "shortfalls.json", _SHORTFALLS)
         self.environment = JsonFile(path / "environment.json", _STATISTICS)
@@ -84,6 +86,7 @@ class StageDirectory:
             self.configuration_yaml,
             self.shortfalls,
             self.environment,
+            self.picks,
         ]
         return [*trained, self.episodes, self.failures, self.evidence, self.validation]
 

@@ -101,6 +101,9 @@ def _print_stages(config: RunConfig) -> None:
     updates = f"{config.updates_per_stage} updates"
     completions = f"{grpo.prompts_per_update} x {grpo.completions}"
     for stage in range(1, config.stages.count + 1):
+        if (picking := config.engineer.picking) and picking.method == "sfl":
+            answers = f"{picking.answers} per board"
+            table.add_row(f"stage {stage}: pool", f"{picking.pool}", "", answers)
         table.add_row(f"stage {stage}: train", used, updates, completions)
         if config.rehearsal is not None:
             designs = f"{config.rehearsal.contexts} designs per update"

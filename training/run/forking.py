@@ -24,7 +24,8 @@ def same_first_round(one: RunConfig, other: RunConfig) -> bool:
 
 
 def _undesigned(config: RunConfig) -> RunConfig:
-    return config.model_copy(update={"name": "", "engineer": EngineerChoice(kind="fixed")})
+    engineer = EngineerChoice(kind="fixed", picking=config.engineer.picking)
+    return config.model_copy(update={"name": "", "engineer": engineer})
 
 
 def fork_first_round(source: RunDirectory, target: Path, config: RunConfig) -> None:

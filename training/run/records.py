@@ -267,10 +267,18 @@ class SizeMetrics(Record):
     )
 
 
+class PicksRecord(Record):
+    """`picks.json`: what the policy made of the pool from which a stage's boards were picked."""
+
+    stage: Count
+    answers: Annotated[Count, Field(ge=1)] = Field(description="to each board")
+    valid: tuple[Count, ...] = Field(description="valid answers to each board, in their order")
+
+
 class UpdateMetrics(Record):
     """A line of `metrics.jsonl` for one GRPO update."""
 
-    left_out_if_none = frozenset({"rehearsal_loss"})
+    left_out_if_none = frozenset({"rehearsal_loss", "board_valid"})
 
     phase: Literal["train"] = "train"
     stage: Count
@@ -292,6 +300,9 @@ class UpdateMetrics(Record):
     sampler_gap: float = Field(description="mean |engine - trainer| log-probability, nats")
     sync_max_abs_diff: float = Field(description="largest such difference after the sync, nats")
     rehearsal_loss: float | None = Field(None, description="nats per token of rehearsed designs")
+    board_valid: tuple[Count, ...] | None = Field(
+        None, description="valid answers to each board, if boards are picked by them"
+    )
 
 
 Metrics = Annotated[WarmStartMetrics | UpdateMetrics, Field(discriminator="phase")]

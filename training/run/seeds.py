@@ -18,6 +18,7 @@ STREAMS = {
     "pretrain": 8,
     "rehearsal": 9,
     "design_learning": 10,
+    "pool": 11,
 }
 """What random numbers are used for, and the number that tells its keys apart."""
 

@@ -10,6 +10,7 @@ from training.schema.engineer_section import (
     AtlasChoice,
     EngineerChoice,
     OracleChoice,
+    Picking,
     known_engineer,
 )
 from training.schema.loading import dump, load, load_as, parse_yaml, read_yaml
@@ -34,6 +35,7 @@ __all__ = [
     "Grpo",
     "Model",
     "OracleChoice",
+    "Picking",
     "Positive",
     "Prompt",
     "Rehearsal",

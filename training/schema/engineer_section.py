@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -103,6 +103,18 @@ class DesignLearning(Section):
     anchor: Rehearsal = Field(Rehearsal(), description="designs of the rule imitated beside them")
 
 
+class Picking(Section):
+    """Kind fixed: boards are picked one by one, whatever the configuration says."""
+
+    method: Literal["sfl", "plr"] = Field(
+        description="sfl: from a pool that the policy answers; plr: from boards of earlier stages"
+    )
+    pool: Positive = Field(2_048, description="fresh boards per stage, of every kind of the atlas")
+    answers: Annotated[int, Field(ge=2)] = Field(8, description="sfl: per board of the pool")
+    keep: Positive = Field(512, description="boards picked per stage: those of the largest p(1-p)")
+    share: Share = Field(0.5, description="of a stage's boards that are picked; others are fresh")
+
+
 class EngineerChoice(Section):
     """Who writes the next configuration, what the engineer reads, and how far it may go."""
 
@@ -147,6 +159,9 @@ class EngineerChoice(Section):
     learning: DesignLearning | None = Field(
         None, description="null: the policy learns to design by imitation alone"
     )
+    picking: Picking | None = Field(
+        None, description="null: boards are drawn from the configuration"
+    )
     oracle: OracleChoice = OracleChoice()
     atlas: AtlasChoice = AtlasChoice()
     budget: Budget = Budget()
@@ -182,6 +197,11 @@ class EngineerChoice(Section):
             raise ValueError(
                 f"learning: got updates with kind {self.kind} and style {self.style}, allowed is"
                 " null, or kind checkpoint with style compact"
+            )
+        if self.picking and self.kind != "fixed":
+            raise ValueError(
+                f"picking: got method {self.picking.method} with kind {self.kind}, allowed is null,"
+                " or kind fixed: picked boards follow no configuration"
             )
         if self.reading == 1 or (self.reading and self.style != "compact"):
             raise ValueError(

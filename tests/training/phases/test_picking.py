@@ -1,0 +1,149 @@
+"""Boards picked one by one: those of the largest p(1-p) are, and a run with them can be resumed."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from tests.paths import TINY
+from tests.training.killed_run import dying_at
+from tests.training.stand_in_sampler import without_vllm
+from training import loop
+from training.audit import audit_run
+from training.errors import UserError
+from training.phases.picking import draw_pool, spent_on_picking, stage_boards
+from training.phases.validate import validation_set
+from training.rollout.instances import InstanceSet
+from training.run.directory import RunDirectory
+from training.run.records import PicksRecord, UpdateMetrics
+from training.schema import RunConfig
+
+METRICS: dict[str, Any] = {
+    **dict.fromkeys(("reward_mean", "valid_rate", "optimal_rate", "parsed_rate"), 0.5),
+    **dict.fromkeys(("zero_variance_share", "completion_length", "entropy"), 0.5),
+    **dict.fromkeys(("truncated_share", "clip_share", "grad_norm", "loss"), 0.5),
+    **dict.fromkeys(("importance_ratio_mean", "sampler_gap", "sync_max_abs_diff"), 0.5),
+    "by_size": {},
+}
+
+
+def tiny(method: str, **changes: Any) -> RunConfig:
+    tree = yaml.safe_load(TINY.read_text())
+    picking = {"method": method, "pool": 60, "answers": 4, "keep": 8} | changes
+    tree["engineer"] |= {"kind": "fixed", "picking": picking}
+    return RunConfig.model_validate(tree)
+
+
+def names(boards: InstanceSet) -> list[str]:
+    return ["\n".join(boards.grid(row)) for row in range(len(boards))]
+
+
+@pytest.fixture(scope="module")
+def validation() -> InstanceSet:
+    return validation_set(tiny("sfl"))
+
+
+def test_sfl_picks_what_the_policy_solves_half_of_the_time(validation, tmp_path: Path):
+    config = tiny("sfl")
+    directory, initial = RunDirectory(tmp_path), config.environment.initial
+    pool = draw_pool(config, config.engineer.picking, 1, validation)
+    assert len(pool) >= 30
+    assert len(set(names(pool))) == len(pool)
+    assert not set(names(pool)) & set(names(validation))
+    best = np.arange(5, 5 + 2 * 8, 2)
+    counts = np.where(np.arange(len(pool)) % 3, 4, 0)
+    counts[best] = 2
+    stage = directory.stage(1)
+    stage.picks.path.parent.mkdir(parents=True)
+    stage.picks.write(PicksRecord(stage=1, answers=4, valid=tuple(counts.tolist())))
+    drawn = stage_boards(config, directory, 1, initial, validation)
+    times = Counter(names(drawn.boards))
+    assert sum(times.values()) == config.stages.instances
+    picked = [times[names(pool)[row]] for row in best]
+    # Half of 32 boards are 8 picked ones, each twice; the pool's others come at random.
+    assert min(picked) >= 2
+    assert sum(picked) <= 16 + 8
+    assert set(times) <= set(names(pool))
+    assert sum(one.count for one in drawn.outcomes) == len(set(times)) == len(drawn.distinct)
+    assert sum(one["missing"] for one in drawn.environment.values()) == 0
+    again = stage_boards(config, directory, 1, initial, validation)
+    assert names(again.boards) == names(drawn.boards)
+    assert spent_on_picking(stage).probe_rollouts == 4 * len(pool)
+
+    stage.picks.write(PicksRecord(stage=1, answers=4, valid=(1, 2)))
+    with pytest.raises(UserError, match="valid: got 2 boards, not"):
+        stage_boards(config, directory, 1, initial, validation)
+
+
+def test_plr_replays_what_was_learned_from_when_it_was_last_trained_on(validation, tmp_path: Path):
+    config = tiny("plr", share=0.25, keep=4)
+    directory, initial = RunDirectory(tmp_path), config.environment.initial
+    first = stage_boards(config, directory, 1, initial, validation)
+    trained = names(first.boards)
+    counts = dict.fromkeys(trained, 4)
+    learned = list(dict.fromkeys(trained))[3:7]
+    counts |= dict.fromkeys(learned, 2)
+    rows = [counts[name] for name in trained]
+    rows[trained.index(learned[0])] = 2
+    for update in range(4):
+        directory.metrics.append(
+            UpdateMetrics(
+                stage=1,
+                update=update + 1,
+                step=update + 1,
+                board_valid=tuple(rows[8 * update : 8 * update + 8]),
+                **METRICS,
+            )
+        )
+    second = stage_boards(config, directory, 2, initial, validation)
+    assert len(second.boards) == config.stages.instances
+    times = Counter(names(second.boards))
+    assert min(times[name] for name in learned) >= 2
+    pool = set(names(draw_pool(config, config.engineer.picking, 2, validation)))
+    assert set(times) <= pool | set(learned)
+
+    directory.metrics.write([one for one in directory.metrics.read() if one.update < 4])
+    with pytest.raises(UserError, match="stages up to 1 have 24 boards, not 32"):
+        stage_boards(config, directory, 2, initial, validation)
+
+
+def test_only_a_fixed_configuration_goes_with_picked_boards():
+    tree = yaml.safe_load(TINY.read_text())
+    tree["engineer"] |= {"kind": "rule", "picking": {"method": "plr"}}
+    with pytest.raises(ValueError, match="picking: got method plr with kind rule"):
+        RunConfig.model_validate(tree)
+
+
+class KilledError(BaseException):
+    """Ends a run in this process; nothing catches it."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["sfl", "plr"])
+def test_a_killed_run_ends_as_if_it_had_not_been_and_its_audit_holds(method: str, tmp_path: Path):
+    def kill() -> None:
+        raise KilledError
+
+    config = tiny(method)
+    with without_vllm():
+        loop.run(config, tmp_path / "whole")
+        with dying_at("rollout", kill), pytest.raises(KilledError):
+            loop.run(config, tmp_path / "killed")
+        loop.run(config, tmp_path / "killed")
+    for name in ("chain.jsonl", "summary.json", "metrics.jsonl"):
+        whole, killed = (tmp_path / one / name for one in ("whole", "killed"))
+        assert whole.read_bytes() == killed.read_bytes(), name
+    assert all(check.holds for check in audit_run(tmp_path / "whole"))
+    directory = RunDirectory(tmp_path / "whole")
+    spent = directory.stage(2).decision.read().spent
+    assert spent.probe_rollouts == spent_on_picking(directory.stage(2)).probe_rollouts
+    assert (spent.probe_rollouts > 0) == (method == "sfl")
+    # What the audit re-derives is what was picked: another count of valid answers is found.
+    if method == "sfl":
+        record = directory.stage(2).picks.read()
+        other = record.model_copy(update={"valid": tuple(4 - one for one in record.valid[::-1])})
+        directory.stage(2).picks.write(other)
+        assert not all(check.holds for check in audit_run(tmp_path / "whole"))

@@ -1,0 +1,177 @@
+"""Boards picked one by one, by what the policy makes of each: no configuration decides them.
+
+The two known ways, for comparison with engineers, who can only say what kinds of boards to draw:
+
+- `sfl`, sampling for learnability (Rutherford et al. 2024, "No Regrets"): before a stage the policy
+  answers a pool of boards of every kind, and those with the largest p(1-p) are picked.
+- `plr`, prioritized level replay (Jiang et al. 2021): boards of earlier stages come again, those
+  with the largest p(1-p) when they were last trained on. It needs no answers beyond training's.
+
+Picked boards, equally often, are a share of the stage; the others come from the stage's pool at
+random. Ties are broken by the order of the pool.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from engineer import Spent
+from engineer.lake import LakeConfiguration
+from jaxlake.generator.board_digests import DigestSet
+from training.errors import UserError
+from training.phases.atlas import answer_often, cells_of, draw_cell_boards
+from training.rollout.instances import InstanceSet, StageBoards, draw_stage_boards
+from training.rollout.judging import judge
+from training.rollout.sampler import Sampler
+from training.run.active_run import ActiveRun
+from training.run.directory import RunDirectory, StageDirectory
+from training.run.records import PicksRecord, RequestOutcome, UpdateMetrics
+from training.run.seeds import key_for, seed_for
+from training.schema import Picking, RunConfig
+
+
+def measure_pool(run: ActiveRun, sampler: Sampler, stage: int) -> None:
+    """Let the policy answer a stage's pool, and write `picks.json`, if boards are picked by it."""
+    choice = run.config.engineer.picking
+    file = run.directory.stage(stage).picks
+    if choice is None or choice.method != "sfl" or file.exists():
+        return
+    pool = draw_pool(run.config, choice, stage, run.validation)
+    texts = answer_often(
+        run.config, run.policy, sampler, pool, answers=choice.answers, stream="pool", stage=stage
+    )
+    sampler.drop_cache()  # a run that is resumed here finds it empty
+    repeated = pool.take(np.repeat(np.arange(len(pool)), choice.answers))
+    valid = np.reshape(judge(repeated, texts, run.config.prompt).outcomes.valid, (len(pool), -1))
+    counts = tuple(valid.sum(axis=1).tolist())
+    file.write(PicksRecord(stage=stage, answers=choice.answers, valid=counts))
+
+
+def stage_boards(
+    config: RunConfig,
+    directory: RunDirectory,
+    stage: int,
+    configuration: LakeConfiguration,
+    validation: InstanceSet,
+) -> StageBoards:
+    """Return the boards of a stage: drawn from its configuration, or picked.
+
+    What they are picked by is read from the run's directory. Equal arguments and files give equal
+    boards; none is a validation board. A `UserError` says that a file is missing or does not fit.
+    """
+    choice = config.engineer.picking
+    if choice is None:
+        return draw_stage_boards(config, stage, configuration, validation)
+    pool = draw_pool(config, choice, stage, validation)
+    if choice.method == "sfl":
+        candidates, valid, answers = pool, *_answered(directory.stage(stage), len(pool))
+    else:
+        earlier = [
+            stage_boards(config, directory, one, configuration, validation).boards
+            for one in range(1, stage)
+        ]
+        candidates, valid = _trained_on(config, directory, [pool.take([]), *earlier])
+        answers = config.grpo.completions
+    best = np.argsort(-valid * (answers - valid), kind="stable")[: choice.keep]
+    rng = np.random.default_rng(seed_for(config.seed, "train", stage))
+    count = config.stages.instances
+    picked = math.floor(choice.share * count + 0.5) if len(best) else 0
+    rows = [np.resize(rng.permutation(best), picked)]
+    rows.append(len(candidates) + np.resize(rng.permutation(len(pool)), count - picked))
+    both = _joined([candidates, pool])
+    order = rng.permutation(np.concatenate(rows))
+    distinct = both.take(_first_rows(both, np.unique(order)))
+    outcomes = tuple(_outcomes(config, distinct))
+    return StageBoards(both.take(order), distinct, outcomes)
+
+
+def draw_pool(
+    config: RunConfig, choice: Picking, stage: int, validation: InstanceSet
+) -> InstanceSet:
+    """Draw about `choice.pool` boards, equally many of each kind that an atlas has."""
+    cells = cells_of(config)
+    key, count = key_for(config.seed, "pool", stage, 0), -(-choice.pool // len(cells))
+    return draw_cell_boards(config, key, cells, count, DigestSet(validation.instances))[0]
+
+
+def spent_on_picking(files: StageDirectory) -> Spent:
+    """Say what the answers to a stage's pool have cost."""
+    if not files.picks.exists():
+        return Spent()
+    record = files.picks.read()
+    return Spent(probe_rollouts=len(record.valid) * record.answers)
+
+
+def _answered(files: StageDirectory, pool: int) -> tuple[np.ndarray, int]:
+    """Read how many answers to each board of the pool were valid, int (pool,), of how many."""
+    record = files.picks.read()
+    if len(record.valid) != pool:
+        raise UserError(f"{files.picks.path}: valid: got {len(record.valid)} boards, not {pool}")
+    return np.array(record.valid), record.answers
+
+
+def _trained_on(
+    config: RunConfig, directory: RunDirectory, boards: Sequence[InstanceSet]
+) -> tuple[InstanceSet, np.ndarray]:
+    """Return the boards of earlier stages, and how many answers to each were valid the last time.
+
+    `boards` are those of stages 0, which has none, 1, 2 and so on. Each comes once in the result.
+    """
+    updates = [one for one in directory.metrics.read() if isinstance(one, UpdateMetrics)]
+    used = config.updates_per_stage * config.grpo.prompts_per_update
+    valid: list[int] = []
+    for stage in range(1, len(boards)):
+        counts = [one.board_valid or () for one in updates if one.stage == stage]
+        valid += [count for update in counts for count in update]
+        if len(valid) != stage * used:
+            problem = f"board_valid: stages up to {stage} have {len(valid)} boards"
+            raise UserError(f"{directory.metrics.path}: {problem}, not {stage * used}")
+    every = _joined([part.take(range(min(used, len(part)))) for part in boards])
+    newest = {_identity(every, row): row for row in range(len(every))}
+    rows = sorted(newest.values())
+    return every.take(rows), np.array(valid, np.int64)[rows]
+
+
+def _first_rows(boards: InstanceSet, rows: np.ndarray) -> np.ndarray:
+    """Leave out rows whose board an earlier one holds."""
+    first: dict[str, int] = {}
+    for row in rows.tolist():
+        first.setdefault(_identity(boards, row), row)
+    return np.array(list(first.values()))
+
+
+def _identity(boards: InstanceSet, row: int) -> str:
+    return "\n".join(boards.grid(row))
+
+
+def _joined(parts: Sequence[InstanceSet]) -> InstanceSet:
+    columns = [(part.instances, part.solutions) for part in parts]
+    return InstanceSet(*jax.tree.map(lambda *leaves: np.concatenate(leaves), *columns))
+
+
+def _outcomes(config: RunConfig, boards: InstanceSet) -> list[RequestOutcome]:
+    """Describe boards as requests that were filled: by map size, with their own shares."""
+    sizes, holes = boards.instances.size, np.asarray(boards.instances.holes)
+    outcomes = []
+    for size in np.unique(sizes).tolist():
+        own = sizes == size
+        count = int(own.sum())
+        share = holes[own][:, :size, :size].mean()
+        waits = np.asarray(boards.solutions.needs_wait)[own].mean()
+        outcomes.append(
+            RequestOutcome(
+                size=size,
+                hole_ratio=round(float(share), 6),
+                wait_ratio=round(float(waits), 6),
+                num_agents=config.environment.num_agents,
+                count=count,
+                missing_wait=0,
+                missing_no_wait=0,
+                candidates=count,
+            )
+        )
+    return outcomes
