@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,8 +21,10 @@ from engineer import (
     StageView,
     run_design,
 )
+from engineer.domain import Domain
 from engineer.engineers.computed import by_group, compose_configuration
 from engineer.engineers.plans import CopyPreviousEngineer, FixedEngineer, RandomEngineer
+from engineer.scoring.atlas import DesignAtlas
 from engineer.space import apportion
 from training.analysis.counterfactual import results_until
 from training.analysis.evaluation import frozen_policy
@@ -65,13 +68,14 @@ class ScoredAtlas(NamedTuple):
 def score_stage(path: Path, stage: int) -> ScoredAtlas:
     """Read or measure the atlas of a stage, and score what was decided and what could have been.
 
-    An atlas that is measured here goes to `atlases/S.json`. A `UserError` says what is missing: the
-    run, the stage, its weights, or every instance of a map size that needs some.
+    An atlas that is measured here goes to `atlases/S.json`. Stage 0 stands for what the run began
+    with; the initial configuration is all that was decided for it. A `UserError` says what is
+    missing: the run, the stage, its weights, or every instance of a map size that needs some.
     """
     directory = RunDirectory(path)
     config = directory.config()
-    results = results_until(directory, config, stage)
-    if results[stage].gate is None:
+    results = results_until(directory, config, stage, first=0)
+    if stage and results[stage].gate is None:
         results[stage] = replace(results[stage], gate=gate_record(config, results, stage))
     record = _atlas_of(directory, config, results)
     try:
@@ -104,6 +108,10 @@ def _scores(
 ) -> Iterator[ScoredConfiguration]:
     """Score the stage's configuration, the decided one, and what baselines would have decided."""
     atlas, domain, result = record.atlas, config.domain, results[-1]
+    if result.stage == 0:
+        yield _scored(atlas, domain, "initial", config.environment.initial)
+        yield _scored(atlas, domain, "atlas", atlas.best(domain))
+        return
     view = view_of(config, results, result.stage)
     settings = design_settings(config, view)
     # None of them reads the prompt, and the atlas is there.
@@ -112,14 +120,7 @@ def _scores(
     def decided(engineer: Engineer) -> Configuration:
         return run_design(engineer, view, settings).configuration
 
-    def scored(name: str, *configurations: Configuration) -> ScoredConfiguration:
-        return ScoredConfiguration(
-            name=name,
-            configurations=configurations,
-            expected=atlas.expected(*configurations) if configurations else None,
-            regret=atlas.regret(domain, *configurations) if configurations else None,
-        )
-
+    scored = partial(_scored, atlas, domain)
     if result.configuration is not None:
         yield scored("trained on", result.configuration)
     if result.decision is not None:
@@ -132,6 +133,17 @@ def _scores(
     drawn = [decided(RandomEngineer(number)) for number in range(RANDOM_DRAWS)]
     measured = [one for one in drawn if atlas.expected(one) is not None]
     yield scored(f"random (mean of {len(measured)})", *measured)
+
+
+def _scored(
+    atlas: DesignAtlas, domain: Domain, name: str, *configurations: Configuration
+) -> ScoredConfiguration:
+    return ScoredConfiguration(
+        name=name,
+        configurations=configurations,
+        expected=atlas.expected(*configurations) if configurations else None,
+        regret=atlas.regret(domain, *configurations) if configurations else None,
+    )
 
 
 def uniform_configuration(view: StageView) -> Configuration:

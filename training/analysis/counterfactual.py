@@ -50,11 +50,16 @@ def context_shown(path: Path, stage: int) -> str:
         return context_for(view, settings, token_counter(config, directory, stage)).text
 
 
-def results_until(directory: RunDirectory, config: RunConfig, stage: int) -> list[StageResult]:
-    """Read what the stages left, from stage 0 up to one that has what an engineer reads."""
+def results_until(
+    directory: RunDirectory, config: RunConfig, stage: int, *, first: int = 1
+) -> list[StageResult]:
+    """Read what the stages left, from stage 0 up to one from the `first` on.
+
+    From 1 on they have what an engineer reads.
+    """
     results = read_stage_results(directory, config)
-    if not 1 <= stage < len(results):
-        validated = ", ".join(map(str, range(1, len(results)))) or "none yet"
+    if not first <= stage < len(results):
+        validated = ", ".join(map(str, range(first, len(results)))) or "none yet"
         raise UserError(f"--stage: got {stage}, the stages with a validation are {validated}")
     return results[: stage + 1]
 

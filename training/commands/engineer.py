@@ -122,7 +122,8 @@ def add_parser(subparsers: Subparsers) -> None:
     atlas = add_command(actions, "atlas", _atlas, "measure what could be learned where", _ATLAS)
     for action in (context, replay, ablate, atlas):
         add_run(action)
-        action.add_argument("--stage", metavar="S", type=int, required=True, help="1 or later")
+        least = "0 (what the run began with) or later" if action is atlas else "1 or later"
+        action.add_argument("--stage", metavar="S", type=int, required=True, help=least)
     for action in (replay, ablate, atlas):
         action.add_argument("--json", metavar="FILE", help="write the scores to this file too")
     names = "names as in engineer.kind, separated by commas"

@@ -78,18 +78,19 @@ def take_update(
         steps = []
         for minibatch in _minibatches(batch, run):
             if minibatch.groups.targets.any() or rehearsed is not None:
-                state, metrics = learn(state, minibatch, rehearsed)
-                steps.append(jax.tree.map(six_digits, jax.device_get(metrics)))
+                state, of_step = learn(state, minibatch, rehearsed)
+                steps.append(jax.tree.map(six_digits, jax.device_get(of_step)))
         steps = steps or [_NO_STEP]
         learned = {name: six_digits(np.mean([one[name] for one in steps])) for name in steps[0]}
     with run.clock(seconds, "sync"):
         difference = sync_weights(run, state.params, sampler, rollout)
     learned["sync_max_abs_diff"] = float(f"{difference:.3g}")
+    metrics = rollout_metrics(rollout) | learned
     picking = run.config.engineer.picking
     if picking is not None and picking.method == "plr":
         valid = np.reshape(rollout.verdict.outcomes.valid, rollout.rewards.shape)
-        learned["board_valid"] = tuple(valid.sum(axis=1).tolist())
-    return state, rollout_metrics(rollout) | learned
+        metrics["board_valid"] = tuple(valid.sum(axis=1).tolist())
+    return state, metrics
 
 
 def rollout_batch(run: ActiveRun, rollout: Rollout) -> GrpoBatch:

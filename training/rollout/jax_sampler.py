@@ -41,7 +41,8 @@ class JaxSampler:
         model = nnx.merge(policy.graphdef, params)
         model.dtype = jnp.dtype(settings.dtype)
         self._vocabulary = model.config.vocab_size
-        self._graphdef, self._params = nnx.split(model)
+        self._graphdef, params = nnx.split(model)
+        self._params: Any = params
         self.sync(policy.tensors(params))
 
     def sample(

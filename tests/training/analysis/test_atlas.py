@@ -104,6 +104,19 @@ def test_an_atlas_is_measured_once_with_the_weights_in_force(run, measured, tmp_
     assert str(record.atlas.expected(best)) in printed
 
 
+def test_stage_0_has_the_atlas_of_what_the_run_began_with(run, measured, tmp_path):
+    assert atlas_command(run, 0, "--json", str(tmp_path / "zero.json")) == 0
+    directory = RunDirectory(run)
+    assert measured == [(directory.stage(0).policy, 0)]
+    out = json.loads((tmp_path / "zero.json").read_text())
+    assert (out["stage"], out["weights"]) == (0, 0)
+    initial, best = out["scores"]
+    assert (initial["name"], best["name"]) == ("initial", "atlas")
+    environment = directory.config().environment
+    assert initial["configurations"] == [environment.initial.model_dump(mode="json")]
+    assert best["configurations"] == [out["best"]]
+
+
 def test_an_atlas_that_the_engineer_measured_is_read(run, measured):
     directory = RunDirectory(run)
     own = AtlasRecord(stage=1, weights=1, atlas=some_atlas(directory.config(), 9))
@@ -116,7 +129,7 @@ def test_an_atlas_that_the_engineer_measured_is_read(run, measured):
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        (lambda run: None, r"--stage: got 9, the stages with a validation are 1, 2, 3"),
+        (lambda run: None, r"--stage: got 9, the stages with a validation are 0, 1, 2, 3"),
         (lambda run: shutil.rmtree(run / "stages/2/policy"), "stages/2/policy: is missing, it"),
         (
             lambda run: (
