@@ -24,6 +24,10 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--study-dir", metavar="DIR", type=Path, help="where its files go (default: runs/NAME)"
     )
+    seeds = "a piece of the study: these seeds instead of the file's, separated by commas"
+    parser.add_argument("--seeds", metavar="1,2,3", type=_numbers, help=seeds)
+    names = "a piece of the study: these of its engineers only, separated by commas"
+    parser.add_argument("--engineers", metavar="A,B", type=lambda text: text.split(","), help=names)
     report = "where the report goes (default: the folder report in the study's directory)"
     side = "how many runs go side by side, each on its own part of the cores (default: 1)"
     parser.add_argument("--jobs", metavar="N", type=number(int, 1), default=1, help=side)
@@ -37,6 +41,14 @@ def add_parser(subparsers: Subparsers) -> None:
     )
 
 
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        problem = f"got {text!r}, allowed are whole numbers separated by commas"
+        raise argparse.ArgumentTypeError(problem) from error
+
+
 def run(args: argparse.Namespace) -> int:
     """Run what is missing of the study and write its report."""
     from training.analysis.study.config import load_study
@@ -45,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     from training.analysis.study.runner import print_study_plan, run_study
     from training.run.progress import console
 
-    study = load_study(args.study)
+    study = load_study(args.study, seeds=args.seeds, engineers=args.engineers)
     directory = StudyDirectory(args.study_dir or Path("runs") / study.config.name)
     if args.dry_run:
         print_study_plan(study, directory)

@@ -307,6 +307,25 @@ def test_dry_run_lists_the_runs_and_starts_nothing(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_piece_has_seeds_and_engineers_of_its_own(tmp_path, capsys):
+    path = write_study(tmp_path)
+    piece = load_study(path, seeds=[7, 8], engineers=["steady"])
+    assert [str(run) for run in piece.runs] == ["steady, seed 7", "steady, seed 8"]
+    with pytest.raises(UserError, match="--engineers: got 'nobody', allowed are steady, lively"):
+        load_study(path, engineers=["nobody"])
+    with pytest.raises(UserError, match="baseline: got 'steady', allowed are lively"):
+        load_study(path, engineers=["lively"])
+    with pytest.raises(UserError, match="seeds"):
+        load_study(path, seeds=[-1])
+    assert study_command(tmp_path, "--dry-run", "--seeds", "5", "--engineers", "steady") == 0
+    printed = capsys.readouterr().out
+    assert "steady, seed 5" in printed
+    assert "lively" not in printed
+    with pytest.raises(SystemExit, match="2"):
+        study_command(tmp_path, "--dry-run", "--seeds", "one")
+    assert "got 'one', allowed are whole numbers" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

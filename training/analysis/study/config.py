@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -142,10 +143,21 @@ def _from(policy: Path) -> tuple[str, str]:
     return "warm_start=null", f"model.pretrained={name}"
 
 
-def load_study(path: Path) -> Study:
-    """Read a study's YAML and the run that it is based on, and check every run's configuration."""
+def load_study(
+    path: Path, *, seeds: Sequence[int] | None = None, engineers: Sequence[str] | None = None
+) -> Study:
+    """Read a study's YAML and the run that it is based on, and check every run's configuration.
+
+    With `seeds` or names of `engineers` it is a piece of the study: only these are in it. A
+    `UserError` names what is not as it must be.
+    """
+    tree = read_yaml(path)
+    if seeds is not None:
+        tree |= {"seeds": list(seeds)}
     try:
-        config = StudyConfig.model_validate(read_yaml(path))
+        config = StudyConfig.model_validate(tree)
+        if engineers is not None:
+            config = _only(config, engineers)
     except ValidationError as error:
         problems = problems_of(error, _allowed)
         raise UserError("\n".join(f"{path}: {problem}" for problem in problems)) from error
@@ -163,6 +175,15 @@ def load_study(path: Path) -> Study:
         run = StudyRun(engineer.name, config.seeds[0])
         loaded(f"engineers.{number}.set", study.overrides(run, Path("policy")))
     return study
+
+
+def _only(config: StudyConfig, names: Sequence[str]) -> StudyConfig:
+    """Leave out all engineers but these."""
+    known = [engineer.name for engineer in config.engineers]
+    if unknown := [name for name in names if name not in known]:
+        raise UserError(f"--engineers: got {unknown[0]!r}, allowed are {', '.join(known)}")
+    kept = [one for one in config.engineers if one.name in names]
+    return StudyConfig.model_validate(config.model_dump() | {"engineers": kept})
 
 
 def _allowed(location: Location) -> str:
