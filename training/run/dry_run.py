@@ -158,7 +158,7 @@ def _print_memory(config: RunConfig, shape: Qwen3Config, prompt: int) -> None:
         table.add_row(name, f"{size / _GIB:.2f}")
     table.add_section()
     table.add_row("trainer in all", f"{sum(memory.values()) / _GIB:.2f}")
-    table.add_row("vLLM's weights, per device", f"{engine / _GIB:.2f}")
+    table.add_row("the engine's weights, per device", f"{engine / _GIB:.2f}")
     console.print(table)
 
 
