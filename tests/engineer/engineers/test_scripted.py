@@ -397,7 +397,9 @@ def test_the_catalogue_hands_the_runs_settings_on():
 
 @pytest.mark.parametrize("name", ["", "oracle", "Rule", "shuffled:", "shuffled:shuffled:rule"])
 def test_an_unknown_name_is_refused_with_those_that_are_known(name):
-    with pytest.raises(ValueError, match=r"engineer: got .*, allowed are fixed, .*rule, each also"):
+    with pytest.raises(
+        ValueError, match=r"engineer: got .*, allowed are fixed, .*rule, rule_.*, each also"
+    ):
         scripted_engineer(name, RunSettings(BOUNDS, CURRENT, stages=3, seed=0))
 
 
