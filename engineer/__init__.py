@@ -18,7 +18,7 @@ from engineer.domain import Domain, InfeasibleError, Slices, Term
 from engineer.engineers.atlas import AtlasEngineer, AtlasSource
 from engineer.engineers.base import Engineer, EngineerError, NoteWriter, Proposal, Task
 from engineer.engineers.catalogue import SCRIPTED, RunSettings, scripted_engineer
-from engineer.engineers.controls import ShuffledEngineer
+from engineer.engineers.controls import ShuffledEngineer, SimulatedEngineer
 from engineer.engineers.endpoint import EndpointEngineer
 from engineer.engineers.language_model import GeneratedText, LanguageModelEngineer
 from engineer.engineers.oracle import OracleEngineer, ProbeResult
@@ -51,7 +51,8 @@ __all__ += ["BLOCKS", "CUTS", "BlockName", "Context", "ContextStyle", "build_con
 __all__ += ["Engineer", "EngineerError", "GeneratedText", "NoteWriter", "Proposal", "Task"]
 __all__ += ["AtlasEngineer", "AtlasSource"]
 __all__ += ["EndpointEngineer", "LanguageModelEngineer", "OracleEngineer", "ProbeResult"]
-__all__ += ["SCRIPTED", "RuleEngineer", "RunSettings", "ShuffledEngineer", "scripted_engineer"]
+__all__ += ["SCRIPTED", "RuleEngineer", "RunSettings", "ShuffledEngineer"]
+__all__ += ["SimulatedEngineer", "scripted_engineer"]
 __all__ += ["answer_pattern", "answer_schema", "answer_text", "configuration_yaml"]
 __all__ += ["Change", "GateSettings", "Guard", "Repair", "Review", "review_answer"]
 __all__ += ["AtlasCell", "DesignAtlas", "Estimate", "atlas_grid"]

@@ -10,17 +10,16 @@ from engineer.engineers.adaptive import (
 )
 from engineer.engineers.bandit import DumpBanditEngineer, SecBanditEngineer
 from engineer.engineers.base import Engineer
-from engineer.engineers.controls import ShuffledEngineer
+from engineer.engineers.controls import CONTROL_NAMES, split_control
 from engineer.engineers.plans import (
     CopyPreviousEngineer,
     EasyToHardEngineer,
     FixedEngineer,
     RandomEngineer,
 )
-from engineer.engineers.rule import RuleEngineer, direction_from_training
+from engineer.engineers.rule import RuleEngineer
 from engineer.space import Configuration, KnobSpace
 
-SHUFFLED = "shuffled:"
 """Stands before the name of an engineer that is to read evidence permuted across groups."""
 
 
@@ -55,15 +54,14 @@ SCRIPTED: dict[str, Callable[[RunSettings], Engineer]] = {
     "sec_bandit": lambda run: SecBanditEngineer(),
     "dump_bandit": lambda run: DumpBanditEngineer(),
     "rule": lambda run: RuleEngineer(),
-    "rule_from_training": lambda run: RuleEngineer("rule_from_training", direction_from_training),
 }
 
 
 def scripted_engineer(name: str, run: RunSettings) -> Engineer:
     """Make the engineer of a name, such as `shuffled:rule`; a ValueError lists those there are."""
-    plain = name.removeprefix(SHUFFLED)
+    control, plain = split_control(name)
     if plain not in SCRIPTED:
-        allowed = f"{', '.join(SCRIPTED)}, each also as {SHUFFLED}NAME"
+        allowed = f"{', '.join(SCRIPTED)}, each also as {CONTROL_NAMES}"
         raise ValueError(f"engineer: got {name!r}, allowed are {allowed}")
     engineer = SCRIPTED[plain](run)
-    return engineer if plain == name else ShuffledEngineer(engineer)
+    return control(engineer) if control else engineer

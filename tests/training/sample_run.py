@@ -19,7 +19,7 @@ import engineer
 from engineer.attempt import escape_surrogates
 from engineer.context import summary_question
 from engineer.context.token_limit import CountTokens, estimate_tokens
-from engineer.engineers.catalogue import SHUFFLED
+from engineer.engineers.controls import split_control
 from engineer.engineers.plans import CopyPreviousEngineer, FixedEngineer
 from engineer.space import Configuration
 from jaxlake import Action
@@ -314,8 +314,9 @@ def _design(directory: RunDirectory, config: RunConfig, count_tokens: CountToken
         return engineer.GeneratedText(text, count(text))
 
     asked: engineer.Engineer = engineer.LanguageModelEngineer(generate)
-    if config.engineer.kind.startswith(SHUFFLED):
-        asked = engineer.ShuffledEngineer(asked)
+    control, _ = split_control(config.engineer.kind)
+    if control:
+        asked = control(asked)
     if config.engineer.kind == ORACLE:
         asked = _oracle(files, config, settings.guard, asked)
 

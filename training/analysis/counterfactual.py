@@ -22,8 +22,7 @@ from engineer import (
 from engineer.context import ContextTooLongError
 from engineer.context.token_limit import CountTokens, estimate_tokens
 from engineer.design import context_for
-from engineer.engineers.catalogue import SHUFFLED
-from engineer.engineers.controls import shuffle
+from engineer.engineers.controls import split_control
 from engineer.scoring.replay import ScoredDesign, replay_engineers
 from training.errors import UserError
 from training.phases.atlas import known_atlas, rollouts_per_atlas
@@ -44,8 +43,9 @@ def context_shown(path: Path, stage: int) -> str:
         return shown.read()
     view = view_of(config, results_until(directory, config, stage), stage)
     settings = design_settings(config, view)
-    if config.engineer.kind.startswith(SHUFFLED):
-        view = shuffle(view, seed_for(config.seed, "design", stage, 0))
+    control, _ = split_control(config.engineer.kind)
+    if control:
+        view = control.altered_view(view, seed_for(config.seed, "design", stage, 0))
     with _naming_the_limit():
         return context_for(view, settings, token_counter(config, directory, stage)).text
 

@@ -14,8 +14,7 @@ from functools import cached_property
 import engineer
 from engineer import AtlasSource, DesignAtlas, Spent
 from engineer.context import summary_question
-from engineer.engineers.catalogue import SHUFFLED
-from engineer.engineers.controls import ShuffledEngineer
+from engineer.engineers.controls import split_control
 from engineer.space import Configuration
 from training.analysis.counterfactual import token_counter
 from training.audit.chain import board_source, boards_digest, without_seconds
@@ -151,7 +150,7 @@ def _recorded_engineer(
 ) -> engineer.Engineer:
     """Make an engineer whose answers, with the time and the tokens they took, are those recorded.
 
-    A shuffled engineer's evidence is shuffled again. An oracle chooses again among what its
+    A control's evidence is altered again. An oracle chooses again among what its
     candidates said, by what its probes came to; it takes as many of these, in order, as it needs.
     The best of an atlas is looked for again in what was measured.
     """
@@ -189,8 +188,9 @@ def _recorded(
 ) -> engineer.Engineer:
     if kind == ATLAS:
         return _MeasuredAgain(engineer.AtlasEngineer(atlas), iter(said))
-    playback = _Playback(name.removeprefix(SHUFFLED), iter(said))
-    return ShuffledEngineer(playback) if kind.startswith(SHUFFLED) else playback
+    control, _ = split_control(kind)
+    playback = _Playback(split_control(name)[1], iter(said))
+    return control(playback) if control else playback
 
 
 @dataclass(frozen=True)

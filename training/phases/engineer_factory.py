@@ -9,7 +9,7 @@ from functools import cache
 from engineer import EndpointEngineer, Engineer, EngineerError, Guard, LanguageModelEngineer
 from engineer.engineers.atlas import AtlasEngineer, AtlasSource
 from engineer.engineers.catalogue import RunSettings, scripted_engineer
-from engineer.engineers.controls import ShuffledEngineer
+from engineer.engineers.controls import split_control
 from engineer.engineers.endpoint import Pace
 from engineer.engineers.language_model import GeneratedText, GenerateText
 from engineer.engineers.oracle import OracleEngineer, Probe
@@ -51,7 +51,7 @@ def make_engineer(
     kind = kind or config.engineer.kind
 
     def make(name: str) -> Engineer:
-        control, _, inner = name.rpartition(":")
+        control, inner = split_control(name)
         if inner == "checkpoint" and checkpoint is not None:
             made: Engineer = LanguageModelEngineer(checkpoint, name=inner)
         elif inner in ("checkpoint", "stale", "base", "model"):
@@ -70,7 +70,7 @@ def make_engineer(
             made = scripted_engineer(
                 inner, RunSettings(lake.bounds, lake.initial, stages, config.seed)
             )
-        return ShuffledEngineer(made) if control else made
+        return control(made) if control else made
 
     if kind != ORACLE:
         return make(kind)

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from engineer import BlockName, Budget, ContextStyle, GateSettings
-from engineer.engineers.catalogue import SCRIPTED, SHUFFLED
+from engineer.engineers.catalogue import SCRIPTED
+from engineer.engineers.controls import CONTROL_NAMES, split_control
 from engineer.engineers.endpoint import LONGEST_WAIT, check_url, check_variable
 from training.schema.sections import (
     Count,
@@ -33,7 +34,7 @@ no evidence, so there is nothing to shuffle."""
 SYMBOLS: tuple[BlockName, ...] = ("failure_breakdown", "training_details", "history")
 """The blocks that a compact context shows."""
 
-_ALLOWED = f"{', '.join((*MODELS, *SCRIPTED))}, each also as shuffled:NAME, and {ATLAS}"
+_ALLOWED = f"{', '.join((*MODELS, *SCRIPTED))}, each also as {CONTROL_NAMES}, and {ATLAS}"
 
 
 def known_engineer(kind: str) -> str:
@@ -51,7 +52,7 @@ def _known_candidates(kinds: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _is_candidate(kind: str) -> bool:
-    return kind == ATLAS or kind.removeprefix(SHUFFLED) in (*MODELS, *SCRIPTED)
+    return kind == ATLAS or split_control(kind)[1] in (*MODELS, *SCRIPTED)
 
 
 def _checked_url(base_url: str) -> str:
@@ -120,7 +121,7 @@ class EngineerChoice(Section):
 
     kind: Annotated[str, AfterValidator(known_engineer)] = Field(
         "checkpoint",
-        description=f"{', '.join(MODELS)}, a scripted one, shuffled:NAME, {ATLAS}, or {ORACLE}",
+        description=f"{', '.join(MODELS)}, a scripted one, {CONTROL_NAMES}, {ATLAS}, or {ORACLE}",
     )
     model: str | None = Field(
         None, description="kind model: a folder or a hub name; kind endpoint: the model's name"

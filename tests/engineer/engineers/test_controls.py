@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engineer import NoteWriter, ShuffledEngineer, Task, build_context
+from engineer import NoteWriter, ShuffledEngineer, SimulatedEngineer, Task, build_context
+from engineer.context.symbols import read_out
+from engineer.engineers.controls import simulate, split_control
 from engineer.lake import Bounds
 from tests.engineer.builders import lake, roomy, tally
 from tests.engineer.engineers.tasks import Spy, task_of, view_of, views
@@ -75,9 +77,60 @@ def test_a_single_group_has_none_to_be_permuted_with():
     assert shown_by_shuffling(task_of(view, 5)).view == view
 
 
-def test_a_shuffled_engineer_writes_no_notes_and_needs_a_prompt_of_its_own(view):
-    engineer = ShuffledEngineer(Spy())
-    assert engineer.name == "shuffled:spy"
+@settings(max_examples=60)
+@given(data=st.data(), sizes=st.integers(2, 6), seed=st.integers(0, 2**63 - 1))
+def test_a_simulated_run_replaces_what_was_seen_and_nothing_else(data, sizes, seed):
+    view = data.draw(views(Bounds(sizes=tuple(range(3, 3 + sizes)))))
+    spy = Spy()
+    SimulatedEngineer(spy).propose(task_of(view, seed))
+    [shown] = [task.view for task in spy.seen]
+    counts = [tally.count for tally in view.evidence.validation.values() if tally.count]
+    assert set(shown.evidence.validation) == set(view.domain.space.groups)
+    if counts:
+        answered = {tally.count for tally in shown.evidence.validation.values()}
+        assert min(counts) <= min(answered) <= max(answered) <= max(counts)
+    assert (shown.evidence.training is None) == (view.evidence.training is None)
+    assert bool(shown.valid_before) == bool(view.valid_before)
+    assert [past.configuration for past in shown.history] == [
+        past.configuration for past in view.history
+    ]
+    assert [past.stage for past in shown.history] == [past.stage for past in view.history]
+    assert not any(past.summary for past in shown.history)
+    kept = ("domain", "current", "trained", "designed_from", "notice", "refusal")
+    assert all(getattr(shown, field) == getattr(view, field) for field in kept)
+    assert shown.evidence.stage == view.evidence.stage
+    assert shown.evidence.environment == view.evidence.environment
+
+
+def test_a_simulated_run_has_nothing_of_the_true_one(view):
+    """What is shown does not depend on the true rates: they may be any others."""
+    blocks = ("failure_breakdown", "training_details")
+    other = view.evidence.model_copy(
+        update={
+            "validation": {
+                group: tally(0, count=one.count) for group, one in view.evidence.validation.items()
+            }
+        }
+    )
+    shown = [
+        read_out(simulate(one, seed=3), blocks) for one in (view, replace(view, evidence=other))
+    ]
+    assert shown[0] == shown[1]
+    assert shown[0] != read_out(view, blocks)
+    assert read_out(simulate(view, seed=4), blocks) != shown[0]
+
+
+def test_the_controls_are_told_apart_by_their_prefix():
+    assert split_control("shuffled:rule") == (ShuffledEngineer, "rule")
+    assert split_control("simulated:rule") == (SimulatedEngineer, "rule")
+    for name in ("rule", "other:rule", "shuffled"):
+        assert split_control(name) == (None, name)
+
+
+@pytest.mark.parametrize("control", [ShuffledEngineer, SimulatedEngineer])
+def test_a_control_writes_no_notes_and_needs_a_prompt_of_its_own(view, control):
+    engineer = control(Spy())
+    assert engineer.name == f"{control.prefix}:spy"
     assert not isinstance(engineer, NoteWriter)
     with pytest.raises(ValueError, match=r"task\.rebuild: got None"):
         engineer.propose(replace(task_of(view), rebuild=None))

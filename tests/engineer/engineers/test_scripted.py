@@ -16,6 +16,7 @@ from engineer import (
     RuleEngineer,
     RunSettings,
     ShuffledEngineer,
+    SimulatedEngineer,
     StageEvidence,
     StageView,
     review_answer,
@@ -29,6 +30,7 @@ from engineer.engineers.adaptive import (
 )
 from engineer.engineers.bandit import DumpBanditEngineer, SecBanditEngineer
 from engineer.engineers.computed import split_data
+from engineer.engineers.controls import CONTROLS
 from engineer.engineers.plans import (
     CopyPreviousEngineer,
     EasyToHardEngineer,
@@ -41,7 +43,7 @@ from tests.engineer import words
 from tests.engineer.builders import BOUNDS, CURRENT, column, lake, on_grid, roomy
 from tests.engineer.engineers.tasks import past, proposed, task_of, training, view_of, views
 
-NAMES = (*SCRIPTED, *(f"shuffled:{name}" for name in SCRIPTED))
+NAMES = (*SCRIPTED, *(f"{control}:{name}" for control in CONTROLS for name in SCRIPTED))
 
 
 def shares(engineer: Engineer, view: StageView) -> list[float]:
@@ -335,7 +337,7 @@ def test_any_evidence_is_answered_within_bounds_and_the_same_when_asked_again(da
     decision = review_answer(proposal.text, view.current, view.domain)
     assert decision.configuration is not None, decision.reason
     assert {repair.name for repair in decision.repairs} <= {"feasibility"}
-    if name not in ("fixed", "copy_previous", "shuffled:fixed", "shuffled:copy_previous"):
+    if name.rpartition(":")[2] not in ("fixed", "copy_previous"):
         assert decision.kind == "accepted"
         assert decision.repairs == ()
     assert bounds.violation(decision.configuration) is None
@@ -393,12 +395,15 @@ def test_the_catalogue_hands_the_runs_settings_on():
     assert scripted_engineer("easy_to_hard", setup) == EasyToHardEngineer(3)
     assert scripted_engineer("hard_only", setup) == EasyToHardEngineer(1, "hard_only")
     assert scripted_engineer("shuffled:rule", setup) == ShuffledEngineer(RuleEngineer())
+    assert scripted_engineer("simulated:rule", setup) == SimulatedEngineer(RuleEngineer())
 
 
-@pytest.mark.parametrize("name", ["", "oracle", "Rule", "shuffled:", "shuffled:shuffled:rule"])
+@pytest.mark.parametrize(
+    "name", ["", "oracle", "Rule", "shuffled:", "shuffled:shuffled:rule", "shuffled:simulated:rule"]
+)
 def test_an_unknown_name_is_refused_with_those_that_are_known(name):
     with pytest.raises(
-        ValueError, match=r"engineer: got .*, allowed are fixed, .*rule, rule_.*, each also"
+        ValueError, match=r"engineer: got .*, allowed are fixed, .*rule, each also as shuffled"
     ):
         scripted_engineer(name, RunSettings(BOUNDS, CURRENT, stages=3, seed=0))
 

@@ -140,8 +140,10 @@ def test_a_run_holds_whatever_its_engineer_and_its_gate_did(tmp_path, choice, na
             assert message in str(problem(forged))
 
 
-def test_a_shuffled_run_holds_what_its_engineer_saw(tmp_path):
-    run = write_run(tmp_path / "run", {"kind": "shuffled:checkpoint", "max_context_tokens": 2_000})
+@pytest.mark.parametrize("control", ["shuffled", "simulated"])
+def test_a_control_s_run_holds_what_its_engineer_saw(tmp_path, control):
+    kind = f"{control}:checkpoint"
+    run = write_run(tmp_path / "run", {"kind": kind, "max_context_tokens": 2_000})
     directory = RunDirectory(run)
     config, results = directory.config(), read_stage_results(directory, directory.config())
     shown = directory.stage(2).context.read()
