@@ -14,6 +14,7 @@ from tests.training.stand_in_sampler import without_vllm
 from training import loop
 from training.audit import audit_run
 from training.errors import UserError
+from training.phases import picking
 from training.phases.picking import draw_pool, spent_on_picking, stage_boards
 from training.phases.validate import validation_set
 from training.rollout.instances import InstanceSet
@@ -108,6 +109,24 @@ def test_plr_replays_what_was_learned_from_when_it_was_last_trained_on(validatio
     directory.metrics.write([one for one in directory.metrics.read() if one.update < 4])
     with pytest.raises(UserError, match="stages up to 1 have 24 boards, not 32"):
         stage_boards(config, directory, 2, initial, validation)
+
+
+def test_plr_makes_the_boards_of_each_stage_once(validation, tmp_path: Path, monkeypatch):
+    config = tiny("plr")
+    directory, initial = RunDirectory(tmp_path), config.environment.initial
+    pool = draw_pool(config, config.engineer.picking, 1, validation)
+    for step in range(1, 7 * 4 + 1):
+        stage, update = divmod(step - 1, 4)
+        valid = tuple(np.random.default_rng(step).integers(0, 5, 8).tolist())
+        place = {"stage": stage + 1, "update": update + 1, "step": step}
+        directory.metrics.append(UpdateMetrics(**place, board_valid=valid, **METRICS))
+    drawn = []
+    monkeypatch.setattr(
+        picking, "draw_pool", lambda config, choice, stage, validation: drawn.append(stage) or pool
+    )
+    boards = stage_boards(config, directory, 8, initial, validation).boards
+    assert drawn == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert len(boards) == config.stages.instances
 
 
 def test_only_a_fixed_configuration_goes_with_picked_boards():
