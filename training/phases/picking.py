@@ -40,15 +40,23 @@ def measure_pool(run: ActiveRun, sampler: Sampler, stage: int) -> None:
     file = run.directory.stage(stage).picks
     if choice is None or choice.method != "sfl" or file.exists():
         return
-    pool = draw_pool(run.config, choice, stage, run.validation)
-    texts = answer_often(
-        run.config, run.policy, sampler, pool, answers=choice.answers, stream="pool", stage=stage
-    )
-    sampler.drop_cache()  # a run that is resumed here finds it empty
-    repeated = pool.take(np.repeat(np.arange(len(pool)), choice.answers))
-    valid = np.reshape(judge(repeated, texts, run.config.prompt).outcomes.valid, (len(pool), -1))
-    counts = tuple(valid.sum(axis=1).tolist())
-    file.write(PicksRecord(stage=stage, answers=choice.answers, valid=counts))
+    with run.timed("pool", stage, update=0):
+        pool = draw_pool(run.config, choice, stage, run.validation)
+        texts = answer_often(
+            run.config,
+            run.policy,
+            sampler,
+            pool,
+            answers=choice.answers,
+            stream="pool",
+            stage=stage,
+        )
+        sampler.drop_cache()  # a run that is resumed here finds it empty
+        repeated = pool.take(np.repeat(np.arange(len(pool)), choice.answers))
+        verdict = judge(repeated, texts, run.config.prompt)
+        valid = np.reshape(verdict.outcomes.valid, (len(pool), -1))
+        counts = tuple(valid.sum(axis=1).tolist())
+        file.write(PicksRecord(stage=stage, answers=choice.answers, valid=counts))
 
 
 def stage_boards(

@@ -1,7 +1,9 @@
 """Boards picked one by one: those of the largest p(1-p) are, and a run with them can be resumed."""
 
+import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,9 +17,10 @@ from training import loop
 from training.audit import audit_run
 from training.errors import UserError
 from training.phases import picking
-from training.phases.picking import draw_pool, spent_on_picking, stage_boards
+from training.phases.picking import draw_pool, measure_pool, spent_on_picking, stage_boards
 from training.phases.validate import validation_set
 from training.rollout.instances import InstanceSet
+from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
 from training.run.records import PicksRecord, UpdateMetrics
 from training.schema import RunConfig
@@ -77,6 +80,25 @@ def test_sfl_picks_what_the_policy_solves_half_of_the_time(validation, tmp_path:
     stage.picks.write(PicksRecord(stage=1, answers=4, valid=(1, 2)))
     with pytest.raises(UserError, match="valid: got 2 boards, not"):
         stage_boards(config, directory, 1, initial, validation)
+
+
+def test_the_time_of_a_pool_is_logged_before_its_stage(validation, tmp_path: Path, monkeypatch):
+    def answer_often(config, policy, sampler, boards, *, answers, **_: Any) -> list[str]:
+        time.sleep(0.1)
+        return [""] * (len(boards) * answers)
+
+    monkeypatch.setattr(picking, "answer_often", answer_often)
+    directory, sampler = RunDirectory(tmp_path), SimpleNamespace(drop_cache=lambda: None)
+    run = ActiveRun(tiny("sfl"), directory, None, None, validation)
+    measure_pool(run, sampler, 2)
+    (timing,) = directory.timings.read()
+    assert (timing.phase, timing.stage, timing.update) == ("pool", 2, None)
+    assert timing.seconds["pool"] >= 0.1
+    assert set(directory.stage(2).picks.read().valid) == {0}
+    # A run that goes on from the end of stage 1 has the answers, and keeps what they took.
+    directory.rewind(run.step(1, run.config.updates_per_stage))
+    measure_pool(run, sampler, 2)
+    assert directory.timings.read() == [timing]
 
 
 def test_plr_replays_what_was_learned_from_when_it_was_last_trained_on(validation, tmp_path: Path):
