@@ -40,15 +40,23 @@ def measure_pool(run: ActiveRun, sampler: Sampler, stage: int) -> None:
     file = run.directory.stage(stage).picks
     if choice is None or choice.method != "sfl" or file.exists():
         return
-    pool = draw_pool(run.config, choice, stage, run.validation)
-    texts = answer_often(
-        run.config, run.policy, sampler, pool, answers=choice.answers, stream="pool", stage=stage
-    )
-    sampler.drop_cache()  # a run that is resumed here finds it empty
-    repeated = pool.take(np.repeat(np.arange(len(pool)), choice.answers))
-    valid = np.reshape(judge(repeated, texts, run.config.prompt).outcomes.valid, (len(pool), -1))
-    counts = tuple(valid.sum(axis=1).tolist())
-    file.write(PicksRecord(stage=stage, answers=choice.answers, valid=counts))
+    with run.timed("pool", stage, update=0):
+        pool = draw_pool(run.config, choice, stage, run.validation)
+        texts = answer_often(
+            run.config,
+            run.policy,
+            sampler,
+            pool,
+            answers=choice.answers,
+            stream="pool",
+            stage=stage,
+        )
+        sampler.drop_cache()  # a run that is resumed here finds it empty
+        repeated = pool.take(np.repeat(np.arange(len(pool)), choice.answers))
+        verdict = judge(repeated, texts, run.config.prompt)
+        valid = np.reshape(verdict.outcomes.valid, (len(pool), -1))
+        counts = tuple(valid.sum(axis=1).tolist())
+        file.write(PicksRecord(stage=stage, answers=choice.answers, valid=counts))
 
 
 def stage_boards(
@@ -66,27 +74,14 @@ def stage_boards(
     choice = config.engineer.picking
     if choice is None:
         return draw_stage_boards(config, stage, configuration, validation)
-    pool = draw_pool(config, choice, stage, validation)
     if choice.method == "sfl":
-        candidates, valid, answers = pool, *_answered(directory.stage(stage), len(pool))
-    else:
-        earlier = [
-            stage_boards(config, directory, one, configuration, validation).boards
-            for one in range(1, stage)
-        ]
-        candidates, valid = _trained_on(config, directory, [pool.take([]), *earlier])
-        answers = config.grpo.completions
-    best = np.argsort(-valid * (answers - valid), kind="stable")[: choice.keep]
-    rng = np.random.default_rng(seed_for(config.seed, "train", stage))
-    count = config.stages.instances
-    picked = math.floor(choice.share * count + 0.5) if len(best) else 0
-    rows = [np.resize(rng.permutation(best), picked)]
-    rows.append(len(candidates) + np.resize(rng.permutation(len(pool)), count - picked))
-    both = _joined([candidates, pool])
-    order = rng.permutation(np.concatenate(rows))
-    distinct = both.take(_first_rows(both, np.unique(order)))
-    outcomes = tuple(_outcomes(config, distinct))
-    return StageBoards(both.take(order), distinct, outcomes)
+        pool = draw_pool(config, choice, stage, validation)
+        valid, answers = _answered(directory.stage(stage), len(pool))
+        return _pick(config, choice, stage, pool, pool, valid, answers)
+    earlier: list[InstanceSet] = []
+    for before in range(1, stage):  # each stage replays those before it
+        earlier.append(_replay(config, choice, directory, before, earlier, validation).boards)
+    return _replay(config, choice, directory, stage, earlier, validation)
 
 
 def draw_pool(
@@ -104,6 +99,43 @@ def spent_on_picking(files: StageDirectory) -> Spent:
         return Spent()
     record = files.picks.read()
     return Spent(probe_rollouts=len(record.valid) * record.answers)
+
+
+def _replay(
+    config: RunConfig,
+    choice: Picking,
+    directory: RunDirectory,
+    stage: int,
+    earlier: Sequence[InstanceSet],
+    validation: InstanceSet,
+) -> StageBoards:
+    """Pick the boards of a stage from those of the `earlier` ones: of stages 1, 2 and so on."""
+    pool = draw_pool(config, choice, stage, validation)
+    candidates, valid = _trained_on(config, directory, [pool.take([]), *earlier])
+    return _pick(config, choice, stage, pool, candidates, valid, config.grpo.completions)
+
+
+def _pick(
+    config: RunConfig,
+    choice: Picking,
+    stage: int,
+    pool: InstanceSet,
+    candidates: InstanceSet,
+    valid: np.ndarray,  # int (candidates,), how many answers to each were valid
+    answers: int,  # to each candidate
+) -> StageBoards:
+    """Make a stage's boards of the best candidates and of random ones of the pool."""
+    best = np.argsort(-valid * (answers - valid), kind="stable")[: choice.keep]
+    rng = np.random.default_rng(seed_for(config.seed, "train", stage))
+    count = config.stages.instances
+    picked = math.floor(choice.share * count + 0.5) if len(best) else 0
+    rows = [np.resize(rng.permutation(best), picked)]
+    rows.append(len(candidates) + np.resize(rng.permutation(len(pool)), count - picked))
+    both = _joined([candidates, pool])
+    order = rng.permutation(np.concatenate(rows))
+    distinct = both.take(_first_rows(both, np.unique(order)))
+    outcomes = tuple(_outcomes(config, distinct))
+    return StageBoards(both.take(order), distinct, outcomes)
 
 
 def _answered(files: StageDirectory, pool: int) -> tuple[np.ndarray, int]:

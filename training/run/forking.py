@@ -15,7 +15,7 @@ from training.run.records import UpdateMetrics
 from training.run.typed_files import File, TextFile
 from training.schema import EngineerChoice, RunConfig, dump
 
-_SHARED_PHASES = ("warm_start", "train", "validate")
+_SHARED_PHASES = ("warm_start", "pool", "train", "validate")
 
 
 def same_first_round(one: RunConfig, other: RunConfig) -> bool:

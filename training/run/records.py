@@ -313,7 +313,9 @@ class TimingRecord(Record):
 
     left_out_if_none = frozenset({"update"})
 
-    phase: Literal["warm_start", "train", "validate", "learn_to_design", "design", "reading"]
+    phase: Literal[
+        "warm_start", "pool", "train", "validate", "learn_to_design", "design", "reading"
+    ]
     stage: Count
     update: Count | None = Field(None, description="of phase train; left out of other lines")
     step: Count

@@ -8,6 +8,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -110,12 +113,11 @@ def test_runs_go_side_by_side_and_come_to_the_same(stand_in, monkeypatch, capsys
         assert called.index(ROUNDS[int(run[-1]) - 1]) < called.index(run)
     assert set(called[1:3]) == set(ROUNDS)
     assert "Missing" not in report_of(stand_in.folder)
-    alone = StandIn(stand_in.template, stand_in.folder.with_name("alone"))
-    monkeypatch.setattr(runner, "COMMAND", alone.command)
-    assert study_command(alone.folder) == 0
-    assert results_of(stand_in.folder)["engineers"] == results_of(alone.folder)["engineers"]
+    # No run has got another one's answers.
+    finished = results_of(stand_in.template.parent)
+    assert results_of(stand_in.folder)["engineers"] == finished["engineers"]
     capsys.readouterr()
-    assert study_command(alone.folder, "--jobs", "3") == 2
+    assert study_command(stand_in.folder, "--jobs", "3") == 2
     assert "--jobs: got 3, allowed are 1 to 2" in capsys.readouterr().err
 
 
@@ -139,6 +141,14 @@ def test_failed_run_is_shown_and_the_others_go_on_and_it_resumes(stand_in, capsy
     stand_in.orders()
     assert study_command(stand_in.folder) == 0
     assert stand_in.calls() == []
+
+
+def test_failed_first_round_is_shown_and_is_no_failed_run(stand_in, capsys):
+    stand_in.orders(fail=(ROUNDS[0],))
+    assert study_command(stand_in.folder, "--seeds", "1") == 0
+    assert "first round of seed 1: failed with exit status 7" in capsys.readouterr().out
+    # Each run does everything itself, once the round was tried for it.
+    assert stand_in.called() == ["warm_start", ROUNDS[0], RUNS[0], ROUNDS[0], RUNS[1]]
 
 
 def test_without_a_warm_start_no_run_is_started(stand_in, capsys):
@@ -226,21 +236,63 @@ while True:
 """
 
 
-def test_second_interrupt_kills_a_run_that_does_not_end():
+@pytest.fixture
+def stubborn() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Two processes that do not end when they are asked to."""
+    command = [sys.executable, "-c", IGNORES_SIGTERM]
+    with ExitStack() as stack:
+        processes = []
+        for _ in range(2):
+            processes.append(stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE)))
+            stack.callback(processes[-1].kill)
+        for process in processes:
+            assert process.stdout.readline() == b"ready\n"
+        yield processes
+
+
+def test_second_interrupt_kills_all_runs_that_do_not_end(stubborn):
     def interrupt_the_wait() -> None:
-        assert process.stdout.readline() == b"asked to end\n"
+        for process in stubborn:
+            assert process.stdout.readline() == b"asked to end\n"
         os.kill(os.getpid(), signal.SIGINT)
 
-    command = [sys.executable, "-c", IGNORES_SIGTERM]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout.readline() == b"ready\n"
-        threading.Thread(target=interrupt_the_wait).start()
-        try:
-            with pytest.raises(KeyboardInterrupt):
-                runner._end(process)
-            assert process.returncode == -signal.SIGKILL
-        finally:
-            process.kill()
+    began = time.monotonic()
+    threading.Thread(target=interrupt_the_wait).start()
+    with pytest.raises(KeyboardInterrupt):
+        runner._end(stubborn)
+    assert [one.returncode for one in stubborn] == [-signal.SIGKILL] * 2
+    # All are asked before any is waited for.
+    assert time.monotonic() - began < runner._SECONDS_TO_END
+
+
+def test_interrupted_study_leaves_no_process_though_its_wait_is_interrupted(
+    stubborn, tmp_path: Path, monkeypatch
+):
+    study, directory = load_study(write_study(tmp_path)), StudyDirectory(tmp_path / "out")
+    directory.claim(study)
+
+    def steps(slot: int) -> Iterator[runner._Process]:
+        files = directory.run(study.runs[slot])
+        yield runner._Process("", RUNS[slot], files, stubborn[slot], time.monotonic())
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    first, interrupts = stubborn[0], [KeyboardInterrupt]
+
+    def interrupted_once(timeout: float | None = None) -> int:
+        if interrupts:
+            raise interrupts.pop()
+        return subprocess.Popen.wait(first, timeout)
+
+    monkeypatch.setattr(runner, "_wait_for_one", interrupt)
+    monkeypatch.setattr(first, "wait", interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        runner._Runner(study, directory, lock=0, jobs=2)._work(steps)
+    assert [one.poll() for one in stubborn] == [-signal.SIGKILL] * 2
+    assert not interrupts
+    logged = {one.run: one.status for one in directory.processes.read()}
+    assert logged == dict.fromkeys(RUNS[:2], -signal.SIGKILL)
 
 
 def test_two_studies_do_not_work_in_one_directory(stand_in, capsys):

@@ -1,5 +1,6 @@
 """A run that begins with another one's first round ends as if it had done it itself."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from training.audit import audit_run
 from training.errors import UserError
 from training.run.directory import RunDirectory
 from training.run.forking import fork_first_round, same_first_round
+from training.run.records import TimingRecord
 from training.schema import RunConfig
 
 
@@ -48,6 +50,17 @@ def test_a_forked_run_ends_as_one_that_did_everything_itself(first_round: Path, 
     decision = RunDirectory(tmp_path / "forked").stage(1).decision.read()
     assert decision.engineer == "random"
     assert all(check.holds for check in audit_run(tmp_path / "forked"))
+
+
+def test_a_forked_run_has_the_times_of_all_that_it_shares(first_round: Path, tmp_path: Path):
+    source = RunDirectory(shutil.copytree(first_round, tmp_path / "first"))
+    pool = TimingRecord(phase="pool", stage=1, step=30, seconds={"pool": 2.5})
+    source.timings.append(pool)
+    fork_first_round(source, tmp_path / "forked", tiny("one", "random"))
+    timings = RunDirectory(tmp_path / "forked").timings.read()
+    assert pool in timings
+    assert {one.phase for one in timings} == {"warm_start", "pool", "train", "validate"}
+    assert "design" in {one.phase for one in source.timings.read()}
 
 
 def test_what_differs_before_the_first_design_is_no_shared_round(first_round: Path, tmp_path: Path):

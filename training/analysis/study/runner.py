@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -123,7 +123,7 @@ class _Runner:
     lock: int
     jobs: int
     began: float = field(default_factory=time.monotonic)
-    failed: int = 0
+    failed: int = 0  # runs, and the warm start; a first round is none of them
     left: int = 0  # runs that have neither finished nor failed
     first_rounds: set[StudyRun] = field(default_factory=set)  # those in progress
 
@@ -184,9 +184,10 @@ class _Runner:
                             del running[slot]
                             take(slot, steps, self._record(one))
         except BaseException:
-            for _, one in running.values():
-                _end(one.process)
-                self._record(one)
+            with ExitStack() as at_last:
+                for _, one in running.values():
+                    at_last.callback(self._record, one)
+                _end([one.process for _, one in running.values()])
             raise
 
     def _run(self, run: StudyRun, first: StudyRun | None, title: str, slot: int) -> _Steps:
@@ -209,6 +210,7 @@ class _Runner:
             rate = _valid_rate(files, study.warm_start.stages.count)
             _say(f"{title}: {duration(seconds)}, {rate}; {self._left()}")
         else:
+            self.failed += 1
             self._say_failed(title, files, status, seconds)
             _say(self._left())
 
@@ -223,7 +225,6 @@ class _Runner:
             _say(f"{title}: {duration(seconds)}, {_valid_rate(files, 1)}")
         else:
             self._say_failed(title, files, status, seconds)
-            self.failed -= 1  # its runs count, not the round
 
     def _warm_start(self, slot: int) -> _Steps:
         files, overrides = self.directory.warm_start, self.study.config.set
@@ -232,6 +233,7 @@ class _Runner:
         if status == 0 and self.directory.policy.is_dir():
             _say(f"warm start: {duration(seconds)}, {_valid_rate(files, 0)}")
         else:
+            self.failed += 1
             self._say_failed("warm start", files, status, seconds)
             _say("Every run starts from the warm start: none can be started.")
 
@@ -267,7 +269,8 @@ class _Runner:
 
     def _record(self, one: _Process) -> tuple[int, float]:
         """Log a process that has ended; its exit status and the seconds it took."""
-        seconds, status = time.monotonic() - one.began, one.process.returncode
+        status = one.process.wait()
+        seconds = time.monotonic() - one.began
         self.directory.processes.append(
             ProcessRecord(run=one.name, status=status, seconds=round(seconds, 1))
         )
@@ -285,7 +288,6 @@ class _Runner:
         return f"{elapsed}, about {duration(seconds)} left for {self.left} more"
 
     def _say_failed(self, title: str, files: RunDirectory, status: int, seconds: float) -> None:
-        self.failed += 1
         log = self.directory.log(files)
         how = f"signal {-status}" if status < 0 else f"exit status {status}"
         _say(f"{title}: failed with {how} after {duration(seconds)}; the end of {log}:")
@@ -314,15 +316,23 @@ def _wait_for_one(processes: Sequence[subprocess.Popen[bytes]]) -> None:
         processes[0].wait(None if len(processes) == 1 else _MOMENT)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask a process to end, and kill it if it does not, or at a second interrupt."""
-    try:
-        process.terminate()
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Ask all processes to end, and kill those that do not, or all at a second interrupt.
+
+    None of them is left, whatever interrupts come: each step of `at_last` is taken all the same, in
+    reverse order, so that all are killed before any is waited for.
+    """
+    with ExitStack() as at_last:
+        for process in processes:
+            at_last.callback(process.wait)
+        for process in processes:
+            at_last.callback(process.kill)  # does nothing to a process that has ended
+        for process in processes:
+            process.terminate()
+        deadline = time.monotonic() + _SECONDS_TO_END
         with suppress(subprocess.TimeoutExpired):
-            process.wait(_SECONDS_TO_END)
-    finally:  # does nothing to a process that has ended
-        process.kill()
-        process.wait()
+            for process in processes:
+                process.wait(max(0.0, deadline - time.monotonic()))
 
 
 @contextmanager
