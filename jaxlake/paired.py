@@ -3,11 +3,15 @@
 The significance test is McNemar's (1947) in its exact form: of the boards whose validity changed,
 the number that were lost is binomial with probability 1/2 if neither set of answers is better.
 Plain Python integers keep both p-values exact up to one rounding.
+
+The interval of the difference is that of Agresti and Min, "Simple improved confidence intervals for
+comparing matched proportions" (Statistics in Medicine 24, 2005).
 """
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import NormalDist
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,23 @@ class PairedComparison:
     def difference(self) -> float:
         """The change of the valid rate, from -1 to 1."""
         return (self.gained - self.lost) / self.count
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """Return the ends of the interval of the difference, from -1 to 1.
+
+        Wald's interval after half a board was added to each of the four ways in which two answers
+        can turn out. It is about the boards that were answered as a sample of boards.
+
+        Raises:
+            ValueError: `confidence` is not between 0 and 1.
+        """
+        if not 0.0 < confidence < 1.0:
+            raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
+        count, change = self.count + 2.0, self.gained - self.lost
+        spread = math.sqrt(self.gained + self.lost + 1.0 - change * change / count) / count
+        reach = NormalDist().inv_cdf(0.5 + confidence / 2.0) * spread
+        middle = change / count
+        return max(middle - reach, -1.0), min(middle + reach, 1.0)
 
     @property
     def p_value(self) -> float:

@@ -61,7 +61,8 @@ def run(config: RunConfig, path: Path, *, stop_after: int | None = None) -> None
         summary = summary_of(config, results)
         directory.summary.write(summary)
     report = build_report(directory.path)
-    print_summary(config, summary)
+    gates = [directory.stage(stage).gate for stage in range(1, len(summary.stages))]
+    print_summary(config, summary, [file.read().comparison for file in gates])
     console.print(f"\nReport: {report}")
 
 

@@ -43,3 +43,36 @@ def test_comparison_that_does_not_add_up_is_refused(values, message):
 def test_answers_to_different_numbers_of_boards_are_refused():
     with pytest.raises(ValueError, match="argument 2 is shorter"):
         compare([True, False], [True])
+
+
+def test_an_interval_contains_the_true_difference_as_often_as_it_says():
+    """Every outcome of 40 boards, weighted by its probability."""
+    from scipy import stats
+
+    for gains, losses in ((0.05, 0.05), (0.2, 0.1), (0.3, 0.3), (0.02, 0.0), (0.5, 0.1)):
+        covered = 0.0
+        for gained in range(41):
+            for lost in range(41 - gained):
+                low, high = PairedComparison(40, gained, lost).interval()
+                outcome = [gained, lost, 40 - gained - lost]
+                if low <= gains - losses <= high:
+                    chances = [gains, losses, 1.0 - gains - losses]
+                    covered += stats.multinomial.pmf(outcome, 40, chances)
+        assert 0.93 < covered <= 1.0
+
+
+@given(st.integers(0, 900), st.integers(0, 900))
+def test_an_interval_is_mirrored_if_gains_and_losses_are_swapped(gained, lost):
+    low, high = PairedComparison(1800, gained, lost).interval()
+    swapped = PairedComparison(1800, lost, gained).interval()
+    assert (-high, -low) == pytest.approx(swapped)
+    narrow = PairedComparison(1800, gained, lost).interval(0.5)
+    assert -1.0 <= low < narrow[0] < narrow[1] < high <= 1.0
+
+
+def test_an_interval_from_numbers_worked_out_by_hand():
+    """100 boards, 20 gained, 8 lost: (20.5 - 8.5) / 102 = 0.1176, standard error 0.0515."""
+    low, high = PairedComparison(100, 20, 8).interval()
+    assert (low, high) == pytest.approx((0.0167, 0.2186), abs=1e-4)
+    with pytest.raises(ValueError, match=r"confidence must be between 0 and 1, got 95"):
+        PairedComparison(100, 20, 8).interval(95)

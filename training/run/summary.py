@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from engineer.lake import SizeKnobs
 from jaxlake import wilson_interval
+from jaxlake.paired import PairedComparison
 from training.phases.stage_results import StageResult, decision_of
 from training.run.progress import console, new_table
 from training.run.records import Rates, SummaryRecord
@@ -22,8 +23,13 @@ def summary_of(config: RunConfig, results: Sequence[StageResult]) -> SummaryReco
     )
 
 
-def print_summary(config: RunConfig, summary: SummaryRecord) -> None:
-    """Print rates by map size with intervals, and the configurations side by side."""
+def print_summary(
+    config: RunConfig, summary: SummaryRecord, changes: Sequence[PairedComparison]
+) -> None:
+    """Print rates by map size with intervals, and the configurations side by side.
+
+    `changes` compare each stage with the one that its weights came from.
+    """
     stages = summary.stages
     first = "warm start" if config.warm_start is not None else "before"
     heads = [f"stage {stage.stage}" if stage.stage else first for stage in stages]
@@ -35,6 +41,11 @@ def print_summary(config: RunConfig, summary: SummaryRecord) -> None:
         table.add_section()
         table.add_row("all", *(rate(stage.total, name) for stage in stages))
         console.print(table)
+        if name == "valid" and changes:
+            title = "\nValid, change from the weights it began with, points [95% interval, paired]"
+            table = new_table(title, "map size", *heads[1:])
+            table.add_row("all", *map(change, changes))
+            console.print(table)
 
     heads, configurations = ["stage 1 (given)"], [config.environment.initial]
     for decision in summary.decisions:
@@ -53,6 +64,12 @@ def rate(row: Rates, name: str) -> str:
     successes = getattr(row, name)
     low, high = wilson_interval(successes, row.count)
     return f"{100 * successes / row.count:.1f} [{100 * low:.0f}, {100 * high:.0f}]"
+
+
+def change(comparison: PairedComparison) -> str:
+    """The change of the valid rate with its interval, in points."""
+    low, high = comparison.interval()
+    return f"{100 * comparison.difference:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
 def _percents(knobs: SizeKnobs) -> str:

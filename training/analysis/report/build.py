@@ -57,6 +57,7 @@ def _render(run: ReportedRun) -> str:
         "cost": _cost,
         "cut": _cut,
         "percent": lambda share: f"{100 * share:.1f}",
+        "points": lambda share: f"{100 * share:+.1f}".replace("-", "\N{MINUS SIGN}"),
         "picture": _picture,
         "ratio": _ratio,
         "reading": format_reading,

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from engineer.lake import LakeConfiguration
 from engineer.scoring.reading import Reading
+from jaxlake.paired import PairedComparison
 from training.errors import UserError
 from training.run import records
 from training.run.directory import RunDirectory, StageDirectory
@@ -36,6 +37,7 @@ class ReportedStage:
     answers: tuple[records.AttemptRecord, ...] = ()
     decision: records.DecisionRecord | None = None
     atlas: records.AtlasRecord | None = None  # measured by the engineer, or later
+    change: PairedComparison | None = None  # from the weights that the stage began with
     notice: str = ""  # what the gate took back before the engineer was asked
     reading: Reading | None = None  # how the weights in force read, if that was measured
     learning: tuple[records.DesignUpdateRecord, ...] = ()  # from designs of the policy's own
@@ -147,6 +149,7 @@ def _stage(number: int, files: StageDirectory, reader: _Reader) -> ReportedStage
         context=reader.value(files.context.read),
         answers=reader.values(files.answers),
         decision=reader.value(files.decision.read),
+        change=None if gate is None else gate.comparison,
         notice="" if gate is None else gate.notice,
         reading=reader.value(files.reading.read) if files.reading.exists() else None,
         learning=reader.values(files.design_learning) if files.design_learning.exists() else (),
