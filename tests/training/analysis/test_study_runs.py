@@ -359,6 +359,14 @@ def test_dry_run_lists_the_runs_and_starts_nothing(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_dry_run_shows_overrides_as_they_were_written(tmp_path, capsys):
+    override = "engineer.blocks=[history]"
+    engineers = [{"name": "a", "set": ["engineer.kind=fixed", override]}]
+    write_study(tmp_path, engineers=engineers, baseline="a")
+    assert study_command(tmp_path, "--dry-run") == 0
+    assert override in re.sub(r"[\s│]+", "", capsys.readouterr().out)
+
+
 def test_a_piece_has_seeds_and_engineers_of_its_own(tmp_path, capsys):
     path = write_study(tmp_path)
     piece = load_study(path, seeds=[7, 8], engineers=["steady"])

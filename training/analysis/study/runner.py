@@ -18,6 +18,7 @@ from types import FrameType
 from typing import NamedTuple, TypeAlias
 
 from rich.table import Table
+from rich.text import Text
 
 from training.analysis.study.config import Study, StudyRun
 from training.analysis.study.directory import (
@@ -53,8 +54,8 @@ def print_study_plan(study: Study, directory: StudyDirectory) -> None:
         table.add_column(head, overflow="fold")
     if study.warms_up:
         state = "finished" if directory.warm_started else "to do"
-        table.add_row("warm start", " ".join(config.set), state)
-    overrides = {one.name: " ".join(one.set) for one in config.engineers}
+        table.add_row("warm start", Text(" ".join(config.set)), state)
+    overrides = {one.name: Text(" ".join(one.set)) for one in config.engineers}
     for run in runs:
         begun = "to be continued" if directory.run(run).path.exists() else "to do"
         table.add_row(str(run), overrides[run.engineer], begun if run in left else "finished")
