@@ -7,22 +7,18 @@ symbols of `engineer.context.symbols` alone, and every block of them:
 
 - Data: a step goes from the group with the least learnability that can spare one to the group with
   the most. Where the training says nothing, closeness of the valid rate to one half stands for it.
-- Direction: a group gets harder from a valid rate of 55% on and easier below 15%. Between these it
-  follows its trend: harder if it rises, easier if it falls.
-- One knob at a time, so that its effect shows: the knob that the most frequent failures point to
+- Too easy: if little can be learned from a group's own instances, and validation solves it now and
+  then, every knob of the group goes up. Validation can't tell, for its instances are others.
+- Else the direction comes from validation: a group gets harder from a valid rate of 55% on and
+  easier below 15%. Between these it follows its trend: harder if it rises, easier if it falls.
+- Then one knob moves, so that its effect shows: the knob that the most frequent failures point to
   (`Domain.causes`). If none does, or the knob is at its end, it is the lowest knob on the way up
   and the highest on the way down.
 - Taken back: where a group's valid rate fell after an edit to its knobs, these edits are reversed
   and nothing else moves. After a rollback, which reversed them already, no edit is tried again.
-
-`rule_from_training` takes the direction from the training too: where little can be learned from a
-group's own instances, and it is solved now and then, they are too easy. The valid rate alone can't
-tell, for it is that of other instances.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from engineer.context.build import BLOCKS
 from engineer.context.symbols import TENTHS, GroupReadout, Readout, read_out
@@ -37,55 +33,52 @@ EASY = 6
 """Valid rate in tenths from which on a group gets harder."""
 HARD = 1
 """Valid rate in tenths up to which a group gets easier."""
-DULL = 2
-"""Learnability in tenths up to which a group's own instances are too easy, or too hard."""
-
-Direction: TypeAlias = Callable[[GroupReadout], int]
+DULL = 3
+"""Learnability in tenths up to which little can be learned from a group's own instances."""
 
 
-def direction_from_rates(row: GroupReadout) -> int:
-    """Return 1 if a group should get harder, -1 if easier, else 0."""
-    if row.valid is None:
-        return 0
-    if row.valid >= EASY:
-        return 1
-    if row.valid <= HARD:
-        return -1
-    return row.trend or 0
-
-
-def direction_from_training(row: GroupReadout) -> int:
-    """Return the same, but 1 where little can be learned and the group is solved now and then."""
-    if row.learnability is None or row.learnability > DULL or (row.valid or 0) <= HARD:
-        return direction_from_rates(row)
-    return 1
-
-
-def teacher_edits(
-    readout: Readout, domain: Domain, direction: Direction = direction_from_rates
-) -> dict[str, dict[str, int]]:
+def teacher_edits(readout: Readout, domain: Domain) -> dict[str, dict[str, int]]:
     """Apply the rule to a readout: -1, 0 or 1 by group and knob, the data's in balance."""
     space = domain.space
     edits = {group: dict.fromkeys(space.knobs, 0) for group in space.groups}
+    rolled = readout.state == "rolled"
     for group, row in readout.groups.items():
-        step, rolled = direction(row), readout.state == "rolled"
-        edits[group] |= _knob_edits(row, step, domain, rolled=rolled)
+        edits[group] |= _knob_edits(row, domain, rolled=rolled)
     takes, gives = _transfer(readout, space.share)
     if takes is not None and gives is not None:
         edits[takes][space.share], edits[gives][space.share] = 1, -1
     return edits
 
 
-def _knob_edits(row: GroupReadout, step: int, domain: Domain, *, rolled: bool) -> dict[str, int]:
+def _too_easy(row: GroupReadout) -> bool:
+    if row.learnability is None or row.valid is None:
+        return False
+    return row.learnability <= DULL and row.valid > HARD
+
+
+def _direction(row: GroupReadout) -> int:
+    if row.valid is None:
+        return 0
+    if _too_easy(row) or row.valid >= EASY:
+        return 1
+    if row.valid <= HARD:
+        return -1
+    return row.trend or 0
+
+
+def _knob_edits(row: GroupReadout, domain: Domain, *, rolled: bool) -> dict[str, int]:
     knobs = domain.space.difficulty_knobs
     last = {knob: row.last_edit[knob] if row.last_edit else 0 for knob in knobs}
     if row.trend == -1 and any(last.values()) and not rolled:
         return {knob: -edit for knob, edit in last.items()}
+    step = _direction(row)
     limit = TENTHS if step > 0 else 0
     movable = [knob for knob in knobs if domain.space.maximum(knob) > 0.0]
     free = [knob for knob in movable if step and row.levels[knob] != limit]
     if rolled:
         free = [knob for knob in free if last[knob] != step]
+    if _too_easy(row):
+        return dict.fromkeys(free, step)
     if not free:
         return {}
     pointed_at = [domain.cause_of(word) for word in row.failures or ()]
@@ -112,16 +105,14 @@ def _worth(row: GroupReadout) -> int | None:
     return None if row.valid is None else TENTHS - 2 * abs(row.valid - TENTHS // 2)
 
 
-def next_configuration(
-    view: StageView, direction: Direction = direction_from_rates
-) -> Configuration:
+def next_configuration(view: StageView) -> Configuration:
     """Apply the rule to all blocks of a view.
 
     Shares off the grid or below the bounds are rounded first. Knobs go to the nearest ones of which
     instances can be made.
     """
     space = view.domain.space
-    edits = teacher_edits(read_out(view, BLOCKS), view.domain, direction)
+    edits = teacher_edits(read_out(view, BLOCKS), view.domain)
     asked = apply_edits(edits, view.current, space)
     shares = apportion(
         [asked[group][space.share] for group in space.groups],
@@ -140,7 +131,6 @@ class RuleEngineer(ComputedEngineer):
     """Applies the rule to the evidence; its answer is the same for every attempt."""
 
     name: str = "rule"
-    direction: Direction = direction_from_rates
 
     def _configuration(self, task: Task) -> Configuration:
-        return next_configuration(task.view, self.direction)
+        return next_configuration(task.view)

@@ -193,8 +193,10 @@ def _edited(rng: np.random.Generator, view: StageView) -> Configuration:
 
 
 def _anywhere(rng: np.random.Generator, space: KnobSpace) -> Configuration:
-    """Draw a configuration on the grid; its knobs are often at an end of their ranges."""
+    """Draw a configuration on the grid; knobs and shares are often at an end of their ranges."""
     weights = rng.dirichlet([1.5] * len(space.groups)).tolist()
+    if rng.random() < 0.15:  # all the data there can be for one group
+        weights = np.eye(len(weights))[int(rng.integers(len(weights)))].tolist()
     shares = apportion(weights, space.units, space.to_units(space.min_share))
     values = {}
     for group, share in zip(space.groups, shares, strict=True):
