@@ -12,8 +12,8 @@ model/              the result: weights in bfloat16, tokenizer, card (Hugging Fa
 ```
 
 In `model/` stands how it was made, too, so that it can be checked wherever it goes: copies of
-`config.yaml` (as `pretraining.yaml`), `metrics.jsonl` and `evaluations.jsonl`, and `SHA256SUMS`,
-the hashes of all its files as `sha256sum --check` reads them.
+`config.yaml` (as `pretraining.yaml`), `metrics.jsonl` and `evaluations.jsonl`, the license that the
+card names, and `SHA256SUMS`, the hashes of all its files as `sha256sum --check` reads them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pydantic import Field, TypeAdapter
 
 from jaxlake.files import make_room, write_text_whole
 from training.errors import UserError
+from training.policy.huggingface import SHIPPED
 from training.pretraining.schema import PretrainConfig
 from training.run.directory import differing_keys
 from training.run.records import Count, Rate, Record
@@ -33,6 +34,7 @@ from training.run.typed_files import JsonLinesFile, JsonLog, TextFile
 from training.schema import dump, parse_yaml, read_yaml
 
 HASHES = "SHA256SUMS"
+LICENSE = "LICENSE"
 
 
 class StepMetrics(Record):
@@ -100,6 +102,7 @@ class PretrainDirectory:
         """Write into a model's folder how it was made, and then the hashes of all its files."""
         for name, file in self.records.items():
             shutil.copyfile(file, folder / name)
+        shutil.copyfile(SHIPPED["jaxlake-base"] / LICENSE, folder / LICENSE)
         files = sorted(file for file in folder.iterdir() if file.name != HASHES)
         lines = [f"{_digest(file)}  {file.name}\n" for file in files]
         write_text_whole(folder / HASHES, "".join(lines))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
+from tests.paths import ROOT
 from tests.training.pretraining.conftest import TINY
 from tests.training.stand_in_sampler import StandInSampler
 from training.errors import UserError
@@ -78,6 +79,7 @@ def check_whole(tiny: PretrainConfig, folder: Path) -> None:
     }
     for name, file in directory.records.items():
         assert (directory.model / name).read_bytes() == file.read_bytes()
+    assert (directory.model / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
     hashes = subprocess.run(["sha256sum", "--check", "--strict", HASHES], cwd=directory.model)
     assert hashes.returncode == 0
     assert (
