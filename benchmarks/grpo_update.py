@@ -128,7 +128,7 @@ def plain_update(config: RunConfig, policy: Policy, rollout: Rollout, state: Any
 
 @functools.cache
 def _plain_step(graphdef: nnx.GraphDef, settings: Grpo, temperature: float) -> Any:
-    optimizer = grpo_update.grpo_optimizer(settings)
+    optimizer = grpo_update.grpo_optimizer(settings, 1)
     loss = functools.partial(
         plain_summed_loss, graphdef=graphdef, settings=settings, temperature=temperature
     )
@@ -149,7 +149,7 @@ def _gflop(step: Any, state: Any, batch: Any) -> float:
 def measure(repeats: int) -> dict[str, dict[str, float]]:
     """Measure both updates of both rollouts: medians over the repeats."""
     config, policy, params, boards = miniature()
-    first = initial_state(params, grpo_update.grpo_optimizer(config.grpo))
+    first = initial_state(params, grpo_update.grpo_optimizer(config.grpo, config.grpo_steps))
     updates, states, rows = {}, {}, {}
     for lengths in ("plans", "limit"):
         rollout = make_rollout(config, boards, lengths)

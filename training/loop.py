@@ -116,12 +116,14 @@ def _restore(run: ActiveRun, params: Any) -> tuple[LearnerState, int, int]:
     progress = run.checkpoints.progress()
     if progress is not None and progress.phase == "train":
         run.directory.rewind(progress.step)
-        state = run.checkpoints.restore(initial_state(params, grpo_optimizer(run.config.grpo)))
+        state = run.checkpoints.restore(
+            initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
+        )
         return state, progress.stage, progress.update
     if run.config.warm_start is not None:
         params = warm_start.warm_start(run, params)
     run.directory.rewind(run.step(1, 0))
-    return initial_state(params, grpo_optimizer(run.config.grpo)), 1, 0
+    return initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps)), 1, 0
 
 
 def _start_engine(run: ActiveRun, state: LearnerState) -> Sampler:

@@ -57,7 +57,11 @@ def learn_to_design(
     prompts = [run.policy.encode_prompt(context.text)] * fsdp  # a group for each device
     anchor = Rehearsal(run, choice.anchor.contexts)
     learn = compiled_step(
-        run.policy.graphdef, run.config.grpo, choice.anchor, run.config.sampling.temperature
+        run.policy.graphdef,
+        run.config.grpo,
+        choice.anchor,
+        run.config.sampling.temperature,
+        run.config.grpo_steps,
     )
     records = []
     sampler.drop_cache()  # a run that is resumed here finds it empty

@@ -32,11 +32,12 @@ _NO_STEP = {"importance_ratio_mean": 1.0}
 _NO_STEP |= dict.fromkeys(("clip_share", "grad_norm", "loss", "sampler_gap"), 0.0)
 
 
-def grpo_optimizer(settings: Grpo) -> optax.GradientTransformation:
-    """Build the optimizer of all stages: AdamW at a constant rate after its warm-up."""
+def grpo_optimizer(settings: Grpo, steps: int) -> optax.GradientTransformation:
+    """Build the optimizer of all stages, which take so many steps: AdamW."""
     return adamw(
         settings.learning_rate,
         warmup_steps=settings.warmup_updates,
+        decay_steps=steps if settings.schedule == "cosine" else None,
         weight_decay=settings.weight_decay,
         max_grad_norm=settings.max_grad_norm,
         b2=0.99,  # rewards are noisier than targets: a longer memory of the gradient's size
@@ -74,7 +75,9 @@ def take_update(
             parts = split_rows(batch.groups, micro_batches)
             old = np.asarray(score(state.params, parts)).reshape(batch.sampler_logprobs.shape)
             batch = replace(batch, old_logprobs=old)
-        learn = compiled_step(graphdef, settings, run.config.rehearsal, temperature)
+        learn = compiled_step(
+            graphdef, settings, run.config.rehearsal, temperature, run.config.grpo_steps
+        )
         steps = []
         for minibatch in _minibatches(batch, run):
             if minibatch.groups.targets.any() or rehearsed is not None:
@@ -158,17 +161,21 @@ def _minibatches(batch: GrpoBatch, run: ActiveRun) -> list[GrpoBatch]:
 
 @functools.cache
 def compiled_step(
-    graphdef: nnx.GraphDef, settings: Grpo, rehearsal: Rehearsal | None, temperature: float
+    graphdef: nnx.GraphDef,
+    settings: Grpo,
+    rehearsal: Rehearsal | None,
+    temperature: float,
+    steps: int,
 ) -> Any:
     """Return the compiled (state, batch, designs) -> (state, metrics); the state is donated.
 
     The batch leads with (micro-batches, bundles per micro-batch); designs are imitated beside it,
-    with the weight of `rehearsal`, unless both are None.
+    with the weight of `rehearsal`, unless both are None. `steps` are those of the whole run.
     """
     loss = functools.partial(
         grpo.summed_loss, graphdef=graphdef, settings=settings, temperature=temperature
     )
-    optimizer = grpo_optimizer(settings)
+    optimizer = grpo_optimizer(settings, steps)
 
     def imitation(params: Any, designs: Sequences) -> tuple[jax.Array, Metrics]:
         assert rehearsal is not None

@@ -97,7 +97,7 @@ def starting_state(
     if origin == len(results) - 1:
         return state
     _, params = load_policy(run.directory.stage(origin).policy, run.config)
-    return initial_state(params, grpo_optimizer(run.config.grpo))
+    return initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
 
 
 def write_configuration(files: StageDirectory, configuration: LakeConfiguration) -> None:

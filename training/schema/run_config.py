@@ -58,6 +58,11 @@ class RunConfig(Section):
         return self.stages.instances // self.grpo.prompts_per_update
 
     @property
+    def grpo_steps(self) -> int:
+        """Optimizer steps on boards in all stages together."""
+        return self.stages.count * self.updates_per_stage * self.grpo.minibatches
+
+    @property
     def micro_batches(self) -> int:
         """The number of micro-batches in a GRPO minibatch."""
         completions = self.grpo.prompts_per_update * self.grpo.completions

@@ -124,6 +124,9 @@ class Grpo(Section):
     )
     learning_rate: PositiveFloat = Field(1e-6, description="learning rate of AdamW")
     warmup_updates: Count = Field(0, description="steps until the learning rate is reached")
+    schedule: Literal["constant", "cosine"] = Field(
+        "constant", description="after the warm-up; cosine: down to a tenth at the run's last step"
+    )
     weight_decay: NonNegative = Field(0.0, description="of AdamW")
     max_grad_norm: PositiveFloat = Field(1.0, description="larger gradients are scaled down to it")
     clip_low: Share = Field(0.2, description="importance ratios are clipped below 1 - clip_low")

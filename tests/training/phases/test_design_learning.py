@@ -130,7 +130,7 @@ def test_what_the_atlas_prefers_becomes_more_probable(tmp_path: Path, monkeypatc
         return float(harder - easier)
 
     before = preference(params)
-    state = initial_state(params, grpo_optimizer(config.grpo))
+    state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
     results: Any = [None, SimpleNamespace(stage=1)]
     state = learn_to_design(run, sampler, state, results)
     assert preference(state.params) > before + 0.5

@@ -1,10 +1,12 @@
 """One GRPO update with a sampler that answers as it is told: the weights follow the rewards."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -69,7 +71,7 @@ def test_an_update_moves_the_weights_towards_the_rewarded_answers_and_syncs_them
     policy, params = load_policy(folder, config)
     run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards)  # type: ignore[arg-type]
     sampler = ToldSampler(policy, boards)
-    state = initial_state(params, grpo_optimizer(config.grpo))
+    state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
     answers = [
         policy.encode_board(board) + plan
         for board, plan in zip(boards, sampler._plans, strict=True)
@@ -87,3 +89,19 @@ def test_an_update_moves_the_weights_towards_the_rewarded_answers_and_syncs_them
     assert seconds.keys() == {"rollout", "verify", "update", "sync"}
     for name, tensor in policy.tensors(state.params):
         np.testing.assert_array_equal(sampler.weights[name], tensor)
+
+
+@pytest.mark.parametrize(("schedule", "last"), [("constant", 1.0), ("cosine", 0.1)])
+def test_the_rate_follows_its_schedule_to_the_last_step_of_the_run(
+    schedule: str, last: float
+) -> None:
+    config = load(TINY, [f"grpo.schedule={schedule}", "grpo.warmup_updates=2"])
+    optimizer = grpo_optimizer(config.grpo, config.grpo_steps)
+    weights = {"kernel": jnp.ones(1)}
+    state, moves = optimizer.init(weights), []
+    for _ in range(config.grpo_steps + 1):
+        move, state = optimizer.update({"kernel": jnp.full(1, 0.5)}, state, weights)
+        moves.append(-float(move["kernel"][0]) / config.grpo.learning_rate)
+    assert moves[2] == pytest.approx(1.0, abs=1e-5)
+    assert moves[-1] == pytest.approx(last, abs=1e-3)
+    assert all(later <= earlier + 1e-5 for earlier, later in pairwise(moves[2:]))

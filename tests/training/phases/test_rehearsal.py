@@ -104,7 +104,7 @@ def test_an_update_with_rehearsal_learns_designs_too(folder, boards, tmp_path, s
         ]
     designs = Rehearsal(run, 4).batch("rehearsal", 1, 1)
     before = design_nats(run.policy, params, designs)
-    state = initial_state(params, grpo_optimizer(run.config.grpo))
+    state = initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
     for seed in range(2):
         state, metrics = take_update(
             run, state, sampler, boards, seed=seed, seconds={}, rehearsed=designs
@@ -118,7 +118,7 @@ def test_the_first_loss_is_that_of_the_weights_before(folder, boards, tmp_path):
     run, params = started(folder, boards, tmp_path)
     designs = Rehearsal(run, 4).batch("rehearsal", 1, 1)
     before = design_nats(run.policy, params, designs)
-    state = initial_state(params, grpo_optimizer(run.config.grpo))
+    state = initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
     sampler = ToldSampler(run.policy, boards)
     _, metrics = take_update(run, state, sampler, boards, seed=0, seconds={}, rehearsed=designs)
     assert metrics["rehearsal_loss"] == pytest.approx(before, rel=1e-4)
