@@ -20,8 +20,6 @@ from engineer.engineers.plans import (
 from engineer.engineers.rule import RuleEngineer
 from engineer.space import Configuration, KnobSpace
 
-"""Stands before the name of an engineer that is to read evidence permuted across groups."""
-
 
 @dataclass(frozen=True)
 class RunSettings:

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from engineer.context.view import StageView
+from engineer.domain import Domain
 from engineer.engineers.base import Proposal, Task
 from engineer.space import Configuration, KnobSpace, answer_text, apportion
 
@@ -82,12 +83,19 @@ def compose_configuration(
     shares: Mapping[str, float],
     knobs: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Configuration:
-    """Make a configuration of shares and difficulty knobs by group; None: the knobs in force.
+    """Make a configuration of shares and difficulty knobs by group; None: the knobs in force."""
+    knobs = moved_knobs(view, {}) if knobs is None else knobs
+    return make_configuration(view.domain, shares, knobs)
+
+
+def make_configuration(
+    domain: Domain, shares: Mapping[str, float], knobs: Mapping[str, Mapping[str, float]]
+) -> Configuration:
+    """Make a configuration of shares and difficulty knobs by group.
 
     Knobs go to the nearest ones of which instances can be made, where there are any.
     """
-    domain, share = view.domain, view.domain.space.share
-    knobs = moved_knobs(view, {}) if knobs is None else knobs
+    share = domain.space.share
     return domain.space.make(
         {
             group: domain.nearest_or_same(group, {share: shares[group], **knobs[group]})

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engineer.domain import Domain
 from engineer.engineers.base import Task
 from engineer.engineers.computed import (
     ComputedEngineer,
     by_group,
     compose_configuration,
+    make_configuration,
     split_data,
 )
 from engineer.space import Configuration, apportion
@@ -38,31 +40,36 @@ class CopyPreviousEngineer(ComputedEngineer):
         return task.view.current
 
 
-@dataclass(frozen=True)
-class RandomEngineer(ComputedEngineer):
-    """Draws a configuration from the grid: domain randomisation (Tobin et al. 2017).
+def random_configuration(rng: np.random.Generator, domain: Domain) -> Configuration:
+    """Draw a configuration from the grid: domain randomisation (Tobin et al. 2017).
 
     Shares are a uniform point of the simplex (Dirichlet(1)), apportioned with `min_share`. Every
     other knob is uniform over its grid points. Then each group goes to the nearest knobs of which
     instances can be made.
     """
+    space = domain.space
+    weights = rng.dirichlet([1.0] * len(space.groups)).tolist()
+    shares = by_group(space, apportion(weights, space.units, space.to_units(space.min_share)))
+    knobs = {
+        group: {
+            knob: space.from_units(int(rng.integers(space.to_units(space.maximum(knob)) + 1)))
+            for knob in space.difficulty_knobs
+        }
+        for group in space.groups
+    }
+    return make_configuration(domain, shares, knobs)
+
+
+@dataclass(frozen=True)
+class RandomEngineer(ComputedEngineer):
+    """Draws a configuration, see `random_configuration`."""
 
     seed: int | None = None  # of every draw, >= 0; None: each task has its own
     name: str = "random"
 
     def _configuration(self, task: Task) -> Configuration:
         rng = np.random.default_rng(task.seed if self.seed is None else self.seed)
-        space = task.view.domain.space
-        weights = rng.dirichlet([1.0] * len(space.groups)).tolist()
-        shares = by_group(space, apportion(weights, space.units, space.to_units(space.min_share)))
-        knobs = {
-            group: {
-                knob: space.from_units(int(rng.integers(space.to_units(space.maximum(knob)) + 1)))
-                for knob in space.difficulty_knobs
-            }
-            for group in space.groups
-        }
-        return compose_configuration(task.view, shares, knobs)
+        return random_configuration(rng, task.view.domain)
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+import numpy as np
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from engineer import Domain
-from engineer.lake import lake_domain
+from engineer.engineers.plans import random_configuration
+from engineer.lake import Bounds, lake_domain
 from jaxlake import infeasibility
 from training.schema.engineer_section import EngineerChoice
 from training.schema.sections import (
@@ -25,6 +27,21 @@ from training.schema.sections import (
     WarmStart,
 )
 
+RANDOM = "random"
+"""As `environment.initial`: drawn by the run's seed, as the random engineer draws."""
+
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+Agents = Annotated[int, Field(ge=2, le=5)]
+
+
+class _Seed(BaseModel):
+    seed: Seed = 0
+
+
+class _Frame(BaseModel):
+    num_agents: Agents = 2
+    bounds: Bounds
+
 
 class RunConfig(Section):
     """Everything that decides a run: two runs of one `RunConfig` on one machine are equal."""
@@ -32,7 +49,7 @@ class RunConfig(Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")] = Field(
         description="name of the run; its files go to runs/NAME unless --run-dir says otherwise"
     )
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
+    seed: Seed = Field(
         0, description="every random number but those of the validation set follows from it"
     )
     model: Model = Model()
@@ -67,6 +84,22 @@ class RunConfig(Section):
         """The number of micro-batches in a GRPO minibatch."""
         completions = self.grpo.prompts_per_update * self.grpo.completions
         return completions // self.grpo.minibatches // self.grpo.micro_batch_size
+
+    @model_validator(mode="before")
+    @classmethod
+    def _draw_initial(cls, tree: Any) -> Any:
+        """Put a drawn configuration where `environment.initial` says `random`."""
+        asked = tree.get("environment") if isinstance(tree, dict) else None
+        if not isinstance(asked, dict) or asked.get("initial") != RANDOM:
+            return tree
+        try:
+            seed = _Seed.model_validate(tree).seed
+            frame = _Frame.model_validate(asked)
+        except ValidationError:
+            return tree  # what is wrong is said where the whole is read
+        rng = np.random.default_rng([seed, *RANDOM.encode()])
+        drawn = random_configuration(rng, lake_domain(frame.bounds, frame.num_agents))
+        return tree | {"environment": asked | {"initial": drawn.model_dump(mode="json")}}
 
     @model_validator(mode="after")
     def _boards_can_be_made(self) -> RunConfig:

@@ -58,7 +58,9 @@ class Environment(Section):
     """The lake: how many agents, the first configuration, and what the engineer may ask for."""
 
     num_agents: Annotated[int, Field(ge=2, le=5)] = Field(2, description="agents on every board")
-    initial: LakeConfiguration = Field(description="the configuration of the first stage")
+    initial: LakeConfiguration = Field(
+        description="the configuration of the first stage; `random`: drawn by the seed"
+    )
     bounds: Bounds = Field(description="what every later configuration must keep to")
     max_candidates: Positive = Field(200_000, description="most boards drawn to fill one request")
 
