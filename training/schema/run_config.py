@@ -10,10 +10,11 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from engineer import Domain
 from engineer.engineers.plans import random_configuration
-from engineer.lake import Bounds, lake_domain
+from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain
 from jaxlake import infeasibility
 from training.schema.engineer_section import EngineerChoice
 from training.schema.sections import (
+    Agents,
     Environment,
     Grpo,
     Model,
@@ -31,16 +32,20 @@ RANDOM = "random"
 """As `environment.initial`: drawn by the run's seed, as the random engineer draws."""
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
-Agents = Annotated[int, Field(ge=2, le=5)]
 
 
-class _Seed(BaseModel):
-    seed: Seed = 0
+class _Drawing(BaseModel):
+    """What decides a drawn first configuration."""
 
-
-class _Frame(BaseModel):
+    seed: Seed
     num_agents: Agents = 2
     bounds: Bounds
+
+    @property
+    def initial(self) -> LakeConfiguration:
+        rng = np.random.default_rng([self.seed, *RANDOM.encode()])
+        drawn = random_configuration(rng, lake_domain(self.bounds, self.num_agents))
+        return LakeConfiguration.model_validate(drawn.model_dump())
 
 
 class RunConfig(Section):
@@ -90,16 +95,18 @@ class RunConfig(Section):
     def _draw_initial(cls, tree: Any) -> Any:
         """Put a drawn configuration where `environment.initial` says `random`."""
         asked = tree.get("environment") if isinstance(tree, dict) else None
-        if not isinstance(asked, dict) or asked.get("initial") != RANDOM:
+        if not isinstance(asked, dict) or not isinstance(word := asked.get("initial"), str):
             return tree
+        if word != RANDOM:
+            raise ValueError(
+                f"environment.initial: got {word!r}, allowed are {RANDOM} and a mapping with sizes"
+            )
         try:
-            seed = _Seed.model_validate(tree).seed
-            frame = _Frame.model_validate(asked)
-        except ValidationError:
-            return tree  # what is wrong is said where the whole is read
-        rng = np.random.default_rng([seed, *RANDOM.encode()])
-        drawn = random_configuration(rng, lake_domain(frame.bounds, frame.num_agents))
-        return tree | {"environment": asked | {"initial": drawn.model_dump(mode="json")}}
+            drawn = _Drawing.model_validate(asked | {"seed": tree.get("seed", 0)}).initial
+        except ValidationError:  # what is wrong is said where all is read
+            easy = SizeKnobs(data_ratio=1.0, hole_ratio=0.0, wait_ratio=0.0)
+            drawn = LakeConfiguration(sizes={3: easy})
+        return tree | {"environment": asked | {"initial": drawn}}
 
     @model_validator(mode="after")
     def _boards_can_be_made(self) -> RunConfig:

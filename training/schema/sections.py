@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from engineer.lake import Bounds, LakeConfiguration
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Agents = Annotated[int, Field(ge=2, le=5)]
 Positive = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(ge=0)]
@@ -57,7 +58,7 @@ class Model(Section):
 class Environment(Section):
     """The lake: how many agents, the first configuration, and what the engineer may ask for."""
 
-    num_agents: Annotated[int, Field(ge=2, le=5)] = Field(2, description="agents on every board")
+    num_agents: Agents = Field(2, description="agents on every board")
     initial: LakeConfiguration = Field(
         description="the configuration of the first stage; `random`: drawn by the seed"
     )

@@ -163,3 +163,35 @@ def test_the_dry_run_counts_the_boards_and_answers_of_an_atlas(
     (row,) = (line for line in capsys.readouterr().out.splitlines() if "stage 2: atlas" in line)
     assert "<= 240" in row  # three sizes, four hole levels, with and without waits
     assert "8 per board" in row
+
+
+def test_a_random_first_configuration_follows_from_the_seed_and_keeps_to_the_bounds(tmp_path: Path):
+    drawn = []
+    for seed in range(8):
+        config = load(SCRATCH, ["environment.initial=random", f"seed={seed}"])
+        again = tmp_path / "again.yaml"
+        again.write_text(dump(config))
+        assert load(again) == config  # a run's file holds what was drawn
+        drawn.append(config.environment.initial)
+        assert config.environment.bounds.violation(drawn[-1]) is None
+        assert config.environment.bounds.off_grid(drawn[-1]) is None
+    assert len({one.model_dump_json() for one in drawn}) == 8
+    assert load(SCRATCH, ["environment.initial=random"]).environment.initial == drawn[0]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["environment.initial=rando"], r"'rando', allowed are random and a mapping with sizes$"),
+        (["environment.initial=random", "seed=-1"], r"yaml: seed: got -1: [^\n]*$"),
+        (
+            ["environment.initial=random", "environment.bounds.step=7"],
+            r"yaml: environment\.bounds\.step: got 7: [^\n]*$",
+        ),
+    ],
+)
+def test_what_is_wrong_beside_a_random_first_configuration_is_named(
+    overrides: list[str], message: str
+):
+    with pytest.raises(UserError, match=message):
+        load(SCRATCH, overrides)
