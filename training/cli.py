@@ -30,7 +30,7 @@ _COMMANDS = (run, pretrain, study, engineer, evaluate, report, audit, *_ON_BOARD
 _OWN_PACKAGES = ("jaxlake", "engineer", "training")
 
 # What a shell reports for a process that SIGINT or SIGPIPE ended.
-_INTERRUPTED = 130
+INTERRUPTED = 130
 _BROKEN_PIPE = 141
 
 
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED
     except BrokenPipeError:
         _discard_output()
         return _BROKEN_PIPE
@@ -79,7 +79,7 @@ def entry() -> None:
     is only half imported. Nothing is lost, because files are written whole.
     """
     status = main()
-    if status == _INTERRUPTED:
+    if status == INTERRUPTED:
         _discard_output()
         sys.stderr.flush()
         os._exit(status)

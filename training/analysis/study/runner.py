@@ -1,6 +1,7 @@
-"""Run a study: the warm start, then run after run, each in a process of its own; or say how.
+"""Run a study: the warm start, then run after run; or say how.
 
-vLLM can't be started twice in one process. A run that fails is reported, and the others go on.
+vLLM can't be started twice in one process, so that each run has a process of its own. Runs without
+it follow each other in one process per job. A run that fails is reported, and the others go on.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ from training.analysis.study.directory import (
     StudyDirectory,
     this_machine,
 )
+from training.analysis.study.workers import Worker, WorkerRun
 from training.errors import UserError
 from training.run.directory import RunDirectory
 from training.run.forking import fork_first_round
@@ -102,12 +104,12 @@ def run_study(study: Study, directory: StudyDirectory, *, jobs: int = 1) -> bool
 
 
 class _Process(NamedTuple):
-    """A process in progress."""
+    """A process in progress, or what a worker was ordered to do."""
 
     title: str
     name: str  # in processes.jsonl
     files: RunDirectory
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | WorkerRun
     began: float
 
 
@@ -127,9 +129,17 @@ class _Runner:
     failed: int = 0  # runs, and the warm start; a first round is none of them
     left: int = 0  # runs that have neither finished nor failed
     first_rounds: set[StudyRun] = field(default_factory=set)  # those in progress
+    workers: dict[int, Worker] = field(default_factory=dict)  # by the number of their job
 
     def run_all(self) -> bool:
         """Run the warm start, if there is to be one, then every run that is not finished."""
+        try:
+            return self._run_all()
+        finally:
+            for worker in self.workers.values():
+                worker.close()
+
+    def _run_all(self) -> bool:
         study, directory = self.study, self.directory
         if study.warms_up and not directory.warm_started:
             once = iter([self._warm_start])
@@ -244,7 +254,7 @@ class _Runner:
         """Start a process on the cores of a job."""
         log = self.directory.log(files)
         log.parent.mkdir(parents=True, exist_ok=True)
-        command = [*COMMAND, "run", str(self.study.base), "--run-dir", str(files.path)]
+        command = ["run", str(self.study.base), "--run-dir", str(files.path)]
         # Runs share compiled programs, unless the user's environment says otherwise.
         defaults = {
             "JAX_COMPILATION_CACHE_DIR": str(self.directory.compiled),
@@ -254,19 +264,42 @@ class _Runner:
         if self.jobs > 1:
             defaults["OMP_NUM_THREADS"] = str(len(cores))
         began = time.monotonic()
-        with log.open("ab") as output:
-            process = subprocess.Popen(
-                [*command, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=defaults | os.environ,
-                pass_fds=(self.lock,),
-            )
+        process = self._begin(slot, cores, defaults | os.environ, [*command, *arguments], log)
+        return _Process(title, name, files, process, began)
+
+    def _begin(
+        self,
+        slot: int,
+        cores: Sequence[int],
+        environment: Mapping[str, str],
+        arguments: Sequence[str],
+        log: Path,
+    ) -> subprocess.Popen[bytes] | WorkerRun:
+        if self.study.warm_start.sampling.engine == "vllm":
+            with log.open("ab") as output:
+                process = subprocess.Popen(
+                    [*COMMAND, *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                    pass_fds=(self.lock,),
+                )
+            self._pin(process.pid, cores)
+            return process
+        worker = self.workers.get(slot)
+        if worker is None or not worker.usable:
+            if worker is not None:
+                worker.close()
+            worker = self.workers[slot] = Worker(environment, (self.lock,))
+            self._pin(worker.process.pid, cores)
+        return worker.run(arguments, log)
+
+    def _pin(self, pid: int, cores: Sequence[int]) -> None:
+        """Keep a process to the cores of its job, before it starts any thread."""
         if self.jobs > 1 and hasattr(os, "sched_setaffinity"):
             with suppress(ProcessLookupError):  # it has ended already
-                os.sched_setaffinity(process.pid, cores)  # before it starts any thread
-        return _Process(title, name, files, process, began)
+                os.sched_setaffinity(pid, cores)
 
     def _record(self, one: _Process) -> tuple[int, float]:
         """Log a process that has ended; its exit status and the seconds it took."""
@@ -311,13 +344,13 @@ def _usable_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def _wait_for_one(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+def _wait_for_one(processes: Sequence[subprocess.Popen[bytes] | WorkerRun]) -> None:
     """Wait until one of these processes has ended, or a moment if there are several."""
     with suppress(subprocess.TimeoutExpired):
         processes[0].wait(None if len(processes) == 1 else _MOMENT)
 
 
-def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+def _end(processes: Sequence[subprocess.Popen[bytes] | WorkerRun]) -> None:
     """Ask all processes to end, and kill those that do not, or all at a second interrupt.
 
     None of them is left, whatever interrupts come: each step of `at_last` is taken all the same, in
