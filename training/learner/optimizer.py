@@ -47,19 +47,23 @@ def adamw(
 ) -> optax.GradientTransformation:
     """Build AdamW (Loshchilov and Hutter 2019) behind a clip of the gradient's global norm.
 
-    The rate rises linearly over `warmup_steps`. Then it is constant or, with `decay_steps`, falls
-    to a tenth along a cosine. A schedule is taken as it is. The scales of norms are not decayed.
+    The rate rises linearly over `warmup_steps`, the first of which is a step already. Then it is
+    constant or, with `decay_steps`, falls to a tenth along a cosine. A schedule is taken as it is.
+    The scales of norms are not decayed.
     """
     if callable(learning_rate):
         schedule = learning_rate
-    elif decay_steps is None:
-        schedule = optax.linear_schedule(
-            0.0 if warmup_steps else learning_rate, learning_rate, max(warmup_steps, 1)
-        )
     else:
-        schedule = optax.warmup_cosine_decay_schedule(
-            0.0, learning_rate, warmup_steps, max(decay_steps, warmup_steps + 1), learning_rate / 10
-        )
+        first = learning_rate / (warmup_steps + 1)
+        schedule = optax.linear_schedule(first, learning_rate, max(warmup_steps, 1))
+        if decay_steps is not None:
+            schedule = optax.warmup_cosine_decay_schedule(
+                first,
+                learning_rate,
+                warmup_steps,
+                max(decay_steps, warmup_steps + 1),
+                learning_rate / 10,
+            )
     return optax.chain(
         optax.clip_by_global_norm(max_grad_norm),
         optax.adamw(

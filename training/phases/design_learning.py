@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import jax
 import numpy as np
 
 from engineer import DesignAtlas, Guard, Spent, StageView, review_answer
@@ -18,7 +19,7 @@ from training.errors import UserError
 from training.learner.batching import split_rows
 from training.learner.optimizer import LearnerState
 from training.phases.atlas import measured_atlas
-from training.phases.grpo_update import compiled_step, grpo_batch
+from training.phases.grpo_update import compiled_step, grpo_batch, refuse_what_is_not_finite
 from training.phases.rehearsal import Rehearsal
 from training.phases.stage_results import StageResult, design_settings, view_of
 from training.phases.weight_sync import compare_weights
@@ -93,6 +94,7 @@ def learn_to_design(
             )
             designs = anchor.batch("design_learning", stage, run.config.updates_per_stage + number)
             state, metrics = learn(state, split_rows(batch, 1), designs)
+            refuse_what_is_not_finite(jax.device_get(metrics))
             sampler.sync(run.policy.tensors(state.params))
             gap = compare_weights(run, state.params, sampler, prompts)
             usable = [score for score in scores if score is not None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import optax
 from flax import nnx
 
+from training.errors import UserError
 from training.learner import grpo
 from training.learner.batching import Sequences, split_rows
 from training.learner.grpo import GrpoBatch
@@ -62,6 +63,7 @@ def take_update(
     `UpdateMetrics` but its place in the run.
 
     Raises:
+        UserError: the loss, its gradient or another metric is not finite.
         SyncError: the engine's log-probabilities are not the trainer's.
     """
     settings, graphdef = run.config.grpo, run.policy.graphdef
@@ -85,6 +87,7 @@ def take_update(
                 steps.append(jax.tree.map(six_digits, jax.device_get(of_step)))
         steps = steps or [_NO_STEP]
         learned = {name: six_digits(np.mean([one[name] for one in steps])) for name in steps[0]}
+        refuse_what_is_not_finite(learned)
     with run.clock(seconds, "sync"):
         difference = sync_weights(run, state.params, sampler, rollout)
     learned["sync_max_abs_diff"] = float(f"{difference:.3g}")
@@ -94,6 +97,17 @@ def take_update(
         valid = np.reshape(rollout.verdict.outcomes.valid, rollout.rewards.shape)
         metrics["board_valid"] = tuple(valid.sum(axis=1).tolist())
     return state, metrics
+
+
+def refuse_what_is_not_finite(learned: Mapping[str, float]) -> None:
+    """Stop a run whose weights may have become NaN, before anything of this update is kept."""
+    wrong = [f"{name} {value}" for name, value in learned.items() if not np.isfinite(value)]
+    if wrong:
+        raise UserError(
+            f"the update can't be used: {', '.join(wrong)}, allowed are finite numbers. The last "
+            "checkpoint has none of it; a smaller grpo.learning_rate, a smaller "
+            "grpo.max_grad_norm or model.dtype=float32 may help, in a run of its own"
+        )
 
 
 def rollout_batch(run: ActiveRun, rollout: Rollout) -> GrpoBatch:

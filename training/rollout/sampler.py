@@ -106,7 +106,8 @@ def check_sync(
         SyncError: The difference is above `tolerance`, or not a number.
     """
     pairs = zip(sampler.score(sequences), expected, strict=True)
-    worst = max(float(np.max(np.abs(ours - theirs))) for ours, theirs in pairs)
+    # Of numpy, unlike max, the largest of numbers and NaN is NaN.
+    worst = float(np.max([np.max(np.abs(ours - theirs)) for ours, theirs in pairs]))
     if not worst <= tolerance:
         raise SyncError(
             f"the engine and the trainer disagree by {worst:.3g} nats on the log-probability of a "

@@ -1,6 +1,7 @@
 """One GRPO update with a sampler that answers as it is told: the weights follow the rewards."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.paths import TINY
+from training.errors import UserError
 from training.learner.optimizer import initial_state
 from training.phases import weight_sync
 from training.phases.grpo_update import grpo_optimizer, take_update
@@ -105,3 +107,31 @@ def test_the_rate_follows_its_schedule_to_the_last_step_of_the_run(
     assert moves[2] == pytest.approx(1.0, abs=1e-5)
     assert moves[-1] == pytest.approx(last, abs=1e-3)
     assert all(later <= earlier + 1e-5 for earlier, later in pairwise(moves[2:]))
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 3])
+def test_no_step_of_the_warm_up_is_wasted(warmup: int) -> None:
+    config = load(TINY, [f"grpo.warmup_updates={warmup}"])
+    optimizer = grpo_optimizer(config.grpo, config.grpo_steps)
+    weights = {"kernel": jnp.ones(1)}
+    state, rates = optimizer.init(weights), []
+    for _ in range(warmup + 2):
+        move, state = optimizer.update({"kernel": jnp.full(1, 0.5)}, state, weights)
+        rates.append(-float(move["kernel"][0]) / config.grpo.learning_rate)
+    rising = [min(1.0, (step + 1) / (warmup + 1)) for step in range(warmup + 2)]
+    assert rates == pytest.approx(rising, abs=1e-4)
+
+
+def test_an_update_that_is_not_finite_is_refused_before_the_engine_gets_it(
+    boards: InstanceSet, folder: Path, tmp_path: Path
+) -> None:
+    config = load(TINY, ["prompt.max_tokens=40"])
+    policy, params = load_policy(folder, config)
+    run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards)  # type: ignore[arg-type]
+    sampler = ToldSampler(policy, boards)
+    state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
+    broken = state.params | {"norm": jax.tree.map(lambda leaf: leaf * jnp.nan, params["norm"])}
+    state = replace(state, params=broken)
+    with pytest.raises(UserError, match=r"can't be used: .*loss nan.*learning_rate"):
+        take_update(run, state, sampler, boards, seed=0, seconds={})  # type: ignore[arg-type]
+    assert sampler.weights == {}

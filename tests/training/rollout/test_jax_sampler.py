@@ -178,3 +178,16 @@ def test_the_vocabulary_is_read_once_for_all_forms(
 def test_a_prompt_without_room_is_refused(sampler: JaxSampler):
     with pytest.raises(PromptTooLongError, match="max_model_len: 128 is too small"):
         _sample(sampler, max_tokens=120)
+
+
+def test_one_log_probability_that_is_no_number_is_caught_wherever_it_stands():
+    class Scores:
+        def score(self, sequences: Any) -> list[np.ndarray]:
+            return [np.zeros(2, np.float32), np.array([0.0, np.nan], np.float32)]
+
+    expected = [np.zeros(2, np.float32)] * 2
+    for order in (1, -1):
+        scores = Scores()
+        scores.score = lambda _, order=order: Scores().score(_)[::order]
+        with pytest.raises(SyncError, match="disagree by nan nats"):
+            check_sync(scores, [[1, 2], [1, 2]], expected, 1e-3)
