@@ -16,6 +16,8 @@ _DEFAULTS = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_USE_V2_MODEL_RUNNER": "0",
+    # Workers of several GPUs: a fork after JAX has initialised CUDA can't use it.
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
 }
 
 _FLAGS_FOR_SEARCHES = (

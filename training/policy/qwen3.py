@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Self
 
@@ -205,7 +206,8 @@ class Qwen3(nnx.Module):
         """Make a decoder with random weights, normal with `initializer_range`.
 
         Matrix products and activations have `dtype`; norms, rotary embedding, softmax and logits
-        are float32 whatever it is. With `remat` only each layer's input is kept for the backward
+        are float32 whatever it is. Products of float32 are float32 on every device: GPUs and TPUs
+        would round their factors to TF32 or bfloat16 to be faster. With `remat` only each layer's input is kept for the backward
         pass, and the rest is computed again.
         """
         self.config = config
@@ -329,7 +331,8 @@ class Qwen3(nnx.Module):
         hidden = self._constrain(self.embed_tokens[...][input_ids].astype(self.dtype))
         unroll = config.num_hidden_layers <= UNROLLED_LAYERS
         numbered = (layers, jnp.arange(config.num_hidden_layers))
-        (hidden, memory), _ = jax.lax.scan(body, (hidden, memory), numbered, unroll=unroll)
+        with _products_of(self.dtype):
+            (hidden, memory), _ = jax.lax.scan(body, (hidden, memory), numbered, unroll=unroll)
         return _rms_norm(hidden, self.norm[...], config.rms_norm_eps), memory
 
     def head(self) -> jax.Array:
@@ -519,7 +522,13 @@ def _rotate(inputs: jax.Array, rotation: tuple[jax.Array, jax.Array]) -> jax.Arr
 
 
 def _logits(hidden: jax.Array, head: jax.Array) -> jax.Array:
-    return jnp.einsum("...d,vd->...v", hidden, head, preferred_element_type=jnp.float32)
+    with _products_of(hidden.dtype):
+        return jnp.einsum("...d,vd->...v", hidden, head, preferred_element_type=jnp.float32)
+
+
+def _products_of(dtype: jnp.dtype) -> AbstractContextManager[object]:
+    """Let products in here, and in their gradients, be as exact as the dtype of their factors."""
+    return jax.default_matmul_precision("float32") if dtype == jnp.float32 else nullcontext()
 
 
 def _join_bundle(prompts: jax.Array, rows: jax.Array) -> jax.Array:

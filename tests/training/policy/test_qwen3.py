@@ -277,3 +277,24 @@ def test_sharded_over_eight_devices_the_logits_and_gradients_are_the_same(tmp_pa
     }
     command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path / "model")]
     subprocess.run(command, env=environment, check=True, timeout=300)
+
+
+@pytest.mark.parametrize(("dtype", "precision"), [("float32", "HIGHEST"), ("bfloat16", "DEFAULT")])
+@pytest.mark.parametrize("remat", [False, True])
+def test_products_of_float32_are_exact_on_every_device_and_so_are_their_gradients(
+    dtype: str, precision: str, remat: bool
+):
+    """Seen in the program before it is compiled: a CPU computes both alike, a GPU does not."""
+    model = random_model(TIED, dtype=dtype, remat=remat)
+    ids, positions, mask = batch("right")
+    graphdef, params = nnx.split(model, nnx.Param)
+
+    def loss(params, ids, positions, mask):
+        made = nnx.merge(graphdef, params)
+        return token_logprobs(made, ids, positions, mask).sum()
+
+    text = jax.jit(jax.grad(loss)).lower(params, ids, positions, mask).as_text()
+    products = [line for line in text.splitlines() if "stablehlo.dot_general" in line]
+    assert len(products) > 20
+    plain = [line for line in products if f"precision = [{precision}, {precision}]" not in line]
+    assert plain == []
