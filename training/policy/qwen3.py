@@ -207,8 +207,8 @@ class Qwen3(nnx.Module):
 
         Matrix products and activations have `dtype`; norms, rotary embedding, softmax and logits
         are float32 whatever it is. Products of float32 are float32 on every device: GPUs and TPUs
-        would round their factors to TF32 or bfloat16 to be faster. With `remat` only each layer's input is kept for the backward
-        pass, and the rest is computed again.
+        would round their factors to TF32 or bfloat16 to be faster. With `remat` only each layer's
+        input is kept for the backward pass, and the rest is computed again.
         """
         self.config = config
         self.dtype = jnp.dtype(dtype)
