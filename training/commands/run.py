@@ -38,12 +38,13 @@ def run(args: argparse.Namespace) -> int:
     from training.schema import load
 
     config = load(args.config, args.set)
+    run_dir = args.run_dir or Path("runs") / config.name
     if args.dry_run:
         from training.run.dry_run import print_plan
 
-        print_plan(config)
+        print_plan(config, run_dir)
         return 0
     from training import loop
 
-    loop.run(config, args.run_dir or Path("runs") / config.name, stop_after=args.stop_after)
+    loop.run(config, run_dir, stop_after=args.stop_after)
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from math import prod
 from pathlib import Path
 
@@ -74,8 +75,26 @@ def trainer_memory(config: RunConfig, shape: Qwen3Config, prompt: int) -> dict[s
     }
 
 
-def print_plan(config: RunConfig) -> None:
-    """Print stages, batch shapes, steps and memory."""
+def run_disk(config: RunConfig, shape: Qwen3Config) -> dict[str, int]:
+    """Estimate the bytes that a run's weights take on disk; all other files are small beside them.
+
+    A checkpoint has the weights and Adam's two moments in `param_dtype`. Two are kept, and the
+    oldest goes when the next one is complete, so there are three for a while. vLLM's folder has
+    an output layer of its own, also where it is tied to the embeddings.
+    """
+    weights = parameters(shape) * _BYTES[config.model.param_dtype]
+    head = shape.vocab_size * shape.hidden_size * _BYTES[config.model.param_dtype]
+    disk = {
+        "three checkpoints": 3 * 3 * weights,
+        f"the policies of stages 0 to {config.stages.count}": (config.stages.count + 1) * weights,
+    }
+    if config.sampling.engine == "vllm":
+        disk["the engine's folder"] = weights + head * shape.tie_word_embeddings
+    return disk
+
+
+def print_plan(config: RunConfig, run_dir: Path) -> None:
+    """Print stages, batch shapes, steps, memory, and disk beside what is free for `run_dir`."""
     console.print(f"Plan of {config.name} (seed {config.seed}); nothing is started.\n")
     _print_stages(config)
     prompt = _longest_prompt(config)
@@ -83,11 +102,12 @@ def print_plan(config: RunConfig) -> None:
     shape = shape_of(config)
     if shape is None:
         console.print(
-            f"\nThe shape of {config.model.pretrained} is not known here, so device memory can't "
-            "be estimated; give a local folder to have it estimated."
+            f"\nThe shape of {config.model.pretrained} is not known here, so device memory and "
+            "disk can't be estimated; give a local folder to have them estimated."
         )
     else:
         _print_memory(config, shape, prompt)
+        _print_disk(config, shape, run_dir)
 
 
 def _print_stages(config: RunConfig) -> None:
@@ -160,6 +180,22 @@ def _print_memory(config: RunConfig, shape: Qwen3Config, prompt: int) -> None:
     table.add_row("trainer in all", f"{sum(memory.values()) / _GIB:.2f}")
     table.add_row("the engine's weights, per device", f"{engine / _GIB:.2f}")
     console.print(table)
+
+
+def _print_disk(config: RunConfig, shape: Qwen3Config, run_dir: Path) -> None:
+    disk = run_disk(config, shape)
+    needed = sum(disk.values())
+    folder = next(place for place in (run_dir, *run_dir.absolute().parents) if place.exists())
+    free = shutil.disk_usage(folder).free
+    table = new_table("Estimated disk", f"in {run_dir}", "GiB")
+    for name, size in disk.items():
+        table.add_row(name, f"{size / _GIB:.2f}")
+    table.add_section()
+    table.add_row("in all", f"{needed / _GIB:.2f}")
+    table.add_row("free there now", f"{free / _GIB:.2f}")
+    console.print(table)
+    if free < needed:
+        console.print(f"There is not enough room for this run in {run_dir}.")
 
 
 def _longest_prompt(config: RunConfig) -> int:
