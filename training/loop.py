@@ -33,6 +33,7 @@ from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import Checkpoints
 from training.run.directory import RunDirectory
+from training.run.lock import hold
 from training.run.progress import console
 from training.run.summary import print_summary, summary_of
 from training.schema import RunConfig
@@ -48,11 +49,20 @@ def run(config: RunConfig, path: Path, *, stop_after: int | None = None) -> None
     if not directory.finished():
         check_key(config.engineer)
     known = directory.claim(config)
+    with hold(path):
+        _run(config, directory, stop_after, known=known)
+
+
+def _run(
+    config: RunConfig, directory: RunDirectory, stop_after: int | None, *, known: bool
+) -> None:
+    """Run what is missing of the run, and show its result if it is finished then."""
     if directory.finished():
         summary = directory.summary.read()
-        console.print(f"{path} holds this run, finished; remove it to start anew.")
+        console.print(f"{directory.path} holds this run, finished; remove it to start anew.")
     else:
-        console.print(f"{'Going on with' if known else 'Starting'} {config.name} in {path}.")
+        verb = "Going on with" if known else "Starting"
+        console.print(f"{verb} {config.name} in {directory.path}.")
         stages = config.stages.count
         last = stages if stop_after is None else min(stop_after, stages)
         results = _run_stages(config, directory, last)

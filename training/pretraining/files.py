@@ -9,6 +9,7 @@ checkpoints/        Orbax: weights, optimizer state, progress
 initial/            the model with random weights, and its tokenizer
 engine/             what vLLM starts from
 model/              the result: weights in bfloat16, tokenizer, card (Hugging Face layout)
+.lock               who works here now (training/run/lock.py); empty if nobody does
 ```
 
 In `model/` stands how it was made, too, so that it can be checked wherever it goes: copies of

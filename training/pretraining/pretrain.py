@@ -32,6 +32,7 @@ from training.rollout.engines import start_sampler
 from training.rollout.judging import judge
 from training.rollout.sampler import Sampler
 from training.run.checkpoints import Checkpoints, RunProgress
+from training.run.lock import hold
 from training.run.progress import console, track
 from training.run.records import six_digits
 from training.run.seeds import seed_for
@@ -71,6 +72,14 @@ def pretrain(config: PretrainConfig, path: Path, *, stop_after: int | None = Non
         console.print(f"{directory.model} is the finished model; remove {path} to start anew.")
         return directory.model
     console.print(f"{'Going on with' if known else 'Starting'} {config.name} in {path}.")
+    with hold(path):
+        return _pretrain(config, directory, stop_after)
+
+
+def _pretrain(
+    config: PretrainConfig, directory: PretrainDirectory, stop_after: int | None
+) -> Path | None:
+    """Do what is missing of the pretraining; the folder of the model, or None as in `pretrain`."""
     run, params = _prepare(config, directory)
     with closing(Checkpoints(directory.checkpoints)) as checkpoints:
         ended = _take_steps(run, checkpoints, params, stop_after)
