@@ -91,27 +91,63 @@ def make_room(path: Path) -> bool:
     return True
 
 
-def read_json_lines(path: Path, damaged: list[int] | None = None) -> Iterator[tuple[int, Any]]:
+class RepeatedKeyError(ValueError):
+    """A JSON object names a key twice, and readers differ in which value they take."""
+
+
+def load_json(text: str) -> Any:
+    """Read a JSON value whose objects name each key once.
+
+    Raises:
+        RepeatedKeyError: an object names a key twice; the message names the key.
+        ValueError: the text is not JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_object)
+    except RepeatedKeyError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise RepeatedKeyError(f"the key {repeated[:100]!r} stands twice, allowed is once")
+    return made
+
+
+def read_json_lines(
+    path: Path, damaged: dict[int, ValueError] | None = None
+) -> Iterator[tuple[int, Any]]:
     """Yield (line number from 1, value) of a UTF-8 file with one JSON value per line.
 
     Only line feeds end a line: JSON strings may hold other separators as they are. A byte order
-    mark and blank lines are passed over. `damaged` gets the numbers of lines that are not JSON,
-    such as the last one of a writer that was killed; without it the first such line is an error.
+    mark and blank lines are passed over. `damaged` gets what is wrong with lines that are not JSON,
+    such as the last one of a writer that was killed, and with those that repeat a key, by their
+    numbers; without it the first such line is an error.
 
     Raises:
         OSError: the file can't be read.
-        ValueError: a line is not UTF-8 or not JSON; the message names the file and the line.
+        ValueError: a line is not UTF-8 or not JSON, or repeats a key; the message names the file
+            and the line.
     """
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                try:
+                    text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                except UnicodeDecodeError as error:
+                    raise ValueError(f"not JSON: {error}") from None
                 if not text.strip():
                     continue
-                value = json.loads(text)
-            except (ValueError, RecursionError) as error:
+                value = load_json(text)
+            except ValueError as error:
+                located = type(error)(f"{path}:{number}: {error}")
                 if damaged is None:
-                    raise ValueError(f"{path}:{number}: not JSON: {error}") from None
-                damaged.append(number)
+                    raise located from None
+                damaged[number] = located
                 continue
             yield number, value

@@ -139,9 +139,17 @@ def test_a_damaged_line_is_named_or_passed_over(cut, tmp_path):
     path.write_bytes(b"1\n" + cut + b"\n3\n")
     with pytest.raises(ValueError, match=r"lines\.jsonl:2: not JSON: "):
         list(files.read_json_lines(path))
-    damaged: list[int] = []
+    damaged: dict[int, ValueError] = {}
     assert list(files.read_json_lines(path, damaged)) == [(1, 1), (3, 3)]
-    assert damaged == [2]
+    assert list(damaged) == [2]
+
+
+@pytest.mark.parametrize("line", ['{"a": 1, "b": 2, "a": 1}', '[{"b": {"a": 1, "\\u0061": 2}}]'])
+def test_a_line_that_repeats_a_key_is_refused(line, tmp_path):
+    path = tmp_path / "lines.jsonl"
+    path.write_text(f'{{"a": 1}}\n{line}\n')
+    with pytest.raises(files.RepeatedKeyError, match=r"lines\.jsonl:2: the key 'a' stands twice"):
+        list(files.read_json_lines(path))
 
 
 def test_a_file_that_grows_can_be_cut_anywhere(tmp_path):
@@ -150,5 +158,5 @@ def test_a_file_that_grows_can_be_cut_anywhere(tmp_path):
     content = "".join(json.dumps(record) + "\n" for record in records).encode()
     for cut in range(len(content) + 1):
         path.write_bytes(content[:cut])
-        values = [value for _, value in files.read_json_lines(path, [])]
+        values = [value for _, value in files.read_json_lines(path, {})]
         assert values == records[: len(values)]
