@@ -130,7 +130,7 @@ def _forward(
 
     empty = jnp.zeros(query.shape, jnp.float32)
     start = (empty, jnp.full(query.shape[:-1], -jnp.inf), empty[..., 0])
-    pairs = _pairs(query.shape[3], key.shape[2], prefix, block)
+    pairs = jnp.asarray(_pairs(query.shape[3], key.shape[2], prefix, block))
     (attended, largest, total), _ = jax.lax.scan(add, start, pairs)
     total = jnp.where(total > 0, total, 1)
     normaliser = jnp.where(jnp.isfinite(largest), largest, 0) + jnp.log(total)
@@ -166,7 +166,7 @@ def _backward(prefix: int, block: int, kept: Any, slope: jax.Array) -> tuple[Any
         return (by_query, by_key, by_value), None
 
     start = tuple(jnp.zeros(part.shape, jnp.float32) for part in (query, key, value))
-    pairs = _pairs(query.shape[3], key.shape[2], prefix, block)
+    pairs = jnp.asarray(_pairs(query.shape[3], key.shape[2], prefix, block))
     gradients, _ = jax.lax.scan(add, start, pairs)
     slopes = (one.astype(query.dtype) for one in gradients)
     return (*slopes, None, None)
