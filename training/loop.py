@@ -13,13 +13,13 @@ from typing import Any
 
 from training.analysis.report import build_report
 from training.audit import seal
+from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
 from training.phases import warm_start
 from training.phases.design import design
 from training.phases.design_learning import learn_to_design
 from training.phases.engineer_factory import check_key
 from training.phases.gate import gate
-from training.phases.grpo_update import grpo_optimizer
 from training.phases.probe import Prober
 from training.phases.reading import read
 from training.phases.stage_results import StageResult, read_stage_results

@@ -21,6 +21,7 @@ from flax import nnx
 from training.learner.batching import split_rows
 from training.learner.imitation import LENGTH_STEP, Batch, ExamplePool, answer_nats
 from training.learner.optimizer import LearnerState, Metrics, gradient_step, initial_state, muon
+from training.learner.placement import placement_of
 from training.policy.policy import Policy, make_policy, open_policy
 from training.pretraining.boards import CellBoards, draw_held_out, draw_plans
 from training.pretraining.card import shortfalls, write_card
@@ -222,7 +223,15 @@ def _compiled_step(policy: Policy, settings: Optimization) -> Any:
     @functools.partial(jax.jit, donate_argnums=0)
     def step(state: LearnerState, batch: Batch) -> tuple[LearnerState, Metrics]:
         weight = batch.sequences.targets.sum().astype(np.float32)
-        return gradient_step(state, split_rows(batch, 1), 1, weight, loss=loss, optimizer=optimizer)
+        return gradient_step(
+            state,
+            split_rows(batch, 1),
+            1,
+            weight,
+            loss=loss,
+            optimizer=optimizer,
+            placement=placement_of(policy.graphdef, state.params),
+        )
 
     return step
 

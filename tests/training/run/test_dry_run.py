@@ -9,8 +9,8 @@ import pytest
 
 from tests.paths import ROOT
 from training.cli import main
+from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import initial_state
-from training.phases.grpo_update import grpo_optimizer
 from training.policy.policy import load_policy, make_policy
 from training.run.checkpoints import Checkpoints, RunProgress
 from training.run.dry_run import run_disk, shape_of
@@ -21,11 +21,9 @@ def _bytes_in(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("param_dtype", ["float32", "bfloat16"])
-def test_the_disk_that_weights_take_is_what_was_estimated(param_dtype: str, tmp_path: Path):
+def test_the_disk_that_weights_take_is_what_was_estimated(tmp_path: Path):
     wide = ["hidden_size=256", "intermediate_size=512", "vocab_size=300"]
-    overrides = [f"model.scratch.{one}" for one in wide] + [f"model.param_dtype={param_dtype}"]
-    config = load(ROOT / "tests/training/tiny.yaml", overrides)
+    config = load(ROOT / "tests/training/tiny.yaml", [f"model.scratch.{one}" for one in wide])
     make_policy(tmp_path / "policy", config.model, ["S F G"], max_len=64, seed=0)
     policy, params = load_policy(tmp_path / "policy", config)
     random = jax.tree.map(lambda leaf: jax.random.normal(jax.random.key(0), leaf.shape), params)
@@ -48,8 +46,7 @@ def test_the_disk_that_weights_take_is_what_was_estimated(param_dtype: str, tmp_
         (stages / 3, "policy"),
         (engine, "engine"),
     ):
-        # Orbax compresses, and bfloat16 more than float32.
-        assert 0.7 < _bytes_in(tmp_path / folder) / estimated < 1.15, folder
+        assert 0.85 < _bytes_in(tmp_path / folder) / estimated < 1.15, folder
 
 
 def test_a_full_disk_is_said_before_the_run(
