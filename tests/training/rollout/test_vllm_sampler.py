@@ -26,6 +26,7 @@ from training.policy.policy import Policy, load_policy, make_policy
 from training.rollout.model_server import OtherModels, Question
 from training.rollout.sampler import SyncError, check_sync
 from training.rollout.vllm_sampler import VllmSampler
+from training.rollout.weight_transport import InProcessTransport, SharedMemoryTransport
 from training.schema import EngineerChoice, Sampling, load
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -148,6 +149,91 @@ def test_a_stale_weight_is_caught(only: str, synced: VllmSampler, policy: tuple[
     sequences = [PROMPT, PROMPT * 4]
     with pytest.raises(SyncError, match="other weights than the trainer's"):
         check_sync(synced, sequences, made.logprobs(newer, sequences), 1e-3)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "lm_head.weight",
+        "model.embed_tokens.weight",
+        "model.layers.0.self_attn.k_proj.weight",
+        "model.layers.1.mlp.up_proj.weight",
+        "model.layers.1.mlp.down_proj.weight",
+        "model.norm.weight",
+    ],
+)
+def test_one_weight_that_is_stale_by_an_ulp_stops_the_sync_by_the_tensors_name(
+    name: str,
+    synced: VllmSampler,
+    policy: tuple[Policy, Any],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    made, params = policy
+    transport = InProcessTransport(synced._engine)
+
+    class Stale:
+        def send(self, tensors: Any) -> None:
+            transport.send(
+                (each, _older(array) if each == name else array) for each, array in tensors
+            )
+
+    monkeypatch.setattr(synced, "_transport", Stale())
+    with pytest.raises(SyncError, match=rf"1 of \d+ weight tensors .* checksums: {name}$"):
+        synced.sync(made.tensors(params))
+
+
+def _older(array: jax.Array) -> jax.Array:
+    flat = np.array(array)
+    flat[0] = np.nextafter(flat[0], np.inf)
+    return jnp.asarray(flat)
+
+
+def test_weights_that_the_engine_multiplies_with_are_read_and_not_what_was_sent(
+    synced: VllmSampler, policy: tuple[Policy, Any], monkeypatch: pytest.MonkeyPatch
+):
+    made, params = policy
+
+    class Lost:
+        def send(self, tensors: Any) -> None:
+            assert list(tensors)
+
+    monkeypatch.setattr(synced, "_transport", Lost())
+    synced.sync(made.tensors(params))  # the engine has these
+    with pytest.raises(SyncError, match=r"mlp\.down_proj\.weight$"):
+        synced.sync(made.tensors(_moved(params, 0.1, "layers']['down_proj")))
+
+
+def test_weights_go_through_shared_memory_in_buckets(
+    synced: VllmSampler, policy: tuple[Policy, Any], monkeypatch: pytest.MonkeyPatch
+):
+    made, params = policy
+    moved = _moved(params, 0.2)
+    # So small that the parts of a fused weight come in buckets of their own.
+    monkeypatch.setattr(synced, "_transport", SharedMemoryTransport(synced._engine, bucket_bytes=1))
+    synced.sync(made.tensors(moved))
+    assert check_sync(synced, [PROMPT * 4], made.logprobs(moved, [PROMPT * 4]), 1e-3) <= 1e-3
+
+
+@pytest.mark.parametrize("transport", [InProcessTransport, SharedMemoryTransport])
+def test_an_update_that_overwrites_the_trainers_weights_does_not_reach_the_engine(
+    transport: Any,
+    synced: VllmSampler,
+    policy: tuple[Policy, Any],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    made, params = policy
+    held = jax.tree.map(jnp.copy, params)
+    places = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(held)]
+    monkeypatch.setattr(synced, "_transport", transport(synced._engine))
+    synced.sync(made.tensors(held))
+    (before,) = synced._engine.collective_rpc("weight_checksums")
+    scores = synced.score([PROMPT * 4])[0]
+    update = jax.jit(lambda old: jax.tree.map(lambda leaf: 2 * leaf + 1, old), donate_argnums=0)
+    updated = jax.block_until_ready(update(held))
+    now = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(updated)]
+    assert places == now  # in place: nothing holds on to the trainer's memory
+    assert synced._engine.collective_rpc("weight_checksums") == [before]
+    np.testing.assert_array_equal(synced.score([PROMPT * 4])[0], scores)
 
 
 def test_weights_that_are_not_numbers_are_caught(synced: VllmSampler):
