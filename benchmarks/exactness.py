@@ -212,7 +212,7 @@ def read_chunks(path: Path, wanted: Json) -> list[Json]:
     Raises:
         SystemExit: The file has other settings.
     """
-    lines = [line for _, line in read_json_lines(path, damaged=[])]
+    lines = [line for _, line in read_json_lines(path, damaged={})]
     if lines and lines[0] != wanted:
         sys.exit(f"{path}: its settings differ from those of this run; run without --resume")
     return lines[1:]

@@ -37,6 +37,7 @@ from benchmarks.plain_grpo import plain_batch, plain_summed_loss
 from jaxlake.files import write_text_whole
 from training.learner import grpo
 from training.learner.batching import split_rows
+from training.learner.grpo_step import compiled_step, grpo_optimizer
 from training.learner.optimizer import gradient_step, initial_state
 from training.phases import grpo_update
 from training.phases.warm_start import texts_for_tokenizer
@@ -93,8 +94,8 @@ def make_rollout(config: RunConfig, boards: list[tuple[list[int], int]], lengths
 def shared_update(config: RunConfig, policy: Policy, rollout: Rollout, state: Any) -> Update:
     """Return the trainer's own update."""
     run = ActiveRun(config, None, None, policy, None)  # type: ignore[arg-type]
-    step = grpo_update.compiled_step(
-        policy.graphdef, config.grpo, None, config.sampling.temperature
+    step = compiled_step(
+        policy.graphdef, config.grpo, None, config.sampling.temperature, config.grpo_steps
     )
 
     def batch() -> Any:
@@ -128,7 +129,7 @@ def plain_update(config: RunConfig, policy: Policy, rollout: Rollout, state: Any
 
 @functools.cache
 def _plain_step(graphdef: nnx.GraphDef, settings: Grpo, temperature: float) -> Any:
-    optimizer = grpo_update.grpo_optimizer(settings, 1)
+    optimizer = grpo_optimizer(settings, 1)
     loss = functools.partial(
         plain_summed_loss, graphdef=graphdef, settings=settings, temperature=temperature
     )
@@ -149,7 +150,7 @@ def _gflop(step: Any, state: Any, batch: Any) -> float:
 def measure(repeats: int) -> dict[str, dict[str, float]]:
     """Measure both updates of both rollouts: medians over the repeats."""
     config, policy, params, boards = miniature()
-    first = initial_state(params, grpo_update.grpo_optimizer(config.grpo, config.grpo_steps))
+    first = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
     updates, states, rows = {}, {}, {}
     for lengths in ("plans", "limit"):
         rollout = make_rollout(config, boards, lengths)

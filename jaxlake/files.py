@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+_MOST_LINKS = 40  # as Linux follows
+
 
 @contextmanager
 def open_whole(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
@@ -21,12 +23,16 @@ def open_whole(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
 
     The temporary file, open for writing text in UTF-8 ("w") or bytes ("wb"), is `.NAME.PID.tmp`
     beside it. It is removed if the block raises; a kill leaves it behind (see `unfinished_files`).
-    What is there and no regular file, such as a pipe or /dev/stdout, is written to, not replaced.
+    What is there and no regular file, such as a pipe or /dev/stdout, is written to, not replaced. A
+    symbolic link is followed, and the file that it leads to appears whole.
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     encoding = None if "b" in mode else "utf-8"
-    if path.exists() and not path.is_file():
+    path = _end_of_links(path)
+    if path.is_symlink():  # what the descriptor's file holds already is kept
+        mode = mode.replace("w", "a")
+    if path.is_symlink() or (path.exists() and not path.is_file()):
         with path.open(mode, encoding=encoding) as file:
             yield file
         return
@@ -39,6 +45,16 @@ def open_whole(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _end_of_links(path: Path) -> Path:
+    """Follow links up to what is none, or is the name of an open descriptor of a process."""
+    for _ in range(_MOST_LINKS):
+        descriptors = re.fullmatch(r"/proc/[0-9]+(/task/[0-9]+)?/fd", os.path.realpath(path.parent))
+        if descriptors or not path.is_symlink():
+            return path
+        path = path.parent / path.readlink()
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
 def write_bytes_whole(path: Path, content: bytes) -> None:
@@ -75,27 +91,63 @@ def make_room(path: Path) -> bool:
     return True
 
 
-def read_json_lines(path: Path, damaged: list[int] | None = None) -> Iterator[tuple[int, Any]]:
+class RepeatedKeyError(ValueError):
+    """A JSON object names a key twice, and readers differ in which value they take."""
+
+
+def load_json(text: str) -> Any:
+    """Read a JSON value whose objects name each key once.
+
+    Raises:
+        RepeatedKeyError: an object names a key twice; the message names the key.
+        ValueError: the text is not JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_object)
+    except RepeatedKeyError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise RepeatedKeyError(f"the key {repeated[:100]!r} stands twice, allowed is once")
+    return made
+
+
+def read_json_lines(
+    path: Path, damaged: dict[int, ValueError] | None = None
+) -> Iterator[tuple[int, Any]]:
     """Yield (line number from 1, value) of a UTF-8 file with one JSON value per line.
 
     Only line feeds end a line: JSON strings may hold other separators as they are. A byte order
-    mark and blank lines are passed over. `damaged` gets the numbers of lines that are not JSON,
-    such as the last one of a writer that was killed; without it the first such line is an error.
+    mark and blank lines are passed over. `damaged` gets what is wrong with lines that are not JSON,
+    such as the last one of a writer that was killed, and with those that repeat a key, by their
+    numbers; without it the first such line is an error.
 
     Raises:
         OSError: the file can't be read.
-        ValueError: a line is not UTF-8 or not JSON; the message names the file and the line.
+        ValueError: a line is not UTF-8 or not JSON, or repeats a key; the message names the file
+            and the line.
     """
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                try:
+                    text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                except UnicodeDecodeError as error:
+                    raise ValueError(f"not JSON: {error}") from None
                 if not text.strip():
                     continue
-                value = json.loads(text)
-            except (ValueError, RecursionError) as error:
+                value = load_json(text)
+            except ValueError as error:
+                located = type(error)(f"{path}:{number}: {error}")
                 if damaged is None:
-                    raise ValueError(f"{path}:{number}: not JSON: {error}") from None
-                damaged.append(number)
+                    raise located from None
+                damaged[number] = located
                 continue
             yield number, value

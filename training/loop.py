@@ -7,18 +7,19 @@ ends as if it had not been killed.
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from training.analysis.report import build_report
 from training.audit import seal
+from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
 from training.phases import warm_start
 from training.phases.design import design
 from training.phases.design_learning import learn_to_design
 from training.phases.engineer_factory import check_key
 from training.phases.gate import gate
-from training.phases.grpo_update import grpo_optimizer
 from training.phases.probe import Prober
 from training.phases.reading import read
 from training.phases.stage_results import StageResult, read_stage_results
@@ -32,6 +33,7 @@ from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import Checkpoints
 from training.run.directory import RunDirectory
+from training.run.lock import hold
 from training.run.progress import console
 from training.run.summary import print_summary, summary_of
 from training.schema import RunConfig
@@ -47,11 +49,20 @@ def run(config: RunConfig, path: Path, *, stop_after: int | None = None) -> None
     if not directory.finished():
         check_key(config.engineer)
     known = directory.claim(config)
+    with hold(path):
+        _run(config, directory, stop_after, known=known)
+
+
+def _run(
+    config: RunConfig, directory: RunDirectory, stop_after: int | None, *, known: bool
+) -> None:
+    """Run what is missing of the run, and show its result if it is finished then."""
     if directory.finished():
         summary = directory.summary.read()
-        console.print(f"{path} holds this run, finished; remove it to start anew.")
+        console.print(f"{directory.path} holds this run, finished; remove it to start anew.")
     else:
-        console.print(f"{'Going on with' if known else 'Starting'} {config.name} in {path}.")
+        verb = "Going on with" if known else "Starting"
+        console.print(f"{verb} {config.name} in {directory.path}.")
         stages = config.stages.count
         last = stages if stop_after is None else min(stop_after, stages)
         results = _run_stages(config, directory, last)
@@ -71,13 +82,20 @@ def _run_stages(config: RunConfig, directory: RunDirectory, last: int) -> list[S
     validation = validation_set(config)
     console.print(f"Validation set: {len(validation)} boards, the same after every stage.")
     policy, params = _load_policy(config, directory)
-    run = ActiveRun(config, directory, Checkpoints(directory.checkpoints), policy, validation)
+    with closing(Checkpoints(directory.checkpoints)) as checkpoints:
+        run = ActiveRun(config, directory, checkpoints, policy, validation)
+        return _stages_of(run, params, last)
+
+
+def _stages_of(run: ActiveRun, params: Any, last: int) -> list[StageResult]:
+    """Go on from the newest checkpoint, or from the weights `params` if there is none."""
+    config, directory, policy = run.config, run.directory, run.policy
     state, first, done = _restore(run, params)
     sampler = _start_engine(run, state)
     results = read_stage_results(directory, config)[:first] or [validate(run, sampler)]
     if first == 1 and done == 0:
         policy.export(state.params, directory.stage(0).policy)
-    seal(config, directory, validation, 0)
+    seal(config, directory, run.validation, 0)
 
     for stage in range(first, last + 1):
         trained = train(run, state, sampler, results, done=done)
@@ -90,11 +108,10 @@ def _run_stages(config: RunConfig, directory: RunDirectory, last: int) -> list[S
         state = learn_to_design(run, sampler, state, results)
         results[stage] = design(run, sampler, results, Prober(run, sampler, state, stage))
         read(run, sampler, results)
-        seal(config, directory, validation, stage, trained.boards.boards)
+        seal(config, directory, run.validation, stage, trained.boards.boards)
         done = 0
 
     sampler.close()
-    run.checkpoints.close()
     return results
 
 

@@ -194,7 +194,7 @@ def markdown(result: Mapping[str, Any]) -> str:
         headings += [f"{name}: all boards", "ratio", "both solve", "ratio", "99% of these", "ratio"]
     headings += ["unsolvable", "UNKNOWN", "peer gave up", "compared", "different"]
     lines = [
-        f"{machine['cpu']}, {machine['cores']} cores, commit {result['commit']}; "
+        f"{machine['cpu']}, {machine['cores']} cores, {_commits(result)}; "
         f"{result['repeats']} repeats, medians, in seconds (ours, the peer's); the peer gives up "
         f"after {result['max_time']:g} s.",
         "",
@@ -211,6 +211,16 @@ def markdown(result: Mapping[str, Any]) -> str:
         fields += [str(one[key]) for key in counts_of]
         lines.append("| " + " | ".join(fields) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _commits(result: Mapping[str, Any]) -> str:
+    """Name the commits of the rows, and the cells of all but the most frequent one."""
+    cells: dict[str, set[str]] = {}
+    for row in result["rows"]:
+        cells.setdefault(row.get("commit", result["commit"]), set()).add(row["cell"])
+    first, *later = sorted(cells, key=lambda commit: -len(cells[commit]))
+    named = [f"{', '.join(sorted(cells[commit]))} at {commit}" for commit in later]
+    return "; ".join([f"commit {first}", *named])
 
 
 def _times(row: Json) -> list[str]:
@@ -258,7 +268,7 @@ def run(options: argparse.Namespace) -> int:
             if not todo:
                 continue
             for row in measure(todo, cores, options):
-                result["rows"].append(row)
+                result["rows"].append(row | {"commit": git_commit()})
                 options.json.parent.mkdir(parents=True, exist_ok=True)
                 write_text_whole(options.json, json.dumps(result, indent=1) + "\n")
                 print(

@@ -32,6 +32,10 @@ _MOST_TOKENS = 10**9
 """A server that claims to have generated more for one answer is not believed."""
 _MOMENT = 0.5
 """Seconds in which a request that ended at the deadline is accounted for."""
+_SHORTEST_IN_MESSAGES = 4
+"""Characters of the key that no message shows: servers like to quote its first and last ones."""
+_SHORTEST_IN_ANSWERS = 8
+"""The same of answers, in which a short part of the key may stand by chance."""
 _HEADERS = {"accept", "authorization", "content-length", "content-type", "host", "user-agent"}
 """What is sent; the client's other headers describe this machine and its account."""
 
@@ -40,12 +44,12 @@ _HEADERS = {"accept", "authorization", "content-length", "content-type", "host",
 class ChatClient:
     """Asks one model of one server, a question at a time.
 
-    The key is read from the environment at each call. It is neither kept nor logged, and it is cut
-    out of whatever the server says. The `openai` client decides what is tried again: 408, 409, 429,
-    5xx, timeouts and broken connections, after waits that double from half a second to eight
-    seconds, or after the server's Retry-After if that is at most two minutes. Anything else fails
-    at once. Redirects are not followed. A question ends within `total_timeout` seconds, whatever
-    the server does. Raises as `check_variable`.
+    The key is read from the environment at each call. It is neither kept nor logged, and it and its
+    parts are cut out of whatever the server says. The `openai` client decides what is tried again:
+    408, 409, 429, 5xx, timeouts and broken connections, after waits that double from half a second
+    to eight seconds, or after the server's Retry-After if that is at most two minutes. Anything
+    else fails at once. Redirects are not followed. A question ends within `total_timeout` seconds,
+    whatever the server does. Raises as `check_variable`.
     """
 
     base_url: str = field(repr=False)  # such as https://host/v1; a query stays at its end
@@ -242,7 +246,7 @@ class _Session(openai.DefaultHttpxClient):
             choice = answer["choices"][0]
             text = choice["message"]["content"] if "message" in choice else choice["text"]
             if isinstance(text, str):
-                return _without(text, self._key), ""
+                return _without(text, self._key, _SHORTEST_IN_ANSWERS), ""
         return None, f"the response is no completion with text: {_excerpt(body, self._key)}"
 
 
@@ -289,10 +293,23 @@ def _excerpt(body: bytes, key: SecretStr | None) -> str:
     return quote(_without(text, key), 160)
 
 
-def _without(text: str, key: SecretStr | None) -> str:
+def _without(text: str, key: SecretStr | None, shortest: int = _SHORTEST_IN_MESSAGES) -> str:
+    """Cut the key out of a text, and all of its parts that are at least so long."""
     if key is None:
         return text
     plain = key.get_secret_value()
-    for spelling in {plain, json.dumps(plain)[1:-1], repr(plain)[1:-1]}:
+    spellings = {plain, json.dumps(plain)[1:-1], repr(plain)[1:-1]}
+    for spelling in spellings:
         text = text.replace(spelling, "(the key)")
-    return text
+    parts = {
+        spelling[at : at + shortest]
+        for spelling in spellings
+        for at in range(len(spelling) - shortest + 1)
+    }
+    kept, end = [], 0  # what is kept of the text up to `end`
+    for at in range(len(text) - shortest + 1):
+        if text[at : at + shortest] in parts:
+            if at >= end:
+                kept += [text[end:at], "(part of the key)"]
+            end = at + shortest
+    return "".join([*kept, text[end:]])

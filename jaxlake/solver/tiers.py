@@ -43,8 +43,8 @@ DEFAULT_MAX_EXPANSIONS = {3: 65536, 4: 16384, 5: 16384}
 
 DENSE_CLASSES = {
     3: ((32, 32), (64, 128), (96, 512)),
-    4: ((16, 64), (28, 256), (60, 16384)),
-    5: ((16, 1024), (26, 16384)),
+    4: ((16, 64), (20, 128), (28, 256), (60, 16384)),
+    5: ((16, 1024), (20, 2048), (24, 4096), (28, 16384)),
 }
 """By slots: the radix of a search of `dense_joint`, and after how many agents replanned it begins.
 

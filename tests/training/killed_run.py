@@ -1,6 +1,7 @@
 """Run a configuration in a process that kills itself (SIGKILL) in the middle of a phase.
 
-`python tests/training/killed_run.py CONFIG RUN_DIR POINT`, POINT one of `POINTS` or `none`.
+`python tests/training/killed_run.py CONFIG RUN_DIR POINT KEY=VALUE ...`, POINT one of `POINTS` or
+`none`.
 """
 
 import os
@@ -49,12 +50,12 @@ def dying_at(point: str, die: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-def main(config: str, run_dir: str, point: str) -> None:
+def main(config: str, run_dir: str, point: str, *overrides: str) -> None:
     from training import loop
     from training.schema import load
 
     with dying_at(point, lambda: os.kill(os.getpid(), signal.SIGKILL)):
-        loop.run(load(Path(config)), Path(run_dir))
+        loop.run(load(Path(config), overrides), Path(run_dir))
 
 
 if __name__ == "__main__":

@@ -18,9 +18,10 @@ from training.policy.policy import open_policy
 from training.pretraining import pretrain as loop
 from training.pretraining.boards import PROMPT_STYLE
 from training.pretraining.designs import draw_swaps
-from training.pretraining.files import HASHES, PretrainDirectory
+from training.pretraining.files import PretrainDirectory
 from training.pretraining.schema import load_pretrain
 from training.pretraining.scores import ReadingTest
+from training.run.digests import HASHES
 from training.schema import Model, Prompt, load
 
 FOLDER = SHIPPED["jaxlake-base"]

@@ -15,9 +15,13 @@ from tests.paths import ROOT, TINY
 from tests.training.killed_run import POINTS, dying_at
 from tests.training.stand_in_sampler import without_vllm
 from training import loop
+from training.run.directory import RunDirectory
+from training.run.records import UpdateMetrics
 from training.schema import load
 
 HERE = Path(__file__).parent
+# With a policy that knows no boards, all rewards of a real engine's few answers are 0.
+LEARNS = ("model.pretrained=jaxlake-base", "warm_start.learning_rate=1e-4")
 NOT_COMPARED = ("timings.jsonl", "report.html", "checkpoints", "engine")
 
 
@@ -28,6 +32,7 @@ class KilledError(BaseException):
 def run_with_vllm(run_dir: Path, point: str = "none") -> int:
     """Run the tiny configuration in a process of its own, and return its exit status."""
     command = [sys.executable, str(HERE / "killed_run.py"), str(TINY), str(run_dir), point]
+    command += LEARNS
     return subprocess.run(command, cwd=ROOT, timeout=1200, check=False).returncode
 
 
@@ -39,6 +44,14 @@ def files_of(run_dir: Path) -> dict[str, bytes]:
         for name, path in found.items()
         if not name.startswith(NOT_COMPARED)
     }
+
+
+def assert_each_update_learns(run_dir: Path) -> None:
+    """Otherwise a lost update would not be seen."""
+    metrics = RunDirectory(run_dir).metrics.read()
+    updates = [one for one in metrics if isinstance(one, UpdateMetrics)]
+    assert len(updates) == 8
+    assert min(one.grad_norm for one in updates) > 0
 
 
 def stop() -> NoReturn:
@@ -81,7 +94,8 @@ def test_a_run_stopped_in_every_phase_leaves_the_same_files(
     assert [name for name in expected if found[name] != expected[name]] == []
     assert {"stages/2/policy/model.safetensors", "chain.jsonl", "summary.json"} < set(expected)
     weights = {expected[f"stages/{stage}/policy/model.safetensors"] for stage in (0, 1, 2)}
-    assert len(weights) == 3  # a lost update would be seen
+    assert len(weights) == 3
+    assert_each_update_learns(uninterrupted)
 
 
 @pytest.mark.slow
@@ -103,6 +117,7 @@ def test_a_run_with_vllm_killed_in_every_phase_leaves_the_same_files(tmp_path: P
         assert run_with_vllm(tmp_path / "killed", point) == -signal.SIGKILL, point
     assert run_with_vllm(tmp_path / "killed") == 0
     assert files_of(tmp_path / "killed") == files_of(tmp_path / "uninterrupted")
+    assert_each_update_learns(tmp_path / "uninterrupted")
     # The checkpoint that is loaded again answers as it did in the run.
     run_dir, scores = tmp_path / "uninterrupted", tmp_path / "scores.json"
     command = [sys.executable, "-m", "training.cli", "engineer", "replay", str(run_dir)]

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import optax
 from optax import contrib
 
+from training.learner.placement import Placement, constrain, place_like
+
 Metrics: TypeAlias = dict[str, jax.Array]
 # (params, micro-batch) -> (summed loss, summed metrics)
 SummedLoss: TypeAlias = Callable[[Any, Any], tuple[jax.Array, Metrics]]
@@ -32,8 +34,9 @@ class LearnerState:
 
 
 def initial_state(params: Any, optimizer: optax.GradientTransformation) -> LearnerState:
-    """Return a state that has taken no step."""
-    return LearnerState(params, optimizer.init(params), jnp.zeros((), jnp.int32))
+    """Return a state that has taken no step, on the devices that hold the weights."""
+    state = LearnerState(params, optimizer.init(params), jnp.zeros((), jnp.int32))
+    return place_like(state, params)
 
 
 def adamw(
@@ -113,6 +116,7 @@ def gradient_step(
     loss: SummedLoss,
     optimizer: optax.GradientTransformation,
     beside: PlainLoss | None = None,
+    placement: Placement | None = None,
 ) -> tuple[LearnerState, Metrics]:
     """Take one optimizer step on the mean loss; with the new state come the mean metrics.
 
@@ -120,25 +124,35 @@ def gradient_step(
     micro-batches, int32 (), are used; it is traced, so that empty ones at the end cost nothing. The
     sums over them are divided by `weight`, float32 (): a number of tokens. `loss` and `grad_norm`
     are added to the metrics. `beside` is a loss that is added to this mean, with its metrics.
+    `placement` says which devices hold what: the gradient and the new state are placed as the
+    weights are, and micro-batches are split along their rows. None leaves it to the compiler.
     """
+
+    def place_gradient(gradient: Any) -> Any:
+        return gradient if placement is None else constrain(gradient, placement.params)
 
     def add(number: jax.Array, total: Any) -> Any:
         micro_batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[number], micro_batches)
+        if placement is not None:
+            micro_batch = jax.tree.map(placement.split_rows, micro_batch)
         summed, gradient = jax.value_and_grad(loss, has_aux=True)(state.params, micro_batch)
-        return jax.tree.map(jnp.add, total, (*summed, gradient))
+        return jax.tree.map(jnp.add, total, (*summed, place_gradient(gradient)))
 
     first = jax.tree.map(lambda leaf: leaf[0], micro_batches)
     shapes = jax.eval_shape(loss, state.params, first)
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (*shapes, state.params))
-    value, metrics, gradient = jax.lax.fori_loop(0, count, add, zeros)
+    *sums, zeros = jax.tree.map(
+        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (*shapes, state.params)
+    )
+    value, metrics, gradient = jax.lax.fori_loop(0, count, add, (*sums, place_gradient(zeros)))
     value, metrics, gradient = jax.tree.map(
         lambda leaf: leaf / weight.astype(leaf.dtype), (value, metrics, gradient)
     )
     if beside is not None:
         (more, others), slope = jax.value_and_grad(beside, has_aux=True)(state.params)
         value, metrics = value + more, metrics | others
-        gradient = jax.tree.map(jnp.add, gradient, slope)
+        gradient = jax.tree.map(jnp.add, gradient, place_gradient(slope))
     updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)
     metrics = metrics | {"loss": value, "grad_norm": optax.tree.norm(gradient)}
-    return LearnerState(params, opt_state, state.steps + 1), metrics
+    state = LearnerState(params, opt_state, state.steps + 1)
+    return (state, metrics) if placement is None else placement.place((state, metrics))

@@ -17,9 +17,10 @@ from engineer.context import ContextTooLongError
 from engineer.design import context_for
 from training.errors import UserError
 from training.learner.batching import split_rows
+from training.learner.grpo_step import compiled_step
 from training.learner.optimizer import LearnerState
 from training.phases.atlas import measured_atlas
-from training.phases.grpo_update import compiled_step, grpo_batch, refuse_what_is_not_finite
+from training.phases.grpo_update import grpo_batch, refuse_what_is_not_finite
 from training.phases.rehearsal import Rehearsal
 from training.phases.stage_results import StageResult, design_settings, view_of
 from training.phases.weight_sync import compare_weights

@@ -8,17 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 from flax import nnx
 
 from training.errors import UserError
 from training.learner import grpo
 from training.learner.batching import Sequences, split_rows
 from training.learner.grpo import GrpoBatch
-from training.learner.imitation import answer_nats
-from training.learner.optimizer import LearnerState, Metrics, adamw, gradient_step
+from training.learner.grpo_step import compiled_step
+from training.learner.optimizer import LearnerState
 from training.learner.packing import pack_groups, place_on_targets
 from training.phases.weight_sync import sync_weights
 from training.rollout.instances import InstanceSet
@@ -26,23 +24,10 @@ from training.rollout.rollout import Rollout, roll_out, rollout_metrics
 from training.rollout.sampler import Completion, Sampler
 from training.run.active_run import ActiveRun
 from training.run.records import six_digits
-from training.schema import Grpo, Rehearsal
 
 # The metrics of an update in which no group's rewards differ, so that no step is taken.
 _NO_STEP = {"importance_ratio_mean": 1.0}
 _NO_STEP |= dict.fromkeys(("clip_share", "grad_norm", "loss", "sampler_gap"), 0.0)
-
-
-def grpo_optimizer(settings: Grpo, steps: int) -> optax.GradientTransformation:
-    """Build the optimizer of all stages, which take so many steps: AdamW."""
-    return adamw(
-        settings.learning_rate,
-        warmup_steps=settings.warmup_updates,
-        decay_steps=steps if settings.schedule == "cosine" else None,
-        weight_decay=settings.weight_decay,
-        max_grad_norm=settings.max_grad_norm,
-        b2=0.99,  # rewards are noisier than targets: a longer memory of the gradient's size
-    )
 
 
 def take_update(
@@ -171,43 +156,6 @@ def _minibatches(batch: GrpoBatch, run: ActiveRun) -> list[GrpoBatch]:
         split_rows(jax.tree.map(lambda leaf: leaf[part], parts), run.config.micro_batches)  # noqa: B023
         for part in range(run.config.grpo.minibatches)
     ]
-
-
-@functools.cache
-def compiled_step(
-    graphdef: nnx.GraphDef,
-    settings: Grpo,
-    rehearsal: Rehearsal | None,
-    temperature: float,
-    steps: int,
-) -> Any:
-    """Return the compiled (state, batch, designs) -> (state, metrics); the state is donated.
-
-    The batch leads with (micro-batches, bundles per micro-batch); designs are imitated beside it,
-    with the weight of `rehearsal`, unless both are None. `steps` are those of the whole run.
-    """
-    loss = functools.partial(
-        grpo.summed_loss, graphdef=graphdef, settings=settings, temperature=temperature
-    )
-    optimizer = grpo_optimizer(settings, steps)
-
-    def imitation(params: Any, designs: Sequences) -> tuple[jax.Array, Metrics]:
-        assert rehearsal is not None
-        nats = answer_nats(params, designs, graphdef=graphdef).sum() / jnp.sum(designs.targets)
-        return rehearsal.weight * nats, {"rehearsal_loss": nats}
-
-    @functools.partial(jax.jit, donate_argnums=0)
-    def step(
-        state: LearnerState, batch: GrpoBatch, designs: Sequences | None = None
-    ) -> tuple[LearnerState, Metrics]:
-        filled = batch.groups.targets.any(axis=(1, 2, 3)).sum()
-        tokens = jnp.maximum(batch.groups.targets.sum(), 1).astype(jnp.float32)
-        beside = None if designs is None else functools.partial(imitation, designs=designs)
-        return gradient_step(
-            state, batch, filled, tokens, loss=loss, optimizer=optimizer, beside=beside
-        )
-
-    return step
 
 
 @functools.cache

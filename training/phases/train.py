@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from engineer import configuration_yaml
 from engineer.lake import LakeConfiguration
+from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
-from training.phases.grpo_update import grpo_optimizer, take_update
+from training.phases.grpo_update import take_update
 from training.phases.picking import measure_pool, stage_boards
 from training.phases.rehearsal import Rehearsal
 from training.phases.stage_results import StageResult, configuration_for, reference_of

@@ -57,6 +57,7 @@ def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = No
             title = f"stage {stage}: validate"
             texts = answer(run.config, run.policy, sampler, run.validation, title=title)
             answers = verify_answers(run.config, stage, run.validation, texts)
+            run.checkpoints.wait()  # what is said of the weights must not outlive them
             write_answers(files, answers)
     if trained is None:
         return validated_stage(run.config, stage, None, answers, (), {})

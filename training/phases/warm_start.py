@@ -20,6 +20,7 @@ from jaxlake.generator.board_digests import DigestSet
 from training.learner.batching import Sequences, split_rows
 from training.learner.imitation import ExamplePool, answer_nats
 from training.learner.optimizer import LearnerState, Metrics, adamw, gradient_step, initial_state
+from training.learner.placement import placement_of
 from training.phases.rehearsal import EXAMPLES, design_examples
 from training.policy.policy import Policy
 from training.policy.prompts import render, target
@@ -124,6 +125,14 @@ def _compiled_step(policy: Policy, optimizer: optax.GradientTransformation) -> A
     @functools.partial(jax.jit, donate_argnums=0)
     def step(state: LearnerState, batch: Sequences) -> tuple[LearnerState, Metrics]:
         weight = batch.targets.sum().astype(np.float32)
-        return gradient_step(state, split_rows(batch, 1), 1, weight, loss=loss, optimizer=optimizer)
+        return gradient_step(
+            state,
+            split_rows(batch, 1),
+            1,
+            weight,
+            loss=loss,
+            optimizer=optimizer,
+            placement=placement_of(policy.graphdef, state.params),
+        )
 
     return step

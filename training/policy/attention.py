@@ -15,6 +15,11 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 
+from training.policy.blockwise import EVERYBODY, NOBODY, blockwise_attention
+
+BLOCKWISE_ABOVE = 1024
+"""With more keys than this for each query, scores are computed block by block."""
+
 # (queries, keys, values) -> what each query attends to
 PlainAttention: TypeAlias = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 # (queries, keys, values, number of the layer, memory) -> the same, and the memory afterwards
@@ -104,6 +109,12 @@ def _store(memory: KeyValues, layer: jax.Array, step: jax.Array | int, new: KeyV
 def causal_attention(mask: jax.Array) -> PlainAttention:
     """Let each token attend to the tokens up to itself where `mask`, bool (B, L), is True."""
     length = mask.shape[-1]
+    if length > BLOCKWISE_ABOVE:
+        return partial(
+            blockwise_attention,
+            query_segments=jnp.zeros(mask.shape, jnp.int32),
+            key_segments=jnp.where(mask, 0, NOBODY),
+        )
     causal = jnp.tril(jnp.ones((length, length), bool))
     allowed = causal & mask[:, None, None, :]  # (B, 1, L, L)
     return partial(jax.nn.dot_product_attention, mask=allowed)
@@ -122,12 +133,7 @@ def shared_prompt_attention(
     bundles, prompts, length = prompt_mask.shape
     _, rows, width = segments.shape
     among_prompts = causal_attention(prompt_mask.reshape(bundles * prompts, length))
-    to_prompt = _of_rows(prompt_mask, row_prompts)[:, :, None]  # (B, R, 1, P)
-    to_prompt = jnp.broadcast_to(to_prompt, (bundles, rows, width, length))
-    causal = jnp.tril(jnp.ones((width, width), bool))
-    to_row = causal & (segments[..., :, None] == segments[..., None, :])  # (B, R, W, W)
-    allowed = jnp.concatenate([to_prompt, to_row], axis=-1)
-    allowed = allowed.reshape(bundles * rows, 1, width, length + width)
+    among_rows = _row_attention(_of_rows(prompt_mask, row_prompts), segments)
 
     def split(tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
         """(B, L, heads, hd) to (B, G, P, heads, hd) and (B, R, W, heads, hd)."""
@@ -147,14 +153,38 @@ def shared_prompt_attention(
             jnp.concatenate([_of_rows(of_prompt, row_prompts), of_row], axis=2)
             for of_prompt, of_row in pairs
         )
-        of_rows = jax.nn.dot_product_attention(
-            _flat(row_query), _flat(key), _flat(value), mask=allowed
-        )
+        of_rows = among_rows(_flat(row_query), _flat(key), _flat(value))
         heads = query.shape[2:]
         parts = [part.reshape(bundles, -1, *heads) for part in (of_prompts, of_rows)]
         return jnp.concatenate(parts, axis=1)
 
     return attend
+
+
+def _row_attention(prompt_mask: jax.Array, segments: jax.Array) -> PlainAttention:
+    """Let rows attend to their prompt's keys, which come first, and to their own segment.
+
+    `prompt_mask`, bool (B, R, P), is that of each row's prompt, `segments` int32 (B, R, W).
+    """
+    bundles, rows, width = segments.shape
+    length = prompt_mask.shape[-1]
+    if length + width > BLOCKWISE_ABOVE:
+        of_prompt, of_row = (
+            part.reshape(bundles * rows, -1)
+            for part in (jnp.where(prompt_mask, EVERYBODY, NOBODY), segments)
+        )
+        return partial(
+            blockwise_attention,
+            query_segments=of_row,
+            key_segments=jnp.concatenate([of_prompt, of_row], axis=1),
+            prefix=length,
+        )
+    to_prompt = jnp.broadcast_to(prompt_mask[:, :, None], (bundles, rows, width, length))
+    causal = jnp.tril(jnp.ones((width, width), bool))
+    to_row = causal & (segments[..., :, None] == segments[..., None, :])  # (B, R, W, W)
+    allowed = jnp.concatenate([to_prompt, to_row], axis=-1)
+    allowed = allowed.reshape(bundles * rows, 1, width, length + width)
+    return partial(jax.nn.dot_product_attention, mask=allowed)
 
 
 def _of_rows(prompts: jax.Array, row_prompts: jax.Array) -> jax.Array:

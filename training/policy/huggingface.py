@@ -119,8 +119,8 @@ def load(
 
     Raises:
         ModelFolderError: A file is missing, truncated or malformed, or asks for what Qwen3 lacks;
-            or a tensor is missing, unexpected, or of another shape or dtype. A tied model may
-            repeat its head as `lm_head.weight`.
+            or a tensor is missing, unexpected, of another shape or dtype, or not finite. A tied
+            model may repeat its head as `lm_head.weight`.
         ValueError: The model does not fit the mesh.
     """
     folder = Path(folder)
@@ -130,13 +130,13 @@ def load(
     options: dict[str, Any] = {"param_dtype": param_dtype, "dtype": dtype, "remat": remat}
     shaped = nnx.eval_shape(lambda: Qwen3(config, rngs=nnx.Rngs(0), **options))
     graphdef, abstract = nnx.split(shaped)
-    plan: dict[str, list[_Tensor]] = {}
-    for tensor in _tensors(config, untied=False):
-        plan.setdefault(tensor.path, []).append(tensor)
 
     with contextlib.ExitStack() as stack:
         handles = _open(folder, stack)
         _check_tensors(folder, config, handles)
+        plan: dict[str, list[_Tensor]] = {}
+        for tensor in _tensors(config, untied=False):
+            plan.setdefault(tensor.path, []).append(tensor)
 
         def read(path: tuple[Any, ...], leaf: nnx.Variable) -> nnx.Variable:
             name = ".".join(map(str, path))
@@ -148,6 +148,9 @@ def load(
                 except (OSError, SafetensorError) as error:
                     raise ModelFolderError(f"{folder}: tensor {tensor.name}: {error}") from error
                 target[...] = value.T if tensor.transposed else value
+                if not np.isfinite(target).all():
+                    problem = "holds NaN or infinity; allowed are finite numbers"
+                    raise ModelFolderError(f"{folder}: tensor {tensor.name} {problem}")
             return leaf.replace(jax.device_put(buffer, shardings.get(name)))
 
         model = nnx.merge(graphdef, nnx.map_state(read, abstract))
@@ -330,6 +333,11 @@ def _open(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
 
 
 def _check_tensors(folder: Path, config: Qwen3Config, handles: Mapping[str, Any]) -> None:
+    if config.num_hidden_layers > len(handles):  # before a list of so many layers is made
+        raise ModelFolderError(
+            f"{folder / CONFIG_FILE}: num_hidden_layers is {config.num_hidden_layers}, but the "
+            f"folder holds {len(handles)} tensors, and a layer has several"
+        )
     expected = {tensor.name: tensor.shape for tensor in _tensors(config, untied=False)}
     missing = [name for name in expected if name not in handles]
     if missing:

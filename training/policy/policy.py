@@ -154,6 +154,9 @@ def open_policy(
         tokenizer = load_tokenizer(folder)
     except (OSError, ValueError) as error:
         raise UserError(f"{folder}: its tokenizer can't be read: {error}") from error
+    if tokenizer.eos_token_id is None:
+        problem = "its tokenizer has no eos_token, which has to end an answer"
+        raise UserError(f"{folder}: {problem}; name one in tokenizer_config.json")
     if prompt.chat and not tokenizer.chat_template:
         raise UserError(f"prompt.chat: true, but the tokenizer of {folder} has no chat template")
     graphdef, params = nnx.split(model)

@@ -8,9 +8,7 @@ bundles of G prompts of P tokens and R rows of W tokens.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Self
 
@@ -29,11 +27,13 @@ from training.policy.attention import (
     shared_prompt_attention,
     without_memory,
 )
+from training.policy.head import logits_of, target_scores
+from training.policy.precision import products_of
 
 # Unrolled layers step up to a third faster on CPU; scanned layers compile in a time that does not
 # grow with depth.
 UNROLLED_LAYERS = 8
-# Float32 logits held at once when `token_logprobs` chooses the chunk itself.
+# Float32 logits on each device at once when `token_logprobs` chooses the chunk itself.
 LOGITS_BYTES = 256 * 2**20
 
 _PASSIVE = {  # field: the values under which it changes nothing here
@@ -319,7 +319,7 @@ class Qwen3(nnx.Module):
             attend=attend,
             config=config,
             dtype=self.dtype,
-            join=self.mesh is None,
+            mesh=self.mesh,
         )
         if self.remat:
             layer = jax.checkpoint(layer, prevent_cse=False)
@@ -328,12 +328,22 @@ class Qwen3(nnx.Module):
             hidden, memory = layer(*carry, *of_layer)
             return (self._constrain(hidden), memory), None
 
-        hidden = self._constrain(self.embed_tokens[...][input_ids].astype(self.dtype))
+        hidden = self._constrain(self._look_up(input_ids))
         unroll = config.num_hidden_layers <= UNROLLED_LAYERS
         numbered = (layers, jnp.arange(config.num_hidden_layers))
-        with _products_of(self.dtype):
+        with products_of(self.dtype):
             (hidden, memory), _ = jax.lax.scan(body, (hidden, memory), numbered, unroll=unroll)
         return _rms_norm(hidden, self.norm[...], config.rms_norm_eps), memory
+
+    def _look_up(self, input_ids: jax.Array) -> jax.Array:
+        """Return the embeddings of tokens, `dtype` (B, L, D)."""
+        hidden = self.embed_tokens[...][input_ids].astype(self.dtype)
+        if self.mesh is None:
+            return hidden
+        # Every device looks up its part of hidden_size for all sequences, and then they exchange:
+        # that takes less than gathering the table, and its gradient needs no sum over devices.
+        spec = PartitionSpec(None, None, SHARDING_RULES["embed"])
+        return jax.lax.with_sharding_constraint(hidden, NamedSharding(self.mesh, spec))
 
     def head(self) -> jax.Array:
         """Return the output embedding, `param_dtype` (V, D): `embed_tokens` itself if tied."""
@@ -341,7 +351,7 @@ class Qwen3(nnx.Module):
 
     def logits(self, hidden: jax.Array) -> jax.Array:
         """Return the logits, float32 (..., V), of hidden states (..., D)."""
-        return _logits(hidden, self.head().astype(self.dtype))
+        return logits_of(hidden, self.head())
 
     def _constrain(self, hidden: jax.Array) -> jax.Array:
         # Without this GSPMD may split activations along hidden_size, as the fsdp axis splits the
@@ -366,7 +376,7 @@ def token_logprobs(
     `input_ids`, `positions` and `mask`, all (B, L), are as for `Qwen3.__call__`; `temperature`
     divides the logits. The head runs over `chunk` positions at a time and runs again in the
     backward pass, so that no more than B * chunk * V float32 logits exist at once. None chooses the
-    largest chunk that keeps them within `LOGITS_BYTES`.
+    largest chunk that keeps each device's within `LOGITS_BYTES`.
 
     The result is float32 (B, L), natural logarithm. It is 0 at padding, and at the first token of a
     sequence, before which nothing stands.
@@ -395,28 +405,18 @@ def target_logprobs(
     `hidden`, (B, L, D), are states after the final norm and `targets`, int32 (B, L), token ids;
     `temperature`, `chunk` and the errors are as for `token_logprobs`.
     """
-    batch, length = targets.shape
     if isinstance(temperature, int | float) and not temperature > 0:
         raise ValueError(f"temperature is {temperature!r}; allowed is a number above 0")
     if chunk is None:
-        chunk = max(1, LOGITS_BYTES // (4 * batch * model.config.vocab_size))
+        batch, vocabulary = len(targets), model.config.vocab_size
+        if model.mesh is not None:  # what one device has of both
+            batch = max(1, batch // model.mesh.shape[SHARDING_RULES["batch"]])
+            vocabulary //= model.mesh.shape[SHARDING_RULES["vocab"]]
+        chunk = max(1, LOGITS_BYTES // (4 * batch * vocabulary))
     elif chunk < 1:
         raise ValueError(f"chunk is {chunk}; allowed is an integer of at least 1")
-    head = model.head().astype(model.dtype)
-
-    def score(chunk: tuple[jax.Array, jax.Array]) -> jax.Array:
-        states, tokens = chunk
-        logits = _logits(states, head) / temperature
-        # A masked sum, not a gather: it stays local where the vocabulary is split over devices.
-        chosen = jnp.arange(logits.shape[-1]) == tokens[..., None]
-        return jnp.sum(jnp.where(chosen, logits, 0), axis=-1) - jax.nn.logsumexp(logits, axis=-1)
-
-    count = math.ceil(length / chunk)
-    if count <= 1:
-        return score((hidden, targets))
-    pieces = (_split(hidden, count, chunk), _split(targets, count, chunk))
-    scores = jax.lax.map(jax.checkpoint(score, prevent_cse=False), pieces)
-    return jnp.moveaxis(scores, 0, 1).reshape(batch, count * chunk)[:, :length]
+    chunk = min(chunk, targets.shape[1])
+    return target_scores(hidden, model.head(), targets, temperature, chunk=chunk, mesh=model.mesh)
 
 
 def make_mesh(fsdp: int, tensor: int = 1) -> Mesh:
@@ -452,7 +452,11 @@ def parameter_shardings(config: Qwen3Config, mesh: Mesh) -> dict[str, NamedShard
                     f"{path}: its axis {name} has {size} entries, which {mesh.shape[axis]} devices "
                     f"along the mesh axis {axis} cannot share equally"
                 )
-        shardings[path] = NamedSharding(mesh, PartitionSpec(*spec))
+        # As compiled programs spell it: to a step's cache another spelling is another layout.
+        used = [None if axis is None or mesh.shape[axis] == 1 else axis for axis in spec]
+        while used and used[-1] is None:
+            used.pop()
+        shardings[path] = NamedSharding(mesh, PartitionSpec(*used))
     return shardings
 
 
@@ -466,12 +470,17 @@ def _decoder_layer(
     attend: Attention,
     config: Qwen3Config,
     dtype: jnp.dtype,
-    join: bool,
+    mesh: Mesh | None,
 ) -> tuple[jax.Array, Any]:
     batch, length, _ = hidden.shape
     eps = config.rms_norm_eps
     scales = {name: weights[name] for name in weights if name.endswith("norm")}
-    kernels = {name: weights[name].astype(dtype) for name in weights if name not in scales}
+    kernels = {
+        name: _gather_kernel(weights[name], PARAMETER_AXES[f"layers.{name}"][1:], dtype, mesh)
+        for name in weights
+        if name not in scales
+    }
+    join = mesh is None
 
     normed = _rms_norm(hidden, scales["input_layernorm"], eps)
     names = ("q_proj", "k_proj", "v_proj")
@@ -487,6 +496,33 @@ def _decoder_layer(
     normed = _rms_norm(hidden, scales["post_attention_layernorm"], eps)
     gate, up = _project(normed, [kernels["gate_proj"], kernels["up_proj"]], join=join)
     return hidden + (jax.nn.silu(gate) * up) @ kernels["down_proj"], memory
+
+
+def _gather_kernel(
+    kernel: jax.Array, axes: Sequence[str], dtype: jnp.dtype, mesh: Mesh | None
+) -> jax.Array:
+    """Give each device along fsdp a whole kernel of a layer, `dtype`, for the time of its use.
+
+    It is converted before it is exchanged, which halves what is sent. Its gradient is summed over
+    the devices as each gets its part. (ZeRO, arXiv 1910.02054, stage 3.)
+    """
+    if mesh is None:
+        return kernel.astype(dtype)
+    spec = [SHARDING_RULES.get(name) for name in axes]
+    part = NamedSharding(mesh, PartitionSpec(*spec))
+    whole = [None if axis == SHARDING_RULES["embed"] else axis for axis in spec]
+    param_dtype, constrain = kernel.dtype, jax.lax.with_sharding_constraint
+
+    @jax.custom_vjp
+    def gather(kernel: jax.Array) -> jax.Array:
+        of_part = constrain(kernel.astype(dtype), part)
+        return constrain(of_part, NamedSharding(mesh, PartitionSpec(*whole)))
+
+    gather.defvjp(
+        lambda kernel: (gather(kernel), None),
+        lambda _, slope: (constrain(slope, part).astype(param_dtype),),
+    )
+    return gather(kernel)
 
 
 def _project(inputs: jax.Array, kernels: Sequence[jax.Array], *, join: bool) -> list[jax.Array]:
@@ -521,23 +557,6 @@ def _rotate(inputs: jax.Array, rotation: tuple[jax.Array, jax.Array]) -> jax.Arr
     return jnp.concatenate(turned, axis=-1).astype(inputs.dtype)
 
 
-def _logits(hidden: jax.Array, head: jax.Array) -> jax.Array:
-    with _products_of(hidden.dtype):
-        return jnp.einsum("...d,vd->...v", hidden, head, preferred_element_type=jnp.float32)
-
-
-def _products_of(dtype: jnp.dtype) -> AbstractContextManager[object]:
-    """Let products in here, and in their gradients, be as exact as the dtype of their factors."""
-    return jax.default_matmul_precision("float32") if dtype == jnp.float32 else nullcontext()
-
-
 def _join_bundle(prompts: jax.Array, rows: jax.Array) -> jax.Array:
     """Put the tokens of prompts (B, G, P) before those of rows (B, R, W): (B, G * P + R * W)."""
     return jnp.concatenate([part.reshape(len(part), -1) for part in (prompts, rows)], axis=1)
-
-
-def _split(array: jax.Array, count: int, chunk: int) -> jax.Array:
-    """(B, T, ...) to (count, B, chunk, ...), padded with zeros at the end of T."""
-    batch, length, *rest = array.shape
-    array = jnp.pad(array, [(0, 0), (0, count * chunk - length)] + [(0, 0)] * len(rest))
-    return jnp.moveaxis(array.reshape(batch, count, chunk, *rest), 1, 0)

@@ -9,6 +9,7 @@ checkpoints/        Orbax: weights, optimizer state, progress
 initial/            the model with random weights, and its tokenizer
 engine/             what vLLM starts from
 model/              the result: weights in bfloat16, tokenizer, card (Hugging Face layout)
+.lock               who works here now (training/run/lock.py); empty if nobody does
 ```
 
 In `model/` stands how it was made, too, so that it can be checked wherever it goes: copies of
@@ -18,22 +19,21 @@ card names, and `SHA256SUMS`, the hashes of all its files as `sha256sum --check`
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from pathlib import Path
 
 from pydantic import Field, TypeAdapter
 
-from jaxlake.files import make_room, write_text_whole
+from jaxlake.files import make_room
 from training.errors import UserError
 from training.policy.huggingface import SHIPPED
 from training.pretraining.schema import PretrainConfig
+from training.run.digests import write_digests
 from training.run.directory import differing_keys
 from training.run.records import Count, Rate, Record
 from training.run.typed_files import JsonLinesFile, JsonLog, TextFile
 from training.schema import dump, parse_yaml, read_yaml
 
-HASHES = "SHA256SUMS"
 LICENSE = "LICENSE"
 
 
@@ -103,15 +103,9 @@ class PretrainDirectory:
         for name, file in self.records.items():
             shutil.copyfile(file, folder / name)
         shutil.copyfile(SHIPPED["jaxlake-base"] / LICENSE, folder / LICENSE)
-        files = sorted(file for file in folder.iterdir() if file.name != HASHES)
-        lines = [f"{_digest(file)}  {file.name}\n" for file in files]
-        write_text_whole(folder / HASHES, "".join(lines))
+        write_digests(folder)
 
     def rewind(self, step: int) -> None:
         """Drop what is logged beyond `step`: it is written again."""
         self.metrics.write([one for one in self.metrics.read() if one.step <= step])
         self.evaluations.write([one for one in self.evaluations.read() if one.step <= step])
-
-
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from flax import nnx
 from training.learner.batching import split_rows
 from training.learner.imitation import LENGTH_STEP, Batch, ExamplePool, answer_nats
 from training.learner.optimizer import LearnerState, Metrics, gradient_step, initial_state, muon
+from training.learner.placement import placement_of
 from training.policy.policy import Policy, make_policy, open_policy
 from training.pretraining.boards import CellBoards, draw_held_out, draw_plans
 from training.pretraining.card import shortfalls, write_card
@@ -31,6 +33,7 @@ from training.rollout.engines import start_sampler
 from training.rollout.judging import judge
 from training.rollout.sampler import Sampler
 from training.run.checkpoints import Checkpoints, RunProgress
+from training.run.lock import hold
 from training.run.progress import console, track
 from training.run.records import six_digits
 from training.run.seeds import seed_for
@@ -70,12 +73,36 @@ def pretrain(config: PretrainConfig, path: Path, *, stop_after: int | None = Non
         console.print(f"{directory.model} is the finished model; remove {path} to start anew.")
         return directory.model
     console.print(f"{'Going on with' if known else 'Starting'} {config.name} in {path}.")
+    with hold(path):
+        return _pretrain(config, directory, stop_after)
+
+
+def _pretrain(
+    config: PretrainConfig, directory: PretrainDirectory, stop_after: int | None
+) -> Path | None:
+    """Do what is missing of the pretraining; the folder of the model, or None as in `pretrain`."""
     run, params = _prepare(config, directory)
-    checkpoints = Checkpoints(directory.checkpoints)
+    with closing(Checkpoints(directory.checkpoints)) as checkpoints:
+        ended = _take_steps(run, checkpoints, params, stop_after)
+    if ended is None:
+        if run.sampler is not None:
+            run.sampler.close()
+        return None
+    state, done = ended
+    return _finish(run, state.params, done)
+
+
+def _take_steps(
+    run: _Pretraining, checkpoints: Checkpoints, params: Any, stop_after: int | None
+) -> tuple[LearnerState, int] | None:
+    """Go on from the newest checkpoint; return the state at the end and the steps done then.
+
+    None: it stopped after the step `stop_after`, before the end.
+    """
+    config, directory, settings = run.config, run.directory, run.config.optimization
     progress = checkpoints.progress()
     done = progress.step if progress else 0
     directory.rewind(done)
-    settings = config.optimization
     state = initial_state(params, _optimizer(settings))
     if progress:
         state = checkpoints.restore(state)
@@ -86,9 +113,6 @@ def pretrain(config: PretrainConfig, path: Path, *, stop_after: int | None = Non
     with track("pretraining", settings.most_steps, start=done) as advance:
         while done < settings.most_steps and not mastered:
             if done == stop_after:
-                checkpoints.close()
-                if run.sampler is not None:
-                    run.sampler.close()
                 return None
             done += 1
             rng = np.random.default_rng(run.seed(10, done))
@@ -109,8 +133,7 @@ def pretrain(config: PretrainConfig, path: Path, *, stop_after: int | None = Non
                 mastered = _meets(evaluation, config.goal)
             if saves or mastered:
                 checkpoints.save(state, RunProgress("pretrain", 0, done, done))
-    checkpoints.close()
-    return _finish(run, state.params, done)
+    return state, done
 
 
 def _prepare(config: PretrainConfig, directory: PretrainDirectory) -> tuple[_Pretraining, Any]:
@@ -200,7 +223,15 @@ def _compiled_step(policy: Policy, settings: Optimization) -> Any:
     @functools.partial(jax.jit, donate_argnums=0)
     def step(state: LearnerState, batch: Batch) -> tuple[LearnerState, Metrics]:
         weight = batch.sequences.targets.sum().astype(np.float32)
-        return gradient_step(state, split_rows(batch, 1), 1, weight, loss=loss, optimizer=optimizer)
+        return gradient_step(
+            state,
+            split_rows(batch, 1),
+            1,
+            weight,
+            loss=loss,
+            optimizer=optimizer,
+            placement=placement_of(policy.graphdef, state.params),
+        )
 
     return step
 

@@ -1,7 +1,15 @@
-"""Checkpoints (Orbax): weights, optimizer state and progress, each complete or absent."""
+"""Checkpoints (Orbax): weights, optimizer state and progress, each complete or absent.
+
+A checkpoint is written in the background, under another name, with the digests of its files. Then
+it is renamed. So a kill leaves it whole or leaves none, and damage is found before it is read.
+"""
 
 from __future__ import annotations
 
+import logging
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,6 +19,18 @@ import orbax.checkpoint as ocp
 
 from training.errors import UserError
 from training.learner.optimizer import LearnerState
+from training.run.digests import damage_of, write_digests
+from training.run.progress import console
+
+# What Orbax still writes when the digests are there; it says when the checkpoint was made, and that
+# it is complete.
+_WITHOUT_DIGEST = ("_CHECKPOINT_METADATA", "commit_success.txt")
+_LONGEST_SAVE = 24 * 3600  # seconds
+
+# Orbax logs the traceback of an error that it also raises; `UserError` says it in a line.
+logging.getLogger("absl").addFilter(
+    lambda record: not (record.exc_info and "orbax" in record.pathname)
+)
 
 
 @dataclass(frozen=True)
@@ -27,27 +47,63 @@ class Checkpoints:
     """The newest checkpoints of a run."""
 
     def __init__(self, folder: Path) -> None:
-        """Open `folder`, or make it; what an interrupted save left there is removed."""
+        """Open `folder`, or make it; what an interrupted save left there is removed.
+
+        So are damaged checkpoints that are newer than an intact one, after they were named. From
+        then on the newest one is intact.
+
+        Raises:
+            UserError: There are checkpoints, but none is intact. All are kept.
+        """
+        self._folder = folder.absolute()
+        self._saving: int | None = None
+        if self._folder.exists():
+            _remove_unfinished(self._folder)
+            _remove_damaged(self._folder)
         self._manager = ocp.CheckpointManager(
-            folder.absolute(),
+            self._folder,
             options=ocp.CheckpointManagerOptions(
                 max_to_keep=2,
                 create=True,
-                cleanup_tmp_directories=True,
-                enable_async_checkpointing=False,
+                async_options=ocp.AsyncOptions(
+                    timeout_secs=_LONGEST_SAVE, post_finalization_callback=self._write_digests
+                ),
             ),
         )
 
     def save(self, state: LearnerState, progress: RunProgress) -> None:
-        """Save both under the number `progress.step`; a checkpoint of that number is kept."""
-        if progress.step not in self._manager.all_steps():
-            parts = ocp.args.Composite(
-                state=ocp.args.StandardSave(state), progress=ocp.args.JsonSave(asdict(progress))
-            )
+        """Begin to save both under the number `progress.step`; a checkpoint of that number is kept.
+
+        The state is copied before this returns, so that its buffers may be donated. It is written
+        in the background, and an error there is raised by the next call of `save`, `wait` or
+        `close`.
+
+        Raises:
+            UserError: There is too little room on the disk, or this save has failed to begin, or
+                the one before it has failed.
+        """
+        self.wait()
+        if progress.step in self._manager.all_steps():
+            return
+        self._saving = progress.step
+        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+        if needed > (free := shutil.disk_usage(self._folder).free):
+            problem = f"it takes about {needed:,} bytes, {free:,} are free on the disk"
+            raise UserError(self._not_saved(problem))
+        parts = ocp.args.Composite(
+            state=ocp.args.StandardSave(state), progress=ocp.args.JsonSave(asdict(progress))
+        )
+        with self._errors_of_saving():
             self._manager.save(progress.step, args=parts)
+
+    def wait(self) -> None:
+        """Wait until the newest checkpoint is complete; a `UserError` says that it has failed."""
+        with self._errors_of_saving():
+            self._manager.wait_until_finished()
 
     def progress(self) -> RunProgress | None:
         """Return how far the newest checkpoint is; None if there is none."""
+        self.wait()
         step = self._manager.latest_step()
         if step is None:
             return None
@@ -59,17 +115,69 @@ class Checkpoints:
 
         A `UserError` says that there is no checkpoint, or that its arrays have other shapes.
         """
+        self.wait()
         step = self._manager.latest_step()
         if step is None:
-            raise UserError(f"{self._manager.directory}: holds no checkpoint")
+            raise UserError(f"{self._folder}: holds no checkpoint")
         shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
         parts = ocp.args.Composite(state=ocp.args.StandardRestore(shapes))
         try:
             return self._manager.restore(step, args=parts)["state"]
         except (ValueError, KeyError, FileNotFoundError) as error:
-            message = f"{self._manager.directory}/{step}: can't be restored: {error}"
+            message = f"{self._folder}/{step}: can't be restored: {error}"
             raise UserError(message) from error
 
     def close(self) -> None:
-        """Release the folder."""
-        self._manager.close()
+        """Wait until the newest checkpoint is complete, as `wait`, and release the folder."""
+        try:
+            self.wait()
+        finally:
+            self._manager.close()
+
+    @contextmanager
+    def _errors_of_saving(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # Orbax passes on whatever its libraries raise
+            what = " ".join(str(error).split())
+            raise UserError(self._not_saved(f"{type(error).__name__}: {what:.300}")) from error
+
+    def _not_saved(self, problem: str) -> str:
+        kept = "those before it are kept"
+        return f"{self._folder}/{self._saving}: the checkpoint can't be saved: {problem}; {kept}"
+
+    def _write_digests(self) -> None:
+        """Write the digests of the checkpoint that is being saved, before it gets its name."""
+        name = str(self._saving)
+        unnamed = [*self._folder.glob(f"{name}{ocp.utils.TMP_DIR_SUFFIX}*"), self._folder / name]
+        write_digests(next(filter(Path.is_dir, unnamed)), left_out=_WITHOUT_DIGEST)
+
+
+def _remove_unfinished(folder: Path) -> None:
+    for unnamed in folder.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
+        shutil.rmtree(unnamed)
+
+
+def _remove_damaged(folder: Path) -> None:
+    """Remove the checkpoints that are newer than the newest intact one, and name what is wrong."""
+    steps = sorted(
+        (int(one.name) for one in folder.iterdir() if one.name.isdecimal()), reverse=True
+    )
+    damage: dict[int, str] = {}
+    for step in steps:
+        problem = damage_of(folder / str(step), left_out=_WITHOUT_DIGEST)
+        if problem is None:
+            break
+        damage[step] = problem
+    if damage and len(damage) == len(steps):
+        raise UserError(
+            f"{folder}: no checkpoint is intact: {'; '.join(damage.values())}. Restore the files, "
+            "or remove this folder to begin with the first step again"
+        )
+    for newer, problem in damage.items():
+        console.print(
+            f"Checkpoint {newer} is damaged: {problem}. Going on from checkpoint {step}.",
+            style="yellow",
+            soft_wrap=True,
+        )
+        shutil.rmtree(folder / str(newer))

@@ -10,6 +10,7 @@ checkpoints/             Orbax: weights, optimizer state, progress
 stages/S/                what stage S left; 0 is what stood before the first (`StageDirectory`)
 summary.json             the end result
 report.html
+.lock                    who works here now (training/run/lock.py); empty if nobody does
 ```
 """
 

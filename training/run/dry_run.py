@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict
 from math import prod
 from pathlib import Path
 
 from engineer.scoring.reading import ANSWERS_PER_CONTEXT
 from jaxlake import parse_grid
+from training.errors import UserError
 from training.learner.batching import round_up
 from training.phases.atlas import rollouts_per_atlas
+from training.policy.attention import BLOCKWISE_ABOVE
+from training.policy.blockwise import BLOCK
 from training.policy.huggingface import SHIPPED, read_config, resolve
 from training.policy.prompts import render
 from training.policy.qwen3 import LOGITS_BYTES, Qwen3Config, parameter_shapes
@@ -24,6 +33,8 @@ _KNOWN = {
     "Qwen/Qwen3-1.7B": (151_936, 2048, 6144, 28, 16, 8, 128),
     "Qwen/Qwen3-4B": (151_936, 2560, 9728, 36, 32, 8, 128),
     "Qwen/Qwen3-8B": (151_936, 4096, 12288, 36, 32, 8, 128),
+    "Qwen/Qwen3-14B": (151_936, 5120, 17408, 40, 40, 8, 128),
+    "Qwen/Qwen3-32B": (151_936, 5120, 25600, 64, 64, 8, 128),
 }
 
 
@@ -35,7 +46,9 @@ def shape_of(config: RunConfig) -> Qwen3Config | None:
     if name in SHIPPED or Path(name).is_dir():
         return read_config(resolve(name))
     if name in _KNOWN:
-        return Qwen3Config(*_KNOWN[name], tie_word_embeddings=not name.endswith("8B"))
+        return Qwen3Config(
+            *_KNOWN[name], tie_word_embeddings=name.endswith(("-0.6B", "-1.7B", "-4B"))
+        )
     return None
 
 
@@ -50,8 +63,9 @@ def trainer_memory(config: RunConfig, shape: Qwen3Config, prompt: int) -> dict[s
     Weights, Adam's two moments and the gradient take `param_dtype` each and are split over the
     whole mesh; a second copy of the gradient lives while micro-batches are summed. With remat, each
     layer keeps its input alone. Without it, each layer keeps about 14 activations of the hidden
-    width and 3 of the inner width per token, and the attention scores. The logits are computed in
-    chunks. Completions are as long as they may be.
+    width and 3 of the inner width per token, and the attention scores, of blocks where sequences
+    are long. The logits are computed in chunks; beside them are the whole output layer in `dtype`
+    and, on a mesh or over chunks, its gradient in float32. Completions are as long as they may be.
     """
     mesh = config.model.mesh
     devices = mesh.fsdp * mesh.tensor
@@ -60,7 +74,8 @@ def trainer_memory(config: RunConfig, shape: Qwen3Config, prompt: int) -> dict[s
     prompts = rows // config.grpo.completions
     tokens = prompts * prompt + rows * answer
     width = _BYTES[config.model.dtype]
-    pairs = prompts * prompt * prompt + rows * answer * (prompt + answer)
+    pairs = prompts * _scores_at_once(prompt, prompt)
+    pairs += rows * _scores_at_once(answer, prompt + answer)
     scores = pairs * shape.num_attention_heads // mesh.tensor * 4
     layer = tokens * (14 * shape.hidden_size + 3 * shape.intermediate_size) * width + 2 * scores
     layer_input = tokens * shape.hidden_size * width
@@ -70,12 +85,36 @@ def trainer_memory(config: RunConfig, shape: Qwen3Config, prompt: int) -> dict[s
         "optimizer": 2 * weights,
         "gradients": 2 * weights,
         "activations": layers * layer_input + layer if config.model.remat else layers * layer,
+        "output layer": shape.vocab_size * shape.hidden_size * (width + 4) // mesh.tensor,
         "logits": min(LOGITS_BYTES, rows * answer * shape.vocab_size * 4) * 3,
     }
 
 
-def print_plan(config: RunConfig) -> None:
-    """Print stages, batch shapes, steps and memory."""
+def _scores_at_once(queries: int, keys: int) -> int:
+    """Count the scores of a head that are in memory together."""
+    return BLOCK * BLOCK if keys > BLOCKWISE_ABOVE else queries * keys
+
+
+def run_disk(config: RunConfig, shape: Qwen3Config) -> dict[str, int]:
+    """Estimate the bytes that a run's weights take on disk; all other files are small beside them.
+
+    A checkpoint has the weights and Adam's two moments in `param_dtype`. Two are kept, and the
+    oldest goes when the next one is complete, so there are three for a while. vLLM's folder has
+    an output layer of its own, also where it is tied to the embeddings.
+    """
+    weights = parameters(shape) * _BYTES[config.model.param_dtype]
+    head = shape.vocab_size * shape.hidden_size * _BYTES[config.model.param_dtype]
+    disk = {
+        "three checkpoints": 3 * 3 * weights,
+        f"the policies of stages 0 to {config.stages.count}": (config.stages.count + 1) * weights,
+    }
+    if config.sampling.engine == "vllm":
+        disk["the engine's folder"] = weights + head * shape.tie_word_embeddings
+    return disk
+
+
+def print_plan(config: RunConfig, run_dir: Path) -> None:
+    """Print stages, batch shapes, steps, memory, and disk beside what is free for `run_dir`."""
     console.print(f"Plan of {config.name} (seed {config.seed}); nothing is started.\n")
     _print_stages(config)
     prompt = _longest_prompt(config)
@@ -83,11 +122,57 @@ def print_plan(config: RunConfig) -> None:
     shape = shape_of(config)
     if shape is None:
         console.print(
-            f"\nThe shape of {config.model.pretrained} is not known here, so device memory can't "
-            "be estimated; give a local folder to have it estimated."
+            f"\nThe shape of {config.model.pretrained} is not known here, so device memory and "
+            "disk can't be estimated; give a local folder to have them estimated."
         )
     else:
         _print_memory(config, shape, prompt)
+        _print_disk(config, shape, run_dir)
+
+
+def update_shape(config: RunConfig, shape: Qwen3Config) -> dict[str, object]:
+    """Describe the largest update as `benchmarks.trainee` takes it: no row holds two answers."""
+    mesh, completions = config.model.mesh, config.grpo.completions
+    groups = config.grpo.micro_batch_size // completions // mesh.fsdp
+    return {
+        "name": config.name,
+        "model": asdict(shape),
+        "groups": groups,
+        "prompt": _longest_prompt(config),
+        "rows": groups * completions,
+        "width": config.prompt.max_tokens,
+        "micro_batches": config.micro_batches,
+        "fsdp": mesh.fsdp,
+        "tensor": mesh.tensor,
+        "dtype": config.model.dtype,
+        "remat": config.model.remat,
+        "temperature": config.sampling.temperature,
+    }
+
+
+def compile_for(config: RunConfig, target: str) -> int:
+    """Compile the largest update for a target, print what came out; return the exit status.
+
+    Raises:
+        UserError: the policy's shape is not known, or this is no checkout of the repository.
+    """
+    root = Path(__file__).resolve().parents[2]
+    if not (root / "benchmarks/trainee").is_dir():
+        raise UserError(
+            f"--compile-for: got {target}, allowed where jaxlake runs from its repository, which "
+            "holds benchmarks/trainee"
+        )
+    shape = shape_of(config)
+    if shape is None:
+        raise UserError(
+            f"--compile-for: the shape of model.pretrained {config.model.pretrained} is not known "
+            "here, allowed are a local folder and " + ", ".join(_KNOWN)
+        )
+    work = json.dumps(update_shape(config, shape))
+    command = [sys.executable, "-m", "benchmarks.trainee", "--target", target, "--work", work]
+    sys.stdout.flush()
+    own = {"PYTHONPATH": str(root)}
+    return subprocess.run(command, cwd=root, env=os.environ | own, check=False).returncode
 
 
 def _print_stages(config: RunConfig) -> None:
@@ -160,6 +245,22 @@ def _print_memory(config: RunConfig, shape: Qwen3Config, prompt: int) -> None:
     table.add_row("trainer in all", f"{sum(memory.values()) / _GIB:.2f}")
     table.add_row("the engine's weights, per device", f"{engine / _GIB:.2f}")
     console.print(table)
+
+
+def _print_disk(config: RunConfig, shape: Qwen3Config, run_dir: Path) -> None:
+    disk = run_disk(config, shape)
+    needed = sum(disk.values())
+    folder = next(place for place in (run_dir, *run_dir.absolute().parents) if place.exists())
+    free = shutil.disk_usage(folder).free
+    table = new_table("Estimated disk", f"in {run_dir}", "GiB")
+    for name, size in disk.items():
+        table.add_row(name, f"{size / _GIB:.2f}")
+    table.add_section()
+    table.add_row("in all", f"{needed / _GIB:.2f}")
+    table.add_row("free there now", f"{free / _GIB:.2f}")
+    console.print(table)
+    if free < needed:
+        console.print(f"There is not enough room for this run in {run_dir}.")
 
 
 def _longest_prompt(config: RunConfig) -> int:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from jaxlake.files import read_json_lines, write_text_whole
+from jaxlake.files import RepeatedKeyError, load_json, read_json_lines, write_text_whole
 from training.errors import UserError, problems_of
 
 T = TypeVar("T")
@@ -84,11 +84,11 @@ class JsonFile(File, Generic[T]):
         """Return the value."""
         text = self._read()
         try:
-            return self.type.validate_python(json.loads(text))
+            return self.type.validate_python(load_json(text))
         except ValidationError as error:
             raise UserError(f"{self.path}: {'; '.join(problems_of(error))}") from error
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{self.path}: not JSON: {error}") from error
+        except ValueError as error:
+            raise UserError(f"{self.path}: {error}") from error
 
     def write(self, value: T) -> None:
         """Write the value whole, as indented JSON."""
@@ -107,7 +107,7 @@ class JsonLinesFile(File, Generic[T]):
         """Return all values, in the order of the lines."""
         return self._values(None)
 
-    def _values(self, damaged: list[int] | None) -> list[T]:
+    def _values(self, damaged: dict[int, ValueError] | None) -> list[T]:
         try:
             with self._errors_of_reading():
                 lines = list(read_json_lines(self.path, damaged))
@@ -126,11 +126,14 @@ class JsonLinesFile(File, Generic[T]):
 
         A `UserError` says that the file is missing or can't be read.
         """
-        damaged: list[int] = []
+        damaged: dict[int, ValueError] = {}
         with self._errors_of_reading():
             lines = list(read_json_lines(self.path, damaged))
-        if self.names_damaged:
-            problems += [f"{self.path}:{number}: not JSON" for number in damaged]
+        for number, problem in damaged.items():
+            if isinstance(problem, RepeatedKeyError):
+                problems.append(str(problem))
+            elif self.names_damaged:
+                problems.append(f"{self.path}:{number}: not JSON")
         values = []
         for number, value in lines:
             try:
@@ -156,7 +159,12 @@ class JsonLog(JsonLinesFile[T]):
 
     def read(self) -> list[T]:
         """Return all values but those of lines that a kill cut; none if there is no file yet."""
-        return self._values([]) if self.exists() else []
+        damaged: dict[int, ValueError] = {}
+        values = self._values(damaged) if self.exists() else []
+        for problem in damaged.values():
+            if isinstance(problem, RepeatedKeyError):  # no kill cuts a line like that
+                raise UserError(str(problem)) from problem
+        return values
 
     def append(self, value: T) -> None:
         """Add one line, on a line of its own even after one that was cut."""

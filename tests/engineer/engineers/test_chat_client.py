@@ -282,6 +282,22 @@ def test_key_is_cut_out_of_an_error_that_spells_it_in_other_ways(serve, with_key
     assert KEY[3:] not in str(error)
 
 
+@pytest.mark.parametrize(
+    "part", [KEY[:8] + "*****" + KEY[-4:], KEY[:-1], KEY[1:], KEY[9:14], f"x{KEY[4:9]}{KEY[12:17]}"]
+)
+@pytest.mark.parametrize("status", [200, 401])
+def test_parts_of_the_key_are_cut_out_of_an_error(serve, with_key, part, status):
+    server = serve(said(status, f"your key {part} is wrong"))
+    error = failure(server, r"your key x?\(part of the key\).* is wrong", **with_key)
+    parts = [KEY[at : at + 4] for at in range(len(KEY) - 3)]
+    assert [one for one in parts if one in str(error)] == []
+
+
+def test_parts_of_the_key_are_cut_out_of_an_answer_if_they_are_long(serve, with_key):
+    server = serve(completion(f"{KEY[:7]}, {KEY[:8]} and {KEY[3:20]}."))
+    assert ask(server, **with_key).text == (f"{KEY[:7]}, (part of the key) and (part of the key).")
+
+
 def test_key_is_cut_out_of_an_answer_that_spells_it_in_escapes(serve, with_key):
     status, headers, body = completion(f"I know {KEY}.")
     server = serve((status, headers, body.replace(b"sk-", rb"\u0073k-")))

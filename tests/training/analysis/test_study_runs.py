@@ -299,7 +299,7 @@ def test_two_studies_do_not_work_in_one_directory(stand_in, capsys):
     stand_in.directory.claim(stand_in.study)
     with stand_in.directory.lock():
         assert study_command(stand_in.folder) == 2
-    assert "another process works here" in capsys.readouterr().err
+    assert f"is in use by process {os.getpid()} on" in capsys.readouterr().err
     assert stand_in.calls() == []
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -179,6 +180,12 @@ def raise_a_digit(text: str) -> str:
     return f"{text[:at]}{(int(text[at]) + 1) % 10}{text[at + 1 :]}"
 
 
+def repeat_a_key(name: str, key: str) -> Damage:
+    """Name a key twice in an object, with one value: readers differ in which they take."""
+    repeated = re.compile(rf'"{key}": ([^,]+)')
+    return rewrite(name, lambda text: repeated.sub(rf'"{key}": 0, "{key}": \1', text, count=1))
+
+
 WEIGHTS = "2/policy/model.safetensors"
 HASHED_GATE = both(
     copy("1/gate.json", "0/gate.json"),  # it would say what the first stage is compared with
@@ -202,6 +209,14 @@ FIFTH_LINK = both(
         (put("1/answers.jsonl", 0, "kind", value="?"), "stage 1: answers.jsonl: can't be read: "),
         (put("1/answers.jsonl", 0, "tokens", value=-1), "stage 1: answers.jsonl: can't be read: "),
         (put("1/answers.jsonl", 0, "seconds", value=-1), "stage 1: answers.jsonl: can't be read: "),
+        *(
+            (both(repeat_a_key(name, key), more), f"{said}: can't be read: ")
+            for name, key, said, more in (
+                ("metrics.jsonl", "step", "metrics.jsonl", remove("summary.json")),
+                ("summary.json", "seed", "summary.json", both()),
+                ("2/answers.jsonl", "seconds", "stage 2: answers.jsonl", both()),
+            )
+        ),
         # The chain.
         (links(lambda a, b, c, d: [a, c, b, d]), "stage 1: stage: expected 1, found 2"),
         (links(lambda a, b, c, d: [a, c, d]), "stage 1: stage: expected 1, found 2"),

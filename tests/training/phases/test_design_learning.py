@@ -15,11 +15,11 @@ from tests.training.killed_run import dying_at
 from tests.training.stand_in_sampler import without_vllm
 from training import loop
 from training.audit import audit_run
+from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import initial_state
 from training.phases import design_learning as phase
 from training.phases import weight_sync
 from training.phases.design_learning import design_score, learn_to_design, spent_on_learning
-from training.phases.grpo_update import grpo_optimizer
 from training.phases.rehearsal import design_examples
 from training.policy.policy import load_policy, make_policy
 from training.rollout.sampler import Completion

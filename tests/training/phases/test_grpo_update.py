@@ -13,9 +13,10 @@ import pytest
 
 from tests.paths import TINY
 from training.errors import UserError
+from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import initial_state
 from training.phases import weight_sync
-from training.phases.grpo_update import grpo_optimizer, take_update
+from training.phases.grpo_update import take_update
 from training.policy.policy import Policy, load_policy, make_policy
 from training.policy.prompts import render, target
 from training.rollout.instances import BoardRequest, InstanceSet, draw_boards

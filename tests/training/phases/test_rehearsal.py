@@ -10,9 +10,10 @@ import pytest
 
 from tests.paths import TINY
 from tests.training.phases.test_grpo_update import ToldSampler
+from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import gradient_step, initial_state
 from training.phases import weight_sync
-from training.phases.grpo_update import grpo_optimizer, take_update
+from training.phases.grpo_update import take_update
 from training.phases.rehearsal import Rehearsal, design_examples, rehearsed_designs
 from training.policy.policy import load_policy, make_policy
 from training.policy.prompts import render

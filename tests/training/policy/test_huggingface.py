@@ -251,6 +251,18 @@ BROKEN = {
     "wrong dtype": (lambda f: put(f, KEY, np.ones((12, 16), np.int32)), [KEY, "I32", "F32"]),
     "bad index": (bad_index, ["index.json: weight_map is []"]),
     "missing shard": (shard_without, ["model", "model-00002-of", "index"]),
+    "NaN": (
+        lambda f: put(f, KEY, np.full((12, 16), np.nan, np.float32)),
+        ["model", KEY, "holds NaN"],
+    ),
+    "one infinity": (
+        lambda f: edit_tensors(f, lambda t: t[KEY].__setitem__((3, 4), np.inf)),
+        ["model", KEY, "or infinity"],
+    ),
+    "layers beyond memory": (
+        lambda f: edit_config(f, num_hidden_layers=10**9),
+        ["config.json", "num_hidden_layers is 1000000000"],
+    ),
     "too few layers": (lambda f: edit_config(f, num_hidden_layers=2), ["model.layers.2"]),
 }
 

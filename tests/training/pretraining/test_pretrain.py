@@ -16,9 +16,10 @@ from tests.training.stand_in_sampler import StandInSampler
 from training.errors import UserError
 from training.policy.policy import open_policy
 from training.pretraining import pretrain as loop
-from training.pretraining.files import HASHES, PretrainDirectory
+from training.pretraining.files import PretrainDirectory
 from training.pretraining.schema import PretrainConfig
 from training.rollout import engines
+from training.run.digests import HASHES
 from training.schema import Model, Prompt
 
 

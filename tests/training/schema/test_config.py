@@ -44,6 +44,7 @@ def test_the_base_model_s_configuration_reads_back_from_its_own_dump(tmp_path: P
         ("grpo.learning_rate=fast", ["grpo.learning_rate", "'fast'"]),
         ("grpo.completions=1", ["grpo.completions", "got 1", "greater than or equal to 2"]),
         ("stages.count=0", ["stages.count", "got 0"]),
+        ("model.param_dtype=bfloat16", ["model.param_dtype: got bfloat16", "allowed is float32"]),
         ("seed=!!timestamp 2001-99-99", ["--set", "not YAML"]),
         ("colour=blue", ["colour", "unknown key", "validation"]),
         ("engineer.kind=prophet", ["engineer.kind", "'prophet'", "learnability", "oracle"]),

@@ -11,12 +11,12 @@ runs/ENGINEER/SEED/      a run (training/run/directory.py)
 runs/ENGINEER/SEED.log   what it printed
 compiled/                programs that JAX compiled, shared by the runs
 report/                  report.md, results.json, outcomes.json.gz and figures
+.lock                    who works here now (training/run/lock.py); empty if nobody does
 ```
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import platform
 from collections import defaultdict
@@ -34,6 +34,7 @@ from jaxlake.files import make_room
 from training.analysis.study.config import Study, StudyRun
 from training.errors import UserError
 from training.run.directory import RunDirectory, differing_keys
+from training.run.lock import hold
 from training.run.records import Record, Seconds
 from training.run.typed_files import JsonLog, TextFile
 from training.schema import dump, parse_yaml, read_yaml
@@ -172,17 +173,11 @@ class StudyDirectory:
     def lock(self) -> Iterator[int]:
         """Hold the directory for this process and those to which it hands the descriptor.
 
-        A run outlives a study that was killed, and holds the directory until it ends.
+        A run outlives a study that was killed, and holds the directory until it ends. A `UserError`
+        says that another process holds it.
         """
-        with (self.path / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise UserError(
-                    f"{self.path}: another process works here, a study or a run that one left "
-                    "behind; wait for it or end it"
-                ) from error
-            yield file.fileno()
+        with hold(self.path) as descriptor:
+            yield descriptor
 
 
 def _claimed(study: Study) -> dict[str, Any]:

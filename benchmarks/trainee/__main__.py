@@ -1,0 +1,199 @@
+"""The command line: `python -m benchmarks.trainee`."""
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.accelerators.targets import MACHINES, environment_of, machine_of
+from benchmarks.trainee.machines import SPEEDS
+from jaxlake.files import write_text_whole
+from training.commands import number
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_DESCRIPTION = """\
+Compile the GRPO update of Qwen3 models for devices that aren't there, and forecast its time.
+
+Shapes alone are compiled, no weights are made. The compiler says whether it compiles, what memory
+it takes on each device and what devices exchange. Time is forecast from counts. `make accelerators`
+makes the environments with the compilers. docs/benchmarks.md says what the numbers mean.
+
+exit status: 0 all was compiled, 1 something was not, 2 wrong use
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Compile what the arguments ask for; return the exit status."""
+    # Imported here: the forecast needs the trainee, which the lake's benchmarks do without.
+    from benchmarks.trainee.update import MODELS, Work
+    from training.policy.qwen3 import Qwen3Config
+
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.trainee",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    targets = ", ".join(f"{kind}:SHAPE" for kind in MACHINES)
+    parser.add_argument("--target", action="append", required=True, help=f"one of {targets}")
+    parser.add_argument("--model", nargs="+", choices=MODELS, default=["4B"])
+    positive = number(int, 1)
+    parser.add_argument("--groups", type=positive, default=1, help="prompts per bundle")
+    parser.add_argument("--prompt", type=positive, default=512, help="tokens of a prompt")
+    parser.add_argument("--rows", type=positive, default=8, help="rows of completions per bundle")
+    parser.add_argument("--width", type=positive, default=4096, help="tokens of a row")
+    parser.add_argument("--micro-batches", type=positive, default=4, help="of an update")
+    parser.add_argument("--tensor", type=positive, default=1, help="devices that split heads")
+    parser.add_argument("--work", type=json.loads, help="one update as JSON, instead of all these")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the result here too")
+    parser.add_argument("--hlo", metavar="DIR", type=Path, help="write what was compiled here")
+    args = parser.parse_args(argv)
+    records: list[dict[str, Any]] = []
+    for target in args.target:
+        try:
+            python = ROOT / environment_of(target) / "bin/python"
+            chips = chip_count(target)
+        except ValueError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        if not python.exists() or chips % args.tensor:
+            problem = (
+                f"--tensor: got {args.tensor}, allowed are divisors of {chips}"
+                if python.exists()
+                else f"{environment_of(target)} is not there; `make accelerators` makes it"
+            )
+            print(f"error: --target {target}: {problem}", file=sys.stderr)
+            return 2
+        print("\n".join(header(target)), flush=True)
+        works = {
+            name: Work(
+                *(MODELS[name], args.groups, args.prompt, args.rows, args.width),
+                *(args.micro_batches, chips // args.tensor, args.tensor),
+            )
+            for name in args.model
+        }
+        if args.work is not None:
+            fields = args.work | {"model": Qwen3Config(**args.work["model"])}
+            works = {fields.pop("name"): Work(**fields)}
+        if wrong := [work for work in works.values() if work.fsdp * work.tensor != chips]:
+            print(
+                f"error: --target {target}: {chips} devices, allowed are as many as the mesh has:"
+                f" fsdp {wrong[0].fsdp} x tensor {wrong[0].tensor}",
+                file=sys.stderr,
+            )
+            return 2
+        for name, work in works.items():
+            record = {"target": target, "model": name}
+            record |= compile_update(python, target, dataclasses.asdict(work), args.hlo, name)
+            if "error" not in record:
+                record |= forecast(record, target, work.model_flops())
+            records.append(record)
+            print(row(record), flush=True)
+            if args.json is not None:  # after each: some take minutes
+                result = {"schema": 1, "updates": records}
+                write_text_whole(args.json, json.dumps(result, indent=1) + "\n")
+    return int(any("error" in record for record in records))
+
+
+def chip_count(target: str) -> int:
+    """Return how many devices a target such as `h100:8` or `v5p:2x2x2` has."""
+    machine_of(target)
+    count = 1
+    for side in target.partition(":")[2].split("x"):
+        if not side.isdigit() or int(side) < 1:
+            raise ValueError(f"--target: got {target!r}, allowed are shapes such as 8 or 2x4")
+        count *= int(side)
+    return count
+
+
+def compile_update(
+    python: Path, target: str, work: dict[str, Any], folder: Path | None, name: str
+) -> dict[str, Any]:
+    """Compile an update in the environment of `python`; return what the worker says of it."""
+    command = [str(python), "-m", "benchmarks.trainee.worker", "--target", target]
+    command += ["--work", json.dumps(work)]
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        command += ["--hlo", str(folder / f"{name}-{target.replace(':', '-')}.txt")]
+    own = {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | own, capture_output=True, text=True, check=False
+    )
+    if done.returncode or not done.stdout.strip():
+        last = done.stderr.strip().splitlines()[-1:]
+        return {"error": f"the compiler ended with {done.returncode}: {''.join(last)[:300]}"}
+    record: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return record
+
+
+def forecast(record: dict[str, Any], target: str, model_flops: float) -> dict[str, Any]:
+    """Forecast the seconds of an update: products, other kernels, exchange, one after the other."""
+    speed = SPEEDS[target.partition(":")[0]]
+    devices = record["devices"]
+    exchange = sum(record["sent_bytes"].values()) / speed.link
+    seconds = record["product_seconds"] + record["other_seconds"] + exchange
+    used = record["argument_bytes"] + record["temporary_bytes"]
+    used += record["output_bytes"] - record["aliased_bytes"]
+    return {
+        "used_bytes": used,
+        "fits": used <= speed.memory,
+        "model_flops": model_flops,
+        "exchange_seconds": exchange,
+        "forecast_seconds": seconds,
+        "forecast_mfu": model_flops / devices / speed.peak / seconds,
+    }
+
+
+def header(target: str) -> list[str]:
+    """Say what a forecast assumes of a target, and name the columns."""
+    speed, machine = SPEEDS[target.partition(":")[0]], machine_of(target)
+    return [
+        f"\n{target}: {machine.name}, a forecast. Matrix products reach {speed.reached:.0%} of"
+        f" {speed.peak / 1e12:g} TFLOP/s (bfloat16), or else their bytes' time; kernels move bytes"
+        f" at {machine.bandwidth / 1e12:g} TB/s, none is shorter than {machine.launch * 1e6:g} us,"
+        f" devices send {speed.link / 1e9:g} GB/s, and nothing overlaps. MFU counts what loss and"
+        " gradient need, and nothing twice. Memory is per device, of"
+        f" {speed.memory / 1e9:.0f} GB.",
+        "| model | compiled in | arguments | temporaries | aliased | fits | layout kept | whole"
+        " logits, scores | sent per device | launches | products / others / exchange | forecast |"
+        " MFU |",
+        "| --- " * 13 + "|",
+    ]
+
+
+def row(record: dict[str, Any]) -> str:
+    """Write one update as a row of a Markdown table."""
+    if "error" in record:
+        return f"| {record['model']} | failed: {record['error']} |" + " |" * 11
+    sent = ", ".join(
+        f"{record['collectives'][kind]:,} {kind} {size / 1e9:,.1f} GB"
+        for kind, size in sorted(record["sent_bytes"].items())
+    )
+    gigabytes = [
+        f"{record[f'{name}_bytes'] / 1e9:,.1f} GB" for name in ("argument", "temporary", "aliased")
+    ]
+    parts = " / ".join(
+        f"{record[f'{name}_seconds']:,.2f}" for name in ("product", "other", "exchange")
+    )
+    cells = [
+        record["model"],
+        f"{record['compile_seconds']:.0f} s",
+        *gigabytes,
+        *("yes" if record[name] else "no" for name in ("fits", "layout_kept")),
+        ", ".join(str(len(found)) for found in record["forbidden"].values()),
+        sent,
+        f"{record['launches']:,}",
+        f"{parts} s",
+        f"{record['forecast_seconds']:,.2f} s",
+        f"{record['forecast_mfu']:.0%}",
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,181 @@
+"""What a compiled update does: products, traffic of memory and between devices, forbidden arrays.
+
+All of it is read from the text that XLA prints. The products are counted a second time in the
+program before it is compiled, where every one of them is a `dot_general`: both have to agree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from math import prod
+
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+from benchmarks.accelerators import hlo
+
+COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
+_PRODUCTS = ("dot", "convolution")
+_SHAPE = re.compile(r"\b(?:f32|bf16|f16)\[([\d,]+)\]")
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast a kernel is taken to be."""
+
+    flops: float  # operations per second of its matrix products
+    bandwidth: float  # bytes per second that it reads and writes
+    launch: float  # seconds that it takes at least
+
+
+@dataclass
+class Traffic:
+    """What one device does in a whole update."""
+
+    launches: int = 0
+    flops: float = 0.0  # of matrix products
+    product_seconds: float = 0.0  # of kernels with a matrix product
+    other_seconds: float = 0.0  # of all others but collectives
+    collectives: Counter[str] = field(default_factory=Counter)  # calls by kind
+    sent: Counter[str] = field(default_factory=Counter)  # bytes by kind
+
+
+def read_traffic(text: str, pace: Pace, *, micro_batches: int, devices: int) -> Traffic:
+    """Add up a compiled program; its loop of unknown length is that over micro-batches.
+
+    A kernel takes as long as its launch, its bytes or its products, whichever is the longest.
+    """
+    computations, entry = hlo._parse(text)
+    total = Traffic()
+
+    def products(name: str) -> float:
+        """Add up the products in a fused computation, and in those that it calls."""
+        lines = computations.get(name, [])
+        shapes = {one.name: one.shape for one in lines}
+        inside = (dict(hlo._CALLED.findall(one.rest)).get("calls", "") for one in lines)
+        return sum(_flops(one, shapes) for one in lines) + sum(map(products, filter(None, inside)))
+
+    def walk(name: str, times: int) -> None:
+        lines = computations.get(name, [])
+        shapes = {one.name: one.shape for one in lines}
+        for one in lines:
+            called = dict(hlo._CALLED.findall(one.rest))
+            inner = called.get("calls", called.get("to_apply", ""))
+            kind = one.operation.removesuffix("-start")
+            if one.operation == "while":
+                trips = hlo._TRIPS.search(one.rest)
+                walk(called["body"], times * (int(trips.group(1)) if trips else micro_batches))
+            elif kind in COLLECTIVES:
+                total.launches += times
+                total.collectives[kind] += times
+                total.sent[kind] += times * _sent(one, kind, shapes, devices)
+            elif one.operation in ("call", "async-start") or (
+                one.operation == "fusion"
+                and any(line.operation in COLLECTIVES for line in computations.get(inner, []))
+            ):
+                walk(inner, times)
+            elif one.operation in hlo.KERNELS and hlo.size(one.shape):
+                flops = _flops(one, shapes) + products(inner)
+                moved = hlo._bytes_moved(one, shapes, computations.get(inner, []))
+                seconds = max(pace.launch, moved / pace.bandwidth, flops / pace.flops)
+                total.launches += times
+                total.flops += times * flops
+                if flops:
+                    total.product_seconds += times * seconds
+                else:
+                    total.other_seconds += times * seconds
+
+    walk(entry, 1)
+    return total
+
+
+def _flops(one: hlo.Instruction, shapes: dict[str, str]) -> float:
+    """Count two operations for each multiplication of a product; 0 for other instructions."""
+    if one.operation not in _PRODUCTS:
+        return 0.0
+    if one.operation == "dot":
+        left = _sides(shapes.get(one.operands[0], ""))
+        named = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", one.rest)
+        axes = named.group(1).split(",") if named and named.group(1) else []
+        return 2.0 * prod(_sides(one.shape)) * prod(left[int(axis)] for axis in axes)
+    # TPUs write products as convolutions. Axes of a batch are a dilated window, each of whose
+    # places meets one entry; other windows are contracted.
+    labels = re.search(r"dim_labels=\w+_(\w+)->\w+", one.rest)
+    if labels is None:
+        return 0.0
+    right = _sides(shapes.get(one.operands[1], ""))
+    depth = right[labels.group(1).index("i")]
+    window = re.search(r"window=\{([^}]*)\}", one.rest)
+    if window:
+        parts = dict(part.split("=") for part in window.group(1).split())
+        sizes = parts.get("size", "1").split("x")
+        none = "x".join("1" for _ in sizes)
+        dilated = parts.get("lhs_dilate", none).split("x")
+        for size, dilation in zip(sizes, dilated, strict=True):
+            depth *= int(size) if dilation == "1" else 1
+    return 2.0 * prod(_sides(one.shape)) * depth
+
+
+def _sides(shape: str) -> list[int]:
+    found = hlo._ARRAY.search(shape)
+    return [int(side) for side in found.group(2).split(",") if side] if found else []
+
+
+def _sent(one: hlo.Instruction, kind: str, shapes: dict[str, str], devices: int) -> int:
+    """Return the bytes that each device sends, in a ring of all of them."""
+    others = (devices - 1) / devices
+    read = sum(hlo.size(shapes.get(name, "")) for name in one.operands)
+    if kind == "all-gather":
+        return int(read * (devices - 1))
+    return int(read * others * (2 if kind == "all-reduce" else 1))
+
+
+def product_flops(program: ClosedJaxpr | Jaxpr, *, micro_batches: int, devices: int) -> float:
+    """Count two operations for each multiplication in the matrix products of a traced program."""
+    jaxpr = program.jaxpr if isinstance(program, ClosedJaxpr) else program
+    total = 0.0
+    for equation in jaxpr.eqns:
+        name, params = equation.primitive.name, equation.params
+        if name == "dot_general":
+            (contracted, _), _ = params["dimension_numbers"]
+            left = equation.invars[0].aval.shape
+            depth = prod(left[axis] for axis in contracted)
+            total += 2.0 * prod(equation.outvars[0].aval.shape) * depth
+            continue
+        times = 1
+        if name == "scan":
+            times = params["length"]
+        elif name == "while":
+            times = micro_batches
+        elif name == "shard_map":
+            times = devices  # what is written there is what each device does
+        for value in params.values():
+            for inner in value if isinstance(value, tuple | list) else (value,):
+                if isinstance(inner, ClosedJaxpr | Jaxpr):
+                    total += times * product_flops(
+                        inner, micro_batches=micro_batches, devices=devices
+                    )
+    return total
+
+
+def forbidden_arrays(
+    text: str, *, vocabulary: set[int], hidden: set[int], queries: int, keys: int
+) -> dict[str, list[str]]:
+    """List arrays that hold the logits, or the attention scores, of a whole sequence.
+
+    Logits: along one axis a vocabulary, along the others at least `queries` positions. (The output
+    embedding itself, whose other axis is one of `hidden`, is none.) Scores: an axis of all queries
+    and an axis of all keys, which are more.
+    """
+    found: dict[str, list[str]] = {"logits": [], "scores": []}
+    for sides in sorted(set(_SHAPE.findall(text))):
+        sizes = [int(side) for side in sides.split(",") if side != "1"]
+        for size in vocabulary & set(sizes):
+            others = list(sizes)
+            others.remove(size)
+            if prod(others) >= queries and not set(others) & hidden:
+                found["logits"].append(sides)
+        if queries in sizes and keys in sizes:
+            found["scores"].append(sides)
+    return found

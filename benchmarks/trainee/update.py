@@ -1,0 +1,125 @@
+"""The GRPO update of a model as shapes: nothing of it is in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from training.learner.grpo import GrpoBatch
+from training.learner.grpo_step import compiled_step, grpo_optimizer
+from training.learner.optimizer import LearnerState, initial_state
+from training.learner.packing import PackedGroups
+from training.learner.placement import placement_of
+from training.policy.qwen3 import Qwen3, Qwen3Config, parameter_shapes
+from training.schema import Grpo
+
+MODELS = {
+    "0.6B": Qwen3Config(151_936, 1024, 3072, 28, 16, 8, tie_word_embeddings=True),
+    "1.7B": Qwen3Config(151_936, 2048, 6144, 28, 16, 8, tie_word_embeddings=True),
+    "4B": Qwen3Config(151_936, 2560, 9728, 36, 32, 8, tie_word_embeddings=True),
+    "8B": Qwen3Config(151_936, 4096, 12_288, 36, 32, 8),
+    "14B": Qwen3Config(151_936, 5120, 17_408, 40, 40, 8),
+    "32B": Qwen3Config(151_936, 5120, 25_600, 64, 64, 8),
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """The shape of an update: what each device of the fsdp axis gets in each micro-batch."""
+
+    model: Qwen3Config
+    groups: int  # prompts of a bundle
+    prompt: int  # tokens of each, padded
+    rows: int  # of a bundle
+    width: int  # tokens of each
+    micro_batches: int
+    fsdp: int
+    tensor: int
+    dtype: str = "bfloat16"  # of the products
+    remat: bool = True
+    temperature: float = 1.0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the whole update that are computed, padding included."""
+        bundle = self.groups * self.prompt + self.rows * self.width
+        return self.micro_batches * self.fsdp * bundle
+
+    def model_flops(self) -> float:
+        """Count what loss and gradient take, and nothing that is computed twice.
+
+        6 for each weight of a matrix and each token, the head for completions alone, and 12 for
+        each pair of tokens that attend and each entry of a query (Chowdhery et al. 2022, PaLM,
+        appendix B), where a prompt counts once for all completions that share it.
+        """
+        model = self.model
+        shapes = parameter_shapes(model)
+        layers = sum(prod(shape) for path, shape in shapes.items() if path.endswith("_proj"))
+        completions = self.micro_batches * self.fsdp * self.rows * self.width
+        head = model.vocab_size * model.hidden_size
+        prompts = self.groups * self.prompt * (self.prompt + 1) / 2
+        rows = self.rows * self.width * (self.prompt + (self.width + 1) / 2)
+        pairs = self.micro_batches * self.fsdp * (prompts + rows)
+        width = model.num_hidden_layers * model.num_attention_heads * model.head_dim
+        return 6.0 * (layers * self.tokens + head * completions) + 12.0 * width * pairs
+
+
+def shapes_of(work: Work, chips: list[Any]) -> tuple[Any, LearnerState, GrpoBatch]:
+    """Return the compiled step, and the shapes of its arguments with where they are."""
+    count = work.fsdp * work.tensor
+    if len(chips) != count:
+        raise ValueError(
+            f"the mesh is fsdp {work.fsdp} x tensor {work.tensor}; allowed are meshes of the "
+            f"target's {len(chips)} devices"
+        )
+    mesh = Mesh(
+        np.array(chips).reshape(work.fsdp, work.tensor),
+        ("fsdp", "tensor"),
+        axis_types=(AxisType.Auto, AxisType.Auto),
+    )
+    model = nnx.eval_shape(
+        lambda: Qwen3(work.model, rngs=nnx.Rngs(0), dtype=jnp.dtype(work.dtype), remat=work.remat)
+    )
+    model.mesh = mesh if count > 1 else None
+    graphdef, params = nnx.split(model)
+    settings = Grpo()
+    step = compiled_step(graphdef, settings, None, work.temperature, 100)
+    optimizer = grpo_optimizer(settings, 100)
+    state = jax.eval_shape(lambda params: initial_state(params, optimizer), params)
+    placement = placement_of(graphdef, params)
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    shardings = (
+        jax.tree.map(lambda _: everywhere, state) if placement is None else placement.of(state)
+    )
+
+    def shaped(leaf: Any, sharding: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+    def array(dtype: Any, *sizes: int) -> jax.ShapeDtypeStruct:
+        lead = (work.micro_batches, work.fsdp)
+        return jax.ShapeDtypeStruct((*lead, *sizes), dtype, sharding=everywhere)
+
+    prompts, rows = (work.groups, work.prompt), (work.rows, work.width)
+    whole, number = np.int32, np.float32
+    batch = GrpoBatch(
+        groups=PackedGroups(
+            prompt_ids=array(whole, *prompts),
+            prompt_mask=array(bool, *prompts),
+            row_prompts=array(whole, work.rows),
+            input_ids=array(whole, *rows),
+            target_ids=array(whole, *rows),
+            positions=array(whole, *rows),
+            completions=array(whole, *rows),
+        ),
+        sampler_logprobs=array(number, *rows),
+        old_logprobs=array(number, *rows),
+        advantages=array(number, *rows),
+    )
+    return step, jax.tree.map(shaped, state, shardings), batch

@@ -1,0 +1,142 @@
+"""Forecasts of the trainee count what its compiled update computes, keeps and exchanges."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from benchmarks.trainee.__main__ import chip_count, forecast, main
+from benchmarks.trainee.program import Pace, forbidden_arrays, product_flops, read_traffic
+from benchmarks.trainee.update import MODELS, Work, shapes_of
+from tests.paths import ROOT
+from training.policy.qwen3 import Qwen3Config
+from training.run.dry_run import _KNOWN, update_shape
+from training.schema import load
+
+PACE = Pace(flops=1e12, bandwidth=1e9, launch=1e-6)
+COUNTS = {"micro_batches": 3, "devices": 8}
+TINY = Work(Qwen3Config(64, 32, 48, 2, 4, 2, head_dim=8), 1, 8, 2, 16, 3, 1, 1)
+
+
+def test_products_are_counted_alike_before_and_after_compilation():
+    def layers(states, kernels):
+        def layer(states, kernel):
+            return jnp.tanh(states @ kernel), None
+
+        return jax.lax.scan(layer, states, kernels)[0].sum()
+
+    shapes = jnp.zeros((4, 64)), jnp.zeros((5, 64, 64))
+    traced = jax.jit(jax.grad(layers, argnums=1)).trace(*shapes)
+    expected = 3 * 5 * 2 * 4 * 64 * 64 - 2 * 4 * 64 * 64  # the first states have no gradient
+    counted = product_flops(traced.jaxpr, **COUNTS)
+    assert expected <= counted <= 3 * 5 * 2 * 4 * 64 * 64
+    compiled = read_traffic(traced.lower().compile().as_text(), PACE, **COUNTS)
+    assert compiled.flops == counted
+    assert compiled.product_seconds > 0
+
+
+def test_a_product_of_the_tpu_s_kind_counts_what_is_multiplied():
+    plain = """\
+ENTRY %main (a: f32[8,32], b: f32[32,16]) -> f32[8,16] {
+  %a = f32[8,32]{1,0} parameter(0)
+  %b = f32[32,16]{1,0} parameter(1)
+  ROOT %c = f32[8,16]{1,0} convolution(%a, %b), dim_labels=bf_io->bf
+}
+"""
+    batched = """\
+ENTRY %main (a: f32[5,8,32], b: f32[5,32,16]) -> f32[5,8,16] {
+  %a = f32[5,8,32]{2,1,0} parameter(0)
+  %b = f32[5,32,16]{2,1,0} parameter(1)
+  ROOT %c = f32[5,8,16]{2,1,0} convolution(%a, %b), \
+window={size=5 stride=4 lhs_dilate=5}, dim_labels=0bf_0io->0bf
+}
+"""
+    assert read_traffic(plain, PACE, **COUNTS).flops == 2 * 8 * 32 * 16
+    assert read_traffic(batched, PACE, **COUNTS).flops == 5 * 2 * 8 * 32 * 16
+
+
+def test_what_devices_send_is_counted_in_every_round_of_a_loop():
+    text = """\
+%body (s: (f32[8,4])) -> (f32[8,4]) {
+  %s = (f32[8,4]{1,0}) parameter(0)
+  %x = f32[8,4]{1,0} get-tuple-element(%s), index=0
+  %all = f32[64,4]{1,0} all-gather(%x), dimensions={0}
+  %part = f32[8,4]{1,0} reduce-scatter(%all), dimensions={0}
+  ROOT %t = (f32[8,4]{1,0}) tuple(%part)
+}
+
+ENTRY %main (s: (f32[8,4])) -> (f32[8,4]) {
+  %s = (f32[8,4]{1,0}) parameter(0)
+  ROOT %w = (f32[8,4]{1,0}) while(%s), condition=%cond, body=%body, \
+backend_config={"known_trip_count":{"n":"6"}}
+}
+"""
+    found = read_traffic(text, PACE, **COUNTS)
+    assert found.collectives == {"all-gather": 6, "reduce-scatter": 6}
+    assert found.sent == {"all-gather": 6 * 128 * 7, "reduce-scatter": 6 * 1024 * 7 / 8}
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [
+        ("f32[2,16,64]", "logits"),
+        ("bf16[64,32]", None),  # the output embedding
+        ("f32[2,4,64]", None),  # a chunk
+        ("f32[2,4,16,24]", "scores"),
+        ("bf16[24,16]", "scores"),
+        ("f32[2,4,8,8]", None),  # a block
+        ("pred[16,24]", None),
+    ],
+)
+def test_logits_and_scores_of_whole_sequences_are_found(shape: str, kind: str | None):
+    found = forbidden_arrays(
+        f"  %x = {shape}{{1,0}} fusion(%y)", vocabulary={64}, hidden={32}, queries=16, keys=24
+    )
+    assert [name for name, shapes in found.items() if shapes] == ([kind] if kind else [])
+
+
+def test_the_model_s_operations_are_those_of_its_products_with_nothing_computed_twice():
+    """Without remat, of one micro-batch: what is computed beyond are pairs that may not attend."""
+    work = dataclasses.replace(TINY, micro_batches=1, dtype="float32", remat=False)
+    step, state, batch = shapes_of(work, jax.devices()[:1])
+    counts = {"micro_batches": 1, "devices": 1}
+    computed = product_flops(step.trace(state, batch).jaxpr, **counts)
+    masked = 8 * 8 + 2 * 16 * (8 + 16) - (8 * 9 / 2 + 2 * 16 * (8 + 17 / 2))
+    assert computed == work.model_flops() + 12 * 2 * 4 * 8 * masked
+
+
+def test_known_models_have_the_shapes_that_the_dry_run_knows():
+    for name, config in MODELS.items():
+        fields = dataclasses.astuple(config)
+        assert fields[:7] == _KNOWN[f"Qwen/Qwen3-{name}"]
+
+
+def test_the_paper_s_update_is_the_largest_one():
+    config = load(ROOT / "configs/paper.yaml")
+    fields = update_shape(config, MODELS["4B"])
+    assert fields.pop("name") == "paper"
+    work = Work(**fields | {"model": MODELS["4B"]})
+    assert (work.groups, work.rows, work.width, work.micro_batches) == (1, 8, 1024, 4)
+    assert (work.fsdp, work.tensor, work.dtype, work.remat) == (8, 1, "bfloat16", True)
+
+
+def test_a_forecast_adds_up_kernels_and_exchange():
+    record = {"devices": 8, "product_seconds": 2.0, "other_seconds": 1.0, "output_bytes": 5.0}
+    record |= {"argument_bytes": 6e9, "temporary_bytes": 7e9, "aliased_bytes": 5.0}
+    record |= {"sent_bytes": {"all-gather": 350e9}}
+    found = forecast(record, "h100:8", model_flops=8 * 989e12)
+    assert found["forecast_seconds"] == 4.0
+    assert found["forecast_mfu"] == pytest.approx(0.25)
+    assert found["fits"]
+    assert not forecast(record | {"temporary_bytes": 75e9}, "h100:8", 1.0)["fits"]
+
+
+def test_targets_that_cannot_be_compiled_for_are_named(capsys, monkeypatch, tmp_path):
+    assert chip_count("v5p:2x2x4") == 16
+    for target in ("a100:8", "h100:", "h100:x"):
+        assert main(["--target", target]) == 2
+        assert f"--target: got '{target}'" in capsys.readouterr().err
+    monkeypatch.setattr("benchmarks.trainee.__main__.ROOT", tmp_path)
+    assert main(["--target", "h100:8"]) == 2
+    assert ".venv-gpu is not there; `make accelerators` makes it" in capsys.readouterr().err

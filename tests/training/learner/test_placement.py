@@ -1,0 +1,101 @@
+"""Which devices hold what: an update on a mesh keeps its layout, and equals that of one device."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from training.learner.optimizer import adamw, initial_state, muon
+from training.learner.placement import Placement
+
+PROGRAM = """
+    import sys
+    from training.learner.grpo_step import compiled_step, grpo_optimizer
+    from training.learner.placement import placement_of
+    from training.policy import huggingface
+    from training.policy.qwen3 import make_mesh
+    from tests.training.learner.test_packing import *
+
+    config = Qwen3Config(64, 32, 48, 1, 4, 2, head_dim=8, initializer_range=0.2)
+    settings = Grpo(prompts_per_update=PROMPTS, completions=COMPLETIONS, learning_rate=1e-3)
+    graphdef, params = random_model(config)
+    folder = huggingface.save(nnx.merge(graphdef, params), sys.argv[1], tokenizer_from=None)
+    fsdp = int(sys.argv[2])
+    mesh = make_mesh(fsdp=fsdp, tensor=4 // fsdp)
+    batch = split_rows(rolled(5).shared(bundles=8, micro_batch_bundles=fsdp), 8 // fsdp)
+    assert batch.groups.targets.any(axis=(1, 2, 3)).sum() > 1  # several micro-batches are summed
+
+    def two_steps(graphdef, params):
+        step = compiled_step(graphdef, settings, None, 0.8, 10)
+        state = initial_state(params, grpo_optimizer(settings, 10))
+        layout = jax.tree.map(lambda leaf: leaf.sharding, state)
+        kept, _ = step.lower(state, batch).compile().output_shardings
+        assert jax.tree.leaves(kept) == jax.tree.leaves(layout)
+        state, metrics = step(state, batch)
+        state, metrics = step(state, batch)
+        assert step._cache_size() == 1, "the second step was compiled anew"
+        assert jax.tree.map(lambda leaf: leaf.sharding, state) == layout
+        return jax.device_get((state, metrics))
+
+    alone = two_steps(graphdef, params)
+    sharded = nnx.split(huggingface.load(folder, mesh=mesh))
+    spread = two_steps(*sharded)
+    declared = jax.tree.leaves(placement_of(*sharded).params)
+    assert [leaf.sharding for leaf in jax.tree.leaves(sharded[1])] == declared
+    for one, other in zip(jax.tree.leaves(alone[1]), jax.tree.leaves(spread[1]), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4)
+    # Adam divides by the gradient's size: where that is next to nothing, rounding
+    # moves a weight by some hundredths of the learning rate.
+    first, second = (jax.tree.leaves(found[0].params) for found in (alone, spread))
+    for one, other in zip(first, second, strict=True):
+        np.testing.assert_allclose(one, other, atol=5e-5)
+    for name in ("mu", "nu"):
+        moments = [
+            jax.tree.leaves(getattr(found[0].opt_state[1][0], name)) for found in (alone, spread)
+        ]
+        for one, other in zip(*moments, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-5 * np.abs(one).max())
+"""
+
+
+@pytest.mark.slow
+def test_an_update_on_four_devices_keeps_its_layout_and_is_that_of_one_device(tmp_path):
+    run_on_four_devices(tmp_path, fsdp=4)
+
+
+@pytest.mark.slow
+def test_so_does_one_whose_heads_and_vocabulary_are_split(tmp_path):
+    run_on_four_devices(tmp_path, fsdp=2)
+
+
+def run_on_four_devices(folder, *, fsdp: int) -> None:
+    own = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(folder / "model"), str(fsdp)]
+    subprocess.run(command, env=os.environ | own, check=True, timeout=300)
+
+
+def test_moments_are_where_their_weights_are_also_if_only_some_weights_have_them():
+    mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("fsdp", "tensor"))
+    params = {"kernel": jnp.ones((3, 4, 6)), "norm": jnp.ones((3, 4)), "embed": jnp.ones((6, 4))}
+    specs = {"kernel": (None, "fsdp", "tensor"), "norm": (None, None), "embed": ("tensor", "fsdp")}
+    shardings = {name: NamedSharding(mesh, PartitionSpec(*axes)) for name, axes in specs.items()}
+    placement = Placement(shardings)
+    for optimizer in (
+        adamw(1e-3, weight_decay=0.1, max_grad_norm=1.0),
+        muon(lambda _: 1e-3, weight_decay=0.1, max_grad_norm=1.0),
+    ):
+        state = initial_state(params, optimizer)
+        found = placement.of(state)
+        assert found.params == shardings
+        assert found.steps == placement.everywhere
+        by_shape = {leaf.shape: shardings[name] for name, leaf in params.items()}
+        pairs = zip(jax.tree.leaves(state.opt_state), jax.tree.leaves(found.opt_state), strict=True)
+        moments = [(leaf, one) for leaf, one in pairs if leaf.shape in by_shape]
+        assert len(moments) >= 5
+        assert all(one == by_shape[leaf.shape] for leaf, one in moments)

@@ -1,0 +1,114 @@
+"""Attention block by block against the plain form: what comes out, and all gradients."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from training.policy import attention, blockwise
+from training.policy.blockwise import blockwise_attention
+
+HEADS, KEY_HEADS, WIDTH = 4, 2, 8
+GROUPS, PROMPT, ROWS, LENGTH = 2, 7, 3, 11
+
+
+def drawn(tokens: int, dtype=jnp.float32):
+    keys = jax.random.split(jax.random.key(0), 4)
+    sizes = (HEADS, KEY_HEADS, KEY_HEADS, HEADS)
+    return tuple(
+        (2 * jax.random.normal(key, (2, tokens, size, WIDTH))).astype(dtype)
+        for key, size in zip(keys, sizes, strict=True)
+    )
+
+
+def causal():
+    return attention.causal_attention(jnp.arange(PROMPT) < jnp.array([[PROMPT], [4]]))
+
+
+def shared():
+    """Rows of one to three segments, some padded, behind prompts of other lengths."""
+    prompt_mask = jnp.arange(PROMPT) < jnp.array([[[7], [3]], [[1], [6]]])
+    row_prompts = jnp.array([[1, 0, 1], [0, 0, 1]], jnp.int32)
+    bounds = np.sort(np.random.default_rng(1).integers(0, LENGTH + 1, (2, ROWS, 2)))
+    place = np.arange(LENGTH)
+    segments = (place >= bounds[..., :1]).astype(np.int32) + (place >= bounds[..., 1:])
+    segments[0, 0, 8:] = -1
+    return attention.shared_prompt_attention(prompt_mask, row_prompts, jnp.asarray(segments))
+
+
+FORMS = {"causal": (causal, PROMPT), "shared": (shared, GROUPS * PROMPT + ROWS * LENGTH)}
+
+
+def outcome(form, monkeypatch, tokens, *, block: int | None):
+    """Attend, and differentiate a sum with random weights; in blocks, or plainly."""
+    with monkeypatch.context() as patch:
+        if block is not None:
+            patch.setattr(attention, "BLOCKWISE_ABOVE", 0)
+            small = functools.partial(blockwise_attention, block=block)
+            patch.setattr(attention, "blockwise_attention", small)
+        *inputs, slope = tokens
+
+        def loss(*inputs):
+            attended = form()(*inputs)
+            return jnp.sum(attended.astype(jnp.float32) * slope), attended
+
+        both = jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True)
+        (_, attended), gradients = jax.jit(both)(*inputs)
+    return attended, *gradients
+
+
+@pytest.mark.parametrize("block", [4, 32])
+@pytest.mark.parametrize("name", FORMS)
+def test_attention_and_gradients_are_those_of_the_plain_form(name: str, block: int, monkeypatch):
+    form, length = FORMS[name]
+    tokens = drawn(length)
+    found = outcome(form, monkeypatch, tokens, block=block)
+    expected = outcome(form, monkeypatch, tokens, block=None)
+    for one, other in zip(found, expected, strict=True):
+        assert np.abs(other).max() > 0.1
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_in_bfloat16_it_is_as_close_to_float32_as_the_plain_form(name: str, monkeypatch):
+    form, length = FORMS[name]
+    exact = outcome(form, monkeypatch, drawn(length), block=None)
+    errors = []
+    for block in (4, None):
+        found = outcome(form, monkeypatch, drawn(length, jnp.bfloat16), block=block)
+        errors.append(
+            [
+                float(jnp.linalg.norm(one.astype(jnp.float32) - other) / jnp.linalg.norm(other))
+                for one, other in zip(found, exact, strict=True)
+            ]
+        )
+        assert all(one.dtype == jnp.bfloat16 for one in found)
+    assert all(0 < ours < 1.5 * plain for ours, plain in zip(*errors, strict=True))
+
+
+def test_blocks_in_which_nobody_may_attend_are_left_out():
+    pairs = blockwise._pairs(16, 24, 8, 4)  # 8 keys before all, then one for each query
+    expected = [(row, column) for row in range(4) for column in range(2 + row + 1)]
+    assert [tuple(pair) for pair in pairs.tolist()] == expected
+
+
+def test_a_query_that_may_attend_to_nothing_gets_zeros_and_gives_no_gradient():
+    query, key, value, _ = drawn(6)
+    nobody = jnp.full((2, 6), blockwise.NOBODY)
+
+    def attend(query):
+        own = jnp.zeros((2, 6), jnp.int32)
+        return blockwise_attention(query, key, value, own, nobody, block=4)
+
+    attended, pull = jax.vjp(attend, query)
+    assert not attended.any()
+    assert not pull(jnp.ones_like(attended))[0].any()
+
+
+def test_keys_that_do_not_fit_the_queries_are_refused():
+    query, key, value, _ = drawn(6)
+    own = jnp.zeros((2, 6), jnp.int32)
+    with pytest.raises(ValueError, match=r"key has 6 tokens; allowed is prefix 1 \+ 6 queries"):
+        blockwise_attention(query, key, value, own, own, prefix=1)

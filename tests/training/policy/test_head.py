@@ -1,0 +1,79 @@
+"""The head over chunks against log-softmax, and its gradient in bfloat16 against float32."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from training.policy.head import target_scores
+
+B, T, V, D = 2, 70, 41, 12
+
+
+def drawn(length: int = T):
+    keys = jax.random.split(jax.random.key(0), 4)
+    return (
+        jax.random.normal(keys[0], (B, length, D)),
+        0.3 * jax.random.normal(keys[1], (V, D)),
+        jax.random.randint(keys[2], (B, length), 0, V),
+        jax.random.normal(keys[3], (B, length)),
+    )
+
+
+def plain(hidden, head, targets, temperature):
+    logits = jnp.einsum("btd,vd->btv", hidden, head, precision="highest") / temperature
+    return jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], -1)[..., 0]
+
+
+@pytest.mark.parametrize("chunk", [1, 9, T])
+def test_scores_and_gradients_are_those_of_a_log_softmax(chunk: int):
+    hidden, head, targets, slope = drawn()
+
+    def ours(hidden, head):
+        scores = target_scores(hidden, head, targets, 0.7, chunk=chunk, mesh=None)
+        return jnp.sum(scores * slope), scores
+
+    def theirs(hidden, head):
+        scores = plain(hidden, head, targets, 0.7)
+        return jnp.sum(scores * slope), scores
+
+    found, expected = (
+        jax.jit(jax.value_and_grad(one, argnums=(0, 1), has_aux=True))(hidden, head)
+        for one in (ours, theirs)
+    )
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, expected
+    )
+
+
+def test_in_bfloat16_the_gradient_of_the_head_is_summed_in_float32():
+    """One chunk per position, as many as the trainee has: the sum is long, its terms are small."""
+    hidden, head, targets, slope = drawn(300)
+    # Rounded beforehand, so that what differs is how the products and the sum are made.
+    hidden, head = (leaf.astype(jnp.bfloat16).astype(jnp.float32) for leaf in (hidden, head))
+    slope = jnp.abs(slope)  # of one sign, so that the sum grows large beside its terms
+
+    def loss(head, dtype):
+        scores = target_scores(hidden.astype(dtype), head, targets, 1.0, chunk=1, mesh=None)
+        return jnp.sum(scores * slope)
+
+    exact = jax.grad(lambda head: jnp.sum(plain(hidden, head, targets, 1.0) * slope))(head)
+    found = jax.jit(jax.grad(lambda head: loss(head, jnp.bfloat16)))(head)
+    assert found.dtype == jnp.float32
+    error = jnp.linalg.norm(found - exact) / jnp.linalg.norm(exact)
+    assert 1e-5 < error < 1.5e-3  # summed in bfloat16 it is 1e-2
+
+    def in_bfloat16(head):
+        """The head as the trainee had it until 0.2.0: converted once, outside of the chunks."""
+        head = head.astype(jnp.bfloat16)
+
+        def score(piece):
+            states, tokens = piece
+            logits = jnp.einsum("bd,vd->bv", states, head, preferred_element_type=jnp.float32)
+            return jnp.take_along_axis(jax.nn.log_softmax(logits), tokens[:, None], -1)[:, 0]
+
+        states = jnp.moveaxis(hidden.astype(jnp.bfloat16), 1, 0)
+        return jnp.sum(jax.lax.map(jax.checkpoint(score), (states, targets.T)) * slope.T)
+
+    old = jax.jit(jax.grad(in_bfloat16))(head)
+    assert jnp.linalg.norm(old - exact) / jnp.linalg.norm(exact) > 3 * error

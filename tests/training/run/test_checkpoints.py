@@ -1,0 +1,213 @@
+"""Checkpoints are whole or absent, damage in them is found, and the state may go on at once."""
+
+import functools
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from tests.paths import ROOT
+from training.errors import UserError
+from training.learner.optimizer import LearnerState, initial_state
+from training.run import checkpoints as module
+from training.run.checkpoints import Checkpoints, RunProgress
+
+# Saves checkpoint 1, and is killed while the files of checkpoint 2 get their digests.
+KILLED_SAVE = """\
+import os, signal, sys
+from pathlib import Path
+from tests.training.run.test_checkpoints import progress_at, state_at
+from training.run import checkpoints
+opened = checkpoints.Checkpoints(Path(sys.argv[1]))
+opened.save(state_at(1), progress_at(1))
+opened.wait()
+if sys.argv[2] == "written":
+    checkpoints.write_digests = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+opened.save(state_at(2), progress_at(2))
+if sys.argv[2] == "begun":
+    os.kill(os.getpid(), signal.SIGKILL)
+opened.wait()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def state_at(step: int) -> LearnerState:
+    """A state with other numbers at each step."""
+    params = {"kernel": jax.random.normal(jax.random.key(step), (64, 256)), "bias": jnp.ones(8)}
+    return initial_state(params, optax.adam(1e-3))
+
+
+def progress_at(step: int) -> RunProgress:
+    return RunProgress("train", 1, step, step)
+
+
+def fill(folder: Path, *steps: int) -> Path:
+    """Save a checkpoint of each step."""
+    with closing(Checkpoints(folder)) as checkpoints:
+        for step in steps:
+            checkpoints.save(state_at(step), progress_at(step))
+    return folder
+
+
+def assert_equal(one: LearnerState, other: LearnerState) -> None:
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def assert_restores(folder: Path, step: int) -> None:
+    """The newest checkpoint is that of `step`, in every part of it."""
+    with closing(Checkpoints(folder)) as checkpoints:
+        assert checkpoints.progress() == progress_at(step)
+        assert_equal(checkpoints.restore(state_at(0)), state_at(step))
+
+
+def flip_bit(file: Path, seed: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[seed * 7919 % len(content)] ^= 1 << seed % 8
+    file.write_bytes(content)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fill(tmp_path_factory.mktemp("run") / "checkpoints", 1, 2)
+
+
+@pytest.fixture
+def copy(two: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(two, tmp_path / "checkpoints")
+
+
+def test_newest_checkpoint_is_restored(copy: Path) -> None:
+    assert_restores(copy, 2)
+
+
+def test_one_flipped_bit_in_any_file_of_the_state_is_found(
+    two: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hashed = [line.split("  ")[1] for line in (two / "2/SHA256SUMS").read_text().splitlines()]
+    assert {"progress/metadata", "state/_METADATA", "state/manifest.ocdbt"} < set(hashed)
+    for seed, name in enumerate([*hashed, *[max(hashed, key=lambda one: size(two, one))] * 8]):
+        if not size(two, name):
+            continue
+        folder = shutil.copytree(two, tmp_path / str(seed))
+        flip_bit(folder / "2" / name, seed)
+        with closing(Checkpoints(folder)) as checkpoints:
+            assert checkpoints.progress() == progress_at(1), name
+        message = " ".join(capsys.readouterr().out.split())
+        assert f"{folder}/2/{name} has another SHA-256 than SHA256SUMS says" in message
+        assert "Going on from checkpoint 1." in message
+
+
+def size(folder: Path, name: str) -> int:
+    return (folder / "2" / name).stat().st_size
+
+
+def cut(folder: Path) -> None:
+    file = folder / "state/_METADATA"
+    file.write_bytes(file.read_bytes()[:100])
+
+
+DAMAGE: list[Callable[[Path], None]] = [
+    cut,
+    lambda folder: (folder / "progress/metadata").unlink(),
+    lambda folder: (folder / "SHA256SUMS").unlink(),
+    lambda folder: (folder / "SHA256SUMS").write_bytes(b"\xff\n"),
+    lambda folder: (folder / "state/more").write_text("more"),
+    lambda folder: shutil.rmtree(folder / "state"),
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_run_goes_on_from_the_checkpoint_before_a_damaged_one(
+    copy: Path, damage: Callable[[Path], None]
+) -> None:
+    damage(copy / "2")
+    assert_restores(copy, 1)
+    fill(copy, 2)  # the steps are taken again
+    assert_restores(copy, 2)
+
+
+@pytest.mark.parametrize("name", ["_CHECKPOINT_METADATA", "commit_success.txt"])
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff"])
+def test_files_without_a_digest_do_not_matter(copy: Path, name: str, content: bytes) -> None:
+    (copy / "2" / name).write_bytes(content)
+    assert_restores(copy, 2)
+
+
+def test_without_an_intact_checkpoint_all_are_named_and_kept(copy: Path) -> None:
+    for step in ("1", "2"):
+        flip_bit(copy / step / "progress/metadata", 3)
+    with pytest.raises(UserError, match=r"no checkpoint is intact: .*/2/progress.*/1/progress"):
+        Checkpoints(copy)
+    assert {"1", "2"} <= {one.name for one in copy.iterdir()}
+
+
+def test_two_checkpoints_are_kept(tmp_path: Path) -> None:
+    assert {one.name for one in fill(tmp_path / "all", 1, 2, 3, 4).iterdir()} == {"3", "4"}
+
+
+def test_state_may_be_donated_while_it_is_saved(tmp_path: Path) -> None:
+    @functools.partial(jax.jit, donate_argnums=0)
+    def update(state: LearnerState) -> LearnerState:
+        return jax.tree.map(lambda leaf: leaf + 1, state)
+
+    state = state_at(0)
+    with closing(Checkpoints(tmp_path)) as checkpoints:
+        for step in range(1, 6):
+            state = update(state)
+            checkpoints.save(state, progress_at(step))
+            expected = jax.tree.map(np.array, state)
+            for _ in range(3):
+                state = update(state)
+            assert_equal(checkpoints.restore(state_at(0)), expected)
+
+
+@pytest.mark.parametrize(("moment", "newest"), [("begun", 1), ("written", 1), ("complete", 2)])
+def test_kill_while_a_checkpoint_is_saved_leaves_it_whole_or_absent(
+    moment: str, newest: int, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", KILLED_SAVE, str(tmp_path), moment]
+    killed = subprocess.run(command, cwd=ROOT, timeout=100, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert_restores(tmp_path, newest)
+    assert {one.name for one in tmp_path.iterdir()} == {"1", "2"} - (
+        {"2"} if newest == 1 else set()
+    )
+
+
+def test_error_of_a_save_in_the_background_is_raised_and_nothing_older_is_lost(
+    copy: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    checkpoints = Checkpoints(copy)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write_digests", fail)
+        checkpoints.save(state_at(3), progress_at(3))
+        with pytest.raises(UserError, match=r"/3: the checkpoint can't be saved.*No space left"):
+            checkpoints.close()
+    assert "Traceback" not in capfd.readouterr().err
+    assert_restores(copy, 2)
+    assert {"1", "2"} == {one.name for one in copy.iterdir()}
+
+
+def test_save_on_a_full_disk_is_refused_before_it_begins(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(copy)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=100_000))
+    with closing(Checkpoints(copy)) as checkpoints:
+        with pytest.raises(
+            UserError, match=r"/3: .* takes about 19\d,\d{3} bytes, 100,000 are free"
+        ):
+            checkpoints.save(state_at(3), progress_at(3))
+        assert checkpoints.progress() == progress_at(2)

@@ -1,0 +1,68 @@
+"""One process at a time works in a folder, and the others are told which."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.paths import ROOT, TINY
+from tests.training.pretraining.conftest import TINY as TINY_PRETRAINING
+from training import loop
+from training.errors import UserError
+from training.pretraining.files import PretrainDirectory
+from training.pretraining.pretrain import pretrain
+from training.pretraining.schema import PretrainConfig
+from training.run.directory import RunDirectory
+from training.run.lock import hold
+from training.schema import load
+
+HOLDER = """\
+import signal, sys
+from pathlib import Path
+from training.run.lock import hold
+with hold(Path(sys.argv[1])):
+    print("held", flush=True)
+    signal.pause()
+"""
+
+
+def test_another_process_is_refused_and_told_who_holds_the_folder(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        named = rf"in use by process {holder.pid} on {socket.gethostname()} since 20\d\d-.*T.*:"
+        with pytest.raises(UserError, match=named), hold(tmp_path):
+            pass
+        holder.send_signal(signal.SIGKILL)
+    with hold(tmp_path):  # who was killed holds nothing
+        assert f'"pid": {os.getpid()},' in (tmp_path / ".lock").read_text()
+
+
+def test_a_folder_is_released_however_the_block_ends(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), hold(tmp_path):
+        raise KeyboardInterrupt
+    assert (tmp_path / ".lock").read_bytes() == b""
+    with hold(tmp_path), pytest.raises(UserError, match="is in use"), hold(tmp_path):
+        pass
+
+
+def test_a_run_and_a_pretraining_refuse_a_directory_that_is_in_use(tmp_path: Path) -> None:
+    config = load(TINY)
+    directory = RunDirectory(tmp_path / "run")
+    directory.claim(config)
+    with hold(directory.path), pytest.raises(UserError, match=f"use by process {os.getpid()} on"):
+        loop.run(config, directory.path)
+    assert not directory.checkpoints.exists()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "_run", lambda *_, **__: None)
+        loop.run(config, directory.path)
+
+    base, made = PretrainConfig.model_validate(TINY_PRETRAINING), tmp_path / "base"
+    PretrainDirectory(made).claim(base)
+    with hold(made), pytest.raises(UserError, match="is in use by process"):
+        pretrain(base, made)

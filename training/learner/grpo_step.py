@@ -1,0 +1,75 @@
+"""The optimizer step of GRPO as a compiled program."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+
+from training.learner.batching import Sequences
+from training.learner.grpo import GrpoBatch, summed_loss
+from training.learner.imitation import answer_nats
+from training.learner.optimizer import LearnerState, Metrics, adamw, gradient_step
+from training.learner.placement import placement_of
+from training.schema import Grpo, Rehearsal
+
+
+def grpo_optimizer(settings: Grpo, steps: int) -> optax.GradientTransformation:
+    """Build the optimizer of all stages, which take so many steps: AdamW."""
+    return adamw(
+        settings.learning_rate,
+        warmup_steps=settings.warmup_updates,
+        decay_steps=steps if settings.schedule == "cosine" else None,
+        weight_decay=settings.weight_decay,
+        max_grad_norm=settings.max_grad_norm,
+        b2=0.99,  # rewards are noisier than targets: a longer memory of the gradient's size
+    )
+
+
+@functools.cache
+def compiled_step(
+    graphdef: nnx.GraphDef,
+    settings: Grpo,
+    rehearsal: Rehearsal | None,
+    temperature: float,
+    steps: int,
+) -> Any:
+    """Return the compiled (state, batch, designs) -> (state, metrics); the state is donated.
+
+    The new state is on the devices where the old one was. The batch leads with (micro-batches,
+    bundles per micro-batch); designs are imitated beside it, with the weight of `rehearsal`, unless
+    both are None. `steps` are those of the whole run.
+    """
+    loss = functools.partial(
+        summed_loss, graphdef=graphdef, settings=settings, temperature=temperature
+    )
+    optimizer = grpo_optimizer(settings, steps)
+
+    def imitation(params: Any, designs: Sequences) -> tuple[jax.Array, Metrics]:
+        assert rehearsal is not None
+        nats = answer_nats(params, designs, graphdef=graphdef).sum() / jnp.sum(designs.targets)
+        return rehearsal.weight * nats, {"rehearsal_loss": nats}
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def step(
+        state: LearnerState, batch: GrpoBatch, designs: Sequences | None = None
+    ) -> tuple[LearnerState, Metrics]:
+        filled = batch.groups.targets.any(axis=(1, 2, 3)).sum()
+        tokens = jnp.maximum(batch.groups.targets.sum(), 1).astype(jnp.float32)
+        beside = None if designs is None else functools.partial(imitation, designs=designs)
+        return gradient_step(
+            state,
+            batch,
+            filled,
+            tokens,
+            loss=loss,
+            optimizer=optimizer,
+            beside=beside,
+            placement=placement_of(graphdef, state.params),
+        )
+
+    return step

@@ -1,0 +1,209 @@
+"""Attention over long sequences: exact, block by block, never with all scores in memory.
+
+The softmax is summed up while blocks of keys pass (Milakov and Gimelshein 2018, arXiv 1805.02867),
+and the backward pass computes each block of scores again (Rabe and Staats 2021, arXiv 2112.05682;
+Dao et al. 2022, FlashAttention). Pairs of blocks in which nobody may attend are left out. It is
+plain JAX, and runs everywhere.
+
+Axis letters: B sequences, L queries, M keys, H query heads, K key/value heads, G = H / K, hd
+head_dim.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from training.policy.precision import products_of
+
+BLOCK = 512
+"""Queries, and keys, of a block: B * H * BLOCK * BLOCK float32 scores exist at once."""
+
+EVERYBODY, NOBODY = -2, -3
+"""Segments of keys to which all queries attend, and to which none does."""
+
+
+def blockwise_attention(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    query_segments: jax.Array,
+    key_segments: jax.Array,
+    *,
+    prefix: int = 0,
+    block: int = BLOCK,
+) -> jax.Array:
+    """Let each query attend to the keys of its segment that are not after it.
+
+    Args:
+        query: (B, L, H, hd).
+        key: (B, prefix + L, K, hd): what all queries come after, and then a key for each query.
+        value: As the keys.
+        query_segments: int32 (B, L), at least -1.
+        key_segments: int32 (B, prefix + L). `EVERYBODY` stands for all segments, `NOBODY` for none.
+        prefix: How many keys all queries come after.
+        block: Queries and keys of a block.
+
+    Returns:
+        As the queries. A query that may attend to nothing gets zeros.
+    """
+    batch, length, heads, width = query.shape
+    keys, key_heads = key.shape[1:3]
+    if keys != prefix + length:
+        raise ValueError(f"key has {keys} tokens; allowed is prefix {prefix} + {length} queries")
+    rows, columns = (_blocked(count, block) for count in (length, keys))
+    query = query.reshape(batch, length, key_heads, heads // key_heads, width)
+    query = _pad(jnp.moveaxis(query, 1, 3), 3, rows)  # (B, K, G, L, hd)
+    key, value = (_pad(jnp.moveaxis(part, 1, 2), 2, columns) for part in (key, value))
+    query_segments = _pad(query_segments, 1, rows, -1)
+    key_segments = _pad(key_segments, 1, columns, NOBODY)
+    attended = _attend(prefix, block, query, key, value, query_segments, key_segments)
+    return jnp.moveaxis(attended[..., :length, :], 3, 1).reshape(batch, length, heads, width)
+
+
+def _blocked(count: int, block: int) -> int:
+    return -(-count // block) * block
+
+
+def _pad(array: jax.Array, axis: int, size: int, value: int = 0) -> jax.Array:
+    missing = [
+        (0, size - array.shape[axis] if number == axis else 0) for number in range(array.ndim)
+    ]
+    return jnp.pad(array, missing, constant_values=value)
+
+
+def _pairs(queries: int, keys: int, prefix: int, block: int) -> np.ndarray:
+    """List the pairs of blocks in which a key is not after a query: int32 (pairs, 2)."""
+    return np.array(
+        [
+            (row, column)
+            for row in range(queries // block)
+            for column in range(keys // block)
+            if column * block - prefix < (row + 1) * block
+        ],
+        np.int32,
+    )
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _attend(
+    prefix: int,
+    block: int,
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    query_segments: jax.Array,
+    key_segments: jax.Array,
+) -> jax.Array:
+    return _forward(prefix, block, query, key, value, query_segments, key_segments)[0]
+
+
+def _forward(
+    prefix: int,
+    block: int,
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    query_segments: jax.Array,
+    key_segments: jax.Array,
+) -> tuple[jax.Array, Any]:
+    def add(carry: Any, pair: jax.Array) -> tuple[Any, None]:
+        row, column = pair
+        attended, largest, total = (_block(part, 3, row, block) for part in carry)
+        scores, allowed = _scores(prefix, block, pair, (query, key), (query_segments, key_segments))
+        scores = jnp.where(allowed, scores, -jnp.inf)
+        new = jnp.maximum(largest, scores.max(axis=-1))
+        reference = jnp.where(jnp.isfinite(new), new, 0)  # nothing was allowed so far
+        weights = jnp.exp(scores - reference[..., None])
+        faded = jnp.exp(largest - reference)
+        total = total * faded + weights.sum(axis=-1)
+        seen = _block(value, 2, column, block)
+        attended = attended * faded[..., None] + _product(
+            "bkglm,bkmh->bkglh", weights.astype(value.dtype), seen
+        )
+        blocks = zip(carry, (attended, new, total), strict=True)
+        return tuple(_store(whole, part, row, block) for whole, part in blocks), None
+
+    empty = jnp.zeros(query.shape, jnp.float32)
+    start = (empty, jnp.full(query.shape[:-1], -jnp.inf), empty[..., 0])
+    pairs = jnp.asarray(_pairs(query.shape[3], key.shape[2], prefix, block))
+    (attended, largest, total), _ = jax.lax.scan(add, start, pairs)
+    total = jnp.where(total > 0, total, 1)
+    normaliser = jnp.where(jnp.isfinite(largest), largest, 0) + jnp.log(total)
+    attended = (attended / total[..., None]).astype(query.dtype)
+    return attended, (query, key, value, query_segments, key_segments, attended, normaliser)
+
+
+def _backward(prefix: int, block: int, kept: Any, slope: jax.Array) -> tuple[Any, ...]:
+    query, key, value, query_segments, key_segments, attended, normaliser = kept
+    # The softmax's gradient takes the mean of its slopes off: FlashAttention, appendix B.
+    mean = jnp.sum(slope.astype(jnp.float32) * attended.astype(jnp.float32), axis=-1)
+
+    def add(carry: Any, pair: jax.Array) -> tuple[Any, None]:
+        row, column = pair
+        by_query, by_key, by_value = carry
+        scores, allowed = _scores(prefix, block, pair, (query, key), (query_segments, key_segments))
+        of_row = _block(normaliser, 3, row, block)[..., None]
+        weights = jnp.where(allowed, jnp.exp(scores - of_row), 0)
+        above = _block(slope, 3, row, block)
+        by_weight = _product("bkglh,bkmh->bkglm", above, _block(value, 2, column, block))
+        by_score = weights * (by_weight - _block(mean, 3, row, block)[..., None])
+        by_score = (by_score * query.shape[-1] ** -0.5).astype(query.dtype)
+        more = (
+            _product("bkglm,bkmh->bkglh", by_score, _block(key, 2, column, block)),
+            _product("bkglm,bkglh->bkmh", by_score, _block(query, 3, row, block)),
+            _product("bkglm,bkglh->bkmh", weights.astype(value.dtype), above),
+        )
+        by_query = _store(by_query, _block(by_query, 3, row, block) + more[0], row, block)
+        by_key, by_value = (
+            _store(whole, _block(whole, 2, column, block) + part, column, block, 2)
+            for whole, part in ((by_key, more[1]), (by_value, more[2]))
+        )
+        return (by_query, by_key, by_value), None
+
+    start = tuple(jnp.zeros(part.shape, jnp.float32) for part in (query, key, value))
+    pairs = jnp.asarray(_pairs(query.shape[3], key.shape[2], prefix, block))
+    gradients, _ = jax.lax.scan(add, start, pairs)
+    slopes = (one.astype(query.dtype) for one in gradients)
+    return (*slopes, None, None)
+
+
+_attend.defvjp(_forward, _backward)
+
+
+def _scores(
+    prefix: int,
+    block: int,
+    pair: jax.Array,
+    tokens: tuple[jax.Array, jax.Array],
+    segments: tuple[jax.Array, jax.Array],
+) -> tuple[jax.Array, jax.Array]:
+    """Return a block of scores, float32 (B, K, G, block, block), and who may attend, bool."""
+    row, column = pair
+    query, key = _block(tokens[0], 3, row, block), _block(tokens[1], 2, column, block)
+    scores = _product("bkglh,bkmh->bkglm", query, key) * query.shape[-1] ** -0.5
+    own = _block(segments[0], 1, row, block)[:, :, None]
+    other = _block(segments[1], 1, column, block)[:, None, :]
+    places = jnp.arange(block)
+    before = (column * block + places - prefix)[None] <= (row * block + places)[:, None]
+    allowed = before & ((own == other) | (other == EVERYBODY))
+    return scores, allowed[:, None, None]
+
+
+def _product(axes: str, left: jax.Array, right: jax.Array) -> jax.Array:
+    with products_of(left.dtype):
+        return jnp.einsum(axes, left, right, preferred_element_type=jnp.float32)
+
+
+def _block(array: jax.Array, axis: int, number: jax.Array, block: int) -> jax.Array:
+    return jax.lax.dynamic_slice_in_dim(array, number * block, block, axis)
+
+
+def _store(
+    array: jax.Array, part: jax.Array, number: jax.Array, block: int, axis: int = 3
+) -> jax.Array:
+    return jax.lax.dynamic_update_slice_in_dim(array, part, number * block, axis)

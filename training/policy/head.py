@@ -1,0 +1,192 @@
+"""Log-probabilities of tokens from hidden states, over a few positions at a time.
+
+Memory goes to the logits: a vocabulary of 151,936 takes 0.6 MB per position in float32. So the head
+runs over chunks of positions, and runs again in the backward pass. There the gradient of the output
+embedding is summed over chunks in float32 whatever the products' dtype is: over a hundred sums in
+bfloat16 lose most of what is small.
+
+Axis letters: B sequences, T positions, V vocabulary, D hidden_size. On a mesh each device takes its
+own sequences. It gathers the embedding once, not once per chunk, and hands its gradient over once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+
+from training.policy.precision import products_of
+
+FSDP, TENSOR = "fsdp", "tensor"
+
+HIDDEN, HEAD, TOKENS = PartitionSpec(FSDP), PartitionSpec(TENSOR, FSDP), PartitionSpec(FSDP)
+
+
+def target_scores(
+    hidden: jax.Array,
+    head: jax.Array,
+    targets: jax.Array,
+    temperature: float | jax.Array,
+    *,
+    chunk: int,
+    mesh: Mesh | None,
+) -> jax.Array:
+    """Return the log-probability of each target, float32 (B, T), nats.
+
+    Args:
+        hidden: States after the final norm, (B, T, D), in the dtype of the products.
+        head: The output embedding, (V, D), in its own dtype, which its gradient has, too.
+        targets: Token ids, int32 (B, T).
+        temperature: Divides the logits. The result is not differentiated with respect to it.
+        chunk: Positions of each sequence whose logits exist at once.
+        mesh: With axes fsdp, which splits B and D, and tensor, which splits V; None: one device.
+    """
+    if mesh is None and chunk >= targets.shape[1] and hidden.dtype == jnp.float32:
+        # One chunk keeps its logits for the backward pass, and computes them once.
+        return _pick(logits_of(hidden, head) / temperature, targets, 0)
+    temperature = jax.lax.stop_gradient(jnp.asarray(temperature, jnp.float32))
+    return _scores(chunk, mesh, hidden, head, targets, temperature)
+
+
+def logits_of(hidden: jax.Array, head: jax.Array) -> jax.Array:
+    """Return the logits, float32 (..., V), of states (..., D) and an embedding (V, D)."""
+    with products_of(hidden.dtype):
+        return jnp.einsum(
+            "...d,vd->...v", hidden, head.astype(hidden.dtype), preferred_element_type=jnp.float32
+        )
+
+
+def _pick(logits: jax.Array, tokens: jax.Array, first: jax.Array | int) -> jax.Array:
+    return _chosen(logits, tokens, first) - jax.nn.logsumexp(logits, axis=-1)
+
+
+def _chosen(logits: jax.Array, tokens: jax.Array, first: jax.Array | int) -> jax.Array:
+    # A masked sum, not a gather: it stays local where the vocabulary is split over devices.
+    chosen = jnp.arange(logits.shape[-1]) + first == tokens[..., None]
+    return jnp.sum(jnp.where(chosen, logits, 0), axis=-1)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _scores(
+    chunk: int,
+    mesh: Mesh | None,
+    hidden: jax.Array,
+    head: jax.Array,
+    targets: jax.Array,
+    temperature: jax.Array,
+) -> jax.Array:
+    return _forward(chunk, mesh, hidden, head, targets, temperature)[0]
+
+
+def _forward(
+    chunk: int,
+    mesh: Mesh | None,
+    hidden: jax.Array,
+    head: jax.Array,
+    targets: jax.Array,
+    temperature: jax.Array,
+) -> tuple[jax.Array, Any]:
+    def local(
+        hidden: jax.Array, head: jax.Array, targets: jax.Array, temperature: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        head, first = _whole(head, hidden.dtype, mesh)
+
+        def score(piece: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            states, tokens = piece
+            logits = logits_of(states, head) / temperature
+            total = jax.nn.logsumexp(logits, axis=-1)
+            chosen = _chosen(logits, tokens, first)
+            if mesh is not None and mesh.shape[TENSOR] > 1:
+                total = jax.nn.logsumexp(jax.lax.all_gather(total, TENSOR), axis=0)
+                chosen = jax.lax.psum(chosen, TENSOR)
+            return chosen - total, total
+
+        scores, totals = jax.lax.map(score, (_split(hidden, chunk), _split(targets, chunk)))
+        length = targets.shape[1]
+        return _join(scores, length), _join(totals, length)
+
+    specs = ((HIDDEN, HEAD, TOKENS, PartitionSpec()), (TOKENS, TOKENS))
+    scores, totals = _on(mesh, local, *specs)(hidden, head, targets, temperature)
+    return scores, (hidden, head, targets, temperature, totals)
+
+
+def _backward(chunk: int, mesh: Mesh | None, kept: Any, slope: jax.Array) -> tuple[Any, ...]:
+    hidden, head, targets, temperature, totals = kept
+    param_dtype = head.dtype
+
+    def local(
+        hidden: jax.Array,
+        head: jax.Array,
+        targets: jax.Array,
+        temperature: jax.Array,
+        totals: jax.Array,
+        slope: jax.Array,
+    ) -> tuple[jax.Array, jax.Array]:
+        head, first = _whole(head, hidden.dtype, mesh)
+        exact: Any = {"preferred_element_type": jnp.float32}
+
+        def add(gradient: jax.Array, piece: Any) -> tuple[jax.Array, jax.Array]:
+            states, tokens, total, slope = piece
+            logits = logits_of(states, head) / temperature
+            chosen = jnp.arange(logits.shape[-1]) + first == tokens[..., None]
+            by_logit = (chosen - jnp.exp(logits - total[..., None])) * slope[..., None]
+            by_logit = (by_logit / temperature).astype(states.dtype)
+            with products_of(states.dtype):
+                by_state = jnp.einsum("btv,vd->btd", by_logit, head, **exact)
+                gradient += jnp.einsum("btv,btd->vd", by_logit, states, **exact)
+            return gradient, by_state if _split_vocabulary(mesh) else by_state.astype(states.dtype)
+
+        pieces = tuple(_split(part, chunk) for part in (hidden, targets, totals, slope))
+        gradient, by_state = jax.lax.scan(add, jnp.zeros(head.shape, jnp.float32), pieces)
+        by_state = _join(by_state, targets.shape[1])
+        if _split_vocabulary(mesh):
+            by_state = jax.lax.psum(by_state, TENSOR).astype(hidden.dtype)
+        if mesh is not None:
+            gradient = jax.lax.psum_scatter(gradient, FSDP, scatter_dimension=1, tiled=True)
+        return by_state, gradient.astype(param_dtype)
+
+    specs = ((HIDDEN, HEAD, TOKENS, PartitionSpec(), TOKENS, TOKENS), (HIDDEN, HEAD))
+    by_state, gradient = _on(mesh, local, *specs)(hidden, head, targets, temperature, totals, slope)
+    return by_state, gradient, None, jnp.zeros_like(temperature)
+
+
+_scores.defvjp(_forward, _backward)
+
+
+def _split_vocabulary(mesh: Mesh | None) -> bool:
+    return mesh is not None and mesh.shape[TENSOR] > 1
+
+
+def _whole(head: jax.Array, dtype: Any, mesh: Mesh | None) -> tuple[jax.Array, jax.Array | int]:
+    """Return the embedding for products, gathered over fsdp, and the first token of this part."""
+    head = head.astype(dtype)
+    if mesh is None:
+        return head, 0
+    head = jax.lax.all_gather(head, FSDP, axis=1, tiled=True)
+    return head, jax.lax.axis_index(TENSOR) * len(head)
+
+
+def _on(mesh: Mesh | None, local: Callable[..., Any], inputs: Any, outputs: Any) -> Any:
+    """Let each device of a mesh compute its part; without a mesh, all."""
+    if mesh is None:
+        return local
+    return jax.shard_map(local, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
+
+
+def _split(array: jax.Array, chunk: int) -> jax.Array:
+    """(B, T, ...) to (chunks, B, chunk, ...), padded with zeros at the end of T."""
+    batch, length, *rest = array.shape
+    count = math.ceil(length / chunk)
+    array = jnp.pad(array, [(0, 0), (0, count * chunk - length)] + [(0, 0)] * len(rest))
+    return jnp.moveaxis(array.reshape(batch, count, chunk, *rest), 1, 0)
+
+
+def _join(pieces: jax.Array, length: int) -> jax.Array:
+    """(chunks, B, chunk, ...) to (B, length, ...)."""
+    chunks, batch, chunk, *rest = pieces.shape
+    return jnp.moveaxis(pieces, 0, 1).reshape(batch, chunks * chunk, *rest)[:, :length]
