@@ -112,15 +112,30 @@ class VllmSampler:
         """Score tokens with the engine's weights, at temperature 1; see `Sampler.score`."""
         from vllm import SamplingParams
 
-        outputs: Any = self._engine.generate(
-            _inputs(sequences),
-            SamplingParams(max_tokens=1, temperature=1.0, prompt_logprobs=0, detokenize=False),
-            use_tqdm=False,
-        )
-        return [
-            np.append(np.float32(0), _logprobs(sequence[1:], output.prompt_logprobs[1:]))
-            for sequence, output in zip(sequences, outputs, strict=True)
+        # The last token is asked for as the next one after the others: vLLM always generates one,
+        # and a sequence may be as long as the engine allows.
+        asked = [sequence for sequence in sequences if len(sequence) > 1]
+        requests = [
+            SamplingParams(
+                max_tokens=1,
+                temperature=1.0,
+                prompt_logprobs=0,
+                logprob_token_ids=[sequence[-1]],
+                detokenize=False,
+            )
+            for sequence in asked
         ]
+        prompts = _inputs([sequence[:-1] for sequence in asked])
+        outputs = iter(self._engine.generate(prompts, requests, use_tqdm=False) if asked else ())
+        scores = []
+        for sequence in sequences:
+            score = np.zeros(len(sequence), np.float32)
+            if len(sequence) > 1:
+                output: Any = next(outputs)
+                tables = [*output.prompt_logprobs[1:], *output.outputs[0].logprobs]
+                score[1:] = _logprobs(sequence[1:], tables)
+            scores.append(score)
+        return scores
 
     def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
         """Replace the engine's weights, and the keys and values that the old ones computed.

@@ -4,9 +4,13 @@ And a model folder behind vLLM's server, which may have the engineer's role.
 """
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -135,8 +139,8 @@ def test_weights_follow_the_trainer_within_a_thousandth_of_a_nat(
     moved = _moved(params, 0.2 * round_)
     sequences = [PROMPT, PROMPT * 4]
     sampler.sync(made.tensors(moved))
-    worst = check_sync(sampler, sequences, made.logprobs(moved, sequences), 1e-3)
-    assert worst <= 1e-3
+    gaps = check_sync(sampler, sequences, made.logprobs(moved, sequences), 1e-3)
+    assert gaps.median <= gaps.p99 <= gaps.largest <= 1e-3
     assert (
         np.abs(made.logprobs(moved, sequences)[0] - made.logprobs(params, sequences)[0]).max() > 0.1
     )
@@ -211,7 +215,8 @@ def test_weights_go_through_shared_memory_in_buckets(
     # So small that the parts of a fused weight come in buckets of their own.
     monkeypatch.setattr(synced, "_transport", SharedMemoryTransport(synced._engine, bucket_bytes=1))
     synced.sync(made.tensors(moved))
-    assert check_sync(synced, [PROMPT * 4], made.logprobs(moved, [PROMPT * 4]), 1e-3) <= 1e-3
+    gaps = check_sync(synced, [PROMPT * 4], made.logprobs(moved, [PROMPT * 4]), 1e-3)
+    assert gaps.largest <= 1e-3
 
 
 @pytest.mark.parametrize("transport", [InProcessTransport, SharedMemoryTransport])
@@ -239,6 +244,63 @@ def test_an_update_that_overwrites_the_trainers_weights_does_not_reach_the_engin
 def test_weights_that_are_not_numbers_are_caught(synced: VllmSampler):
     with pytest.raises(SyncError):
         check_sync(synced, [PROMPT], [np.full(len(PROMPT), jnp.nan, np.float32)], 1e-3)
+
+
+def test_a_weight_that_is_not_a_number_in_the_engine_only_stops_the_sync(
+    synced: VllmSampler, policy: tuple[Policy, Any], monkeypatch: pytest.MonkeyPatch
+):
+    made, params = policy
+    transport, name = InProcessTransport(synced._engine), "model.layers.0.mlp.up_proj.weight"
+
+    class Broken:
+        def send(self, tensors: Any) -> None:
+            transport.send(
+                (each, array.at[0, 0].set(jnp.nan) if each == name else array)
+                for each, array in tensors
+            )
+
+    monkeypatch.setattr(synced, "_transport", Broken())
+    with pytest.raises(SyncError, match=re.escape(name)):
+        synced.sync(made.tensors(params))
+
+
+def test_a_sequence_that_fills_the_engine_is_scored(
+    synced: VllmSampler, policy: tuple[Policy, Any]
+):
+    made, params = policy
+    longest = (PROMPT * 80)[: synced.max_model_len]
+    sequences = [longest, PROMPT[:1], PROMPT, PROMPT[:2]]
+    scores = synced.score(sequences)
+    assert [len(score) for score in scores] == [512, 1, 7, 2]
+    for score, expected in zip(scores, made.logprobs(params, sequences), strict=True):
+        np.testing.assert_allclose(score, expected, atol=1e-4)
+    (only,) = synced.score([PROMPT[:1]])
+    assert only.tolist() == [0.0]
+
+
+def test_weights_that_devices_share_reach_an_engine_in_the_same_process(tmp_path: Path):
+    two = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    assert "done" in _spread_engine(tmp_path, two, fsdp=2, workers=1)
+
+
+def test_weights_reach_both_workers_of_an_engine_and_a_stale_one_is_noticed(tmp_path: Path):
+    own = {"VLLM_CPU_OMP_THREADS_BIND": "0|1", "VLLM_ALLOW_INSECURE_SERIALIZATION": "1"}
+    assert "done" in _spread_engine(tmp_path, own, fsdp=1, workers=2)
+
+
+def _spread_engine(folder: Path, own: dict[str, str], *, fsdp: int, workers: int) -> str:
+    command = [sys.executable, "-m", "tests.training.rollout.spread_engine", str(folder)]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", **own}
+    ended = subprocess.run(
+        [*command, str(fsdp), str(workers)],
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    return ended.stdout
 
 
 def test_a_schema_constrains_even_an_untrained_model(
