@@ -149,7 +149,7 @@ def _start_engine(run: ActiveRun, state: LearnerState) -> Sampler:
         sampler = start_sampler(
             run.policy,
             state.params,
-            run.config.sampling,
+            run.config.engine_sampling,
             run.directory.engine,
             seed=run.config.seed,
         )

@@ -18,7 +18,7 @@ from jaxlake import Action
 from training.phases import rehearsal, warm_start, weight_sync
 from training.policy.prompts import target
 from training.rollout import engines
-from training.rollout.sampler import Completion
+from training.rollout.sampler import Completion, LogprobGaps
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def without_vllm() -> Iterator[None]:
     """Let the loop run without vLLM, and the warm start read fewer synthetic contexts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engines, "VllmSampler", StandInSampler)
-        patch.setattr(weight_sync, "check_sync", lambda *arguments: 0.0)
+        patch.setattr(weight_sync, "check_sync", lambda *_: LogprobGaps(0.0, 0.0, 0.0))
         patch.setattr(warm_start, "EXAMPLES", 64)
         patch.setattr(rehearsal, "EXAMPLES", 64)
         yield

@@ -100,7 +100,7 @@ def _ask(
     stage = results[-1].stage
     view = view_of(run.config, results, stage)
     settings = design_settings(run.config, view)
-    with OtherModels(run.config.sampling, run.config.engineer) as models:
+    with OtherModels(run.config.engine_sampling, run.config.engineer) as models:
         asked = make_engineer(
             run.config,
             run.directory,

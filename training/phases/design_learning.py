@@ -23,7 +23,7 @@ from training.phases.atlas import measured_atlas
 from training.phases.grpo_update import grpo_batch, refuse_what_is_not_finite
 from training.phases.rehearsal import Rehearsal
 from training.phases.stage_results import StageResult, design_settings, view_of
-from training.phases.weight_sync import compare_weights
+from training.phases.weight_sync import compare_weights, sync_metrics
 from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.progress import track
@@ -97,7 +97,7 @@ def learn_to_design(
             state, metrics = learn(state, split_rows(batch, 1), designs)
             refuse_what_is_not_finite(jax.device_get(metrics))
             sampler.sync(run.policy.tensors(state.params))
-            gap = compare_weights(run, state.params, sampler, prompts)
+            gaps = compare_weights(run, state.params, sampler, prompts)
             usable = [score for score in scores if score is not None]
             record = measured(
                 DesignUpdateRecord,
@@ -112,7 +112,7 @@ def learn_to_design(
                 rehearsed_designs=choice.anchor.contexts,
                 rehearsal_loss=six_digits(metrics["rehearsal_loss"]),
                 grad_norm=six_digits(metrics["grad_norm"]),
-                sync_max_abs_diff=float(f"{gap:.3g}"),
+                **sync_metrics(gaps),
             )
             records.append(record)
             advance(number, f"reward {record.reward_mean:.3f}  usable {len(usable)}")

@@ -18,7 +18,7 @@ from training.learner.grpo import GrpoBatch
 from training.learner.grpo_step import compiled_step
 from training.learner.optimizer import LearnerState
 from training.learner.packing import pack_groups, place_on_targets
-from training.phases.weight_sync import sync_weights
+from training.phases.weight_sync import sync_metrics, sync_weights
 from training.rollout.instances import InstanceSet
 from training.rollout.rollout import Rollout, roll_out, rollout_metrics
 from training.rollout.sampler import Completion, Sampler
@@ -49,7 +49,7 @@ def take_update(
 
     Raises:
         UserError: the loss, its gradient or another metric is not finite.
-        SyncError: the engine's log-probabilities are not the trainer's.
+        SyncError: the engine's weights or its log-probabilities are not the trainer's.
     """
     settings, graphdef = run.config.grpo, run.policy.graphdef
     temperature = run.config.sampling.temperature
@@ -74,9 +74,8 @@ def take_update(
         learned = {name: six_digits(np.mean([one[name] for one in steps])) for name in steps[0]}
         refuse_what_is_not_finite(learned)
     with run.clock(seconds, "sync"):
-        difference = sync_weights(run, state.params, sampler, rollout)
-    learned["sync_max_abs_diff"] = float(f"{difference:.3g}")
-    metrics = rollout_metrics(rollout) | learned
+        gaps = sync_weights(run, state.params, sampler, rollout)
+    metrics = rollout_metrics(rollout) | learned | sync_metrics(gaps)
     picking = run.config.engineer.picking
     if picking is not None and picking.method == "plr":
         valid = np.reshape(rollout.verdict.outcomes.valid, rollout.rewards.shape)

@@ -1,9 +1,9 @@
 """How the trainer's weights reach the engine, and the proof that they arrived.
 
-After every update `sync_weights` hands all tensors to the running engine (`Sampler.sync`), and
-then scores a few sequences under both. A difference in log-probability means that it generates
-with other weights than those that are trained. The largest one, in nats, is returned; a `SyncError`
-stops the run if it is above `sampling.sync_tolerance`.
+After every update `sync_weights` hands all tensors to the running engine (`Sampler.sync`, which
+with vLLM compares a checksum of each), and then scores a few sequences under both. That shows
+whether the engine computes with the weights what the trainer does: `check_sync` returns how their
+log-probabilities differ, or raises a `SyncError` that stops the run.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from training.rollout.rollout import Rollout
-from training.rollout.sampler import Sampler, check_sync
+from training.rollout.sampler import LogprobGaps, Sampler, check_sync
 from training.run.active_run import ActiveRun
 
 
-def sync_weights(run: ActiveRun, params: Any, sampler: Sampler, rollout: Rollout) -> float:
+def sync_weights(run: ActiveRun, params: Any, sampler: Sampler, rollout: Rollout) -> LogprobGaps:
     """Hand the weights to the engine, then compare a few of the newest sequences under both."""
     sampler.sync(run.policy.tensors(params))
     completions = rollout.completions
@@ -28,8 +28,12 @@ def sync_weights(run: ActiveRun, params: Any, sampler: Sampler, rollout: Rollout
     return compare_weights(run, params, sampler, sequences)
 
 
-def check_engine(run: ActiveRun, params: Any, sampler: Sampler) -> float:
-    """Compare an engine that has just started with the trainer, on a few validation prompts."""
+def check_engine(run: ActiveRun, params: Any, sampler: Sampler) -> LogprobGaps:
+    """Sync an engine that has just started, then compare both on a few validation prompts.
+
+    So weights that can't be handed over stop the run before its first rollout.
+    """
+    sampler.sync(run.policy.tensors(params))
     count = min(run.config.sampling.sync_sequences, len(run.validation))
     prompts = [run.policy.encode_board(board) for board in run.validation.take(range(count))]
     return compare_weights(run, params, sampler, prompts)
@@ -37,7 +41,13 @@ def check_engine(run: ActiveRun, params: Any, sampler: Sampler) -> float:
 
 def compare_weights(
     run: ActiveRun, params: Any, sampler: Sampler, sequences: Sequence[Sequence[int]]
-) -> float:
-    """Score sequences under both; return the largest difference, nats, or raise a `SyncError`."""
+) -> LogprobGaps:
+    """Score sequences under both; return how these differ, or raise a `SyncError`."""
     expected = run.policy.logprobs(params, sequences)
     return check_sync(sampler, sequences, expected, run.config.sampling.sync_tolerance)
+
+
+def sync_metrics(gaps: LogprobGaps) -> dict[str, float]:
+    """Return the fields that records of an update have of `LogprobGaps`, in three digits."""
+    values = {"median": gaps.median, "p99": gaps.p99, "max": gaps.largest}
+    return {f"sync_{name}_abs_diff": float(f"{value:.3g}") for name, value in values.items()}

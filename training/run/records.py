@@ -189,8 +189,14 @@ class ProbeRecord(Record):
     rollouts: Count = Field(description="answers drawn in all")
 
 
+# Runs of before have the largest difference only.
+_SYNC_SINCE_0_2 = frozenset({"sync_median_abs_diff", "sync_p99_abs_diff"})
+
+
 class DesignUpdateRecord(Record):
     """One line of `design_learning.jsonl`: an update on the policy's designs and their scores."""
+
+    left_out_if_none = _SYNC_SINCE_0_2
 
     stage: Count = Field(description="the stage that had just ended")
     update: Count
@@ -205,7 +211,11 @@ class DesignUpdateRecord(Record):
     rehearsed_designs: Count = Field(description="designs of the rule imitated beside them")
     rehearsal_loss: float = Field(description="of these, nats per token")
     grad_norm: float
-    sync_max_abs_diff: float = Field(description="largest such difference after the sync, nats")
+    sync_median_abs_diff: float | None = Field(
+        None, description="median such difference after the sync, nats"
+    )
+    sync_p99_abs_diff: float | None = Field(None, description="99th percentile of these, nats")
+    sync_max_abs_diff: float = Field(description="largest of these, nats")
 
 
 class AtlasRecord(Record):
@@ -278,7 +288,7 @@ class PicksRecord(Record):
 class UpdateMetrics(Record):
     """A line of `metrics.jsonl` for one GRPO update."""
 
-    left_out_if_none = frozenset({"rehearsal_loss", "board_valid"})
+    left_out_if_none = frozenset({"rehearsal_loss", "board_valid", *_SYNC_SINCE_0_2})
 
     phase: Literal["train"] = "train"
     stage: Count
@@ -298,7 +308,11 @@ class UpdateMetrics(Record):
     importance_ratio_mean: float
     loss: float
     sampler_gap: float = Field(description="mean |engine - trainer| log-probability, nats")
-    sync_max_abs_diff: float = Field(description="largest such difference after the sync, nats")
+    sync_median_abs_diff: float | None = Field(
+        None, description="median such difference after the sync, nats"
+    )
+    sync_p99_abs_diff: float | None = Field(None, description="99th percentile of these, nats")
+    sync_max_abs_diff: float = Field(description="largest of these, nats")
     rehearsal_loss: float | None = Field(None, description="nats per token of rehearsed designs")
     board_valid: tuple[Count, ...] | None = Field(
         None, description="valid answers to each board, if boards are picked by them"

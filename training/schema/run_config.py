@@ -33,6 +33,9 @@ RANDOM = "random"
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
+_SERVED = frozenset({"stale", "base", "model"})
+"""Engineers whose answers come from a vLLM server beside the policy's engine."""
+
 
 class _Drawing(BaseModel):
     """What decides a drawn first configuration."""
@@ -89,6 +92,17 @@ class RunConfig(Section):
         """The number of micro-batches in a GRPO minibatch."""
         completions = self.grpo.prompts_per_update * self.grpo.completions
         return completions // self.grpo.minibatches // self.grpo.micro_batch_size
+
+    @property
+    def engine_sampling(self) -> Sampling:
+        """Return `sampling` as each vLLM engine of a run gets it.
+
+        The policy's engine stays where it is while the server of another model is asked, so they
+        divide `gpu_memory_utilization`.
+        """
+        engines = [self.sampling.engine == "vllm", bool(_SERVED & set(self.engineer.asked))]
+        share = self.sampling.gpu_memory_utilization / max(sum(engines), 1)
+        return self.sampling.model_copy(update={"gpu_memory_utilization": share})
 
     @model_validator(mode="before")
     @classmethod
@@ -162,7 +176,7 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _prompts_leave_room_for_answers(self) -> RunConfig:
-        if not set(self.engineer.asked) & {"checkpoint", "stale", "base", "model"}:
+        if not set(self.engineer.asked) & (_SERVED | {"checkpoint"}):
             return self  # vLLM is not asked
         room = self.sampling.max_model_len - self.engineer.max_tokens
         if room < 1:

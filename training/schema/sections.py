@@ -91,7 +91,12 @@ class Prompt(Section):
 
 
 class Sampling(Section):
-    """The engine that generates completions."""
+    """The engine that generates completions.
+
+    `gpu_memory_utilization` is for all vLLM engines of a run together. Where the engineer is a
+    model beside the policy (`stale`, `base`, `model`), each of the two gets half, since the
+    policy's engine keeps its memory while the other one answers.
+    """
 
     engine: Literal["vllm", "jax"] = Field(
         "vllm", description="vllm, or jax: the trainer's own decoder, for small models"
@@ -102,11 +107,15 @@ class Sampling(Section):
     max_num_batched_tokens: Positive = Field(8192, description="tokens per step (vLLM)")
     dtype: Precision = Field("float32", description="dtype of the engine's weights and activations")
     enforce_eager: bool = Field(True, description="false: capture CUDA graphs (accelerators)")
-    gpu_memory_utilization: Share = Field(0.45, description="vLLM's share of each accelerator")
+    gpu_memory_utilization: Share = Field(
+        0.45, description="share of each accelerator's memory for all vLLM engines of a run"
+    )
     tensor_parallel_size: Positive = Field(1, description="accelerators that share vLLM's weights")
     cpu_kv_cache_gib: Positive = Field(1, description="key-value cache, GiB (CPU only)")
     sync_tolerance: PositiveFloat = Field(
-        1e-3, description="largest |engine - trainer| log-probability, nats, allowed after a sync"
+        1e-3,
+        description="nats that |engine - trainer| log-probability may be after a sync, for 99% of "
+        "the tokens; ten times that for all",
     )
     sync_sequences: Positive = Field(4, description="sequences compared after each sync")
 

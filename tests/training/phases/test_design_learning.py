@@ -22,7 +22,7 @@ from training.phases import weight_sync
 from training.phases.design_learning import design_score, learn_to_design, spent_on_learning
 from training.phases.rehearsal import design_examples
 from training.policy.policy import load_policy, make_policy
-from training.rollout.sampler import Completion
+from training.rollout.sampler import Completion, LogprobGaps
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
 from training.run.records import DesignUpdateRecord
@@ -114,7 +114,7 @@ def test_what_the_atlas_prefers_becomes_more_probable(tmp_path: Path, monkeypatc
     atlas = atlas_of(config, lambda group, holes: 2 if holes else 0)
     view = SimpleNamespace(current=config.environment.initial, domain=config.domain)
     settings = SimpleNamespace(guard=Guard())
-    monkeypatch.setattr(weight_sync, "check_sync", lambda *_: 0.0)
+    monkeypatch.setattr(weight_sync, "check_sync", lambda *_: LogprobGaps(0.0, 0.0, 0.0))
     monkeypatch.setattr(phase, "measured_atlas", lambda *_: SimpleNamespace(atlas=atlas))
     monkeypatch.setattr(phase, "view_of", lambda *_: view)
     monkeypatch.setattr(phase, "design_settings", lambda *_: settings)

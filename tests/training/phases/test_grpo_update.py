@@ -20,7 +20,7 @@ from training.phases.grpo_update import take_update
 from training.policy.policy import Policy, load_policy, make_policy
 from training.policy.prompts import render, target
 from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
-from training.rollout.sampler import Completion
+from training.rollout.sampler import Completion, LogprobGaps
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
 from training.schema import load
@@ -48,7 +48,7 @@ class ToldSampler:
 
 @pytest.fixture(autouse=True)
 def _without_sync_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weight_sync, "check_sync", lambda *_: 0.0)
+    monkeypatch.setattr(weight_sync, "check_sync", lambda *_: LogprobGaps(0.0, 0.0, 0.0))
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from training.phases.rehearsal import Rehearsal, design_examples, rehearsed_desi
 from training.policy.policy import load_policy, make_policy
 from training.policy.prompts import render
 from training.rollout.instances import BoardRequest, draw_boards
+from training.rollout.sampler import LogprobGaps
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
 from training.schema import load
@@ -27,7 +28,7 @@ SETTINGS = ["prompt.max_tokens=40", "rehearsal={contexts: 4}"]
 
 @pytest.fixture(autouse=True)
 def _without_sync_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weight_sync, "check_sync", lambda *_: 0.0)
+    monkeypatch.setattr(weight_sync, "check_sync", lambda *_: LogprobGaps(0.0, 0.0, 0.0))
 
 
 @pytest.fixture(scope="module")

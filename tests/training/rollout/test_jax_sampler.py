@@ -129,7 +129,7 @@ def test_new_weights_replace_all_old_ones(sampler: JaxSampler, policy: tuple[Pol
     with pytest.raises(SyncError, match="other weights than the trainer's"):
         check_sync(sampler, PROMPTS, made.logprobs(moved, PROMPTS), 1e-3)
     sampler.sync(made.tensors(moved))
-    assert check_sync(sampler, PROMPTS, made.logprobs(moved, PROMPTS), 1e-3) < 1e-4
+    assert check_sync(sampler, PROMPTS, made.logprobs(moved, PROMPTS), 1e-3).largest < 1e-4
     assert _tokens(_sample(sampler)) != before
     jax.tree.map(lambda leaf: leaf.delete(), moved)  # as an optimizer step does: it has copies
     _sample(sampler)
@@ -180,14 +180,39 @@ def test_a_prompt_without_room_is_refused(sampler: JaxSampler):
         _sample(sampler, max_tokens=120)
 
 
-def test_one_log_probability_that_is_no_number_is_caught_wherever_it_stands():
-    class Scores:
-        def score(self, sequences: Any) -> list[np.ndarray]:
-            return [np.zeros(2, np.float32), np.array([0.0, np.nan], np.float32)]
+class Scores:
+    """Gives the same scores to whatever is asked."""
 
-    expected = [np.zeros(2, np.float32)] * 2
-    for order in (1, -1):
-        scores = Scores()
-        scores.score = lambda _, order=order: Scores().score(_)[::order]
+    def __init__(self, *scores: np.ndarray) -> None:
+        self._scores = list(scores)
+
+    def score(self, sequences: Any) -> list[np.ndarray]:
+        return self._scores
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_one_log_probability_that_is_no_number_is_caught_wherever_it_stands(number: float):
+    zeros, wrong = np.zeros(500, np.float32), np.zeros(500, np.float32)
+    wrong[7] = number
+    for ours, theirs in (([zeros, wrong], zeros), ([wrong, zeros], zeros), ([zeros] * 2, wrong)):
         with pytest.raises(SyncError, match="disagree by nan nats"):
-            check_sync(scores, [[1, 2], [1, 2]], expected, 1e-3)
+            check_sync(Scores(*ours), [[1] * 500] * 2, [theirs] * 2, 1e-3)
+
+
+def test_one_token_in_a_thousand_stops_a_run_only_if_it_is_far_out():
+    expected = np.zeros(1001, np.float32)
+    for gap, tokens, stops in ((9e-3, 1, False), (11e-3, 1, True), (2e-3, 11, True)):
+        scores = expected.copy()
+        scores[1 : 1 + tokens] = gap
+        if stops:
+            with pytest.raises(SyncError, match=r"sampling\.sync_tolerance = 0\.001"):
+                check_sync(Scores(scores), [[1] * 1001], [expected], 1e-3)
+        else:
+            gaps = check_sync(Scores(scores), [[1] * 1001], [expected], 1e-3)
+            assert (gaps.median, gaps.p99) == (0, 0)
+            assert gaps.largest == pytest.approx(gap)
+
+
+def test_a_check_that_compares_no_token_does_not_pass():
+    with pytest.raises(SyncError, match="disagree by nan nats"):
+        check_sync(Scores(np.zeros(1)), [[1]], [np.zeros(1)], 1e-3)

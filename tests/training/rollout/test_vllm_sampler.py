@@ -4,9 +4,13 @@ And a model folder behind vLLM's server, which may have the engineer's role.
 """
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -26,6 +30,7 @@ from training.policy.policy import Policy, load_policy, make_policy
 from training.rollout.model_server import OtherModels, Question
 from training.rollout.sampler import SyncError, check_sync
 from training.rollout.vllm_sampler import VllmSampler
+from training.rollout.weight_transport import InProcessTransport, SharedMemoryTransport
 from training.schema import EngineerChoice, Sampling, load
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -134,8 +139,8 @@ def test_weights_follow_the_trainer_within_a_thousandth_of_a_nat(
     moved = _moved(params, 0.2 * round_)
     sequences = [PROMPT, PROMPT * 4]
     sampler.sync(made.tensors(moved))
-    worst = check_sync(sampler, sequences, made.logprobs(moved, sequences), 1e-3)
-    assert worst <= 1e-3
+    gaps = check_sync(sampler, sequences, made.logprobs(moved, sequences), 1e-3)
+    assert gaps.median <= gaps.p99 <= gaps.largest <= 1e-3
     assert (
         np.abs(made.logprobs(moved, sequences)[0] - made.logprobs(params, sequences)[0]).max() > 0.1
     )
@@ -150,9 +155,152 @@ def test_a_stale_weight_is_caught(only: str, synced: VllmSampler, policy: tuple[
         check_sync(synced, sequences, made.logprobs(newer, sequences), 1e-3)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "lm_head.weight",
+        "model.embed_tokens.weight",
+        "model.layers.0.self_attn.k_proj.weight",
+        "model.layers.1.mlp.up_proj.weight",
+        "model.layers.1.mlp.down_proj.weight",
+        "model.norm.weight",
+    ],
+)
+def test_one_weight_that_is_stale_by_an_ulp_stops_the_sync_by_the_tensors_name(
+    name: str,
+    synced: VllmSampler,
+    policy: tuple[Policy, Any],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    made, params = policy
+    transport = InProcessTransport(synced._engine)
+
+    class Stale:
+        def send(self, tensors: Any) -> None:
+            transport.send(
+                (each, _older(array) if each == name else array) for each, array in tensors
+            )
+
+    monkeypatch.setattr(synced, "_transport", Stale())
+    with pytest.raises(SyncError, match=rf"1 of \d+ weight tensors .* checksums: {name}$"):
+        synced.sync(made.tensors(params))
+
+
+def _older(array: jax.Array) -> jax.Array:
+    flat = np.array(array)
+    flat[0] = np.nextafter(flat[0], np.inf)
+    return jnp.asarray(flat)
+
+
+def test_weights_that_the_engine_multiplies_with_are_read_and_not_what_was_sent(
+    synced: VllmSampler, policy: tuple[Policy, Any], monkeypatch: pytest.MonkeyPatch
+):
+    made, params = policy
+
+    class Lost:
+        def send(self, tensors: Any) -> None:
+            assert list(tensors)
+
+    monkeypatch.setattr(synced, "_transport", Lost())
+    synced.sync(made.tensors(params))  # the engine has these
+    with pytest.raises(SyncError, match=r"mlp\.down_proj\.weight$"):
+        synced.sync(made.tensors(_moved(params, 0.1, "layers']['down_proj")))
+
+
+def test_weights_go_through_shared_memory_in_buckets(
+    synced: VllmSampler, policy: tuple[Policy, Any], monkeypatch: pytest.MonkeyPatch
+):
+    made, params = policy
+    moved = _moved(params, 0.2)
+    # So small that the parts of a fused weight come in buckets of their own.
+    monkeypatch.setattr(synced, "_transport", SharedMemoryTransport(synced._engine, bucket_bytes=1))
+    synced.sync(made.tensors(moved))
+    gaps = check_sync(synced, [PROMPT * 4], made.logprobs(moved, [PROMPT * 4]), 1e-3)
+    assert gaps.largest <= 1e-3
+
+
+@pytest.mark.parametrize("transport", [InProcessTransport, SharedMemoryTransport])
+def test_an_update_that_overwrites_the_trainers_weights_does_not_reach_the_engine(
+    transport: Any,
+    synced: VllmSampler,
+    policy: tuple[Policy, Any],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    made, params = policy
+    held = jax.tree.map(jnp.copy, params)
+    places = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(held)]
+    monkeypatch.setattr(synced, "_transport", transport(synced._engine))
+    synced.sync(made.tensors(held))
+    (before,) = synced._engine.collective_rpc("weight_checksums")
+    scores = synced.score([PROMPT * 4])[0]
+    update = jax.jit(lambda old: jax.tree.map(lambda leaf: 2 * leaf + 1, old), donate_argnums=0)
+    updated = jax.block_until_ready(update(held))
+    now = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(updated)]
+    assert places == now  # in place: nothing holds on to the trainer's memory
+    assert synced._engine.collective_rpc("weight_checksums") == [before]
+    np.testing.assert_array_equal(synced.score([PROMPT * 4])[0], scores)
+
+
 def test_weights_that_are_not_numbers_are_caught(synced: VllmSampler):
     with pytest.raises(SyncError):
         check_sync(synced, [PROMPT], [np.full(len(PROMPT), jnp.nan, np.float32)], 1e-3)
+
+
+def test_a_weight_that_is_not_a_number_in_the_engine_only_stops_the_sync(
+    synced: VllmSampler, policy: tuple[Policy, Any], monkeypatch: pytest.MonkeyPatch
+):
+    made, params = policy
+    transport, name = InProcessTransport(synced._engine), "model.layers.0.mlp.up_proj.weight"
+
+    class Broken:
+        def send(self, tensors: Any) -> None:
+            transport.send(
+                (each, array.at[0, 0].set(jnp.nan) if each == name else array)
+                for each, array in tensors
+            )
+
+    monkeypatch.setattr(synced, "_transport", Broken())
+    with pytest.raises(SyncError, match=re.escape(name)):
+        synced.sync(made.tensors(params))
+
+
+def test_a_sequence_that_fills_the_engine_is_scored(
+    synced: VllmSampler, policy: tuple[Policy, Any]
+):
+    made, params = policy
+    longest = (PROMPT * 80)[: synced.max_model_len]
+    sequences = [longest, PROMPT[:1], PROMPT, PROMPT[:2]]
+    scores = synced.score(sequences)
+    assert [len(score) for score in scores] == [512, 1, 7, 2]
+    for score, expected in zip(scores, made.logprobs(params, sequences), strict=True):
+        np.testing.assert_allclose(score, expected, atol=1e-4)
+    (only,) = synced.score([PROMPT[:1]])
+    assert only.tolist() == [0.0]
+
+
+def test_weights_that_devices_share_reach_an_engine_in_the_same_process(tmp_path: Path):
+    two = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    assert "done" in _spread_engine(tmp_path, two, fsdp=2, workers=1)
+
+
+def test_weights_reach_both_workers_of_an_engine_and_a_stale_one_is_noticed(tmp_path: Path):
+    own = {"VLLM_CPU_OMP_THREADS_BIND": "0|1", "VLLM_ALLOW_INSECURE_SERIALIZATION": "1"}
+    assert "done" in _spread_engine(tmp_path, own, fsdp=1, workers=2)
+
+
+def _spread_engine(folder: Path, own: dict[str, str], *, fsdp: int, workers: int) -> str:
+    command = [sys.executable, "-m", "tests.training.rollout.spread_engine", str(folder)]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", **own}
+    ended = subprocess.run(
+        [*command, str(fsdp), str(workers)],
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    return ended.stdout
 
 
 def test_a_schema_constrains_even_an_untrained_model(

@@ -129,6 +129,24 @@ def test_a_secret_in_the_wrong_place_is_not_said(override: str, capsys: pytest.C
     assert "s3cret" not in "".join(capsys.readouterr())
 
 
+@pytest.mark.parametrize(
+    ("overrides", "share"),
+    [
+        (["engineer.kind=checkpoint"], 0.4),
+        (["engineer.kind=rule"], 0.4),
+        (["engineer.kind=base"], 0.2),
+        (["engineer.kind=shuffled:stale"], 0.2),
+        (["engineer.kind=oracle", "engineer.oracle.candidates=[rule,base]"], 0.2),
+        (["engineer.kind=base", "sampling.engine=jax"], 0.4),
+    ],
+)
+def test_vllm_engines_that_live_side_by_side_divide_the_memory(overrides: list[str], share: float):
+    config = load(SCRATCH, ["sampling.gpu_memory_utilization=0.4", *overrides])
+    assert config.engine_sampling.gpu_memory_utilization == pytest.approx(share)
+    whole = config.engine_sampling.model_copy(update={"gpu_memory_utilization": 0.4})
+    assert whole == config.sampling
+
+
 def test_an_endpoint_without_a_key_and_at_the_lowest_rate_can_be_configured():
     overrides = ["kind=endpoint", "model=m", "base_url=http://localhost:8000/v1"]
     overrides += ["api_key_env=null", "requests_per_minute=2"]

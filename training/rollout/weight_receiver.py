@@ -1,0 +1,168 @@
+"""What vLLM's workers do for the trainer: take new weights, and say which ones they compute with.
+
+vLLM makes `WeightReceiver` a base of its worker class (`worker_extension_cls`), in process as in
+processes of their own. This module is imported there, so it imports nothing of JAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+_ROWS = 512
+"""Rows of the identity that packed weights are multiplied with at once."""
+
+_WORD = 0xFFFFFFFF
+# By dtype: its bits, and where among them the exponent is.
+_BITS = {torch.float32: (torch.int32, 0x7F800000), torch.bfloat16: (torch.int16, 0x7F80)}
+
+
+class WeightReceiver:
+    """Methods that the trainer calls on every worker by `collective_rpc`."""
+
+    vllm_config: Any  # of vLLM's worker, as is the next
+    model_runner: Any
+
+    def begin_weights(self) -> None:
+        """Prepare for all weights to be replaced, in any number of buckets."""
+        from vllm.config import set_current_vllm_config
+        from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
+
+        with set_current_vllm_config(self.vllm_config):
+            initialize_layerwise_reload(self.model_runner.get_model())
+
+    def receive_weights(
+        self, path: str, dtype: str, entries: Sequence[tuple[str, Sequence[int]]]
+    ) -> None:
+        """Load the tensors that a file holds one after another: their names and shapes."""
+        from vllm.config import set_current_vllm_config
+
+        with set_current_vllm_config(self.vllm_config):
+            model = self.model_runner.get_model()
+            model.load_weights(_tensors_in(path, getattr(torch, dtype), entries))
+
+    def finish_weights(self) -> None:
+        """Let the new weights take the place of the old ones."""
+        from vllm.config import set_current_vllm_config
+        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
+
+        with set_current_vllm_config(self.vllm_config):
+            model = self.model_runner.get_model()
+            finalize_layerwise_reload(model, self.vllm_config.model_config)
+
+    @torch.inference_mode()
+    def weight_checksums(self) -> dict[str, tuple[int, int]]:
+        """Return (checksum, copies) of each tensor, by its Hugging Face name.
+
+        The checksum is that of `bit_checksum` over the part that this worker has; `copies` is how
+        many workers have each number of the tensor.
+        """
+        from vllm.config import set_current_vllm_config
+
+        world = self.vllm_config.parallel_config.tensor_parallel_size
+        model = self.model_runner.get_model()
+        fused = model.packed_modules_mapping
+        sums: dict[str, tuple[int, int]] = {}
+        with set_current_vllm_config(self.vllm_config):
+            for name, layer in model.named_modules():
+                if not isinstance(getattr(layer, "weight", None), torch.Tensor):
+                    continue
+                block, _, last = name.rpartition(".")
+                parts = [f"{block}.{part}" for part in fused[last]] if last in fused else [name]
+                replicas = [world // getattr(layer, "tp_size", 1)] * len(parts)
+                if heads := getattr(layer, "num_kv_head_replicas", 0):  # query, key and value
+                    replicas = [replicas[0], replicas[1] * heads, replicas[2] * heads]
+                counted = _sums_of_parts(layer, len(parts))
+                for part, total, copies in zip(parts, counted, replicas, strict=True):
+                    sums[f"{part}.weight"] = (total, copies)
+        return sums
+
+
+def bit_checksum(values: torch.Tensor) -> int:
+    """Sum the mixed bit patterns of float32 or bfloat16 numbers, modulo 2**32.
+
+    The order of the numbers doesn't matter, and the checksum of a whole is the sum of those of its
+    parts: so it survives fusing, packing and sharding. Each pattern is mixed before it is added
+    (two multiplications and shifts), or one number an ulp up and another one down would cancel.
+    Zeros and subnormal numbers count nothing: hardware may take these for 0, and padding is 0.
+    `training.rollout.weight_checksums.weight_checksum` computes the same.
+    """
+    if values.dtype not in _BITS:
+        raise TypeError(f"dtype: got {values.dtype}, allowed are {', '.join(map(str, _BITS))}")
+    on_host = values.device.type == "cpu"
+    word, exponent = _BITS[values.dtype]
+    chunks = values.reshape(-1).view(word).split(1 << (16 if on_host else 22))
+    mixed_sum = mixed_sum_on_host if on_host else mixed_sum_on_device
+    return sum(mixed_sum(chunk, exponent) for chunk in chunks) & _WORD
+
+
+def mixed_sum_on_host(chunk: torch.Tensor, exponent: int) -> int:
+    """Sum the mixed bits of int16 or int32; NumPy starts no threads for so little work."""
+    numbers = chunk.numpy()
+    bits = numbers.view(f"u{numbers.itemsize}").astype(np.uint32)
+    bits[bits & np.uint32(exponent) == 0] = 0
+    bits *= np.uint32(0x9E3779B1)
+    bits ^= bits >> np.uint32(15)
+    bits *= np.uint32(0x85EBCA77)
+    bits ^= bits >> np.uint32(13)
+    return int(bits.sum(dtype=np.uint64))
+
+
+def mixed_sum_on_device(chunk: torch.Tensor, exponent: int) -> int:
+    """Sum the mixed bits of int16 or int32 where they are, in int64 for want of uint32."""
+    bits = chunk.long() & ((1 << 8 * chunk.element_size()) - 1)
+    bits = torch.where(bits & exponent == 0, 0, bits)
+    bits = (bits * 0x9E3779B1) & _WORD
+    bits = bits ^ (bits >> 15)
+    bits = (bits * 0x85EBCA77) & _WORD
+    return int((bits ^ (bits >> 13)).sum())
+
+
+def _sums_of_parts(layer: Any, parts: int) -> list[int]:
+    """Checksum the weights that a layer computes with, apart for each of its fused parts."""
+    sizes = layer.output_partition_sizes if parts > 1 else None
+    totals = [0] * parts
+    for piece, outputs in _pieces(layer):
+        split = [piece] if sizes is None else piece.split(sizes, dim=outputs)
+        totals = [total + bit_checksum(one) for total, one in zip(totals, split, strict=True)]
+    return [total & _WORD for total in totals]
+
+
+def _pieces(layer: Any) -> Iterator[tuple[torch.Tensor, int]]:
+    """Yield the weights that a layer computes with, and which axis is that of its outputs.
+
+    On CPU vLLM multiplies with a copy in a layout of its own, and keeps no other. It is read back
+    by multiplying with the identity, which is exact: each sum is one weight and zeros.
+    """
+    from vllm.model_executor.layers.linear import LinearBase
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+
+    if not (hasattr(layer, "cpu_linear") and isinstance(layer, (LinearBase, ParallelLMHead))):
+        yield layer.weight, 0
+        return
+    weight: Any = layer.weight
+    if isinstance(layer, ParallelLMHead):
+        width = layer.embedding_dim
+    else:
+        width = getattr(layer, "input_size_per_partition", layer.input_size)
+    for first in range(0, width, _ROWS):
+        count = min(_ROWS, width - first)
+        unit = torch.zeros(count, width, dtype=weight.dtype, device=weight.device)
+        unit[:, first : first + count].fill_diagonal_(1)
+        yield layer.quant_method.apply(layer, unit), 1
+
+
+def _tensors_in(
+    path: str, dtype: torch.dtype, entries: Sequence[tuple[str, Sequence[int]]]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield copies: vLLM keeps tensors of a layer until it has all, and the file is used again."""
+    shapes = [torch.Size(shape) for _, shape in entries]
+    count = sum(shape.numel() for shape in shapes)
+    memory = torch.from_file(path, shared=True, size=count, dtype=dtype)
+    for (name, _), shape, values in zip(
+        entries, shapes, memory.split([shape.numel() for shape in shapes]), strict=True
+    ):
+        yield name, values.reshape(shape).clone()
