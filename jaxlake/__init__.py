@@ -1,5 +1,6 @@
 """The lake: multi-agent path finding on frozen lakes, exact and in pure JAX."""
 
+from jaxlake.cpu_devices import use_all_cores as use_all_cores
 from jaxlake.distance_fields import UNREACHABLE as UNREACHABLE
 from jaxlake.distance_fields import distances as distances
 from jaxlake.dynamics import ACTION_DELTAS as ACTION_DELTAS
@@ -9,6 +10,7 @@ from jaxlake.dynamics import step as step
 from jaxlake.generator import Generated as Generated
 from jaxlake.generator import LakeParams as LakeParams
 from jaxlake.generator import generate as generate
+from jaxlake.generator import generate_sharded as generate_sharded
 from jaxlake.generator import hole_count as hole_count
 from jaxlake.generator import infeasibility as infeasibility
 from jaxlake.generator import lake_params as lake_params

@@ -23,7 +23,7 @@ from training.commands import (
     study,
 )
 from training.errors import UserError
-from training.runtime import keep_compiled_programs, speed_up_searches
+from training.runtime import keep_compiled_programs
 
 _ON_BOARDS = (solve, check, generate, feasibility, dataset)
 _COMMANDS = (run, pretrain, study, engineer, evaluate, report, audit, *_ON_BOARDS)
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     keep_compiled_programs()
     try:
         if f"training.commands.{args.command}" in [module.__name__ for module in _ON_BOARDS]:
-            speed_up_searches()
+            _speed_up_searches()
         with _resend_lost_interrupts():
             status: int = args.run(args)
         sys.stdout.flush()
@@ -96,6 +96,13 @@ def _parser() -> argparse.ArgumentParser:
     for command in _COMMANDS:
         command.add_parser(subparsers)
     return parser
+
+
+def _speed_up_searches() -> None:
+    # JAX reads its variables while it is imported, so they have to be set before.
+    from jaxlake.cpu_devices import add_search_flags
+
+    add_search_flags(os.environ)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ import os
 import platform
 import warnings
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 
 _DEFAULTS = {
@@ -20,33 +19,12 @@ _DEFAULTS = {
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
 }
 
-_FLAGS_FOR_SEARCHES = (
-    "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=1000000000",
-    "--xla_cpu_use_fusion_emitters=false",
-)
-_TRIED_JAXLIB = "0.10."
-
 
 def set_library_defaults() -> None:
     """Set these variables where the user did not; call it before JAX, torch or vLLM is imported."""
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\b.*")
-
-
-def speed_up_searches() -> None:
-    """Set what makes XLA's loops over boards faster on CPUs; call it before JAX is imported.
-
-    Such loops are many small operations. One thread for each loop spares them the hand-over to
-    others, and without fusion emitters XLA compiles a loop's operations as one function: faster to
-    compile and to run. Flags that the user set in XLA_FLAGS win.
-    """
-    if not version("jaxlib").startswith(_TRIED_JAXLIB):
-        return  # XLA ends the process where it doesn't know a flag
-    flags = os.environ.get("XLA_FLAGS", "").split()
-    given = {flag.partition("=")[0] for flag in flags}
-    flags += [flag for flag in _FLAGS_FOR_SEARCHES if flag.partition("=")[0] not in given]
-    os.environ["XLA_FLAGS"] = " ".join(flags)
 
 
 def keep_compiled_programs() -> None:

@@ -24,10 +24,13 @@ solver is not used; how many there were is recorded beside the hashes.
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from threading import Event, Lock
 from typing import Any
 
 import jax
@@ -175,14 +178,13 @@ def write_benchmark(
     The folder is made if need be; files of these names are replaced. `text` makes each row's
     `text`, which is not part of the hashes. `progress` is called after each cell with it, the
     number of cells done and of all. Gives the record of `make_record`, also in `record_name`.
+
+    One program makes all cells. It is compiled with the first one, and the others are made side by
+    side, in as many threads as there are cores.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    report = progress or (lambda *_: None)
-    cells = []
-    for agents, size in benchmark.cells:
-        cells.append(make_cell(benchmark, agents, size, text=text))
-        report(cells[-1], len(cells), len(benchmark.cells))
+    cells = _make_cells(benchmark, text, progress or (lambda *_: None))
     configurations = benchmark.configurations
     rows = {name: [row for cell in cells for row in cell.rows[name]] for name in configurations}
     unknown = {cell.name: cell.counters["unknown"] for cell in cells}
@@ -193,6 +195,39 @@ def write_benchmark(
     content = json.dumps(record, indent=1) + "\n"
     write_text_whole(directory / record_name(benchmark), content)
     return record
+
+
+def _make_cells(
+    benchmark: Benchmark,
+    text: Callable[[Instance], str],
+    report: Callable[[BenchmarkCell, int, int], None],
+) -> list[BenchmarkCell]:
+    """Make all cells, and give them in the order of the benchmark."""
+    made: dict[tuple[int, int], BenchmarkCell] = {}
+    reporting, stopped = Lock(), Event()
+
+    def make(agents: int, size: int) -> None:
+        if stopped.is_set():
+            return
+        cell = make_cell(benchmark, agents, size, text=text)
+        with reporting:
+            made[agents, size] = cell
+            report(cell, len(made), len(benchmark.cells))
+
+    first, *others = benchmark.cells
+    make(*first)
+    threads = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+    try:
+        # Boards of many agents take the longest, so they begin first.
+        tasks = [threads.submit(make, *place) for place in sorted(others, reverse=True)]
+        for task in as_completed(tasks):
+            task.result()
+    finally:
+        # Where one failed or was interrupted, nobody waits for the others, which end after their
+        # present cell.
+        stopped.set()
+        threads.shutdown(wait=False)
+    return [made[place] for place in benchmark.cells]
 
 
 def read_benchmark(

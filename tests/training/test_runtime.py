@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from training.runtime import compilation_cache_folder, speed_up_searches
+from training.runtime import compilation_cache_folder
 
 
 def test_the_folder_stands_in_the_users_cache(tmp_path, monkeypatch):
@@ -38,22 +38,6 @@ def test_without_a_folder_that_can_be_made_nothing_is_kept(tmp_path):
     file = tmp_path / "file"
     file.touch()
     assert compilation_cache_folder({"XDG_CACHE_HOME": str(file)}) is None
-
-
-def test_flags_for_searches_are_added_to_those_of_the_user_and_given_way_to(monkeypatch):
-    own = "--xla_cpu_use_fusion_emitters=true --xla_dump_to=/elsewhere"
-    monkeypatch.setenv("XLA_FLAGS", own)
-    for _ in range(2):
-        speed_up_searches()
-        added = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=1000000000"
-        assert os.environ["XLA_FLAGS"] == f"{own} {added}"
-
-
-def test_flags_that_another_xla_may_not_know_are_left_out(monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", "")
-    monkeypatch.setattr("training.runtime.version", lambda package: "0.11.0")
-    speed_up_searches()
-    assert os.environ["XLA_FLAGS"] == ""
 
 
 def _cli_environment(cache):

@@ -1,0 +1,54 @@
+"""One device per core, and XLA's flags for loops over boards."""
+
+import json
+import subprocess
+import sys
+
+import jax
+import pytest
+
+import jaxlake
+from jaxlake.cpu_devices import FLAGS_FOR_SEARCHES, add_search_flags
+
+
+def test_flags_are_added_once_and_those_of_the_user_win():
+    own = "--xla_cpu_use_fusion_emitters=true --xla_dump_to=/elsewhere"
+    environment = {"XLA_FLAGS": own}
+    for _ in range(2):
+        add_search_flags(environment)
+        assert environment["XLA_FLAGS"] == f"{own} {FLAGS_FOR_SEARCHES[0]}"
+
+
+def test_flags_that_another_xla_may_not_know_are_left_out(monkeypatch):
+    monkeypatch.setattr("jaxlake.cpu_devices.version", lambda package: "0.11.0")
+    environment = {}
+    add_search_flags(environment)
+    assert environment == {}
+
+
+def test_no_devices_are_refused_by_name():
+    with pytest.raises(ValueError, match="devices: got 0, at least 1"):
+        jaxlake.use_all_cores(0)
+
+
+def test_after_a_first_computation_it_is_too_late():
+    jax.block_until_ready(jax.numpy.zeros(()))
+    with pytest.raises(RuntimeError, match="right after the imports"):
+        jaxlake.use_all_cores(7)
+    assert jax.config.values["jax_num_cpu_devices"] != 7
+
+
+def test_a_process_that_calls_it_first_shares_boards_out_over_its_cores():
+    script = """
+import json, os, sys
+import jax, jaxlake
+assert jaxlake.use_all_cores(3) == 3
+lakes = jaxlake.generate_sharded(jax.random.key(0), jaxlake.lake_params(3, 0.1), 8, max_size=3)
+devices = len(lakes.filled.sharding.device_set)
+print(json.dumps([len(jax.devices()), devices, int(lakes.filled.sum()), os.environ["XLA_FLAGS"]]))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    devices, used, filled, flags = json.loads(done.stdout)
+    assert (devices, used, filled) == (3, 3, 8)
+    assert all(flag in flags for flag in FLAGS_FOR_SEARCHES)
