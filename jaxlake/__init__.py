@@ -1,4 +1,12 @@
-"""The lake: multi-agent path finding on frozen lakes, exact and in pure JAX."""
+"""The lake: multi-agent path finding on frozen lakes, exact and in pure JAX.
+
+`jaxlake.environment`, `jaxlake.policies` and `jaxlake.datasets` are imported when they are first
+named.
+"""
+
+import importlib.metadata as _metadata
+from importlib import import_module as _import_module
+from types import ModuleType as _ModuleType
 
 from jaxlake.cpu_devices import use_all_cores as use_all_cores
 from jaxlake.distance_fields import UNREACHABLE as UNREACHABLE
@@ -34,3 +42,20 @@ from jaxlake.statistics import wilson_interval as wilson_interval
 from jaxlake.verification import Failure as Failure
 from jaxlake.verification import Outcome as Outcome
 from jaxlake.verification import verify as verify
+
+try:
+    __version__ = _metadata.version("jaxlake")
+except _metadata.PackageNotFoundError:  # a checkout that is on the path, but not installed
+    __version__ = "unknown"
+
+_LATE_MODULES = ("datasets", "environment", "paired", "policies")
+
+
+def __getattr__(name: str) -> _ModuleType:
+    if name in _LATE_MODULES:
+        return _import_module(f"jaxlake.{name}")
+    raise AttributeError(f"module 'jaxlake' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATE_MODULES})

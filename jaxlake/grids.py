@@ -17,14 +17,19 @@ class GridError(ValueError):
     """A grid that is not a board; the message names the row, the column and the letter."""
 
 
-def parse_grid(rows: Sequence[str], *, max_size: int = 10, max_agents: int = 2) -> Instance:
+def parse_grid(
+    rows: Sequence[str], *, max_size: int | None = None, max_agents: int | None = None
+) -> Instance:
     """Read a board in the published symbols, with NumPy leaves and agents in slots 0 to k-1.
+
+    Boards of one batch need the same N and K, and each pair of them is compiled for once.
 
     Args:
         rows: One string per row, one letter per cell, cells separated by spaces. `F` is frozen,
             `H` a hole; agents 0 to 4 start at `S s A B C` and have their goals at `G g a b c`.
-        max_size: N, the side of the padded board.
-        max_agents: K, the number of agent slots.
+        max_size: N, the side of the padded board; None stands for that of the grid.
+        max_agents: K, the number of agent slots; None stands for those of the grid, but at least
+            the two that `solve` needs.
 
     Raises:
         GridError: The grid is empty, not square or larger than `max_size`; a letter is unknown or
@@ -34,6 +39,7 @@ def parse_grid(rows: Sequence[str], *, max_size: int = 10, max_agents: int = 2) 
     if isinstance(rows, str):
         raise GridError("grid: got one string, a list of rows is needed")
     size = len(rows)
+    max_size = max(size, 1) if max_size is None else max_size
     if not 1 <= size <= max_size:
         raise GridError(f"grid: got {size} rows, 1 to {max_size} are allowed")
     holes = np.ones((max_size, max_size), dtype=bool)
@@ -61,7 +67,8 @@ def parse_grid(rows: Sequence[str], *, max_size: int = 10, max_agents: int = 2) 
                     f"it is already at row {cells[letter][0]}, column {cells[letter][1]}"
                 )
             cells[letter] = (r, c)
-    num_agents = _count_agents(cells, max_agents)
+    num_agents = _count_agents(cells, len(START_SYMBOLS) if max_agents is None else max_agents)
+    max_agents = max(2, num_agents) if max_agents is None else max_agents
     starts, goals = np.zeros((2, max_agents, 2), dtype=np.int8)
     for agent in range(num_agents):
         starts[agent] = cells[START_SYMBOLS[agent]]

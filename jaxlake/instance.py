@@ -42,11 +42,33 @@ def agent_tasks(instance: Instance) -> list[tuple[int, ...]]:
 
 
 def stack_instances(instances: Sequence[Instance]) -> Instance:
-    """Stack instances of equal N and K into one batch with a leading axis (host side, NumPy).
+    """Stack single boards into one batch, leaves (B, ...) (host side, NumPy).
+
+    Boards of different N or K are padded to the largest of each: with holes, and with slots
+    without an agent.
 
     Raises:
-        ValueError: No instances were given, or their shapes differ.
+        ValueError: No instances were given, or one of them is a batch.
     """
     if not instances:
         raise ValueError("instances: got an empty sequence, at least one is needed")
-    return jax.tree.map(lambda *leaves: np.stack([np.asarray(x) for x in leaves]), *instances)
+    for number, instance in enumerate(instances):
+        if np.ndim(instance.size):
+            shape = np.shape(instance.size)
+            raise ValueError(f"instances: number {number} is a batch of shape {shape}, not a board")
+    N = max(np.shape(instance.holes)[-1] for instance in instances)
+    K = max(np.shape(instance.agent_mask)[-1] for instance in instances)
+    padded = [_padded(instance, N, K) for instance in instances]
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *padded)
+
+
+def _padded(instance: Instance, N: int, K: int) -> Instance:
+    """Pad one board to N rows and K slots, with NumPy leaves."""
+    leaves = {name: np.asarray(leaf) for name, leaf in vars(instance).items()}
+    rows, slots = N - leaves["holes"].shape[-1], K - leaves["agent_mask"].shape[-1]
+    leaves["holes"] = np.pad(leaves["holes"], [(0, rows)] * 2, constant_values=True)
+    for name in ("starts", "goals"):
+        leaves[name] = np.pad(leaves[name], [(0, slots), (0, 0)])
+    leaves["agent_mask"] = np.pad(leaves["agent_mask"], (0, slots))
+    padded: dict[str, Any] = leaves
+    return Instance(**padded)

@@ -56,7 +56,11 @@ class Outcome:
 
 
 def verify(
-    instance: Instance, plan: jax.Array, length: jax.Array, parsed: jax.Array, solution: Solution
+    instance: Instance,
+    plan: jax.Array,
+    length: jax.Array | int | None = None,
+    parsed: jax.Array | bool = True,
+    solution: Solution | None = None,
 ) -> Outcome:
     """Walk a plan by the rules of `dynamics` and name its first failure or its costs.
 
@@ -67,10 +71,12 @@ def verify(
     Args:
         instance: The board.
         plan: int8 (T, K), actions; rows from `length` on are not read.
-        length: int32 (), the number of steps of the plan, at most T (larger values count as T).
+        length: int32 (), the number of steps of the plan, at most T (larger values count as T);
+            None stands for T.
         parsed: bool (), whether there is a plan at all; if not, the failure is PARSE_ERROR, with
             agent and time -1.
-        solution: The optimum to compare with; the optimal flags are False unless it is OPTIMAL.
+        solution: The optimum to compare with; the optimal flags are False unless it is OPTIMAL,
+            and where it is None.
 
     Returns:
         The `Outcome`. GOAL_NOT_REACHED has the time `length` and the lowest agent that is not at
@@ -79,13 +85,25 @@ def verify(
         `at_goal` is False.
 
     Raises:
-        ValueError: T * K is above 32,767, the largest sum of costs that int16 holds.
+        ValueError: `plan` is no array (T, K) for the K slots of the board, or T * K is above
+            32,767, the largest sum of costs that int16 holds.
     """
+    slots = np.shape(instance.agent_mask)[-1]
+    if len(np.shape(plan)) != 2 or np.shape(plan)[1] != slots:
+        raise ValueError(
+            f"plan: got shape {np.shape(plan)}, (T, {slots}) is needed: one row of actions per "
+            f"step, one action for each of the board's {slots} agents"
+        )
     T, K = np.shape(plan)
     if np.iinfo(np.int16).max < T * K:
         raise ValueError(f"plan: got {T} steps of {K} agents, {T} * {K} must be at most 32767")
-    plan, length = jnp.asarray(plan, jnp.int8), jnp.asarray(length, jnp.int32)
-    optimum = _Optimum(solution.status, solution.sum_of_costs, solution.makespan)
+    plan = jnp.asarray(plan, jnp.int8)
+    length = jnp.asarray(T if length is None else length, jnp.int32)
+    if solution is None:
+        nothing = jnp.int16(-1)
+        optimum = _Optimum(jnp.int8(Status.UNKNOWN), nothing, nothing)
+    else:
+        optimum = _Optimum(solution.status, solution.sum_of_costs, solution.makespan)
     return _verify(instance, plan, length, jnp.asarray(parsed, bool), optimum)
 
 

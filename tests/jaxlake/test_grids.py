@@ -35,7 +35,7 @@ def test_leaves_have_the_documented_shapes_and_dtypes():
     instance = jaxlake.parse_grid(["S G", "s g"])
     shapes = {name: (leaf.shape, leaf.dtype.name) for name, leaf in vars(instance).items()}
     assert shapes == {
-        "holes": ((10, 10), "bool"),
+        "holes": ((2, 2), "bool"),
         "size": ((), "int32"),
         "starts": ((2, 2), "int8"),
         "goals": ((2, 2), "int8"),
@@ -48,7 +48,6 @@ def test_leaves_have_the_documented_shapes_and_dtypes():
     ("grid", "message"),
     [
         ([], "grid: got 0 rows"),
-        (["F " * 10 + "F"] * 11, "grid: got 11 rows, 1 to 10"),
         ("S G", "grid: got one string"),
         (["S G", None], "row 1: got NoneType"),
         (["S G", "F"], "row 1: got 1 cells"),
@@ -59,7 +58,7 @@ def test_leaves_have_the_documented_shapes_and_dtypes():
         (["S G", "F S"], "row 1, column 1: got 'S' again, it is already at row 0, column 0"),
         (["S F", "F F"], "row 0, column 0: got 'S' without its partner 'G'"),
         (["S G", "F g"], "row 1, column 1: got 'g' without its partner 's'"),
-        (["S G", "A a"], "row 1, column 0: got 'A' of agent 2, at most 2 agents"),
+        (["S G", "A a"], "row 1, column 0: got 'A' of agent 2 on a board of 2"),
         (["s g", "F F"], "row 0, column 0: got 's' of agent 1 on a board of 1"),
         (["F F", "F H"], "grid: got no agents"),
     ],
@@ -70,9 +69,45 @@ def test_a_grid_that_is_no_board_is_refused_with_the_place(grid, message):
     assert str(error.value).startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("grid", "shape"), [(["S G", "F F"], (2, 2)), (["S G s", "g A a", "F F F"], (3, 3))]
+)
+def test_without_sizes_a_board_is_as_large_as_its_grid(grid, shape):
+    instance = jaxlake.parse_grid(grid)
+    assert (instance.holes.shape[0], instance.agent_mask.shape[0]) == shape
+    assert jaxlake.format_grid(instance) == grid
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"max_size": 1}, "grid: got 2 rows, 1 to 1 are allowed"),
+        ({"max_agents": 1}, "row 1, column 0: got 's' of agent 1, at most 1 agents"),
+    ],
+)
+def test_a_board_beyond_the_sizes_that_are_asked_for_is_refused(limits, message):
+    with pytest.raises(GridError, match=message):
+        jaxlake.parse_grid(["S G", "s g"], **limits)
+
+
+def test_boards_of_different_sizes_are_stacked_with_padding_that_changes_none_of_them():
+    grids = [["S G", "F H"], ["S G s", "g A a", "F F H"]]
+    batch = jaxlake.stack_instances([jaxlake.parse_grid(grid) for grid in grids])
+    assert batch.holes.shape == (2, 3, 3)
+    assert batch.agent_mask.tolist() == [[True, False, False], [True, True, True]]
+    for number, grid in enumerate(grids):
+        board = jaxlake.Instance(**{name: leaf[number] for name, leaf in vars(batch).items()})
+        assert jaxlake.format_grid(board) == grid
+        expected = jaxlake.parse_grid(grid, max_size=3, max_agents=3)
+        for name, leaf in vars(expected).items():
+            assert np.array_equal(getattr(board, name), leaf), name
+
+
 def test_a_batch_is_not_formatted_as_if_it_were_one_board_and_is_not_empty():
     one = jaxlake.parse_grid(["S G", "s g"])
     with pytest.raises(GridError, match="batch"):
         jaxlake.format_grid(jaxlake.stack_instances([one, one]))
     with pytest.raises(ValueError, match="empty"):
         jaxlake.stack_instances([])
+    with pytest.raises(ValueError, match=r"number 1 is a batch of shape \(2,\)"):
+        jaxlake.stack_instances([one, jaxlake.stack_instances([one, one])])

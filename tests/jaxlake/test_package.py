@@ -4,6 +4,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -51,3 +52,18 @@ def test_structs_are_frozen():
     board = jaxlake.parse_grid(["S G", "s g"])
     with pytest.raises(dataclasses.FrozenInstanceError):
         board.size = 3
+
+
+def test_late_modules_are_named_without_an_import_of_their_own():
+    script = """
+import sys, jaxlake
+assert "jaxlake.environment" not in sys.modules
+assert {"environment", "policies", "datasets"} <= set(dir(jaxlake))
+assert jaxlake.environment.registered()
+print(jaxlake.__version__)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == version("jaxlake")
+    with pytest.raises(AttributeError, match="no attribute 'enviroment'"):
+        _ = jaxlake.enviroment

@@ -266,3 +266,22 @@ def test_who_stands_at_its_goal_is_told_before_the_step_that_breaks_a_rule():
 def test_labels_are_the_published_kinds_in_order():
     kinds = "none parse_error off_board hole vertex_conflict swapping_conflict goal_not_reached"
     assert [kind.label for kind in Failure] == kinds.split()
+
+
+def test_a_board_and_a_plan_are_enough():
+    board = jaxlake.parse_grid(["S F G", "s H F", "g F F"])
+    plan = np.array([[4, 2], [4, 0]])
+    outcome = jaxlake.verify(board, plan)
+    assert (outcome.valid, outcome.sum_of_costs, outcome.makespan) == (True, 3, 2)
+    assert not outcome.optimal_sum_of_costs
+    assert not outcome.optimal_makespan
+    assert jaxlake.verify(board, plan, 1).failure == Failure.GOAL_NOT_REACHED
+    solved = jaxlake.solve(board)
+    assert jaxlake.verify(board, plan, solution=solved).optimal_sum_of_costs
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 3), (1, 2, 2)])
+def test_a_plan_of_another_shape_is_refused_with_the_one_that_is_needed(shape):
+    board = jaxlake.parse_grid(["S G", "s g"])
+    with pytest.raises(ValueError, match=r"plan: got shape .* \(T, 2\) is needed"):
+        jaxlake.verify(board, np.zeros(shape, np.int8))
