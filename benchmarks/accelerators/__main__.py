@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\n".join(header(target)), flush=True)
         assumptions = {"launch": machine.launch, "condition": machine.condition}
         assumptions |= {"bandwidth": machine.bandwidth, "operation": machine.operation}
-        assumptions |= {"programs": machine.programs, "wait": machine.wait}
+        assumptions |= {"programs": machine.programs, **vars(machine.costs)}
         records: list[dict[str, Any]] = []
         result["targets"][target] = {"assumptions": assumptions, "programs": records}
         for record in _records(target, args):
@@ -114,9 +114,10 @@ def header(target: str) -> list[str]:
     return [
         f"\n{target}: {machine.name}. Forecasts assume {machine.launch * 1e6:g} us per launch,"
         f" {machine.condition * 1e6:g} us per decision that depends on data,"
-        f" {machine.bandwidth / 1e12:g} TB/s, {machine.programs} programs of kernels of Pallas side"
-        f" by side, {1e-9 / machine.operation:.3g} G operations/s in each, and {machine.wait}"
-        " operations' time for what a round of a loop loads.",
+        f" {machine.bandwidth / 1e12:g} TB/s, {machine.programs} programs of kernels of Pallas (on"
+        f" GPUs, warps) side by side, {1e-9 / machine.operation:.3g} G operations/s in each, of"
+        f" {machine.costs.lanes} lanes, the time of {machine.costs.wait} operations for what a"
+        f" round of a loop loads, and of {machine.costs.meeting} for a barrier.",
         "| program | compiled in | arguments | temporaries | counted on | launches | decisions"
         " | bytes moved | forecast |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",

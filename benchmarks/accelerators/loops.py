@@ -7,6 +7,7 @@ Kernels of Pallas are opaque to the compiler of the rest. For a count they are r
 interprets them, and their loops have numbers after all others.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,11 +23,13 @@ from jax.extend import core
 Trace = Any  # jax.extend.core.ClosedJaxpr
 
 _KERNEL = "pallas_call"
+_BARRIER = "debug_barrier_p"  # lanes wait for what others write; interpreted, they never have to
 _INTERPRETER_ARGUMENTS = (
     *("jaxpr", "debug", "input_output_aliases", "grid_mapping", "mesh", "compiler_params"),
     *("cost_estimate", "out_avals", "metadata", "name"),
 )
 _LOADS = ("get", "masked_load")
+_REDUCTIONS = ("reduce_max", "reduce_min", "reduce_sum")
 _LAYOUT = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "concatenate", "transpose")
 
 _NESTED = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")
@@ -43,10 +46,20 @@ class Loop:
 
 
 @dataclass(frozen=True)
+class Costs:
+    """What the instructions of a kernel's program cost, in operations."""
+
+    lanes: int = 32  # of one instruction
+    wait: int = 0  # until what is loaded is there
+    meeting: int = 0  # until the warps of a program have waited for each other
+
+
+@dataclass(frozen=True)
 class Kernel:
     """A kernel of Pallas, wherever it is called from."""
 
     name: str
+    warps: int  # of a program, each with lanes of its own
     body: Any  # what a program does
     trace: Trace  # what interprets it: a loop over its programs, around its own loops
     first: int  # the number of its first loop
@@ -75,32 +88,42 @@ def kernels_of(trace: Trace) -> dict[int, Kernel]:
             operands = [var.aval for var in eqn.invars]
             inner = jax.make_jaxpr(partial(pallas_call_hlo_interpret, **params))(*operands)
             body = eqn.params["jaxpr"]
-            kernels[id(eqn)] = Kernel(_kernel_name(body), body, inner, first)
+            warps = getattr(eqn.params["compiler_params"], "num_warps", None) or 1
+            kernels[id(eqn)] = Kernel(_kernel_name(body), warps, body, inner, first)
             first += _number_of_loops(inner.jaxpr)
     return kernels
 
 
-def operations_of(kernel: Kernel, wait: int = 0) -> list[int]:
-    """Count what one round of each loop of a kernel computes, loads or stores, without inner loops.
+def operations_of(kernel: Kernel, costs: Costs) -> list[int]:
+    """Count what a warp does in one round of each loop of a kernel, without inner loops.
 
-    Every operation is on the lanes of a program, and counts as one. A round that loads anything
-    waits for that once, as long as `wait` operations. What only says where something lies is not
-    counted.
+    Whatever is computed, loaded or stored is as many operations as it takes instructions for the
+    lanes of a program. What only says where something lies is not counted. Loads between two
+    barriers are waited for once. A reduction over the lanes of several warps is one in each warp,
+    which is stored, loaded after a barrier, and reduced again.
     """
     bodies = [kernel.body, *(_inner_jaxprs(eqn)[-1] for eqn in _loop_equations(kernel.body))]
-    return [_operations(body) + wait * _loads(body) for body in bodies]
+    return [_operations(body, costs, kernel.warps) for body in bodies]
 
 
-def _operations(jaxpr: Any) -> int:
-    total = 0
+def _operations(jaxpr: Any, costs: Costs, warps: int) -> int:
+    total, loaded = 0, False
     for eqn in _equations(jaxpr):
-        lies = not any(v.aval.shape for v in eqn.outvars) or eqn.primitive.name in _LAYOUT
-        total += not lies
+        name = eqn.primitive.name
+        if name == _BARRIER:
+            total, loaded = total + costs.meeting, False
+            continue
+        results = eqn.invars if name in _REDUCTIONS else eqn.outvars
+        shapes = [v.aval.shape for v in results]
+        if name in _LAYOUT or not any(shapes):
+            continue
+        lanes = max(map(math.prod, shapes))
+        total += -(-lanes // (costs.lanes * warps))
+        if name in _REDUCTIONS and lanes > costs.lanes:
+            total += 3 + costs.meeting if warps > 1 else 0
+        if name in _LOADS and not loaded:
+            total, loaded = total + costs.wait, True
     return total
-
-
-def _loads(jaxpr: Any) -> bool:
-    return any(eqn.primitive.name in _LOADS for eqn in _equations(jaxpr))
 
 
 def _equations(jaxpr: Any) -> Iterator[Any]:
@@ -115,7 +138,7 @@ def _equations(jaxpr: Any) -> Iterator[Any]:
             yield eqn
 
 
-def with_counts(trace: Trace, wait: int = 0) -> Callable[..., tuple[jax.Array, jax.Array]]:
+def with_counts(trace: Trace, costs: Costs) -> Callable[..., tuple[jax.Array, jax.Array]]:
     """Return a flat function that runs the trace and counts.
 
     It gives the rounds of each loop, int32 (L,), and for each kernel the operations of the longest
@@ -130,7 +153,7 @@ def with_counts(trace: Trace, wait: int = 0) -> Callable[..., tuple[jax.Array, j
         # After the loops, two for each kernel: the longest program of this launch, and of all.
         evaluation.counts = jnp.zeros(loops + 2 * len(kernels), jnp.int32)
         for i, kernel in enumerate(kernels.values()):
-            weights = np.array(operations_of(kernel, wait), np.int32)
+            weights = np.array(operations_of(kernel, costs), np.int32)
             evaluation.programs[kernel.first] = (loops + 2 * i, weights)
         outputs = evaluation.run(trace, args)
         # What nobody reads would not be computed.
@@ -225,6 +248,8 @@ class _Evaluation:
             operands = [read(atom) for atom in eqn.invars]
             name = eqn.primitive.name
             inside = sum(map(_number_of_loops, _inner_jaxprs(eqn)))
+            if name == _BARRIER:
+                continue
             if id(eqn) in self.kernels:
                 kernel = self.kernels[id(eqn)]
                 results = self._kernel(kernel, operands)

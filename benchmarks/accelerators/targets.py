@@ -10,6 +10,8 @@ from typing import Any
 
 from jax.experimental import topologies
 
+from benchmarks.accelerators.loops import Costs
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -21,19 +23,21 @@ class Machine:
     condition: float  # seconds to decide whether a loop goes on, where data decide
     bandwidth: float  # bytes per second of its memory
     operation: float  # seconds that an operation of a program of a Pallas kernel takes
-    programs: int  # of such programs run side by side
-    wait: int  # operations that pass while such a program waits for memory
+    programs: int  # of warps of such programs run side by side; of programs on a TPU
+    costs: Costs  # of what is more than an operation
 
 
 # Launches and conditions of GPUs: what users of JAX see. A TPU runs a program without its host.
 # Operations of kernels: on a GPU a warp, alone on one of its 528 schedulers, issues one in 6 cycles
-# of 1.7 GHz and waits 300 cycles for its caches; on a TPU two in a cycle of 0.94, 1.75 or 0.94 GHz,
-# with memory on the chip.
+# of 1.7 GHz, waits 300 cycles for its caches and 90 at a barrier for the other warps of its
+# program; on a TPU two in a cycle of 0.94, 1.75 or 0.94 GHz, with memory on the chip.
+_WARPS = Costs(lanes=32, wait=50, meeting=15)
+_REGISTERS = Costs(lanes=8 * 128)
 MACHINES = {
-    "h100": Machine("H100 SXM", "gpu", 4e-6, 10e-6, 3.35e12, 6 / 1.7e9, 528, 50),
-    "v5e": Machine("TPU v5e", "tpu", 1e-6, 1e-6, 0.82e12, 1 / (2 * 0.94e9), 1, 0),
-    "v5p": Machine("TPU v5p", "tpu", 1e-6, 1e-6, 2.77e12, 1 / (2 * 1.75e9), 1, 0),
-    "v6e": Machine("TPU v6e", "tpu", 1e-6, 1e-6, 1.64e12, 1 / (2 * 0.94e9), 1, 0),
+    "h100": Machine("H100 SXM", "gpu", 4e-6, 10e-6, 3.35e12, 6 / 1.7e9, 528, _WARPS),
+    "v5e": Machine("TPU v5e", "tpu", 1e-6, 1e-6, 0.82e12, 1 / (2 * 0.94e9), 1, _REGISTERS),
+    "v5p": Machine("TPU v5p", "tpu", 1e-6, 1e-6, 2.77e12, 1 / (2 * 1.75e9), 1, _REGISTERS),
+    "v6e": Machine("TPU v6e", "tpu", 1e-6, 1e-6, 1.64e12, 1 / (2 * 0.94e9), 1, _REGISTERS),
 }
 
 

@@ -113,8 +113,8 @@ class Work:
     """What the programs of one kernel do in all launches of a call, in operations."""
 
     name: str
-    operations: int = 0
-    longest: int = 0  # the longest programs of all launches, added up
+    operations: int = 0  # of all warps
+    longest: int = 0  # of a warp of the longest programs of all launches, added up
 
 
 def count(
@@ -125,7 +125,7 @@ def count(
     own, kernels = loops.loops_of(trace), list(loops.kernels_of(trace).values())
     if [loop.function for loop in own] != [loop.function for loop in called]:
         raise ValueError(f"a call of {sample.boards} boards has other loops than the whole one")
-    run = jax.jit(loops.with_counts(trace, machine.wait))
+    run = jax.jit(loops.with_counts(trace, machine.costs))
     rounds, work = [0] * len(called), [Work(kernel.name) for kernel in kernels]
     for part in sample.parts:
         counts, longest = (x.tolist() for x in run(*jax.tree.leaves(part.arguments)))
@@ -133,8 +133,9 @@ def count(
         # hardest board, which is in one of them.
         rounds = list(map(max, rounds, _rounds_of_call(counts, own, called)))
         for one, kernel, most in zip(work, kernels, longest, strict=True):
-            operations = enumerate(loops.operations_of(kernel, machine.wait), kernel.first)
-            one.operations += round(part.weight * sum(counts[i] * x for i, x in operations))
+            operations = enumerate(loops.operations_of(kernel, machine.costs), kernel.first)
+            of_warp = sum(counts[i] * x for i, x in operations)
+            one.operations += round(part.weight * kernel.warps * of_warp)
             one.longest = max(one.longest, most)
     return rounds, work
 

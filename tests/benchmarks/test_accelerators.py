@@ -5,10 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
 
 from benchmarks.accelerators import loops
 from benchmarks.accelerators.__main__ import forecast, main
 from benchmarks.accelerators.hlo import read_program
+from benchmarks.accelerators.loops import Costs
 from benchmarks.accelerators.programs import OF_BOARDS
 from benchmarks.accelerators.samples import Part, Sample, sample_of, scaled
 from benchmarks.accelerators.targets import machine_of
@@ -36,7 +38,7 @@ def test_rounds_are_counted_for_all_lanes_together_and_change_nothing():
     numbers = jnp.array([6, 27, 1])
     trace = jax.make_jaxpr(jax.jit(jax.vmap(_collatz)))(numbers)
     assert len(loops.loops_of(trace)) == 2
-    counts, longest = jax.jit(loops.with_counts(trace))(numbers)
+    counts, longest = jax.jit(loops.with_counts(trace, Costs()))(numbers)
     assert counts.tolist() == [_steps(27), 2 * _steps(27)]
     assert longest.shape == (0,)
     (steps,) = loops.with_names(trace)(numbers)
@@ -132,12 +134,12 @@ def test_kernels_are_opaque_but_their_rounds_are_counted():
 
     numbers = jnp.array([6, 27, 1])
     trace = jax.make_jaxpr(run)(numbers)
-    counts, longest = jax.jit(loops.with_counts(trace))(numbers)
+    counts, longest = jax.jit(loops.with_counts(trace, Costs()))(numbers)
     first = [_steps(n) for n in numbers.tolist()]
     second = [_steps(n + 1) for n in first]
     assert counts.tolist() == [2, 2 * 3, sum(first) + sum(second)]
     (kernel,) = loops.kernels_of(trace).values()
-    programs, body = loops.operations_of(kernel)
+    programs, body = loops.operations_of(kernel, Costs())
     assert programs > 0
     assert 9 <= body <= 12
     assert longest.tolist() == [2 * programs + (max(first) + max(second)) * body]
@@ -155,9 +157,29 @@ def test_a_round_of_a_kernel_waits_once_for_what_it_loads():
         return pl.pallas_call(add_up, out_shape=shape, interpret=True)(table)
 
     (kernel,) = loops.kernels_of(jax.make_jaxpr(run)(jnp.ones((4, 4), jnp.int32))).values()
-    program, body = loops.operations_of(kernel)
-    assert loops.operations_of(kernel, wait=50) == [program, body + 50]
+    program, body = loops.operations_of(kernel, Costs())
+    assert loops.operations_of(kernel, Costs(wait=50)) == [program, body + 50]
     assert body == 4
+
+
+@pytest.mark.parametrize(("warps", "operations"), [(1, 6 * 8 + 2 * 50 + 15), (8, 6 + 2 * 50 + 33)])
+def test_operations_are_instructions_of_a_warp_and_what_it_waits_for(warps, operations):
+    def largest(table, result):
+        result[...] = table[0] + 1
+        triton.debug_barrier()
+        result[...] = jnp.broadcast_to(jnp.max(table[1]), (256,))
+
+    def run(table):
+        shape, params = (
+            jax.ShapeDtypeStruct((256,), jnp.int32),
+            triton.CompilerParams(num_warps=warps),
+        )
+        return pl.pallas_call(largest, out_shape=shape, compiler_params=params)(table)
+
+    # In 8 warps the largest number is stored, loaded after a barrier (18) and compared once more.
+    sample = Sample(run, (Part((jnp.ones((2, 256), jnp.int32),), 10.0),), 1)
+    _, (work,) = count(sample, [], machine_of("h100:1"))
+    assert (work.longest, work.operations) == (operations, 10 * warps * operations)
 
 
 def test_the_longest_program_of_a_kernel_is_waited_for():
