@@ -2,9 +2,10 @@
 
 Each is one launch for many boards.
 
-A board is a lane, as everywhere in the solver, and a program works on a few hundred of them until
-its slowest is done. Sets of cells are words in registers, times and cells of a loop are the same
-for all lanes of a program, so that nothing is gathered: the same code serves GPUs (Triton), TPUs
-(Mosaic) and, interpreted, CPUs. Only lanes that search constraint trees go to places of their own,
-which a TPU's vector unit can't. Every kernel gives bit for bit what XLA's loops give.
+Of what is short, distances and plans, a program works on as many boards as it has lanes until its
+slowest is done: sets of cells are words in registers, and nothing is gathered. A joint search has
+one lane for each cell of a board, a constraint tree one for each node in hand. The same code serves
+GPUs (Triton), TPUs (Mosaic) and, interpreted, CPUs. Only lanes that search constraint trees go to
+places of their own, which a TPU's vector unit can't. Every kernel gives bit for bit what XLA's
+loops give.
 """

@@ -12,9 +12,18 @@ from jaxlake.solver.chunks import Kernels
 Row = tuple[int, ...]
 """The leading axes of an array whose last two are the lanes of a program."""
 
+WARP = 32
+"""Lanes of a warp of a GPU."""
 
-_LANES = {Kernels.GPU: (1, 32), Kernels.TPU: (8, 128), Kernels.INTERPRETED: (8, 128)}
-"""The lanes of one program: a warp of a GPU, a vector register of a TPU."""
+VECTOR_REGISTER = (8, 128)
+"""Lanes of a vector register of a TPU."""
+
+_LANES = {
+    Kernels.GPU: (1, WARP),
+    Kernels.TPU: VECTOR_REGISTER,
+    Kernels.INTERPRETED: VECTOR_REGISTER,
+}
+"""The lanes of one program whose lanes are boards."""
 
 _VMEM_BYTES = 100 << 20
 """On-chip memory that a program may take on a TPU."""
@@ -27,16 +36,13 @@ def launch(
     outputs: Sequence[tuple[Row, Any]],
     scratch: Sequence[tuple[Row, Any]],
 ) -> list[jax.Array]:
-    """Run a kernel over boards: inputs (..., B) to outputs (..., B).
+    """Run a kernel over boards, one per lane: inputs (..., B) to outputs (..., B).
 
     The kernel gets references (..., *lanes) to inputs, outputs and memory of its own, in
     this order. Outputs and memory are leading axes and dtypes. The last program is filled up with
     boards of zeros.
     """
-    # Imported here because it takes as long as all of JAX, and on CPUs nothing needs it.
-    from jax.experimental import pallas as pl
-    from jax.experimental.pallas import tpu as pltpu
-    from jax.experimental.pallas import triton
+    from jax.experimental import pallas as pl  # as slow as all of JAX to import
 
     lanes = _LANES[machine]
     B = inputs[0].shape[-1]
@@ -53,32 +59,68 @@ def launch(
     def shape(rows: Row, dtype: Any) -> Any:
         return jax.ShapeDtypeStruct((*rows, programs * lanes[0], lanes[1]), dtype)
 
-    # Triton has no memory of its own to offer: there it is one more output, in the caches.
-    own = machine is Kernels.TPU
-    written = [*outputs, *([] if own else scratch)]
+    results = run_programs(
+        kernel,
+        machine,
+        programs,
+        [(in_lanes(array), spec(array.shape[:-1])) for array in inputs],
+        [(shape(rows, dtype), spec(rows)) for rows, dtype in outputs],
+        [((*rows, *lanes), dtype) for rows, dtype in scratch],
+    )
+    return [array.reshape(*array.shape[:-2], -1)[..., :B] for array in results]
+
+
+def run_programs(
+    kernel: Callable[..., None],
+    machine: Kernels,
+    programs: int,
+    inputs: Sequence[tuple[jax.Array, Any]],
+    outputs: Sequence[tuple[Any, Any]],
+    memory: Sequence[tuple[Row, Any]],
+    warps: int = 1,
+) -> list[jax.Array]:
+    """Run the programs of a kernel and give its outputs.
+
+    Inputs are arrays, outputs are shapes, each with the block of it that a program gets; the
+    `memory` of a program is shapes and dtypes. On a GPU a program is so many warps.
+    """
+    # Imported here because it takes as long as all of JAX, and on CPUs nothing needs it.
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import tpu as pltpu
+    from jax.experimental.pallas import triton
+
     options: dict[str, Any] = {}
+    written = list(outputs)
     if machine is Kernels.TPU:
         options["compiler_params"] = pltpu.CompilerParams(vmem_limit_bytes=_VMEM_BYTES)
-        options["scratch_shapes"] = [pltpu.VMEM((*rows, *lanes), dtype) for rows, dtype in scratch]
-    elif machine is Kernels.GPU:
-        options["compiler_params"] = triton.CompilerParams(num_warps=1, num_stages=1)
+        options["scratch_shapes"] = [pltpu.VMEM(rows, dtype) for rows, dtype in memory]
     else:
+        # Triton has no memory of its own to offer: there it is one more output, in the caches.
+        def own(rows: Row) -> Any:
+            return pl.BlockSpec((None, *rows), lambda i: (i, *(0,) * len(rows)))
+
+        written += [
+            (jax.ShapeDtypeStruct((programs, *rows), dtype), own(rows)) for rows, dtype in memory
+        ]
+    if machine is Kernels.GPU:
+        options["compiler_params"] = triton.CompilerParams(num_warps=warps, num_stages=1)
+    if machine is Kernels.INTERPRETED:
         options["interpret"] = True
     results = pl.pallas_call(
         kernel,
         grid=(programs,),
-        in_specs=[spec(array.shape[:-1]) for array in inputs],
-        out_specs=[spec(rows) for rows, _ in written],
-        out_shape=[shape(rows, dtype) for rows, dtype in written],
+        in_specs=[spec for _, spec in inputs],
+        out_specs=[spec for _, spec in written],
+        out_shape=[shape for shape, _ in written],
         **options,
-    )(*map(in_lanes, inputs))
-    return [array.reshape(*array.shape[:-2], -1)[..., :B] for array in results[: len(outputs)]]
+    )(*(array for array, _ in inputs))
+    return list(results[: len(outputs)])
 
 
-def fits(machine: Kernels, words_per_board: int) -> bool:
-    """Tell whether the memory of a program is there, input and output being held twice."""
-    rows, columns = _LANES[machine]
-    return machine is not Kernels.TPU or 8 * words_per_board * rows * columns <= _VMEM_BYTES
+def fits(machine: Kernels, registers: int) -> bool:
+    """Tell whether a program has memory for this many registers; what it moves is held twice."""
+    bytes_each = 4 * int(np.prod(VECTOR_REGISTER))
+    return machine is not Kernels.TPU or 2 * registers * bytes_each <= _VMEM_BYTES
 
 
 def flag(condition: jax.Array) -> jax.Array:

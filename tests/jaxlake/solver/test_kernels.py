@@ -4,10 +4,13 @@ On a GPU or TPU they are compiled for it; elsewhere they are interpreted.
 """
 
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.experimental import pallas
+from jax.experimental.pallas import triton
 
 from jaxlake.solver import (
     Kernels,
@@ -64,22 +67,21 @@ def test_plans_and_distances_are_those_of_the_loops(upwards):
     assert jnp.sum(connected & jnp.any(arrival == space_time.NEVER, axis=0)) > 5
 
 
-@pytest.mark.parametrize("waiting", [True, False])
-def test_joint_searches_and_their_plans_are_those_of_the_loops(waiting):
-    batch = _boards(2, 700, 4, 2)
-    board = joint_search.geometry(4)
-    playing = jnp.arange(700) % 9 > 0
+def _compare_joint_searches(batch, playing, horizon, *, waiting=True, machine=MACHINE):
+    """Search by loops and by the kernel; give what the kernel found and the boards asked for."""
+    count, size = batch.holes.shape[:2]
+    board = joint_search.geometry(size)
     arguments = ~batch.holes, batch.starts, batch.goals, playing, board
     pairs = joint_search.two_agent_boards(*arguments, Widths(1, 1, 1, 1))
-    layers = jnp.zeros((HORIZON + 1, board.words, board.cells, 700), jnp.uint32)
-    walks = jnp.zeros((2 * HORIZON + 2, board.words, 2, 700), jnp.uint32)
+    layers = jnp.zeros((horizon + 1, board.words, board.cells, count), jnp.uint32)
+    walks = jnp.zeros((2 * horizon + 2, board.words, 2, count), jnp.uint32)
     history = joint_search.JointHistory(layers, walks)
 
     def by_loops(running, cost):
-        return search_by_loops(pairs, running, history, cost, HORIZON, board)[0]
+        return search_by_loops(pairs, running, history, cost, horizon, board)[0]
 
     def by_kernel(running, cost):
-        return joint.search_pairs(pairs, running, HORIZON, board, MACHINE, cost)
+        return joint.search_pairs(pairs, running, horizon, board, machine, cost)
 
     expected, running, cost = jax.jit(by_loops)(pairs.connected, None), pairs.connected, None
     if not waiting:
@@ -89,11 +91,48 @@ def test_joint_searches_and_their_plans_are_those_of_the_loops(waiting):
     found = jax.jit(by_kernel)(running, cost)
     for name, values in found._asdict().items():
         assert (values == getattr(expected, name)).all(), name
+    return found, running
+
+
+@pytest.mark.parametrize("waiting", [True, False])
+def test_joint_searches_and_their_plans_are_those_of_the_loops(waiting):
+    playing = jnp.arange(700) % 9 > 0
+    found, running = _compare_joint_searches(
+        _boards(2, 700, 4, 2), playing, HORIZON, waiting=waiting
+    )
     settled = (found.sum_of_costs < joint_search.FAR) & running
     assert jnp.sum(settled) >= (300 if waiting else 20)
     if waiting:
         assert jnp.sum(found.stuck) >= 5
         assert jnp.sum(jnp.any(found.plan != found.makespan_plan, axis=(0, 1))) >= 3
+
+
+def test_a_plan_that_costs_more_than_a_board_has_lanes_is_that_of_the_loops():
+    # The two can pass each other only at the far end of the corridor, and one has farther back.
+    corridor = ["G s S F g F", "H H H H H F", "F F F F F F", "F H H H H H", "F F F F F F"]
+    batch = instances([[*corridor, "H H H H F H"]], 6, 2)
+    found, _ = _compare_joint_searches(batch, jnp.ones(1, bool), 80)
+    assert 64 < found.sum_of_costs[0] < 2 * found.length[0]
+
+
+@pytest.mark.parametrize("machine", [Kernels.GPU, Kernels.TPU])
+def test_what_a_joint_search_does_for_one_machine_only_is_what_the_loops_do(machine, monkeypatch):
+    # No barrier is needed where all lanes write before any of them reads.
+    monkeypatch.setattr(pallas, "pallas_call", partial(pallas.pallas_call, interpret=True))
+    monkeypatch.setattr(triton, "debug_barrier", lambda: None)
+    found, running = _compare_joint_searches(
+        _boards(9, 60, 4, 2), jnp.ones(60, bool), HORIZON, machine=machine
+    )
+    assert jnp.sum((found.sum_of_costs < joint_search.FAR) & running) >= 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("waiting", [True, False])
+def test_joint_searches_on_the_largest_boards_are_those_of_the_loops(waiting):
+    playing = jnp.ones(3000, bool)
+    found, running = _compare_joint_searches(_boards(8, 3000, 10, 2), playing, 64, waiting=waiting)
+    settled = (found.sum_of_costs < joint_search.FAR) & running
+    assert jnp.sum(settled) >= (1000 if waiting else 20)
 
 
 def _tree_queries(seed, count, size, agents):
@@ -173,7 +212,7 @@ def test_the_solver_gives_the_same_with_kernels_and_without(size, agents, count)
 
 
 def test_large_boards_and_long_plans_are_left_to_the_loops():
-    small, large = joint_search.geometry(10), joint_search.geometry(11)
+    small, large = joint_search.geometry(10), joint_search.geometry(17)
     assert joint.serves(Kernels.GPU, 64, small) is Kernels.GPU
     assert joint.serves(Kernels.GPU, 64, large) is None
     assert joint.serves(Kernels.TPU, 64, small) is Kernels.TPU

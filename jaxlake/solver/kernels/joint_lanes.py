@@ -1,0 +1,193 @@
+"""The lanes of a joint search: what is in them, and how they read each other.
+
+A lane is a cell of agent 0 and holds a row of L_t: the cells of agent 1 with which it is reached
+then, W words. Agent 1 moves within the words of a lane, agent 0 from lane to lane. A TPU rotates
+its registers for that; elsewhere lanes read what others have written. What leaves the board comes
+to lanes beyond the last cell, where all is empty.
+
+What is said of a cell of either agent is one word per lane: bit 0 speaks of agent 0 in this cell,
+bit 1 of agent 1.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxlake.solver.chunks import Kernels
+from jaxlake.solver.joint_search import Geometry
+from jaxlake.solver.kernels.lanes import NOTHING, flag
+from jaxlake.solver.kernels.word_sets import Words, meet, single, where, without
+
+BOTH = np.uint32(3)
+"""Both agents, as of what is said of a cell."""
+
+JOINED, ODD = 2, 4
+"""The bits at which the later parts of a word of `JointLanes.write_walk` begin."""
+
+
+class Columns(NamedTuple):
+    """What a program is told of each board, int32, after the words of its free cells."""
+
+    start_0: jax.Array
+    start_1: jax.Array
+    goal_0: jax.Array
+    goal_1: jax.Array
+    running: jax.Array
+    asked: jax.Array  # the cost of the plan without waits that is looked for
+
+
+class Numbers(NamedTuple):
+    """What a program says of each board, int32."""
+
+    sum_of_costs: jax.Array
+    makespan: jax.Array
+    stuck: jax.Array
+    expansions: jax.Array
+    walker: jax.Array  # the agent that arrives last
+    spent: jax.Array  # the sum of costs where there is a plan, else 0
+    retirement: jax.Array  # when the other one has arrived
+    head: jax.Array  # steps of the makespan's own plan; 0 where the other plan will do
+
+
+class OutputRows(NamedTuple):
+    """How many rows of lanes hold what: action i is in lane i % lanes of row i // lanes."""
+
+    numbers: int
+    actions: int  # of the one that walks alone, by the cost that it leads to
+    heads: int  # of each plan, 5 times the action of agent 0 plus that of agent 1, by time
+
+    @property
+    def total(self) -> int:
+        """All rows: those of the numbers, of the actions, and of two plans."""
+        return self.numbers + self.actions + 2 * self.heads
+
+
+def output_rows(horizon: int, lanes: int) -> OutputRows:
+    """Return the rows of a program's output."""
+    return OutputRows(1, -(-(2 * horizon + 2) // lanes), -(-horizon // lanes))
+
+
+def memory_rows(horizon: int, board: Geometry) -> tuple[int, int]:
+    """Return the leading axes of a program's memory: L_t and what `write_walk` writes, by time."""
+    return horizon + 1, board.words + 1
+
+
+class JointLanes:
+    """The boards of one program. Times and costs of a loop are the same for all of them."""
+
+    def __init__(
+        self,
+        columns: Any,
+        outputs: Any,
+        memory: Any,
+        horizon: int,
+        board: Geometry,
+        waiting: bool,
+        machine: Kernels,
+    ) -> None:
+        self.horizon, self.board, self.waiting, self.machine = horizon, board, waiting, machine
+        self.outputs, self.memory = outputs, memory
+        self.deltas = (0, *board.deltas)
+        shape = memory.shape[-2:]
+        self.lanes = shape[1]
+        self.rows = output_rows(horizon, self.lanes)
+        self.lane = jax.lax.broadcasted_iota(jnp.int32, shape, 1)
+        self.number = jax.lax.broadcasted_iota(jnp.int32, shape, 0)  # of a board in its program
+
+        W = board.words
+        numbers = [columns[:, i : i + 1] for i in range(W + len(Columns._fields))]
+        free, told = [word.astype(jnp.uint32) for word in numbers[:W]], Columns(*numbers[W:])
+        self.starts, self.goals = (told.start_0, told.start_1), (told.goal_0, told.goal_1)
+        self.running, self.asked = told.running, told.asked
+        self.here = single(self.lane, W)
+        is_free = meet(free, self.here)
+        self.allowed = where(is_free, without(free, self.here))  # joint cells on the ice
+        at_goal = [jnp.where(self.lane == goal, np.uint32(1), NOTHING) for goal in self.goals]
+        self.home = at_goal[0] | (at_goal[1] << 1)
+        # Neither may pass through the goal of the other, which has retired there.
+        passable = BOTH & ~(at_goal[1] | (at_goal[0] << 1))
+        self.clear = jnp.where(is_free, passable, NOTHING)
+        self.goal_1 = single(self.goals[1], W)
+
+    def where_from(
+        self, place: jax.Array, action: int, value: int, otherwise: jax.Array
+    ) -> jax.Array:
+        """Put a value into the lane of the cell from which an action leads to a place."""
+        return jnp.where(self.lane == place - self.deltas[action], value, otherwise)
+
+    def where_at(self, cell: jax.Array, values: jax.Array, otherwise: int) -> jax.Array:
+        """Keep the values of the lane of a cell; the other lanes get another one."""
+        return jnp.where(self.lane == cell, values, otherwise)
+
+    def least(self, values: jax.Array) -> jax.Array:
+        """Return the least value of the lanes of each board, (boards, 1)."""
+        return jnp.min(values, axis=1, keepdims=True)
+
+    def write_numbers(self, numbers: Numbers) -> None:
+        """Write what is said of each board, number i into lane i."""
+        row = jnp.zeros_like(self.lane)
+        for i, number in enumerate(numbers):
+            row = jnp.where(self.lane == i, number, row)
+        self.outputs[0] = row
+
+    def clear_rows(self, first: int, rows: int) -> None:
+        """Write zeros into some rows of the output."""
+        for i in range(first, first + rows):
+            self.outputs[i] = jnp.zeros_like(self.lane)
+
+    def put(self, first: jax.Array | int, rows: int, i: jax.Array, value: jax.Array) -> None:
+        """Write value i of some rows of the output."""
+        row = first if rows == 1 else first + (i >> (self.lanes.bit_length() - 1))
+        here = self.lane == (i & (self.lanes - 1))
+        self.outputs[row] = jnp.where(here, value, self.outputs[row])
+
+    def write_layer(self, t: jax.Array, layer: Words) -> None:
+        """Write L_t."""
+        for w, word in enumerate(layer):
+            self.memory[t, w] = word
+
+    def write_walk(self, t: jax.Array, word: jax.Array) -> None:
+        """Write, two bits each: S_{2t}, where agents can be when the other retires, S_{2t+1}.
+
+        S_{2t} is written before S_{2t+1} is known. Who reads it meanwhile gets the same bits.
+        """
+        self.memory[t, self.board.words] = word
+
+    def moved(self, t: jax.Array, w: int, delta: int) -> jax.Array:
+        """Return the words of the lanes from which a step of `delta` leads here."""
+        if self.machine is Kernels.TPU:
+            from jax.experimental.pallas import tpu as pltpu
+
+            return pltpu.roll(self.memory[t, w], delta % self.lanes, axis=1)
+        return self.memory[t, w, self.number, (self.lane - delta) & (self.lanes - 1)]
+
+    def column_of_goal_0(self, t: jax.Array, layer: tuple[jax.Array, ...]) -> jax.Array:
+        """Tell, as a uint32 of 0 or 1, where agent 1 can be at t with agent 0 at its goal."""
+        if self.machine is Kernels.TPU:
+            at_goal = [self.where_at(self.goals[0], word.astype(jnp.int32), 0) for word in layer]
+            row = [jnp.sum(word, axis=1, keepdims=True).astype(jnp.uint32) for word in at_goal]
+            return as_word(meet(row, self.here))
+        last = self.board.words - 1  # lanes beyond the last cell have no word: they read any
+        word = self.memory[t, jnp.minimum(self.lane >> 5, last), self.number, self.goals[0]]
+        return (word >> (self.lane & 31).astype(jnp.uint32)) & 1
+
+    def meet_lanes(self) -> None:
+        """Wait until all lanes have written what others will read."""
+        if self.machine is Kernels.GPU:
+            from jax.experimental.pallas import triton
+
+            triton.debug_barrier()
+
+    def delta_of(self, action: jax.Array) -> jax.Array:
+        """Return what an action adds to the number of a cell."""
+        delta = jnp.zeros_like(action)
+        for number, value in enumerate(self.deltas):
+            delta = jnp.where(action == number, value, delta)
+        return delta
+
+
+def as_word(condition: jax.Array) -> jax.Array:
+    """Turn bool into a uint32 of 0 or 1."""
+    return flag(condition).astype(jnp.uint32)
