@@ -88,7 +88,8 @@ def make_rollout(config: RunConfig, boards: list[tuple[list[int], int]], lengths
             completions.append(Completion(ids, sampled, truncated=tokens == limit))
         rewards.append(rng.permutation([0.0, 1.0, *rng.choice([0.0, 0.6, 1.0], count - 2)]))
     prompts = [prompt for prompt, _ in boards]
-    return Rollout(None, prompts, completions, None, np.float32(rewards))  # type: ignore[arg-type]
+    known, penalty = np.float32(rewards), np.float32(0 * np.array(rewards))
+    return Rollout(None, prompts, completions, None, known, penalty)  # type: ignore[arg-type]
 
 
 def shared_update(config: RunConfig, policy: Policy, rollout: Rollout, state: Any) -> Update:

@@ -8,6 +8,7 @@ ends as if it had not been killed.
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,7 @@ def _stages_of(run: ActiveRun, params: Any, last: int) -> list[StageResult]:
     if first == 1 and done == 0:
         policy.export(state.params, directory.stage(0).policy)
     seal(config, directory, run.validation, 0)
+    run = replace(run, reference=_reference(config, directory))
 
     for stage in range(first, last + 1):
         trained = train(run, state, sampler, results, done=done)
@@ -141,6 +143,18 @@ def _restore(run: ActiveRun, params: Any) -> tuple[LearnerState, int, int]:
         params = warm_start.warm_start(run, params)
     run.directory.rewind(run.step(1, 0))
     return initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps)), 1, 0
+
+
+def _reference(config: RunConfig, directory: RunDirectory) -> Any:
+    """The weights before the first update, in the dtype of products, if KL is measured from them.
+
+    They are read from stage 0, also where they are still in memory, so that a run that is resumed
+    has the same.
+    """
+    if not config.grpo.kl_coefficient:
+        return None
+    settings = config.model.model_copy(update={"param_dtype": config.model.dtype})
+    return load_policy(directory.stage(0).policy, config.model_copy(update={"model": settings}))[1]
 
 
 def _start_engine(run: ActiveRun, state: LearnerState) -> Sampler:

@@ -1,7 +1,8 @@
 """Group Relative Policy Optimization (GRPO): its advantages and its loss.
 
 Advantages: Shao et al. 2024 (DeepSeekMath), eq. 3; without the division by the standard deviation,
-Liu et al. 2025 (Dr. GRPO). Token-mean loss and the asymmetric clip: Yu et al. 2025 (DAPO). The
+and with the loss divided by a constant, Liu et al. 2025 (Dr. GRPO). Token-mean loss and the
+asymmetric clip: Yu et al. 2025 (DAPO). Ratios of whole completions: Zheng et al. 2025 (GSPO). The
 truncated importance weight corrects for what separates the engine's probabilities from the
 trainer's: Yao et al. 2025 ("Your efficient RL framework secretly brings you off-policy RL
 training").
@@ -9,6 +10,7 @@ training").
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +43,7 @@ class GrpoBatch:
     sampler_logprobs: Any  # float32 (B, R, W), under the engine's weights as it drew the tokens
     old_logprobs: Any  # float32 (B, R, W)
     advantages: Any  # float32 (B, R, W), of each token's completion
+    reference_logprobs: Any = None  # float32 (B, R, W), if the loss has a KL divergence
 
 
 def has_reward_variance(rewards: np.ndarray) -> np.ndarray:
@@ -66,15 +69,26 @@ def group_advantages(rewards: np.ndarray, *, divide_by_std: bool) -> np.ndarray:
 
 
 def token_objective(
-    new: jax.Array, old: jax.Array, sampler: jax.Array, advantages: jax.Array, settings: Grpo
+    new: jax.Array,
+    old: jax.Array,
+    sampler: jax.Array,
+    advantages: jax.Array,
+    settings: Grpo,
+    completions: jax.Array | None = None,
 ) -> tuple[jax.Array, Metrics]:
     """Compute the clipped surrogate objective of each token, which is to be maximised.
 
     `new`, float32 of any shape, holds log-probabilities under the weights being trained, nats;
     `old`, `sampler` and `advantages` are as in `GrpoBatch`. Returns float32 of this shape, and
-    metrics per token of the same shape.
+    metrics per token of the same shape. With `settings.ratio` `sequence` each token has the ratio
+    of its completion, the geometric mean of its tokens' (GSPO); then `completions` are needed, as
+    in `PackedGroups`.
     """
-    ratio = jnp.exp(new - old)
+    log_ratio = new - old
+    if settings.ratio == "sequence":
+        assert completions is not None
+        log_ratio = completion_sums(log_ratio, completions) / completion_lengths(completions)
+    ratio = jnp.exp(log_ratio)
     clipped = jnp.clip(ratio, 1 - settings.clip_low, 1 + settings.clip_high)
     surrogate = jnp.minimum(ratio * advantages, clipped * advantages)
     importance = jnp.exp(old - sampler)
@@ -83,6 +97,17 @@ def token_objective(
         "clip_share": (clipped * advantages < ratio * advantages).astype(jnp.float32),
         "importance_ratio_mean": jax.lax.stop_gradient(importance),
     }
+
+
+def token_kl(new: jax.Array, reference: jax.Array) -> jax.Array:
+    """Estimate each token's KL divergence from the reference, nats, float32 of the same shape.
+
+    That is k3 of Schulman 2020 ("Approximating KL Divergence"): r - 1 - log r, with r the reference
+    probability over the one under the weights being trained. It is never below 0, and without bias
+    for tokens that these weights have drawn.
+    """
+    gap = reference - new
+    return jnp.exp(gap) - gap - 1
 
 
 def logprobs(
@@ -124,12 +149,77 @@ def group_logprobs(
 def summed_loss(
     params: Any, batch: GrpoBatch, *, graphdef: nnx.GraphDef, settings: Grpo, temperature: float
 ) -> tuple[jax.Array, Metrics]:
-    """Sum the negative objective, and the metrics, over the target tokens of a micro-batch."""
-    targets = batch.groups.targets
+    """Sum the loss, and the metrics, over the target tokens of a micro-batch."""
     new = group_logprobs(params, batch.groups, graphdef=graphdef, temperature=temperature)
-    old = jnp.where(jnp.isnan(batch.old_logprobs), jax.lax.stop_gradient(new), batch.old_logprobs)
+    return summed_loss_of(new, batch, settings)
+
+
+def summed_loss_of(new: jax.Array, batch: GrpoBatch, settings: Grpo) -> tuple[jax.Array, Metrics]:
+    """Sum loss and metrics, given the target tokens' log-probabilities: float32 (B, R, W), nats.
+
+    The sum of the loss is to be divided by `loss_weight` of the whole step, and the sums of the
+    metrics by the number of its target tokens.
+    """
+    targets, completions = batch.groups.targets, batch.groups.completions
+    own = jax.lax.stop_gradient(new)
+    old = jnp.where(jnp.isnan(batch.old_logprobs), own, batch.old_logprobs)
     sampler = jnp.where(targets, batch.sampler_logprobs, old)
-    objective, metrics = token_objective(new, old, sampler, batch.advantages, settings)
+    objective, metrics = token_objective(new, old, sampler, batch.advantages, settings, completions)
+    loss = -objective
     metrics |= {"sampler_gap": jnp.abs(old - sampler)}
+    if settings.kl_coefficient:
+        # Padding, where nothing is known, must not overflow: infinity times 0 is NaN.
+        kl = token_kl(new, jnp.where(targets, batch.reference_logprobs, own))
+        loss += settings.kl_coefficient * kl
+        metrics |= {"kl": kl}
     on_targets = targets.astype(jnp.float32)
-    return jax.tree.map(lambda value: jnp.sum(value * on_targets), (-objective, metrics))
+    in_loss = on_targets
+    if settings.aggregation == "sequence_mean":
+        in_loss = on_targets / completion_lengths(completions)
+    return jnp.sum(loss * in_loss), jax.tree.map(lambda value: jnp.sum(value * on_targets), metrics)
+
+
+def loss_weight(groups: PackedGroups, settings: Grpo) -> jax.Array:
+    """Return what the summed loss of a step is divided by, float32 ().
+
+    `groups` are those of the whole step, whatever their leading axes. It is the number of target
+    tokens, of completions to learn from, or (Dr. GRPO) the number of tokens that all completions of
+    the step may have, also those that are left out: a constant.
+    """
+    if settings.aggregation == "constant_length":
+        prompts = math.prod(groups.prompt_ids.shape[:-1])
+        return jnp.float32(prompts * settings.completions * groups.completions.shape[-1])
+    counted = groups.targets
+    if settings.aggregation == "sequence_mean":
+        counted = counted & _starts(groups.completions)
+    return jnp.maximum(counted.sum(), 1).astype(jnp.float32)
+
+
+def completion_sums(values: jax.Array, completions: jax.Array) -> jax.Array:
+    """Sum values over the tokens of each completion: at each of its tokens, float32 (..., W).
+
+    `values` are float32 (..., W), and `completions`, int32 (..., W), number the completion of each
+    token, -1 at padding: tokens of one stand side by side. Both sums run along the row, so that
+    devices that share rows exchange nothing, and the order of the additions is always the same.
+    """
+
+    def add(left: Any, right: Any) -> Any:
+        (before, started), (value, starts) = left, right
+        return jnp.where(starts, value, before + value), started | starts
+
+    starts, row = _starts(completions), values.ndim - 1
+    ends = jnp.roll(starts, -1, axis=-1).at[..., -1].set(True)
+    up_to, _ = jax.lax.associative_scan(add, (values, starts), axis=row)
+    onwards, _ = jax.lax.associative_scan(add, (values, ends), axis=row, reverse=True)
+    return up_to + onwards - values
+
+
+def completion_lengths(completions: jax.Array) -> jax.Array:
+    """Count the tokens of each completion, at each of its tokens: float32 (..., W)."""
+    return completion_sums(jnp.ones(completions.shape, jnp.float32), completions)
+
+
+def _starts(completions: jax.Array) -> jax.Array:
+    """Say where a completion, or padding, begins in its row: bool (..., W)."""
+    completions = jnp.asarray(completions)
+    return (completions != jnp.roll(completions, 1, axis=-1)).at[..., 0].set(True)

@@ -11,19 +11,25 @@ import optax
 from flax import nnx
 
 from training.learner.batching import Sequences
-from training.learner.grpo import GrpoBatch, summed_loss
+from training.learner.grpo import GrpoBatch, loss_weight, summed_loss
 from training.learner.imitation import answer_nats
-from training.learner.optimizer import LearnerState, Metrics, adamw, gradient_step
+from training.learner.optimizer import (
+    LearnerState,
+    Metrics,
+    adamw,
+    gradient_step,
+    learning_rates,
+)
 from training.learner.placement import placement_of
 from training.schema import Grpo, Rehearsal
 
 
 def grpo_optimizer(settings: Grpo, steps: int) -> optax.GradientTransformation:
     """Build the optimizer of all stages, which take so many steps: AdamW."""
+    warmup = settings.warmup_updates or round(settings.warmup_share * steps)
+    rate, kind = settings.learning_rate, settings.schedule
     return adamw(
-        settings.learning_rate,
-        warmup_steps=settings.warmup_updates,
-        decay_steps=steps if settings.schedule == "cosine" else None,
+        learning_rates(rate, kind, warmup_steps=warmup, steps=steps),
         weight_decay=settings.weight_decay,
         max_grad_norm=settings.max_grad_norm,
         b2=0.99,  # rewards are noisier than targets: a longer memory of the gradient's size
@@ -65,9 +71,10 @@ def compiled_step(
             state,
             batch,
             filled,
-            tokens,
+            loss_weight(batch.groups, settings),
             loss=loss,
             optimizer=optimizer,
+            metrics_weight=tokens,
             beside=beside,
             placement=placement_of(graphdef, state.params),
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -39,38 +39,38 @@ def initial_state(params: Any, optimizer: optax.GradientTransformation) -> Learn
     return place_like(state, params)
 
 
+def learning_rates(
+    peak: float, kind: Literal["constant", "cosine", "linear"], *, warmup_steps: int, steps: int = 0
+) -> optax.Schedule:
+    """Return a schedule that rises linearly over `warmup_steps`, the first of which is a step.
+
+    Then it stays at its peak, or falls to a tenth of it in step `steps`, counted from 0.
+    """
+    first, end = peak / (warmup_steps + 1), max(steps, warmup_steps + 1)
+    if kind == "cosine":
+        return optax.warmup_cosine_decay_schedule(first, peak, warmup_steps, end, peak / 10)
+    rise = optax.linear_schedule(first, peak, max(warmup_steps, 1))
+    if kind == "constant":
+        return rise
+    fall = optax.linear_schedule(peak, peak / 10, end - warmup_steps)
+    return optax.join_schedules([rise, fall], [warmup_steps])
+
+
 def adamw(
     learning_rate: float | optax.Schedule,
     *,
-    warmup_steps: int = 0,
     weight_decay: float,
     max_grad_norm: float,
-    decay_steps: int | None = None,
     b2: float = 0.95,
 ) -> optax.GradientTransformation:
     """Build AdamW (Loshchilov and Hutter 2019) behind a clip of the gradient's global norm.
 
-    The rate rises linearly over `warmup_steps`, the first of which is a step already. Then it is
-    constant or, with `decay_steps`, falls to a tenth along a cosine. A schedule is taken as it is.
     The scales of norms are not decayed.
     """
-    if callable(learning_rate):
-        schedule = learning_rate
-    else:
-        first = learning_rate / (warmup_steps + 1)
-        schedule = optax.linear_schedule(first, learning_rate, max(warmup_steps, 1))
-        if decay_steps is not None:
-            schedule = optax.warmup_cosine_decay_schedule(
-                first,
-                learning_rate,
-                warmup_steps,
-                max(decay_steps, warmup_steps + 1),
-                learning_rate / 10,
-            )
     return optax.chain(
         optax.clip_by_global_norm(max_grad_norm),
         optax.adamw(
-            schedule,
+            learning_rate,
             b2=b2,
             weight_decay=weight_decay,
             mask=lambda params: jax.tree_util.tree_map_with_path(
@@ -115,6 +115,7 @@ def gradient_step(
     *,
     loss: SummedLoss,
     optimizer: optax.GradientTransformation,
+    metrics_weight: jax.Array | None = None,
     beside: PlainLoss | None = None,
     placement: Placement | None = None,
 ) -> tuple[LearnerState, Metrics]:
@@ -122,8 +123,9 @@ def gradient_step(
 
     The leaves of `micro_batches` lead with (micro-batches, rows per micro-batch). The first `count`
     micro-batches, int32 (), are used; it is traced, so that empty ones at the end cost nothing. The
-    sums over them are divided by `weight`, float32 (): a number of tokens. `loss` and `grad_norm`
-    are added to the metrics. `beside` is a loss that is added to this mean, with its metrics.
+    sums over them are divided by `weight`, float32 (): a number of tokens, and those of the metrics
+    by `metrics_weight` if it is another one. `loss` and `grad_norm` are added to the metrics.
+    `beside` is a loss that is added to this mean, with its metrics.
     `placement` says which devices hold what: the gradient and the new state are placed as the
     weights are, and micro-batches are split along their rows. None leaves it to the compiler.
     """
@@ -144,9 +146,8 @@ def gradient_step(
         lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (*shapes, state.params)
     )
     value, metrics, gradient = jax.lax.fori_loop(0, count, add, (*sums, place_gradient(zeros)))
-    value, metrics, gradient = jax.tree.map(
-        lambda leaf: leaf / weight.astype(leaf.dtype), (value, metrics, gradient)
-    )
+    value, gradient = _divided((value, gradient), weight)
+    metrics = _divided(metrics, weight if metrics_weight is None else metrics_weight)
     if beside is not None:
         (more, others), slope = jax.value_and_grad(beside, has_aux=True)(state.params)
         value, metrics = value + more, metrics | others
@@ -156,3 +157,7 @@ def gradient_step(
     metrics = metrics | {"loss": value, "grad_norm": optax.tree.norm(gradient)}
     state = LearnerState(params, opt_state, state.steps + 1)
     return (state, metrics) if placement is None else placement.place((state, metrics))
+
+
+def _divided(tree: Any, weight: jax.Array) -> Any:
+    return jax.tree.map(lambda leaf: leaf / weight.astype(leaf.dtype), tree)

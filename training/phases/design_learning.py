@@ -60,7 +60,7 @@ def learn_to_design(
     anchor = Rehearsal(run, choice.anchor.contexts)
     learn = compiled_step(
         run.policy.graphdef,
-        run.config.grpo,
+        run.config.grpo.model_copy(update={"completions": choice.designs}),
         choice.anchor,
         run.config.sampling.temperature,
         run.config.grpo_steps,

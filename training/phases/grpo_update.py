@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
@@ -17,7 +18,8 @@ from training.learner.batching import Sequences, split_rows
 from training.learner.grpo import GrpoBatch
 from training.learner.grpo_step import compiled_step
 from training.learner.optimizer import LearnerState
-from training.learner.packing import pack_groups, place_on_targets
+from training.learner.packing import PackedGroups, pack_groups, place_on_targets
+from training.phases.resampling import resample
 from training.phases.weight_sync import sync_metrics, sync_weights
 from training.rollout.instances import InstanceSet
 from training.rollout.rollout import Rollout, roll_out, rollout_metrics
@@ -39,13 +41,16 @@ def take_update(
     seed: int,
     seconds: dict[str, float],
     rehearsed: Sequences | None = None,
+    spare: InstanceSet | None = None,
 ) -> tuple[LearnerState, dict[str, Any]]:
     """Take one update on `grpo.prompts_per_update` boards.
 
     The buffers of `state` are donated. The sampler holds its weights, and those of the new state on
-    return. Each optimizer step imitates the `rehearsed` designs, too. The time that rollout,
-    verification, update and sync took is added to `seconds`. With the new state come the fields of
-    `UpdateMetrics` but its place in the run.
+    return. Each optimizer step imitates the `rehearsed` designs, too. Boards whose rewards are all
+    equal are replaced by `spare` ones as often as `grpo.resamples` allows; the metrics of answers
+    are those of the boards as given. The time that rollout, verification, update and sync took is
+    added to `seconds`. With the new state come the fields of `UpdateMetrics` but its place in the
+    run.
 
     Raises:
         UserError: the loss, its gradient or another metric is not finite.
@@ -53,15 +58,15 @@ def take_update(
     """
     settings, graphdef = run.config.grpo, run.policy.graphdef
     temperature = run.config.sampling.temperature
-    rollout = roll_out(run, sampler, boards, seed=seed, seconds=seconds)
+    drawn = roll_out(run, sampler, boards, seed=seed, seconds=seconds)
+    metrics, rollout = rollout_metrics(drawn, run.config.reward), drawn
+    if settings.resamples and spare is not None:
+        rollout, counts = resample(run, sampler, drawn, spare, seed=seed, seconds=seconds)
+        metrics |= counts
     with run.clock(seconds, "update"):
         batch = rollout_batch(run, rollout)
         if settings.minibatches > 1:  # the first of several steps changes the weights
-            score = _compiled_scoring(graphdef, temperature)
-            micro_batches = settings.minibatches * run.config.micro_batches
-            parts = split_rows(batch.groups, micro_batches)
-            old = np.asarray(score(state.params, parts)).reshape(batch.sampler_logprobs.shape)
-            batch = replace(batch, old_logprobs=old)
+            batch = replace(batch, old_logprobs=score_batch(run, state.params, batch))
         learn = compiled_step(
             graphdef, settings, run.config.rehearsal, temperature, run.config.grpo_steps
         )
@@ -70,15 +75,15 @@ def take_update(
             if minibatch.groups.targets.any() or rehearsed is not None:
                 state, of_step = learn(state, minibatch, rehearsed)
                 steps.append(jax.tree.map(six_digits, jax.device_get(of_step)))
-        steps = steps or [_NO_STEP]
+        steps = steps or [_NO_STEP | ({"kl": 0.0} if settings.kl_coefficient else {})]
         learned = {name: six_digits(np.mean([one[name] for one in steps])) for name in steps[0]}
         refuse_what_is_not_finite(learned)
     with run.clock(seconds, "sync"):
         gaps = sync_weights(run, state.params, sampler, rollout)
-    metrics = rollout_metrics(rollout) | learned | sync_metrics(gaps)
+    metrics |= learned | sync_metrics(gaps)
     picking = run.config.engineer.picking
     if picking is not None and picking.method == "plr":
-        valid = np.reshape(rollout.verdict.outcomes.valid, rollout.rewards.shape)
+        valid = np.reshape(drawn.verdict.outcomes.valid, drawn.rewards.shape)
         metrics["board_valid"] = tuple(valid.sum(axis=1).tolist())
     return state, metrics
 
@@ -121,7 +126,8 @@ def grpo_batch(
     """Turn P groups of n completions into arrays; what there is to learn from comes first.
 
     `prompts` are token ids, `completions` P * n in their order, and `rewards` float32 (P, n). For
-    `width`, `bundles` and `minibatches` see `pack_groups`.
+    `width`, `bundles` and `minibatches` see `pack_groups`. With a KL divergence in the loss the
+    reference scores the completions.
     """
     settings, fsdp = run.config.grpo, run.config.model.mesh.fsdp
     advantages = grpo.group_advantages(rewards, divide_by_std=settings.divide_by_std)
@@ -140,12 +146,25 @@ def grpo_batch(
         pad_id=run.policy.pad_id,
     )
     placed = np.append(advantages.reshape(-1), 0)  # entry -1, that of padding, is 0
-    return GrpoBatch(
+    batch = GrpoBatch(
         groups=groups,
         sampler_logprobs=place_on_targets([one.logprobs for one in completions], groups),
         old_logprobs=np.full(groups.completions.shape, np.nan, np.float32),
         advantages=placed[groups.completions].astype(np.float32),
     )
+    if settings.kl_coefficient:
+        batch = replace(batch, reference_logprobs=score_batch(run, run.reference, batch))
+    return batch
+
+
+def score_batch(run: ActiveRun, params: Any, batch: GrpoBatch) -> np.ndarray:
+    """Return the target tokens' log-probabilities under other weights: float32 (B, R, W), nats.
+
+    Bundles are computed a micro-batch at a time, those with nothing to learn from not at all.
+    """
+    score = _compiled_scoring(run.policy.graphdef, run.config.sampling.temperature)
+    parts = split_rows(batch.groups, len(batch.groups.row_prompts) // run.config.model.mesh.fsdp)
+    return np.asarray(score(params, parts)).reshape(batch.sampler_logprobs.shape)
 
 
 def _minibatches(batch: GrpoBatch, run: ActiveRun) -> list[GrpoBatch]:
@@ -163,6 +182,10 @@ def _compiled_scoring(graphdef: nnx.GraphDef, temperature: float) -> Any:
 
     @jax.jit
     def score(params: Any, parts: Any) -> jax.Array:
-        return jax.lax.map(lambda part: logprobs(params, part), parts)
+        def of_part(part: PackedGroups) -> jax.Array:
+            empty = jnp.zeros(part.target_ids.shape, jnp.float32)
+            return jax.lax.cond(part.targets.any(), lambda: logprobs(params, part), lambda: empty)
+
+        return jax.lax.map(of_part, parts)
 
     return score

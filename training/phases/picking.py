@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 
 from engineer import Spent
@@ -24,7 +23,12 @@ from engineer.lake import LakeConfiguration
 from jaxlake.generator.board_digests import DigestSet
 from training.errors import UserError
 from training.phases.atlas import answer_often, cells_of, draw_cell_boards
-from training.rollout.instances import InstanceSet, StageBoards, draw_stage_boards
+from training.rollout.instances import (
+    InstanceSet,
+    StageBoards,
+    draw_stage_boards,
+    join_boards,
+)
 from training.rollout.judging import judge
 from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
@@ -131,7 +135,7 @@ def _pick(
     picked = math.floor(choice.share * count + 0.5) if len(best) else 0
     rows = [np.resize(rng.permutation(best), picked)]
     rows.append(len(candidates) + np.resize(rng.permutation(len(pool)), count - picked))
-    both = _joined([candidates, pool])
+    both = join_boards([candidates, pool])
     order = rng.permutation(np.concatenate(rows))
     distinct = both.take(_first_rows(both, np.unique(order)))
     outcomes = tuple(_outcomes(config, distinct))
@@ -162,7 +166,7 @@ def _trained_on(
         if len(valid) != stage * used:
             problem = f"board_valid: stages up to {stage} have {len(valid)} boards"
             raise UserError(f"{directory.metrics.path}: {problem}, not {stage * used}")
-    every = _joined([part.take(range(min(used, len(part)))) for part in boards])
+    every = join_boards([part.take(range(min(used, len(part)))) for part in boards])
     newest = {_identity(every, row): row for row in range(len(every))}
     rows = sorted(newest.values())
     return every.take(rows), np.array(valid, np.int64)[rows]
@@ -178,11 +182,6 @@ def _first_rows(boards: InstanceSet, rows: np.ndarray) -> np.ndarray:
 
 def _identity(boards: InstanceSet, row: int) -> str:
     return "\n".join(boards.grid(row))
-
-
-def _joined(parts: Sequence[InstanceSet]) -> InstanceSet:
-    columns = [(part.instances, part.solutions) for part in parts]
-    return InstanceSet(*jax.tree.map(lambda *leaves: np.concatenate(leaves), *columns))
 
 
 def _outcomes(config: RunConfig, boards: InstanceSet) -> list[RequestOutcome]:

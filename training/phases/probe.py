@@ -33,6 +33,7 @@ def rollouts_per_probe(config: RunConfig) -> int:
     """Return the most answers that one branch draws, for training and for its score."""
     branch = config.engineer.oracle
     trained = branch.updates * config.grpo.prompts_per_update * config.grpo.completions
+    trained *= 1 + config.grpo.resamples
     return trained + config.validation.cells * branch.per_cell
 
 
@@ -59,11 +60,16 @@ class Prober:
         boards = self._training_boards(lake)
         state = jax.tree.map(jnp.copy, self.state)
         self.sampler.sync(run.policy.tensors(state.params))
+        trained, count = len(boards), settings.prompts_per_update
         try:
-            for number in range(len(boards) // settings.prompts_per_update):
-                chosen = boards.part(number, settings.prompts_per_update)
+            for number in range(len(boards) // count):
+                chosen = boards.part(number, count)
                 seed = run.seed("probe", self.stage, 2, number)
-                state, _ = take_update(run, state, self.sampler, chosen, seed=seed, seconds={})
+                spare = boards.without(range(number * count, (number + 1) * count))
+                state, metrics = take_update(
+                    run, state, self.sampler, chosen, seed=seed, seconds={}, spare=spare
+                )
+                trained += metrics.get("resampled_boards", 0)
             title = f"stage {self.stage}: probe {len(self.records) + 1}"
             texts = answer(run.config, run.policy, self.sampler, self._scored_on, title=title)
         finally:
@@ -73,8 +79,8 @@ class Prober:
             configuration=lake,
             valid=int(judge(self._scored_on, texts, run.config.prompt).outcomes.valid.sum()),
             count=len(texts),
-            instances=len(boards),
-            rollouts=len(boards) * settings.completions + len(texts),
+            instances=trained,
+            rollouts=trained * settings.completions + len(texts),
         )
         self.records.append(record)
         run.directory.stage(self.stage).probes.write(self.records)

@@ -65,10 +65,19 @@ def train(
             step = run.step(stage, number)
             chosen = boards.boards.part(number - 1, settings.prompts_per_update)
             seed = run.seed("sample", stage, number)
+            place = range((number - 1) * len(chosen), number * len(chosen))
+            spare = boards.boards.without(place) if settings.resamples else None
             seconds: dict[str, float] = {}
             designs = None if rehearsal is None else rehearsal.batch("rehearsal", stage, number)
             state, metrics = take_update(
-                run, state, sampler, chosen, seed=seed, seconds=seconds, rehearsed=designs
+                run,
+                state,
+                sampler,
+                chosen,
+                seed=seed,
+                seconds=seconds,
+                rehearsed=designs,
+                spare=spare,
             )
             record = measured(UpdateMetrics, stage=stage, update=number, step=step, **metrics)
             updates.append(record)

@@ -19,7 +19,14 @@ import optax
 from jaxlake.generator.board_digests import DigestSet
 from training.learner.batching import Sequences, split_rows
 from training.learner.imitation import ExamplePool, answer_nats
-from training.learner.optimizer import LearnerState, Metrics, adamw, gradient_step, initial_state
+from training.learner.optimizer import (
+    LearnerState,
+    Metrics,
+    adamw,
+    gradient_step,
+    initial_state,
+    learning_rates,
+)
 from training.learner.placement import placement_of
 from training.phases.rehearsal import EXAMPLES, design_examples
 from training.policy.policy import Policy
@@ -49,11 +56,14 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
         pad_id=run.policy.pad_id,
     )
     optimizer = adamw(
-        settings.learning_rate,
-        warmup_steps=settings.warmup_steps,
+        learning_rates(
+            settings.learning_rate,
+            "cosine",
+            warmup_steps=settings.warmup_steps,
+            steps=settings.steps,
+        ),
         weight_decay=settings.weight_decay,
         max_grad_norm=1.0,
-        decay_steps=settings.steps,
     )
     state = initial_state(params, optimizer)
     progress = run.checkpoints.progress()

@@ -61,6 +61,10 @@ class InstanceSet:
         """Return the boards at `rows`, in that order; a row may come several times."""
         return InstanceSet(*_rows((self.instances, self.solutions), np.asarray(rows, np.int64)))
 
+    def without(self, rows: Sequence[int] | np.ndarray) -> InstanceSet:
+        """Return all boards but those at `rows`."""
+        return self.take(np.delete(np.arange(len(self)), np.asarray(rows)))
+
     def part(self, number: int, count: int) -> InstanceSet:
         """Return the boards of one update, counted from 0, of `count` boards each."""
         return self.take(range(number * count, (number + 1) * count))
@@ -68,6 +72,12 @@ class InstanceSet:
     def grid(self, row: int) -> list[str]:
         """Write one board in the published symbols, for a file or a message."""
         return format_grid(_rows(self.instances, row))
+
+
+def join_boards(parts: Sequence[InstanceSet]) -> InstanceSet:
+    """Return the boards of all parts, which are padded to one side, in one set."""
+    columns = [(part.instances, part.solutions) for part in parts]
+    return InstanceSet(*jax.tree.map(lambda *leaves: np.concatenate(leaves), *columns))
 
 
 def draw_boards(
@@ -128,8 +138,7 @@ def draw_boards(
             fill(jax.random.fold_in(own_key, 1 << 20), request, other)
     if not any(map(len, parts)):
         raise UserError("no board could be made: " + "; ".join(map(str, outcomes)))
-    columns = [(part.instances, part.solutions) for part in parts]
-    return InstanceSet(*jax.tree.map(lambda *leaves: np.concatenate(leaves), *columns)), outcomes
+    return join_boards(parts), outcomes
 
 
 def draw_validation_cells(

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
 from training.learner.grpo import has_reward_variance
-from training.rollout.instances import InstanceSet
+from training.rollout.instances import InstanceSet, join_boards
 from training.rollout.judging import Verdict, judge
-from training.rollout.rewards import reward
+from training.rollout.rewards import overlong_penalty, reward
 from training.rollout.sampler import Completion, Sampler
 from training.run.active_run import ActiveRun
 from training.run.records import SizeMetrics
+from training.schema import Reward
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,32 @@ class Rollout:
     completions: list[Completion]  # P * n, those of the first prompt first
     verdict: Verdict  # of the P * n answers, in the same order
     rewards: np.ndarray  # float32 (P, n)
+    overlong: np.ndarray  # float32 (P, n), what was taken from the rewards for length
+
+    def with_groups(self, places: np.ndarray, other: Rollout, groups: np.ndarray) -> Rollout:
+        """Put `groups` of another rollout, with its boards, in the `places` of some of these.
+
+        Both are int (count,), numbers of groups from 0.
+        """
+        source = np.arange(len(self.prompts))
+        source[places] = len(source) + groups
+        count = self.rewards.shape[1]
+        answers = (source[:, None] * count + np.arange(count)).reshape(-1)
+        outcomes = (self.verdict.outcomes, other.verdict.outcomes)
+        prompts = [*self.prompts, *other.prompts]
+        completions = [*self.completions, *other.completions]
+        read = [*self.verdict.answers, *other.verdict.answers]
+        return Rollout(
+            join_boards([self.boards, other.boards]).take(source),
+            [prompts[group] for group in source],
+            [completions[row] for row in answers],
+            Verdict(
+                [read[row] for row in answers],
+                jax.tree.map(lambda *leaves: np.concatenate(leaves)[answers], *outcomes),
+            ),
+            np.concatenate([self.rewards, other.rewards])[source],
+            np.concatenate([self.overlong, other.overlong])[source],
+        )
 
 
 def roll_out(
@@ -55,11 +83,14 @@ def roll_out(
         texts = [run.policy.decode(completion.token_ids) for completion in completions]
         repeated = boards.take(np.repeat(np.arange(len(boards)), count))
         verdict = judge(repeated, texts, run.config.prompt)
-        rewards = np.asarray(reward(verdict.outcomes, run.config.reward))
-    return Rollout(boards, prompts, completions, verdict, rewards.reshape(len(boards), -1))
+        shape = (len(boards), count)
+        lengths = np.reshape([len(one.token_ids) for one in completions], shape)
+        overlong = overlong_penalty(lengths, run.config.prompt.max_tokens, run.config.reward)
+        rewards = np.asarray(reward(verdict.outcomes, run.config.reward)).reshape(shape)
+    return Rollout(boards, prompts, completions, verdict, rewards - overlong, overlong)
 
 
-def rollout_metrics(rollout: Rollout) -> dict[str, Any]:
+def rollout_metrics(rollout: Rollout, settings: Reward) -> dict[str, Any]:
     """Summarise a rollout for `metrics.jsonl`: over all completions, and by map size."""
     completions, outcomes, rewards = rollout.completions, rollout.verdict.outcomes, rollout.rewards
     optimal = outcomes.optimal_sum_of_costs
@@ -78,7 +109,8 @@ def rollout_metrics(rollout: Rollout) -> dict[str, Any]:
             # p (1 - p), with p the valid rate of a group, says how much a group can teach.
             learnability=_rounded(np.mean(rates[groups] * (1 - rates[groups]))),
         )
-    return {
+    penalised = {"overlong_penalty": _rounded(rollout.overlong.mean())}
+    return (penalised if settings.overlong_buffer else {}) | {
         "reward_mean": _rounded(rewards.mean()),
         "valid_rate": _rounded(outcomes.valid.mean()),
         "optimal_rate": _rounded(optimal.mean()),

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 
@@ -28,6 +28,7 @@ class ActiveRun:
     checkpoints: Checkpoints
     policy: Policy  # without weights, which belong to the learner
     validation: InstanceSet
+    reference: Any = None  # weights in model.dtype that KL is measured from, if it is in the loss
 
     def key(self, stream: str, *place: int) -> jax.Array:
         """Return the typed JAX key of this run for a stream and a place (see `key_for`)."""

@@ -61,11 +61,12 @@ def trainer_memory(config: RunConfig, shape: Qwen3Config, prompt: int) -> dict[s
     """Estimate the trainer's bytes per device for GRPO updates on prompts of `prompt` tokens.
 
     Weights, Adam's two moments and the gradient take `param_dtype` each and are split over the
-    whole mesh; a second copy of the gradient lives while micro-batches are summed. With remat, each
-    layer keeps its input alone. Without it, each layer keeps about 14 activations of the hidden
-    width and 3 of the inner width per token, and the attention scores, of blocks where sequences
-    are long. The logits are computed in chunks; beside them are the whole output layer in `dtype`
-    and, on a mesh or over chunks, its gradient in float32. Completions are as long as they may be.
+    whole mesh, as is the reference of a KL divergence, which takes `dtype`; a second copy of the
+    gradient lives while micro-batches are summed. With remat, each layer keeps its input alone.
+    Without it, each layer keeps about 14 activations of the hidden width and 3 of the inner width
+    per token, and the attention scores, of blocks where sequences are long. The logits are computed
+    in chunks; beside them are the whole output layer in `dtype` and, on a mesh or over chunks, its
+    gradient in float32. Completions are as long as they may be.
     """
     mesh = config.model.mesh
     devices = mesh.fsdp * mesh.tensor
@@ -80,8 +81,10 @@ def trainer_memory(config: RunConfig, shape: Qwen3Config, prompt: int) -> dict[s
     layer = tokens * (14 * shape.hidden_size + 3 * shape.intermediate_size) * width + 2 * scores
     layer_input = tokens * shape.hidden_size * width
     layers = shape.num_hidden_layers
+    reference = parameters(shape) * width // devices
     return {
         "weights": weights,
+        **({"reference for KL": reference} if config.grpo.kl_coefficient else {}),
         "optimizer": 2 * weights,
         "gradients": 2 * weights,
         "activations": layers * layer_input + layer if config.model.remat else layers * layer,
@@ -223,6 +226,12 @@ def _print_batches(config: RunConfig, prompt: int) -> None:
         f"most, padded to a multiple of {grpo.length_bucket}, and at most {grpo.micro_batch_size} "
         f"rows of {config.prompt.max_tokens} tokens, in which their completions are packed."
     )
+    if grpo.resamples:
+        most = grpo.prompts_per_update * (1 + grpo.resamples)
+        console.print(
+            "Boards whose rewards are all equal are replaced by others, in at most "
+            f"{grpo.resamples} rounds: an update answers up to {most}."
+        )
     sizes = ", ".join(
         f"{size}x{size} {knobs.data_ratio:.0%}"
         for size, knobs in config.environment.initial.sizes.items()

@@ -189,6 +189,8 @@ class ProbeRecord(Record):
     rollouts: Count = Field(description="answers drawn in all")
 
 
+# Metrics of options that are off unless they are asked for.
+_GRPO_OPTIONS = frozenset({"kl", "overlong_penalty", "resampled_boards", "replaced_boards"})
 # Runs of before have the largest difference only.
 _SYNC_SINCE_0_2 = frozenset({"sync_median_abs_diff", "sync_p99_abs_diff"})
 
@@ -288,7 +290,9 @@ class PicksRecord(Record):
 class UpdateMetrics(Record):
     """A line of `metrics.jsonl` for one GRPO update."""
 
-    left_out_if_none = frozenset({"rehearsal_loss", "board_valid", *_SYNC_SINCE_0_2})
+    left_out_if_none = frozenset(
+        {"rehearsal_loss", "board_valid", *_SYNC_SINCE_0_2, *_GRPO_OPTIONS}
+    )
 
     phase: Literal["train"] = "train"
     stage: Count
@@ -313,6 +317,19 @@ class UpdateMetrics(Record):
     )
     sync_p99_abs_diff: float | None = Field(None, description="99th percentile of these, nats")
     sync_max_abs_diff: float = Field(description="largest of these, nats")
+    kl: float | None = Field(
+        None,
+        description="mean KL divergence to the reference, nats per token, if it is in the loss",
+    )
+    overlong_penalty: Reward | None = Field(
+        None, description="mean of what was taken from rewards for length, if it is"
+    )
+    resampled_boards: Count | None = Field(
+        None, description="boards answered beyond those given, to replace some, if that is done"
+    )
+    replaced_boards: Count | None = Field(
+        None, description="boards with equal rewards that were replaced by such"
+    )
     rehearsal_loss: float | None = Field(None, description="nats per token of rehearsed designs")
     board_valid: tuple[Count, ...] | None = Field(
         None, description="valid answers to each board, if boards are picked by them"

@@ -175,6 +175,23 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _options_of_grpo_fit(self) -> RunConfig:
+        buffer, limit = self.reward.overlong_buffer, self.prompt.max_tokens
+        if buffer >= limit:
+            raise ValueError(
+                f"reward.overlong_buffer: got {buffer}, allowed is less than prompt.max_tokens = "
+                f"{limit}: else every answer is penalised"
+            )
+        boards = self.grpo.prompts_per_update
+        if self.grpo.resamples and self.stages.instances < 2 * boards:
+            raise ValueError(
+                f"grpo.resamples: got {self.grpo.resamples}, allowed is 0 where stages.instances = "
+                f"{self.stages.instances} is less than two updates' {2 * boards} boards: none are "
+                "left to replace others"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _prompts_leave_room_for_answers(self) -> RunConfig:
         if not set(self.engineer.asked) & (_SERVED | {"checkpoint"}):
             return self  # vLLM is not asked

@@ -88,7 +88,7 @@ def _batch() -> grpo.GrpoBatch:
 def _updated(micro_batches: int, learning_rate: float):
     """Weights before and after one optimizer step, and its metrics."""
     graphdef, params = nnx.split(Qwen3(CONFIG, rngs=nnx.Rngs(0)))
-    optimizer = adamw(learning_rate, warmup_steps=0, weight_decay=0.0, max_grad_norm=1.0)
+    optimizer = adamw(learning_rate, weight_decay=0.0, max_grad_norm=1.0)
     batch = _batch()
     loss = functools.partial(grpo.summed_loss, graphdef=graphdef, settings=Grpo(), temperature=1.0)
     tokens = jnp.float32(batch.groups.targets.sum())

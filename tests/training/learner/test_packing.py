@@ -176,7 +176,7 @@ def test_bfloat16_compute_is_as_close_to_float32_as_the_plain_computation() -> N
 def test_an_optimizer_step_over_micro_batches_is_the_plain_one() -> None:
     data = rolled(11)
     graphdef, params = random_model(CONFIG)
-    optimizer = adamw(1e-2, warmup_steps=0, weight_decay=0.0, max_grad_norm=1.0)
+    optimizer = adamw(1e-2, weight_decay=0.0, max_grad_norm=1.0)
     shared, plain = data.shared(), data.plain()
     tokens = jnp.float32(shared.groups.targets.sum())
     assert tokens == plain.sequences.targets.sum()

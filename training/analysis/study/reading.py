@@ -159,11 +159,15 @@ def _configuration(files: StageDirectory, config: RunConfig) -> KnobValues:
 
 def _ledger(directory: RunDirectory, config: RunConfig, spent: Spent) -> dict[str, float]:
     metrics = directory.metrics.read()
-    updates = {(one.stage, one.update) for one in metrics if isinstance(one, UpdateMetrics)}
+    updates = {
+        (one.stage, one.update): one.resampled_boards or 0
+        for one in metrics
+        if isinstance(one, UpdateMetrics)
+    }
     seconds = [(one.phase, sum(one.seconds.values())) for one in directory.timings.read()]
     return {
-        # Boards trained on; the 32 prompts of an update count as 32.
-        "training_instances": len(updates) * config.grpo.prompts_per_update,
+        # Boards trained on; the 32 prompts of an update count as 32, and those that replace some.
+        "training_instances": len(updates) * config.grpo.prompts_per_update + sum(updates.values()),
         "rehearsed_designs": spent.rehearsed_designs,
         "engineer_tokens": spent.engineer_tokens,
         "probe_rollouts": spent.probe_rollouts,

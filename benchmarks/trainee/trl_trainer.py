@@ -1,0 +1,135 @@
+"""TRL's GRPOTrainer on a batch that is there already: its loss, and its optimizer step.
+
+TRL, PyTorch and transformers are imported here and nowhere else in the benchmarks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
+from trl import GRPOConfig, GRPOTrainer
+
+from training.schema import Grpo
+
+_LOSS_TYPES = {"token_mean": "dapo", "sequence_mean": "grpo", "constant_length": "dr_grpo"}
+
+
+def make_trainer(
+    folder: Path,
+    tokenizer: PreTrainedTokenizerBase,
+    settings: Grpo,
+    scratch: Path,
+    *,
+    temperature: float,
+    limit: int,
+    rows: int,
+    micro_batch: int,
+) -> GRPOTrainer:
+    """Make a trainer of the model in `folder`, with the options that `settings` stand for.
+
+    A step takes `rows` completions of at most `limit` tokens in micro-batches; nothing is
+    generated. The factor of the importance of trainer over engine comes with the batch.
+    """
+    options = GRPOConfig(
+        output_dir=str(scratch),
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=rows // micro_batch,
+        num_generations=settings.completions,
+        max_completion_length=limit,
+        temperature=temperature,
+        learning_rate=settings.learning_rate,
+        weight_decay=settings.weight_decay,
+        max_grad_norm=settings.max_grad_norm,
+        adam_beta2=0.99,
+        loss_type=_LOSS_TYPES[settings.aggregation],
+        importance_sampling_level=settings.ratio,
+        epsilon=settings.clip_low,
+        epsilon_high=settings.clip_high,
+        beta=settings.kl_coefficient,
+        use_bias_correction_kl=False,  # which multiplies k3 by the importance ratio
+        gradient_checkpointing=False,
+        bf16=False,
+        use_cpu=True,
+        report_to=[],
+        logging_strategy="no",
+        save_strategy="no",
+    )
+    trainer = GRPOTrainer(
+        model=Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32),
+        reward_funcs=lambda completions, **_: [0.0] * len(completions),
+        args=options,
+        train_dataset=Dataset.from_list([{"prompt": "S"}] * rows),
+        processing_class=tokenizer,
+    )
+    trainer.use_vllm = True  # so that the loss is multiplied by the importance that comes with it
+    trainer.vllm_importance_sampling_correction = True
+    trainer.current_gradient_accumulation_steps = rows // micro_batch
+    trainer.model.train()
+    return trainer
+
+
+def trl_inputs(
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    learned: np.ndarray,
+    advantages: np.ndarray,
+    importance: Sequence[np.ndarray],
+    *,
+    pad_id: int,
+    old: Sequence[np.ndarray] | None = None,
+    reference: Sequence[np.ndarray] | None = None,
+) -> dict[str, torch.Tensor]:
+    """Pad P prompts on the left and P * n completions on the right, as TRL does.
+
+    `learned` and `advantages` are (P, n); completions that are not learned from have an empty mask,
+    as truncated ones have in TRL. The others are float32 (tokens,) for each completion.
+    """
+    per_prompt = learned.shape[1]
+    rows = len(completions)
+    head, tail = max(map(len, prompts)), max(map(len, completions))
+    ids = np.full((rows, head + tail), pad_id, np.int64)
+    mask = np.zeros((rows, head + tail), np.int64)
+    values = {name: np.zeros((rows, tail), np.float32) for name in ("old", "reference")}
+    factors = np.ones((rows, tail), np.float32)
+    for row, tokens in enumerate(completions):
+        prompt = prompts[row // per_prompt]
+        span = slice(head - len(prompt), head + len(tokens))
+        ids[row, span] = [*prompt, *tokens]
+        mask[row, span] = 1
+        factors[row, : len(tokens)] = importance[row]
+        for name, given in (("old", old), ("reference", reference)):
+            if given is not None:
+                values[name][row, : len(tokens)] = given[row]
+    mask[~learned.reshape(-1), head:] = 0
+    inputs = {
+        "prompt_ids": ids[:, :head],
+        "prompt_mask": mask[:, :head],
+        "completion_ids": ids[:, head:],
+        "completion_mask": mask[:, head:],
+        "advantages": np.float32(advantages).reshape(-1),
+        "importance_sampling_ratio": factors,
+        "num_items_in_batch": np.float32(mask[:, head:].sum()),
+    }
+    if old is not None:
+        inputs["old_per_token_logps"] = values["old"]
+    if reference is not None:
+        inputs["ref_per_token_logps"] = values["reference"]
+    return {name: torch.as_tensor(np.ascontiguousarray(one)) for name, one in inputs.items()}
+
+
+def micro_batches_of(inputs: dict[str, Any], size: int) -> list[dict[str, Any]]:
+    """Cut a batch along its rows; what is one number is in each part."""
+    rows = len(inputs["advantages"])
+    return [
+        {
+            name: value[first : first + size] if value.dim() else value
+            for name, value in inputs.items()
+        }
+        for first in range(0, rows, size)
+    ]

@@ -1,0 +1,155 @@
+"""Compute TRL's losses and gradients for each option, for a test to compare the trainer's with.
+
+python -m benchmarks.trainee.trl_values          # writes tests/training/learner/trl_values.json
+
+A tiny Qwen3 and a batch of random numbers follow from seeds. TRL's GRPOTrainer computes the loss,
+and PyTorch its gradient. Of the gradient of each tensor two numbers are kept: its norm and its
+product with random numbers, since both can't be right by chance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flax import nnx
+
+from benchmarks.lake.protocol import ROOT
+from jaxlake.files import write_text_whole
+from training.policy import huggingface
+from training.policy.qwen3 import Qwen3, Qwen3Config
+from training.schema import Grpo
+
+VALUES = ROOT / "tests/training/learner/trl_values.json"
+TEMPERATURE = 0.8
+PROMPTS, COMPLETIONS, LIMIT = 4, 3, 7
+VOCABULARY = 24
+COMBINATIONS = [
+    {"ratio": ratio, "kl_coefficient": kl, "aggregation": aggregation, "masked": masked}
+    for ratio, kl, aggregation, masked in product(
+        ("token", "sequence"),
+        (0.0, 0.1),
+        ("token_mean", "sequence_mean", "constant_length"),
+        (False, True),
+    )
+]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A batch of random numbers: log-probabilities, nats, are about those of the model."""
+
+    prompts: list[list[int]]
+    completions: list[list[int]]
+    learned: np.ndarray  # bool (P, n)
+    advantages: np.ndarray  # float32 (P, n)
+    old: list[np.ndarray]
+    sampler: list[np.ndarray]
+    reference: list[np.ndarray]
+
+
+def tiny_model() -> Qwen3:
+    """Make the model whose weights follow from a seed of NumPy's."""
+    shape = Qwen3Config(VOCABULARY, 16, 24, 2, 2, 1, head_dim=8, rope_theta=1e4)
+    model = Qwen3(shape, rngs=nnx.Rngs(0))
+    rng = np.random.default_rng(0)
+    for path, leaf in sorted(nnx.to_flat_state(nnx.state(model, nnx.Param)), key=str):
+        near_one = "norm" in str(path[-1])
+        leaf[...] = (near_one + rng.normal(0, 0.3, leaf.shape)).astype(np.float32)
+    return model
+
+
+def case(masked: bool) -> Case:
+    """Draw the batch; `masked` leaves some completions out, as truncated ones are."""
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(1, LIMIT + 1, PROMPTS * COMPLETIONS)
+    lengths[0] = LIMIT
+
+    def near(spread: float) -> list[np.ndarray]:
+        return [rng.normal(-3.2, spread, n).astype(np.float32) for n in lengths]
+
+    learned = rng.random((PROMPTS, COMPLETIONS)) < (0.7 if masked else 1.0)
+    return Case(
+        [rng.integers(0, VOCABULARY, n).tolist() for n in rng.integers(1, 6, PROMPTS)],
+        [rng.integers(0, VOCABULARY, n).tolist() for n in lengths],
+        learned,
+        rng.normal(size=learned.shape).astype(np.float32),
+        *(near(spread) for spread in (0.3, 0.5, 0.8)),
+    )
+
+
+def settings_of(combination: dict[str, Any]) -> Grpo:
+    """Return the options of a combination, with clips that some ratios meet."""
+    options = {name: value for name, value in combination.items() if name != "masked"}
+    return Grpo(completions=COMPLETIONS, clip_low=0.2, clip_high=0.28, **options)
+
+
+def kept(name: str, gradient: np.ndarray) -> list[float]:
+    """Return what is kept of a tensor's gradient: its norm, and a product with random numbers."""
+    rng = np.random.default_rng(list(name.encode()))
+    wide = np.asarray(gradient, np.float64)
+    return [float(np.linalg.norm(wide)), float((wide * rng.normal(size=wide.shape)).sum())]
+
+
+def trl_values() -> dict[str, Any]:
+    """Let TRL compute all combinations."""
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    from benchmarks.trainee.trl_trainer import make_trainer, trl_inputs
+
+    words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(VOCABULARY)}, unk_token="w0"))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="w1", pad_token="w2")
+    results = []
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = huggingface.save(tiny_model(), Path(scratch) / "model", tokenizer_from=None)
+        for combination in COMBINATIONS:
+            settings, data = settings_of(combination), case(combination["masked"])
+            pairs = zip(data.old, data.sampler, strict=True)
+            inputs = trl_inputs(
+                data.prompts,
+                data.completions,
+                data.learned,
+                data.advantages,
+                [np.minimum(np.exp(a - b), settings.importance_cap) for a, b in pairs],
+                pad_id=0,
+                old=data.old,
+                reference=data.reference,
+            )
+            rows = len(data.completions)
+            trainer = make_trainer(
+                folder,
+                tokenizer,
+                settings,
+                Path(scratch) / "trainer",
+                temperature=TEMPERATURE,
+                limit=LIMIT,
+                rows=rows,
+                micro_batch=rows,
+            )
+            loss = trainer.compute_loss(trainer.model, inputs)
+            loss.backward()
+            gradients = {
+                name: kept(name, leaf.grad.numpy())
+                for name, leaf in trainer.model.named_parameters()
+            }
+            results.append(combination | {"loss": float(loss), "gradients": gradients})
+    packages = ("trl", "transformers", "torch")
+    return {"versions": {name: version(name) for name in packages}, "combinations": results}
+
+
+def main() -> None:
+    """Write the file."""
+    argparse.ArgumentParser(prog="python -m benchmarks.trainee.trl_values").parse_args()
+    write_text_whole(VALUES, json.dumps(trl_values(), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

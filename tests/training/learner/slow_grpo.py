@@ -1,0 +1,61 @@
+"""GRPO's loss and its gradient in float64, one completion and one token at a time.
+
+Written from the papers and apart from `training.learner.grpo`, which tests compare with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp
+
+import numpy as np
+
+from training.schema import Grpo
+
+
+def slow_loss(
+    new: Sequence[np.ndarray],
+    old: Sequence[np.ndarray],
+    sampler: Sequence[np.ndarray],
+    reference: Sequence[np.ndarray],
+    advantages: Sequence[float],
+    settings: Grpo,
+    *,
+    limit: int,
+    completions: int,
+) -> tuple[float, list[np.ndarray]]:
+    """Return the loss, and its derivative by each log-probability of `new`.
+
+    The log-probabilities are those of the completions to learn from, float (tokens,) each, nats. A
+    step has `completions` in all, of at most `limit` tokens. Old and sampled ones are constants.
+    """
+    tokens = sum(map(len, new))
+    loss = 0.0
+    slopes = [np.zeros(len(one)) for one in new]
+    for i, advantage in enumerate(map(float, advantages)):
+        length = len(new[i])
+        share = {
+            "token_mean": 1 / tokens,
+            "sequence_mean": 1 / length / len(new),
+            "constant_length": 1 / (completions * limit),
+        }[settings.aggregation]
+        gaps = [float(new[i][t]) - float(old[i][t]) for t in range(length)]
+        for t in range(length):
+            whole = settings.ratio == "sequence"
+            ratio = exp(sum(gaps) / length if whole else gaps[t])
+            inside = 1 - settings.clip_low <= ratio <= 1 + settings.clip_high
+            bound = 1 - settings.clip_low if ratio < 1 else 1 + settings.clip_high
+            clipped = ratio if inside else bound
+            weight = min(exp(float(old[i][t]) - float(sampler[i][t])), settings.importance_cap)
+            loss -= share * weight * min(ratio * advantage, clipped * advantage)
+            if inside or ratio * advantage < clipped * advantage:
+                slope = share * weight * advantage * ratio
+                if whole:
+                    slopes[i] -= slope / length
+                else:
+                    slopes[i][t] -= slope
+            if settings.kl_coefficient:
+                gap = float(reference[i][t]) - float(new[i][t])
+                loss += share * settings.kl_coefficient * (exp(gap) - 1 - gap)
+                slopes[i][t] += share * settings.kl_coefficient * (1 - exp(gap))
+    return loss, slopes

@@ -1,0 +1,266 @@
+"""Every option of the loss against float64, whatever the packing, micro-batches and devices."""
+
+import dataclasses
+import functools
+import os
+import subprocess
+import sys
+import textwrap
+from itertools import product
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.training.learner.slow_grpo import slow_loss
+from tests.training.learner.test_packing import (
+    COMPLETIONS,
+    CONFIG,
+    PROMPTS,
+    WIDTH,
+    Rolled,
+    random_model,
+    rolled,
+)
+from training.learner import grpo
+from training.learner.batching import split_rows
+from training.learner.grpo_step import compiled_step, grpo_optimizer
+from training.learner.optimizer import initial_state
+from training.learner.packing import place_on_targets
+from training.schema import Grpo
+
+RATIOS, KLS = ("token", "sequence"), (0.0, 0.1)
+AGGREGATIONS = ("token_mean", "sequence_mean", "constant_length")
+COMBINATIONS = list(product(RATIOS, KLS, AGGREGATIONS))
+BETA1 = 0.9  # of Adam, whose first moment after one step is (1 - BETA1) times the gradient
+
+
+def settings_of(ratio: str, kl: float, aggregation: str) -> Grpo:
+    clip = {"clip_low": 0.2, "clip_high": 0.28}
+    if ratio == "sequence":  # as narrow as to clip some of these completions
+        clip = {"clip_low": 0.03, "clip_high": 0.04}
+    return Grpo(
+        prompts_per_update=PROMPTS,
+        completions=COMPLETIONS,
+        ratio=ratio,
+        kl_coefficient=kl,
+        aggregation=aggregation,
+        max_grad_norm=1e9,
+        **clip,
+    )
+
+
+@dataclasses.dataclass
+class Known:
+    """A rollout, with log-probabilities of all its completions under three other policies."""
+
+    data: Rolled
+    old: list[np.ndarray]
+    reference: list[np.ndarray]
+
+    @property
+    def used(self) -> np.ndarray:
+        """The completions to learn from."""
+        return np.flatnonzero(self.data.learned)
+
+    def batch(self, *, first_step: bool = False, **options: Any) -> grpo.GrpoBatch:
+        """Pack them; in the first step the old log-probabilities are those being trained."""
+        batch = self.data.shared(**options)
+        placed = {"reference_logprobs": place_on_targets(self.reference, batch.groups)}
+        if not first_step:
+            placed["old_logprobs"] = place_on_targets(self.old, batch.groups)
+        return dataclasses.replace(batch, **placed)
+
+    def slow(self, new: dict[int, np.ndarray], settings: Grpo, *, first_step: bool = False) -> Any:
+        """Loss and slopes in float64, from `new` of each completion that is learned from."""
+        flat = self.data.advantages.reshape(-1)
+        lists = [[source[i] for i in self.used] for source in (self.data.logprobs, self.reference)]
+        given = [new[i] for i in self.used]
+        old = given if first_step else [self.old[i] for i in self.used]
+        advantages = [flat[i] for i in self.used]
+        sizes = {"limit": WIDTH, "completions": PROMPTS * COMPLETIONS}
+        return slow_loss(given, old, *lists, advantages, settings, **sizes)
+
+
+def known(seed: int, masked: bool) -> Known:
+    """Without a mask, groups are learned from as a whole or not at all."""
+    data = rolled(seed)
+    if not masked:
+        data.learned[:] = data.learned.any(axis=1, keepdims=True)
+    rng = np.random.default_rng(seed)
+    near = [one + rng.normal(0, 0.15, len(one)).astype(np.float32) for one in data.logprobs]
+    far = [one + rng.normal(0, 0.5, len(one)).astype(np.float32) for one in data.logprobs]
+    return Known(data, near, far)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "kl", "aggregation"),
+    [
+        pytest.param(*one, marks=[pytest.mark.slow] if one[:2] == ("sequence", 0.0) else [])
+        for one in COMBINATIONS
+    ],
+)
+def test_loss_and_slopes_are_those_of_float64(ratio: str, kl: float, aggregation: str) -> None:
+    settings = settings_of(ratio, kl, aggregation)
+
+    @jax.jit
+    def loss_and_slopes(new: Any, batch: grpo.GrpoBatch) -> Any:
+        def loss(new: Any) -> Any:
+            total, metrics = grpo.summed_loss_of(new, batch, settings)
+            return total / grpo.loss_weight(batch.groups, settings), metrics
+
+        return jax.value_and_grad(loss, has_aux=True)(new)
+
+    for masked in (False, True):
+        one = known(2, masked)
+        rng = np.random.default_rng(2)
+        new = [values + rng.normal(0, 0.2, len(values)).astype(np.float32) for values in one.old]
+        batch = one.batch(bundles=8 if masked else 2)
+        placed = place_on_targets(new, batch.groups)
+        # What stands at padding is not known, and changes nothing.
+        placed[~batch.groups.targets] = -50
+        (found, metrics), slopes = jax.device_get(loss_and_slopes(placed, batch))
+        expected, by_completion = one.slow(dict(enumerate(new)), settings)
+        assert float(found) == pytest.approx(expected, rel=1e-5, abs=1e-6)
+        largest = max(np.abs(slope).max() for slope in by_completion)
+        for i, slope in zip(one.used, by_completion, strict=True):
+            at = batch.groups.completions == i
+            np.testing.assert_allclose(slopes[at], slope, rtol=1e-4, atol=1e-6 * largest)
+        assert not slopes[~batch.groups.targets].any()
+        tokens = batch.groups.targets.sum()
+        assert 0 < metrics["clip_share"] < tokens  # else the clip was not seen
+        assert ("kl" in metrics) is bool(kl)
+        if kl:
+            gaps = np.concatenate([one.reference[i] - new[i] for i in one.used]).astype(float)
+            mean = np.mean(np.exp(gaps) - gaps - 1)
+            assert float(metrics["kl"]) / tokens == pytest.approx(mean, rel=1e-4)
+
+
+def test_the_first_step_of_gspo_is_that_of_grpo() -> None:
+    """At a ratio of 1 the means over a completion have the same gradient, unless weights differ."""
+    one = known(3, masked=True)
+    one.data.logprobs = one.old  # the engine's probabilities are the trainer's
+    batch = one.batch(bundles=2)
+    placed = jnp.asarray(place_on_targets(one.old, batch.groups))
+    slopes = []
+    for ratio in RATIOS:
+        loss = functools.partial(grpo.summed_loss_of, batch=batch, settings=Grpo(ratio=ratio))
+        slopes.append(jax.jit(jax.grad(lambda new, loss=loss: loss(new)[0]))(placed))
+    assert np.abs(slopes[0]).max() > 0
+    np.testing.assert_allclose(*slopes, atol=1e-6)
+
+
+def gradients(
+    graphdef: Any, params: Any, one: Known, settings: Grpo, *, first_step: bool, **options: Any
+) -> tuple[dict[str, float], list[np.ndarray]]:
+    """Metrics and gradient of one optimizer step, as the trainer takes it."""
+    batch = one.batch(first_step=first_step, **options)
+    parts = options.get("bundles", 4) // options.get("micro_batch_bundles", 1)
+    state = initial_state(params, grpo_optimizer(settings, 10))
+    state = jax.tree.map(jnp.copy, state)  # its buffers are donated
+    step = compiled_step(graphdef, settings, None, 0.8, 10)
+    state, metrics = step(state, split_rows(batch, parts))
+    (moments,) = (
+        one.mu
+        for one in jax.tree.leaves(state.opt_state, is_leaf=_has_moments)
+        if _has_moments(one)
+    )
+    found = [np.asarray(leaf) / (1 - BETA1) for leaf in jax.tree.leaves(moments)]
+    return jax.device_get(metrics), found
+
+
+def _has_moments(node: Any) -> bool:
+    return hasattr(node, "mu")
+
+
+def expected_gradients(
+    graphdef: Any, params: Any, one: Known, settings: Grpo, *, first_step: bool
+) -> tuple[float, list[np.ndarray]]:
+    """The slopes in float64, taken back through the plain computation of log-probabilities."""
+    sequences = one.data.plain().sequences
+    score = functools.partial(grpo.logprobs, graphdef=graphdef, temperature=0.8)
+    scores, pull = jax.vjp(jax.jit(score), params, sequences)
+    rows = {int(i): (row, sequences.targets[row]) for row, i in enumerate(one.used)}
+    new = {i: np.asarray(scores)[row][at] for i, (row, at) in rows.items()}
+    loss, slopes = one.slow(new, settings, first_step=first_step)
+    cotangent = np.zeros(scores.shape, np.float32)
+    for slope, (row, at) in zip(slopes, rows.values(), strict=True):
+        cotangent[row, at] = slope
+    gradient, _ = pull(jnp.asarray(cotangent))
+    return loss, [np.asarray(leaf) for leaf in jax.tree.leaves(gradient)]
+
+
+def assert_step_is_exact(
+    model: Any, other: Any, combination: Any, *, masked: bool, first_step: bool, **options: Any
+) -> None:
+    """Compare a step of `model` with float64 and the plain computation of `other`, one device."""
+    settings = settings_of(*combination)
+    one = known(5, masked)
+    # The policy's own log-probabilities, moved: other random ones would clip every token.
+    graphdef, params = other
+    sequences = one.data.plain().sequences
+    score = functools.partial(grpo.logprobs, graphdef=graphdef, temperature=0.8)
+    scores = jax.jit(score)(params, sequences)
+    rng = np.random.default_rng(0)
+    for row, i in enumerate(one.used):
+        own = np.asarray(scores)[row][sequences.targets[row]]
+        for values, spread in ((one.old, 0.15), (one.data.logprobs, 0.3), (one.reference, 0.5)):
+            values[i] = (own + rng.normal(0, spread, len(own))).astype(np.float32)
+    loss, expected = expected_gradients(*other, one, settings, first_step=first_step)
+    metrics, found = gradients(*model, one, settings, first_step=first_step, **options)
+    assert metrics["loss"] == pytest.approx(loss, rel=1e-4, abs=1e-6)
+    if not first_step:
+        assert 0 < metrics["clip_share"] < 1
+    for exact, leaf in zip(expected, found, strict=True):
+        largest = np.abs(exact).max()
+        assert largest > 0
+        np.testing.assert_allclose(leaf, exact, atol=3e-5 * largest)
+
+
+def test_a_step_with_all_options_has_the_gradient_of_float64() -> None:
+    model = random_model(CONFIG)
+    combination = ("sequence", 0.1, "sequence_mean")
+    assert_step_is_exact(model, model, combination, masked=True, first_step=False, bundles=4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first_step", [False, True])
+@pytest.mark.parametrize("combination", COMBINATIONS)
+def test_a_step_with_any_option_has_the_gradient_of_float64(
+    combination: Any, first_step: bool
+) -> None:
+    model = random_model(CONFIG)
+    masked = len(combination[2]) % 2 == 1
+    assert_step_is_exact(model, model, combination, masked=masked, first_step=first_step, bundles=8)
+
+
+SHARDED = """
+    import sys
+    from flax import nnx
+    from training.policy import huggingface
+    from training.policy.qwen3 import Qwen3Config, make_mesh
+    from tests.training.learner.test_loss_options import *
+
+    config = Qwen3Config(64, 32, 48, 1, 4, 2, head_dim=8, initializer_range=0.2)
+    model = random_model(config)
+    folder = huggingface.save(nnx.merge(*model), sys.argv[1], tokenizer_from=None)
+    devices = jax.device_count()
+    for fsdp, combination in ((devices, COMBINATIONS[-1]), (devices // 2, COMBINATIONS[-2])):
+        mesh = make_mesh(fsdp=fsdp, tensor=devices // fsdp)
+        sharded = nnx.split(huggingface.load(folder, mesh=mesh))
+        assert_step_is_exact(sharded, model, combination, masked=True, first_step=False,
+                             bundles=8, micro_batch_bundles=fsdp)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [2, 4])
+def test_a_step_on_several_devices_has_the_gradient_of_float64(devices: int, tmp_path) -> None:
+    own = {
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "JAX_PLATFORMS": "cpu",
+    }
+    command = [sys.executable, "-c", textwrap.dedent(SHARDED), str(tmp_path / "model")]
+    subprocess.run(command, env=os.environ | own, check=True, timeout=400)

@@ -1,0 +1,107 @@
+"""The loss and its gradient beside those of TRL's GRPOTrainer, a published trainer.
+
+`python -m benchmarks.trainee.trl_values` has written what TRL computed.
+"""
+
+import json
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+
+from benchmarks.trainee.trl_values import (
+    COMBINATIONS,
+    LIMIT,
+    TEMPERATURE,
+    VALUES,
+    case,
+    kept,
+    settings_of,
+    tiny_model,
+    trl_values,
+)
+from training.learner import grpo
+from training.learner.packing import pack_groups, place_on_targets
+from training.policy import huggingface
+
+QUICK = [{"ratio": "token", "aggregation": "token_mean"}]
+QUICK += [{"ratio": "sequence", "aggregation": "constant_length"}]
+
+
+def ours(combination: dict[str, Any]) -> tuple[float, dict[str, list[float]]]:
+    """The loss, and what is kept of the gradient of each tensor under its Hugging Face name."""
+    settings, data = settings_of(combination), case(combination["masked"])
+    groups = pack_groups(
+        data.prompts,
+        data.completions,
+        data.learned,
+        bundles=2,
+        minibatches=1,
+        micro_batch_bundles=1,
+        width=LIMIT,
+        bucket=2,
+        pad_id=0,
+    )
+    flat = np.append(data.advantages.reshape(-1), 0).astype(np.float32)
+    given = [place_on_targets(one, groups) for one in (data.sampler, data.old)]
+    reference = place_on_targets(data.reference, groups)
+    batch = grpo.GrpoBatch(groups, *given, flat[groups.completions], reference)
+    graphdef, params = nnx.split(tiny_model())
+
+    @jax.jit
+    @jax.value_and_grad
+    def loss_and_gradient(params: Any) -> jax.Array:
+        total, _ = grpo.summed_loss(
+            params, batch, graphdef=graphdef, settings=settings, temperature=TEMPERATURE
+        )
+        return total / grpo.loss_weight(groups, settings)
+
+    loss, gradient = loss_and_gradient(params)
+    tensors = huggingface.state_tensors(nnx.merge(graphdef, gradient), untied=True)
+    return float(loss), {name: kept(name, np.asarray(tensor)) for name, tensor in tensors}
+
+
+def assert_trl_agrees(combination: dict[str, Any]) -> None:
+    (known,) = (
+        one
+        for one in json.loads(VALUES.read_text())["combinations"]
+        if combination.items() <= one.items()
+    )
+    loss, gradients = ours(combination)
+    scale = 1.0
+    if combination["aggregation"] == "sequence_mean":
+        # TRL's mean counts completions that are left out, as completions whose loss is 0.
+        learned = case(combination["masked"]).learned
+        scale = learned.size / learned.sum()
+    assert loss == pytest.approx(known["loss"] * scale, rel=1e-5)
+    assert gradients.keys() == known["gradients"].keys()
+    for name, (norm, product) in known["gradients"].items():
+        assert norm > 0
+        assert gradients[name][0] == pytest.approx(norm * scale, rel=2e-5), name
+        assert gradients[name][1] == pytest.approx(product * scale, abs=5e-5 * norm), name
+
+
+@pytest.mark.parametrize("combination", QUICK, ids=str)
+def test_loss_and_gradient_are_those_that_trl_computed(combination: dict[str, Any]) -> None:
+    assert_trl_agrees(combination | {"kl_coefficient": 0.1, "masked": True})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "combination", COMBINATIONS, ids=lambda one: "-".join(map(str, one.values()))
+)
+def test_every_option_agrees_with_trl(combination: dict[str, Any]) -> None:
+    assert_trl_agrees(combination)
+
+
+@pytest.mark.slow
+def test_trl_computes_the_same_values_again() -> None:
+    pytest.importorskip("trl")
+    again, known = trl_values()["combinations"], json.loads(VALUES.read_text())["combinations"]
+    assert len(again) == len(known) == len(COMBINATIONS)
+    for one, other in zip(again, known, strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
+        for name, (norm, product) in other["gradients"].items():
+            assert one["gradients"][name] == pytest.approx([norm, product], abs=2e-5 * norm)

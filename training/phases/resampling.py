@@ -1,0 +1,50 @@
+"""Dynamic sampling: boards that teach nothing are replaced before an update learns from them.
+
+A group whose rewards are all equal has no advantages. DAPO (Yu et al. 2025, section 3.2) goes on
+sampling until a batch is full of others. Here the number of rounds is bounded, and the boards come
+from the same stage: a stage has its budget of boards, and some of them are answered once more.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from training.learner.grpo import has_reward_variance
+from training.rollout.instances import InstanceSet
+from training.rollout.rollout import Rollout, roll_out
+from training.rollout.sampler import Sampler
+from training.run.active_run import ActiveRun
+
+
+def resample(
+    run: ActiveRun,
+    sampler: Sampler,
+    rollout: Rollout,
+    spare: InstanceSet,
+    *,
+    seed: int,
+    seconds: dict[str, float],
+) -> tuple[Rollout, dict[str, int]]:
+    """Replace the groups of a rollout whose rewards are all equal, as far as others are found.
+
+    In each of at most `grpo.resamples` rounds as many `spare` boards are answered as groups are
+    still to be replaced. The seed decides which, and what is sampled; none comes twice. Groups for
+    which no other was found stay. Returns the rollout with the fields of `UpdateMetrics` that count
+    boards. The time that it took is added to `seconds`.
+    """
+    rng = np.random.default_rng([seed, 1])
+    order = rng.permutation(len(spare))
+    answered = replaced = 0
+    for _ in range(run.config.grpo.resamples):
+        equal = np.flatnonzero(~has_reward_variance(rollout.rewards))
+        chosen = order[answered : answered + len(equal)]
+        if not len(chosen):
+            break
+        answered += len(chosen)
+        other = roll_out(
+            run, sampler, spare.take(chosen), seed=int(rng.integers(2**63)), seconds=seconds
+        )
+        found = np.flatnonzero(has_reward_variance(other.rewards))
+        replaced += len(found)
+        rollout = rollout.with_groups(equal[: len(found)], other, found)
+    return rollout, {"resampled_boards": answered, "replaced_boards": replaced}
