@@ -17,9 +17,11 @@ from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import initial_state
 from training.phases import weight_sync
 from training.phases.grpo_update import take_update
+from training.phases.resampling import resample
 from training.policy.policy import Policy, load_policy, make_policy
 from training.policy.prompts import render, target
 from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
+from training.rollout.rollout import roll_out
 from training.rollout.sampler import Completion, LogprobGaps
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
@@ -94,11 +96,14 @@ def test_an_update_moves_the_weights_towards_the_rewarded_answers_and_syncs_them
         np.testing.assert_array_equal(sampler.weights[name], tensor)
 
 
-@pytest.mark.parametrize(("schedule", "last"), [("constant", 1.0), ("cosine", 0.1)])
+@pytest.mark.parametrize(
+    ("schedule", "last"), [("constant", 1.0), ("cosine", 0.1), ("linear", 0.1)]
+)
 def test_the_rate_follows_its_schedule_to_the_last_step_of_the_run(
     schedule: str, last: float
 ) -> None:
-    config = load(TINY, [f"grpo.schedule={schedule}", "grpo.warmup_updates=2"])
+    config = load(TINY, [f"grpo.schedule={schedule}", "grpo.warmup_share=0.25"])
+    assert config.grpo_steps == 8  # of which the first two rise
     optimizer = grpo_optimizer(config.grpo, config.grpo_steps)
     weights = {"kernel": jnp.ones(1)}
     state, moves = optimizer.init(weights), []
@@ -107,7 +112,10 @@ def test_the_rate_follows_its_schedule_to_the_last_step_of_the_run(
         moves.append(-float(move["kernel"][0]) / config.grpo.learning_rate)
     assert moves[2] == pytest.approx(1.0, abs=1e-5)
     assert moves[-1] == pytest.approx(last, abs=1e-3)
+    assert moves[:2] == pytest.approx([1 / 3, 2 / 3], abs=1e-4)
     assert all(later <= earlier + 1e-5 for earlier, later in pairwise(moves[2:]))
+    if schedule == "linear":
+        assert np.diff(moves[2:]) == pytest.approx(-0.15, abs=1e-3)
 
 
 @pytest.mark.parametrize("warmup", [0, 1, 3])
@@ -121,6 +129,95 @@ def test_no_step_of_the_warm_up_is_wasted(warmup: int) -> None:
         rates.append(-float(move["kernel"][0]) / config.grpo.learning_rate)
     rising = [min(1.0, (step + 1) / (warmup + 1)) for step in range(warmup + 2)]
     assert rates == pytest.approx(rising, abs=1e-4)
+
+
+class UnevenSampler(ToldSampler):
+    """Answers some prompts always with the plan: their rewards are all equal."""
+
+    def __init__(self, policy: Policy, boards: InstanceSet, same: set[int]) -> None:
+        super().__init__(policy, boards)
+        self._same = {tuple(policy.encode_board(list(boards)[row])) for row in same}
+        self._plan_of = {
+            tuple(policy.encode_board(board)): plan
+            for board, plan in zip(boards, self._plans, strict=True)
+        }
+        self.asked: list[int] = []
+
+    def sample(self, prompts: Sequence[Any], *, n: int, **_: Any) -> list[list[Completion]]:
+        self.asked.append(len(prompts))
+        self._plans = [self._plan_of[tuple(prompt)] for prompt in prompts]
+        groups = super().sample(prompts, n=n)
+        return [
+            [group[0]] * n if tuple(prompt) in self._same else group
+            for prompt, group in zip(prompts, groups, strict=True)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "asked", "replaced"), [(0, [8], 0), (1, [8, 4], 2), (3, [8, 4, 2], 4)]
+)
+def test_boards_with_equal_rewards_are_replaced_by_others_as_often_as_allowed(
+    rounds: int, asked: list[int], replaced: int, folder: Path, tmp_path: Path
+) -> None:
+    request = BoardRequest(size=3, hole_ratio=0.0, wait_ratio=0.0, count=14, num_agents=2)
+    many, _ = draw_boards(jax.random.key(0), [request], max_size=3, max_candidates=2000)
+    config = load(TINY, [f"grpo.resamples={rounds}", "prompt.max_tokens=40"])
+    policy, _ = load_policy(folder, config)
+    run = ActiveRun(config, RunDirectory(tmp_path), None, policy, many)  # type: ignore[arg-type]
+    spare = many.take(range(8, 14))
+    order = np.random.default_rng([5, 1]).permutation(6) + 8
+    same = {0, 2, 3, 7, *order[[1, 2]].tolist()}  # two of the first four spare ones
+    first, again = [], []
+    for results in (first, again):
+        sampler = UnevenSampler(policy, many, same)
+        drawn = roll_out(run, sampler, many.take(range(8)), seed=5, seconds={})  # type: ignore[arg-type]
+        learned, counts = resample(run, sampler, drawn, spare, seed=5, seconds={})  # type: ignore[arg-type]
+        results += [learned.prompts, learned.rewards.tolist(), counts, sampler.asked]
+    assert first == again
+    assert sampler.asked == asked
+    assert counts == {"resampled_boards": sum(asked) - 8, "replaced_boards": replaced}
+    varies = learned.rewards.std(axis=1) > 0
+    assert varies.sum() == 4 + replaced
+    # Who stays is where it was; a replaced group has the board, the answers and the verdict of the
+    # other one.
+    for place, prompt in enumerate(learned.prompts):
+        assert prompt == policy.encode_board(list(learned.boards)[place])
+        if place not in same:
+            assert prompt == drawn.prompts[place]
+        rows = slice(place * 4, place * 4 + 4)
+        rewards = np.asarray(learned.verdict.outcomes.valid[rows]) * 1.0
+        np.testing.assert_array_equal(learned.rewards[place] > 0, rewards)
+        texts = {policy.decode(one.token_ids) for one in learned.completions[rows]}
+        assert sampler._plan_of[tuple(prompt)] in [
+            list(one.token_ids) for one in learned.completions[rows]
+        ]
+        assert len(texts) == 1 + varies[place]
+
+
+@pytest.mark.slow
+def test_a_kl_divergence_holds_the_weights_near_the_reference(
+    boards: InstanceSet, folder: Path, tmp_path: Path
+) -> None:
+    moved, measured = [], []
+    for coefficient in (1e-6, 3.0):
+        config = load(TINY, [f"grpo.kl_coefficient={coefficient}", "prompt.max_tokens=40"])
+        policy, params = load_policy(folder, config)
+        _, reference = load_policy(folder, config)
+        run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards, reference)  # type: ignore[arg-type]
+        sampler = ToldSampler(policy, boards)
+        state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
+        divergences = []
+        for seed in range(3):
+            state, metrics = take_update(run, state, sampler, boards, seed=seed, seconds={})  # type: ignore[arg-type]
+            divergences.append(metrics["kl"])
+        answers = [policy.encode_board(board) for board in boards]
+        ours, theirs = (policy.logprobs(one, answers) for one in (state.params, reference))
+        moved.append(np.abs(np.concatenate(ours) - np.concatenate(theirs)).mean())
+        measured.append(divergences)
+    assert measured[0][0] == pytest.approx(0, abs=1e-6)  # the first update is of the reference
+    assert 0 < measured[0][1] < measured[0][2]
+    assert measured[1][2] < measured[0][2]
+    assert moved[1] < 0.8 * moved[0]
 
 
 def test_an_update_that_is_not_finite_is_refused_before_the_engine_gets_it(

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from training.policy.prompts import target
 from training.rollout.instances import BoardRequest, draw_boards
 from training.rollout.judging import judge
-from training.rollout.rewards import reward
+from training.rollout.rewards import overlong_penalty, reward
 from training.schema import Prompt, Reward
 
 
@@ -30,3 +30,12 @@ def test_a_reward_that_pays_more_for_worse_is_refused():
         Reward(optimal=0.5, valid=0.6)
     with pytest.raises(ValidationError):
         Reward(unparsable=0.1)  # type: ignore[arg-type]
+
+
+def test_an_answer_loses_more_the_closer_it_comes_to_the_limit():
+    lengths = np.array([[1, 60, 70, 75], [80, 90, 99, 100]])
+    settings = Reward(overlong_buffer=30, overlong_penalty=0.5)
+    lost = overlong_penalty(lengths, 100, settings)
+    expected = 0.5 * np.array([[0, 0, 0, 5], [10, 20, 29, 30]]) / 30
+    np.testing.assert_allclose(lost, expected, rtol=1e-6)
+    assert not overlong_penalty(lengths, 100, Reward()).any()

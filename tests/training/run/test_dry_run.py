@@ -13,7 +13,7 @@ from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import initial_state
 from training.policy.policy import load_policy, make_policy
 from training.run.checkpoints import Checkpoints, RunProgress
-from training.run.dry_run import run_disk, shape_of
+from training.run.dry_run import run_disk, shape_of, trainer_memory
 from training.schema import load
 
 
@@ -47,6 +47,20 @@ def test_the_disk_that_weights_take_is_what_was_estimated(tmp_path: Path):
         (engine, "engine"),
     ):
         assert 0.85 < _bytes_in(tmp_path / folder) / estimated < 1.15, folder
+
+
+def test_the_reference_of_a_kl_divergence_takes_memory_in_the_dtype_of_products():
+    paper = ROOT / "configs/paper.yaml"
+    plain = load(paper)
+    shape = shape_of(plain)
+    assert shape is not None
+    without = trainer_memory(plain, shape, 512)
+    assert plain.model.dtype == "bfloat16"
+    for dtype, bytes_of_one in (("bfloat16", 2), ("float32", 4)):
+        config = load(paper, ["grpo.kl_coefficient=0.001", f"model.dtype={dtype}"])
+        memory = trainer_memory(config, shape, 512)
+        assert memory["reference for KL"] * 4 == without["weights"] * bytes_of_one
+    assert "reference for KL" not in without
 
 
 def test_a_full_disk_is_said_before_the_run(

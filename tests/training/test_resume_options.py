@@ -1,0 +1,43 @@
+"""With a reference, replaced boards and other options a run that is killed ends the same, too."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.paths import TINY
+from tests.training.killed_run import dying_at
+from tests.training.stand_in_sampler import without_vllm
+from tests.training.test_resume import KilledError, files_of, stop
+from training import loop
+from training.run.directory import RunDirectory
+from training.run.records import UpdateMetrics
+from training.schema import load
+
+OPTIONS = [
+    "grpo.kl_coefficient=0.1",
+    "grpo.ratio=sequence",
+    "grpo.aggregation=sequence_mean",
+    "grpo.resamples=2",
+    "grpo.schedule=linear",
+    "reward.overlong_buffer=8",
+]
+
+
+@pytest.mark.slow
+def test_a_run_with_options_that_is_stopped_leaves_the_same_files(tmp_path: Path) -> None:
+    config = load(TINY, OPTIONS)
+    with without_vllm():
+        loop.run(config, tmp_path / "whole")
+        for point in ("rollout", "update"):
+            with pytest.raises(KilledError), dying_at(point, stop):
+                loop.run(config, tmp_path / "run")
+        loop.run(config, tmp_path / "run")
+    expected, found = files_of(tmp_path / "whole"), files_of(tmp_path / "run")
+    assert sorted(found) == sorted(expected)
+    assert [name for name in expected if found[name] != expected[name]] == []
+    metrics = RunDirectory(tmp_path / "whole").metrics.read()
+    updates = [one for one in metrics if isinstance(one, UpdateMetrics)]
+    assert updates[0].kl == pytest.approx(0, abs=1e-6)
+    assert min(one.kl for one in updates[1:]) > 1e-5
+    assert max(one.resampled_boards for one in updates) > 0
+    assert all(one.replaced_boards <= one.resampled_boards for one in updates)
