@@ -55,13 +55,12 @@ _COLUMNS = ("compiling", "wall", "processor", "gflop")
 Update = tuple[Callable[[Any], Any], float]
 
 
-def miniature() -> tuple[RunConfig, Policy, Any, list[tuple[list[int], int]]]:
-    """Make the miniature's policy; with it come prompts of its boards and lengths of answers."""
+def miniature(folder: Path) -> tuple[RunConfig, Policy, Any, list[tuple[list[int], int]]]:
+    """Make the miniature's policy in a new folder; with it come prompts and lengths of answers."""
     config = load(ROOT / "configs/scratch.yaml")
     texts = texts_for_tokenizer(config)
-    with tempfile.TemporaryDirectory() as folder:
-        make_policy(Path(folder) / "initial", config.model, texts, max_len=1024, seed=0)
-        policy, params = load_policy(Path(folder) / "initial", config)
+    make_policy(folder, config.model, texts, max_len=1024, seed=0)
+    policy, params = load_policy(folder, config)
     pairs = zip(texts[::2], texts[1::2], strict=True)
     boards = [(prompt, answer) for prompt, answer in pairs if prompt.startswith("Find paths")]
     rng = np.random.default_rng(0)
@@ -150,7 +149,8 @@ def _gflop(step: Any, state: Any, batch: Any) -> float:
 
 def measure(repeats: int) -> dict[str, dict[str, float]]:
     """Measure both updates of both rollouts: medians over the repeats."""
-    config, policy, params, boards = miniature()
+    with tempfile.TemporaryDirectory() as scratch:
+        config, policy, params, boards = miniature(Path(scratch) / "initial")
     first = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
     updates, states, rows = {}, {}, {}
     for lengths in ("plans", "limit"):

@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 _DESCRIPTION = """\
 Compile the GRPO update of Qwen3 models for devices that aren't there, and forecast its time.
 
-Shapes alone are compiled, no weights are made. The compiler says whether it compiles, what memory
+With --beside or --steps-of, time the trainee on this machine instead. Else
+shapes alone are compiled, no weights are made. The compiler says whether it compiles, what memory
 it takes on each device and what devices exchange. Time is forecast from counts. `make accelerators`
 makes the environments with the compilers. docs/benchmarks.md says what the numbers mean.
 
@@ -40,7 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     targets = ", ".join(f"{kind}:SHAPE" for kind in MACHINES)
-    parser.add_argument("--target", action="append", required=True, help=f"one of {targets}")
+    parser.add_argument("--target", action="append", help=f"one of {targets}")
+    parser.add_argument("--beside", choices=["trl"], help="time updates here, beside TRL's")
+    parser.add_argument("--steps-of", metavar="FILE", type=Path, help="time a short run's parts")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="of --steps-of")
     parser.add_argument("--model", nargs="+", choices=MODELS, default=["4B"])
     positive = number(int, 1)
     parser.add_argument("--groups", type=positive, default=1, help="prompts per bundle")
@@ -49,10 +53,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--width", type=positive, default=4096, help="tokens of a row")
     parser.add_argument("--micro-batches", type=positive, default=4, help="of an update")
     parser.add_argument("--tensor", type=positive, default=1, help="devices that split heads")
+    parser.add_argument("--repeats", type=positive, default=7, help="of --beside; 7 unless told")
     parser.add_argument("--work", type=json.loads, help="one update as JSON, instead of all these")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the result here too")
     parser.add_argument("--hlo", metavar="DIR", type=Path, help="write what was compiled here")
     args = parser.parse_args(argv)
+    if (args.beside, args.steps_of, args.target) == (None, None, None):
+        parser.error("one of --target, --beside and --steps-of is needed")
+    if args.beside or args.steps_of:
+        from benchmarks.trainee.here import measure_here
+
+        return measure_here(args)
     records: list[dict[str, Any]] = []
     for target in args.target:
         try:

@@ -50,7 +50,9 @@ def train(
     stage, settings = len(results), run.config.grpo
     configuration = configuration_for(run.config, results, stage)
     measure_pool(run, sampler, stage)
-    boards = _draw(run, stage, configuration)
+    seconds: dict[str, float] = {}
+    with run.clock(seconds, "boards"):
+        boards = _draw(run, stage, configuration)
     updates = [
         one
         for one in (run.directory.metrics.read() if done else ())
@@ -67,7 +69,6 @@ def train(
             seed = run.seed("sample", stage, number)
             place = range((number - 1) * len(chosen), number * len(chosen))
             spare = boards.boards.without(place) if settings.resamples else None
-            seconds: dict[str, float] = {}
             designs = None if rehearsal is None else rehearsal.batch("rehearsal", stage, number)
             state, metrics = take_update(
                 run,
@@ -82,16 +83,18 @@ def train(
             record = measured(UpdateMetrics, stage=stage, update=number, step=step, **metrics)
             updates.append(record)
             run.directory.metrics.append(record)
-            run.directory.timings.append(
-                TimingRecord(phase="train", stage=stage, update=number, step=step, seconds=seconds)
-            )
             advance(
                 number,
                 f"reward {record.reward_mean:.3f}  valid {record.valid_rate:.0%}  "
                 f"entropy {record.entropy:.2f}",
             )
             if number % settings.checkpoint_every == 0 or number == count:
-                run.checkpoints.save(state, RunProgress("train", stage, number, step))
+                with run.clock(seconds, "checkpoint"):
+                    run.checkpoints.save(state, RunProgress("train", stage, number, step))
+            run.directory.timings.append(
+                TimingRecord(phase="train", stage=stage, update=number, step=step, seconds=seconds)
+            )
+            seconds = {}
     return TrainedStage(stage, configuration, boards, tuple(updates), state)
 
 

@@ -1,0 +1,99 @@
+"""The trainer's update beside TRL's: same model, same rollout, same cores, in turns."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+from contextlib import ExitStack
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.lake.protocol import Worker
+from benchmarks.trainee.batches import LENGTHS, write_case
+
+SIDES = {"ours": "benchmarks.trainee.own_update", "TRL": "benchmarks.trainee.trl_update"}
+_LONGEST = 1200.0  # seconds that an answer may take: compilation on a machine that is busy
+_CLOSEST = 1e-3  # relative difference that loss and gradient norm of the first updates may have
+
+
+def measure_beside_trl(repeats: int, seconds: float) -> dict[str, Any]:
+    """Measure both updates `repeats` times for at least `seconds`, in turns, on both rollouts.
+
+    Raises:
+        WorkerError: A side has failed.
+        ValueError: The first updates differ in loss or gradient norm.
+    """
+    load_before = os.getloadavg()[0]
+    times: dict[str, dict[str, list[float]]] = {
+        lengths: {side: [] for side in SIDES} for lengths in LENGTHS
+    }
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        config, counts = write_case(Path(folder))
+        workers = {
+            side: stack.enter_context(Worker(Path(sys.executable), module, {}))
+            for side, module in SIDES.items()
+        }
+        first = {
+            side: worker.ask("prepare", _LONGEST, folder=folder) for side, worker in workers.items()
+        }
+        refuse_different_updates(first)
+        for _ in range(repeats):
+            for lengths in LENGTHS:
+                for side, worker in workers.items():
+                    done = worker.ask("measure", _LONGEST, lengths=lengths, seconds=seconds)
+                    times[lengths][side].append(done["seconds"] / done["units"])
+        peaks = {side: worker.ask("finish", 60)["peak_bytes"] for side, worker in workers.items()}
+    return {
+        "unit": "seconds per update",
+        "repeats": repeats,
+        "cores": len(os.sched_getaffinity(0)),
+        "load_before": load_before,
+        "load_after": os.getloadavg()[0],
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("jax", "torch", "transformers", "trl")},
+        "micro_batch": config.grpo.micro_batch_size,
+        **counts,
+        "first_updates": first,
+        "peak_bytes": peaks,
+        "rollouts": {
+            lengths: {
+                **{side: _spread(values) for side, values in sides.items()},
+                "ratio": _spread([b / a for a, b in zip(*sides.values(), strict=True)]),
+            }
+            for lengths, sides in times.items()
+        },
+    }
+
+
+def refuse_different_updates(first: dict[str, dict[str, dict[str, float]]]) -> None:
+    """Raise a `ValueError` unless both sides' first updates are the same."""
+    ours, theirs = first.values()
+    for lengths, measured in ours.items():
+        for name, value in measured.items():
+            other = theirs[lengths][name]
+            if not abs(value - other) <= _CLOSEST * abs(other):
+                raise ValueError(f"{lengths}: {name} is {value:g} here and {other:g} in TRL")
+
+
+def table_beside(result: dict[str, Any]) -> str:
+    """Write the result as Markdown: medians, and the least and largest ratio of neighbours."""
+    lines = [
+        "| answers | ours, s | TRL, s | TRL / ours | least to largest |",
+        "| --- " * 5 + "|",
+    ]
+    for lengths, row in result["rollouts"].items():
+        ratio = row["ratio"]
+        spread = f"{ratio['least']:.2f} to {ratio['largest']:.2f}"
+        cells = [f"{row[side]['median']:.3g}" for side in SIDES]
+        lines.append(f"| {lengths} | {' | '.join(cells)} | {ratio['median']:.2f} | {spread} |")
+    peaks = ", ".join(f"{side} {size / 2**30:.2f}" for side, size in result["peak_bytes"].items())
+    return "\n".join([*lines, f"\nPeak memory of the processes, GiB: {peaks}."])
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    found = {"median": median(values), "least": min(values), "largest": max(values)}
+    return {name: float(f"{value:.4g}") for name, value in found.items()}

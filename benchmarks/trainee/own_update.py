@@ -1,0 +1,59 @@
+"""The trainer's own GRPO update, as a contestant: packing on the host included."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from benchmarks.lake.protocol import ROOT, peak_memory, repeat, serve
+from benchmarks.trainee.batches import LENGTHS, read_update
+from training.learner.grpo_step import compiled_step, grpo_optimizer
+from training.learner.optimizer import initial_state
+from training.phases import grpo_update
+from training.policy.policy import load_policy
+from training.run.active_run import ActiveRun
+from training.schema import load
+
+
+class OwnUpdate:
+    """Takes one update after the other; each is waited for to its end."""
+
+    def prepare(self, folder: str) -> dict[str, Any]:
+        """Read the model and the updates, and compile; return loss and gradient norm of each."""
+        config = load(ROOT / "configs/scratch.yaml")
+        policy, params = load_policy(Path(folder) / "model", config)
+        self._run = ActiveRun(config, None, None, policy, None)  # type: ignore[arg-type]
+        self._step = compiled_step(
+            policy.graphdef, config.grpo, None, config.sampling.temperature, config.grpo_steps
+        )
+        first = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
+        self._rollouts = {one: read_update(Path(folder), one).rollout() for one in LENGTHS}
+        self._states = {one: jax.tree.map(jax.numpy.copy, first) for one in LENGTHS}
+        return {one: self._update(one) for one in LENGTHS}
+
+    def measure(self, lengths: str, seconds: float) -> dict[str, Any]:
+        """Take updates for so long."""
+
+        def call() -> float:
+            self._update(lengths)
+            return 1.0
+
+        return repeat(call, seconds)
+
+    def finish(self) -> dict[str, Any]:
+        """Return the peak of this process's memory."""
+        return {"peak_bytes": peak_memory()}
+
+    def _update(self, lengths: str) -> dict[str, float]:
+        batch = grpo_update.rollout_batch(self._run, self._rollouts[lengths])
+        (minibatch,) = grpo_update._minibatches(batch, self._run)
+        self._states[lengths], metrics = self._step(self._states[lengths], minibatch)
+        found = jax.device_get(metrics)
+        jax.block_until_ready(self._states[lengths])
+        return {name: float(found[name]) for name in ("loss", "grad_norm")}
+
+
+if __name__ == "__main__":
+    serve(OwnUpdate())

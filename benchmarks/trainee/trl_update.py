@@ -1,0 +1,82 @@
+"""TRL's GRPO update in PyTorch, as a contestant: compute_loss, backward and optimizer step."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.lake.protocol import ROOT, peak_memory, repeat, serve
+from benchmarks.trainee.batches import LENGTHS, read_update
+from benchmarks.trainee.trl_trainer import make_trainer, micro_batches_of, trl_inputs
+from training.policy.tokenizer import load_tokenizer
+from training.schema import load
+
+
+class TrlUpdate:
+    """Takes updates on batches that are padded and cut into micro-batches beforehand."""
+
+    def prepare(self, folder: str) -> dict[str, Any]:
+        """Make the trainers and take an update with each; return its loss and gradient norm."""
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
+        config = load(ROOT / "configs/scratch.yaml")
+        self._scratch = tempfile.TemporaryDirectory()
+        tokenizer = load_tokenizer(Path(folder) / "model")
+        self._trainers, self._parts, self._norm = {}, {}, config.grpo.max_grad_norm
+        for lengths in LENGTHS:
+            update = read_update(Path(folder), lengths)
+            inputs = trl_inputs(
+                update.prompts,
+                update.completions,
+                np.ones(update.rewards.shape, bool),
+                update.advantages(config.grpo),
+                update.importance,
+                pad_id=tokenizer.pad_token_id,
+            )
+            size = config.grpo.micro_batch_size
+            trainer = make_trainer(
+                Path(folder) / "model",
+                tokenizer,
+                config.grpo,
+                Path(self._scratch.name) / lengths,
+                temperature=config.sampling.temperature,
+                limit=config.prompt.max_tokens,
+                rows=len(update.completions),
+                micro_batch=size,
+            )
+            trainer.create_optimizer()
+            self._trainers[lengths] = trainer
+            self._parts[lengths] = micro_batches_of(inputs, size)
+        return {one: self._update(one) for one in LENGTHS}
+
+    def measure(self, lengths: str, seconds: float) -> dict[str, Any]:
+        """Take updates for so long."""
+
+        def call() -> float:
+            self._update(lengths)
+            return 1.0
+
+        return repeat(call, seconds)
+
+    def finish(self) -> dict[str, Any]:
+        """Return the peak of this process's memory."""
+        return {"peak_bytes": peak_memory()}
+
+    def _update(self, lengths: str) -> dict[str, float]:
+        trainer, total = self._trainers[lengths], 0.0
+        for part in self._parts[lengths]:
+            loss = trainer.compute_loss(trainer.model, part)
+            loss.backward()
+            total += float(loss.detach())
+        norm = torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), self._norm)
+        trainer.optimizer.step()
+        trainer.optimizer.zero_grad()
+        return {"loss": total, "grad_norm": float(norm)}
+
+
+if __name__ == "__main__":
+    serve(TrlUpdate())
