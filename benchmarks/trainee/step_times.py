@@ -19,7 +19,7 @@ from training.run.directory import RunDirectory
 from training.schema import load
 
 WORK = ("rollout", "update")
-_SHORT = ["sampling.engine=jax", "stages.count=1", "engineer.kind=rule", "engineer.reading=null"]
+_SHORT = ["sampling.engine=jax", "stages.count=1", "engineer.kind=rule", "engineer.reading=0"]
 
 
 def measure_steps(path: Path, overrides: list[str]) -> dict[str, Any]:

@@ -120,7 +120,7 @@ def trl_inputs(
         inputs["old_per_token_logps"] = values["old"]
     if reference is not None:
         inputs["ref_per_token_logps"] = values["reference"]
-    return {name: torch.as_tensor(np.ascontiguousarray(one)) for name, one in inputs.items()}
+    return {name: torch.tensor(one) for name, one in inputs.items()}
 
 
 def micro_batches_of(inputs: dict[str, Any], size: int) -> list[dict[str, Any]]:
