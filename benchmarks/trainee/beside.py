@@ -16,6 +16,11 @@ from benchmarks.lake.protocol import Worker
 from benchmarks.trainee.batches import LENGTHS, write_case
 
 SIDES = {"ours": "benchmarks.trainee.own_update", "TRL": "benchmarks.trainee.trl_update"}
+# Each side as it is faster: large pages, which the Makefile asks for, slow PyTorch down.
+_MEMORY = {
+    "ours": {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
+    "TRL": {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0"},
+}
 _LONGEST = 1200.0  # seconds that an answer may take: compilation on a machine that is busy
 _CLOSEST = 1e-3  # relative difference that loss and gradient norm of the first updates may have
 
@@ -34,7 +39,7 @@ def measure_beside_trl(repeats: int, seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         config, counts = write_case(Path(folder))
         workers = {
-            side: stack.enter_context(Worker(Path(sys.executable), module, {}))
+            side: stack.enter_context(Worker(Path(sys.executable), module, _MEMORY[side]))
             for side, module in SIDES.items()
         }
         first = {
@@ -55,6 +60,7 @@ def measure_beside_trl(repeats: int, seconds: float) -> dict[str, Any]:
         "load_after": os.getloadavg()[0],
         "python": platform.python_version(),
         **{name: version(name) for name in ("jax", "torch", "transformers", "trl")},
+        "environment": _MEMORY,
         "micro_batch": config.grpo.micro_batch_size,
         **counts,
         "first_updates": first,
