@@ -140,7 +140,7 @@ def trl_values() -> dict[str, Any]:
                 name: kept(name, leaf.grad.numpy())
                 for name, leaf in trainer.model.named_parameters()
             }
-            results.append(combination | {"loss": float(loss), "gradients": gradients})
+            results.append(combination | {"loss": loss.item(), "gradients": gradients})
     packages = ("trl", "transformers", "torch")
     return {"versions": {name: version(name) for name in packages}, "combinations": results}
 

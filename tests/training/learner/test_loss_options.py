@@ -120,7 +120,7 @@ def test_loss_and_slopes_are_those_of_float64(ratio: str, kl: float, aggregation
         batch = one.batch(bundles=8 if masked else 2)
         placed = place_on_targets(new, batch.groups)
         # What stands at padding is not known, and changes nothing.
-        placed[~batch.groups.targets] = -50
+        placed[~batch.groups.targets] = -100
         (found, metrics), slopes = jax.device_get(loss_and_slopes(placed, batch))
         expected, by_completion = one.slow(dict(enumerate(new)), settings)
         assert float(found) == pytest.approx(expected, rel=1e-5, abs=1e-6)
