@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from engineer import Spent
 from tests.paths import TINY
 from tests.training.killed_run import dying_at
 from tests.training.stand_in_sampler import without_vllm
 from tests.training.test_resume import KilledError, files_of, stop
 from training import loop
+from training.analysis.study.reading import _ledger
+from training.audit import audit_run
 from training.run.directory import RunDirectory
 from training.run.records import UpdateMetrics
 from training.schema import load
@@ -41,3 +44,7 @@ def test_a_run_with_options_that_is_stopped_leaves_the_same_files(tmp_path: Path
     assert min(one.kl for one in updates[1:]) > 1e-5
     assert max(one.resampled_boards for one in updates) > 0
     assert all(one.replaced_boards <= one.resampled_boards for one in updates)
+    assert all(check.holds for check in audit_run(tmp_path / "whole"))
+    ledger = _ledger(RunDirectory(tmp_path / "whole"), config, Spent())
+    answered = sum(8 + one.resampled_boards for one in updates)
+    assert ledger["training_instances"] == answered
