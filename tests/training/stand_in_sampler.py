@@ -39,7 +39,7 @@ class StandInSampler:
     sampler, goes on differently.
     """
 
-    def __init__(self, folder: Path, settings: Any, *, seed: int = 0) -> None:
+    def __init__(self, folder: Path, settings: Any, *, seed: int = 0, trainer: Any = ()) -> None:
         self._tokenizer = AutoTokenizer.from_pretrained(folder)
         self.sync(load_file(folder / "model.safetensors").items())
 
@@ -49,6 +49,7 @@ class StandInSampler:
         for name in sorted(arrays):
             digest.update(name.encode() + arrays[name].tobytes())
         self.weights = digest.hexdigest()
+        self.weight_version = self.weights[:8]
 
     def drop_cache(self) -> None:
         pass

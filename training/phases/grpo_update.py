@@ -60,6 +60,7 @@ def take_update(
     temperature = run.config.sampling.temperature
     drawn = roll_out(run, sampler, boards, seed=seed, seconds=seconds)
     metrics, rollout = rollout_metrics(drawn, run.config.reward), drawn
+    metrics["weight_version"] = sampler.weight_version
     if settings.resamples and spare is not None:
         rollout, counts = resample(run, sampler, drawn, spare, seed=seed, seconds=seconds)
         metrics |= counts

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from training.policy.policy import Policy
 from training.rollout.jax_sampler import JaxSampler
 from training.rollout.sampler import Sampler
@@ -23,4 +25,6 @@ def start_sampler(
     if settings.engine == "jax":
         return JaxSampler(policy, params, settings)
     policy.export(params, folder, untied=True)
-    return VllmSampler(folder, settings, seed=seed)
+    weights = jax.tree.leaves(params)[0]
+    trainer = sorted(weights.sharding.addressable_devices, key=lambda device: device.id)
+    return VllmSampler(folder, settings, seed=seed, trainer=trainer)

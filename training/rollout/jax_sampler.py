@@ -26,6 +26,7 @@ from training.policy.attention import KeyValues
 from training.policy.policy import Policy
 from training.policy.qwen3 import token_logprobs
 from training.rollout.sampler import Completion, Tokens, require_room
+from training.rollout.weight_checksums import fetch_checksums, version_of, with_checksums
 from training.schema import Sampling
 
 _BUCKET = 32
@@ -44,6 +45,7 @@ class JaxSampler:
         self._params: Any  # the policy's own arrays, until `sync` puts copies in their place
         self._graphdef, self._params = nnx.split(model)
         self._compilers: dict[tuple[int, ...], Any] = {}  # of forms, by the tokens that stop
+        self._sums: dict[str, jax.Array] = {}  # checksums of the weights, by tensor
         self.sync(policy.tensors(params))
 
     def sample(
@@ -108,9 +110,14 @@ class JaxSampler:
 
     def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
         """Take new weights, converted to the sampler's dtype; see `Sampler.sync`."""
-        self._params = huggingface.params_of(
-            self._graphdef, self._params, tensors, jnp.dtype(self._settings.dtype)
-        )
+        dtype, self._sums = jnp.dtype(self._settings.dtype), {}
+        converted = with_checksums(tensors, dtype, self._sums)
+        self._params = huggingface.params_of(self._graphdef, self._params, converted, dtype)
+
+    @property
+    def weight_version(self) -> str:
+        """See `Sampler.weight_version`."""
+        return version_of(fetch_checksums(self._sums))
 
     def drop_cache(self) -> None:
         """Do nothing: no keys or values outlive a call."""

@@ -73,6 +73,11 @@ class Sampler(Protocol):
         """
         ...
 
+    @property
+    def weight_version(self) -> str:
+        """Name the engine's weights, by their bits: equal weights of one dtype have one name."""
+        ...
+
     def drop_cache(self) -> None:
         """Drop the keys and values of earlier prompts.
 

@@ -10,6 +10,7 @@ import gc
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,37 +21,49 @@ import numpy as np
 from engineer.space import AnswerForm
 from training.errors import UserError
 from training.rollout.sampler import Completion, SyncError, Tokens, require_room
+from training.rollout.vllm_transfer import (
+    choose_way,
+    open_transport,
+    prepare_processes,
+    transfer_arguments,
+)
 from training.rollout.weight_checksums import (
     fetch_checksums,
     require_equal_checksums,
-    weight_checksum,
-)
-from training.rollout.weight_transport import (
-    InProcessTransport,
-    SharedMemoryTransport,
-    WeightTransport,
+    version_of,
+    with_checksums,
 )
 from training.runtime import set_library_defaults
 from training.schema import Sampling
 
-WORKER_EXTENSION = "training.rollout.weight_receiver.WeightReceiver"
+WORKER_EXTENSION = "training.rollout.worker_extension.WeightReceiver"
 """What vLLM's workers can do beyond what they bring along."""
 
 
 class VllmSampler:
     """A vLLM engine over one Hugging Face folder; `sync` replaces its weights."""
 
-    def __init__(self, folder: Path, settings: Sampling, *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Sampling,
+        *,
+        seed: int = 0,
+        trainer: Sequence[jax.Device] | None = None,
+    ) -> None:
         """Start the engine on a folder whose config.json says tie_word_embeddings false.
 
-        Every request has a seed of its own.
+        Every request has a seed of its own. `trainer` are the devices that the weights come from;
+        None: the first one.
 
         Raises:
-            UserError: vLLM is not installed or can't start on this folder.
+            UserError: vLLM is not installed or can't start on this folder, or the weights can't
+                reach it as `sampling.weight_transfer` says.
         """
+        trainer = jax.local_devices()[:1] if trainer is None else trainer
+        way = choose_way(settings, trainer)
         prepare_environment(settings)
-        if settings.tensor_parallel_size == 1:
-            os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+        prepare_processes(settings, way)
         try:
             from vllm import LLM
         except ImportError as error:
@@ -58,15 +71,13 @@ class VllmSampler:
             raise UserError(f"vLLM can't be imported ({error}); {install}") from error
         try:
             self._engine = LLM(
-                **engine_arguments(folder, settings, seed), worker_extension_cls=WORKER_EXTENSION
+                **engine_arguments(folder, settings, seed),
+                **transfer_arguments(way, settings),
+                worker_extension_cls=WORKER_EXTENSION,
             )
+            self._transport = open_transport(way, self._engine, settings, trainer)
         except (OSError, ValueError, RuntimeError) as error:
             raise UserError(f"vLLM can't start on {folder}: {error}") from error
-        self._transport: WeightTransport = (
-            InProcessTransport(self._engine)
-            if settings.tensor_parallel_size == 1
-            else SharedMemoryTransport(self._engine)
-        )
         self._dtype = jnp.dtype(settings.dtype)
         self.max_model_len = settings.max_model_len
 
@@ -105,7 +116,8 @@ class VllmSampler:
             )
             for prompt_seed in sampling_seeds(seed, len(prompts), n)
         ]
-        outputs = self._engine.generate(_inputs(prompts), requests, use_tqdm=False)
+        with _errors_of("answer"):
+            outputs = self._engine.generate(_inputs(prompts), requests, use_tqdm=False)
         return [[_completion(one) for one in output.outputs] for output in outputs]
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
@@ -126,7 +138,9 @@ class VllmSampler:
             for sequence in asked
         ]
         prompts = _inputs([sequence[:-1] for sequence in asked])
-        outputs = iter(self._engine.generate(prompts, requests, use_tqdm=False) if asked else ())
+        with _errors_of("score sequences"):
+            answers = self._engine.generate(prompts, requests, use_tqdm=False) if asked else ()
+        outputs = iter(answers)
         scores = []
         for sequence in sequences:
             score = np.zeros(len(sequence), np.float32)
@@ -145,17 +159,19 @@ class VllmSampler:
         the prefix cache can't be dropped.
         """
         sums: dict[str, jax.Array] = {}
-
-        def converted() -> Iterator[tuple[str, jax.Array]]:
-            for name, tensor in tensors:
-                array = jnp.asarray(tensor, self._dtype)
-                sums[name] = weight_checksum(array)
-                yield name, array
-
-        self._transport.send(converted())
-        workers = self._engine.collective_rpc("weight_checksums")
-        require_equal_checksums(fetch_checksums(sums), workers)
+        with _errors_of("take the weights", SyncError):
+            self._transport.send(with_checksums(tensors, self._dtype, sums))
+            workers = self._engine.collective_rpc("weight_checksums")
+        expected = fetch_checksums(sums)
+        require_equal_checksums(expected, workers)
+        self._engine.update_weight_version(version_of(expected))
         self.drop_cache()
+
+    @property
+    def weight_version(self) -> str:
+        """What the engine says it holds; see `Sampler.weight_version`."""
+        version: str = self._engine.get_weight_version()
+        return version
 
     def drop_cache(self) -> None:
         """Drop the keys and values of earlier prompts; a `SyncError` if some are in use."""
@@ -164,8 +180,25 @@ class VllmSampler:
 
     def close(self) -> None:
         """Free the engine's memory."""
+        with suppress(Exception):  # nothing can be let go of in workers that have died
+            self._transport.close()
         del self._engine, self._transport
         gc.collect()
+
+
+@contextmanager
+def _errors_of(what: str, kind: type[UserError] = UserError) -> Iterator[None]:
+    """Turn an error of vLLM's, such as the death of a worker, into one of this kind."""
+    from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+    try:
+        yield
+    except (EngineDeadError, EngineGenerateError, RuntimeError, OSError, TimeoutError) as error:
+        problem = " ".join(str(error).split()) or "no message"
+        raise kind(
+            f"vLLM could not {what} ({type(error).__name__}: {problem:.300}). A worker that died "
+            "was often out of memory; a run that is started again goes on from its last checkpoint"
+        ) from error
 
 
 def prepare_environment(settings: Sampling) -> None:

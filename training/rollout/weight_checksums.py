@@ -7,7 +7,8 @@ over; the engine's own is computed where its weights are (`training.rollout.weig
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -37,6 +38,22 @@ def weight_checksum(values: jax.Array) -> jax.Array:
     bits = bits ^ (bits >> 15)
     bits = bits * np.uint32(0x85EBCA77)
     return jnp.sum(bits ^ (bits >> 13), dtype=jnp.uint32)
+
+
+def with_checksums(
+    tensors: Iterable[tuple[str, Any]], dtype: Any, sums: dict[str, jax.Array]
+) -> Iterator[tuple[str, jax.Array]]:
+    """Convert tensors one at a time, and begin to compute the checksum of each into `sums`."""
+    for name, tensor in tensors:
+        array = jnp.asarray(tensor, dtype)
+        sums[name] = weight_checksum(array)
+        yield name, array
+
+
+def version_of(sums: Checksums) -> str:
+    """Name weights by their checksums, in eight hexadecimal digits."""
+    plain = "\n".join(f"{name} {sums[name]}" for name in sorted(sums))
+    return hashlib.sha256(plain.encode()).hexdigest()[:8]
 
 
 def fetch_checksums(sums: Mapping[str, jax.Array]) -> dict[str, int]:

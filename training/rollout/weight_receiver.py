@@ -1,12 +1,13 @@
-"""What vLLM's workers do for the trainer: take new weights, and say which ones they compute with.
+"""What vLLM's workers do for the trainer: say which weights they compute with.
 
 vLLM makes `WeightReceiver` a base of its worker class (`worker_extension_cls`), in process as in
-processes of their own. This module is imported there, so it imports nothing of JAX.
+processes of their own (by way of `worker_extension.py`). This module is imported there, so it
+imports nothing of JAX.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,33 +26,6 @@ class WeightReceiver:
 
     vllm_config: Any  # of vLLM's worker, as is the next
     model_runner: Any
-
-    def begin_weights(self) -> None:
-        """Prepare for all weights to be replaced, in any number of buckets."""
-        from vllm.config import set_current_vllm_config
-        from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
-
-        with set_current_vllm_config(self.vllm_config):
-            initialize_layerwise_reload(self.model_runner.get_model())
-
-    def receive_weights(
-        self, path: str, dtype: str, entries: Sequence[tuple[str, Sequence[int]]]
-    ) -> None:
-        """Load the tensors that a file holds one after another: their names and shapes."""
-        from vllm.config import set_current_vllm_config
-
-        with set_current_vllm_config(self.vllm_config):
-            model = self.model_runner.get_model()
-            model.load_weights(_tensors_in(path, getattr(torch, dtype), entries))
-
-    def finish_weights(self) -> None:
-        """Let the new weights take the place of the old ones."""
-        from vllm.config import set_current_vllm_config
-        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
-
-        with set_current_vllm_config(self.vllm_config):
-            model = self.model_runner.get_model()
-            finalize_layerwise_reload(model, self.vllm_config.model_config)
 
     @torch.inference_mode()
     def weight_checksums(self) -> dict[str, tuple[int, int]]:
@@ -153,16 +127,3 @@ def _pieces(layer: Any) -> Iterator[tuple[torch.Tensor, int]]:
         unit = torch.zeros(count, width, dtype=weight.dtype, device=weight.device)
         unit[:, first : first + count].fill_diagonal_(1)
         yield layer.quant_method.apply(layer, unit), 1
-
-
-def _tensors_in(
-    path: str, dtype: torch.dtype, entries: Sequence[tuple[str, Sequence[int]]]
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield copies: vLLM keeps tensors of a layer until it has all, and the file is used again."""
-    shapes = [torch.Size(shape) for _, shape in entries]
-    count = sum(shape.numel() for shape in shapes)
-    memory = torch.from_file(path, shared=True, size=count, dtype=dtype)
-    for (name, _), shape, values in zip(
-        entries, shapes, memory.split([shape.numel() for shape in shapes]), strict=True
-    ):
-        yield name, values.reshape(shape).clone()

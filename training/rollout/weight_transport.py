@@ -1,28 +1,25 @@
-"""How tensors get from the trainer to vLLM: a `WeightTransport` for each place of its workers.
+"""How tensors get from the trainer to vLLM: `WeightTransport`, and the one within a process.
 
-Both hand over one tensor after another, already in the engine's dtype, and return when no worker
-needs the trainer's memory any more. So the next update may overwrite it.
+`vllm_transfer.py` says which transport an engine gets. All hand over one tensor or bucket after
+another, already in the engine's dtype, and return when no worker needs the trainer's memory any
+more. So the next update may overwrite it.
 """
 
 from __future__ import annotations
 
-import errno
-import os
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, TypeAlias
 
 import jax
-import numpy as np
 
 Tensors: TypeAlias = Iterable[tuple[str, jax.Array]]
 """Weights by their Hugging Face names, in the engine's dtype; each may be spread over devices."""
 
-BUCKET_BYTES = 64 * 2**20
-"""Tensors go through shared memory in buckets of at most this size, or one that is larger."""
+Bucket: TypeAlias = list[tuple[str, jax.Array]]
 
-_SHARED_MEMORY = "/dev/shm"
+BUCKET_BYTES = 64 * 2**20
+"""Tensors go to other processes in buckets of at most this size, or one that is larger."""
 
 
 class WeightTransport(Protocol):
@@ -30,6 +27,10 @@ class WeightTransport(Protocol):
 
     def send(self, tensors: Tensors) -> None:
         """Let every worker of the engine load these tensors, which are all that there are."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what connects the engine's workers to the trainer."""
         ...
 
 
@@ -49,41 +50,59 @@ class InProcessTransport:
         copies = ((name, _copy_for_torch(array)) for name, array in tensors)
         self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": copies})
 
+    def close(self) -> None:
+        """See `WeightTransport.close`."""
+        del self._engine
 
-class SharedMemoryTransport:
-    """For worker processes on this machine: buckets of tensors go through one file in memory.
 
-    Workers map the file, and copy from it before the next bucket is written. Where /dev/shm is
-    missing or too small the file is in the folder for temporary files.
+class VllmTransfer(ABC):
+    """Hands weights over by the protocol of vLLM's weight transfer, bucket by bucket.
+
+    Once `init_weight_transfer_engine`, and for each sync `start_weight_update`, `update_weights`
+    for each bucket, `finish_weight_update`. The engine that answers in the workers is named by
+    `weight_transfer_config` when vLLM starts.
     """
 
-    def __init__(self, engine: Any, *, bucket_bytes: int = BUCKET_BYTES) -> None:
-        """Send to a `vllm.LLM` whose workers have `weight_receiver.WeightReceiver` as a base."""
+    def __init__(
+        self, engine: Any, init_info: dict[str, Any], *, bucket_bytes: int = BUCKET_BYTES
+    ) -> None:
+        """Let the workers of a `vllm.LLM` prepare, which is told `init_info`."""
         self._engine, self._bucket_bytes = engine, bucket_bytes
+        engine.init_weight_transfer_engine({"init_info": init_info})
 
     def send(self, tensors: Tensors) -> None:
         """See `WeightTransport.send`."""
-        self._engine.collective_rpc("begin_weights")
+        self._engine.start_weight_update()
         for bucket in in_buckets(tensors, self._bucket_bytes):
-            file = _written(bucket)
-            entries = [(name, list(array.shape)) for name, array in bucket]
-            told = {"path": str(file), "dtype": str(bucket[0][1].dtype), "entries": entries}
-            try:
-                self._engine.collective_rpc("receive_weights", kwargs=told)
-            finally:
-                file.unlink()
-        self._engine.collective_rpc("finish_weights")
+            self._update(bucket)
+        self._engine.finish_weight_update()
+
+    def close(self) -> None:
+        """See `WeightTransport.close`."""
+        self._engine.shutdown_weight_transfer_engine()
+
+    @abstractmethod
+    def _update(self, bucket: Bucket) -> None:
+        """Let all workers load these tensors, and wait until they have."""
 
 
-def in_buckets(tensors: Tensors, limit: int) -> Iterator[list[tuple[str, np.ndarray]]]:
-    """Copy tensors to the host, in lists of at most `limit` bytes or of one tensor."""
-    bucket: list[tuple[str, np.ndarray]] = []
+def told_of(bucket: Bucket) -> dict[str, Any]:
+    """Return what vLLM's engines are told of tensors: names, dtypes and shapes."""
+    return {
+        "names": [name for name, _ in bucket],
+        "dtype_names": [str(array.dtype) for _, array in bucket],
+        "shapes": [list(array.shape) for _, array in bucket],
+    }
+
+
+def in_buckets(tensors: Tensors, limit: int) -> Iterator[Bucket]:
+    """Yield tensors in lists of at most `limit` bytes or of one tensor."""
+    bucket: Bucket = []
     for name, array in tensors:
-        values = np.ascontiguousarray(array)
-        if bucket and sum(one.nbytes for _, one in bucket) + values.nbytes > limit:
+        if bucket and sum(one.nbytes for _, one in bucket) + array.nbytes > limit:
             yield bucket
             bucket = []
-        bucket.append((name, values))
+        bucket.append((name, array))
     if bucket:
         yield bucket
 
@@ -95,22 +114,5 @@ def _copy_for_torch(array: jax.Array) -> Any:
     whole = jax.device_put(array, array.addressable_shards[0].device).block_until_ready()
     copied = from_dlpack(whole).clone()
     if copied.device.type != "cpu":  # `whole` may not be freed while it is still being read
-        accelerator.synchronize()
+        accelerator.synchronize(copied.device)
     return copied
-
-
-def _written(bucket: Sequence[tuple[str, np.ndarray]]) -> Path:
-    """Write tensors one after another to a new file, in memory where there is room."""
-    in_memory = os.path.isdir(_SHARED_MEMORY) and os.access(_SHARED_MEMORY, os.W_OK)
-    for folder in (*[_SHARED_MEMORY] * in_memory, tempfile.gettempdir()):
-        handle, name = tempfile.mkstemp(prefix="jaxlake-weights-", dir=folder)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                for _, array in bucket:
-                    file.write(array.reshape(-1).view(np.uint8).data)
-            return Path(name)
-        except OSError as error:
-            os.unlink(name)
-            if error.errno != errno.ENOSPC or folder != _SHARED_MEMORY:
-                raise
-    raise AssertionError("the last folder either takes the file or raises")

@@ -291,7 +291,7 @@ class UpdateMetrics(Record):
     """A line of `metrics.jsonl` for one GRPO update."""
 
     left_out_if_none = frozenset(
-        {"rehearsal_loss", "board_valid", *_SYNC_SINCE_0_2, *_GRPO_OPTIONS}
+        {"rehearsal_loss", "board_valid", "weight_version", *_SYNC_SINCE_0_2, *_GRPO_OPTIONS}
     )
 
     phase: Literal["train"] = "train"
@@ -329,6 +329,9 @@ class UpdateMetrics(Record):
     )
     replaced_boards: Count | None = Field(
         None, description="boards with equal rewards that were replaced by such"
+    )
+    weight_version: Annotated[str, Field(pattern=r"^[0-9a-f]{8}$")] | None = Field(
+        None, description="of the weights that the engine drew the completions with, by their bits"
     )
     rehearsal_loss: float | None = Field(None, description="nats per token of rehearsed designs")
     board_valid: tuple[Count, ...] | None = Field(

@@ -111,6 +111,15 @@ class Sampling(Section):
         0.45, description="share of each accelerator's memory for all vLLM engines of a run"
     )
     tensor_parallel_size: Positive = Field(1, description="accelerators that share vLLM's weights")
+    devices: tuple[Count, ...] | None = Field(
+        None,
+        description="numbers of the accelerators that vLLM's workers have; null: the first ones",
+    )
+    weight_transfer: Literal["auto", "in_process", "shared_memory", "cuda_ipc", "nccl"] = Field(
+        "auto",
+        description="how vLLM gets the weights; auto: in_process for one worker, else nccl to GPUs "
+        "that the trainer has not, cuda_ipc to others, shared_memory without GPUs",
+    )
     cpu_kv_cache_gib: Positive = Field(1, description="key-value cache, GiB (CPU only)")
     sync_tolerance: PositiveFloat = Field(
         1e-3,
@@ -118,6 +127,33 @@ class Sampling(Section):
         "the tokens; ten times that for all",
     )
     sync_sequences: Positive = Field(4, description="sequences compared after each sync")
+
+    @model_validator(mode="after")
+    def _workers_can_be_reached(self) -> Sampling:
+        workers = self.tensor_parallel_size
+        if self.devices is not None and (
+            len(self.devices) != workers or len(set(self.devices)) != workers
+        ):
+            raise ValueError(
+                f"devices: got {list(self.devices)}, allowed are as many different ones as "
+                f"tensor_parallel_size = {workers}"
+            )
+        if self.weight_transfer == "in_process" and workers > 1:
+            raise ValueError(
+                f"weight_transfer: got in_process, but tensor_parallel_size = {workers} workers "
+                "are processes of their own: allowed are auto, shared_memory, cuda_ipc and nccl"
+            )
+        if self.engine == "jax" and (self.weight_transfer != "auto" or self.devices is not None):
+            raise ValueError(
+                f"weight_transfer: got {self.weight_transfer}, and devices {self.devices}: engine "
+                "jax has the trainer's weights and device, allowed are auto and null"
+            )
+        if self.weight_transfer == "nccl" and self.devices is None:
+            raise ValueError(
+                "weight_transfer: got nccl, which needs GPUs that the trainer has not: name them "
+                "in sampling.devices"
+            )
+        return self
 
 
 class WarmStart(Section):

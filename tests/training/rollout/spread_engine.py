@@ -15,7 +15,9 @@ import pytest
 from tests.paths import TINY as TINY_FILE
 from training.policy.policy import load_policy, make_policy
 from training.rollout.sampler import SyncError, check_sync
+from training.rollout.shared_memory import SharedMemoryTransport
 from training.rollout.vllm_sampler import VllmSampler
+from training.rollout.weight_transport import InProcessTransport
 from training.schema import Sampling, load
 
 SEQUENCES = [[5, 30, 31, 90, 120, 7, 8] * times for times in (1, 2, 3, 4)]
@@ -44,6 +46,13 @@ def main(folder: Path, fsdp: int, workers: int) -> None:
         check_sync(sampler, SEQUENCES, expected, 1e-3)
     sampler.sync(policy.tensors(moved))
     print(check_sync(sampler, SEQUENCES, expected, 1e-3))
+    first = sampler.weight_version
+    sampler.sync(policy.tensors(params))
+    assert sampler.weight_version != first
+    sampler.sync(policy.tensors(moved))
+    assert sampler.weight_version == first
+    kind = InProcessTransport if workers == 1 else SharedMemoryTransport
+    assert isinstance(sampler._transport, kind)
 
     transport = sampler._transport
 

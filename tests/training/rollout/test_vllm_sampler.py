@@ -30,7 +30,7 @@ from training.policy.policy import Policy, load_policy, make_policy
 from training.rollout.model_server import OtherModels, Question
 from training.rollout.sampler import SyncError, check_sync
 from training.rollout.vllm_sampler import VllmSampler
-from training.rollout.weight_transport import InProcessTransport, SharedMemoryTransport
+from training.rollout.weight_transport import InProcessTransport
 from training.schema import EngineerChoice, Sampling, load
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -205,40 +205,6 @@ def test_weights_that_the_engine_multiplies_with_are_read_and_not_what_was_sent(
     synced.sync(made.tensors(params))  # the engine has these
     with pytest.raises(SyncError, match=r"mlp\.down_proj\.weight$"):
         synced.sync(made.tensors(_moved(params, 0.1, "layers']['down_proj")))
-
-
-def test_weights_go_through_shared_memory_in_buckets(
-    synced: VllmSampler, policy: tuple[Policy, Any], monkeypatch: pytest.MonkeyPatch
-):
-    made, params = policy
-    moved = _moved(params, 0.2)
-    # So small that the parts of a fused weight come in buckets of their own.
-    monkeypatch.setattr(synced, "_transport", SharedMemoryTransport(synced._engine, bucket_bytes=1))
-    synced.sync(made.tensors(moved))
-    gaps = check_sync(synced, [PROMPT * 4], made.logprobs(moved, [PROMPT * 4]), 1e-3)
-    assert gaps.largest <= 1e-3
-
-
-@pytest.mark.parametrize("transport", [InProcessTransport, SharedMemoryTransport])
-def test_an_update_that_overwrites_the_trainers_weights_does_not_reach_the_engine(
-    transport: Any,
-    synced: VllmSampler,
-    policy: tuple[Policy, Any],
-    monkeypatch: pytest.MonkeyPatch,
-):
-    made, params = policy
-    held = jax.tree.map(jnp.copy, params)
-    places = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(held)]
-    monkeypatch.setattr(synced, "_transport", transport(synced._engine))
-    synced.sync(made.tensors(held))
-    (before,) = synced._engine.collective_rpc("weight_checksums")
-    scores = synced.score([PROMPT * 4])[0]
-    update = jax.jit(lambda old: jax.tree.map(lambda leaf: 2 * leaf + 1, old), donate_argnums=0)
-    updated = jax.block_until_ready(update(held))
-    now = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(updated)]
-    assert places == now  # in place: nothing holds on to the trainer's memory
-    assert synced._engine.collective_rpc("weight_checksums") == [before]
-    np.testing.assert_array_equal(synced.score([PROMPT * 4])[0], scores)
 
 
 def test_weights_that_are_not_numbers_are_caught(synced: VllmSampler):
