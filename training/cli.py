@@ -43,7 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: From argparse, with status 2 for wrong arguments and 0 after `--help`.
     """
+    _occupy_closed_descriptors()
     args = _parser().parse_args(argv)
+    if sys.stdout is None:
+        print("jaxlake: error: standard output is closed; /dev/null discards it", file=sys.stderr)
+        return 2
     keep_compiled_programs()
     try:
         if f"training.commands.{args.command}" in [module.__name__ for module in _ON_BOARDS]:
@@ -103,6 +107,21 @@ def _speed_up_searches() -> None:
     from jaxlake.cpu_devices import add_search_flags
 
     add_search_flags(os.environ)
+
+
+def _occupy_closed_descriptors() -> None:
+    """Give the standard streams' numbers to something that can't be used, where they are closed.
+
+    The next file to be opened would have such a number, and whatever a library prints would be
+    written into it.
+    """
+    for descriptor, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, mode)  # the lowest number that is free
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 @contextmanager

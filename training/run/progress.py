@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 from rich.console import Console
 from rich.progress import (
@@ -19,7 +20,15 @@ from rich.table import Table
 
 SECONDS_BETWEEN_LINES = 10.0
 
-console = Console(highlight=False)
+
+class _Console(Console):
+    """A console that leaves it to the command line what a reader that went away means."""
+
+    def on_broken_pipe(self) -> NoReturn:
+        raise BrokenPipeError
+
+
+console = _Console(highlight=False)
 
 
 @contextmanager

@@ -1,10 +1,13 @@
 """The command line as a whole: its help, wrong arguments, and what it imports."""
 
+import os
 import re
 import subprocess
 import sys
 
 import pytest
+
+from tests.paths import ROOT
 
 COMMANDS = (
     *("run", "pretrain", "study", "engineer", "evaluate", "report", "audit"),
@@ -66,3 +69,53 @@ def test_a_missing_package_is_named_but_a_missing_module_of_ours_is_a_bug(
     else:
         with pytest.raises(ModuleNotFoundError):
             cli("report", "somewhere")
+
+
+def _shell(command: str) -> subprocess.CompletedProcess[str]:
+    """Run a shell's command line, in which `jaxlake` is this command line."""
+    program = f'jaxlake() {{ {sys.executable} -m training.cli "$@"; }}; '
+    return subprocess.run(
+        ["bash", "-c", program + command],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_closed_standard_output_is_refused_by_every_command(command, cli, monkeypatch):
+    needed = {"run": ["c.yaml"], "pretrain": ["c.yaml"], "study": ["s.yaml"], "report": ["r"]}
+    needed |= {"engineer": ["context", "r", "--stage", "1"], "audit": ["r"], "solve": ["f"]}
+    needed |= {"evaluate": ["c.yaml", "--model", "m"], "check": ["f"], "dataset": ["info", "d"]}
+    needed |= {"generate": ["--count", "1", "--size", "3", "--seed", "0"]}
+    needed["generate"] += ["--hole-ratio", "0.1", "--wait-ratio", "0"]
+    monkeypatch.setattr("sys.stdout", None)
+    status, _, err = cli(command, *needed.get(command, []))
+    assert status == 2
+    assert err == "jaxlake: error: standard output is closed; /dev/null discards it\n"
+
+
+def test_files_never_get_the_number_of_a_closed_stream(tmp_path):
+    program = "import os; from training.cli import _occupy_closed_descriptors as occupy; occupy(); "
+    program += f"print(os.open({str(tmp_path)!r}, os.O_RDONLY), file=open({str(tmp_path / 'n')!r},"
+    program += " 'w'))"
+    command = [sys.executable, "-c", program]
+    subprocess.run(["bash", "-c", '"$@" <&- >&- 2>&-', "_", *command], check=True, cwd=ROOT)
+    assert int((tmp_path / "n").read_text()) > 2
+
+
+def test_a_closed_error_output_does_not_put_errors_among_the_answers():
+    ended = _shell("jaxlake report /nowhere 2>&-")
+    assert (ended.returncode, ended.stdout) == (2, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command", ["run tests/training/tiny.yaml --dry-run", "feasibility --sizes 3 --candidates 64"]
+)
+def test_a_reader_that_went_away_ends_a_command_with_status_141(command):
+    ended = _shell(f"jaxlake {command} | true; exit ${{PIPESTATUS[0]}}")
+    assert (ended.returncode, ended.stderr) == (141, "")
