@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from engineer import configuration_yaml
 from engineer.lake import LakeConfiguration
+from training.errors import UserError
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
 from training.phases.grpo_update import take_update
@@ -53,11 +54,7 @@ def train(
     seconds: dict[str, float] = {}
     with run.clock(seconds, "boards"):
         boards = _draw(run, stage, configuration)
-    updates = [
-        one
-        for one in (run.directory.metrics.read() if done else ())
-        if isinstance(one, UpdateMetrics) and one.stage == stage
-    ]
+    updates = _logged_updates(run, stage, done)
     count = len(boards.boards) // settings.prompts_per_update
     rehearsal = (
         None if run.config.rehearsal is None else Rehearsal(run, run.config.rehearsal.contexts)
@@ -111,6 +108,28 @@ def starting_state(
         return state
     _, params = load_policy(run.directory.stage(origin).policy, run.config)
     return initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
+
+
+def _logged_updates(run: ActiveRun, stage: int, done: int) -> list[UpdateMetrics]:
+    """Read what was logged of the updates that a stage has done; the engineer reads of them later.
+
+    A `UserError` says that some are missing.
+    """
+    if done == 0:
+        return []
+    metrics = run.directory.metrics
+    updates = [
+        one for one in metrics.read() if isinstance(one, UpdateMetrics) and one.stage == stage
+    ]
+    found = [one.update for one in updates]
+    if found != (needed := list(range(1, done + 1))):
+        lost = sorted(set(needed) - set(found))
+        what = f"lacks updates {lost}" if lost else f"has updates {found}, not {needed}"
+        raise UserError(
+            f"{metrics.path}: {what} of stage {stage}, which the checkpoint has: a line is "
+            "damaged. Restore the file, or remove the directory to start anew"
+        )
+    return updates
 
 
 def write_configuration(files: StageDirectory, configuration: LakeConfiguration) -> None:

@@ -192,7 +192,8 @@ def save(
     most this size, with an index; a single tensor is never split.
 
     Raises:
-        ModelFolderError: `tokenizer_from` has no tokenizer files, or `folder` is a file.
+        ModelFolderError: `tokenizer_from` has no tokenizer files, `folder` is a file, or the
+            weights can't be written.
     """
     folder = Path(folder)
     partial_folder, old = _sibling(folder, "partial"), _sibling(folder, "old")
@@ -380,7 +381,10 @@ def _write_weights(model: Qwen3, folder: Path, *, untied: bool, max_shard_bytes:
         part = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
         file = part if len(shards) > 1 else WEIGHTS_FILE
         arrays = {name: np.ascontiguousarray(value) for name, value in _values(model, shard)}
-        save_file(arrays, folder / file, metadata={"format": "pt"})
+        try:
+            save_file(arrays, folder / file, metadata={"format": "pt"})
+        except SafetensorError as error:  # such as a full disk
+            raise ModelFolderError(f"{folder / file}: can't be written: {error}") from error
         weight_map |= dict.fromkeys(arrays, file)
     if len(shards) > 1:
         index = {"metadata": {"total_size": sum(sizes)}, "weight_map": weight_map}
@@ -410,7 +414,7 @@ def _read_json(file: Path) -> dict[str, Any]:
         raise ModelFolderError(f"model folder {file.parent} {lack}") from error
     except OSError as error:
         raise ModelFolderError(f"{file} can't be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelFolderError(f"{file} is not JSON: {error}") from error
     if not isinstance(content, dict):
         kind = type(content).__name__

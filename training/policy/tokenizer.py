@@ -90,10 +90,19 @@ def load_tokenizer(folder: Path) -> Any:
         ValueError: The tokenizer's files can't be read.
     """
     try:
+        return _load(folder)
+    except (OSError, ValueError):
+        raise
+    except Exception as error:  # whatever transformers meets in files that hold something else
+        raise ValueError(f"{type(error).__name__}: {' '.join(str(error).split()):.200}") from error
+
+
+def _load(folder: Path) -> Any:
+    try:
         settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
         if settings["tokenizer_class"] == PreTrainedTokenizerFast.__name__:
             return PreTrainedTokenizerFast.from_pretrained(folder)
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         pass  # AutoTokenizer says what is wrong, or knows the class
     from transformers import AutoTokenizer
 

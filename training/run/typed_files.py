@@ -169,9 +169,12 @@ class JsonLog(JsonLinesFile[T]):
     def append(self, value: T) -> None:
         """Add one line, on a line of its own even after one that was cut."""
         line = self.line(value).encode()
-        with self.path.open("a+b") as file:
-            if file.tell():
-                file.seek(-1, os.SEEK_END)
-                if file.read() != b"\n":
-                    line = b"\n" + line
-            file.write(line)
+        try:
+            with self.path.open("a+b") as file:
+                if file.tell():
+                    file.seek(-1, os.SEEK_END)
+                    if file.read() != b"\n":
+                        line = b"\n" + line
+                file.write(line)
+        except OSError as error:
+            raise UserError(f"{self.path}: can't be written: {error.strerror}") from error

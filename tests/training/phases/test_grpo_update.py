@@ -34,6 +34,7 @@ class ToldSampler:
     def __init__(self, policy: Policy, boards: InstanceSet) -> None:
         self._plans = [policy.encode_answer(target(plan)) for plan in boards.solutions.plan]
         self.weights: dict[str, np.ndarray] = {}
+        self.weight_version = "0" * 8
 
     def sample(self, prompts: Sequence[Any], *, n: int, **_: Any) -> list[list[Completion]]:
         return [

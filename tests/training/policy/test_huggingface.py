@@ -189,6 +189,23 @@ huggingface.save(model, sys.argv[1], tokenizer_from=None)
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
 
 
+def test_weights_that_do_not_fit_the_disk_are_a_clear_error(folder):
+    """A limit on the size of files does as a full disk does."""
+    program = (
+        "import resource, signal, sys\n"
+        "from training.policy import huggingface\n"
+        "model = huggingface.load(sys.argv[1])\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
+        "try: huggingface.save(model, sys.argv[1] + 'x', tokenizer_from=None)\n"
+        "except huggingface.ModelFolderError as error: print(error)\n"
+    )
+    command = [sys.executable, "-c", program, str(folder)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "model.safetensors: can't be written: " in told
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+
+
 def test_a_save_that_fails_keeps_the_older_folder(folder, monkeypatch):
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
 

@@ -20,3 +20,24 @@ def test_a_tokenizer_that_cannot_end_an_answer_is_refused(tmp_path: Path) -> Non
     file.write_text(json.dumps(settings))
     with pytest.raises(UserError, match=r"model: its tokenizer has no eos_token, .*_config\.json"):
         open_policy(folder, Model(), Prompt(), length_bucket=16)
+
+
+DEEP = '{"a":' * 100_000
+
+
+@pytest.mark.parametrize(
+    ("name", "contents", "what"),
+    [
+        ("tokenizer.json", ["[1]", "null", "{}", DEEP], "its tokenizer can't be read: "),
+        ("tokenizer_config.json", ["[1]", "null", DEEP], "its tokenizer can't be read: "),
+        ("config.json", ["[1]", "null", "{}", DEEP], "config.json"),
+    ],
+)
+def test_a_file_of_something_else_is_named(
+    name: str, contents: list[str], what: str, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(SHIPPED["jaxlake-base"], tmp_path / "model")
+    for content in contents:
+        (folder / name).write_text(content)
+        with pytest.raises(UserError, match=what):
+            open_policy(folder, Model(), Prompt(), length_bucket=16)

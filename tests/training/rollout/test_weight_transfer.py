@@ -110,13 +110,15 @@ def test_two_hundred_updates_in_place_each_reach_the_engine_bit_by_bit(
     for number in range(SYNCS):
         sampler.sync(made.tensors(held))
         versions.add(sampler.weight_version)
-        scored = number % 20 == 19
-        expected = made.logprobs(held, SEQUENCES) if scored else None
+        looked_at = number % 20 == 19
+        expected = made.logprobs(held, SEQUENCES) if looked_at else None
+        before = sampler._engine.collective_rpc("weight_checksums") if looked_at else None
         places = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(held)]
         held = jax.block_until_ready(update(held, jax.random.key(number)))
         now = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(held)]
         assert places == now  # in place: nothing holds on to the trainer's memory
         if expected is not None:
+            assert sampler._engine.collective_rpc("weight_checksums") == before
             assert check_sync(sampler, SEQUENCES, expected, 1e-4).largest <= 1e-4
     assert len(versions) == SYNCS
 

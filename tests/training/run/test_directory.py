@@ -118,3 +118,9 @@ def test_a_loss_that_is_not_a_number_ends_the_run_with_its_name() -> None:
         measured(WarmStartMetrics, step=10, loss=float("nan"))
     with pytest.raises(UserError, match=r"metrics of stage 1, step 31: .*grad_norm: got inf"):
         measured(UpdateMetrics, stage=1, update=1, step=31, grad_norm=float("inf"))
+
+
+def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    log = JsonLog(tmp_path / "gone" / "metrics.jsonl", ANYTHING)
+    with pytest.raises(UserError, match=r"gone/metrics\.jsonl: can't be written: No such file"):
+        log.append({"step": 1})

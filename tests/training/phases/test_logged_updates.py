@@ -1,0 +1,50 @@
+"""A run that goes on finds the records of all updates that its checkpoint has."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from training.errors import UserError
+from training.phases.train import _logged_updates
+from training.run.directory import RunDirectory
+from training.run.records import UpdateMetrics
+
+
+def _record(stage: int, update: int) -> UpdateMetrics:
+    rates = ("valid_rate", "optimal_rate", "parsed_rate", "zero_variance_share", "truncated_share")
+    others = ("reward_mean", "completion_length", "entropy", "clip_share", "grad_norm", "loss")
+    others += ("importance_ratio_mean", "sampler_gap", "sync_max_abs_diff")
+    values: dict[str, Any] = dict.fromkeys((*rates, *others), 0.0)
+    return UpdateMetrics(stage=stage, update=update, step=update, by_size={}, **values)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Any:
+    directory = RunDirectory(tmp_path)
+    directory.metrics.write([_record(1, number) for number in (1, 2, 3)])
+    directory.metrics.append(_record(2, 1))
+    return SimpleNamespace(directory=directory)
+
+
+def test_the_records_of_the_stage_are_read(run: Any):
+    assert [one.update for one in _logged_updates(run, 1, 3)] == [1, 2, 3]
+    assert [one.update for one in _logged_updates(run, 2, 1)] == [1]
+    assert _logged_updates(run, 2, 0) == []
+
+
+@pytest.mark.parametrize(
+    ("damage", "what"),
+    [
+        (lambda lines: [lines[0], lines[1][:-9], *lines[2:]], r"lacks updates \[2\]"),
+        (lambda lines: [lines[0], "\x00" * 20, *lines[2:]], r"lacks updates \[2\]"),
+        (lambda lines: lines[3:], r"lacks updates \[1, 2, 3\]"),
+        (lambda lines: [*lines[:3], *lines[2:]], r"has updates \[1, 2, 3, 3\], not \[1, 2, 3\]"),
+    ],
+)
+def test_a_record_that_a_damaged_line_held_is_not_lost_in_silence(damage: Any, what: str, run: Any):
+    file = run.directory.metrics.path
+    file.write_text("\n".join(damage(file.read_text().splitlines())) + "\n")
+    with pytest.raises(UserError, match=rf"metrics\.jsonl: {what} of stage 1, which the check"):
+        _logged_updates(run, 1, 3)
