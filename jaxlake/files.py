@@ -69,6 +69,30 @@ def write_text_whole(path: Path, text: str) -> None:
         file.write(text)
 
 
+def write_text_first(path: Path, text: str) -> bool:
+    """Write a file of text whole, unless there is one by now; return whether it was written.
+
+    Of several processes that call this at once one writes the file. Where a file system has no hard
+    links, the file is written whole as by `write_text_whole`, and the last one wins.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        except OSError:
+            os.replace(temporary, path)
+        return True
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def unfinished_files(path: Path) -> list[Path]:
     """List the temporary files that killed writers of `path` left in its folder, by name."""
     temporary = re.compile(rf"\.{re.escape(path.name)}\.[0-9]+\.tmp")

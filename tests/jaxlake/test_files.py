@@ -160,3 +160,19 @@ def test_a_file_that_grows_can_be_cut_anywhere(tmp_path):
         path.write_bytes(content[:cut])
         values = [value for _, value in files.read_json_lines(path, {})]
         assert values == records[: len(values)]
+
+
+def test_only_the_first_of_two_writers_makes_a_file(tmp_path, monkeypatch):
+    path = tmp_path / "new" / "file"
+    assert files.write_text_first(path, "one") is True
+    assert files.write_text_first(path, "two") is False
+    assert path.read_text() == "one"
+    assert list(path.parent.iterdir()) == [path]
+
+    def without_hard_links(*paths):
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", without_hard_links)
+    path.unlink()
+    assert files.write_text_first(path, "three") is True
+    assert path.read_text() == "three"

@@ -6,7 +6,10 @@ import sys
 
 import pytest
 
+from training.rollout import model_server
+from training.rollout.vllm_sampler import prepare_environment
 from training.runtime import compilation_cache_folder
+from training.schema import Sampling
 
 
 def test_the_folder_stands_in_the_users_cache(tmp_path, monkeypatch):
@@ -74,3 +77,13 @@ def test_commands_go_on_where_nothing_can_be_kept(tmp_path):
     lines = _one_board(tmp_path)
     (tmp_path / "file").touch()
     assert "OPTIMAL" in _solve(_cli_environment(tmp_path / "file"), lines)
+
+
+def test_vllm_spawns_its_workers_whichever_command_starts_it(monkeypatch):
+    """A fork after JAX has initialised CUDA can't use it; `evaluate` and servers come by here."""
+    monkeypatch.delenv("VLLM_WORKER_MULTIPROC_METHOD", raising=False)
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "3")
+    prepare_environment(Sampling())
+    assert os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"
+    assert os.environ["VLLM_CPU_KVCACHE_SPACE"] == "3"
+    assert prepare_environment.__module__ == model_server.prepare_environment.__module__

@@ -66,10 +66,6 @@ def evaluate(config: RunConfig, model: str | Path, output: Path | None) -> None:
         texts = answer(config, policy, sampler, boards, title="evaluate")
     answers = verify_answers(config, 0, boards, texts)
     rates, cells = answers.rates, cells_of(answers.episodes)
-    if output is not None:
-        plain = rates.model_dump(mode="json", exclude={"stage"})
-        plain["cells"] = [asdict(one) for one in cells]
-        TextFile(output).write(json.dumps({"model": str(model), **plain}, indent=2) + "\n")
     heads = ("map size", "valid", "optimal (sum of costs)", "optimal (makespan)")
     table = new_table(f"{model} on {len(boards)} boards", *heads)
     for row in (*rates.rows, rates.total):
@@ -78,6 +74,10 @@ def evaluate(config: RunConfig, model: str | Path, output: Path | None) -> None:
     console.print(table)
     low, high = (pick(cells, key=lambda one: one.valid / one.count) for pick in (min, max))
     console.print(f"Cells: valid from {low} to {high}.", soft_wrap=True)
+    if output is not None:  # after the table, since it may be impossible to write
+        plain = rates.model_dump(mode="json", exclude={"stage"})
+        plain["cells"] = [asdict(one) for one in cells]
+        TextFile(output).write(json.dumps({"model": str(model), **plain}, indent=2) + "\n")
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 from engineer import StageEvidence
 from engineer.lake import LakeConfiguration
 from engineer.scoring.reading import Reading
-from jaxlake.files import make_room
+from jaxlake.files import make_room, write_text_first
 from training.errors import UserError
 from training.run import records
 from training.run.typed_files import File, JsonFile, JsonLinesFile, JsonLog, TextFile
@@ -157,8 +157,11 @@ class RunDirectory:
             return True
         if not make_room(self.config_file):
             raise UserError(f"{self.path}: is not empty and holds no run; choose another --run-dir")
-        TextFile(self.config_file).write(dump(config))
-        return False
+        try:
+            first = write_text_first(self.config_file, dump(config))
+        except OSError as error:
+            raise UserError(f"{self.config_file}: can't be written: {error.strerror}") from error
+        return False if first else self.claim(config)
 
 
 def differing_keys(theirs: Any, ours: Any, key: str = "") -> list[str]:

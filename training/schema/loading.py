@@ -78,7 +78,21 @@ def _integer(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
 
 
 class _Reader(yaml.SafeLoader):
-    """The safe reader; a library that vLLM brings along lets the shared one take dates for text."""
+    """The safe reader, which refuses a key that stands twice in a mapping.
+
+    A library that vLLM brings along lets the shared one take dates for text.
+    """
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        names = [(key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if len(set(names)) < len(names):
+            name = next(one for one in names if names.count(one) > 1)[1]
+            raise ValueError(
+                f"the key {name[:100]!r} stands twice in the mapping that begins in line "
+                f"{node.start_mark.line + 1}, allowed is once"
+            )
+        return node
 
     yaml_constructors = SafeConstructor.yaml_constructors | {
         "tag:yaml.org,2002:timestamp": SafeConstructor.construct_yaml_timestamp,

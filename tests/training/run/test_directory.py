@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
+from jaxlake.files import make_room
 from tests.paths import ROOT, TINY
 from training.errors import UserError
 from training.run.directory import RunDirectory
@@ -22,7 +23,7 @@ import os, signal, sys
 from pathlib import Path
 from training.schema import load
 from training.run.directory import RunDirectory
-os.replace = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
+os.link = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
 RunDirectory(Path(sys.argv[2])).claim(load(Path(sys.argv[1])))
 """
 ANYTHING: TypeAdapter[dict[str, object]] = TypeAdapter(dict[str, object])
@@ -124,3 +125,21 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     log = JsonLog(tmp_path / "gone" / "metrics.jsonl", ANYTHING)
     with pytest.raises(UserError, match=r"gone/metrics\.jsonl: can't be written: No such file"):
         log.append({"step": 1})
+
+
+def test_of_two_processes_that_claim_a_directory_at_once_one_gets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = load(TINY, ["seed=4"])
+
+    def slow(path: Path) -> bool:  # another process comes in between
+        found = make_room(path)
+        monkeypatch.undo()
+        assert RunDirectory(tmp_path).claim(other) is False
+        return found
+
+    monkeypatch.setattr("training.run.directory.make_room", slow)
+    with pytest.raises(UserError, match=r"holds a run of another configuration, .* seed \(4 there"):
+        RunDirectory(tmp_path).claim(CONFIG)
+    assert RunDirectory(tmp_path).claim(other) is True
+    assert [child.name for child in tmp_path.iterdir()] == ["config.yaml"]

@@ -11,7 +11,7 @@ from training.phases.engineer_factory import make_engineer
 from training.pretraining.schema import load_pretrain
 from training.rollout.model_server import OtherModels
 from training.run.directory import RunDirectory
-from training.schema import dump, load
+from training.schema import dump, load, read_yaml
 
 INFEASIBLE = (
     "environment.num_agents=3; environment.bounds.max_hole_ratio=0.5; "
@@ -223,3 +223,12 @@ def test_what_is_wrong_beside_a_random_first_configuration_is_named(
 ):
     with pytest.raises(UserError, match=message):
         load(SCRATCH, overrides)
+
+
+def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path):
+    path = tmp_path / "twice.yaml"
+    path.write_text(SCRATCH.read_text() + "name: again\n")
+    with pytest.raises(UserError, match=r"twice\.yaml: is not YAML: the key 'name' stands twice"):
+        load(path)
+    path.write_text("a: &a {b: 1, c: 2}\nd: &d {<<: *a, b: 3}\ne: {<<: *d, c: 4, '<': 5}\n")
+    assert read_yaml(path)["e"] == {"b": 3, "c": 4, "<": 5}
