@@ -14,6 +14,7 @@ from typing import Any
 
 from training.analysis.report import build_report
 from training.audit import seal
+from training.errors import UserError
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
 from training.phases import warm_start
@@ -93,7 +94,11 @@ def _stages_of(run: ActiveRun, params: Any, last: int) -> list[StageResult]:
     config, directory, policy = run.config, run.directory, run.policy
     state, first, done = _restore(run, params)
     sampler = _start_engine(run, state)
-    results = read_stage_results(directory, config)[:first] or [validate(run, sampler)]
+    results = read_stage_results(directory, config)[:first]
+    if len(results) < first and (first, done) != (1, 0):
+        lost = directory.stage(len(results)).validation.path
+        raise UserError(f"{lost}: is missing, but the checkpoint is of stage {first}")
+    results = results or [validate(run, sampler)]
     if first == 1 and done == 0:
         policy.export(state.params, directory.stage(0).policy)
     seal(config, directory, run.validation, 0)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from tests.paths import ROOT, TINY
 from tests.training.killed_run import POINTS, dying_at
 from tests.training.stand_in_sampler import without_vllm
 from training import loop
+from training.errors import UserError
 from training.run.directory import RunDirectory
 from training.run.records import UpdateMetrics
 from training.schema import load
@@ -106,6 +108,19 @@ def test_a_finished_run_is_shown_again_and_not_run_again(
     run_here(uninterrupted)
     assert "finished" in capsys.readouterr().out
     assert (uninterrupted / "metrics.jsonl").stat().st_mtime_ns == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [0, 1])
+def test_a_stage_that_lost_its_results_is_not_trained_again_with_later_weights(
+    stage: int, run_here: Callable[..., None], uninterrupted: Path, tmp_path: Path
+) -> None:
+    run_dir = shutil.copytree(uninterrupted, tmp_path / "run")
+    (run_dir / "summary.json").unlink()
+    lost = run_dir / f"stages/{stage}/validation.json"
+    lost.unlink()
+    with pytest.raises(UserError, match=rf"^{lost}: is missing, but the checkpoint is of stage 2$"):
+        run_here(run_dir)
 
 
 @pytest.mark.slow
