@@ -128,12 +128,15 @@ def test_new_weights_replace_all_old_ones(sampler: JaxSampler, policy: tuple[Pol
     )
     with pytest.raises(SyncError, match="other weights than the trainer's"):
         check_sync(sampler, PROMPTS, made.logprobs(moved, PROMPTS), 1e-3)
+    first = sampler.weight_version
     sampler.sync(made.tensors(moved))
+    assert sampler.weight_version != first
     assert check_sync(sampler, PROMPTS, made.logprobs(moved, PROMPTS), 1e-3).largest < 1e-4
     assert _tokens(_sample(sampler)) != before
     jax.tree.map(lambda leaf: leaf.delete(), moved)  # as an optimizer step does: it has copies
     _sample(sampler)
     sampler.sync(made.tensors(params))
+    assert sampler.weight_version == first
     assert _tokens(_sample(sampler)) == before
 
 
