@@ -76,7 +76,9 @@ class VllmSampler:
                 worker_extension_cls=WORKER_EXTENSION,
             )
             self._transport = open_transport(way, self._engine, settings, trainer)
-        except (OSError, ValueError, RuntimeError) as error:
+        except UserError:
+            raise
+        except Exception as error:  # vLLM passes on whatever happens in its workers
             raise UserError(f"vLLM can't start on {folder}: {error}") from error
         self._dtype = jnp.dtype(settings.dtype)
         self.max_model_len = settings.max_model_len
@@ -189,11 +191,11 @@ class VllmSampler:
 @contextmanager
 def _errors_of(what: str, kind: type[UserError] = UserError) -> Iterator[None]:
     """Turn an error of vLLM's, such as the death of a worker, into one of this kind."""
-    from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
-
     try:
         yield
-    except (EngineDeadError, EngineGenerateError, RuntimeError, OSError, TimeoutError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # of whatever kind, and a plain one if it comes from a process
         problem = " ".join(str(error).split()) or "no message"
         raise kind(
             f"vLLM could not {what} ({type(error).__name__}: {problem:.300}). A worker that died "

@@ -263,7 +263,7 @@ def _spread_engine(folder: Path, own: dict[str, str], *, fsdp: int, workers: int
         check=False,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=840,
     )
     assert ended.returncode == 0, ended.stderr[-4000:]
     return ended.stdout

@@ -15,6 +15,8 @@ from pydantic import ValidationError
 from tests.paths import ROOT
 from training.errors import UserError
 from training.rollout import shared_memory, vllm_transfer
+from training.rollout.sampler import SyncError
+from training.rollout.vllm_sampler import _errors_of
 from training.rollout.vllm_transfer import choose_way
 from training.schema import Sampling
 
@@ -101,6 +103,16 @@ def test_what_an_installed_vllm_lacks_is_named(monkeypatch: pytest.MonkeyPatch):
         r"weight_version of json\.dumps, no json\.transfer, no json\.nccl_engine\.Info$",
     ):
         vllm_transfer.require_weight_transfer("nccl")
+
+
+def test_what_happens_in_a_worker_of_vllms_ends_a_run_with_a_clear_line():
+    """A worker that died, or refused, reaches this process as an exception of any kind."""
+    for error in (Exception("Call to update_weights method failed: no\nroom"), RuntimeError()):
+        told = r"could not take the weights \(\w+: (Call|no message)"
+        with pytest.raises(SyncError, match=told), _errors_of("take the weights", SyncError):
+            raise error
+    with pytest.raises(UserError, match="its own"), _errors_of("answer"):
+        raise UserError("its own")
 
 
 def test_a_bucket_goes_to_the_folder_for_temporary_files_where_memory_has_no_room(
