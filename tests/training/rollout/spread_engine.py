@@ -4,8 +4,6 @@ The arguments are an empty folder, the devices that split the trainer's weights,
 that split the engine's.
 """
 
-import os
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ import numpy as np
 import pytest
 
 from tests.paths import TINY as TINY_FILE
-from training.errors import UserError
 from training.policy.policy import load_policy, make_policy
 from training.rollout.sampler import SyncError, check_sync
 from training.rollout.shared_memory import SharedMemoryTransport
@@ -33,19 +30,8 @@ def make_last_worker_stale(worker: Any) -> None:
         values[0] = np.nextafter(values[0], np.inf)
 
 
-def sample_until_noticed(sampler: VllmSampler) -> None:
-    """Ask again and again, until the death of a worker is noticed."""
-    for seed in range(100):
-        sampler.sample(SEQUENCES, n=1, temperature=1.0, max_tokens=8, stop_token_ids=[2], seed=seed)
-
-
-def process_of(worker: Any) -> int:
-    """Return the number of a worker's process; called on every worker."""
-    return os.getpid()
-
-
 def main(folder: Path, fsdp: int, workers: int) -> None:
-    """Sync moved weights, compare both sides, and see that a stale or dead worker is noticed."""
+    """Sync moved weights, compare both sides, and see that one stale worker is noticed."""
     config = load(TINY_FILE, [f"model.mesh.fsdp={fsdp}"])
     texts = ["Agent 0: UP DOWN LEFT RIGHT WAIT", '{"3":{"data_ratio":0.5,"hole_ratio":0.25}}'] * 4
     make_policy(folder / "initial", config.model, texts, max_len=512, seed=0)
@@ -78,13 +64,6 @@ def main(folder: Path, fsdp: int, workers: int) -> None:
     sampler._transport = OneStale()
     with pytest.raises(SyncError, match=r"1 of \d+ weight tensors .* checksums: model\.norm\."):
         sampler.sync(policy.tensors(moved))
-    sampler._transport = transport
-    if workers > 1:
-        os.kill(sampler._engine.collective_rpc(process_of)[-1], signal.SIGKILL)
-        with pytest.raises(UserError, match="vLLM could not answer"):
-            sample_until_noticed(sampler)
-        with pytest.raises(SyncError, match="vLLM could not take the weights"):
-            sampler.sync(policy.tensors(moved))
     sampler.close()
     print("done")
 
