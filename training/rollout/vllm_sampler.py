@@ -80,6 +80,7 @@ class VllmSampler:
         stop_token_ids: Sequence[int],
         seed: int,
         form: AnswerForm | None = None,
+        chosen: Sequence[int] | None = None,
     ) -> list[list[Completion]]:
         """Draw `n` completions for each prompt; see `Sampler.sample`."""
         from vllm import SamplingParams
@@ -91,6 +92,8 @@ class VllmSampler:
         elif form is not None:
             allowed = StructuredOutputsParams(json=json.dumps(form))
         require_room(prompts, max_tokens, self.max_model_len)
+        places = range(len(prompts)) if chosen is None else chosen
+        seeds = sampling_seeds(seed, len(prompts), n)
         requests = [
             SamplingParams(
                 n=n,
@@ -98,14 +101,15 @@ class VllmSampler:
                 max_tokens=max_tokens,
                 stop_token_ids=list(stop_token_ids),
                 ignore_eos=False,
-                seed=prompt_seed,
+                seed=seeds[place],
                 logprobs=0,
                 detokenize=False,
                 structured_outputs=allowed,
             )
-            for prompt_seed in sampling_seeds(seed, len(prompts), n)
+            for place in places
         ]
-        outputs = self._engine.generate(_inputs(prompts), requests, use_tqdm=False)
+        asked = _inputs([prompts[place] for place in places])
+        outputs = self._engine.generate(asked, requests, use_tqdm=False) if asked else []
         return [[_completion(one) for one in output.outputs] for output in outputs]
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
