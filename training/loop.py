@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from training.analysis.report import build_report
-from training.audit import seal
+from training.audit import records_digests, seal
 from training.errors import UserError
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
@@ -30,13 +30,15 @@ from training.phases.validate import validate, validation_set
 from training.phases.weight_sync import check_engine
 from training.policy import huggingface
 from training.policy.policy import Policy, load_policy, make_policy
+from training.processes import alone, from_first, is_first, require_same, wait_for_all
 from training.rollout.engines import start_sampler
+from training.rollout.instances import InstanceSet
 from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import Checkpoints
 from training.run.directory import RunDirectory
-from training.run.lock import hold
 from training.run.progress import console
+from training.run.shared import open_run
 from training.run.summary import print_summary, summary_of
 from training.schema import RunConfig
 
@@ -46,12 +48,12 @@ def run(config: RunConfig, path: Path, *, stop_after: int | None = None) -> None
 
     With `stop_after` it stops after this stage (0: after the warm start and its validation), as if
     killed there; the same call without it goes on. A `UserError` names what is not as it must be.
+
+    Several processes (`training.processes`) call this with the same arguments.
     """
-    directory = RunDirectory(path)
-    if not directory.finished():
+    if is_first() and not RunDirectory(path).finished():
         check_key(config.engineer)
-    known = directory.claim(config)
-    with hold(path):
+    with open_run(config, path) as (directory, known):
         _run(config, directory, stop_after, known=known)
 
 
@@ -73,6 +75,8 @@ def _run(
             return
         summary = summary_of(config, results)
         directory.summary.write(summary)
+    if not is_first():
+        return
     report = build_report(directory.path)
     gates = [directory.stage(stage).gate for stage in range(1, len(summary.stages))]
     print_summary(config, summary, [file.read().comparison for file in gates])
@@ -101,7 +105,7 @@ def _stages_of(run: ActiveRun, params: Any, last: int) -> list[StageResult]:
     results = results or [validate(run, sampler)]
     if first == 1 and done == 0:
         policy.export(state.params, directory.stage(0).policy)
-    seal(config, directory, run.validation, 0)
+    _close_stage(run, 0)
     run = replace(run, reference=_reference(config, directory))
 
     for stage in range(first, last + 1):
@@ -115,11 +119,19 @@ def _stages_of(run: ActiveRun, params: Any, last: int) -> list[StageResult]:
         state = learn_to_design(run, sampler, state, results)
         results[stage] = design(run, sampler, results, Prober(run, sampler, state, stage))
         read(run, sampler, results)
-        seal(config, directory, run.validation, stage, trained.boards.boards)
+        _close_stage(run, stage, trained.boards.boards)
         done = 0
 
     sampler.close()
     return results
+
+
+def _close_stage(run: ActiveRun, stage: int, boards: InstanceSet | None = None) -> None:
+    """Write the stage's link of the chain; several processes must have come to the same files."""
+    if not alone():
+        require_same(f"the end of stage {stage}", records_digests(run.directory, stage))
+    if is_first():
+        seal(run.config, run.directory, run.validation, stage, boards)
 
 
 def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, Any]:
@@ -128,10 +140,12 @@ def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, An
         folder = huggingface.resolve(config.model.pretrained)
     else:
         folder = directory.initial_policy
-        if not folder.exists():
+        if not from_first("a look for the first policy", folder.exists):
             texts = warm_start.texts_for_tokenizer(config)
             length = config.sampling.max_model_len
-            make_policy(folder, config.model, texts, max_len=length, seed=config.seed)
+            if is_first():
+                make_policy(folder, config.model, texts, max_len=length, seed=config.seed)
+            wait_for_all("the first policy")
     return load_policy(folder, config)
 
 

@@ -26,6 +26,9 @@ from training.run.seeds import key_for
 from training.run.typed_files import File, TextFile
 from training.schema import RunConfig
 
+METRICS = "metrics.jsonl"
+"""The name of the digest of a stage's metrics among those of its files."""
+
 
 def seal(
     config: RunConfig,
@@ -49,20 +52,29 @@ def seal(
     else:
         previous = read_link(directory, lines, stage - 1).hash
     files = directory.stage(stage)
-    linked = linked_files(files, stage)
+    digests = records_digests(directory, stage)
     link = ChainLink(
         stage=stage,
         previous=previous,
         generator=board_source(config, stage, files.configuration.read()) if stage else None,
         instances=None if boards is None else boards_digest(boards),
         validation_set=boards_digest(validation),
-        files={file.path.name: stage_file_digest(files, file) for file in linked},
-        metrics=metrics_digest(directory.metrics.read(), stage),
+        metrics=digests.pop(METRICS),
+        files=digests,
         checkpoint=weights_digest(files.policy),
         hash="0" * 64,
     )
     link = link.model_copy(update={"hash": link_hash(link)})
     TextFile(directory.chain_file).write("".join([*lines, _line(link)]))
+
+
+def records_digests(directory: RunDirectory, stage: int) -> dict[str, str]:
+    """Hash what a complete stage wrote down: its files by their names, and `METRICS`."""
+    files = directory.stage(stage)
+    digests = {
+        file.path.name: stage_file_digest(files, file) for file in linked_files(files, stage)
+    }
+    return digests | {METRICS: metrics_digest(directory.metrics.read(), stage)}
 
 
 def linked_files(files: StageDirectory, stage: int) -> list[File]:

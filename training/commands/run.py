@@ -2,10 +2,14 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from training.commands import Subparsers, add_command, add_configuration, number
 from training.errors import UserError
 from training.runtime import set_library_defaults
+
+if TYPE_CHECKING:
+    from training.processes import Peers
 
 _HELP = """\
 Run all stages of a configuration, or go on where the same command was stopped.
@@ -34,6 +38,24 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--compile-for", metavar="TARGET", help="with --dry-run: compile its update for h100:8, ..."
     )
+    together = parser.add_argument_group(
+        "several processes", "each is started with the same command, but for its --process"
+    )
+    where = "where process 0 can be reached by all; auto: as SLURM, a TPU pod or Open MPI says"
+    together.add_argument("--coordinator", metavar="HOST:PORT", type=_coordinator, help=where)
+    together.add_argument(
+        "--processes", metavar="N", type=number(int, 1), help="how many processes there are"
+    )
+    together.add_argument(
+        "--process", metavar="I", type=number(int, 0), help="which of them this is, from 0"
+    )
+    together.add_argument(
+        "--heartbeat",
+        metavar="S",
+        type=number(int, 1),
+        default=60,
+        help="seconds after which a process that is not heard of is taken for dead (default: 60)",
+    )
     stop = "stop after this stage (0: the warm start); the same command without it goes on"
     parser.add_argument("--stop-after", metavar="S", type=number(int, 0), help=stop)
 
@@ -52,7 +74,36 @@ def run(args: argparse.Namespace) -> int:
 
         print_plan(config, run_dir)
         return compile_for(config, args.compile_for) if args.compile_for else 0
-    from training import loop
+    from training.processes import joined
 
-    loop.run(config, run_dir, stop_after=args.stop_after)
+    with joined(_peers(args)):
+        from training import loop
+
+        loop.run(config, run_dir, stop_after=args.stop_after)
     return 0
+
+
+def _coordinator(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if text != "auto" and not (host and port.isdecimal() and 0 < int(port) < 2**16):
+        raise argparse.ArgumentTypeError(f"got {text!r}, allowed are HOST:PORT and auto")
+    return text
+
+
+def _peers(args: argparse.Namespace) -> "Peers | None":
+    """Read how the processes of the run find each other; None: this one is alone."""
+    from training.processes import Peers
+
+    numbers = {"--processes": args.processes, "--process": args.process}
+    given = [name for name, value in numbers.items() if value is not None]
+    if args.coordinator in (None, "auto"):
+        if given:
+            allowed = "allowed is one beside --coordinator HOST:PORT"
+            raise UserError(f"{given[0]}: got a number, {allowed}")
+        return Peers(None, None, None, args.heartbeat) if args.coordinator else None
+    if len(given) < 2:
+        raise UserError("--coordinator HOST:PORT: needs --processes and --process beside it")
+    if args.process >= args.processes:
+        allowed = f"allowed are 0 to {args.processes - 1} with --processes {args.processes}"
+        raise UserError(f"--process: got {args.process}, {allowed}")
+    return Peers(args.coordinator, args.processes, args.process, args.heartbeat)

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from training.commands import Subparsers, add_command, number
+from training.errors import UserError
 
 _HELP = """\
 Run every engineer of a study with every seed, each run in a process of its own and all from one
@@ -29,8 +30,21 @@ def add_parser(subparsers: Subparsers) -> None:
     names = "a piece of the study: these of its engineers only, separated by commas"
     parser.add_argument("--engineers", metavar="A,B", type=lambda text: text.split(","), help=names)
     report = "where the report goes (default: the folder report in the study's directory)"
-    side = "how many runs go side by side, each on its own part of the cores (default: 1)"
-    parser.add_argument("--jobs", metavar="N", type=number(int, 1), default=1, help=side)
+    side = (
+        "how many runs go side by side, each on its own part of the cores (default: 1; with "
+        "--cluster: how many are submitted at once, all of them)"
+    )
+    parser.add_argument("--jobs", metavar="N", type=number(int, 1), help=side)
+    where = "run every run as a job of a cluster, through submitit (local: jobs on this machine)"
+    parser.add_argument("--cluster", choices=("slurm", "local"), help=where)
+    parser.add_argument(
+        "--cluster-set",
+        metavar="KEY=VALUE",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="submitit's parameters of a job: slurm_partition=gpu gpus_per_node=8 timeout_min=600",
+    )
     parser.add_argument("--output", metavar="DIR", type=Path, help=report)
     only = parser.add_mutually_exclusive_group()
     only.add_argument(
@@ -51,6 +65,7 @@ def _numbers(text: str) -> list[int]:
 
 def run(args: argparse.Namespace) -> int:
     """Run what is missing of the study and write its report."""
+    from training.analysis.study.cluster import Cluster, parameters_of
     from training.analysis.study.config import load_study
     from training.analysis.study.directory import StudyDirectory
     from training.analysis.study.report import write_report
@@ -62,14 +77,21 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         print_study_plan(study, directory)
         return 0
-    complete = True
+    complete, cluster, jobs = True, None, args.jobs or 1
+    given = parameters_of(args.cluster_set)
+    if given and not args.cluster:
+        raise UserError("--cluster-set: got parameters of a job, allowed is that with --cluster")
     if args.report_only:
         directory.check(study)
     else:
         known = directory.claim(study)
         verb = "Going on with" if known else "Starting"
         console.print(f"{verb} {study.config.name} in {directory.path}: {len(study.runs)} runs.")
-        complete = run_study(study, directory, jobs=args.jobs)
+        if args.cluster:
+            parameters = {**study.config.cluster, **given}
+            cluster = Cluster(args.cluster, directory.path / "jobs", parameters)
+            jobs = args.jobs or len(study.runs)
+        complete = run_study(study, directory, jobs=jobs, cluster=cluster)
         if not any(directory.run(run).finished() for run in study.runs):
             return 1
     console.print(f"Report: {write_report(study, directory, args.output)}", soft_wrap=True)

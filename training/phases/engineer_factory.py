@@ -15,6 +15,7 @@ from engineer.engineers.language_model import GeneratedText, GenerateText
 from engineer.engineers.oracle import OracleEngineer, Probe
 from engineer.space import AnswerForm
 from training.errors import UserError
+from training.phases.asking import asked_by_first
 from training.phases.stage_results import StageResult, reference_of
 from training.policy.policy import Policy
 from training.rollout.model_server import OtherModels, Question
@@ -56,9 +57,9 @@ def make_engineer(
             made: Engineer = LanguageModelEngineer(checkpoint, name=inner)
         elif inner in ("checkpoint", "stale", "base", "model"):
             weights = _weights(inner, config, directory, results)
-            made = _language_model(inner, config, weights, models)
+            made = asked_by_first(_language_model(inner, config, weights, models))
         elif inner == "endpoint":
-            made = _endpoint(config.engineer)
+            made = asked_by_first(_endpoint(config.engineer))
         elif inner == ATLAS:
             if atlas is None:
                 raise EngineerError(

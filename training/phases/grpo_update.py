@@ -21,6 +21,7 @@ from training.learner.optimizer import LearnerState
 from training.learner.packing import PackedGroups, pack_groups, place_on_targets
 from training.phases.resampling import resample
 from training.phases.weight_sync import sync_metrics, sync_weights
+from training.processes import local_copy, require_same
 from training.rollout.instances import InstanceSet
 from training.rollout.rollout import Rollout, roll_out, rollout_metrics
 from training.rollout.sampler import Completion, Sampler
@@ -66,6 +67,7 @@ def take_update(
         metrics |= counts
     with run.clock(seconds, "update"):
         batch = rollout_batch(run, rollout)
+        require_same("the batch of an update", batch)
         if settings.minibatches > 1:  # the first of several steps changes the weights
             batch = replace(batch, old_logprobs=score_batch(run, state.params, batch))
         learn = compiled_step(
@@ -165,7 +167,7 @@ def score_batch(run: ActiveRun, params: Any, batch: GrpoBatch) -> np.ndarray:
     """
     score = _compiled_scoring(run.policy.graphdef, run.config.sampling.temperature)
     parts = split_rows(batch.groups, len(batch.groups.row_prompts) // run.config.model.mesh.fsdp)
-    return np.asarray(score(params, parts)).reshape(batch.sampler_logprobs.shape)
+    return np.asarray(local_copy(score(params, parts))).reshape(batch.sampler_logprobs.shape)
 
 
 def _minibatches(batch: GrpoBatch, run: ActiveRun) -> list[GrpoBatch]:

@@ -28,6 +28,7 @@ from safetensors.numpy import save_file
 
 from training.errors import UserError
 from training.policy.qwen3 import Qwen3, Qwen3Config, parameter_shapes, parameter_shardings
+from training.processes import local_copy, place
 
 SHIPPED = {"jaxlake-base": Path(__file__).resolve().parents[1] / "base_model"}
 """Models that are packaged with this library, by the name that a configuration gives them."""
@@ -151,7 +152,7 @@ def load(
                 if not np.isfinite(target).all():
                     problem = "holds NaN or infinity; allowed are finite numbers"
                     raise ModelFolderError(f"{folder}: tensor {tensor.name} {problem}")
-            return leaf.replace(jax.device_put(buffer, shardings.get(name)))
+            return leaf.replace(place(buffer, shardings.get(name)))
 
         model = nnx.merge(graphdef, nnx.map_state(read, abstract))
     model.mesh = mesh
@@ -227,8 +228,9 @@ def save(
 def state_tensors(model: Qwen3, *, untied: bool = False) -> Iterator[tuple[str, jax.Array]]:
     """Yield the weights under Hugging Face's names, in its orientation (out, in), layer by layer.
 
-    Each array is made when it is asked for, on the device where the parameter is. With `untied` a
-    tied model's head comes too, as `lm_head.weight`.
+    Each array is made when it is asked for, on the device where the parameter is. A parameter that
+    is split over several processes is put together in each of them, which all have to ask for it.
+    With `untied` a tied model's head comes too, as `lm_head.weight`.
     """
     return _values(model, _tensors(model.config, untied=untied))
 
@@ -295,7 +297,7 @@ def _values(model: Qwen3, tensors: Iterable[_Tensor]) -> Iterator[tuple[str, jax
         value = parameters[tensor.path]
         if tensor.layer is not None:
             value = _take_layer(value, tensor.layer, transposed=tensor.transposed)
-        yield tensor.name, value
+        yield tensor.name, local_copy(value)
 
 
 @partial(jax.jit, static_argnames="transposed")

@@ -20,6 +20,7 @@ from training.learner.batching import pad_sequences
 from training.policy import huggingface
 from training.policy.prompts import render
 from training.policy.qwen3 import Qwen3, Qwen3Config, make_mesh, token_logprobs
+from training.processes import alone, is_first, local_copy, wait_for_all
 from training.schema import Model, Prompt, RunConfig
 
 
@@ -83,7 +84,9 @@ class Policy:
             sequences, [()] * len(sequences), bucket=self.length_bucket, pad_id=self.pad_id
         )
         scores = np.asarray(
-            _logprobs(params, padded.input_ids, padded.positions, padded.mask, self.graphdef)
+            local_copy(
+                _logprobs(params, padded.input_ids, padded.positions, padded.mask, self.graphdef)
+            )
         )
         return [scores[row, : len(sequence)] for row, sequence in enumerate(sequences)]
 
@@ -92,10 +95,17 @@ class Policy:
         return huggingface.state_tensors(nnx.merge(self.graphdef, params), untied=True)
 
     def export(self, params: Any, folder: Path, *, untied: bool = False) -> None:
-        """Write a Hugging Face folder that transformers and vLLM load."""
-        huggingface.save(
-            nnx.merge(self.graphdef, params), folder, tokenizer_from=self.folder, untied=untied
-        )
+        """Write a Hugging Face folder that transformers and vLLM load.
+
+        Several processes do so together: the first writes, and the folder is there for all of them.
+        """
+        model = nnx.merge(self.graphdef, params)
+        if is_first():
+            huggingface.save(model, folder, tokenizer_from=self.folder, untied=untied)
+        else:
+            for _ in huggingface.state_tensors(model, untied=untied):
+                pass  # the first process can't put split tensors together by itself
+        wait_for_all(f"the export of {folder.name}")
 
 
 @functools.partial(jax.jit, static_argnames="graphdef")
@@ -131,8 +141,8 @@ def open_policy(
     """Read a Hugging Face folder: the policy, and its weights as a pytree.
 
     Raises:
-        UserError: The folder can't be read as a Qwen3 model with a tokenizer, or there are fewer
-            devices than the mesh needs.
+        UserError: The folder can't be read as a Qwen3 model with a tokenizer, there are fewer
+            devices than the mesh needs, or some of several processes are left out of it.
     """
     from training.policy.tokenizer import load_tokenizer
 
@@ -141,6 +151,11 @@ def open_policy(
         raise UserError(
             f"model.mesh: {settings.mesh.fsdp} x {settings.mesh.tensor} devices asked for, "
             f"{jax.device_count()} are there"
+        )
+    if not alone() and devices < jax.device_count():
+        raise UserError(
+            f"model.mesh: got {settings.mesh.fsdp} x {settings.mesh.tensor} devices, allowed are "
+            f"the {jax.device_count()} that the {jax.process_count()} processes have together"
         )
     mesh = make_mesh(settings.mesh.fsdp, settings.mesh.tensor) if devices > 1 else None
     model = huggingface.load(

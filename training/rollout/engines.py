@@ -8,8 +8,10 @@ from typing import Any
 import jax
 
 from training.policy.policy import Policy
+from training.processes import alone
 from training.rollout.jax_sampler import JaxSampler
 from training.rollout.sampler import Sampler
+from training.rollout.shared_sampler import SharedSampler
 from training.rollout.vllm_sampler import VllmSampler
 from training.schema import Sampling
 
@@ -20,11 +22,15 @@ def start_sampler(
     """Start `sampling.engine` on these weights.
 
     vLLM starts from `folder`, to which a copy of the policy is written whose output layer is not
-    tied to the embeddings: see `vllm_sampler`.
+    tied to the embeddings: see `vllm_sampler`. Each of several processes starts its own, and they
+    share the prompts.
     """
+    sampler: Sampler
     if settings.engine == "jax":
-        return JaxSampler(policy, params, settings)
-    policy.export(params, folder, untied=True)
-    weights = jax.tree.leaves(params)[0]
-    trainer = sorted(weights.sharding.addressable_devices, key=lambda device: device.id)
-    return VllmSampler(folder, settings, seed=seed, trainer=trainer)
+        sampler = JaxSampler(policy, params, settings)
+    else:
+        policy.export(params, folder, untied=True)
+        weights = jax.tree.leaves(params)[0]
+        trainer = sorted(weights.sharding.addressable_devices, key=lambda device: device.id)
+        sampler = VllmSampler(folder, settings, seed=seed, trainer=trainer)
+    return sampler if alone() else SharedSampler(sampler)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from typing import Any
 
@@ -21,6 +21,7 @@ from jaxlake.distance_fields import distances
 from jaxlake.generator.board_digests import DigestSet
 from jaxlake.generator.quotas import DrawOptions, fill_quotas
 from training.errors import UserError
+from training.processes import from_first
 from training.run.directory import StageDirectory
 from training.run.records import RequestOutcome, six_digits
 from training.run.seeds import key_for, seed_for
@@ -93,7 +94,8 @@ def draw_boards(
 
     Returns the boards, request by request in the order of the generator, and one outcome per
     request. All boards are padded to the side `max_size`. A request is left incomplete after
-    `max_candidates` boards. Boards that are `seen` are not drawn; those drawn are added.
+    `max_candidates` boards. Boards that are `seen` are not drawn; those drawn are added (where
+    several processes run together, in the first, which draws for all).
 
     With `substitute` missing boards that need a wait are replaced by boards that need none, and the
     other way round, so that a budget is kept. The outcome reports them as missing all the same.
@@ -101,7 +103,19 @@ def draw_boards(
     Raises:
         UserError: Not one board could be made.
     """
-    seen = DigestSet() if seen is None else seen
+    known = DigestSet() if seen is None else seen
+    draw = partial(_draw_boards, key, requests, max_size, max_candidates, known, substitute)
+    return from_first("boards", draw)
+
+
+def _draw_boards(
+    key: jax.Array,
+    requests: Iterable[BoardRequest],
+    max_size: int,
+    max_candidates: int,
+    seen: DigestSet,
+    substitute: bool,
+) -> tuple[InstanceSet, list[RequestOutcome]]:
     parts: list[InstanceSet] = []
     outcomes = []
 

@@ -37,10 +37,12 @@ class JaxSampler:
     """A `Sampler` that decodes with the policy's own module; `sync` replaces its weights."""
 
     def __init__(self, policy: Policy, params: Any, settings: Sampling) -> None:
-        """Copy the weights, in `settings.dtype`; the policy's mesh must be one device."""
+        """Copy the weights, in `settings.dtype`, to one device, wherever the trainer has them."""
         self._policy, self._settings = policy, settings
         model = nnx.merge(policy.graphdef, params)
         model.dtype = jnp.dtype(settings.dtype)
+        self._device = None if model.mesh is None else jax.local_devices()[0]
+        model.mesh = None
         self._vocabulary = model.config.vocab_size
         self._params: Any  # the policy's own arrays, until `sync` puts copies in their place
         self._graphdef, self._params = nnx.split(model)
@@ -58,6 +60,7 @@ class JaxSampler:
         stop_token_ids: Sequence[int],
         seed: int,
         form: AnswerForm | None = None,
+        chosen: Sequence[int] | None = None,
     ) -> list[list[Completion]]:
         """Draw `n` completions for each prompt; see `Sampler.sample`.
 
@@ -69,7 +72,8 @@ class JaxSampler:
         words = np.random.SeedSequence(seed).generate_state(2)
         root = jax.random.wrap_key_data(jnp.asarray(words, jnp.uint32))
         stops = np.array(sorted(stop_token_ids), np.int32)
-        for places in self._batches(prompts, n):
+        asked = range(len(prompts)) if chosen is None else chosen
+        for places in self._batches(prompts, asked, n):
             padded = pad_sequences(
                 [prompts[place] for place in places],
                 [()] * len(places),
@@ -91,7 +95,7 @@ class JaxSampler:
             ]
             for row, place in enumerate(places):  # some stand there twice, to fill the batch
                 completions[place] = answers[row * n : (row + 1) * n]
-        return completions
+        return [completions[place] for place in asked]
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
         """Score tokens with the sampler's weights, at temperature 1; see `Sampler.score`."""
@@ -110,6 +114,8 @@ class JaxSampler:
 
     def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
         """Take new weights, converted to the sampler's dtype; see `Sampler.sync`."""
+        if self._device is not None:
+            tensors = ((name, jax.device_put(one, self._device)) for name, one in tensors)
         dtype, self._sums = jnp.dtype(self._settings.dtype), {}
         converted = with_checksums(tensors, dtype, self._sums)
         self._params = huggingface.params_of(self._graphdef, self._params, converted, dtype)
@@ -127,13 +133,15 @@ class JaxSampler:
         self._params = None
         self._compilers.clear()
 
-    def _batches(self, prompts: Sequence[Tokens], n: int) -> Iterator[list[int]]:
-        """Yield places of prompts, in batches of which few sizes are compiled.
+    def _batches(
+        self, prompts: Sequence[Tokens], asked: Sequence[int], n: int
+    ) -> Iterator[list[int]]:
+        """Yield places of prompts that are asked for, in batches of which few sizes are compiled.
 
         Prompts of similar length stand together: their answers tend to be of similar length, too,
         and a batch takes as many steps as its longest answer.
         """
-        order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
+        order = sorted(asked, key=lambda place: len(prompts[place]))
         size = max(self._settings.max_num_seqs // n, 1)
         for first in range(0, len(order), size):
             places = order[first : first + size]

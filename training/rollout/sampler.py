@@ -47,11 +47,13 @@ class Sampler(Protocol):
         stop_token_ids: Sequence[int],
         seed: int,
         form: AnswerForm | None = None,
+        chosen: Sequence[int] | None = None,
     ) -> list[list[Completion]]:
         """Draw `n` completions for each prompt; equal arguments and weights give equal answers.
 
         Temperature 0 is greedy; no other truncation (top-p, top-k) is applied. With a `form`
-        decoding is constrained to the texts that it allows.
+        decoding is constrained to the texts that it allows. With `chosen`, places of prompts, only
+        these are answered, in that order, and with what they are answered with among all.
 
         Raises:
             PromptTooLongError: A prompt and `max_tokens` don't fit `sampling.max_model_len`.

@@ -93,6 +93,7 @@ class VllmSampler:
         stop_token_ids: Sequence[int],
         seed: int,
         form: AnswerForm | None = None,
+        chosen: Sequence[int] | None = None,
     ) -> list[list[Completion]]:
         """Draw `n` completions for each prompt; see `Sampler.sample`."""
         from vllm import SamplingParams
@@ -104,6 +105,8 @@ class VllmSampler:
         elif form is not None:
             allowed = StructuredOutputsParams(json=json.dumps(form))
         require_room(prompts, max_tokens, self.max_model_len)
+        places = range(len(prompts)) if chosen is None else chosen
+        seeds = sampling_seeds(seed, len(prompts), n)
         requests = [
             SamplingParams(
                 n=n,
@@ -111,15 +114,17 @@ class VllmSampler:
                 max_tokens=max_tokens,
                 stop_token_ids=list(stop_token_ids),
                 ignore_eos=False,
-                seed=prompt_seed,
+                seed=seeds[place],
                 logprobs=0,
                 detokenize=False,
                 structured_outputs=allowed,
             )
-            for prompt_seed in sampling_seeds(seed, len(prompts), n)
+            for place in places
         ]
+        if not (asked := _inputs([prompts[place] for place in places])):
+            return []
         with _errors_of("answer"):
-            outputs = self._engine.generate(_inputs(prompts), requests, use_tqdm=False)
+            outputs = self._engine.generate(asked, requests, use_tqdm=False)
         return [[_completion(one) for one in output.outputs] for output in outputs]
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:

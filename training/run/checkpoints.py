@@ -19,6 +19,7 @@ import orbax.checkpoint as ocp
 
 from training.errors import UserError
 from training.learner.optimizer import LearnerState
+from training.processes import from_first
 from training.run.digests import damage_of, write_digests
 from training.run.progress import console
 
@@ -57,9 +58,7 @@ class Checkpoints:
         """
         self._folder = folder.absolute()
         self._saving: int | None = None
-        if self._folder.exists():
-            _remove_unfinished(self._folder)
-            _remove_damaged(self._folder)
+        from_first("the checkpoints on disk", self._clean)
         self._manager = ocp.CheckpointManager(
             self._folder,
             options=ocp.CheckpointManagerOptions(
@@ -75,8 +74,8 @@ class Checkpoints:
         """Begin to save both under the number `progress.step`; a checkpoint of that number is kept.
 
         The state is copied before this returns, so that its buffers may be donated. It is written
-        in the background, and an error there is raised by the next call of `save`, `wait` or
-        `close`.
+        in the background, by several processes together, and an error there is raised by the next
+        call of `save`, `wait` or `close`.
 
         Raises:
             UserError: There is too little room on the disk, or this save has failed to begin, or
@@ -87,9 +86,7 @@ class Checkpoints:
             return
         self._saving = progress.step
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-        if needed > (free := shutil.disk_usage(self._folder).free):
-            problem = f"it takes about {needed:,} bytes, {free:,} are free on the disk"
-            raise UserError(self._not_saved(problem))
+        from_first("room for a checkpoint", lambda: self._require_room(needed))
         parts = ocp.args.Composite(
             state=ocp.args.StandardSave(state), progress=ocp.args.JsonSave(asdict(progress))
         )
@@ -133,6 +130,16 @@ class Checkpoints:
             self.wait()
         finally:
             self._manager.close()
+
+    def _clean(self) -> None:
+        if self._folder.exists():
+            _remove_unfinished(self._folder)
+            _remove_damaged(self._folder)
+
+    def _require_room(self, needed: int) -> None:
+        if needed > (free := shutil.disk_usage(self._folder).free):
+            problem = f"it takes about {needed:,} bytes, {free:,} are free on the disk"
+            raise UserError(self._not_saved(problem))
 
     @contextmanager
     def _errors_of_saving(self) -> Iterator[None]:

@@ -38,8 +38,8 @@ _METRICS: TypeAdapter[records.Metrics] = TypeAdapter(records.Metrics)
 class StageDirectory:
     """The files of one stage, in the order in which the loop writes them."""
 
-    def __init__(self, path: Path) -> None:
-        """Name the files; nothing is read or written yet."""
+    def __init__(self, path: Path, weights: Path | None = None) -> None:
+        """Name the files; nothing is read or written yet. Its policy may stand in `weights`."""
         self.path = path
         # What the stage trained on, for programs and for people; stage 0 has none.
         self.configuration = JsonFile(path / "configuration.json", TypeAdapter(LakeConfiguration))
@@ -58,7 +58,7 @@ class StageDirectory:
         # Whether the stage was taken back.
         self.gate = JsonFile(path / "gate.json", TypeAdapter(records.GateRecord))
         # Folder of the weights that it ended with, in the Hugging Face layout.
-        self.policy = path / "policy"
+        self.policy = (weights or path) / "policy"
         # What the engineer measured before it answered, if it is one that does.
         self.atlas = JsonFile(path / "atlas.json", TypeAdapter(records.AtlasRecord))
         # The engineer's first prompt, all of its prompts and answers, and what it tried out.
@@ -95,22 +95,27 @@ class StageDirectory:
 class RunDirectory:
     """The files of one run: those of the list above, and two folders of weights beside them."""
 
-    def __init__(self, path: Path) -> None:
-        """Name the files of the run in `path`; nothing is read or written yet."""
+    def __init__(self, path: Path, weights: Path | None = None) -> None:
+        """Name the files of the run in `path`; nothing is read or written yet.
+
+        With `weights` all folders of weights are there: see `training.run.shared`.
+        """
         self.path = path
+        self._weights = weights = weights or path
         self.config_file = path / "config.yaml"
         self.metrics = JsonLog(path / "metrics.jsonl", _METRICS)
         self.timings = JsonLog(path / "timings.jsonl", TypeAdapter(records.TimingRecord))
         self.chain_file = path / "chain.jsonl"
-        self.checkpoints = path / "checkpoints"
-        self.initial_policy = path / "initial"  # made from scratch
-        self.engine = path / "engine"  # what vLLM starts from
+        self.checkpoints = weights / "checkpoints"
+        self.initial_policy = weights / "initial"  # made from scratch
+        self.engine = weights / "engine"  # what vLLM starts from
         self.summary = JsonFile(path / "summary.json", TypeAdapter(records.SummaryRecord))
         self.report = path / "report.html"
 
     def stage(self, number: int) -> StageDirectory:
         """The files of a stage; 0 is what stood before the first."""
-        return StageDirectory(self.path / "stages" / str(number))
+        place = Path("stages") / str(number)
+        return StageDirectory(self.path / place, self._weights / place)
 
     def later_atlas(self, stage: int) -> JsonFile[records.AtlasRecord]:
         """The atlas of a stage that `jaxlake engineer atlas` measured, not its engineer."""
@@ -141,6 +146,9 @@ class RunDirectory:
     def claim(self, config: RunConfig) -> bool:
         """Make the directory this configuration's, and say whether it already was.
 
+        On which devices a run goes on (`model.mesh`) may change from call to call, unless the
+        policy learns to design, where every device adds a group.
+
         Raises:
             UserError: It belongs to another configuration (the message names the keys that
                 differ), holds files of something else, or its config.yaml can't be read.
@@ -148,6 +156,9 @@ class RunDirectory:
         if self.config_file.exists():
             theirs = read_yaml(self.config_file)
             ours = parse_yaml(dump(config))
+            if config.engineer.learning is None:
+                for tree in (theirs, ours):
+                    tree.get("model", {}).pop("mesh", None)
             if theirs != ours:
                 raise UserError(
                     f"{self.path}: holds a run of another configuration, which differs in "

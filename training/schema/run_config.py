@@ -162,11 +162,6 @@ class RunConfig(Section):
                 f"sampling.sync_sequences: got {self.sampling.sync_sequences}, allowed are "
                 f"multiples of model.mesh.fsdp = {fsdp}, whose devices share the rows"
             )
-        devices = fsdp * self.model.mesh.tensor
-        if self.sampling.engine == "jax" and devices > 1:
-            raise ValueError(
-                f"sampling.engine: got jax, allowed is vllm where model.mesh has {devices} devices"
-            )
         if self.stages.instances < self.grpo.prompts_per_update:
             raise ValueError(
                 f"stages.instances: got {self.stages.instances}, allowed is at least "

@@ -111,6 +111,12 @@ def test_an_answer_depends_on_prompt_place_and_seed_but_not_on_its_batch(
     assert _tokens(_sample(sampler, n=2)) == [group[:2] for group in first]
 
 
+def test_chosen_prompts_are_answered_as_among_all(sampler: JaxSampler):
+    every = _tokens(_sample(sampler))
+    assert _tokens(_sample(sampler, chosen=[2, 0])) == [every[2], every[0]]
+    assert _sample(sampler, chosen=[]) == []
+
+
 def test_greedy_takes_the_most_probable_token(sampler: JaxSampler):
     one, other = _sample(sampler, n=2, temperature=0.0)[2]
     assert one.token_ids == other.token_ids

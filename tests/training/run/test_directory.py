@@ -70,6 +70,19 @@ def test_a_directory_of_another_configuration_is_refused_with_the_keys_that_diff
         RunDirectory(tmp_path).claim(CONFIG.model_copy(update={"seed": 4}))
 
 
+def test_a_run_may_go_on_with_other_devices_unless_they_add_groups(tmp_path: Path) -> None:
+    split = ["model.mesh.fsdp=2"]
+    assert RunDirectory(tmp_path / "a").claim(CONFIG) is False
+    assert RunDirectory(tmp_path / "a").claim(load(TINY, split)) is True
+    with pytest.raises(UserError, match="differs in seed"):
+        RunDirectory(tmp_path / "a").claim(load(TINY, [*split, "seed=4"]))
+    learns = ["engineer.learning={}", "engineer.kind=checkpoint", "engineer.style=compact"]
+    learns.append("engineer.blocks=[failure_breakdown, training_details, history]")
+    RunDirectory(tmp_path / "b").claim(load(TINY, learns))
+    with pytest.raises(UserError, match=r"differs in model\.mesh"):
+        RunDirectory(tmp_path / "b").claim(load(TINY, [*learns, *split]))
+
+
 @pytest.mark.parametrize("text", [b"", b"- a", b"{", b"3", b"\x00", b"\xff\xfe"])
 def test_an_unreadable_configuration_in_the_directory_is_named(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_bytes(text)

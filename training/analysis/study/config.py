@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -47,6 +47,10 @@ class StudyConfig(Section):
     )
     slice_boards: Positive = Field(
         20, description="boards that a slice needs to count as the worst one"
+    )
+
+    cluster: dict[str, Any] = Field(
+        default={}, description="submitit's parameters of a run's job, with `--cluster`"
     )
 
     @model_validator(mode="after")

@@ -21,6 +21,7 @@ from typing import NamedTuple, TypeAlias
 from rich.table import Table
 from rich.text import Text
 
+from training.analysis.study.cluster import Cluster, ClusterJob
 from training.analysis.study.config import Study, StudyRun
 from training.analysis.study.directory import (
     FIRST_ROUNDS,
@@ -88,19 +89,25 @@ def print_study_plan(study: Study, directory: StudyDirectory) -> None:
         )
 
 
-def run_study(study: Study, directory: StudyDirectory, *, jobs: int = 1) -> bool:
+def run_study(
+    study: Study, directory: StudyDirectory, *, jobs: int = 1, cluster: Cluster | None = None
+) -> bool:
     """Run whatever is not finished in the study's directory, and say on the terminal how it goes.
 
-    `jobs` runs go side by side, each on its own part of the processor's cores. True if every run is
-    finished then; False also if the warm start failed. A `UserError` says that there are more jobs
-    than cores.
+    `jobs` runs go side by side, each on its own part of the processor's cores, or as jobs of a
+    cluster. True if every run is finished then; False also if the warm start failed. A `UserError`
+    says that there are more jobs than cores.
     """
-    if jobs > (cores := len(_usable_cores())):
+    if cluster is None and jobs > (cores := len(_usable_cores())):
         raise UserError(f"--jobs: got {jobs}, allowed are 1 to {cores}, the cores of this machine")
     with directory.lock() as lock, _ended_by_sigterm():
         if (here := this_machine()) not in directory.machines.read():
             directory.machines.append(here)
-        return _Runner(study, directory, lock, jobs).run_all()
+        return _Runner(study, directory, lock, jobs, cluster).run_all()
+
+
+_Handle: TypeAlias = "subprocess.Popen[bytes] | WorkerRun | ClusterJob"
+"""What is waited for, asked to end, and killed."""
 
 
 class _Process(NamedTuple):
@@ -109,7 +116,7 @@ class _Process(NamedTuple):
     title: str
     name: str  # in processes.jsonl
     files: RunDirectory
-    process: subprocess.Popen[bytes] | WorkerRun
+    process: _Handle
     began: float
 
 
@@ -125,6 +132,7 @@ class _Runner:
     directory: StudyDirectory
     lock: int
     jobs: int
+    cluster: Cluster | None = None  # None: processes of this machine
     began: float = field(default_factory=time.monotonic)
     failed: int = 0  # runs, and the warm start; a first round is none of them
     left: int = 0  # runs that have neither finished nor failed
@@ -187,8 +195,7 @@ class _Runner:
                             take(slot, steps, None)
                     if not running:
                         return
-                    names = [f"{one.title} (see {self._log(one)})" for _, one in running.values()]
-                    status.update(", ".join(names))
+                    status.update(", ".join(self._shown(one) for _, one in running.values()))
                     _wait_for_one([one.process for _, one in running.values()])
                     for slot, (steps, one) in list(running.items()):
                         if one.process.poll() is not None:
@@ -261,9 +268,13 @@ class _Runner:
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "1",
         }
         cores = _usable_cores()[slot :: self.jobs]
-        if self.jobs > 1:
+        if self.jobs > 1 and self.cluster is None:
             defaults["OMP_NUM_THREADS"] = str(len(cores))
         began = time.monotonic()
+        if self.cluster is not None:
+            job = self.cluster.submit(name, [*COMMAND, *command, *arguments], defaults, log)
+            _say(f"{title}: job {job.id} of {self.cluster.name}, see {log}")
+            return _Process(title, name, files, job, began)
         process = self._begin(slot, cores, defaults | os.environ, [*command, *arguments], log)
         return _Process(title, name, files, process, began)
 
@@ -274,7 +285,7 @@ class _Runner:
         environment: Mapping[str, str],
         arguments: Sequence[str],
         log: Path,
-    ) -> subprocess.Popen[bytes] | WorkerRun:
+    ) -> _Handle:
         if self.study.warm_start.sampling.engine == "vllm":
             with log.open("ab") as output:
                 process = subprocess.Popen(
@@ -310,8 +321,10 @@ class _Runner:
         )
         return status, seconds
 
-    def _log(self, one: _Process) -> Path:
-        return self.directory.log(one.files)
+    def _shown(self, one: _Process) -> str:
+        job = one.process
+        state = f"job {job.id} {job.state}, " if isinstance(job, ClusterJob) else ""
+        return f"{one.title} ({state}see {self.directory.log(one.files)})"
 
     def _left(self) -> str:
         elapsed = f"elapsed {duration(time.monotonic() - self.began)}"
@@ -344,13 +357,17 @@ def _usable_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def _wait_for_one(processes: Sequence[subprocess.Popen[bytes] | WorkerRun]) -> None:
-    """Wait until one of these processes has ended, or a moment if there are several."""
+def _wait_for_one(processes: Sequence[_Handle]) -> None:
+    """Wait until one of these processes has ended, or a moment if there are several.
+
+    Of a job a moment is enough, too: its state may have changed.
+    """
+    forever = len(processes) == 1 and not isinstance(processes[0], ClusterJob)
     with suppress(subprocess.TimeoutExpired):
-        processes[0].wait(None if len(processes) == 1 else _MOMENT)
+        processes[0].wait(None if forever else _MOMENT)
 
 
-def _end(processes: Sequence[subprocess.Popen[bytes] | WorkerRun]) -> None:
+def _end(processes: Sequence[_Handle]) -> None:
     """Ask all processes to end, and kill those that do not, or all at a second interrupt.
 
     None of them is left, whatever interrupts come: each step of `at_last` is taken all the same, in

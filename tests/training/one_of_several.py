@@ -1,0 +1,237 @@
+"""One process of several that share a run: `jax.distributed` on this machine's CPU.
+
+`python -m tests.training.one_of_several ADDRESS PROCESSES INDEX TASK OUTPUT` does one of `TASKS`.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from engineer import EngineerError, NoteWriter, Spent
+from engineer.engineers.base import Proposal
+from tests.paths import ROOT, TINY
+from training import processes
+from training.errors import UserError
+from training.phases.asking import asked_by_first
+from training.policy.qwen3 import make_mesh
+from training.processes import PeerError, Peers
+from training.rollout.sampler import Completion
+from training.rollout.shared_sampler import SharedSampler
+
+PROMPTS = [[number, number + 1] for number in range(5)]
+HEARTBEAT = 4
+
+# Every update moves the weights, though not all boards teach anything; little else is to be done.
+LEARNS = (
+    "model.pretrained=jaxlake-base",
+    "warm_start=null",
+    "sampling.engine=jax",
+    "engineer.kind=random",
+    "environment.bounds.sizes=[3]",
+    "environment.initial.sizes={3: {data_ratio: 1.0, hole_ratio: 0.1, wait_ratio: 0.1}}",
+    "stages.instances=16",
+    "grpo.prompts_per_update=4",
+    "grpo.micro_batch_size=8",
+    "grpo.learning_rate=2e-4",
+    "validation.sizes=[3]",
+    "validation.hole_ratios=[0.0]",
+    "validation.wait_ratios=[0.5]",
+    "validation.per_cell=9",
+)
+
+
+def free_address() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+def start(
+    command: Sequence[str], logs: Sequence[Path], **environment: str
+) -> list[subprocess.Popen[bytes]]:
+    """Start a process for each log, with a device each.
+
+    `{index}` in the command and in the environment is its number.
+    """
+    started = []
+    own = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", "PYTHONPATH": str(ROOT)} | environment
+    for index, log in enumerate(logs):
+        with log.open("ab") as output:
+            started.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", *(part.format(index=index) for part in command)],
+                    cwd=ROOT,
+                    env=os.environ
+                    | {name: value.format(index=index) for name, value in own.items()},
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                )
+            )
+    return started
+
+
+def slurm(processes: int) -> dict[str, str]:
+    """Return what SLURM tells each process of a job on this machine, from which JAX takes all."""
+    with socket.socket() as free:
+        least = 2**16 - 2**12
+        for job in range(os.getpid() % 2**12, 2**13):
+            try:
+                free.bind(("127.0.0.1", least + job % 2**12))
+                break
+            except OSError:
+                continue
+    return {
+        "SLURM_JOB_ID": str(job % 2**12),
+        "SLURM_STEP_NODELIST": "127.0.0.1",
+        "SLURM_STEP_NUM_NODES": "1",
+        "SLURM_NTASKS": str(processes),
+        "SLURM_PROCID": "{index}",
+        "SLURM_LOCALID": "{index}",
+    }
+
+
+class PlaceSampler:
+    """Draws completions that tell the place of their prompt, with odd bits and lengths."""
+
+    def sample(self, prompts: Any, *, n: int, chosen: Any, **_: Any) -> list[list[Completion]]:
+        return [[completion(place, number) for number in range(n)] for place in chosen]
+
+
+class Outside:
+    """An engineer that says who asked it, and has no answer to a task without a number."""
+
+    name = "outside"
+
+    def propose(self, task: Any) -> Proposal:
+        index = jax.process_index()
+        if task is None:
+            raise EngineerError(f"asked by {index}", Spent(engineer_tokens=index + 5))
+        return Proposal(f"asked by {index}", seconds=0.5, tokens=index)
+
+    def write(self, prompt: str, seed: int, max_tokens: int | None = None) -> Proposal:
+        return Proposal(f"{prompt} by {jax.process_index()}", seconds=0.5)
+
+
+def completion(place: int, number: int) -> Completion:
+    length = 1 + place * 7 + number
+    logprobs = np.nextafter(np.full(length, -(place + 1) / 3, np.float32), np.float32(-9))
+    logprobs[0] = -np.inf if number else -0.0
+    return Completion(tuple(range(place, place + length)), logprobs, bool(place % 2))
+
+
+def ask(sampler: SharedSampler, **changes: Any) -> list[list[Completion]]:
+    arguments = {"n": 2, "temperature": 1.0, "max_tokens": 40, "stop_token_ids": [2], "seed": 1}
+    return sampler.sample(changes.pop("prompts", PROMPTS), **(arguments | changes))
+
+
+def exchange(output: Path) -> None:
+    """Exchange what was sampled, tell what the first one knows, and put an array together.
+
+    Then lose each other, and fail in one process while the other one waits.
+    """
+    index = jax.process_index()
+    sampler = SharedSampler(PlaceSampler())  # type: ignore[arg-type]
+    groups = ask(sampler)
+    few = ask(sampler, prompts=PROMPTS[:1])  # the other process has nothing to do
+    told = processes.from_first("a number", lambda: {"index": index, "array": np.arange(3)})
+
+    def refuse() -> None:
+        raise UserError(f"refused by {index}")
+
+    try:
+        processes.from_first("a refusal", refuse)
+    except UserError as error:
+        refusal = str(error)
+    engineer = asked_by_first(Outside())
+    assert isinstance(engineer, NoteWriter)
+    proposal, notes = engineer.propose(1), engineer.write("notes", 1)  # type: ignore[arg-type]
+    try:
+        engineer.propose(None)  # type: ignore[arg-type]
+    except EngineerError as error:
+        unanswered = [str(error), error.spent.engineer_tokens]
+    processes.require_same("equal values", {"a": np.arange(3)})
+    try:
+        processes.require_same("other values", {"a": np.arange(3) + index})
+    except PeerError as error:
+        different = str(error)
+    mesh = make_mesh(jax.device_count())
+    split = NamedSharding(mesh, PartitionSpec("fsdp"))
+    placed = processes.place(np.arange(8, dtype=np.float32), split)
+    whole = np.asarray(processes.local_copy(placed))
+    try:
+        ask(sampler, seed=index)
+    except PeerError as error:
+        seeds = str(error)
+    try:
+        processes.wait_for_all(f"place {index}")
+    except PeerError as error:
+        astray = str(error)
+    found = {
+        "groups": [
+            [[list(one.token_ids), one.logprobs.tobytes().hex(), one.truncated] for one in group]
+            for group in (*groups, *few)
+        ],
+        "told": [told["index"], told["array"].tolist()],
+        "refusal": refusal,
+        "engineer": [engineer.name, proposal.text, proposal.tokens, notes.text, *unanswered],
+        "different": different,
+        "addressable": placed.is_fully_addressable,
+        "whole": whole.tolist(),
+        "seeds": seeds,
+        "astray": astray,
+    }
+    output.write_text(json.dumps(found))
+    if index == 1:
+        raise UserError("no room on the disk")
+    processes.wait_for_all("an end")
+
+
+def wait(output: Path) -> None:
+    """Meet the other, then wait for it once more."""
+    processes.wait_for_all("a start")
+    output.write_text("waiting")
+    if jax.process_index() == 1:
+        while True:
+            time.sleep(1)
+    processes.wait_for_all("an end")
+
+
+def run(output: Path) -> None:
+    """Run a configuration, as far as STOP_AFTER says; process 1 kills itself at DIE_AT."""
+    from tests.training.killed_run import dying_at
+    from training import loop
+    from training.schema import load
+
+    config = load(TINY, [*LEARNS, f"model.mesh.fsdp={jax.device_count()}"])
+    point = os.environ.get("DIE_AT", "none") if jax.process_index() == 1 else "none"
+    stop_after = os.environ.get("STOP_AFTER")
+    with dying_at(point, lambda: os.kill(os.getpid(), signal.SIGKILL)):
+        loop.run(config, output.parent, stop_after=int(stop_after) if stop_after else None)
+
+
+TASKS = {"exchange": exchange, "wait": wait, "run": run}
+
+
+def main(address: str, count: str, index: str, task: str, output: str) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    seconds = 60 if task == "run" else HEARTBEAT  # compiling keeps a busy machine busy
+    peers = Peers(address, int(count), int(index), seconds)
+    if address == "auto":
+        peers = Peers(None, None, None, seconds)
+    with processes.joined(peers if int(count) > 1 else None):
+        TASKS[task](Path(output))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,125 @@
+"""Two processes share one run: what they exchange is whole, and none outlives the others."""
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training import one_of_several
+from tests.training.one_of_several import HEARTBEAT, PROMPTS, completion
+from training.cli import main
+
+STARTED = "tests.training.one_of_several"
+
+
+@contextmanager
+def two(task: str, folder: Path, address: str = "") -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Two processes of a task, which write to `0` and `1` and talk to `0.log` and `1.log`."""
+    address, environment = address or one_of_several.free_address(), {}
+    if address == "auto":
+        environment = one_of_several.slurm(2)
+    command = [STARTED, address, "2", "{index}", task]
+    logs = [folder / f"{index}.log" for index in range(2)]
+    with ExitStack() as stack:
+        command.append(str(folder / "{index}"))
+        started = one_of_several.start(command, logs, **environment)
+        for process in started:
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        yield started
+
+
+@pytest.fixture(scope="module")
+def exchanged(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What two processes have found that SLURM brings together, with their ends."""
+    folder = tmp_path_factory.mktemp("exchange")
+    with two("exchange", folder, "auto") as started:
+        statuses = [process.wait(300) for process in started]
+    said = [(folder / f"{index}.log").read_text() for index in range(2)]
+    assert (folder / "0").exists(), said[0]
+    return [
+        json.loads((folder / str(index)).read_text()) | {"status": status, "said": said[index]}
+        for index, status in enumerate(statuses)
+    ]
+
+
+def test_both_processes_get_all_completions_to_the_bit_in_the_order_of_the_prompts(exchanged):
+    expected = [
+        [
+            [list(one.token_ids), one.logprobs.tobytes().hex(), one.truncated]
+            for one in (completion(place, number) for number in range(2))
+        ]
+        for place in (*range(len(PROMPTS)), 0)
+    ]
+    for one in exchanged:
+        assert one["groups"] == expected
+
+
+def test_all_learn_what_the_first_one_knows_and_what_it_refuses(exchanged):
+    for one in exchanged:
+        assert one["told"] == [0, [0, 1, 2]]
+        assert one["refusal"] == "refused by 0"
+        answered = ["outside", "asked by 0", 0, "notes by 0"]
+        assert one["engineer"] == [*answered, "asked by 0", 5]
+
+
+def test_an_array_that_is_split_over_processes_is_whole_in_each(exchanged):
+    for one in exchanged:
+        assert not one["addressable"]
+        assert one["whole"] == list(range(8))
+
+
+def test_processes_that_differ_notice_it(exchanged):
+    for one in exchanged:
+        assert one["different"].startswith("other values: process 1 has other values")
+        assert one["seeds"].startswith("the prompts of a rollout: process 1 has other values")
+    first, second = (one["astray"] for one in exchanged)
+    assert first == "process 1 is at 'place 1', and this one at 'place 0'"
+    assert second == "process 0 is at 'place 0', and this one at 'place 1'"
+
+
+def test_a_process_that_fails_ends_the_other_with_its_reason(exchanged):
+    first, second = exchanged
+    assert (first["status"], second["status"]) == (2, 2)
+    assert "jaxlake: error: no room on the disk" in second["said"]
+    assert "jaxlake: error: an end: process 1 on " in first["said"]
+    assert "has failed: no room on the disk" in first["said"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_killed_process_ends_the_other_within_the_heartbeat(tmp_path, killed):
+    with two("wait", tmp_path) as started:
+        while not all((tmp_path / str(index)).exists() for index in range(2)):
+            assert all(process.poll() is None for process in started)
+            time.sleep(0.1)
+        started[killed].send_signal(signal.SIGKILL)
+        began = time.monotonic()
+        assert started[1 - killed].wait(60 + 3 * HEARTBEAT) != 0
+        assert time.monotonic() - began < 30 + 2 * HEARTBEAT
+    said = (tmp_path / f"{1 - killed}.log").read_text()
+    assert "task" in said  # which task died, in words of JAX or of ours
+
+
+def test_arguments_of_several_processes_belong_together(tmp_path, capsys):
+    command = ["run", "configs/miniature.yaml", "--run-dir", str(tmp_path / "run")]
+    for arguments, problem in (
+        (["--processes", "2"], "--processes: got a number"),
+        (["--coordinator", "host:1"], "needs --processes and --process"),
+        (
+            ["--coordinator", "h:1", "--processes", "2", "--process", "2"],
+            "--process: got 2, allowed are 0 to 1",
+        ),
+    ):
+        assert main([*command, *arguments]) == 2
+        assert problem in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*command, "--coordinator", "host"])
+    assert "got 'host', allowed are HOST:PORT and auto" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,67 @@
+"""Two processes train a run together, and it goes on with another number of them."""
+
+import json
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.training import one_of_several
+from training.audit import audit_run
+from training.run.directory import RunDirectory
+from training.run.records import UpdateMetrics
+
+STARTED = "tests.training.one_of_several"
+
+
+def run(run_dir: Path, processes: int, **environment: str) -> list[int]:
+    """Run what is missing with so many processes, and return their exit statuses."""
+    command = [STARTED, one_of_several.free_address(), str(processes), "{index}", "run"]
+    logs = [run_dir.with_name(f"{run_dir.name}.{index}.log") for index in range(processes)]
+    with ExitStack() as stack:
+        started = one_of_several.start([*command, str(run_dir / "{index}")], logs, **environment)
+        for process in started:
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        return [process.wait(1500) for process in started]
+
+
+def outcomes(run_dir: Path) -> list[object]:
+    """What may not differ by rounding: rewards, answers, decisions."""
+    directory = RunDirectory(run_dir)
+    updates = [one for one in directory.metrics.read() if isinstance(one, UpdateMetrics)]
+    stages = [directory.stage(stage) for stage in (0, 1, 2)]
+    return [
+        [(one.step, one.reward_mean, one.completion_length, one.by_size) for one in updates],
+        [stage.episodes.read() for stage in stages],
+        [stage.decision.read() for stage in stages[1:]],
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_run_goes_on_with_one_process_where_two_were_killed_and_the_other_way_round(tmp_path):
+    killed, joined = tmp_path / "killed", tmp_path / "joined"
+    # Process 1 dies in the third update; the checkpoint of the second is whole.
+    first, second = run(killed, 2, DIE_AT="update")
+    assert second == -signal.SIGKILL
+    assert first not in (0, -signal.SIGKILL)
+    assert sorted(one.name for one in (killed / "checkpoints").iterdir()) == ["2"]
+    assert (killed / "checkpoints/2/state/array_metadatas/process_1").exists()
+    assert run(killed, 1) == [0]
+
+    assert run(joined, 1, STOP_AFTER="1") == [0]
+    assert run(joined, 2) == [0, 0]
+    assert (joined / "checkpoints/8/state/array_metadatas/process_1").exists()
+
+    assert outcomes(killed) == outcomes(joined)
+    metrics = [RunDirectory(path).metrics.read() for path in (killed, joined)]
+    assert len(metrics[0]) == len(metrics[1]) == 8
+    for ours, theirs in zip(*metrics, strict=True):
+        assert ours.loss == pytest.approx(theirs.loss, rel=1e-2, abs=1e-5)
+        assert ours.grad_norm == pytest.approx(theirs.grad_norm, rel=1e-3)
+    assert sum(one.grad_norm > 0 for one in metrics[0]) >= 5
+    for path in (killed, joined):
+        assert [check for check in audit_run(path) if not check.holds] == []
+        assert json.loads((path / "summary.json").read_text())

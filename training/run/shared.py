@@ -1,0 +1,67 @@
+"""A run's directory as one process of several sees it.
+
+The first process writes the run's files. Every other one does the same work on the same values, so
+it makes the same files, in a copy that is its own: what it finds there, and when, never depends on
+how far the first one is. Folders of weights and checkpoints are not copied; all processes read them
+where they are, so the directory is on a file system that they share.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from training.errors import UserError
+from training.processes import alone, from_first, is_first, require_same, wait_for_all
+from training.run.directory import RunDirectory
+from training.run.lock import hold
+from training.run.progress import console
+from training.schema import RunConfig, dump
+
+_NOT_COPIED = ("checkpoints", "initial", "engine", "policy", "compiled", "report.html", ".*")
+
+
+@contextmanager
+def open_run(config: RunConfig, path: Path) -> Iterator[tuple[RunDirectory, bool]]:
+    """Claim and hold a run's directory, and say whether it already was this configuration's.
+
+    Raises:
+        UserError: see `RunDirectory.claim` and `hold`; or several processes were given different
+            configurations, or don't share the directory.
+        PeerError: Another process has failed.
+    """
+    require_same("the configuration", dump(config))
+    if not alone() and (limit := config.engineer.budget.seconds) is not None:
+        raise UserError(
+            f"engineer.budget.seconds: got {limit:g}, allowed is null where several processes run "
+            "together, since each of them takes its own time"
+        )
+    with ExitStack() as stack:
+
+        def claim() -> bool:
+            known = RunDirectory(path).claim(config)
+            stack.enter_context(hold(path))
+            return known
+
+        known: bool = from_first("the claim of the run's directory", claim)
+        own = path if is_first() else _copy(path, stack)
+        wait_for_all("the files of the run")  # from here on they change
+        yield RunDirectory(own, path), known
+
+
+def _copy(path: Path, stack: ExitStack) -> Path:
+    """Copy the small files of a run, and let the first process do the talking."""
+    if not RunDirectory(path).config_file.exists():
+        raise UserError(
+            f"{path}: holds no run as this process sees it; --run-dir has to be on a file system "
+            "that all hosts share"
+        )
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jaxlake-"))) / "run"
+    shutil.copytree(path, folder, ignore=shutil.ignore_patterns(*_NOT_COPIED))
+    quiet = console.quiet
+    stack.callback(setattr, console, "quiet", quiet)
+    console.quiet = True
+    return folder
