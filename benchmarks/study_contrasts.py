@@ -5,9 +5,10 @@
 A long study is run in pieces, each with seeds or engineers of its own. Printed are, for every
 engineer, its seeds, the rate of valid answers after the last stage with its interval, and after
 each stage; for each contrast A B the paired difference A minus B over the seeds that both have, how
-far the differences of single seeds lie apart, and the smallest true difference that so many seeds
-find in four of five cases at the 5% level; with `--scale` each engineer's regret to BEST, in shares
-of the way from WORST to BEST. Intervals are those of `docs/studies.md`.
+far the differences of single seeds lie apart, and its power: the smallest true difference that so
+many seeds find in four of five cases, and how often they find one of `--detect` points, by a paired
+two-sided t-test over seeds at the 5% level; with `--scale` each engineer's regret to BEST, in
+shares of the way from WORST to BEST. Intervals are those of `docs/studies.md`.
 """
 
 import argparse
@@ -15,19 +16,24 @@ import gzip
 import itertools
 import json
 import math
-import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from scipy import optimize, stats
 
 from training.analysis.study.bootstrap import Interval, mean_interval, paired_interval
 
 RESAMPLES = 10_000
 POWER = 0.8
 LEVEL = 0.05
+WANTED = 2.0
+"""The true difference whose power is printed, points, unless `--detect` says another."""
+
+_SPREADS = 10_000
+"""How many equally probable spreads between seeds the power is the mean over."""
 
 
 class Answers(NamedTuple):
@@ -46,7 +52,40 @@ class Contrast(NamedTuple):
     seeds: tuple[int, ...]
     difference: Interval
     deviation: float  # standard deviation of the differences of single seeds; NaN of one seed
-    detectable: float  # found with a probability of `POWER`; NaN of one seed
+
+    @property
+    def detectable(self) -> float:
+        """The smallest true difference found with a probability of `POWER`; NaN if unknown."""
+        if not self.deviation > 0.0:
+            return math.nan
+        seeds = len(self.seeds)
+        errors = optimize.brentq(lambda size: power(size, seeds) - POWER, 0.0, 100.0)
+        return float(errors) * self.deviation / math.sqrt(seeds)
+
+    def power(self, difference: float) -> float:
+        """How often so many seeds find a true difference, a share of all answers.
+
+        The spread between seeds is taken to be the one that these seeds have. NaN if they have
+        none: for one seed, or where all differences are equal.
+        """
+        if not self.deviation > 0.0:
+            return math.nan
+        error = self.deviation / math.sqrt(len(self.seeds))
+        return power(abs(difference) / error, len(self.seeds))
+
+
+def power(difference: float, seeds: int) -> float:
+    """Return how often a paired two-sided t-test over `seeds` (2 or more) finds a difference.
+
+    The difference is in standard errors of its mean over seeds. The power is the mean over what the
+    seeds may say of their own spread; SciPy's noncentral t distribution gives NaN for two seeds.
+    """
+    freedom = seeds - 1
+    critical = stats.t.ppf(1 - LEVEL / 2, freedom)
+    shares = (np.arange(_SPREADS) + 0.5) / _SPREADS
+    needed = critical * np.sqrt(stats.chi2.ppf(shares, freedom) / freedom)
+    found = stats.norm.cdf(difference - needed) + stats.norm.cdf(-difference - needed)
+    return float(found.mean())
 
 
 def read_pieces(paths: Sequence[Path]) -> list[Answers]:
@@ -97,17 +136,16 @@ def contrast(runs: Sequence[Answers], first: str, second: str) -> Contrast:
         raise ValueError(f"{first}, {second}: have no seed in common")
     ours, theirs = (np.stack([finals[name, seed] for seed in seeds]) for name in (first, second))
     difference = paired_interval(ours, theirs, resamples=RESAMPLES, confidence=1 - LEVEL)
-    deviation = detectable = math.nan
-    if len(seeds) > 1:
-        deviation = float((ours.mean(axis=1) - theirs.mean(axis=1)).std(ddof=1))
-        normal = statistics.NormalDist()
-        factor = normal.inv_cdf(1 - LEVEL / 2) + normal.inv_cdf(POWER)
-        detectable = factor * deviation / math.sqrt(len(seeds))
-    return Contrast(first, second, tuple(seeds), difference, deviation, detectable)
+    apart = ours.mean(axis=1) - theirs.mean(axis=1)
+    deviation = float(apart.std(ddof=1)) if len(seeds) > 1 else math.nan
+    return Contrast(first, second, tuple(seeds), difference, deviation)
 
 
 def print_report(
-    runs: Sequence[Answers], contrasts: Sequence[tuple[str, str]], scale: tuple[str, str] | None
+    runs: Sequence[Answers],
+    contrasts: Sequence[tuple[str, str]],
+    scale: tuple[str, str] | None,
+    wanted: float = WANTED,  # points
 ) -> None:
     """Print the tables that the module describes."""
     engineers = list(dict.fromkeys(run.engineer for run in runs))
@@ -118,18 +156,28 @@ def print_report(
         curve = " -> ".join(f"{100 * stage.mean():.1f}" for stage in np.stack(own, axis=1))
         print(f"  {name:<{width}}  {_points(rate(runs, name))}  {len(own):>2} seeds  {curve}")
     if contrasts:
-        print("\nDifferences, points; apart: between seeds; found: in four of five cases.")
+        print(
+            "\nDifferences, points; apart: between seeds; found: in four of five cases;"
+            f" power: how often {wanted:g} points are found."
+        )
     for first, second in contrasts:
         one = contrast(runs, first, second)
         print(
             f"  {first} - {second}: {_points(one.difference, signed=True)}, {len(one.seeds)} "
-            f"seeds, {100 * one.deviation:.1f} apart, {100 * one.detectable:.1f} found"
+            f"seeds, {_power(one, wanted)}"
         )
     if scale:
         worst, best = (rate(runs, name).value for name in scale)
         print(f"\nRegret, share of the way from {scale[1]} back to {scale[0]}.")
         for name in engineers:
             print(f"  {name:<{width}}  {(best - rate(runs, name).value) / (best - worst):.2f}")
+
+
+def _power(one: Contrast, wanted: float) -> str:
+    apart = f"{100 * one.deviation:.1f} apart"
+    if math.isnan(one.detectable):
+        return f"{apart}, power unknown"
+    return f"{apart}, {100 * one.detectable:.1f} found, power {one.power(wanted / 100):.0%}"
 
 
 def _points(interval: Interval, *, signed: bool = False) -> str:
@@ -148,7 +196,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--contrast", nargs=2, action="append", default=[], metavar=("A", "B"))
     parser.add_argument("--scale", nargs=2, metavar=("WORST", "BEST"))
+    parser.add_argument("--detect", type=float, default=WANTED, metavar="POINTS")
     args = parser.parse_args(arguments)
+    if not 0.0 < args.detect <= 100.0:
+        parser.error(f"--detect: got {args.detect:g}, allowed are points above 0 and up to 100")
     try:
         runs = read_pieces(args.files)
         known = {run.engineer for run in runs}
@@ -157,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 raise ValueError(
                     f"{name}: is no engineer here; there are {', '.join(sorted(known))}"
                 )
-        print_report(runs, args.contrast, args.scale)
+        print_report(runs, args.contrast, args.scale, args.detect)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2

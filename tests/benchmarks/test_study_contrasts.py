@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from benchmarks.study_contrasts import contrast, main, rate, read_pieces
+from benchmarks.study_contrasts import Contrast, contrast, main, rate, read_pieces
+from training.analysis.study.bootstrap import Interval
 
 BOARDS = 400
 
@@ -48,9 +50,36 @@ def test_pieces_are_joined_and_seeds_are_paired(pieces: list[Path]):
     assert one.seeds == (1, 2)
     assert one.difference.value == pytest.approx(np.mean(differences))
     assert one.deviation == pytest.approx(np.std(differences, ddof=1))
-    assert one.detectable == pytest.approx(2.802 * one.deviation / 2**0.5, rel=1e-3)
     assert one.difference.beyond == 1
     assert contrast(runs, "blind", "reads").difference.value == -one.difference.value
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 8])
+def test_power_is_how_often_a_t_test_over_seeds_finds_the_difference(seeds: int):
+    """Simulated studies, tested by SciPy's own paired test."""
+    deviation = 0.01
+    nothing = Interval(0.0, 0.0, 0.0, 0)
+    one = Contrast("a", "b", tuple(range(seeds)), nothing, deviation)
+    rng = np.random.default_rng(seeds)
+    for difference in (one.detectable, 0.02):
+        drawn = rng.normal(difference, deviation, (20_000, seeds))
+        found = np.mean(stats.ttest_1samp(drawn, 0.0, axis=1).pvalue < 0.05)
+        assert one.power(difference) == pytest.approx(found, abs=0.015)
+    assert one.power(one.detectable) == pytest.approx(0.8)
+    assert one.power(0.0) == pytest.approx(0.05, rel=1e-3)
+
+
+def test_without_spread_between_seeds_power_is_unknown(
+    pieces: list[Path], capsys: pytest.CaptureFixture[str]
+):
+    runs = [run for run in read_pieces(pieces) if run.seed == 1]
+    single = contrast(runs, "reads", "blind")
+    assert np.isnan([single.deviation, single.detectable, single.power(0.02)]).all()
+    same = contrast(read_pieces(pieces), "blind", "blind")
+    assert same.deviation == 0.0
+    assert np.isnan([same.detectable, same.power(0.02)]).all()
+    assert main([*map(str, pieces), "--contrast", "blind", "blind"]) == 0
+    assert "2 seeds, 0.0 apart, power unknown" in capsys.readouterr().out
 
 
 def test_the_report_names_every_engineer(pieces: list[Path], capsys: pytest.CaptureFixture[str]):
@@ -59,6 +88,7 @@ def test_the_report_names_every_engineer(pieces: list[Path], capsys: pytest.Capt
     printed = capsys.readouterr().out
     assert "reads - blind: +" in printed
     assert "2 seeds" in printed
+    assert "how often 2 points are found" in printed
     regret = printed.split("Regret")[1].splitlines()[1:]
     assert [line.split()[0] for line in regret] == ["reads", "blind", "worst"]
     assert [float(line.split()[1]) for line in regret if "blind" not in line] == [0.0, 1.0]
@@ -74,6 +104,9 @@ def test_what_does_not_fit_is_named(
     assert "its boards are not those of" in capsys.readouterr().err
     assert main([str(pieces[0]), "--contrast", "reads", "nobody"]) == 2
     assert "nobody: is no engineer here; there are blind, reads, worst" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main([str(pieces[0]), "--detect", "nan"])
+    assert "--detect: got nan" in capsys.readouterr().err
     pieces[0].write_bytes(b"no gzip")
     assert main([str(pieces[0])]) == 2
     assert "can't be read as outcomes" in capsys.readouterr().err
