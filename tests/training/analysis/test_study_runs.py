@@ -271,9 +271,13 @@ def test_interrupted_study_leaves_no_process_though_its_wait_is_interrupted(
     study, directory = load_study(write_study(tmp_path)), StudyDirectory(tmp_path / "out")
     directory.claim(study)
 
+    work = runner._Runner(study, directory, lock=0, jobs=2)
+
     def steps(slot: int) -> Iterator[runner._Process]:
         files = directory.run(study.runs[slot])
-        yield runner._Process("", RUNS[slot], files, stubborn[slot], time.monotonic())
+        one = runner._Process("", RUNS[slot], files, stubborn[slot], time.monotonic())
+        work.in_progress[slot] = one
+        yield one
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -288,11 +292,39 @@ def test_interrupted_study_leaves_no_process_though_its_wait_is_interrupted(
     monkeypatch.setattr(runner, "_wait_for_one", interrupt)
     monkeypatch.setattr(first, "wait", interrupted_once)
     with pytest.raises(KeyboardInterrupt):
-        runner._Runner(study, directory, lock=0, jobs=2)._work(steps)
+        work._work(steps)
     assert [one.poll() for one in stubborn] == [-signal.SIGKILL] * 2
     assert not interrupts
     logged = {one.run: one.status for one in directory.processes.read()}
     assert logged == dict.fromkeys(RUNS[:2], -signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_run_that_is_interrupted_as_it_starts_is_ended(number, tmp_path: Path, monkeypatch):
+    """The interrupt comes when the process is there and nobody has been told of it."""
+    study, directory = load_study(write_study(tmp_path)), StudyDirectory(tmp_path / "out")
+    directory.claim(study)
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Interrupted(subprocess.Popen):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            started.append(self)
+            os.kill(os.getpid(), number)
+            time.sleep(0)  # a chance for Python to call the handler
+
+    monkeypatch.setattr(runner, "COMMAND", (sys.executable, "-c", "import time; time.sleep(600)"))
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    try:
+        with pytest.raises((KeyboardInterrupt, SystemExit)):
+            runner.run_study(study, directory)
+        (one,) = started
+        assert one.returncode is not None, "the process outlived the study"
+        (logged,) = directory.processes.read()
+        assert (logged.run, logged.status) == ("warm_start", one.returncode)
+    finally:
+        for one in started:
+            one.kill()
 
 
 def test_two_studies_do_not_work_in_one_directory(stand_in, capsys):
@@ -373,8 +405,8 @@ def test_a_piece_has_seeds_and_engineers_of_its_own(tmp_path, capsys):
     assert [str(run) for run in piece.runs] == ["steady, seed 7", "steady, seed 8"]
     with pytest.raises(UserError, match="--engineers: got 'nobody', allowed are steady, lively"):
         load_study(path, engineers=["nobody"])
-    with pytest.raises(UserError, match="baseline: got 'steady', allowed are lively"):
-        load_study(path, engineers=["lively"])
+    assert load_study(path, engineers=["lively"]).config.baseline == "lively"
+    assert load_study(path, engineers=["lively", "steady"]).config.baseline == "steady"
     with pytest.raises(UserError, match="seeds"):
         load_study(path, seeds=[-1])
     assert study_command(tmp_path, "--dry-run", "--seeds", "5", "--engineers", "steady") == 0

@@ -182,12 +182,15 @@ def load_study(
 
 
 def _only(config: StudyConfig, names: Sequence[str]) -> StudyConfig:
-    """Leave out all engineers but these."""
+    """Leave out all engineers but these; the first is the baseline if the study's isn't there."""
     known = [engineer.name for engineer in config.engineers]
     if unknown := [name for name in names if name not in known]:
         raise UserError(f"--engineers: got {unknown[0]!r}, allowed are {', '.join(known)}")
     kept = [one for one in config.engineers if one.name in names]
-    return StudyConfig.model_validate(config.model_dump() | {"engineers": kept})
+    baseline = config.baseline if config.baseline in names else kept[0].name
+    return StudyConfig.model_validate(
+        config.model_dump() | {"engineers": kept, "baseline": baseline}
+    )
 
 
 def _allowed(location: Location) -> str:

@@ -7,15 +7,13 @@ it follow each other in one process per job. A run that fails is reported, and t
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import NamedTuple, TypeAlias
 
 from rich.table import Table
@@ -30,6 +28,7 @@ from training.analysis.study.directory import (
     StudyDirectory,
     this_machine,
 )
+from training.analysis.study.interrupts import ended_by_sigterm, interrupts_held
 from training.analysis.study.workers import Worker, WorkerRun
 from training.errors import UserError
 from training.run.directory import RunDirectory
@@ -100,7 +99,7 @@ def run_study(
     """
     if cluster is None and jobs > (cores := len(_usable_cores())):
         raise UserError(f"--jobs: got {jobs}, allowed are 1 to {cores}, the cores of this machine")
-    with directory.lock() as lock, _ended_by_sigterm():
+    with directory.lock() as lock, ended_by_sigterm():
         if (here := this_machine()) not in directory.machines.read():
             directory.machines.append(here)
         return _Runner(study, directory, lock, jobs, cluster).run_all()
@@ -138,6 +137,7 @@ class _Runner:
     left: int = 0  # runs that have neither finished nor failed
     first_rounds: set[StudyRun] = field(default_factory=set)  # those in progress
     workers: dict[int, Worker] = field(default_factory=dict)  # by the number of their job
+    in_progress: dict[int, _Process] = field(default_factory=dict)  # the same
 
     def run_all(self) -> bool:
         """Run the warm start, if there is to be one, then every run that is not finished."""
@@ -180,12 +180,12 @@ class _Runner:
         `start` is asked for more for each job that has nothing to do, by its number. If an
         interrupt ends the study, it ends all processes, which are logged like others.
         """
-        running: dict[int, tuple[_Steps, _Process]] = {}
+        running: dict[int, _Steps] = {}
 
         def take(slot: int, steps: _Steps, result: tuple[int, float] | None) -> None:
             with suppress(StopIteration):
-                process = next(steps) if result is None else steps.send(result)
-                running[slot] = (steps, process)
+                next(steps) if result is None else steps.send(result)
+                running[slot] = steps
 
         try:
             with console.status("") as status:
@@ -195,17 +195,18 @@ class _Runner:
                             take(slot, steps, None)
                     if not running:
                         return
-                    status.update(", ".join(self._shown(one) for _, one in running.values()))
-                    _wait_for_one([one.process for _, one in running.values()])
-                    for slot, (steps, one) in list(running.items()):
+                    processes = self.in_progress.values()
+                    status.update(", ".join(self._shown(one) for one in processes))
+                    _wait_for_one([one.process for one in processes])
+                    for slot, one in list(self.in_progress.items()):
                         if one.process.poll() is not None:
-                            del running[slot]
-                            take(slot, steps, self._record(one))
+                            del self.in_progress[slot]
+                            take(slot, running.pop(slot), self._record(one))
         except BaseException:
             with ExitStack() as at_last:
-                for _, one in running.values():
+                for one in self.in_progress.values():
                     at_last.callback(self._record, one)
-                _end([one.process for _, one in running.values()])
+                _end([one.process for one in self.in_progress.values()])
             raise
 
     def _run(self, run: StudyRun, first: StudyRun | None, title: str, slot: int) -> _Steps:
@@ -258,7 +259,7 @@ class _Runner:
     def _start(
         self, title: str, name: str, files: RunDirectory, arguments: Sequence[str], slot: int
     ) -> _Process:
-        """Start a process on the cores of a job."""
+        """Start a process on the cores of a job; an interrupt waits until it can be ended."""
         log = self.directory.log(files)
         log.parent.mkdir(parents=True, exist_ok=True)
         command = ["run", str(self.study.base), "--run-dir", str(files.path)]
@@ -270,13 +271,18 @@ class _Runner:
         cores = _usable_cores()[slot :: self.jobs]
         if self.jobs > 1 and self.cluster is None:
             defaults["OMP_NUM_THREADS"] = str(len(cores))
-        began = time.monotonic()
+        began, environment = time.monotonic(), defaults | os.environ
+        whole = [*COMMAND, *command, *arguments]
+        process: _Handle
+        with interrupts_held():
+            if self.cluster is not None:
+                process = self.cluster.submit(name, whole, defaults, log)
+            else:
+                process = self._begin(slot, cores, environment, [*command, *arguments], log)
+            one = self.in_progress[slot] = _Process(title, name, files, process, began)
         if self.cluster is not None:
-            job = self.cluster.submit(name, [*COMMAND, *command, *arguments], defaults, log)
-            _say(f"{title}: job {job.id} of {self.cluster.name}, see {log}")
-            return _Process(title, name, files, job, began)
-        process = self._begin(slot, cores, defaults | os.environ, [*command, *arguments], log)
-        return _Process(title, name, files, process, began)
+            _say(f"{title}: job {one.process.id} of {self.cluster.name}, see {log}")
+        return one
 
     def _begin(
         self,
@@ -384,17 +390,3 @@ def _end(processes: Sequence[_Handle]) -> None:
         with suppress(subprocess.TimeoutExpired):
             for process in processes:
                 process.wait(max(0.0, deadline - time.monotonic()))
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM raise SystemExit, so that the run in progress is ended, too."""
-
-    def unwind(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, unwind)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
