@@ -28,6 +28,9 @@ NOT_RECOMPUTED = ("schema", "study", "start", "budget", "machines", "process_sec
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs/studies.md"
 
+READS_FROM = 0.9
+"""The least share of edits that change with every fact, if a policy reads."""
+
 STANDARD_ERRORS = 4
 """How far apart the shares of resamples below an end of an interval may be in two bootstraps."""
 
@@ -344,6 +347,7 @@ def _engineer(settings: Object, runs: list[Run], baseline: list[Run], slices: Sl
         ],
         "flow": _flow(runs, settings["kinds"]),
         "designs": _designs(runs),
+        "reading": _reading(runs),
         "ledger": {name: spread([one[name] for one in ledgers]) for name in ledgers[0]},
         "runs": {str(run.seed): _run(run, slices, settings["kinds"]) for run in runs},
     }
@@ -449,11 +453,39 @@ def _designs(runs: list[Run]) -> Object:
         for stage in range(1, run.stage_count)
     ]
     kinds = Counter(decision["kind"] for run in runs for decision in run.decisions[:-1])
+    reviews = Counter(
+        answer["kind"]
+        for run in runs
+        for stage in range(1, run.stage_count + 1)
+        for answer in _json_lines(run.folder / f"stages/{stage}/answers.jsonl")
+    )
     return {
         "trained_on": sum(kinds.values()),
         "by_kind": dict(kinds),
         "rolled_back": sum(_json(gate)["restored"] is not None for gate in gates if gate.exists()),
+        "answers": {kind: reviews[kind] for kind in ("accepted", "repaired", "rejected", "failed")},
     }
+
+
+def _flips(run: Run) -> Object | None:
+    """Return the share of the rule's edits that the policy follows, by fact; None: not measured."""
+    file = run.folder / f"stages/{run.stage_count}/reading.json"
+    if not file.exists():
+        return None
+    return {one["fact"]: one["flips"] for one in _json(file)["facts"]}
+
+
+def _reading(runs: list[Run]) -> Object:
+    measured = [(run.seed, flips) for run in runs if (flips := _flips(run)) is not None]
+    least: Object | None = None
+    reads = 0
+    for seed, flips in measured:
+        known = {fact: share for fact, share in flips.items() if share is not None}
+        reads += bool(known) and min(known.values()) >= READS_FROM
+        for fact, share in known.items():
+            if least is None or share < least["flips"]:
+                least = {"fact": fact, "flips": share, "seed": seed}
+    return {"measured": len(measured), "reads": reads, "least": least}
 
 
 def _ledger(run: Run) -> Object:
@@ -485,6 +517,7 @@ def _run(run: Run, slices: Slices, kinds: list[str]) -> Object:
         "configurations": run.configurations,
         "flow": _flow([run], kinds),
         "ledger": _ledger(run),
+        "reading": _flips(run),
     }
 
 

@@ -12,7 +12,7 @@ Below the first line, each row holds for one group:
 | 1 | the group | always shown |
 | 2 | its valid rate, in tenths | failure_breakdown |
 | 3, 4 | the two most frequent kinds of first failure | failure_breakdown |
-| 5 | how its valid rate moved in the stage, `=` within noise | history |
+| 5 | how its valid rate moved in the stage, `=` within noise; also if it was taken back | history |
 | 6 | learnability in the training rollouts, in tenths of its maximum | training_details |
 | 7, 9 and on | each knob between its limits, in tenths, the share first | always shown |
 | 8, 10 and on | how the last edit changed that knob | history |
@@ -84,11 +84,12 @@ def read_out(view: StageView, blocks: Collection[str], detail: Detail = FULL_DET
         tally = view.evidence.validation.get(group)
         tally = tally if tally and tally.count else None
         shown = tally if failures else None
+        moved = view.taken_back.get(group, tally)
         learnability = training.learnability.get(group) if training else None
         groups[group] = GroupReadout(
             valid=_tenths(shown.valid / shown.count) if shown else None,
             failures=_kinds(view.domain, shown) if shown else None,
-            trend=_trend(tally, view.valid_before.get(group)) if history and tally else None,
+            trend=_trend(moved, view.valid_before.get(group)) if history and moved else None,
             learnability=None if learnability is None else _tenths(learnability / LEARNABILITY),
             levels=_levels(space, levels.get(group, {})),
             last_edit=edits[group] if edits else None,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from engineer.domain import Domain
-from engineer.evidence import StageEvidence, StageHistory
+from engineer.evidence import GroupEvidence, StageEvidence, StageHistory
 from engineer.space import Configuration
 
 ContextStyle = Literal["compact", "full"]
@@ -26,6 +26,8 @@ class StageView:
     designed_from: Configuration | None = None  # in force when the stage was designed, if it was
     valid_before: Mapping[str, float] = field(default_factory=dict)
     """Valid rates by group with the weights that the stage started from; empty if unknown."""
+    taken_back: Mapping[str, GroupEvidence] = field(default_factory=dict)
+    """What the weights that the stage made answered, by group, if they are no longer in force."""
 
 
 class Detail(NamedTuple):

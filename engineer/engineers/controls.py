@@ -128,6 +128,7 @@ def simulate(view: StageView, seed: int) -> StageView:
         evidence=seen.evidence.model_copy(update=changes),
         history=history,
         valid_before=seen.valid_before if view.valid_before else {},
+        taken_back={},  # the simulated run's answers are those of its own weights
     )
 
 
@@ -136,7 +137,7 @@ def shuffle(view: StageView, seed: int) -> StageView:
     evidence, training = view.evidence, view.evidence.training
     learnability = training.learnability if training else {}
     by_group: list[Mapping[str, Any]] = [evidence.validation, evidence.environment, learnability]
-    by_group.append(view.valid_before)
+    by_group += [view.valid_before, view.taken_back]
     for field in _BY_GROUP:
         by_group += [getattr(past, field) for past in view.history]
     groups = list(dict.fromkeys(chain(view.domain.space.groups, *by_group)))
@@ -164,4 +165,5 @@ def shuffle(view: StageView, seed: int) -> StageView:
         evidence=evidence.model_copy(update=changes),
         history=history,
         valid_before=renamed(view.valid_before),
+        taken_back=renamed(view.taken_back),
     )

@@ -58,6 +58,15 @@ class ValidStep(FrozenModel):
     model: float = Field(ge=-1.0, le=1.0, description="mean edit of the model")
 
 
+class Agreement(FrozenModel):
+    """How far edits agree with the rule's, beside what agrees without reading anything."""
+
+    contexts: int = Field(ge=1, description="contexts that it is the mean over")
+    right: Share = Field(description="share of edits that equal the rule's")
+    copying: Share = Field(description="the same for no edits at all")
+    marginals: Share = Field(description="the same for each knob's most frequent edit")
+
+
 class Reading(FrozenModel):
     """How a model reads."""
 
@@ -67,6 +76,11 @@ class Reading(FrozenModel):
     agreement: Share = Field(description="share of edits that equal the rule's")
     agreement_copying: Share = Field(description="the same for no edits at all")
     agreement_marginals: Share = Field(description="the same for each knob's most frequent edit")
+    own: Agreement | None = Field(
+        default=None,
+        description="agreement on the contexts of the run itself, each with one fact of another;"
+        " null: there are none",
+    )
     facts: tuple[FactReading, ...]
     by_valid: tuple[ValidStep, ...]
 
@@ -76,6 +90,11 @@ class Reading(FrozenModel):
         return tuple(
             one.fact for one in self.facts if one.flips is not None and one.flips < READS_FROM
         )
+
+    @property
+    def reads(self) -> bool:
+        """Whether the model follows every fact of which that can be told, and there is one."""
+        return not self.unread and any(one.flips is not None for one in self.facts)
 
     def sentence(self) -> str:
         """Say whether the model reads."""
@@ -107,6 +126,7 @@ class ReadingSet:
     domain: Domain
     plain: tuple[Readout, ...]
     swapped: dict[Fact, tuple[Readout, ...]]  # in the order of `plain`
+    own: tuple[int, ...] = ()  # places in `plain` of real contexts with one fact of another
 
 
 def reading_set(domain: Domain, count: int, seed: int, real: Sequence[Readout] = ()) -> ReadingSet:
@@ -120,18 +140,18 @@ def reading_set(domain: Domain, count: int, seed: int, real: Sequence[Readout] =
     while len(drawn) < 2 * count:
         drawn += _shown_whole(synthetic_readouts(rng, domain))
     plain, others = drawn[:count], drawn[count : 2 * count]
-    if real:
-        for place in range(0, count, 2):
-            own = real[int(rng.integers(len(real)))]
-            fact = FACTS[int(rng.integers(len(FACTS)))]
-            plain[place] = with_fact_of(own, plain[place], fact)
+    own = range(0, count, 2) if real else ()
+    for place in own:
+        perturbed = real[int(rng.integers(len(real)))]
+        fact = FACTS[int(rng.integers(len(FACTS)))]
+        plain[place] = with_fact_of(perturbed, plain[place], fact)
     swapped = {
         fact: tuple(
             with_fact_of(one, other, fact) for one, other in zip(plain, others, strict=True)
         )
         for fact in FACTS
     }
-    return ReadingSet(domain, tuple(plain), swapped)
+    return ReadingSet(domain, tuple(plain), swapped, tuple(own))
 
 
 ANSWERS_PER_CONTEXT = 1 + len(FACTS) + TENTHS + 1
@@ -168,13 +188,16 @@ def measure_reading(contexts: ReadingSet, reader: Reader) -> Reading:
             )
         )
     well_formed = [_balanced(one, domain) for one in plain]
+    every = _agreement(plain, truth, domain)
+    own = [(plain[place], truth[place]) for place in contexts.own]
     return Reading(
         contexts=len(truth),
         nats=float(cost.mean()),
         well_formed=float(np.mean(well_formed)),
-        agreement=_agreement(plain, truth),
-        agreement_copying=_agreement([_nothing(domain)] * len(truth), truth),
-        agreement_marginals=_agreement([_most_frequent(truth, domain)] * len(truth), truth),
+        agreement=every.right,
+        agreement_copying=every.copying,
+        agreement_marginals=every.marginals,
+        own=_agreement(*zip(*own, strict=True), domain) if own else None,
         facts=tuple(facts),
         by_valid=tuple(_sweep(contexts, reader)),
     )
@@ -227,7 +250,17 @@ def _most_frequent(truth: Sequence[Edits], domain: Domain) -> Edits:
     return dict.fromkeys(domain.space.groups, common)
 
 
-def _agreement(edits: Sequence[Edits], truth: Sequence[Edits]) -> float:
+def _agreement(edits: Sequence[Edits], truth: Sequence[Edits], domain: Domain) -> Agreement:
+    most_frequent = _most_frequent(truth, domain)
+    return Agreement(
+        contexts=len(truth),
+        right=_share_right(edits, truth),
+        copying=_share_right([_nothing(domain)] * len(truth), truth),
+        marginals=_share_right([most_frequent] * len(truth), truth),
+    )
+
+
+def _share_right(edits: Sequence[Edits], truth: Sequence[Edits]) -> float:
     right = [
         own[group][knob] == edit
         for own, true in zip(edits, truth, strict=True)
@@ -281,6 +314,13 @@ def format_reading(reading: Reading) -> str:
         f"edits as the rule's {reading.agreement:.1%}"
         f" (no edits at all {reading.agreement_copying:.1%},"
         f" each knob's most frequent {reading.agreement_marginals:.1%})",
+    ]
+    if own := reading.own:
+        lines.append(
+            f"on the run's own {own.contexts} contexts, one fact swapped in each, {own.right:.1%}"
+            f" (no edits at all {own.copying:.1%}, most frequent {own.marginals:.1%})"
+        )
+    lines += [
         "",
         f"{'fact':<14}{'gap, nats':>16}{'flips':>9}{'edits':>8}",
     ]

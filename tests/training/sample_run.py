@@ -21,7 +21,9 @@ from engineer.context import summary_question
 from engineer.context.token_limit import CountTokens, estimate_tokens
 from engineer.engineers.controls import split_control
 from engineer.engineers.plans import CopyPreviousEngineer, FixedEngineer
+from engineer.scoring.reading import FactReading, Reading
 from engineer.space import Configuration
+from engineer.synthetic import FACTS, Fact
 from jaxlake import Action
 from training.audit import seal
 from training.phases.design import charged, write_design
@@ -111,6 +113,17 @@ def write_run(path: Path, choice: dict[str, Any], skill: tuple[float, ...] = SKI
         [escape_surrogates(text) for answers in DESIGNS for text in answers], 300
     )
     return write_sample_run(path, config, skill=skill, tokenizer=tokenizer)
+
+
+def reading_with(flips: float | None, fact: Fact = "valid") -> Reading:
+    """A reading whose edits follow one fact so often, and all others always."""
+    facts = tuple(
+        FactReading(fact=one, gap=2.0, gap_error=0.1, turned=9, flips=flips if one == fact else 1.0)
+        for one in FACTS
+    )
+    shares = dict.fromkeys(("well_formed", "agreement"), 1.0)
+    baselines = dict.fromkeys(("agreement_copying", "agreement_marginals"), 0.5)
+    return Reading(contexts=4, nats=0.1, **shares, **baselines, facts=facts, by_valid=())
 
 
 def write_sample_run(

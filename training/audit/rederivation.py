@@ -43,6 +43,7 @@ class Rederivation:
     directory: RunDirectory
     updates: list[records.UpdateMetrics]  # of all Train phases
     results: list[StageResult] = field(default_factory=list)  # what the stages must have left
+    boards: list[InstanceSet] = field(default_factory=list)  # of stages 1, 2 and so on
 
     @cached_property
     def validation(self) -> InstanceSet:
@@ -63,8 +64,14 @@ class Rederivation:
             source = board_source(self.config, stage, configuration)
             with checker.naming("instances"):
                 drawn = stage_boards(
-                    self.config, self.directory, stage, configuration, self.validation
+                    self.config,
+                    self.directory,
+                    stage,
+                    configuration,
+                    self.validation,
+                    known=self.boards,
                 )
+            self.boards.append(drawn.boards)
             boards, environment = boards_digest(drawn.boards), drawn.environment
             yield checker.compare_file(files.environment, environment)
             yield checker.compare_file(files.shortfalls, drawn.shortfalls)

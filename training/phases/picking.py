@@ -69,11 +69,14 @@ def stage_boards(
     stage: int,
     configuration: LakeConfiguration,
     validation: InstanceSet,
+    known: Sequence[InstanceSet] = (),
 ) -> StageBoards:
     """Return the boards of a stage: drawn from its configuration, or picked.
 
-    What they are picked by is read from the run's directory. Equal arguments and files give equal
-    boards; none is a validation board. A `UserError` says that a file is missing or does not fit.
+    What they are picked by is read from the run's directory. Boards that are replayed are made
+    again, stage after stage, but for those of the first stages where they are `known`: of stages 1,
+    2 and so on. Equal arguments and files give equal boards; none is a validation board. A
+    `UserError` says that a file is missing or does not fit.
     """
     choice = config.engineer.picking
     if choice is None:
@@ -82,8 +85,8 @@ def stage_boards(
         pool = draw_pool(config, choice, stage, validation)
         valid, answers = _answered(directory.stage(stage), len(pool))
         return _pick(config, choice, stage, pool, pool, valid, answers)
-    earlier: list[InstanceSet] = []
-    for before in range(1, stage):  # each stage replays those before it
+    earlier = list(known[: stage - 1])
+    for before in range(len(earlier) + 1, stage):  # each stage replays those before it
         earlier.append(_replay(config, choice, directory, before, earlier, validation).boards)
     return _replay(config, choice, directory, stage, earlier, validation)
 

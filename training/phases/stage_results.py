@@ -194,6 +194,7 @@ def view_of(config: RunConfig, results: Sequence[StageResult], stage: int) -> St
     """
     gate = results[stage].gate or gate_record(config, results, stage)
     evidence = results[stage].evidence
+    taken_back = evidence.validation if gate.restored == "checkpoint" else {}
     if gate.restored == "checkpoint":
         restored = results[gate.reference].evidence
         shown = ("validation", "failure_times", "failed_cases")
@@ -209,6 +210,7 @@ def view_of(config: RunConfig, results: Sequence[StageResult], stage: int) -> St
         trained=configuration_for(config, results, stage),
         designed_from=None if before is None else before.configuration,
         valid_before=_valid_rates(reference.validation) if stage else {},
+        taken_back=taken_back,
     )
 
 

@@ -28,7 +28,8 @@ def test_no_group_keeps_its_own_evidence_and_none_is_lost(data, sizes, seed):
     # Counts tell which group the evidence was of.
     validation = {group: tally(0, count=10 + int(group)) for group in (*bounds.groups, "99")}
     evidence = view.evidence.model_copy(update={"validation": validation})
-    view = replace(view, evidence=evidence)
+    taken_back = {group: tally(0, count=100 + int(group)) for group in bounds.groups}
+    view = replace(view, evidence=evidence, taken_back=taken_back)
     shown = shown_by_shuffling(task_of(view, seed)).view
     came_from = {
         group: str(answers.count - 10) for group, answers in shown.evidence.validation.items()
@@ -39,6 +40,7 @@ def test_no_group_keeps_its_own_evidence_and_none_is_lost(data, sizes, seed):
     def checked(now: Mapping[str, object], then: Mapping[str, object]) -> None:
         assert dict(now) == {g: then[origin] for g, origin in came_from.items() if origin in then}
 
+    checked(shown.taken_back, taken_back)
     checked(shown.evidence.environment, evidence.environment)
     assert (shown.evidence.training is None) == (evidence.training is None)
     if shown.evidence.training and evidence.training:
@@ -104,7 +106,7 @@ def test_a_simulated_run_replaces_what_was_seen_and_nothing_else(data, sizes, se
 
 def test_a_simulated_run_has_nothing_of_the_true_one(view):
     """What is shown does not depend on the true rates: they may be any others."""
-    blocks = ("failure_breakdown", "training_details")
+    blocks = ("failure_breakdown", "training_details", "history")
     other = view.evidence.model_copy(
         update={
             "validation": {
@@ -112,9 +114,10 @@ def test_a_simulated_run_has_nothing_of_the_true_one(view):
             }
         }
     )
-    shown = [
-        read_out(simulate(one, seed=3), blocks) for one in (view, replace(view, evidence=other))
-    ]
+    fallen = {group: tally(0, count=50) for group in view.evidence.validation}
+    told = replace(view, valid_before=dict.fromkeys(fallen, 0.9))
+    others = (told, replace(told, evidence=other, taken_back=fallen))
+    shown = [read_out(simulate(one, seed=3), blocks) for one in others]
     assert shown[0] == shown[1]
     assert shown[0] != read_out(view, blocks)
     assert read_out(simulate(view, seed=4), blocks) != shown[0]

@@ -195,6 +195,34 @@ def test_the_same_seed_gives_the_same_contexts_and_real_ones_stand_among_them():
             assert len(set.intersection(*same)) >= len(FACTS) - 1
 
 
+def test_agreement_on_the_runs_own_contexts_stands_beside_baselines_of_the_same_contexts():
+    """A reader that fails on simulated contexts alone agrees on all of the run's own."""
+    own = CONTEXTS.plain[0]
+    contexts = reading_set(LAKE, 20, seed=3, real=[own])
+    simulated = {symbols_text(one, LAKE) for one in contexts.plain[1::2]}
+
+    class AtHome(Follower):
+        def answers(self, contexts: Sequence[str]) -> list[str]:
+            return ["?" if one in simulated else self._answer(one) for one in contexts]
+
+    reading = measure_reading(contexts, AtHome())
+    assert reading.own is not None
+    assert (reading.own.contexts, reading.own.right) == (10, 1.0)
+    assert reading.agreement == 0.5
+    edits = [teacher_edits(one, LAKE) for one in contexts.plain[0::2]]
+    by_knob = {knob: [e[g][knob] for e in edits for g in e] for knob in LAKE.space.knobs}
+    for baseline, of in (
+        (reading.own.copying, lambda values: values.count(0)),
+        (reading.own.marginals, lambda values: max(map(values.count, (-1, 0, 1)))),
+    ):
+        right = sum(of(values) for values in by_knob.values())
+        assert baseline == pytest.approx(right / sum(map(len, by_knob.values())))
+    assert "on the run's own 10 contexts, one fact swapped in each, 100.0%" in format_reading(
+        reading
+    )
+    assert measure_reading(CONTEXTS, Follower()).own is None
+
+
 def test_a_table_says_all_facts_and_the_sentence():
     reading = measure_reading(CONTEXTS, Follower(blind=("trend",)))
     text = format_reading(reading)

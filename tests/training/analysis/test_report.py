@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jaxlake import wilson_interval
-from tests.training.sample_run import DESIGNS, HOSTILE
+from tests.training.sample_run import DESIGNS, HOSTILE, reading_with
 from training.analysis import METRIC_NAMES
 from training.analysis.report import build_report
 from training.analysis.report.reading import read_run
@@ -152,6 +153,36 @@ def test_every_decision_shows_its_costs_and_what_the_gate_took_back(run_copy):
     assert f"{trained:,} training instances in the stage" in text
     assert "1,234 tokens written by the engineer, 5,678 answers drawn in probes" in text
     assert "instances trained on in probes" not in text
+
+
+def test_it_is_said_whether_the_policy_reads_or_why_that_is_not_known(run_copy):
+    assert "can be measured in compact contexts alone" in page_of(run_copy).text
+    directory = RunDirectory(run_copy)
+    known = directory.config_file.read_text()
+    directory.config_file.write_text(known.replace("style: full", "style: compact"))
+    assert "was not measured: engineer.reading is 0" in page_of(run_copy).text
+    file = directory.stage(2).reading
+    file.write(reading_with(flips=0.97))
+    assert "Reading : It reads: for every fact at least 97.0%" in page_of(run_copy).text
+    assert "Measured after stage 2." in page_of(run_copy).text
+    file.write(reading_with(flips=0.5))
+    assert "Reading : It reads part of its evidence" in page_of(run_copy).text
+    assert "but not valid (50.0%)" in page_of(run_copy).text
+
+
+def test_answers_are_counted_as_they_were_written_apart_from_what_was_mended(run_copy):
+    kinds = Counter(
+        answer.kind
+        for stage in (1, 2, 3)
+        for answer in RunDirectory(run_copy).stage(stage).answers.read()
+    )
+    assert kinds["repaired"] > 0
+    said = (
+        f"Of {kinds.total()} answers {kinds['accepted']} were valid as written (sums included),"
+        f" {kinds['repaired']} once mended, {kinds['rejected']} were refused and"
+        f" {kinds['failed']} did not come."
+    )
+    assert said in page_of(run_copy).text
 
 
 def test_what_was_learned_of_designs_is_said_where_it_was(run_copy):

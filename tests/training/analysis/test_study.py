@@ -27,6 +27,7 @@ from tests.training.analysis.studies import (
     run_of,
     write_study,
 )
+from tests.training.sample_run import reading_with
 from training.analysis.study.bootstrap import misses_by_chance, resampled_means
 from training.analysis.study.config import StudyRun, load_study
 from training.analysis.study.directory import StudyDirectory
@@ -38,10 +39,10 @@ from training.run.directory import RunDirectory
 Damage = Callable[[str], str]
 
 
-def table_under(text: str, heading: str) -> list[dict[str, str]]:
-    """The rows of the first Markdown table under a heading, by column."""
+def table_under(text: str, heading: str, place: int = 0) -> list[dict[str, str]]:
+    """The rows of the first Markdown table under a heading, or of one after it, by column."""
     after = text.split(f"## {heading}\n", 1)[1]
-    lines = re.search(r"(?:^\|.*\n)+", after, flags=re.MULTILINE).group().splitlines()
+    lines = re.findall(r"(?:^\|.*\n)+", after, flags=re.MULTILINE)[place].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
 
@@ -263,6 +264,47 @@ def test_report_tells_what_became_of_the_designs(study_copy):
     results = results_of(study_copy)
     results["engineers"]["lively"]["mixture"][0]["3"]["hole_ratio"]["mean"] += 0.1
     assert "all 3 stages can tell them apart" in markdown(results, [])
+
+
+def test_report_tells_how_many_answers_were_valid_before_any_were_mended(study_copy):
+    for row in table_under(report_of(study_copy), "What the engineers did", 1):
+        kinds = Counter(
+            answer.kind
+            for seed in (1, 2)
+            for stage in (1, 2, 3)
+            for answer in run_of(study_copy, row["engineer"], seed).stage(stage).answers.read()
+        )
+        assert int(row["answers"]) == kinds.total() >= 6
+        names = {"as written": "accepted", "mended": "repaired", "refused": "rejected"}
+        for words, kind in (names | {"none came": "failed"}).items():
+            assert int(row[words]) == kinds[kind], words
+
+
+def test_report_tells_who_reads(study_copy):
+    assert "- Not measured, for `engineer.reading` is 0: steady and lively." in report_of(
+        study_copy
+    )
+    for seed, flips in ((1, 0.95), (2, 0.85)):
+        reading = reading_with(flips, fact="trend")
+        run_of(study_copy, "lively", seed).stage(3).reading.write(reading)
+    run_of(study_copy, "steady", 1).stage(3).reading.write(reading_with(0.92))
+    assert report_only(study_copy) == 0
+    _, found = disagreements(study_copy / "out", resamples=1000)
+    assert found == []
+    assert results_of(study_copy)["engineers"]["lively"]["reading"] == {
+        "measured": 2,
+        "reads": 1,
+        "least": {"fact": "trend", "flips": 0.85, "seed": 2},
+    }
+    text = report_of(study_copy)
+    assert "- steady: it reads (1 of 1 runs); the fact that it follows least is valid" in text
+    assert (
+        "- lively: it does not always read (1 of 2 runs); the fact that it follows least is" in text
+    )
+    assert "trend, with 85.0% of the rule's edits (seed 2)." in text
+    assert "Not measured" not in text
+    run_of(study_copy, "steady", 1).stage(3).reading.write(reading_with(0.91))
+    assert len(disagreements(study_copy / "out", resamples=1000)[1]) == 2
 
 
 def test_run_that_used_another_budget_is_named(study_copy):

@@ -150,6 +150,16 @@ def test_plr_makes_the_boards_of_each_stage_once(validation, tmp_path: Path, mon
     assert drawn == [1, 2, 3, 4, 5, 6, 7, 8]
     assert len(boards) == config.stages.instances
 
+    # An audit goes from stage to stage, and hands over what it has made.
+    drawn.clear()
+    known: list[InstanceSet] = []
+    for stage in range(1, 9):
+        known.append(
+            stage_boards(config, directory, stage, initial, validation, known=known).boards
+        )
+    assert drawn == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert names(known[-1]) == names(boards)
+
 
 def test_only_a_fixed_configuration_goes_with_picked_boards():
     tree = yaml.safe_load(TINY.read_text())

@@ -1,13 +1,16 @@
 """What a run's gate restores, and what a context says that can't be cut to fit."""
 
 import json
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engineer import BLOCKS
 from engineer.attempt import escape_surrogates
+from engineer.context.symbols import read_out
 from tests.training.sample_run import CONFIG, DESIGNS, write_sample_run
 from training.cli import main
 from training.phases.stage_results import (
@@ -54,6 +57,12 @@ def test_with_the_weights_their_failures_come_back(tmp_path):
     assert (view.evidence.stage, view.evidence.training) == (2, fallen.training)
     assert view.trained == configuration_for(config, results, 2)
     assert "restored; the failures shown are theirs" in view.notice
+    # So is how the valid rate moved: the edit that was tried is what made it fall.
+    readout = read_out(view, BLOCKS)
+    assert {row.trend for row in readout.groups.values()} == {-1}
+    shares = {g: one.valid / one.count for g, one in kept.validation.items()}
+    shown = {group: row.valid for group, row in readout.groups.items()}
+    assert shown == {g: math.floor(10 * share + 0.5) for g, share in shares.items()}
     # The restored weights master what the fallen ones had forgotten.
     tallies = kept.validation.items(), fallen.validation.items()
     mastered, left = ({g for g, one in some if one.valid >= 0.5 * one.count} for some in tallies)

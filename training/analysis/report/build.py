@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -71,6 +72,7 @@ def _render(run: ReportedRun) -> str:
         run=run,
         result=_headline(run),
         facts=_facts(run),
+        reads=_reading_said(run),
         metrics=METRIC_NAMES,
         rate=figures.rate,
         progress=figures.progress_figures(run),
@@ -78,6 +80,7 @@ def _render(run: ReportedRun) -> str:
         failure_colours=figures.FAILURE_COLOURS,
         rate_colours=figures.RATE_COLOURS,
         columns=columns,
+        reviewed=_answers_said(run),
         configured_sizes=sorted({int(size) for column in columns for size in column.values}),
         atlases=figures.atlas_figures(run),
         shown=run.moment(answered[-1].number) if answered else None,
@@ -102,6 +105,30 @@ def _headline(run: ReportedRun) -> dict[str, Any] | None:
     apart = max(first["low"], last["low"]) > min(first["high"], last["high"])
     paired = _paired(stages[0].episodes, stages[-1].episodes)
     return {"first": first, "last": last, "apart": apart, "paired": paired}
+
+
+def _reading_said(run: ReportedRun) -> str:
+    """Say whether the policy reads its evidence, or why that is not known."""
+    measured = [stage for stage in run.stages if stage.reading is not None]
+    if measured and (reading := measured[-1].reading) is not None:
+        return f"{reading.sentence()} Measured {run.moment(measured[-1].number)}."
+    if run.config is None:
+        return "Whether the policy reads its evidence was not measured."
+    if run.config.engineer.style != "compact":
+        return "Whether the policy reads can be measured in compact contexts alone."
+    if not run.config.engineer.reading:
+        return "Whether the policy reads was not measured: engineer.reading is 0."
+    return "Whether the policy reads has not been measured yet."
+
+
+def _answers_said(run: ReportedRun) -> str:
+    """Count the engineer's answers by what the review made of them; nothing if there are none."""
+    kinds = Counter(answer.kind for stage in run.stages for answer in stage.answers)
+    if not kinds:
+        return ""
+    said = f"Of {kinds.total()} answers {kinds['accepted']} were valid as written"
+    said += f" (sums included), {kinds['repaired']} once mended, {kinds['rejected']} were refused"
+    return f"{said} and {kinds['failed']} did not come."
 
 
 def _valid_rate(run: ReportedRun, stage: ReportedStage) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from engineer import Spent
+from engineer.scoring.reading import Reading
 from engineer.space import KnobValues
 from jaxlake import Failure
 from jaxlake.grids import HOLE_SYMBOL
@@ -58,6 +59,8 @@ class FinishedRun:
     ledger: Mapping[str, float]  # what it has cost
     designs: tuple[str, ...]  # kinds of the decisions that were trained on, of stages 1 to T - 1
     rolled_back: int  # how many of the stages 1 to T - 1 the gate took back
+    reviews: tuple[str, ...]  # kinds of all answers of the engineer, retries and stage T included
+    reads: Reading | None  # how the policy reads after the last stage, if it was measured
 
 
 def read_study(
@@ -112,6 +115,8 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
         rolled_back=sum(
             stage.gate.exists() and stage.gate.read().restored is not None for stage in stages[1:-1]
         ),
+        reviews=tuple(answer.kind for stage in stages[1:] for answer in stage.answers.read()),
+        reads=stages[-1].reading.read() if stages[-1].reading.exists() else None,
     )
 
 

@@ -22,6 +22,12 @@ from training.run.typed_files import JsonFile, TextFile
 
 TEMPLATE = "report.md.jinja"
 
+REVIEW_WORDS = {
+    "accepted": "as written",
+    "repaired": "mended",
+    "rejected": "refused",
+    "failed": "none came",
+}
 DESIGN_KINDS = ("accepted", "repaired", "retried", "kept")
 COST_NAMES = {
     "training_instances": "training instances",
@@ -82,7 +88,9 @@ def markdown(results: Results, figures: Sequence[FigureFile]) -> str:
         metric_names=METRIC_NAMES,
         cost_names=COST_NAMES,
         design_kinds=DESIGN_KINDS,
+        review_words=REVIEW_WORDS,
         runs_planned=len(results["study"]["engineers"]) * len(results["study"]["seeds"]),
+        reading=reading_sentences(results),
         same_start=len({str(one["mixture"][0]) for one in engineers.values()}) == 1,
         missing_runs=[
             f"{one['engineer']} seed {one['seed']} ({one['reason']})" for one in results["missing"]
@@ -112,6 +120,30 @@ def verdicts(results: Results) -> list[str]:
         _verdict(rate, baseline, {name: one[metric] for name, one in compared.items()})
         for metric, rate in _RATES.items()
     ]
+
+
+def reading_sentences(results: Results) -> list[str]:
+    """Say of each engineer's runs whether the policy reads its evidence after the last stage."""
+    unmeasured = [
+        name for name, one in results["engineers"].items() if not one["reading"]["measured"]
+    ]
+    sentences = []
+    for name, one in results["engineers"].items():
+        found = one["reading"]
+        if not found["measured"]:
+            continue
+        if (least := found["least"]) is None:
+            sentences.append(f"{name}: no swap changes the rule's edits, so that it can't be told.")
+            continue
+        runs = f"{found['reads']} of {found['measured']} runs"
+        verdict = "it reads" if found["reads"] == found["measured"] else "it does not always read"
+        sentences.append(
+            f"{name}: {verdict} ({runs}); the fact that it follows least is {least['fact']}, with"
+            f" {least['flips']:.1%} of the rule's edits (seed {least['seed']})."
+        )
+    if unmeasured:
+        sentences.append(f"Not measured, for `engineer.reading` is 0: {_listed(unmeasured)}.")
+    return sentences
 
 
 def _verdict(rate: str, baseline: str, differences: Mapping[str, Any]) -> str:

@@ -24,6 +24,9 @@ SCHEMA = 4
 
 Results = dict[str, Any]
 
+REVIEWS = ("accepted", "repaired", "rejected", "failed")
+"""What the review says of an engineer's answer; `failed`: there was none."""
+
 _VALID = METRICS.index("valid")
 
 
@@ -135,7 +138,9 @@ def _engineer(
             "trained_on": sum(len(run.designs) for run in runs),
             "by_kind": dict(Counter(kind for run in runs for kind in run.designs)),
             "rolled_back": sum(run.rolled_back for run in runs),
+            "answers": {kind: sum(run.reviews.count(kind) for run in runs) for kind in REVIEWS},
         },
+        "reading": _reading(runs),
         "ledger": {name: spread([run.ledger[name] for run in runs]) for name in runs[0].ledger},
         "runs": {str(run.seed): _run(run, slices) for run in runs},
     }
@@ -167,6 +172,26 @@ def _run(run: FinishedRun, slices: Sequence[BoardSlice]) -> Results:
         "configurations": list(run.configurations),
         "flow": flow(run.kinds[0], run.kinds[-1], len(KINDS)).tolist(),
         "ledger": dict(run.ledger),
+        "reading": None if run.reads is None else {one.fact: one.flips for one in run.reads.facts},
+    }
+
+
+def _reading(runs: Sequence[FinishedRun]) -> Results:
+    """In how many runs reading was measured, in how many all is read, and what is read least.
+
+    Only facts count whose swap changes edits of the rule. Of equal ones the first is the least.
+    """
+    read = [(run.seed, run.reads) for run in runs if run.reads is not None]
+    known = [
+        {"fact": fact.fact, "flips": fact.flips, "seed": seed}
+        for seed, one in read
+        for fact in one.facts
+        if fact.flips is not None
+    ]
+    return {
+        "measured": len(read),
+        "reads": sum(one.reads for _, one in read),
+        "least": min(known, key=lambda one: float(one["flips"]), default=None),
     }
 
 
