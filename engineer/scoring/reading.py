@@ -189,7 +189,7 @@ def measure_reading(contexts: ReadingSet, reader: Reader) -> Reading:
         )
     well_formed = [_balanced(one, domain) for one in plain]
     every = _agreement(plain, truth, domain)
-    own = [(plain[place], truth[place]) for place in contexts.own]
+    own_edits, own_truth = ([edits[place] for place in contexts.own] for edits in (plain, truth))
     return Reading(
         contexts=len(truth),
         nats=float(cost.mean()),
@@ -197,7 +197,7 @@ def measure_reading(contexts: ReadingSet, reader: Reader) -> Reading:
         agreement=every.right,
         agreement_copying=every.copying,
         agreement_marginals=every.marginals,
-        own=_agreement(*zip(*own, strict=True), domain) if own else None,
+        own=_agreement(own_edits, own_truth, domain) if contexts.own else None,
         facts=tuple(facts),
         by_valid=tuple(_sweep(contexts, reader)),
     )

@@ -38,7 +38,7 @@ def interrupts_held() -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for one, handler in before.items():
+            signal.signal(one, handler)
         for number in waiting:
             signal.raise_signal(number)
