@@ -280,8 +280,8 @@ class _Runner:
             else:
                 process = self._begin(slot, cores, environment, [*command, *arguments], log)
             one = self.in_progress[slot] = _Process(title, name, files, process, began)
-        if self.cluster is not None:
-            _say(f"{title}: job {one.process.id} of {self.cluster.name}, see {log}")
+        if self.cluster is not None and isinstance(process, ClusterJob):
+            _say(f"{title}: job {process.id} of {self.cluster.name}, see {log}")
         return one
 
     def _begin(
