@@ -18,6 +18,7 @@ from jaxlake import Instance
 from training.errors import UserError
 from training.learner.batching import pad_sequences
 from training.policy import huggingface
+from training.policy.kernels import kind_for
 from training.policy.prompts import render
 from training.policy.qwen3 import Qwen3, Qwen3Config, make_mesh, token_logprobs
 from training.processes import alone, is_first, local_copy, wait_for_all
@@ -142,7 +143,8 @@ def open_policy(
 
     Raises:
         UserError: The folder can't be read as a Qwen3 model with a tokenizer, there are fewer
-            devices than the mesh needs, or some of several processes are left out of it.
+            devices than the mesh needs, some of several processes are left out of it, or its
+            attention doesn't run on them.
     """
     from training.policy.tokenizer import load_tokenizer
 
@@ -165,6 +167,7 @@ def open_policy(
         remat=settings.remat,
         mesh=mesh,
     )
+    model.attention = _attention_of(model, settings)
     try:
         tokenizer = load_tokenizer(folder)
     except (OSError, ValueError) as error:
@@ -176,3 +179,18 @@ def open_policy(
         raise UserError(f"prompt.chat: true, but the tokenizer of {folder} has no chat template")
     graphdef, params = nnx.split(model)
     return Policy(graphdef, tokenizer, folder, prompt, length_bucket), params
+
+
+def _attention_of(model: Qwen3, settings: Model) -> str:
+    device = jax.devices()[0]
+    # To JAX, GPUs of both makers are "gpu".
+    other = "rocm" in device.client.platform_version.lower()
+    try:
+        return kind_for(
+            settings.attention,
+            platform="rocm" if other else device.platform,
+            dtype=model.dtype,
+            head_dim=model.config.head_dim,
+        )
+    except ValueError as error:
+        raise UserError(f"model.attention: {error}") from error

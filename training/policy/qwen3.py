@@ -28,6 +28,7 @@ from training.policy.attention import (
     without_memory,
 )
 from training.policy.head import logits_of, target_scores
+from training.policy.kernels import EXACT, Implementation
 from training.policy.precision import products_of
 
 # Unrolled layers step up to a third faster on CPU; scanned layers compile in a time that does not
@@ -202,17 +203,20 @@ class Qwen3(nnx.Module):
         param_dtype: DTypeLike = jnp.float32,
         dtype: DTypeLike = jnp.float32,
         remat: bool = False,
+        attention: str = EXACT,
     ) -> None:
         """Make a decoder with random weights, normal with `initializer_range`.
 
         Matrix products and activations have `dtype`; norms, rotary embedding, softmax and logits
         are float32 whatever it is. Products of float32 are float32 on every device: GPUs and TPUs
         would round their factors to TF32 or bfloat16 to be faster. With `remat` only each layer's
-        input is kept for the backward pass, and the rest is computed again.
+        input is kept for the backward pass, and the rest is computed again. `attention` is a kind
+        that `training.policy.kernels.kind_for` chooses.
         """
         self.config = config
         self.dtype = jnp.dtype(dtype)
         self.remat = remat
+        self.attention = attention
         self.mesh: Mesh | None = None
         self.layers = DecoderLayers()
         for path, shape in parameter_shapes(config).items():
@@ -231,7 +235,8 @@ class Qwen3(nnx.Module):
         `positions`, int32 (B, L), is each token's index in its own sequence. A token attends to the
         unmasked tokens up to itself.
         """
-        return self._decode(input_ids, positions, without_memory(causal_attention(mask)))[0]
+        attend = without_memory(causal_attention(mask, self._how))
+        return self._decode(input_ids, positions, attend)[0]
 
     def continue_prompts(
         self,
@@ -258,9 +263,13 @@ class Qwen3(nnx.Module):
         hidden, _ = self._decode(
             _join_bundle(prompt_ids, input_ids),
             _join_bundle(prompt_positions, positions),
-            without_memory(shared_prompt_attention(prompt_mask, row_prompts, segments)),
+            without_memory(shared_prompt_attention(prompt_mask, row_prompts, segments, self._how)),
         )
         return hidden[:, shape[1] * shape[2] :].reshape(*input_ids.shape, -1)
+
+    @property
+    def _how(self) -> Implementation:
+        return Implementation(self.attention, self.mesh)
 
     def memory(self, batch: int, length: int) -> KeyValues:
         """Return empty room for the keys and values of `length` tokens of `batch` sequences."""

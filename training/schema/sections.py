@@ -54,6 +54,11 @@ class Model(Section):
     )
     dtype: Precision = Field("float32", description="dtype of activations")
     remat: bool = Field(False, description="recompute activations: slower, in less memory")
+    attention: Literal["auto", "plain", "blockwise", "triton", "splash"] = Field(
+        "auto",
+        description="auto: the device's kernel in bfloat16, else exact; plain: all scores at once; "
+        "blockwise: in XLA; triton: a kernel for NVIDIA GPUs; splash: one for TPUs",
+    )
     mesh: Mesh = Mesh()
 
     @field_validator("param_dtype")
