@@ -54,8 +54,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--micro-batches", type=positive, default=4, help="of an update")
     parser.add_argument("--tensor", type=positive, default=1, help="devices that split heads")
     parser.add_argument("--repeats", type=positive, default=7, help="of --beside; 7 unless told")
+    parser.add_argument(
+        "--remat", choices=["true", "false", "all_but_attention"], default="all_but_attention"
+    )
+    parser.add_argument("--attention", default="auto", help="as model.attention (default: auto)")
     parser.add_argument("--work", type=json.loads, help="one update as JSON, instead of all these")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the result here too")
+    parser.add_argument(
+        "--json", metavar="FILE", type=Path, help="put the results into this file, too"
+    )
     parser.add_argument("--hlo", metavar="DIR", type=Path, help="write what was compiled here")
     args = parser.parse_args(argv)
     if (args.beside, args.steps_of, args.target) == (None, None, None):
@@ -85,6 +91,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             name: Work(
                 *(MODELS[name], args.groups, args.prompt, args.rows, args.width),
                 *(args.micro_batches, chips // args.tensor, args.tensor),
+                remat={"true": True, "false": False}.get(args.remat, args.remat),
+                attention=args.attention,
             )
             for name in args.model
         }
@@ -106,9 +114,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             records.append(record)
             print(row(record), flush=True)
             if args.json is not None:  # after each: some take minutes
-                result = {"schema": 1, "updates": records}
-                write_text_whole(args.json, json.dumps(result, indent=1) + "\n")
+                put_into(args.json, record)
     return int(any("error" in record for record in records))
+
+
+def put_into(path: Path, record: dict[str, Any]) -> None:
+    """Put a record into a file of results, in the place of an older one of the same update."""
+    records = json.loads(path.read_text())["updates"] if path.exists() else []
+    named = ("target", "model", "work")
+    same = [[one.get(name) for name in named] for one in records]
+    key = [record.get(name) for name in named]
+    if key in same:
+        records[same.index(key)] = record
+    else:
+        records.append(record)
+    write_text_whole(path, json.dumps({"schema": 2, "updates": records}, indent=1) + "\n")
 
 
 def chip_count(target: str) -> int:
@@ -137,7 +157,10 @@ def compile_update(
     )
     if done.returncode or not done.stdout.strip():
         last = done.stderr.strip().splitlines()[-1:]
-        return {"error": f"the compiler ended with {done.returncode}: {''.join(last)[:300]}"}
+        return {
+            "work": work,
+            "error": f"the compiler ended with {done.returncode}: {''.join(last)[:300]}",
+        }
     record: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return record
 
@@ -147,7 +170,8 @@ def forecast(record: dict[str, Any], target: str, model_flops: float) -> dict[st
     speed = SPEEDS[target.partition(":")[0]]
     devices = record["devices"]
     exchange = sum(record["sent_bytes"].values()) / speed.link
-    seconds = record["product_seconds"] + record["other_seconds"] + exchange
+    kinds = ("product", "attention", "other")
+    seconds = sum(record[f"{kind}_seconds"] for kind in kinds) + exchange
     used = record["argument_bytes"] + record["temporary_bytes"]
     used += record["output_bytes"] - record["aliased_bytes"]
     return {
@@ -165,14 +189,15 @@ def header(target: str) -> list[str]:
     speed, machine = SPEEDS[target.partition(":")[0]], machine_of(target)
     return [
         f"\n{target}: {machine.name}, a forecast. Matrix products reach {speed.reached:.0%} of"
-        f" {speed.peak / 1e12:g} TFLOP/s (bfloat16), or else their bytes' time; kernels move bytes"
+        f" {speed.peak / 1e12:g} TFLOP/s (bfloat16) and kernels for attention"
+        f" {speed.attention:.0%}, or else their bytes' time; kernels move bytes"
         f" at {machine.bandwidth / 1e12:g} TB/s, none is shorter than {machine.launch * 1e6:g} us,"
         f" devices send {speed.link / 1e9:g} GB/s, and nothing overlaps. MFU counts what loss and"
         " gradient need, and nothing twice. Memory is per device, of"
         f" {speed.memory / 1e9:.0f} GB.",
         "| model | compiled in | arguments | temporaries | aliased | fits | layout kept | whole"
-        " logits, scores | sent per device | launches | products / others / exchange | forecast |"
-        " MFU |",
+        " logits, scores | sent per device | launches | products / attention / others / exchange |"
+        " forecast | MFU |",
         "| --- " * 13 + "|",
     ]
 
@@ -189,7 +214,8 @@ def row(record: dict[str, Any]) -> str:
         f"{record[f'{name}_bytes'] / 1e9:,.1f} GB" for name in ("argument", "temporary", "aliased")
     ]
     parts = " / ".join(
-        f"{record[f'{name}_seconds']:,.2f}" for name in ("product", "other", "exchange")
+        f"{record[f'{name}_seconds']:,.2f}"
+        for name in ("product", "attention", "other", "exchange")
     )
     cells = [
         record["model"],

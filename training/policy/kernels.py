@@ -27,6 +27,9 @@ KERNELS = {"gpu": "triton", "tpu": "splash"}
 SHORTEST = 256
 """With fewer keys than this for each query, kernels gain nothing."""
 
+ATTENDED = "attended"
+"""The name by which what attention gives can be kept for the backward pass (`jax.checkpoint`)."""
+
 _WIDTHS = (64, 128)  # head_dim that the kernels' blocks are chosen for
 _STEP = 128
 

@@ -28,7 +28,7 @@ from training.policy.attention import (
     without_memory,
 )
 from training.policy.head import logits_of, target_scores
-from training.policy.kernels import EXACT, Implementation
+from training.policy.kernels import ATTENDED, EXACT, Implementation
 from training.policy.precision import products_of
 
 # Unrolled layers step up to a third faster on CPU; scanned layers compile in a time that does not
@@ -36,6 +36,9 @@ from training.policy.precision import products_of
 UNROLLED_LAYERS = 8
 # Float32 logits on each device at once when `token_logprobs` chooses the chunk itself.
 LOGITS_BYTES = 256 * 2**20
+
+KEPT: dict[bool | str, tuple[str, ...]] = {True: (), "all_but_attention": (ATTENDED,)}
+"""What is kept of a layer beside its input, by the setting of what is computed again (`remat`)."""
 
 _PASSIVE = {  # field: the values under which it changes nothing here
     "hidden_act": ("silu",),
@@ -202,16 +205,16 @@ class Qwen3(nnx.Module):
         rngs: nnx.Rngs,
         param_dtype: DTypeLike = jnp.float32,
         dtype: DTypeLike = jnp.float32,
-        remat: bool = False,
+        remat: bool | str = False,
         attention: str = EXACT,
     ) -> None:
         """Make a decoder with random weights, normal with `initializer_range`.
 
         Matrix products and activations have `dtype`; norms, rotary embedding, softmax and logits
         are float32 whatever it is. Products of float32 are float32 on every device: GPUs and TPUs
-        would round their factors to TF32 or bfloat16 to be faster. With `remat` only each layer's
-        input is kept for the backward pass, and the rest is computed again. `attention` is a kind
-        that `training.policy.kernels.kind_for` chooses.
+        would round their factors to TF32 or bfloat16 to be faster. With `remat` each layer's input
+        is kept for the backward pass, and what else `KEPT` names; the rest is computed again.
+        `attention` is a kind that `training.policy.kernels.kind_for` chooses.
         """
         self.config = config
         self.dtype = jnp.dtype(dtype)
@@ -331,7 +334,8 @@ class Qwen3(nnx.Module):
             mesh=self.mesh,
         )
         if self.remat:
-            layer = jax.checkpoint(layer, prevent_cse=False)
+            policy = jax.checkpoint_policies.save_only_these_names(*KEPT[self.remat])
+            layer = jax.checkpoint(layer, prevent_cse=False, policy=policy)
 
         def body(carry: tuple[jax.Array, Any], of_layer: Any) -> tuple[tuple[jax.Array, Any], None]:
             hidden, memory = layer(*carry, *of_layer)

@@ -20,6 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental.pallas.ops.tpu import splash_attention as splash
 
+from training.policy.kernels import ATTENDED
+
 STEP = 128
 """Queries, and keys before them, are padded to multiples of it."""
 
@@ -102,6 +104,7 @@ def _kernel(length: int, prefix: int, heads: int, interpret: bool) -> Any:
             block_sizes=splash.BlockSizes(**dict.fromkeys(names, block)),
             head_shards=1,
             q_seq_shards=1,
+            residual_checkpoint_name=ATTENDED,
             interpret=interpret,
         )
 

@@ -18,8 +18,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
+
+from training.policy.kernels import ATTENDED
 
 STEP = 128
 """Queries, and keys before them, are padded to multiples of it."""
@@ -250,6 +253,7 @@ def _forward(
         interpret=interpret,
         name="flash_forward",
     )(query, key, value, starts, visible, bounds.prefix_end, bounds.own_begin)
+    attended, normaliser = (checkpoint_name(part, ATTENDED) for part in (attended, normaliser))
     return attended, (query, key, value, starts, visible, attended, normaliser)
 
 

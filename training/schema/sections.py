@@ -53,7 +53,11 @@ class Model(Section):
         "float32", description="dtype of weights and optimizer state: float32, see `dtype`"
     )
     dtype: Precision = Field("float32", description="dtype of activations")
-    remat: bool = Field(False, description="recompute activations: slower, in less memory")
+    remat: bool | Literal["all_but_attention"] = Field(
+        False,
+        description="recompute activations: slower, in less memory; all_but_attention keeps what "
+        "attention gives, where kernels or blocks compute it",
+    )
     attention: Literal["auto", "plain", "blockwise", "triton", "splash"] = Field(
         "auto",
         description="auto: the device's kernel in bfloat16, else exact; plain: all scores at once; "
