@@ -55,7 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--tensor", type=positive, default=1, help="devices that split heads")
     parser.add_argument("--repeats", type=positive, default=7, help="of --beside; 7 unless told")
     parser.add_argument(
-        "--remat", choices=["true", "false", "all_but_attention"], default="all_but_attention"
+        "--remat",
+        choices=["true", "false", "all_but_attention", "all_but_products"],
+        default="all_but_attention",
+        help="as model.remat (default: all_but_attention)",
     )
     parser.add_argument("--attention", default="auto", help="as model.attention (default: auto)")
     parser.add_argument("--work", type=json.loads, help="one update as JSON, instead of all these")

@@ -37,7 +37,14 @@ UNROLLED_LAYERS = 8
 # Float32 logits on each device at once when `token_logprobs` chooses the chunk itself.
 LOGITS_BYTES = 256 * 2**20
 
-KEPT: dict[bool | str, tuple[str, ...]] = {True: (), "all_but_attention": (ATTENDED,)}
+_ATTENDED_KEPT = jax.checkpoint_policies.save_only_these_names(ATTENDED)
+KEPT: dict[bool | str, Callable[..., Any]] = {
+    True: jax.checkpoint_policies.nothing_saveable,
+    "all_but_attention": _ATTENDED_KEPT,
+    "all_but_products": jax.checkpoint_policies.save_from_both_policies(
+        jax.checkpoint_policies.dots_with_no_batch_dims_saveable, _ATTENDED_KEPT
+    ),
+}
 """What is kept of a layer beside its input, by the setting of what is computed again (`remat`)."""
 
 _PASSIVE = {  # field: the values under which it changes nothing here
@@ -334,8 +341,7 @@ class Qwen3(nnx.Module):
             mesh=self.mesh,
         )
         if self.remat:
-            policy = jax.checkpoint_policies.save_only_these_names(*KEPT[self.remat])
-            layer = jax.checkpoint(layer, prevent_cse=False, policy=policy)
+            layer = jax.checkpoint(layer, prevent_cse=False, policy=KEPT[self.remat])
 
         def body(carry: tuple[jax.Array, Any], of_layer: Any) -> tuple[tuple[jax.Array, Any], None]:
             hidden, memory = layer(*carry, *of_layer)

@@ -53,10 +53,10 @@ class Model(Section):
         "float32", description="dtype of weights and optimizer state: float32, see `dtype`"
     )
     dtype: Precision = Field("float32", description="dtype of activations")
-    remat: bool | Literal["all_but_attention"] = Field(
+    remat: bool | Literal["all_but_attention", "all_but_products"] = Field(
         False,
         description="recompute activations: slower, in less memory; all_but_attention keeps what "
-        "attention gives, where kernels or blocks compute it",
+        "kernels or blocks give, all_but_products keeps that and all matrix products",
     )
     attention: Literal["auto", "plain", "blockwise", "triton", "splash"] = Field(
         "auto",

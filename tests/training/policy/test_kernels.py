@@ -7,11 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 from training.learner.packing import pack_groups
 from training.policy import kernels
 from training.policy.attention import causal_attention, shared_prompt_attention
 from training.policy.kernels import Implementation, kind_for, run_starts
+from training.policy.qwen3 import Qwen3, Qwen3Config
 
 PLAIN = Implementation(kind="plain")
 KINDS = sorted(kernels.KERNELS.values())
@@ -122,3 +124,32 @@ def test_kernels_are_taken_where_they_run_and_fit(setting, platform, dtype, head
 def test_a_kernel_that_does_not_run_there_is_refused_by_name(setting, platform, dtype, message):
     with pytest.raises(ValueError, match=message):
         kind_for(setting, platform=platform, dtype=dtype, head_dim=128)
+
+
+@pytest.mark.parametrize(
+    ("remat", "attended", "products"),
+    [(True, False, False), ("all_but_attention", True, False), ("all_but_products", True, True)],
+)
+def test_what_a_setting_names_is_kept_for_the_backward_pass(remat, attended, products):
+    """Seen in a gradient's program: what the loop over layers hands on, of each of 9 layers."""
+    config = Qwen3Config(64, 128, 192, 9, 2, 1, head_dim=64)
+    options = {"dtype": jnp.bfloat16, "remat": remat, "attention": "triton"}
+    model = nnx.eval_shape(lambda: Qwen3(config, rngs=nnx.Rngs(0), **options))
+    graphdef, params = nnx.split(model)
+    prompts, rows = jnp.ones((1, 1, 256), jnp.int32), jnp.zeros((1, 2, 256), jnp.int32)
+
+    def loss(params):
+        model, of_rows = nnx.merge(graphdef, params), jnp.zeros((1, 2), jnp.int32)
+        hidden = model.continue_prompts(prompts, prompts > 0, of_rows, rows, rows, rows)
+        return hidden.sum(dtype=jnp.float32)
+
+    loops = [
+        equation
+        for equation in jax.make_jaxpr(jax.grad(loss))(params).eqns
+        if equation.primitive.name == "scan"
+    ]
+    kept = {variable.aval.shape[1:] for variable in loops[0].outvars}
+    assert (1, 768, 128) in kept  # the input
+    assert ({(2, 256, 2, 64), (2, 2, 256)} <= kept) == attended  # of rows, and their normaliser
+    assert ({(1, 768, 256), (1, 768, 384)} <= kept) == products  # projections, and gate and up
+    assert len(kept) <= 8
