@@ -18,7 +18,8 @@ from jaxlake import Instance
 from training.errors import UserError
 from training.learner.batching import pad_sequences
 from training.policy import huggingface
-from training.policy.kernels import kind_for
+from training.policy.kernel_check import TOLERANCE, is_trusted, largest_difference
+from training.policy.kernels import KERNELS, Implementation, kind_for
 from training.policy.prompts import render
 from training.policy.qwen3 import Qwen3, Qwen3Config, make_mesh, token_logprobs
 from training.processes import alone, is_first, local_copy, wait_for_all
@@ -182,15 +183,27 @@ def open_policy(
 
 
 def _attention_of(model: Qwen3, settings: Model) -> str:
-    device = jax.devices()[0]
+    """Choose how the model attends here; a kernel is tried out first.
+
+    Raises:
+        UserError: The kernel that is set does not run here, or gives other numbers.
+    """
+    device, config = jax.devices()[0], model.config
     # To JAX, GPUs of both makers are "gpu".
     other = "rocm" in device.client.platform_version.lower()
+    platform = "rocm" if other else device.platform
+    dtype, head_dim = model.dtype, config.head_dim
     try:
-        return kind_for(
-            settings.attention,
-            platform="rocm" if other else device.platform,
-            dtype=model.dtype,
-            head_dim=model.config.head_dim,
-        )
+        kind = kind_for(settings.attention, platform=platform, dtype=dtype, head_dim=head_dim)
     except ValueError as error:
         raise UserError(f"model.attention: {error}") from error
+    if kind in KERNELS.values():
+        group = config.num_attention_heads // config.num_key_value_heads
+        difference = largest_difference(Implementation(kind), head_dim=head_dim, group=group)
+        if not is_trusted(difference):
+            raise UserError(
+                f"model.attention: {kind} differs from plain attention by {difference:.3g} of its "
+                f"norm on {device.device_kind}, allowed is {TOLERANCE}; set model.attention: "
+                "blockwise"
+            )
+    return kind

@@ -26,6 +26,7 @@ from training.schema import ATLAS, ORACLE, RunConfig
 
 _BYTES = {"float32": 4, "bfloat16": 2}
 _GIB = 2**30
+_WRONG_USE = 2  # the exit status of `benchmarks.trainee`
 
 # Shapes of hub models whose memory can be estimated while they are not on this machine.
 _KNOWN = {
@@ -156,6 +157,7 @@ def update_shape(config: RunConfig, shape: Qwen3Config) -> dict[str, object]:
         "dtype": config.model.dtype,
         "remat": config.model.remat,
         "temperature": config.sampling.temperature,
+        "attention": config.model.attention,
     }
 
 
@@ -163,7 +165,8 @@ def compile_for(config: RunConfig, target: str) -> int:
     """Compile the largest update for a target, print what came out; return the exit status.
 
     Raises:
-        UserError: the policy's shape is not known, or this is no checkout of the repository.
+        UserError: the policy's shape is not known, this is no checkout of the repository, there is
+            no such target, it has another number of devices, or its compiler isn't there.
     """
     root = Path(__file__).resolve().parents[2]
     if not (root / "benchmarks/trainee").is_dir():
@@ -181,7 +184,14 @@ def compile_for(config: RunConfig, target: str) -> int:
     command = [sys.executable, "-m", "benchmarks.trainee", "--target", target, "--work", work]
     sys.stdout.flush()
     own = {"PYTHONPATH": str(root)}
-    return subprocess.run(command, cwd=root, env=os.environ | own, check=False).returncode
+    done = subprocess.run(
+        command, cwd=root, env=os.environ | own, check=False, stderr=subprocess.PIPE, text=True
+    )
+    if done.returncode == _WRONG_USE:
+        problem = done.stderr.strip().rpartition("error: ")[2]
+        raise UserError(problem.replace("--target", "--compile-for"))
+    sys.stderr.write(done.stderr)
+    return done.returncode
 
 
 def _print_stages(config: RunConfig) -> None:

@@ -10,8 +10,9 @@ import pytest
 from flax import nnx
 
 from training.learner.packing import pack_groups
-from training.policy import kernels
+from training.policy import kernels, triton_attention
 from training.policy.attention import causal_attention, shared_prompt_attention
+from training.policy.kernel_check import is_trusted, largest_difference
 from training.policy.kernels import Implementation, kind_for, run_starts
 from training.policy.qwen3 import Qwen3, Qwen3Config
 
@@ -82,12 +83,30 @@ def test_plain_sequences_attend_to_what_is_not_masked_also_at_their_beginning(ki
     compare(kind, lambda how: causal_attention(jnp.asarray(mask), how), tokens, mask)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_device_of_a_mesh_attends_for_its_sequences_and_heads(kind):
     mesh = jax.make_mesh((1, 1), ("fsdp", "tensor"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     mask = np.arange(256) < np.array([256, 200])[:, None]
     tokens = arrays(3, (2, 256, 4, 64), (2, 256, 2, 64), (2, 256, 2, 64))
     compare(kind, lambda how: causal_attention(jnp.asarray(mask), how), tokens, mask, mesh=mesh)
+
+
+@pytest.mark.slow
+def test_a_kernel_is_tried_out_before_it_is_used(monkeypatch):
+    how = Implementation("triton", interpret=True)
+    difference = largest_difference(how, head_dim=64, group=2)
+    assert 1e-3 < difference < 6e-3  # bfloat16's
+    assert is_trusted(difference)
+    assert not is_trusted(float("nan"))
+    # One token too many is seen.
+    monkeypatch.setattr(
+        triton_attention,
+        "_allowed",
+        lambda places, visible, queries, starts: (places < 0) | (places <= queries),
+    )
+    jax.clear_caches()
+    assert not is_trusted(largest_difference(how, head_dim=64, group=2))
 
 
 def test_runs_begin_where_the_number_changes():
