@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from benchmarks.trainee.__main__ import chip_count, forecast, main, put_into
+from benchmarks.trainee.attention_kernels import kernel_flops
 from benchmarks.trainee.program import Pace, forbidden_arrays, product_flops, read_traffic
 from benchmarks.trainee.update import MODELS, Work, shapes_of
 from tests.paths import ROOT
@@ -79,6 +80,7 @@ ENTRY %main (q: bf16[{shapes[0]}], k: bf16[{shapes[1]}]) -> bf16[{shapes[0]}] {{
     assert found.flops == 2 * 3 * 4 * 64 * products * pairs
     assert found.attention_seconds == found.flops / PACE.attention
     assert found.product_seconds == found.other_seconds == 0
+    assert kernel_flops(name, [(8, 128), (8, 128)]) == 0  # a call that moves what a kernel takes
 
 
 def test_what_devices_send_is_counted_in_every_round_of_a_loop():
