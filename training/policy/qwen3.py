@@ -28,7 +28,7 @@ from training.policy.attention import (
     without_memory,
 )
 from training.policy.head import logits_of, target_scores
-from training.policy.kernels import ATTENDED, EXACT, Implementation
+from training.policy.kernels import ATTENDED, EXACT, KERNELS, Implementation
 from training.policy.precision import products_of
 
 # Unrolled layers step up to a third faster on CPU; scanned layers compile in a time that does not
@@ -279,7 +279,9 @@ class Qwen3(nnx.Module):
 
     @property
     def _how(self) -> Implementation:
-        return Implementation(self.attention, self.mesh)
+        # A sampler may compute in float32 what is trained in bfloat16; kernels would round it.
+        rounds = self.attention in KERNELS.values() and self.dtype != jnp.bfloat16
+        return Implementation(EXACT if rounds else self.attention, self.mesh)
 
     def memory(self, batch: int, length: int) -> KeyValues:
         """Return empty room for the keys and values of `length` tokens of `batch` sequences."""

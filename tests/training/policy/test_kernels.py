@@ -132,6 +132,18 @@ def test_kernels_are_taken_where_they_run_and_fit(setting, platform, dtype, head
     assert kind_for(setting, platform=platform, dtype=dtype, head_dim=head_dim) == kind
 
 
+@pytest.mark.parametrize(("dtype", "kernels"), [("float32", 0), ("bfloat16", 1)])
+def test_a_model_that_is_set_to_float32_later_is_exact(dtype, kernels):
+    config = Qwen3Config(64, 128, 192, 1, 2, 1, head_dim=64)
+    options = {"dtype": jnp.bfloat16, "attention": "triton"}
+    model = nnx.eval_shape(lambda: Qwen3(config, rngs=nnx.Rngs(0), **options))
+    model.dtype = jnp.dtype(dtype)
+    graphdef, params = nnx.split(model)
+    ids = jnp.zeros((1, 256), jnp.int32)
+    program = jax.make_jaxpr(lambda params: nnx.merge(graphdef, params)(ids, ids, ids == 0))
+    assert str(program(params)).count("name=flash_forward") == kernels
+
+
 @pytest.mark.parametrize(
     ("setting", "platform", "dtype", "message"),
     [
