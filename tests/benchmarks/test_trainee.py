@@ -11,6 +11,7 @@ import pytest
 from benchmarks.trainee.__main__ import chip_count, forecast, main, put_into
 from benchmarks.trainee.attention_kernels import kernel_flops
 from benchmarks.trainee.program import Pace, forbidden_arrays, product_flops, read_traffic
+from benchmarks.trainee.tables import BEGIN, END, PAGE, table
 from benchmarks.trainee.update import MODELS, Work, shapes_of
 from tests.paths import ROOT
 from training.errors import UserError
@@ -192,3 +193,7 @@ def test_targets_that_cannot_be_compiled_for_are_named(capsys, monkeypatch, tmp_
     monkeypatch.setattr("benchmarks.trainee.__main__.ROOT", tmp_path)
     assert main(["--target", "h100:8"]) == 2
     assert ".venv-gpu is not there; `make accelerators` makes it" in capsys.readouterr().err
+
+
+def test_the_page_shows_the_committed_results():
+    assert f"{BEGIN}\n\n{table()}\n{END}" in PAGE.read_text()
