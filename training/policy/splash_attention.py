@@ -96,12 +96,20 @@ def splash_attention(
 def _kernel(length: int, prefix: int, heads: int, interpret: bool) -> Any:
     """Make the kernels for rows of one shape."""
     block = next(size for size in _BLOCKS if length % size == 0 and prefix % size == 0)
-    names = ("block_q", "block_kv", "block_kv_compute", "block_q_dkv", "block_kv_dkv")
-    names += ("block_kv_dkv_compute", "block_q_dq", "block_kv_dq")
+    sizes = splash.BlockSizes(
+        block_q=block,
+        block_kv=block,
+        block_kv_compute=block,
+        block_q_dkv=block,
+        block_kv_dkv=block,
+        block_kv_dkv_compute=block,
+        block_q_dq=block,
+        block_kv_dq=block,
+    )
     with jax.ensure_compile_time_eval():
         return splash.make_splash_mha(
             splash.splash_attention_mask.MultiHeadMask([_RowMask(length, prefix)] * heads),
-            block_sizes=splash.BlockSizes(**dict.fromkeys(names, block)),
+            block_sizes=sizes,
             head_shards=1,
             q_seq_shards=1,
             residual_checkpoint_name=ATTENDED,
