@@ -27,7 +27,8 @@ help:
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml tools/setup.sh requirements/tested-on-cpu.txt requirements/excluded-on-cpu.txt
+$(STAMP): pyproject.toml tools/setup.sh requirements/tested-on-cpu.txt requirements/excluded-on-cpu.txt \
+  requirements/resolved-for-cuda.txt
 	@tools/setup.sh
 	@touch $@
 

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 uv=.venv/bin/uv
 [ -x "$uv" ] || { echo "[accelerators] .venv isn't there: run make setup first" >&2; exit 2; }
 jax=$(grep ^jax== requirements/tested-on-cpu.txt)
-learner=$(grep -E '^(flax|optax|pydantic|pyyaml)==' requirements/tested-on-cpu.txt)
+learner=$(grep -E '^(flax|optax|pydantic|pyyaml|rich|safetensors)==' requirements/tested-on-cpu.txt)
 [ $# -gt 0 ] || set -- gpu tpu
 
 for kind in "$@"; do

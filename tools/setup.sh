@@ -57,7 +57,9 @@ case $accelerator in
     ;;
   cuda)
     say "installing jax and vllm for CUDA (several minutes)"
-    install --editable '.[train,vllm,test,lint]' 'jax[cuda]'
+    # JAX with the CUDA of vLLM's torch: see tools/resolve_for_cuda.sh.
+    install --constraint requirements/resolved-for-cuda.txt \
+      --editable '.[train,vllm,test,lint]' 'jax[cuda13]'
     ;;
   *)
     say "ACCELERATOR: got '$accelerator', allowed are cpu and cuda"

@@ -10,6 +10,8 @@ from pathlib import Path
 _DEFAULTS = {
     # JAX shares one accelerator with vLLM, so it must not reserve most of the memory at start.
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    # It takes what it needs, and stops here; by default a quarter would stay out of its reach.
+    "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.95",
     # The run shows its own progress; errors still come through.
     "TORCH_CPP_LOG_LEVEL": "ERROR",
     "VLLM_LOGGING_LEVEL": "ERROR",

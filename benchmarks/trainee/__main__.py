@@ -32,8 +32,7 @@ exit status: 0 all was compiled, 1 something was not, 2 wrong use
 def main(argv: Sequence[str] | None = None) -> int:
     """Compile what the arguments ask for; return the exit status."""
     # Imported here: the forecast needs the trainee, which the lake's benchmarks do without.
-    from benchmarks.trainee.update import MODELS, Work
-    from training.policy.qwen3 import Qwen3Config
+    from benchmarks.trainee.update import MODELS
 
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.trainee",
@@ -54,8 +53,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--micro-batches", type=positive, default=4, help="of an update")
     parser.add_argument("--tensor", type=positive, default=1, help="devices that split heads")
     parser.add_argument("--repeats", type=positive, default=7, help="of --beside; 7 unless told")
+    parser.add_argument(
+        "--remat",
+        choices=["true", "false", "all_but_attention", "all_but_products"],
+        default="all_but_attention",
+        help="as model.remat (default: all_but_attention)",
+    )
+    parser.add_argument("--attention", default="auto", help="as model.attention (default: auto)")
     parser.add_argument("--work", type=json.loads, help="one update as JSON, instead of all these")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the result here too")
+    parser.add_argument(
+        "--json", metavar="FILE", type=Path, help="put the results into this file, too"
+    )
     parser.add_argument("--hlo", metavar="DIR", type=Path, help="write what was compiled here")
     args = parser.parse_args(argv)
     if (args.beside, args.steps_of, args.target) == (None, None, None):
@@ -67,37 +75,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     records: list[dict[str, Any]] = []
     for target in args.target:
         try:
-            python = ROOT / environment_of(target) / "bin/python"
-            chips = chip_count(target)
+            python, works = _works(target, args)
         except ValueError as error:
             print(f"error: {error}", file=sys.stderr)
             return 2
-        if not python.exists() or chips % args.tensor:
-            problem = (
-                f"--tensor: got {args.tensor}, allowed are divisors of {chips}"
-                if python.exists()
-                else f"{environment_of(target)} is not there; `make accelerators` makes it"
-            )
-            print(f"error: --target {target}: {problem}", file=sys.stderr)
-            return 2
         print("\n".join(header(target)), flush=True)
-        works = {
-            name: Work(
-                *(MODELS[name], args.groups, args.prompt, args.rows, args.width),
-                *(args.micro_batches, chips // args.tensor, args.tensor),
-            )
-            for name in args.model
-        }
-        if args.work is not None:
-            fields = args.work | {"model": Qwen3Config(**args.work["model"])}
-            works = {fields.pop("name"): Work(**fields)}
-        if wrong := [work for work in works.values() if work.fsdp * work.tensor != chips]:
-            print(
-                f"error: --target {target}: {chips} devices, allowed are as many as the mesh has:"
-                f" fsdp {wrong[0].fsdp} x tensor {wrong[0].tensor}",
-                file=sys.stderr,
-            )
-            return 2
         for name, work in works.items():
             record = {"target": target, "model": name}
             record |= compile_update(python, target, dataclasses.asdict(work), args.hlo, name)
@@ -106,9 +88,59 @@ def main(argv: Sequence[str] | None = None) -> int:
             records.append(record)
             print(row(record), flush=True)
             if args.json is not None:  # after each: some take minutes
-                result = {"schema": 1, "updates": records}
-                write_text_whole(args.json, json.dumps(result, indent=1) + "\n")
+                put_into(args.json, record)
     return int(any("error" in record for record in records))
+
+
+def _works(target: str, args: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
+    """Return the interpreter whose compiler knows a target, and the updates by name.
+
+    Raises:
+        ValueError: there is no such target, its compiler isn't there, or a mesh doesn't fit it.
+    """
+    from benchmarks.trainee.update import MODELS, Work
+    from training.policy.qwen3 import Qwen3Config
+
+    environment, chips = environment_of(target), chip_count(target)
+    python = ROOT / environment / "bin/python"
+    if not python.exists():
+        raise ValueError(
+            f"--target {target}: {environment} is not there; `make accelerators` makes it"
+        )
+    if args.work is not None:
+        fields = args.work | {"model": Qwen3Config(**args.work["model"])}
+        works = {fields.pop("name"): Work(**fields)}
+    elif chips % args.tensor:
+        raise ValueError(f"--tensor: got {args.tensor}, allowed are divisors of {chips}")
+    else:
+        works = {
+            name: Work(
+                *(MODELS[name], args.groups, args.prompt, args.rows, args.width),
+                *(args.micro_batches, chips // args.tensor, args.tensor),
+                remat={"true": True, "false": False}.get(args.remat, args.remat),
+                attention=args.attention,
+            )
+            for name in args.model
+        }
+    if wrong := [work for work in works.values() if work.fsdp * work.tensor != chips]:
+        raise ValueError(
+            f"--target {target}: {chips} devices, allowed are as many as the mesh has:"
+            f" fsdp {wrong[0].fsdp} x tensor {wrong[0].tensor}"
+        )
+    return python, works
+
+
+def put_into(path: Path, record: dict[str, Any]) -> None:
+    """Put a record into a file of results, in the place of an older one of the same update."""
+    records = json.loads(path.read_text())["updates"] if path.exists() else []
+    named = ("target", "model", "work")
+    same = [[one.get(name) for name in named] for one in records]
+    key = [record.get(name) for name in named]
+    if key in same:
+        records[same.index(key)] = record
+    else:
+        records.append(record)
+    write_text_whole(path, json.dumps({"schema": 2, "updates": records}, indent=1) + "\n")
 
 
 def chip_count(target: str) -> int:
@@ -137,7 +169,10 @@ def compile_update(
     )
     if done.returncode or not done.stdout.strip():
         last = done.stderr.strip().splitlines()[-1:]
-        return {"error": f"the compiler ended with {done.returncode}: {''.join(last)[:300]}"}
+        return {
+            "work": work,
+            "error": f"the compiler ended with {done.returncode}: {''.join(last)[:300]}",
+        }
     record: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return record
 
@@ -146,8 +181,9 @@ def forecast(record: dict[str, Any], target: str, model_flops: float) -> dict[st
     """Forecast the seconds of an update: products, other kernels, exchange, one after the other."""
     speed = SPEEDS[target.partition(":")[0]]
     devices = record["devices"]
-    exchange = sum(record["sent_bytes"].values()) / speed.link
-    seconds = record["product_seconds"] + record["other_seconds"] + exchange
+    exchange = sum(record["sent_bytes"].values()) / speed.sent_per_second(record["devices"])
+    kinds = ("product", "attention", "other")
+    seconds = sum(record[f"{kind}_seconds"] for kind in kinds) + exchange
     used = record["argument_bytes"] + record["temporary_bytes"]
     used += record["output_bytes"] - record["aliased_bytes"]
     return {
@@ -165,14 +201,16 @@ def header(target: str) -> list[str]:
     speed, machine = SPEEDS[target.partition(":")[0]], machine_of(target)
     return [
         f"\n{target}: {machine.name}, a forecast. Matrix products reach {speed.reached:.0%} of"
-        f" {speed.peak / 1e12:g} TFLOP/s (bfloat16), or else their bytes' time; kernels move bytes"
+        f" {speed.peak / 1e12:g} TFLOP/s (bfloat16) and kernels for attention"
+        f" {speed.attention:.0%}, or else their bytes' time; kernels move bytes"
         f" at {machine.bandwidth / 1e12:g} TB/s, none is shorter than {machine.launch * 1e6:g} us,"
-        f" devices send {speed.link / 1e9:g} GB/s, and nothing overlaps. MFU counts what loss and"
+        f" devices send {speed.sent_per_second(chip_count(target)) / 1e9:g} GB/s, and nothing"
+        " overlaps. MFU counts what loss and"
         " gradient need, and nothing twice. Memory is per device, of"
         f" {speed.memory / 1e9:.0f} GB.",
         "| model | compiled in | arguments | temporaries | aliased | fits | layout kept | whole"
-        " logits, scores | sent per device | launches | products / others / exchange | forecast |"
-        " MFU |",
+        " logits, scores | sent per device | launches | products / attention / others / exchange |"
+        " forecast | MFU |",
         "| --- " * 13 + "|",
     ]
 
@@ -189,7 +227,8 @@ def row(record: dict[str, Any]) -> str:
         f"{record[f'{name}_bytes'] / 1e9:,.1f} GB" for name in ("argument", "temporary", "aliased")
     ]
     parts = " / ".join(
-        f"{record[f'{name}_seconds']:,.2f}" for name in ("product", "other", "exchange")
+        f"{record[f'{name}_seconds']:,.2f}"
+        for name in ("product", "attention", "other", "exchange")
     )
     cells = [
         record["model"],

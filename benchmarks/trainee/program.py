@@ -14,6 +14,7 @@ from math import prod
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from benchmarks.accelerators import hlo
+from benchmarks.trainee.attention_kernels import kernel_flops
 
 COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
 _PRODUCTS = ("dot", "convolution")
@@ -25,6 +26,7 @@ class Pace:
     """How fast a kernel is taken to be."""
 
     flops: float  # operations per second of its matrix products
+    attention: float  # the same, of kernels for attention
     bandwidth: float  # bytes per second that it reads and writes
     launch: float  # seconds that it takes at least
 
@@ -35,7 +37,8 @@ class Traffic:
 
     launches: int = 0
     flops: float = 0.0  # of matrix products
-    product_seconds: float = 0.0  # of kernels with a matrix product
+    product_seconds: float = 0.0  # of kernels with a matrix product, but those for attention
+    attention_seconds: float = 0.0  # of kernels for attention
     other_seconds: float = 0.0  # of all others but collectives
     collectives: Counter[str] = field(default_factory=Counter)  # calls by kind
     sent: Counter[str] = field(default_factory=Counter)  # bytes by kind
@@ -76,12 +79,16 @@ def read_traffic(text: str, pace: Pace, *, micro_batches: int, devices: int) -> 
             ):
                 walk(inner, times)
             elif one.operation in hlo.KERNELS and hlo.size(one.shape):
-                flops = _flops(one, shapes) + products(inner)
+                attention = _attention_flops(one, shapes)
+                flops = _flops(one, shapes) + products(inner) + attention
                 moved = hlo._bytes_moved(one, shapes, computations.get(inner, []))
-                seconds = max(pace.launch, moved / pace.bandwidth, flops / pace.flops)
+                reached = pace.attention if attention else pace.flops
+                seconds = max(pace.launch, moved / pace.bandwidth, flops / reached)
                 total.launches += times
                 total.flops += times * flops
-                if flops:
+                if attention:
+                    total.attention_seconds += times * seconds
+                elif flops:
                     total.product_seconds += times * seconds
                 else:
                     total.other_seconds += times * seconds
@@ -117,6 +124,14 @@ def _flops(one: hlo.Instruction, shapes: dict[str, str]) -> float:
     return 2.0 * prod(_sides(one.shape)) * depth
 
 
+def _attention_flops(one: hlo.Instruction, shapes: dict[str, str]) -> float:
+    if one.operation != "custom-call":
+        return 0.0
+    named = hlo._OP_NAME.search(one.rest)
+    operands = [_sides(shapes.get(name, "")) for name in one.operands]
+    return kernel_flops(named.group(1) if named else "", operands)
+
+
 def _sides(shape: str) -> list[int]:
     found = hlo._ARRAY.search(shape)
     return [int(side) for side in found.group(2).split(",") if side] if found else []
@@ -142,6 +157,10 @@ def product_flops(program: ClosedJaxpr | Jaxpr, *, micro_batches: int, devices: 
             left = equation.invars[0].aval.shape
             depth = prod(left[axis] for axis in contracted)
             total += 2.0 * prod(equation.outvars[0].aval.shape) * depth
+            continue
+        if name == "pallas_call":
+            shapes = [variable.aval.shape for variable in equation.invars]
+            total += kernel_flops(str(params["name"]), shapes)
             continue
         times = 1
         if name == "scan":

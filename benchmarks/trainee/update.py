@@ -17,6 +17,7 @@ from training.learner.grpo_step import compiled_step, grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
 from training.learner.packing import PackedGroups
 from training.learner.placement import placement_of
+from training.policy.kernels import kind_for
 from training.policy.qwen3 import Qwen3, Qwen3Config, parameter_shapes
 from training.schema import Grpo
 
@@ -43,8 +44,9 @@ class Work:
     fsdp: int
     tensor: int
     dtype: str = "bfloat16"  # of the products
-    remat: bool = True
+    remat: bool | str = True  # the setting of `model.remat`
     temperature: float = 1.0
+    attention: str = "auto"  # the setting of `model.attention`
 
     @property
     def tokens(self) -> int:
@@ -88,6 +90,12 @@ def shapes_of(work: Work, chips: list[Any]) -> tuple[Any, LearnerState, GrpoBatc
         lambda: Qwen3(work.model, rngs=nnx.Rngs(0), dtype=jnp.dtype(work.dtype), remat=work.remat)
     )
     model.mesh = mesh if count > 1 else None
+    model.attention = kind_for(
+        work.attention,
+        platform=chips[0].platform,
+        dtype=model.dtype,
+        head_dim=work.model.head_dim,
+    )
     graphdef, params = nnx.split(model)
     settings = Grpo()
     step = compiled_step(graphdef, settings, None, work.temperature, 100)

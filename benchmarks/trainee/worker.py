@@ -35,7 +35,10 @@ def main() -> int:
     try:
         record = examine(work, args.target, args.hlo)
     except Exception as error:  # what a compiler says of a program is a result
-        record = {"error": f"{type(error).__name__}: {str(error)[:600]}"}
+        record = {
+            "work": dataclasses.asdict(work),
+            "error": f"{type(error).__name__}: {str(error)[:600]}",
+        }
     print(json.dumps(record), flush=True)
     return 0
 
@@ -56,7 +59,12 @@ def examine(work: Work, target: str, hlo: str | None) -> dict[str, Any]:
         with open(hlo, "w") as file:
             file.write(text)
     speed, machine = SPEEDS[target.partition(":")[0]], machine_of(target)
-    pace = Pace(speed.peak * speed.reached, machine.bandwidth, machine.launch)
+    pace = Pace(
+        speed.peak * speed.reached,
+        speed.peak * speed.attention,
+        machine.bandwidth,
+        machine.launch,
+    )
     traffic = read_traffic(text, pace, **counts)
     model = work.model
     given, kept = compiled.input_shardings[0][0], compiled.output_shardings[0]
@@ -75,6 +83,7 @@ def examine(work: Work, target: str, hlo: str | None) -> dict[str, Any]:
         "launches": traffic.launches,
         "compiled_flops": traffic.flops,  # of one device
         "product_seconds": traffic.product_seconds,
+        "attention_seconds": traffic.attention_seconds,
         "other_seconds": traffic.other_seconds,
         "collectives": dict(traffic.collectives),
         "sent_bytes": dict(traffic.sent),

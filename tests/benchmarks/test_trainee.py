@@ -1,20 +1,25 @@
 """Forecasts of the trainee count what its compiled update computes, keeps and exchanges."""
 
 import dataclasses
+import json
+import re
 
 import jax
 import jax.numpy as jnp
 import pytest
 
-from benchmarks.trainee.__main__ import chip_count, forecast, main
+from benchmarks.trainee.__main__ import chip_count, forecast, main, put_into
+from benchmarks.trainee.attention_kernels import kernel_flops
 from benchmarks.trainee.program import Pace, forbidden_arrays, product_flops, read_traffic
+from benchmarks.trainee.tables import BEGIN, END, PAGE, table
 from benchmarks.trainee.update import MODELS, Work, shapes_of
 from tests.paths import ROOT
+from training.errors import UserError
 from training.policy.qwen3 import Qwen3Config
-from training.run.dry_run import _KNOWN, update_shape
+from training.run.dry_run import _KNOWN, compile_for, update_shape
 from training.schema import load
 
-PACE = Pace(flops=1e12, bandwidth=1e9, launch=1e-6)
+PACE = Pace(flops=1e12, attention=1e11, bandwidth=1e9, launch=1e-6)
 COUNTS = {"micro_batches": 3, "devices": 8}
 TINY = Work(Qwen3Config(64, 32, 48, 2, 4, 2, head_dim=8), 1, 8, 2, 16, 3, 1, 1)
 
@@ -54,6 +59,29 @@ window={size=5 stride=4 lhs_dilate=5}, dim_labels=0bf_0io->0bf
 """
     assert read_traffic(plain, PACE, **COUNTS).flops == 2 * 8 * 32 * 16
     assert read_traffic(batched, PACE, **COUNTS).flops == 5 * 2 * 8 * 32 * 16
+
+
+@pytest.mark.parametrize(
+    ("name", "products", "axes"),
+    [("flash_forward", 2, (0, 1, 2, 3)), ("splash_mha_dkv_segmented", 4, (0, 2, 1, 3))],
+)
+def test_a_kernel_for_attention_counts_the_blocks_up_to_the_diagonal(name, products, axes):
+    query, key = ((3, 1024, 4, 64), (3, 1280, 2, 64))
+    shapes = [",".join(str(shape[axis]) for axis in axes) for shape in (query, key)]
+    text = f"""\
+ENTRY %main (q: bf16[{shapes[0]}], k: bf16[{shapes[1]}]) -> bf16[{shapes[0]}] {{
+  %q = bf16[{shapes[0]}]{{3,2,1,0}} parameter(0)
+  %k = bf16[{shapes[1]}]{{3,2,1,0}} parameter(1)
+  ROOT %c = bf16[{shapes[0]}]{{3,2,1,0}} custom-call(%q, %k), metadata={{op_name="jit/{name}/call"}}
+}}
+"""
+    block = 128 if "flash" in name else 512
+    pairs = sum(256 + (row // block + 1) * block for row in range(1024))
+    found = read_traffic(text, PACE, **COUNTS)
+    assert found.flops == 2 * 3 * 4 * 64 * products * pairs
+    assert found.attention_seconds == found.flops / PACE.attention
+    assert found.product_seconds == found.other_seconds == 0
+    assert kernel_flops(name, [(8, 128), (8, 128)]) == 0  # a call that moves what a kernel takes
 
 
 def test_what_devices_send_is_counted_in_every_round_of_a_loop():
@@ -122,7 +150,8 @@ def test_the_paper_s_update_is_the_largest_one():
 
 
 def test_a_forecast_adds_up_kernels_and_exchange():
-    record = {"devices": 8, "product_seconds": 2.0, "other_seconds": 1.0, "output_bytes": 5.0}
+    record = {"devices": 8, "product_seconds": 1.5, "attention_seconds": 0.5}
+    record |= {"other_seconds": 1.0, "output_bytes": 5.0}
     record |= {"argument_bytes": 6e9, "temporary_bytes": 7e9, "aliased_bytes": 5.0}
     record |= {"sent_bytes": {"all-gather": 350e9}}
     found = forecast(record, "h100:8", model_flops=8 * 989e12)
@@ -130,6 +159,28 @@ def test_a_forecast_adds_up_kernels_and_exchange():
     assert found["forecast_mfu"] == pytest.approx(0.25)
     assert found["fits"]
     assert not forecast(record | {"temporary_bytes": 75e9}, "h100:8", 1.0)["fits"]
+    two_hosts = forecast(record | {"devices": 16}, "h100:16", 1.0)
+    assert two_hosts["exchange_seconds"] == pytest.approx(350 / 45)
+
+
+def test_a_result_takes_the_place_of_an_older_one_of_the_same_update(tmp_path):
+    path, one = tmp_path / "results.json", {"target": "h100:8", "model": "4B", "work": {"rows": 8}}
+    for record in (one | {"launches": 1}, one | {"target": "v5e:2x2"}, one | {"launches": 2}):
+        put_into(path, record)
+    updates = json.loads(path.read_text())["updates"]
+    assert updates == [one | {"launches": 2}, one | {"target": "v5e:2x2"}]
+
+
+def test_a_run_s_plan_says_why_it_cannot_be_compiled_for_a_target():
+    config = load(ROOT / "configs/paper.yaml")
+    for target, message in (
+        ("a100:8", "--compile-for: got 'a100:8', allowed are h100:SHAPE"),
+        ("h100:4", "--compile-for h100:4: 4 devices, allowed are as many as the mesh has: fsdp 8"),
+    ):
+        if target == "h100:4" and not (ROOT / ".venv-gpu").exists():
+            message = "--compile-for h100:4: .venv-gpu is not there; `make accelerators` makes it"
+        with pytest.raises(UserError, match=re.escape(message)):
+            compile_for(config, target)
 
 
 def test_targets_that_cannot_be_compiled_for_are_named(capsys, monkeypatch, tmp_path):
@@ -137,6 +188,12 @@ def test_targets_that_cannot_be_compiled_for_are_named(capsys, monkeypatch, tmp_
     for target in ("a100:8", "h100:", "h100:x"):
         assert main(["--target", target]) == 2
         assert f"--target: got '{target}'" in capsys.readouterr().err
+    assert main(["--target", "h100:8", "--tensor", "3"]) == 2
+    assert "--tensor: got 3, allowed are divisors of 8" in capsys.readouterr().err
     monkeypatch.setattr("benchmarks.trainee.__main__.ROOT", tmp_path)
     assert main(["--target", "h100:8"]) == 2
     assert ".venv-gpu is not there; `make accelerators` makes it" in capsys.readouterr().err
+
+
+def test_the_page_shows_the_committed_results():
+    assert f"{BEGIN}\n\n{table()}\n{END}" in PAGE.read_text()

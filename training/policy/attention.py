@@ -16,12 +16,18 @@ import jax
 import jax.numpy as jnp
 
 from training.policy.blockwise import EVERYBODY, NOBODY, blockwise_attention
+from training.policy.kernels import (
+    Implementation,
+    PlainAttention,
+    kernel_attention,
+    run_starts,
+)
 
 BLOCKWISE_ABOVE = 1024
 """With more keys than this for each query, scores are computed block by block."""
 
-# (queries, keys, values) -> what each query attends to
-PlainAttention: TypeAlias = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+_EXACT = Implementation()
+
 # (queries, keys, values, number of the layer, memory) -> the same, and the memory afterwards
 Attention: TypeAlias = Callable[
     [jax.Array, jax.Array, jax.Array, jax.Array, Any], tuple[jax.Array, Any]
@@ -106,10 +112,12 @@ def _store(memory: KeyValues, layer: jax.Array, step: jax.Array | int, new: KeyV
     return keys, values
 
 
-def causal_attention(mask: jax.Array) -> PlainAttention:
+def causal_attention(mask: jax.Array, how: Implementation = _EXACT) -> PlainAttention:
     """Let each token attend to the tokens up to itself where `mask`, bool (B, L), is True."""
     length = mask.shape[-1]
-    if length > BLOCKWISE_ABOVE:
+    if how.uses_kernel(length):
+        return kernel_attention(how, jnp.zeros(mask.shape, jnp.int32), mask, 0)
+    if how.is_blockwise(length, BLOCKWISE_ABOVE):
         return partial(
             blockwise_attention,
             query_segments=jnp.zeros(mask.shape, jnp.int32),
@@ -121,7 +129,10 @@ def causal_attention(mask: jax.Array) -> PlainAttention:
 
 
 def shared_prompt_attention(
-    prompt_mask: jax.Array, row_prompts: jax.Array, segments: jax.Array
+    prompt_mask: jax.Array,
+    row_prompts: jax.Array,
+    segments: jax.Array,
+    how: Implementation = _EXACT,
 ) -> PlainAttention:
     """Let prompts attend to themselves, and each row's tokens to its prompt and own segment.
 
@@ -129,11 +140,12 @@ def shared_prompt_attention(
     `prompt_mask`, bool (B, G, P), is True on the tokens of prompts. `row_prompts`, int32 (B, R), is
     the prompt, 0 to G - 1, that a row continues. `segments`, int32 (B, R, W), tells the sequences
     that stand in one row apart: a token attends to the tokens up to itself that have its number.
+    The tokens of a sequence stand together.
     """
     bundles, prompts, length = prompt_mask.shape
     _, rows, width = segments.shape
-    among_prompts = causal_attention(prompt_mask.reshape(bundles * prompts, length))
-    among_rows = _row_attention(_of_rows(prompt_mask, row_prompts), segments)
+    among_prompts = causal_attention(prompt_mask.reshape(bundles * prompts, length), how)
+    among_rows = _row_attention(_of_rows(prompt_mask, row_prompts), segments, how)
 
     def split(tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
         """(B, L, heads, hd) to (B, G, P, heads, hd) and (B, R, W, heads, hd)."""
@@ -161,14 +173,21 @@ def shared_prompt_attention(
     return attend
 
 
-def _row_attention(prompt_mask: jax.Array, segments: jax.Array) -> PlainAttention:
+def _row_attention(
+    prompt_mask: jax.Array, segments: jax.Array, how: Implementation
+) -> PlainAttention:
     """Let rows attend to their prompt's keys, which come first, and to their own segment.
 
     `prompt_mask`, bool (B, R, P), is that of each row's prompt, `segments` int32 (B, R, W).
     """
     bundles, rows, width = segments.shape
     length = prompt_mask.shape[-1]
-    if length + width > BLOCKWISE_ABOVE:
+    if how.uses_kernel(length + width):
+        own = segments.reshape(bundles * rows, width)
+        of_prompt = prompt_mask.reshape(bundles * rows, length)
+        visible = jnp.concatenate([of_prompt, jnp.ones(own.shape, bool)], axis=1)
+        return kernel_attention(how, run_starts(own), visible, length)
+    if how.is_blockwise(length + width, BLOCKWISE_ABOVE):
         of_prompt, of_row = (
             part.reshape(bundles * rows, -1)
             for part in (jnp.where(prompt_mask, EVERYBODY, NOBODY), segments)

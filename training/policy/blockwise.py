@@ -17,7 +17,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
 
+from training.policy.kernels import ATTENDED
 from training.policy.precision import products_of
 
 BLOCK = 512
@@ -135,6 +137,7 @@ def _forward(
     total = jnp.where(total > 0, total, 1)
     normaliser = jnp.where(jnp.isfinite(largest), largest, 0) + jnp.log(total)
     attended = (attended / total[..., None]).astype(query.dtype)
+    attended, normaliser = (checkpoint_name(part, ATTENDED) for part in (attended, normaliser))
     return attended, (query, key, value, query_segments, key_segments, attended, normaliser)
 
 

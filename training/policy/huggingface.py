@@ -108,7 +108,7 @@ def load(
     *,
     dtype: DTypeLike = jnp.float32,
     param_dtype: DTypeLike = jnp.float32,
-    remat: bool = False,
+    remat: bool | str = False,
     mesh: Mesh | None = None,
 ) -> Qwen3:
     """Read a folder with config.json and model.safetensors, or several files and their index.

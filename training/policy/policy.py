@@ -18,6 +18,8 @@ from jaxlake import Instance
 from training.errors import UserError
 from training.learner.batching import pad_sequences
 from training.policy import huggingface
+from training.policy.kernel_check import TOLERANCE, is_trusted, largest_difference
+from training.policy.kernels import KERNELS, Implementation, kind_for
 from training.policy.prompts import render
 from training.policy.qwen3 import Qwen3, Qwen3Config, make_mesh, token_logprobs
 from training.processes import alone, is_first, local_copy, wait_for_all
@@ -142,7 +144,8 @@ def open_policy(
 
     Raises:
         UserError: The folder can't be read as a Qwen3 model with a tokenizer, there are fewer
-            devices than the mesh needs, or some of several processes are left out of it.
+            devices than the mesh needs, some of several processes are left out of it, or its
+            attention doesn't run on them.
     """
     from training.policy.tokenizer import load_tokenizer
 
@@ -165,6 +168,7 @@ def open_policy(
         remat=settings.remat,
         mesh=mesh,
     )
+    model.attention = _attention_of(model, settings)
     try:
         tokenizer = load_tokenizer(folder)
     except (OSError, ValueError) as error:
@@ -176,3 +180,30 @@ def open_policy(
         raise UserError(f"prompt.chat: true, but the tokenizer of {folder} has no chat template")
     graphdef, params = nnx.split(model)
     return Policy(graphdef, tokenizer, folder, prompt, length_bucket), params
+
+
+def _attention_of(model: Qwen3, settings: Model) -> str:
+    """Choose how the model attends here; a kernel is tried out first.
+
+    Raises:
+        UserError: The kernel that is set does not run here, or gives other numbers.
+    """
+    device, config = jax.devices()[0], model.config
+    # To JAX, GPUs of both makers are "gpu".
+    other = "rocm" in device.client.platform_version.lower()
+    platform = "rocm" if other else device.platform
+    dtype, head_dim = model.dtype, config.head_dim
+    try:
+        kind = kind_for(settings.attention, platform=platform, dtype=dtype, head_dim=head_dim)
+    except ValueError as error:
+        raise UserError(f"model.attention: {error}") from error
+    if kind in KERNELS.values():
+        group = config.num_attention_heads // config.num_key_value_heads
+        difference = largest_difference(Implementation(kind), head_dim=head_dim, group=group)
+        if not is_trusted(difference):
+            raise UserError(
+                f"model.attention: {kind} differs from plain attention by {difference:.3g} of its "
+                f"norm on {device.device_kind}, allowed is {TOLERANCE}; set model.attention: "
+                "blockwise"
+            )
+    return kind

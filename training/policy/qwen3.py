@@ -28,6 +28,7 @@ from training.policy.attention import (
     without_memory,
 )
 from training.policy.head import logits_of, target_scores
+from training.policy.kernels import ATTENDED, EXACT, KERNELS, Implementation
 from training.policy.precision import products_of
 
 # Unrolled layers step up to a third faster on CPU; scanned layers compile in a time that does not
@@ -35,6 +36,16 @@ from training.policy.precision import products_of
 UNROLLED_LAYERS = 8
 # Float32 logits on each device at once when `token_logprobs` chooses the chunk itself.
 LOGITS_BYTES = 256 * 2**20
+
+_ATTENDED_KEPT = jax.checkpoint_policies.save_only_these_names(ATTENDED)
+KEPT: dict[bool | str, Callable[..., Any]] = {
+    True: jax.checkpoint_policies.nothing_saveable,
+    "all_but_attention": _ATTENDED_KEPT,
+    "all_but_products": jax.checkpoint_policies.save_from_both_policies(
+        jax.checkpoint_policies.dots_with_no_batch_dims_saveable, _ATTENDED_KEPT
+    ),
+}
+"""What is kept of a layer beside its input, by the setting of what is computed again (`remat`)."""
 
 _PASSIVE = {  # field: the values under which it changes nothing here
     "hidden_act": ("silu",),
@@ -201,18 +212,21 @@ class Qwen3(nnx.Module):
         rngs: nnx.Rngs,
         param_dtype: DTypeLike = jnp.float32,
         dtype: DTypeLike = jnp.float32,
-        remat: bool = False,
+        remat: bool | str = False,
+        attention: str = EXACT,
     ) -> None:
         """Make a decoder with random weights, normal with `initializer_range`.
 
         Matrix products and activations have `dtype`; norms, rotary embedding, softmax and logits
         are float32 whatever it is. Products of float32 are float32 on every device: GPUs and TPUs
-        would round their factors to TF32 or bfloat16 to be faster. With `remat` only each layer's
-        input is kept for the backward pass, and the rest is computed again.
+        would round their factors to TF32 or bfloat16 to be faster. With `remat` each layer's input
+        is kept for the backward pass, and what else `KEPT` names; the rest is computed again.
+        `attention` is a kind that `training.policy.kernels.kind_for` chooses.
         """
         self.config = config
         self.dtype = jnp.dtype(dtype)
         self.remat = remat
+        self.attention = attention
         self.mesh: Mesh | None = None
         self.layers = DecoderLayers()
         for path, shape in parameter_shapes(config).items():
@@ -231,7 +245,8 @@ class Qwen3(nnx.Module):
         `positions`, int32 (B, L), is each token's index in its own sequence. A token attends to the
         unmasked tokens up to itself.
         """
-        return self._decode(input_ids, positions, without_memory(causal_attention(mask)))[0]
+        attend = without_memory(causal_attention(mask, self._how))
+        return self._decode(input_ids, positions, attend)[0]
 
     def continue_prompts(
         self,
@@ -258,9 +273,15 @@ class Qwen3(nnx.Module):
         hidden, _ = self._decode(
             _join_bundle(prompt_ids, input_ids),
             _join_bundle(prompt_positions, positions),
-            without_memory(shared_prompt_attention(prompt_mask, row_prompts, segments)),
+            without_memory(shared_prompt_attention(prompt_mask, row_prompts, segments, self._how)),
         )
         return hidden[:, shape[1] * shape[2] :].reshape(*input_ids.shape, -1)
+
+    @property
+    def _how(self) -> Implementation:
+        # A sampler may compute in float32 what is trained in bfloat16; kernels would round it.
+        rounds = self.attention in KERNELS.values() and self.dtype != jnp.bfloat16
+        return Implementation(EXACT if rounds else self.attention, self.mesh)
 
     def memory(self, batch: int, length: int) -> KeyValues:
         """Return empty room for the keys and values of `length` tokens of `batch` sequences."""
@@ -322,7 +343,7 @@ class Qwen3(nnx.Module):
             mesh=self.mesh,
         )
         if self.remat:
-            layer = jax.checkpoint(layer, prevent_cse=False)
+            layer = jax.checkpoint(layer, prevent_cse=False, policy=KEPT[self.remat])
 
         def body(carry: tuple[jax.Array, Any], of_layer: Any) -> tuple[tuple[jax.Array, Any], None]:
             hidden, memory = layer(*carry, *of_layer)

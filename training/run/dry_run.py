@@ -26,6 +26,7 @@ from training.schema import ATLAS, ORACLE, RunConfig
 
 _BYTES = {"float32": 4, "bfloat16": 2}
 _GIB = 2**30
+_WRONG_USE = 2  # the exit status of `benchmarks.trainee`
 
 # Shapes of hub models whose memory can be estimated while they are not on this machine.
 _KNOWN = {
@@ -62,11 +63,11 @@ def trainer_memory(config: RunConfig, shape: Qwen3Config, prompt: int) -> dict[s
 
     Weights, Adam's two moments and the gradient take `param_dtype` each and are split over the
     whole mesh, as is the reference of a KL divergence, which takes `dtype`; a second copy of the
-    gradient lives while micro-batches are summed. With remat, each layer keeps its input alone.
-    Without it, each layer keeps about 14 activations of the hidden width and 3 of the inner width
-    per token, and the attention scores, of blocks where sequences are long. The logits are computed
-    in chunks; beside them are the whole output layer in `dtype` and, on a mesh or over chunks, its
-    gradient in float32. Completions are as long as they may be.
+    gradient lives while micro-batches are summed. With remat, each layer keeps its input, and what
+    else the setting says. Without it, each layer keeps about 14 activations of the hidden width and
+    3 of the inner width per token, and the attention scores, of blocks where sequences are long.
+    The logits are computed in chunks; beside them are the whole output layer in `dtype` and, on a
+    mesh or over chunks, its gradient in float32. Completions are as long as they may be.
     """
     mesh = config.model.mesh
     devices = mesh.fsdp * mesh.tensor
@@ -79,15 +80,21 @@ def trainer_memory(config: RunConfig, shape: Qwen3Config, prompt: int) -> dict[s
     pairs += rows * _scores_at_once(answer, prompt + answer)
     scores = pairs * shape.num_attention_heads // mesh.tensor * 4
     layer = tokens * (14 * shape.hidden_size + 3 * shape.intermediate_size) * width + 2 * scores
-    layer_input = tokens * shape.hidden_size * width
-    layers = shape.num_hidden_layers
+    layers, kept = shape.num_hidden_layers, layer
+    if config.model.remat:
+        heads = (shape.num_attention_heads, shape.num_key_value_heads)
+        attended, others = (count * shape.head_dim // mesh.tensor for count in heads)
+        products = attended + 2 * others + 2 * shape.intermediate_size // mesh.tensor
+        more = {"all_but_attention": attended}
+        more["all_but_products"] = attended + products + shape.hidden_size
+        kept = tokens * (shape.hidden_size + more.get(str(config.model.remat), 0)) * width
     reference = parameters(shape) * width // devices
     return {
         "weights": weights,
         **({"reference for KL": reference} if config.grpo.kl_coefficient else {}),
         "optimizer": 2 * weights,
         "gradients": 2 * weights,
-        "activations": layers * layer_input + layer if config.model.remat else layers * layer,
+        "activations": layers * kept + (layer if config.model.remat else 0),
         "output layer": shape.vocab_size * shape.hidden_size * (width + 4) // mesh.tensor,
         "logits": min(LOGITS_BYTES, rows * answer * shape.vocab_size * 4) * 3,
     }
@@ -150,6 +157,7 @@ def update_shape(config: RunConfig, shape: Qwen3Config) -> dict[str, object]:
         "dtype": config.model.dtype,
         "remat": config.model.remat,
         "temperature": config.sampling.temperature,
+        "attention": config.model.attention,
     }
 
 
@@ -157,7 +165,8 @@ def compile_for(config: RunConfig, target: str) -> int:
     """Compile the largest update for a target, print what came out; return the exit status.
 
     Raises:
-        UserError: the policy's shape is not known, or this is no checkout of the repository.
+        UserError: the policy's shape is not known, this is no checkout of the repository, there is
+            no such target, it has another number of devices, or its compiler isn't there.
     """
     root = Path(__file__).resolve().parents[2]
     if not (root / "benchmarks/trainee").is_dir():
@@ -175,7 +184,14 @@ def compile_for(config: RunConfig, target: str) -> int:
     command = [sys.executable, "-m", "benchmarks.trainee", "--target", target, "--work", work]
     sys.stdout.flush()
     own = {"PYTHONPATH": str(root)}
-    return subprocess.run(command, cwd=root, env=os.environ | own, check=False).returncode
+    done = subprocess.run(
+        command, cwd=root, env=os.environ | own, check=False, stderr=subprocess.PIPE, text=True
+    )
+    if done.returncode == _WRONG_USE:
+        problem = done.stderr.strip().rpartition("error: ")[2]
+        raise UserError(problem.replace("--target", "--compile-for"))
+    sys.stderr.write(done.stderr)
+    return done.returncode
 
 
 def _print_stages(config: RunConfig) -> None:

@@ -53,7 +53,16 @@ class Model(Section):
         "float32", description="dtype of weights and optimizer state: float32, see `dtype`"
     )
     dtype: Precision = Field("float32", description="dtype of activations")
-    remat: bool = Field(False, description="recompute activations: slower, in less memory")
+    remat: bool | Literal["all_but_attention", "all_but_products"] = Field(
+        False,
+        description="recompute activations: slower, in less memory; all_but_attention keeps what "
+        "kernels or blocks give, all_but_products keeps that and all matrix products",
+    )
+    attention: Literal["auto", "plain", "blockwise", "triton", "splash"] = Field(
+        "auto",
+        description="auto: the device's kernel in bfloat16, else exact; plain: all scores at once; "
+        "blockwise: in XLA; triton: a kernel for NVIDIA GPUs; splash: one for TPUs",
+    )
     mesh: Mesh = Mesh()
 
     @field_validator("param_dtype")

