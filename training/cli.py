@@ -1,10 +1,12 @@
 """The command line: `jaxlake COMMAND ...`."""
 
 import argparse
+import multiprocessing
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -24,6 +26,7 @@ from training.commands import (
 )
 from training.errors import UserError
 from training.runtime import keep_compiled_programs
+from training.termination import TERMINATED, unwound_by_sigterm
 
 _ON_BOARDS = (solve, check, generate, feasibility, dataset)
 _COMMANDS = (run, pretrain, study, engineer, evaluate, report, audit, *_ON_BOARDS)
@@ -32,6 +35,8 @@ _OWN_PACKAGES = ("jaxlake", "engineer", "training")
 # What a shell reports for a process that SIGINT or SIGPIPE ended.
 INTERRUPTED = 130
 _BROKEN_PIPE = 141
+
+_SECONDS_TO_END = 5.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,15 +84,34 @@ def main(argv: Sequence[str] | None = None) -> int:
 def entry() -> None:
     """Run the command of this process and end the process with its exit status.
 
-    After an interrupt the process ends at once: Python crashes if it has to tear down a vLLM that
-    is only half imported. Nothing is lost, because files are written whole.
+    SIGTERM ends the command as an interrupt does, with status 143. After either the process ends at
+    once: Python crashes if it has to tear down a vLLM that is only half imported. Nothing is lost,
+    because files are written whole.
     """
-    status = main()
-    if status == INTERRUPTED:
+    try:
+        with unwound_by_sigterm():
+            status = main()
+    except SystemExit as end:
+        if end.code != TERMINATED:
+            raise
+        status = TERMINATED
+    if status in (INTERRUPTED, TERMINATED):
+        _end_children()
         _discard_output()
         sys.stderr.flush()
         os._exit(status)
     sys.exit(status)
+
+
+def _end_children() -> None:
+    """End the processes that vLLM started; without Python's own end nobody else does."""
+    children = multiprocessing.active_children()
+    for child in children:
+        child.terminate()
+    deadline = time.monotonic() + _SECONDS_TO_END
+    for child in children:
+        child.join(max(0.0, deadline - time.monotonic()))
+        child.kill()  # does nothing to a process that has ended
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -128,13 +152,15 @@ def _occupy_closed_descriptors() -> None:
 def _resend_lost_interrupts() -> Iterator[None]:
     """Send an interrupt again if it came where Python only prints exceptions and goes on.
 
-    JAX runs a callback at each garbage collection, and a Ctrl-C in there would be lost.
+    JAX runs a callback at each garbage collection, and a Ctrl-C in there would be lost. So would
+    SIGTERM, where it raises SystemExit.
     """
     before = sys.unraisablehook
+    signals = {KeyboardInterrupt: signal.SIGINT, SystemExit: signal.SIGTERM}
 
     def hook(unraisable: "sys.UnraisableHookArgs", /) -> None:
-        if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            again = threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT))
+        if (number := signals.get(unraisable.exc_type)) is not None:
+            again = threading.Timer(0.01, os.kill, (os.getpid(), number))
             again.daemon = True
             again.start()
         else:

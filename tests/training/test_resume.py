@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -36,6 +37,13 @@ def run_with_vllm(run_dir: Path, point: str = "none") -> int:
     command = [sys.executable, str(HERE / "killed_run.py"), str(TINY), str(run_dir), point]
     command += LEARNS
     return subprocess.run(command, cwd=ROOT, timeout=1200, check=False).returncode
+
+
+def start_run(run_dir: Path) -> subprocess.Popen[bytes]:
+    """Start `jaxlake run` on the tiny configuration, without vLLM, in a process of its own."""
+    command = [sys.executable, "-m", "training.cli", "run", str(TINY), "--run-dir", str(run_dir)]
+    command += ["--set", "sampling.engine=jax", "stages.count=1"]
+    return subprocess.Popen(command, cwd=ROOT)
 
 
 def files_of(run_dir: Path) -> dict[str, bytes]:
@@ -121,6 +129,27 @@ def test_a_stage_that_lost_its_results_is_not_trained_again_with_later_weights(
     lost.unlink()
     with pytest.raises(UserError, match=rf"^{lost}: is missing, but the checkpoint is of stage 2$"):
         run_here(run_dir)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_run_ended_by_sigterm_releases_its_directory_and_the_same_command_goes_on(
+    tmp_path: Path,
+) -> None:
+    whole, ended = tmp_path / "whole", tmp_path / "ended"
+    assert start_run(whole).wait() == 0
+    process = start_run(ended)
+    while not (ended / "stages/0").exists():  # the first update is next
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 128 + signal.SIGTERM
+    assert (ended / ".lock").read_bytes() == b""
+    assert not RunDirectory(ended).finished()
+    assert start_run(ended).wait() == 0
+    expected, found = files_of(whole), files_of(ended)
+    assert sorted(found) == sorted(expected)
+    assert [name for name in expected if found[name] != expected[name]] == []
 
 
 @pytest.mark.slow

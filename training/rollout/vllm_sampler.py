@@ -9,10 +9,10 @@ from __future__ import annotations
 import gc
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ import numpy as np
 
 from engineer.space import AnswerForm
 from training.errors import UserError
+from training.rollout.engine_watch import call_watched, engine_processes
 from training.rollout.sampler import Completion, SyncError, Tokens, require_room
 from training.rollout.vllm_transfer import (
     choose_way,
@@ -35,6 +36,8 @@ from training.rollout.weight_checksums import (
 )
 from training.runtime import set_library_defaults
 from training.schema import Sampling
+
+T = TypeVar("T")
 
 WORKER_EXTENSION = "training.rollout.worker_extension.WeightReceiver"
 """What vLLM's workers can do beyond what they bring along."""
@@ -75,7 +78,10 @@ class VllmSampler:
                 **transfer_arguments(way, settings),
                 worker_extension_cls=WORKER_EXTENSION,
             )
-            self._transport = open_transport(way, self._engine, settings, trainer)
+            self._processes = engine_processes(self._engine)
+            self._transport = call_watched(
+                self._processes, lambda: open_transport(way, self._engine, settings, trainer)
+            )
         except UserError:
             raise
         except Exception as error:  # vLLM passes on whatever happens in its workers
@@ -123,8 +129,7 @@ class VllmSampler:
         ]
         if not (asked := _inputs([prompts[place] for place in places])):
             return []
-        with _errors_of("answer"):
-            outputs = self._engine.generate(asked, requests, use_tqdm=False)
+        outputs = self._generate("answer", asked, requests)
         return [[_completion(one) for one in output.outputs] for output in outputs]
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
@@ -145,9 +150,7 @@ class VllmSampler:
             for sequence in asked
         ]
         prompts = _inputs([sequence[:-1] for sequence in asked])
-        with _errors_of("score sequences"):
-            answers = self._engine.generate(prompts, requests, use_tqdm=False) if asked else ()
-        outputs = iter(answers)
+        outputs = iter(self._generate("score sequences", prompts, requests) if asked else ())
         scores = []
         for sequence in sequences:
             score = np.zeros(len(sequence), np.float32)
@@ -166,46 +169,59 @@ class VllmSampler:
         the prefix cache can't be dropped.
         """
         sums: dict[str, jax.Array] = {}
-        with _errors_of("take the weights", SyncError):
+
+        def send() -> Any:
             self._transport.send(with_checksums(tensors, self._dtype, sums))
-            workers = self._engine.collective_rpc("weight_checksums")
+            return self._engine.collective_rpc("weight_checksums")
+
+        workers = self._call("take the weights", send, SyncError)
         expected = fetch_checksums(sums)
         require_equal_checksums(expected, workers)
-        self._engine.update_weight_version(version_of(expected))
+        new = version_of(expected)
+        self._call("name its weights", lambda: self._engine.update_weight_version(new), SyncError)
         self.drop_cache()
 
     @property
     def weight_version(self) -> str:
         """What the engine says it holds; see `Sampler.weight_version`."""
-        version: str = self._engine.get_weight_version()
+        version: str = self._call("name its weights", self._engine.get_weight_version)
         return version
 
     def drop_cache(self) -> None:
         """Drop the keys and values of earlier prompts; a `SyncError` if some are in use."""
-        if not self._engine.reset_prefix_cache():
+        if not self._call("drop its prefix cache", self._engine.reset_prefix_cache, SyncError):
             raise SyncError("vLLM did not drop its prefix cache: some of its blocks are in use")
 
     def close(self) -> None:
         """Free the engine's memory."""
         with suppress(Exception):  # nothing can be let go of in workers that have died
-            self._transport.close()
+            call_watched(self._processes, self._transport.close)
         del self._engine, self._transport
         gc.collect()
 
+    def _generate(self, what: str, prompts: Any, requests: Sequence[Any]) -> Sequence[Any]:
+        def generate() -> Sequence[Any]:
+            outputs: Sequence[Any] = self._engine.generate(prompts, requests, use_tqdm=False)
+            return outputs
 
-@contextmanager
-def _errors_of(what: str, kind: type[UserError] = UserError) -> Iterator[None]:
-    """Turn an error of vLLM's, such as the death of a worker, into one of this kind."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:  # of whatever kind, and a plain one if it comes from a process
-        problem = " ".join(str(error).split()) or "no message"
-        raise kind(
-            f"vLLM could not {what} ({type(error).__name__}: {problem:.300}). A worker that died "
-            "was often out of memory; a run that is started again goes on from its last checkpoint"
-        ) from error
+        return self._call(what, generate)
+
+    def _call(self, what: str, call: Callable[[], T], kind: type[UserError] = UserError) -> T:
+        """Return what a call into vLLM returns; its error becomes one of this kind.
+
+        If the engine's process has died, that is a `UserError` that names it.
+        """
+        try:
+            return call_watched(self._processes, call)
+        except UserError:
+            raise
+        except Exception as error:  # of whatever kind, and a plain one if it comes from a process
+            problem = " ".join(str(error).split()) or "no message"
+            raise kind(
+                f"vLLM could not {what} ({type(error).__name__}: {problem:.300}). A worker that "
+                "died was often out of memory; a run that is started again goes on from its last "
+                "checkpoint"
+            ) from error
 
 
 def prepare_environment(settings: Sampling) -> None:

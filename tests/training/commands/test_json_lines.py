@@ -127,15 +127,16 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path):
     assert all(line.startswith(f"jaxlake: {file}:") for line in errors.splitlines())
 
 
-def test_an_interrupt_ends_the_command_quietly_with_status_130():
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_or_sigterm_ends_the_command_quietly(number, status):
     with process("solve", "-", stdin=subprocess.PIPE) as running:
         running.stdin.write(JUNK_LINES)
         running.stdin.flush()
         # An answer shows that the command is past its start and waits for more lines.
         assert "error" in json.loads(running.stdout.readline())
-        running.send_signal(signal.SIGINT)
+        running.send_signal(number)
         errors = running.communicate(timeout=60)[1]
-        assert running.returncode == 130
+        assert running.returncode == status
     assert all(line.startswith("jaxlake: <stdin>:") for line in errors.splitlines())
 
 

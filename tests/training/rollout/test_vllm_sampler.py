@@ -254,11 +254,23 @@ def test_weights_reach_both_workers_of_an_engine_and_a_stale_one_is_noticed(tmp_
     assert "done" in _spread_engine(tmp_path, own, fsdp=1, workers=2)
 
 
+def test_an_engine_that_is_killed_while_it_answers_is_named_and_leaves_no_process(tmp_path: Path):
+    own = {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}
+    printed = json.loads(_in_own_process(own, "killed_engine", str(tmp_path)).splitlines()[-1])
+    named = rf"EngineCore \({printed['core']}\) was killed by signal 9 \(SIGKILL\); .* same command"
+    assert re.search(named, printed["message"])
+    assert printed["seconds"] < 20
+    assert printed["left"] == []
+
+
 def _spread_engine(folder: Path, own: dict[str, str], *, fsdp: int, workers: int) -> str:
-    command = [sys.executable, "-m", "tests.training.rollout.spread_engine", str(folder)]
+    return _in_own_process(own, "spread_engine", str(folder), str(fsdp), str(workers))
+
+
+def _in_own_process(own: dict[str, str], script: str, *arguments: str) -> str:
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", **own}
     ended = subprocess.run(
-        [*command, str(fsdp), str(workers)],
+        [sys.executable, "-m", f"tests.training.rollout.{script}", *arguments],
         env=environment,
         check=False,
         capture_output=True,

@@ -9,20 +9,6 @@ from types import FrameType
 
 
 @contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM raise SystemExit, so that the run in progress is ended, too."""
-
-    def unwind(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, unwind)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
 def interrupts_held() -> Iterator[None]:
     """Let SIGINT and SIGTERM wait until the block has ended.
 

@@ -28,12 +28,13 @@ from training.analysis.study.directory import (
     StudyDirectory,
     this_machine,
 )
-from training.analysis.study.interrupts import ended_by_sigterm, interrupts_held
+from training.analysis.study.interrupts import interrupts_held
 from training.analysis.study.workers import Worker, WorkerRun
 from training.errors import UserError
 from training.run.directory import RunDirectory
 from training.run.forking import fork_first_round
 from training.run.progress import console, duration, new_table
+from training.termination import unwound_by_sigterm
 
 COMMAND = (sys.executable, "-m", "training.cli")
 """Begins the command line of every run; `run BASE --run-dir DIR ...` follows."""
@@ -99,7 +100,7 @@ def run_study(
     """
     if cluster is None and jobs > (cores := len(_usable_cores())):
         raise UserError(f"--jobs: got {jobs}, allowed are 1 to {cores}, the cores of this machine")
-    with directory.lock() as lock, ended_by_sigterm():
+    with directory.lock() as lock, unwound_by_sigterm():
         if (here := this_machine()) not in directory.machines.read():
             directory.machines.append(here)
         return _Runner(study, directory, lock, jobs, cluster).run_all()
