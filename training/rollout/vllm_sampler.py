@@ -9,8 +9,8 @@ from __future__ import annotations
 import gc
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -207,21 +207,26 @@ class VllmSampler:
         return self._call(what, generate)
 
     def _call(self, what: str, call: Callable[[], T], kind: type[UserError] = UserError) -> T:
-        """Return what a call into vLLM returns; its error becomes one of this kind.
-
-        If the engine's process has died, that is a `UserError` that names it.
-        """
-        try:
+        with _errors_of(what, kind):
             return call_watched(self._processes, call)
-        except UserError:
-            raise
-        except Exception as error:  # of whatever kind, and a plain one if it comes from a process
-            problem = " ".join(str(error).split()) or "no message"
-            raise kind(
-                f"vLLM could not {what} ({type(error).__name__}: {problem:.300}). A worker that "
-                "died was often out of memory; a run that is started again goes on from its last "
-                "checkpoint"
-            ) from error
+
+
+@contextmanager
+def _errors_of(what: str, kind: type[UserError] = UserError) -> Iterator[None]:
+    """Turn an error of vLLM's, such as the death of a worker, into one of this kind.
+
+    A `UserError`, such as one that names a process of the engine's that has died, stays as it is.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # of whatever kind, and a plain one if it comes from a process
+        problem = " ".join(str(error).split()) or "no message"
+        raise kind(
+            f"vLLM could not {what} ({type(error).__name__}: {problem:.300}). A worker that died "
+            "was often out of memory; a run that is started again goes on from its last checkpoint"
+        ) from error
 
 
 def prepare_environment(settings: Sampling) -> None:
