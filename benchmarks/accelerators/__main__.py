@@ -23,7 +23,7 @@ Compile every public program of the lake for machines that aren't there, and for
 Compilers for GPUs and TPUs run without a device. They say exactly what is compiled, how much memory
 it takes and which kernels each loop launches, but nothing of time. The rounds of the loops are
 counted in a run of the same program on this CPU, on fewer boards where that takes long.
-`make accelerators` makes the environments with the compilers. docs/benchmarks.md says what the
+`make accelerators` makes the environments with the compilers. docs/forecasts.md says what the
 numbers mean.
 
 exit status: 0 all was compiled, 1 something was not, 2 wrong use

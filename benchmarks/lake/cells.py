@@ -1,7 +1,7 @@
 """The solver beside w9-pathfinding in every cell of the paper's benchmark.
 
     python -m benchmarks.lake.cells --json benchmarks/results/cells-cpu.json
-    python -m benchmarks.lake.cells --write     # the table in docs/benchmarks.md
+    python -m benchmarks.lake.cells --write     # the table in docs/cells.md
 
 A cell is a number of agents (3 to 5), a size of board (as many rows as agents, up to 10) and a
 share of holes (0.1 to 0.5). Both sides get the same boards and the same cores. With two cores, two
@@ -47,7 +47,7 @@ from jaxlake.datasets.paper_benchmark import V2
 from jaxlake.files import write_text_whole
 from training.commands import number
 
-DOCUMENT = ROOT / "docs" / "benchmarks.md"
+DOCUMENT = ROOT / "docs" / "cells.md"
 RESULT = ROOT / "benchmarks" / "results" / "cells-cpu.json"
 BEGIN, END = "<!-- cells: begin -->", "<!-- cells: end -->"
 EASY_SHARE = 0.99
@@ -295,7 +295,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--max-time", type=number(float, 0.001), default=1.0, help="seconds of the peer per board"
     )
     parser.add_argument("--resume", action="store_true", help="leave out cells that are there")
-    parser.add_argument("--write", action="store_true", help="only write docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="only write docs/cells.md")
     options = parser.parse_args(argv)
     if options.write:
         text = DOCUMENT.read_text(encoding="utf-8")

@@ -192,7 +192,7 @@ def between_markers(text: str, begin: str, end: str, tables: str) -> str:
     before, first, rest = text.partition(begin)
     _, second, after = rest.partition(end)
     if not first or not second:
-        raise ValueError(f"docs/benchmarks.md: {begin} and {end} are needed, in this order")
+        raise ValueError(f"the page: {begin} and {end} are needed, in this order")
     return f"{before}{begin}\n\n{tables}\n{end}{after}"
 
 

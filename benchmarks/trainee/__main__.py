@@ -23,7 +23,7 @@ Compile the GRPO update of Qwen3 models for devices that aren't there, and forec
 With --beside or --steps-of, time the trainee on this machine instead. Else
 shapes alone are compiled, no weights are made. The compiler says whether it compiles, what memory
 it takes on each device and what devices exchange. Time is forecast from counts. `make accelerators`
-makes the environments with the compilers. docs/benchmarks.md says what the numbers mean.
+makes the environments with the compilers. docs/trainee_benchmarks.md says what the numbers mean.
 
 exit status: 0 all was compiled, 1 something was not, 2 wrong use
 """

@@ -22,7 +22,7 @@ def test_sides_that_compute_different_updates_are_refused() -> None:
 
 
 def test_the_tables_in_the_docs_are_those_of_the_committed_file() -> None:
-    page = (ROOT / "docs/benchmarks.md").read_text()
+    page = (ROOT / "docs/trainee_benchmarks.md").read_text()
     table, peaks = table_beside(RESULT["beside_trl"]).split("\n\n")
     assert table in page
     assert peaks in page
