@@ -102,11 +102,6 @@ def _works(target: str, args: argparse.Namespace) -> tuple[Path, dict[str, Any]]
     from training.policy.qwen3 import Qwen3Config
 
     environment, chips = environment_of(target), chip_count(target)
-    python = ROOT / environment / "bin/python"
-    if not python.exists():
-        raise ValueError(
-            f"--target {target}: {environment} is not there; `make accelerators` makes it"
-        )
     if args.work is not None:
         fields = args.work | {"model": Qwen3Config(**args.work["model"])}
         works = {fields.pop("name"): Work(**fields)}
@@ -126,6 +121,11 @@ def _works(target: str, args: argparse.Namespace) -> tuple[Path, dict[str, Any]]
         raise ValueError(
             f"--target {target}: {chips} devices, allowed are as many as the mesh has:"
             f" fsdp {wrong[0].fsdp} x tensor {wrong[0].tensor}"
+        )
+    python = ROOT / environment / "bin/python"
+    if not python.exists():
+        raise ValueError(
+            f"--target {target}: {environment} is not there; `make accelerators` makes it"
         )
     return python, works
 

@@ -276,7 +276,10 @@ def test_a_board_and_a_plan_are_enough():
     assert not outcome.optimal_sum_of_costs
     assert not outcome.optimal_makespan
     assert jaxlake.verify(board, plan, 1).failure == Failure.GOAL_NOT_REACHED
-    solved = jaxlake.solve(board)
+    none = np.zeros((0, 2), np.int8)
+    solved = Solution(
+        *np.array([Status.OPTIMAL, 3, 2], np.int16), np.bool_(False), none, none, np.int32(0)
+    )
     assert jaxlake.verify(board, plan, solution=solved).optimal_sum_of_costs
 
 

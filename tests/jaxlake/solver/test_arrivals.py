@@ -88,6 +88,7 @@ def test_looking_up_gives_the_least_arrivals_within_reach():
     assert (gain > 2).any()
 
 
+@pytest.mark.slow
 def test_trees_give_the_same_answers_after_less_work():
     batch = instances(random_grids(5, 600, (5,), (3,), holes=0.6), 5, 3)
     boards = prepare_boards(batch, widths_for())

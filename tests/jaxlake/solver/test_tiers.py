@@ -146,6 +146,7 @@ def test_nested_vmap_with_leaves_that_are_shared_gives_equal_answers():
     assert len(set(expected.sum_of_costs.tolist())) > 3
 
 
+@pytest.mark.slow
 def test_the_other_boards_of_a_batch_and_their_order_change_no_answer():
     boards = instances(random_grids(5, FULL_BATCH), **FULL)
     reference = _solve_full(boards)
