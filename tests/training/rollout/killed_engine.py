@@ -17,6 +17,7 @@ import psutil
 from tests.paths import TINY as TINY_FILE
 from training.errors import UserError
 from training.policy.policy import load_policy, make_policy
+from training.rollout.engine_watch import engine_processes
 from training.rollout.vllm_sampler import VllmSampler
 from training.schema import Sampling, load
 
@@ -30,7 +31,9 @@ def main(folder: Path) -> None:
     policy.export(params, folder / "engine", untied=True)
     settings = Sampling(max_model_len=512, max_num_seqs=8, tensor_parallel_size=2)
     sampler = VllmSampler(folder / "engine", settings)
-    (core,) = [one for one in psutil.Process().children() if "EngineCore" in str(one.cmdline())]
+    # Not found by their title, which is cut where a process has little room for it.
+    (process,) = engine_processes(sampler._engine)
+    core = psutil.Process(process.pid)
     processes = [core, *core.children(recursive=True)]
     killed_at = 0.0
 
