@@ -257,8 +257,10 @@ def engine_arguments(folder: Path, settings: Sampling, seed: int) -> dict[str, A
         "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
     }
     if current_platform.is_cpu():
-        # A seeded request can't be prefilled in chunks there: its generator can't rewind.
-        return arguments | {"enable_chunked_prefill": False}
+        # A seeded request can't be prefilled in chunks there: its generator can't rewind. And the
+        # completions of a prompt share whole blocks only, of which the default, 128 tokens, may
+        # hold all of a small prompt; the kernels there want multiples of 32.
+        return arguments | {"enable_chunked_prefill": False, "block_size": 32}
     return arguments | {"gpu_memory_utilization": settings.gpu_memory_utilization}
 
 
