@@ -40,6 +40,7 @@ from training.run.directory import RunDirectory
 from training.run.progress import console
 from training.run.shared import open_run
 from training.run.summary import print_summary, summary_of
+from training.runtime import share_compiled_programs
 from training.schema import RunConfig
 
 
@@ -85,6 +86,8 @@ def _run(
 
 def _run_stages(config: RunConfig, directory: RunDirectory, last: int) -> list[StageResult]:
     """Run what is missing of the warm start and of the stages up to `last`."""
+    if not alone():
+        share_compiled_programs(directory.compiled)
     validation = validation_set(config)
     console.print(f"Validation set: {len(validation)} boards, the same after every stage.")
     policy, params = _load_policy(config, directory)

@@ -21,6 +21,8 @@ _DEFAULTS = {
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
 }
 
+_CACHE = "JAX_COMPILATION_CACHE_DIR"
+
 
 def set_library_defaults() -> None:
     """Set these variables where the user did not; call it before JAX, torch or vLLM is imported."""
@@ -36,7 +38,7 @@ def keep_compiled_programs() -> None:
     JAX_ENABLE_COMPILATION_CACHE=false nothing is kept. Nor is it where no folder can be written.
     """
     if (folder := compilation_cache_folder(os.environ)) is not None:
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+        os.environ[_CACHE] = str(folder)
     # Programs of the lake take seconds to compile; smaller ones aren't worth their files.
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
@@ -48,7 +50,7 @@ def compilation_cache_folder(environment: Mapping[str, str]) -> Path | None:
     processor may not run on another, so each kind has its own, even where home is shared.
     """
     on = environment.get("JAX_ENABLE_COMPILATION_CACHE", "true").lower()
-    if "JAX_COMPILATION_CACHE_DIR" in environment or on in ("0", "f", "false", "n", "no", "off"):
+    if _CACHE in environment or on in ("0", "f", "false", "n", "no", "off"):
         return None
     caches = environment.get("XDG_CACHE_HOME", "")
     try:
@@ -58,6 +60,22 @@ def compilation_cache_folder(environment: Mapping[str, str]) -> Path | None:
     except (OSError, RuntimeError):  # no home
         return None
     return folder if os.access(folder, os.R_OK | os.W_OK | os.X_OK) else None
+
+
+def share_compiled_programs(folder: Path) -> None:
+    """Let JAX keep what it compiles from now on in a folder that all processes of a run see.
+
+    Of several processes only the first writes what it compiled, so that in the user's cache, on a
+    disk of each host, the others would find nothing. A folder that the user has named stays.
+    """
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    environment = {name: value for name, value in os.environ.items() if name != _CACHE}
+    ours = compilation_cache_folder(environment)
+    if ours is not None and os.environ.get(_CACHE) == str(ours):
+        compilation_cache.reset_cache()  # JAX looks at the setting once only
+        jax.config.update("jax_compilation_cache_dir", str(folder / machine_digest()))
 
 
 def machine_digest() -> str:

@@ -109,6 +109,7 @@ class RunDirectory:
         self.checkpoints = weights / "checkpoints"
         self.initial_policy = weights / "initial"  # made from scratch
         self.engine = weights / "engine"  # what vLLM starts from
+        self.compiled = weights / "compiled"  # what several processes of the run have compiled
         self.summary = JsonFile(path / "summary.json", TypeAdapter(records.SummaryRecord))
         self.report = path / "report.html"
 
