@@ -5,6 +5,7 @@ Everything here is read from the text that XLA prints, and nothing from the prog
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 KERNELS = frozenset(
@@ -67,14 +68,31 @@ def read_program(text: str) -> Body:
     return _body(computations, entry, Body("program"))
 
 
+def _whole_lines(text: str) -> Iterator[str]:
+    """Yield the lines of a program; attributes that span several are put on their instruction's."""
+    instruction = ""
+    for line in text.split("\n"):
+        begins = _INSTRUCTION.match(line)
+        if instruction and not begins and line != "}":
+            instruction += f" {line}"
+            continue
+        if instruction:
+            yield instruction
+        instruction = line if begins else ""
+        if not begins:
+            yield line
+    if instruction:
+        yield instruction
+
+
 def _parse(text: str) -> tuple[dict[str, list[Instruction]], str]:
     computations: dict[str, list[Instruction]] = {}
     entry, current = "", None
-    for line in text.split("\n"):
+    for line in _whole_lines(text):
         if head := _HEAD.match(line):
             current = computations.setdefault(head.group(2), [])
             entry = head.group(2) if head.group(1) else entry
-        elif line.startswith("}"):
+        elif line == "}":
             current = None
         elif current is not None and (found := _INSTRUCTION.match(line)):
             # Shapes of tuples hold spaces and comments, never a word before a bracket.

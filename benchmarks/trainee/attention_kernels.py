@@ -20,14 +20,14 @@ def kernel_flops(name: str, operands: Sequence[Sequence[int]]) -> float:
     """Count two operations for each multiplication of a kernel; 0 if it is none for attention.
 
     `name` is what a compiled or traced program calls it, with what stands around it. `operands` are
-    shapes, of which the first two with four axes are queries and keys: (B, L, H, hd) in Triton's
-    kernels, and (B, H, L, hd) in splash's.
+    shapes of arrays of floating numbers, of which the first two with three axes or more are queries
+    and keys: (B, L, H, hd) in Triton's kernels, and (B, H, L, hd) or (H, L, hd) in splash's.
     """
     found = _NAME.search(name)
-    arrays = [shape for shape in operands if len(shape) == 4]
+    arrays = [shape for shape in operands if len(shape) in (3, 4)]
     if found is None or len(arrays) < 2:  # TPUs have calls beside the kernel that move its operands
         return 0.0
-    query, key = arrays[:2]
+    query, key = (shape if len(shape) == 4 else (1, *shape) for shape in arrays[:2])
     along, heads = (1, 2) if found.group(1) == "flash" else (2, 1)
     length, block = query[along], min(_BLOCKS[found.group(1)], query[along])
     pairs = length * (key[along] - length + (length + block) / 2)

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from math import prod
 
+import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from benchmarks.accelerators import hlo
@@ -128,7 +129,8 @@ def _attention_flops(one: hlo.Instruction, shapes: dict[str, str]) -> float:
     if one.operation != "custom-call":
         return 0.0
     named = hlo._OP_NAME.search(one.rest)
-    operands = [_sides(shapes.get(name, "")) for name in one.operands]
+    written = (shapes.get(name, "") for name in one.operands)
+    operands = [_sides(shape) for shape in written if _SHAPE.match(shape)]
     return kernel_flops(named.group(1) if named else "", operands)
 
 
@@ -159,7 +161,8 @@ def product_flops(program: ClosedJaxpr | Jaxpr, *, micro_batches: int, devices: 
             total += 2.0 * prod(equation.outvars[0].aval.shape) * depth
             continue
         if name == "pallas_call":
-            shapes = [variable.aval.shape for variable in equation.invars]
+            arrays = (variable.aval for variable in equation.invars)
+            shapes = [one.shape for one in arrays if jnp.issubdtype(one.dtype, jnp.floating)]
             total += kernel_flops(str(params["name"]), shapes)
             continue
         times = 1

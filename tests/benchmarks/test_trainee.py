@@ -84,6 +84,24 @@ ENTRY %main (q: bf16[{shapes[0]}], k: bf16[{shapes[1]}]) -> bf16[{shapes[0]}] {{
     assert kernel_flops(name, [(8, 128), (8, 128)]) == 0  # a call that moves what a kernel takes
 
 
+def test_a_kernel_on_tpus_is_read_past_its_attributes_of_several_lines():
+    text = """\
+ENTRY %main (m: s8[1,1,1], q: bf16[4,512,64], k: bf16[2,512,64]) -> bf16[4,512,64] {
+  %m = s8[1,1,1]{2,1,0} parameter(0)
+  %q = bf16[4,512,64]{2,1,0} parameter(1)
+  %k = bf16[2,512,64]{2,1,0} parameter(2)
+  %c = bf16[4,512,64]{2,1,0} custom-call(%m, %q, %k), frontend_attributes={kernel_metadata={
+"xprof_metadata":"{}"
+}}, metadata={op_name="jit/splash_mha_fwd_segmented/call"}
+  ROOT %d = bf16[4,512,64]{2,1,0} copy(%c)
+}
+"""
+    found = read_traffic(text, PACE, **COUNTS)
+    assert found.launches == 2
+    assert found.flops == 2 * 4 * 64 * 2 * 512 * 512  # a row: two products of its block of keys
+    assert found.other_seconds > 0
+
+
 def test_what_devices_send_is_counted_in_every_round_of_a_loop():
     text = """\
 %body (s: (f32[8,4])) -> (f32[8,4]) {
