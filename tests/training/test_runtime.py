@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from training.rollout import model_server
+from training.rollout import server_process
 from training.rollout.vllm_sampler import prepare_environment
 from training.runtime import compilation_cache_folder
 from training.schema import Sampling
@@ -86,7 +86,7 @@ def test_vllm_spawns_its_workers_whichever_command_starts_it(monkeypatch):
     prepare_environment(Sampling())
     assert os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"
     assert os.environ["VLLM_CPU_KVCACHE_SPACE"] == "3"
-    assert prepare_environment.__module__ == model_server.prepare_environment.__module__
+    assert prepare_environment.__module__ == server_process.prepare_environment.__module__
 
 
 _COMPILE = """

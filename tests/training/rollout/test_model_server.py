@@ -17,8 +17,9 @@ from engineer import EngineerError
 from engineer.engineers.language_model import GeneratedText
 from tests.paths import TINY
 from training.policy.tokenizer import train_tokenizer
-from training.rollout import model_server
-from training.rollout.model_server import COMMAND, OtherModels, Question
+from training.rollout import server_process
+from training.rollout.model_server import OtherModels, Question
+from training.rollout.server_process import COMMAND
 from training.schema import EngineerChoice, Sampling, load
 
 SERVER = """\
@@ -59,7 +60,7 @@ class StandIn:
     def does(self, steps: str) -> None:
         self._pid_file.unlink(missing_ok=True)
         command = (sys.executable, "-c", SERVER + steps, str(self._pid_file))
-        self._monkeypatch.setattr(model_server, "COMMAND", command)
+        self._monkeypatch.setattr(server_process, "COMMAND", command)
 
     @property
     def pids(self) -> list[int]:
@@ -83,7 +84,7 @@ class StandIn:
 
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    monkeypatch.setattr(model_server, "_SECONDS_TO_END", 0.5)
+    monkeypatch.setattr(server_process, "_SECONDS_TO_END", 0.5)
     return StandIn(tmp_path, monkeypatch)
 
 
@@ -171,7 +172,7 @@ def test_a_server_that_fails_is_ended_and_the_next_question_starts_another(
 def test_an_interrupt_kills_the_server_at_once(
     steps: str, stand_in: StandIn, models: OtherModels, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_server, "_SECONDS_TO_END", 60)
+    monkeypatch.setattr(server_process, "_SECONDS_TO_END", 60)
     stand_in.does(steps)
 
     def interrupt() -> None:
