@@ -1,4 +1,4 @@
-"""Start the engine that a run samples with: vLLM, or the trainer's own decoder."""
+"""Start the engine that a run samples with: vLLM, here or as servers, or the trainer's decoder."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any
 
 import jax
 
+from training.errors import UserError
 from training.policy.policy import Policy
 from training.processes import alone
 from training.rollout.jax_sampler import JaxSampler
 from training.rollout.sampler import Sampler
+from training.rollout.server_sampler import ServerSampler
 from training.rollout.shared_sampler import SharedSampler
 from training.rollout.vllm_sampler import VllmSampler
 from training.schema import Sampling
@@ -24,10 +26,26 @@ def start_sampler(
     vLLM starts from `folder`, to which a copy of the policy is written whose output layer is not
     tied to the embeddings: see `vllm_sampler`. Each of several processes starts its own, and they
     share the prompts.
+
+    Raises:
+        UserError: The engine can't start, or several processes would share servers elsewhere.
     """
     sampler: Sampler
     if settings.engine == "jax":
         sampler = JaxSampler(policy, params, settings)
+    elif settings.engine == "servers":
+        if settings.served.addresses and not alone():
+            raise UserError(
+                "sampling.servers.addresses: several processes of a run would give the same "
+                "servers their weights; allowed is null, so that each starts its own"
+            )
+        policy.export(params, folder, untied=True)
+        sampler = ServerSampler(folder, settings)
+        try:
+            sampler.sync(policy.tensors(params))
+        except BaseException:
+            sampler.close()
+            raise
     else:
         policy.export(params, folder, untied=True)
         weights = jax.tree.leaves(params)[0]

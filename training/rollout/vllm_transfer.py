@@ -23,7 +23,8 @@ from training.schema import Sampling
 
 Way: TypeAlias = Literal["in_process", "shared_memory", "cuda_ipc", "nccl"]
 
-_BACKENDS = {"shared_memory": "jaxlake_shared_memory", "cuda_ipc": "ipc", "nccl": "nccl"}
+SHARED_MEMORY_BACKEND = "jaxlake_shared_memory"
+_BACKENDS = {"shared_memory": SHARED_MEMORY_BACKEND, "cuda_ipc": "ipc", "nccl": "nccl"}
 """What vLLM calls the engines in its workers."""
 
 _BETWEEN_PROCESSES = ("cuda_ipc", "nccl")

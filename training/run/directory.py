@@ -148,7 +148,7 @@ class RunDirectory:
         """Make the directory this configuration's, and say whether it already was.
 
         On which devices a run goes on (`model.mesh`) may change from call to call, unless the
-        policy learns to design, where every device adds a group.
+        policy learns to design, where every device adds a group. So may its vLLM servers.
 
         Raises:
             UserError: It belongs to another configuration (the message names the keys that
@@ -157,8 +157,9 @@ class RunDirectory:
         if self.config_file.exists():
             theirs = read_yaml(self.config_file)
             ours = parse_yaml(dump(config))
-            if config.engineer.learning is None:
-                for tree in (theirs, ours):
+            for tree in (theirs, ours):
+                tree.get("sampling", {}).pop("servers", None)
+                if config.engineer.learning is None:
                     tree.get("model", {}).pop("mesh", None)
             if theirs != ours:
                 raise UserError(

@@ -118,7 +118,7 @@ def run_disk(config: RunConfig, shape: Qwen3Config) -> dict[str, int]:
         "three checkpoints": 3 * 3 * weights,
         f"the policies of stages 0 to {config.stages.count}": (config.stages.count + 1) * weights,
     }
-    if config.sampling.engine == "vllm":
+    if config.sampling.engine != "jax":
         disk["the engine's folder"] = weights + head * shape.tie_word_embeddings
     return disk
 

@@ -24,6 +24,7 @@ from training.schema.sections import (
     Reward,
     Sampling,
     Section,
+    Servers,
     WarmStart,
 )
 
@@ -43,6 +44,7 @@ __all__ = [
     "RunConfig",
     "Sampling",
     "Section",
+    "Servers",
     "WarmStart",
     "dump",
     "known_engineer",

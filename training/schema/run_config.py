@@ -98,9 +98,9 @@ class RunConfig(Section):
         """Return `sampling` as each vLLM engine of a run gets it.
 
         The policy's engine stays where it is while the server of another model is asked, so they
-        divide `gpu_memory_utilization`.
+        divide `gpu_memory_utilization`. Servers elsewhere have memory of their own.
         """
-        engines = [self.sampling.engine == "vllm", bool(_SERVED & set(self.engineer.asked))]
+        engines = [self.sampling.runs_vllm_here, bool(_SERVED & set(self.engineer.asked))]
         share = self.sampling.gpu_memory_utilization / max(sum(engines), 1)
         return self.sampling.model_copy(update={"gpu_memory_utilization": share})
 

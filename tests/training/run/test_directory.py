@@ -83,6 +83,17 @@ def test_a_run_may_go_on_with_other_devices_unless_they_add_groups(tmp_path: Pat
         RunDirectory(tmp_path / "b").claim(load(TINY, [*learns, *split]))
 
 
+def test_a_run_may_go_on_with_other_vllm_servers_but_not_with_another_engine(
+    tmp_path: Path,
+) -> None:
+    served = ["sampling.engine=servers"]
+    RunDirectory(tmp_path).claim(load(TINY, served))
+    elsewhere = [*served, "sampling.servers={addresses: ['http://a:8000', 'http://b:8000']}"]
+    assert RunDirectory(tmp_path).claim(load(TINY, elsewhere)) is True
+    with pytest.raises(UserError, match=r"differs in sampling\.engine \('servers' there"):
+        RunDirectory(tmp_path).claim(CONFIG)
+
+
 @pytest.mark.parametrize("text", [b"", b"- a", b"{", b"3", b"\x00", b"\xff\xfe"])
 def test_an_unreadable_configuration_in_the_directory_is_named(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_bytes(text)

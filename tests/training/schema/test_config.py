@@ -11,8 +11,9 @@ from training.phases.engineer_factory import make_engineer
 from training.pretraining.schema import load_pretrain
 from training.rollout.model_server import OtherModels
 from training.run.directory import RunDirectory
-from training.schema import dump, load, read_yaml
+from training.schema import Sampling, dump, load, read_yaml
 
+SERVERS = "sampling.engine=servers; sampling.servers"
 INFEASIBLE = (
     "environment.num_agents=3; environment.bounds.max_hole_ratio=0.5; "
     "environment.initial.sizes.3.hole_ratio=0.5"
@@ -87,6 +88,17 @@ def test_the_base_model_s_configuration_reads_back_from_its_own_dump(tmp_path: P
         (INFEASIBLE, ["3x3 board with hole_ratio 0.5", "3 agents need 6"]),
     ],
 )
+        ("sampling.engine=server", ["sampling.engine", "'server'", "'servers'"]),
+        ("sampling.servers={count: 2}", ["servers: set, but engine is vllm", "engine servers"]),
+        (f"{SERVERS}={{count: 0}}", ["sampling.servers.count", "got 0"]),
+        (f"{SERVERS}={{count: 2, addresses: ['http://a']}}", ["count: got 2 beside addresses"]),
+        (f"{SERVERS}={{addresses: []}}", ["addresses: got []", "one or more different ones"]),
+        (f"{SERVERS}={{addresses: ['http://a', 'http://a']}}", ["allowed are one or more diff"]),
+        (f"{SERVERS}={{addresses: ['host:8000']}}", ["sampling.servers.addresses", "host:8000"]),
+        (f"{SERVERS}={{addresses: ['http://a/']}}", ["sampling.servers.addresses", "http://a/"]),
+        (f"{SERVERS}={{silence_seconds: 0}}", ["sampling.servers.silence_seconds", "got 0"]),
+        (f"{SERVERS}={{count: 2}}; sampling.devices=[0]", ["[0]", "size * 2 servers = 2"]),
+        (f"{SERVERS}=null; sampling.weight_transfer=shared_memory", ["servers.folder"]),
 def test_a_bad_value_is_named_with_what_is_allowed(
     override: str, words: list[str], capsys: pytest.CaptureFixture[str]
 ):
@@ -150,9 +162,12 @@ def test_a_secret_in_the_wrong_place_is_not_said(override: str, capsys: pytest.C
     ],
 )
 def test_vllm_engines_that_live_side_by_side_divide_the_memory(overrides: list[str], share: float):
+        (["engineer.kind=base", "sampling.engine=servers"], 0.2),
+        (["engineer.kind=base", f"{SERVERS}={{addresses: ['http://host:8000']}}"], 0.4),
     config = load(SCRATCH, ["sampling.gpu_memory_utilization=0.4", *overrides])
     assert config.engine_sampling.gpu_memory_utilization == pytest.approx(share)
     whole = config.engine_sampling.model_copy(update={"gpu_memory_utilization": 0.4})
+    overrides = [part for one in overrides for part in one.split("; ")]
     assert whole == config.sampling
 
 

@@ -293,7 +293,7 @@ class _Runner:
         arguments: Sequence[str],
         log: Path,
     ) -> _Handle:
-        if self.study.warm_start.sampling.engine == "vllm":
+        if self.study.warm_start.sampling.engine != "jax":
             with log.open("ab") as output:
                 process = subprocess.Popen(
                     [*COMMAND, *arguments],
