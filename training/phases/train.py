@@ -15,7 +15,10 @@ from training.phases.picking import measure_pool, stage_boards
 from training.phases.rehearsal import Rehearsal
 from training.phases.stage_results import StageResult, configuration_for, reference_of
 from training.policy.policy import load_policy
+from training.processes import alone
 from training.rollout.instances import StageBoards, write_stage_boards
+from training.rollout.prefetching import PrefetchingSampler, RolloutQuestion
+from training.rollout.rollout import question_of
 from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import RunProgress
@@ -56,6 +59,7 @@ def train(
         boards = _draw(run, stage, configuration)
     updates = _logged_updates(run, stage, done)
     count = len(boards.boards) // settings.prompts_per_update
+    ahead = _prefetching(run, sampler, stage, done, count)
     rehearsal = (
         None if run.config.rehearsal is None else Rehearsal(run, run.config.rehearsal.contexts)
     )
@@ -67,16 +71,22 @@ def train(
             place = range((number - 1) * len(chosen), number * len(chosen))
             spare = boards.boards.without(place) if settings.resamples else None
             designs = None if rehearsal is None else rehearsal.batch("rehearsal", stage, number)
+            if ahead is not None and number < count:
+                following = boards.boards.part(number, settings.prompts_per_update)
+                question = question_of(run, following, seed=run.seed("sample", stage, number + 1))
+                ahead.expect(RolloutQuestion.of(**question))
             state, metrics = take_update(
                 run,
                 state,
-                sampler,
+                ahead or sampler,
                 chosen,
                 seed=seed,
                 seconds=seconds,
                 rehearsed=designs,
                 spare=spare,
             )
+            if ahead is not None:
+                metrics["rollout_lag"] = ahead.lag
             record = measured(UpdateMetrics, stage=stage, update=number, step=step, **metrics)
             updates.append(record)
             run.directory.metrics.append(record)
@@ -87,12 +97,31 @@ def train(
             )
             if number % settings.checkpoint_every == 0 or number == count:
                 with run.clock(seconds, "checkpoint"):
+                    if ahead is not None:
+                        ahead.keep(run.directory.prefetched, step)
                     run.checkpoints.save(state, RunProgress("train", stage, number, step))
             run.directory.timings.append(
                 TimingRecord(phase="train", stage=stage, update=number, step=step, seconds=seconds)
             )
             seconds = {}
     return TrainedStage(stage, configuration, boards, tuple(updates), state)
+
+
+def _prefetching(
+    run: ActiveRun, sampler: Sampler, stage: int, done: int, count: int
+) -> PrefetchingSampler | None:
+    """Return what draws a rollout ahead, with the one that a checkpoint was written beside.
+
+    None: `grpo.prefetch` is 0.
+    """
+    if not run.config.grpo.prefetch:
+        return None
+    if not alone():
+        raise UserError("grpo.prefetch: got 1, allowed is 0 where several processes share a run")
+    ahead = PrefetchingSampler(sampler)
+    if 0 < done < count:
+        ahead.take_back(run.directory.prefetched, run.step(stage, done))
+    return ahead
 
 
 def starting_state(

@@ -55,6 +55,18 @@ class Rollout:
         )
 
 
+def question_of(run: ActiveRun, boards: InstanceSet, *, seed: int) -> dict[str, Any]:
+    """Return what a sampler is asked for a rollout, as the arguments of `Sampler.sample`."""
+    return {
+        "prompts": [run.policy.encode_board(board) for board in boards],
+        "n": run.config.grpo.completions,
+        "temperature": run.config.sampling.temperature,
+        "max_tokens": run.config.prompt.max_tokens,
+        "stop_token_ids": run.policy.stop_ids,
+        "seed": seed,
+    }
+
+
 def roll_out(
     run: ActiveRun,
     sampler: Sampler,
@@ -69,15 +81,8 @@ def roll_out(
     """
     count = run.config.grpo.completions
     with run.clock(seconds, "rollout"):
-        prompts = [run.policy.encode_board(board) for board in boards]
-        groups = sampler.sample(
-            prompts,
-            n=count,
-            temperature=run.config.sampling.temperature,
-            max_tokens=run.config.prompt.max_tokens,
-            stop_token_ids=run.policy.stop_ids,
-            seed=seed,
-        )
+        question = question_of(run, boards, seed=seed)
+        groups = sampler.sample(**question)
     with run.clock(seconds, "verify"):
         completions = [completion for group in groups for completion in group]
         texts = [run.policy.decode(completion.token_ids) for completion in completions]
@@ -87,7 +92,7 @@ def roll_out(
         lengths = np.reshape([len(one.token_ids) for one in completions], shape)
         overlong = overlong_penalty(lengths, run.config.prompt.max_tokens, run.config.reward)
         rewards = np.asarray(reward(verdict.outcomes, run.config.reward)).reshape(shape)
-    return Rollout(boards, prompts, completions, verdict, rewards - overlong, overlong)
+    return Rollout(boards, question["prompts"], completions, verdict, rewards - overlong, overlong)
 
 
 def rollout_metrics(rollout: Rollout, settings: Reward) -> dict[str, Any]:

@@ -7,6 +7,7 @@ timings.jsonl            seconds spent, apart, so that metrics of equal runs are
 chain.jsonl              one link per stage: the hashes of all of this (training/audit)
 atlases/S.json           an atlas that was measured when stage S was over; no part of the chain
 checkpoints/             Orbax: weights, optimizer state, progress
+prefetched/STEP.json     with grpo.prefetch: the rollout after a checkpoint, drawn before it
 stages/S/                what stage S left; 0 is what stood before the first (`StageDirectory`)
 summary.json             the end result
 report.html
@@ -107,6 +108,7 @@ class RunDirectory:
         self.timings = JsonLog(path / "timings.jsonl", TypeAdapter(records.TimingRecord))
         self.chain_file = path / "chain.jsonl"
         self.checkpoints = weights / "checkpoints"
+        self.prefetched = path / "prefetched"
         self.initial_policy = weights / "initial"  # made from scratch
         self.engine = weights / "engine"  # what vLLM starts from
         self.compiled = weights / "compiled"  # what several processes of the run have compiled

@@ -190,7 +190,9 @@ class ProbeRecord(Record):
 
 
 # Metrics of options that are off unless they are asked for.
-_GRPO_OPTIONS = frozenset({"kl", "overlong_penalty", "resampled_boards", "replaced_boards"})
+_GRPO_OPTIONS = frozenset(
+    {"kl", "overlong_penalty", "resampled_boards", "replaced_boards", "rollout_lag"}
+)
 # Runs of before have the largest difference only.
 _SYNC_SINCE_0_2 = frozenset({"sync_median_abs_diff", "sync_p99_abs_diff"})
 
@@ -291,7 +293,14 @@ class UpdateMetrics(Record):
     """A line of `metrics.jsonl` for one GRPO update."""
 
     left_out_if_none = frozenset(
-        {"rehearsal_loss", "board_valid", "weight_version", *_SYNC_SINCE_0_2, *_GRPO_OPTIONS}
+        {
+            "rehearsal_loss",
+            "board_valid",
+            "weight_version",
+            "rollout_lag",
+            *_SYNC_SINCE_0_2,
+            *_GRPO_OPTIONS,
+        }
     )
 
     phase: Literal["train"] = "train"
@@ -332,6 +341,9 @@ class UpdateMetrics(Record):
     )
     weight_version: Annotated[str, Field(pattern=r"^[0-9a-f]{8}$")] | None = Field(
         None, description="of the weights that the engine drew the completions with, by their bits"
+    )
+    rollout_lag: Count | None = Field(
+        None, description="updates between those weights and the ones updated, with grpo.prefetch"
     )
     rehearsal_loss: float | None = Field(None, description="nats per token of rehearsed designs")
     board_valid: tuple[Count, ...] | None = Field(

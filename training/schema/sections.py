@@ -333,7 +333,20 @@ class Grpo(Section):
         description="rounds in which boards whose rewards are all equal are replaced by other "
         "boards of the stage (DAPO's dynamic sampling); 0: nothing is learned from them",
     )
+    prefetch: Literal[0, 1] = Field(
+        0,
+        description="1: the next rollout is drawn while an update is computed, with the weights "
+        "before it (engines servers and jax)",
+    )
     checkpoint_every: Positive = Field(10, description="updates between checkpoints")
+
+    @model_serializer(mode="wrap")
+    def _without_prefetch(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave the key out where it is 0: so runs of before it go on in their folders."""
+        tree: dict[str, Any] = handler(self)
+        if not self.prefetch:
+            tree.pop("prefetch", None)
+        return tree
 
     @model_validator(mode="after")
     def _one_warm_up(self) -> Grpo:

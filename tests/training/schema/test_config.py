@@ -76,6 +76,9 @@ def test_the_base_model_s_configuration_reads_back_from_its_own_dump(tmp_path: P
         ("grpo.aggregation=mean", ["grpo.aggregation", "'mean'", "'constant_length'"]),
         ("grpo.resamples=-1", ["grpo.resamples", "got -1"]),
         ("grpo.resamples=1; stages.instances=40", ["grpo.resamples: got 1", "= 40", "64 boards"]),
+        ("grpo.prefetch=2", ["grpo.prefetch", "got 2", "0 or 1"]),
+        ("grpo.prefetch=1", ["grpo.prefetch: got 1", "engine servers or jax"]),
+        ("grpo.prefetch=1; sampling.engine=jax; grpo.resamples=1", ["grpo.resamples = 1"]),
         ("grpo.warmup_share=0.1; grpo.warmup_updates=3", ["warmup_share: got 0.1", "updates 3"]),
         ("warm_start=null", ["warm_start", "scratch"]),
         ("validation.per_cell=many", ["validation.per_cell", "'many'"]),
@@ -85,9 +88,6 @@ def test_the_base_model_s_configuration_reads_back_from_its_own_dump(tmp_path: P
         ("²=1", ["²", "unknown key", "validation"]),
         ("environment.initial.sizes.³.hole_ratio=0.1", ["environment.initial.sizes.³", "integer"]),
         ("environment.initial.sizes.٣.hole_ratio=0.1", ["environment.initial.sizes.٣"]),
-        (INFEASIBLE, ["3x3 board with hole_ratio 0.5", "3 agents need 6"]),
-    ],
-)
         ("sampling.engine=server", ["sampling.engine", "'server'", "'servers'"]),
         ("sampling.servers={count: 2}", ["servers: set, but engine is vllm", "engine servers"]),
         (f"{SERVERS}={{count: 0}}", ["sampling.servers.count", "got 0"]),
@@ -99,6 +99,9 @@ def test_the_base_model_s_configuration_reads_back_from_its_own_dump(tmp_path: P
         (f"{SERVERS}={{silence_seconds: 0}}", ["sampling.servers.silence_seconds", "got 0"]),
         (f"{SERVERS}={{count: 2}}; sampling.devices=[0]", ["[0]", "size * 2 servers = 2"]),
         (f"{SERVERS}=null; sampling.weight_transfer=shared_memory", ["servers.folder"]),
+        (INFEASIBLE, ["3x3 board with hole_ratio 0.5", "3 agents need 6"]),
+    ],
+)
 def test_a_bad_value_is_named_with_what_is_allowed(
     override: str, words: list[str], capsys: pytest.CaptureFixture[str]
 ):
@@ -159,16 +162,28 @@ def test_a_secret_in_the_wrong_place_is_not_said(override: str, capsys: pytest.C
         (["engineer.kind=shuffled:stale"], 0.2),
         (["engineer.kind=oracle", "engineer.oracle.candidates=[rule,base]"], 0.2),
         (["engineer.kind=base", "sampling.engine=jax"], 0.4),
+        (["engineer.kind=base", "sampling.engine=servers"], 0.2),
+        (["engineer.kind=base", f"{SERVERS}={{addresses: ['http://host:8000']}}"], 0.4),
     ],
 )
 def test_vllm_engines_that_live_side_by_side_divide_the_memory(overrides: list[str], share: float):
-        (["engineer.kind=base", "sampling.engine=servers"], 0.2),
-        (["engineer.kind=base", f"{SERVERS}={{addresses: ['http://host:8000']}}"], 0.4),
+    overrides = [part for one in overrides for part in one.split("; ")]
     config = load(SCRATCH, ["sampling.gpu_memory_utilization=0.4", *overrides])
     assert config.engine_sampling.gpu_memory_utilization == pytest.approx(share)
     whole = config.engine_sampling.model_copy(update={"gpu_memory_utilization": 0.4})
-    overrides = [part for one in overrides for part in one.split("; ")]
     assert whole == config.sampling
+
+
+def test_the_newest_keys_are_written_only_where_they_are_set(tmp_path: Path):
+    """Else a run of before it could not go on in its directory."""
+    assert "servers" not in dump(load(SCRATCH))
+    assert "prefetch" not in dump(load(SCRATCH))
+    assert "prefetch: 1" in dump(load(SCRATCH, ["sampling.engine=jax", "grpo.prefetch=1"]))
+    config = load(SCRATCH, f"{SERVERS}={{count: 2, folder: /shared}}".split("; "))
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(dump(config))
+    assert load(copy) == config
+    assert Sampling.model_validate_json(config.sampling.model_dump_json()) == config.sampling
 
 
 def test_an_endpoint_without_a_key_and_at_the_lowest_rate_can_be_configured():

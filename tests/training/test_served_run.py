@@ -1,0 +1,39 @@
+"""The real loop with a vLLM server of its own, which draws ahead while updates are computed."""
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.paths import TINY
+from training import loop
+from training.run.directory import RunDirectory
+from training.run.records import UpdateMetrics
+from training.schema import load
+
+OPTIONS = [
+    "sampling.engine=servers",
+    "sampling.servers={start_seconds: 1200}",
+    "grpo.prefetch=1",
+    "model.pretrained=jaxlake-base",
+    "warm_start.learning_rate=1e-4",
+    "stages.count=1",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+@pytest.mark.timeout(1800)
+def test_a_run_with_a_server_updates_its_weights_and_ends_it(tmp_path: Path) -> None:
+    loop.run(load(TINY, OPTIONS), tmp_path / "run")
+    directory = RunDirectory(tmp_path / "run")
+    assert directory.finished()
+    updates = [one for one in directory.metrics.read() if isinstance(one, UpdateMetrics)]
+    assert [one.rollout_lag for one in updates] == [0, 1, 1, 1]
+    assert min(one.grad_norm for one in updates) > 0
+    versions = [one.weight_version for one in updates]
+    assert versions[0] == versions[1]
+    assert len(set(versions[1:])) == 3
+    assert max(one.sync_max_abs_diff for one in updates) < 1e-3
+    left = [" ".join(one.cmdline()) for one in psutil.Process().children(recursive=True)]
+    assert not [one for one in left if "server_process" in one]
