@@ -24,6 +24,9 @@ class DenseBoards(NamedTuple):
     goals: jax.Array  # int32 (K, 2, B)
     mask: jax.Array  # bool (K, B), whether an agent exists
     timed: jax.Array  # bool (B,), the least makespan is known, and so not asked for
+    makespans: jax.Array  # int32 (2, B), between which the least makespan is; NEVER above it where
+    #   no plan is known
+    costs: jax.Array  # int32 (2, B), likewise the least sum of costs
 
 
 class Components(NamedTuple):

@@ -16,6 +16,7 @@ retired are on cells of the colour of their starts, and those in which all are o
 colour, are stepped from apart; nothing else can be reached without waits.
 """
 
+from collections.abc import Callable
 from functools import partial, reduce
 from itertools import combinations
 from typing import NamedTuple
@@ -27,14 +28,22 @@ import numpy as np
 from jaxlake.distance_fields import flood
 from jaxlake.dynamics import ACTION_DELTAS
 from jaxlake.solver.chunks import Widths, in_chunks
+from jaxlake.solver.dense_blocks import (
+    INNER,
+    PLANES,
+    BlockBuffers,
+    BlockSearch,
+    block_buffers,
+    least_costs,
+    search_blocks,
+)
 from jaxlake.solver.dense_components import Components, DenseBoards, number_components
 from jaxlake.solver.dense_step import along, bit_masks, last_agent, step, words_of
 from jaxlake.solver.materialize import computed_apart
+from jaxlake.solver.space_time import NEVER
 
 MAX_COST = 254
 """The largest cost that is looked at: costs are kept in 8 bits, and 0 says that there is none."""
-
-_PLANES = 8
 
 
 class DenseAnswers(NamedTuple):
@@ -52,7 +61,7 @@ class DenseAnswers(NamedTuple):
 
 def bytes_per_board(agents: int, radix: int) -> int:
     """Return about how much memory the sets of one board take."""
-    sets = _PLANES + agents + 5
+    sets = PLANES + agents + 5
     return 4 * sets * words_of(radix) * int(radix ** (agents - 1))
 
 
@@ -68,14 +77,20 @@ def solve_dense(
     # Sets of so many states are work enough for a core, where more would leave its cache.
     most = max(1, widths.joint_boards // 32)
     width = min(B, widths.fitting(most, bytes_per_board(K, radix)))
+    # The sets of three agents are one block: whole sets are as fast there, and compile sooner.
+    by_blocks = most == 1 and K > INNER
 
-    def solve_one(board: DenseBoards) -> DenseAnswers:
-        return _solve_board(board, horizon, radix)
+    Buffers = BlockBuffers | None
 
-    def solve_chunk(chunk: DenseBoards, _: None) -> tuple[DenseAnswers, None]:
-        if width == 1:
-            answer = solve_one(jax.tree.map(lambda leaf: leaf[..., 0], chunk))
-            return jax.tree.map(lambda leaf: leaf[..., None], answer), None
+    def solve_chunk(chunk: DenseBoards, buffers: Buffers) -> tuple[DenseAnswers, Buffers]:
+        if by_blocks:
+            board = jax.tree.map(lambda leaf: leaf[..., 0], chunk)
+            answer, buffers = _solve_board(board, horizon, radix, buffers)
+            return jax.tree.map(lambda leaf: leaf[..., None], answer), buffers
+
+        def solve_one(board: DenseBoards) -> DenseAnswers:
+            return _solve_board(board, horizon, radix, None)[0]
+
         return jax.vmap(solve_one, in_axes=-1, out_axes=-1)(chunk), None
 
     no, none = jnp.zeros(B, bool), jnp.zeros(B, jnp.int16)
@@ -84,7 +99,8 @@ def solve_dense(
     length = jnp.sum(boards.free, axis=(0, 1), dtype=jnp.int32)
 
     def solve_all() -> DenseAnswers:
-        answers, _ = in_chunks(solve_chunk, boards, wanted, length, blank, width, None)
+        buffers = block_buffers(K, radix) if by_blocks else None
+        answers, _ = in_chunks(solve_chunk, boards, wanted, length, blank, width, buffers)
         # A chunk may have been filled up with other boards.
         return jax.tree.map(lambda leaf, none: jnp.where(wanted, leaf, none), answers, blank)
 
@@ -92,60 +108,115 @@ def solve_dense(
     return jax.lax.cond(jnp.any(wanted), solve_all, lambda: blank)
 
 
-def _solve_board(board: DenseBoards, horizon: int, radix: int) -> DenseAnswers:
-    components = number_components(board, radix)
-    distances = _distances(board)
+class _Known(NamedTuple):
+    """What the attempts made so far have shown."""
 
-    def ask(
-        before: tuple[jax.Array, jax.Array, jax.Array, jax.Array], question: jax.Array
-    ) -> tuple[tuple[jax.Array, jax.Array, jax.Array, jax.Array], tuple[jax.Array, ...]]:
-        makespan, cost, stuck, _ = before
-        total, waits = question > 0, question < 2
+    makespan: jax.Array  # int32 (), 0 if it was not asked for or not found
+    makespan_plan: jax.Array  # int8 (T, K)
+    cost: jax.Array  # int32 (), likewise
+    plan: jax.Array  # int8 (T, K)
+    length: jax.Array  # int32 (), steps of that plan
+    waitless: jax.Array  # bool (), a plan of that cost without waits exists
+    stuck: jax.Array  # bool (), proved unsolvable
+    layers: jax.Array  # int32 (), sets computed to answer
+    buffers: BlockBuffers | None
+
+
+_MAKESPAN, _COST, _WAITLESS = range(3)
+_WHOLE_SETS = ((_MAKESPAN, NEVER), (_COST, NEVER), (_WAITLESS, NEVER))
+_BY_BLOCKS = ((_MAKESPAN, 1), (_MAKESPAN, NEVER), (_COST, 2), (_COST, 6), *_WHOLE_SETS[1:])
+"""Attempts at the questions: how far above the lower bound to look.
+
+With a bound near the optimum most states are left out; it takes no time where that was enough.
+"""
+
+
+def _solve_board(
+    board: DenseBoards, horizon: int, radix: int, buffers: BlockBuffers | None
+) -> tuple[DenseAnswers, BlockBuffers | None]:
+    """Ask for the makespan, the cost, and a plan of that cost without waits.
+
+    With `buffers` that is done block by block, without them for whole sets.
+    """
+    components = number_components(board, radix)
+    left = _distances(board, components)
+    K, N = len(left), board.free.shape[0]
+    distances = jnp.sum(left[np.arange(K), components.start])
+
+    def attempt(known: _Known, task: tuple[jax.Array, jax.Array]) -> tuple[_Known, None]:
+        question, slack = task
+        total, waits = question != _MAKESPAN, question != _WAITLESS
+        makespan, cost, buffers = known.makespan, known.cost, known.buffers
         excess = cost - distances
         even = (cost > 0) & (excess > 0) & (excess % 2 == 0)
-        timed = board.timed | (makespan > 0)
-        asked = jnp.where(question == 0, ~board.timed, jnp.where(waits, timed, even))
+        for_makespan = ~board.timed & (makespan == 0) & ~known.stuck
+        for_cost = (board.timed | (makespan > 0)) & (cost == 0)
+        asked = jnp.where(total, jnp.where(waits, for_cost, even), for_makespan)
         asked &= components.fits
         last = jnp.where(total, MAX_COST, min(horizon, MAX_COST))
         last = jnp.where(asked, jnp.where(waits, last, cost), 0)
-        state = _search(components, board.free.shape[0], total, waits, last)
+        lower, upper = jnp.where(total, board.costs, board.makespans)
+        within = jnp.where(waits, jnp.minimum(lower + slack, upper), cost)
+        least: Callable[[jax.Array], jax.Array]
+        state: _Search | BlockSearch
+        if buffers is None:
+            state = _search(components, N, total, waits, last)
+            least = partial(_least_costs, state.planes)
+        else:
+            state = search_blocks(components, N, left, total, waits, last, within, buffers)
+            least, buffers = partial(least_costs, state), state.buffers
         found = jnp.where(state.found, state.cost, 0)
-        plan, length = _plan(
-            components, state.planes, board.free.shape[0], total, found * waits, horizon
-        )
-        return (
-            jnp.where(question == 0, found, makespan),
-            jnp.where(question == 1, found, cost),
-            jnp.where(question == 0, asked & state.stuck, stuck),
-            (question == 2) & state.found & (state.cost == cost),
-        ), (plan, length, jnp.where(asked, state.cost, 0))
+        plan, length = _plan(components, least, N, total, found * waits, horizon)
+        # Nothing was left out.
+        stuck = asked & ~total & (within >= NEVER) & state.stuck
+        answered = asked & (state.found | (slack == NEVER))
 
+        def noted(which: int, new: jax.Array, old: jax.Array) -> jax.Array:
+            return jnp.where(asked & state.found & (question == which), new, old)
+
+        return _Known(
+            makespan=noted(_MAKESPAN, found, makespan),
+            makespan_plan=noted(_MAKESPAN, plan, known.makespan_plan),
+            cost=noted(_COST, found, cost),
+            plan=noted(_COST, plan, known.plan),
+            length=noted(_COST, length, known.length),
+            waitless=(question == _WAITLESS) & state.found & (state.cost == cost),
+            stuck=known.stuck | stuck,
+            layers=known.layers + jnp.where(answered, state.cost, 0),
+            buffers=buffers,
+        ), None
+
+    attempts = np.array(_WHOLE_SETS if buffers is None else _BY_BLOCKS, np.int32).T
     zero, no = jnp.int32(0), jnp.bool_(False)
-    (makespan, cost, stuck, waitless), (plans, lengths, layers) = jax.lax.scan(
-        ask, (zero, zero, no, no), jnp.arange(3)
-    )
-    optimal = (board.timed | (makespan > 0)) & (cost > 0) & (lengths[1] <= horizon)
+    plan = jnp.zeros((horizon, K), jnp.int8)
+    nothing = _Known(zero, plan, zero, plan, zero, no, no, zero, buffers)
+    known, _ = jax.lax.scan(attempt, nothing, tuple(jnp.asarray(x) for x in attempts))
+    makespan, cost = known.makespan, known.cost
+    optimal = (board.timed | (makespan > 0)) & (cost > 0) & (known.length <= horizon)
     return DenseAnswers(
         optimal=optimal,
-        unsolvable=stuck,
+        unsolvable=known.stuck,
         sum_of_costs=cost.astype(jnp.int16),
         makespan=makespan.astype(jnp.int16),
-        needs_wait=optimal & (cost > distances) & ~waitless,
-        plan=plans[1],
-        makespan_plan=plans[0],
-        layers=jnp.sum(layers),
-    )
+        needs_wait=optimal & (cost > distances) & ~known.waitless,
+        plan=known.plan,
+        makespan_plan=known.makespan_plan,
+        layers=known.layers,
+    ), known.buffers
 
 
-def _distances(board: DenseBoards) -> jax.Array:
-    """Return the sum of the distances of the agents, int32 ()."""
-    K = board.starts.shape[0]
-    N = board.free.shape[0]
+def _distances(board: DenseBoards, components: Components) -> jax.Array:
+    """Return the distances of the agents from all cells to their goals, int32 (K, radix).
+
+    They are 0 for agents that have retired or do not exist, and off the component.
+    """
+    K, N = board.starts.shape[0], board.free.shape[0]
     grid = np.indices((N, N))[..., None]
-    at_start = jnp.all(grid == board.starts.T[:, None, None], axis=0)
-    steps = flood(jnp.broadcast_to(board.free[..., None], (N, N, K)), at_start)
-    alone = steps[board.goals[:, 0], board.goals[:, 1], np.arange(K)].astype(jnp.int32)
-    return jnp.sum(jnp.where(board.mask, alone, 0))
+    at_goal = jnp.all(grid == board.goals.T[:, None, None], axis=0)
+    steps = flood(jnp.broadcast_to(board.free[..., None], (N, N, K)), at_goal).reshape(N * N, K)
+    place = components.place
+    there = steps[jnp.maximum(place, 0), np.arange(K)[:, None]].astype(jnp.int32)
+    return jnp.where(place >= 0, there, 0).at[:, 0].set(0)
 
 
 class _Search(NamedTuple):
@@ -248,7 +319,7 @@ def _search(
             stuck=~total & waits & ~jnp.any(new != 0),
         )
 
-    planes = jnp.zeros((_PLANES, *sets), jnp.uint32).at[0].set(begin)
+    planes = jnp.zeros((PLANES, *sets), jnp.uint32).at[0].set(begin)
     recent = jnp.zeros((K + 1, *sets), jnp.uint32).at[0].set(begin)
     no = jnp.bool_(False)
     start = _Search(jnp.int32(0), no, recent, planes, no, no)
@@ -257,9 +328,16 @@ def _search(
     )
 
 
+def _least_costs(planes: jax.Array, states: jax.Array) -> jax.Array:
+    """Return the least costs of joint states, int32 (K, S) numbers of cells; -1 if not reached."""
+    word, bit = states[-1] // 32, (states[-1] % 32).astype(jnp.uint32)
+    bits = (planes[:, *states[:-1], word] >> bit) & 1
+    return jnp.sum(bits.astype(jnp.int32) << np.arange(PLANES)[:, None], axis=0) - 1
+
+
 def _plan(
     components: Components,
-    planes: jax.Array,
+    least_costs: Callable[[jax.Array], jax.Array],
     N: int,
     total: jax.Array,
     cost: jax.Array,
@@ -297,9 +375,7 @@ def _plan(
             for j in range(i):
                 # The places of agents that do not exist are -1.
                 legal &= (then[i] != now[j]) | (then[j] != now[i]) | (now[i] < 0)
-        word, bit = before[-1] // 32, (before[-1] % 32).astype(jnp.uint32)
-        bits = (planes[:, *before[:-1], word] >> bit) & 1
-        least = jnp.sum(bits.astype(jnp.int32) << np.arange(_PLANES)[:, None], axis=0) - 1
+        least = least_costs(before)
         paid = jnp.where(total, jnp.sum(before > 0, axis=0), 1)
         chosen = jnp.argmax(legal & (least == cost - paid))
         change = now - then[:, chosen]

@@ -21,6 +21,7 @@ to take slices of the array. For the last agent it is to shift bits: cells in a 
 how much those in a column differ is at most the size of the board.
 """
 
+from collections.abc import Sequence
 from functools import partial, reduce
 from typing import NamedTuple
 
@@ -124,30 +125,74 @@ def last_agent(components: Components, N: int) -> LastAgent:
     )
 
 
-def step(states: jax.Array, components: Components, last: LastAgent, total: jax.Array) -> jax.Array:
-    """Return the joint states one step away from some, uint32 (radix, ..., W).
+class Halfway(NamedTuple):
+    """What the last agent can do while others are in the middle of edges, an axis for each."""
 
-    The agent of the innermost axis moves with its axis in front, where whole blocks are copied.
+    apart: jax.Array  # bool (radix, ...), no two of the others are on one edge
+    across: jax.Array  # uint32 (radix, ..., W), edges in rows that nobody else is on
+    along: jax.Array  # uint32 (radix, ..., W), edges in columns
+
+
+def halfway(components: Components, last: LastAgent, agents: Sequence[int]) -> Halfway:
+    """Return what others leave to the last agent, with axes for agents in the order given."""
+    chosen = np.array(agents)
+    apart = _all_apart(components.edge[chosen])[..., 0]
+
+    def left_free(blocked: jax.Array) -> jax.Array:
+        return jnp.where(apart[..., None], ~_any_of(blocked[chosen]), jnp.uint32(0))
+
+    return Halfway(apart, left_free(last.blocked_across), left_free(last.blocked_along))
+
+
+def legal_states(components: Components, last: LastAgent, agents: Sequence[int]) -> jax.Array:
+    """Return the joint states of some agents and the last one in different cells.
+
+    Uint32 (radix, ..., W), with axes for agents in the order given.
     """
+    chosen = np.array(agents)
+    free = last.cells & ~_any_of(last.blocked_cells[chosen])
+    return jnp.where(_all_apart(components.place[chosen]), free, jnp.uint32(0))
+
+
+def step(states: jax.Array, components: Components, last: LastAgent, total: jax.Array) -> jax.Array:
+    """Return the joint states one step away from some, uint32 (radix, ..., W)."""
     K = components.place.shape[0]
+    agents = range(K - 1)
+    between = halfway(components, last, np.roll(agents, 1).tolist())
+    moved = move(states, components, last, between, total, agents)
+    return moved & legal_states(components, last, agents)
+
+
+def move(
+    states: jax.Array,
+    components: Components,
+    last: LastAgent,
+    between: Halfway,
+    total: jax.Array,
+    agents: Sequence[int],
+) -> jax.Array:
+    """Move the agents of the axes and the last one; who meets in a cell is for the caller to mask.
+
+    The last of the `agents` moves with its axis in front, where whole blocks are copied. `between`
+    has its axis first, then the others.
+    """
     ends, edges_at = components.ends, components.edges_at
     nothing = states.shape[0] - 1
     # Who comes to its goal may retire, if the sum of costs is asked for.
     edges_at = edges_at.at[:, :4, 0].set(jnp.where(total, edges_at[:, :4, 0], nothing))
     true = components.fits  # nothing else is searched
-    inner = K - 2
-    for i in range(inner):
-        states = computed_apart(partial(_slices, axis=i), true, states, ends[i])
-    states = computed_apart(lambda x: jnp.moveaxis(x, inner, 0), true, states)
+    *outer, inner = agents
+    axis = len(outer)
+    for i, agent in enumerate(outer):
+        states = computed_apart(partial(_slices, axis=i), true, states, ends[agent])
+    states = computed_apart(lambda x: jnp.moveaxis(x, axis, 0), true, states)
     states = computed_apart(partial(_slices, axis=0), true, states, ends[inner])
-    states = _move_last(states, components, last, total)
+    states = _move_last(states, last, between, total, true)
     states = computed_apart(partial(_slices, axis=0), true, states, edges_at[inner])
-    states = computed_apart(lambda x: jnp.moveaxis(x, 0, inner), true, states)
-    for i in range(inner):
-        states = computed_apart(partial(_slices, axis=i), true, states, edges_at[i])
-    blocked = _any_of(last.blocked_cells, K)
-    apart = _all_apart(components.place[:-1])
-    return jnp.where(apart, states & last.cells & ~blocked, jnp.uint32(0))
+    states = computed_apart(lambda x: jnp.moveaxis(x, 0, axis), true, states)
+    for i, agent in enumerate(outer):
+        states = computed_apart(partial(_slices, axis=i), true, states, edges_at[agent])
+    return states
 
 
 def _slices(states: jax.Array, sources: jax.Array, *, axis: int) -> jax.Array:
@@ -157,8 +202,9 @@ def _slices(states: jax.Array, sources: jax.Array, *, axis: int) -> jax.Array:
     )
 
 
-def _any_of(masks: jax.Array, K: int) -> jax.Array:
+def _any_of(masks: jax.Array) -> jax.Array:
     """Unite masks (K - 1, radix, W) of the agents on the axes."""
+    K = masks.shape[0] + 1
     return reduce(jnp.bitwise_or, (along(mask, i, K) for i, mask in enumerate(masks)))
 
 
@@ -174,19 +220,10 @@ def _all_apart(places: jax.Array) -> jax.Array:
 
 
 def _move_last(
-    states: jax.Array, components: Components, last: LastAgent, total: jax.Array
+    states: jax.Array, last: LastAgent, between: Halfway, total: jax.Array, true: jax.Array
 ) -> jax.Array:
-    """Move the last agent while the others, with edges for cells, are halfway.
-
-    The agent before the last one has the first axis here, the others the axes after it.
-    """
-    K = components.place.shape[0]
+    """Move the last agent while the others, with edges for cells, are halfway."""
     N, W = last.down.shape
-    order = np.roll(np.arange(K - 1), 1)
-    true = components.fits
-    apart = _all_apart(components.edge[order])[..., 0]
-    blocked_across = _any_of(last.blocked_across[order], K)
-    blocked_along = _any_of(last.blocked_along[order], K)
 
     def to_edges(states: jax.Array) -> tuple[list[jax.Array], list[jax.Array]]:
         words = [states[..., w] for w in range(W)]
@@ -197,12 +234,8 @@ def _move_last(
                 b | ((word | s) & last.down[i, w])
                 for w, (b, word, s) in enumerate(zip(below, words, shifted, strict=True))
             ]
-        free_across, free_along = (
-            [jnp.where(apart, ~blocked[..., w], jnp.uint32(0)) for w in range(W)]
-            for blocked in (blocked_across, blocked_along)
-        )
-        across = [(words[w] | beside[w]) & last.right[w] & free_across[w] for w in range(W)]
-        return across, [below[w] & free_along[w] for w in range(W)]
+        across = [(words[w] | beside[w]) & last.right[w] & between.across[..., w] for w in range(W)]
+        return across, [below[w] & between.along[..., w] for w in range(W)]
 
     def to_cells(edges: tuple[list[jax.Array], list[jax.Array]], before: jax.Array) -> jax.Array:
         across, along = edges
@@ -211,7 +244,7 @@ def _move_last(
             shifted = _up([along[w] & last.down[i, w] for w in range(W)], i + 1)
             moved = [word | s for word, s in zip(moved, shifted, strict=True)]
         home = reduce(jnp.bitwise_or, (moved[w] & last.home[w] for w in range(W)))
-        moved[0] |= jnp.where(apart, before[..., 0] & 1, jnp.uint32(0))
+        moved[0] |= jnp.where(between.apart, before[..., 0] & 1, jnp.uint32(0))
         moved[0] |= ((home != 0) & total).astype(jnp.uint32)
         return jnp.stack(moved, axis=-1)
 

@@ -13,7 +13,7 @@
 With two slots for agents, the joint search of `two_agents` comes after tier 2.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -41,15 +41,16 @@ from jaxlake.solver.two_agents import solve_two
 DEFAULT_MAX_EXPANSIONS = {3: 65536, 4: 16384, 5: 16384}
 """Agents that one search of the constraint tree replans before it gives up, by their number."""
 
-DENSE_CLASSES = {
-    3: ((32, 32), (64, 128), (96, 512)),
-    4: ((16, 64), (20, 128), (28, 256), (60, 16384)),
-    5: ((16, 1024), (20, 2048), (24, 4096), (28, 16384)),
+DENSE_BUDGETS = {
+    3: ((30, 32), (62, 128), (94, 512)),
+    4: ((14, 64), (18, 128), (26, 256), (58, 16384)),
+    5: ((14, 1024), (18, 2048), (22, 4096), (26, 16384)),
 }
-"""By slots: the radix of a search of `dense_joint`, and after how many agents replanned it begins.
+"""By slots: the most cells or edges of a component, and after how many agents replanned
+`dense_joint` takes over. It takes longer the more there are."""
 
-The larger ones are for boards that don't fit into smaller ones. Their sets take longer.
-"""
+DENSE_RADIXES = {3: (32, 64, 96), 4: (20, 28, 60), 5: (20, 28)}
+"""By slots: the arrays of `dense_joint`, each for boards that don't fit into the one before."""
 
 MAX_AGENTS = 5
 MAX_SIZE = 32
@@ -217,12 +218,12 @@ def _solve_many_slots(
         together=min(B, widths.crowded_boards),
     )
     undecided &= ~blocked
-    dense_classes = []
+    sizes = jnp.zeros(B, jnp.int32)
     if dense:
         sizes = component_sizes(boards, undecided, widths)
-        dense_classes = _dense_classes(sizes, undecided, K)
-        for (_, expansions), in_class in zip(DENSE_CLASSES[K], dense_classes, strict=True):
-            budget = jnp.where(in_class, jnp.minimum(budget, expansions), budget)
+        limits, expansions = zip(*DENSE_BUDGETS[K], strict=True)
+        for most, fits in zip(expansions, _by_size(sizes, limits), strict=True):
+            budget = jnp.where(undecided & fits, jnp.minimum(budget, most), budget)
 
     # Only plans better than the best one known are of interest.
     known_cost = best.sum_of_costs
@@ -316,7 +317,8 @@ def _solve_many_slots(
     )
     if not dense:
         return by_trees
-    left = [in_class & ~known for in_class in dense_classes]
+    limits = [radix - 2 for radix in DENSE_RADIXES[K]]
+    left = [undecided & ~known & fits for fits in _by_size(sizes, limits)]
     proved = (plans.makespan == least_makespan) | (undecided & ~costs.gave_up & ~makespans.gave_up)
     shortest = _Shortest(
         proved=proved & (makespan < NEVER),
@@ -324,17 +326,16 @@ def _solve_many_slots(
         plan=actions_of(shortest_paths).transpose(2, 1, 0),
     )
     by_trees, shortest = materialize((by_trees, shortest), jnp.any(boards.alone <= NEVER))
-    return _solve_densely(batch, by_trees, shortest, left, horizon, widths)
+    bounds = jnp.array([[makespans.bound, makespan], [costs.bound, cost]], jnp.int32)
+    return _solve_densely(batch, by_trees, shortest, bounds, left, horizon, widths)
 
 
-def _dense_classes(sizes: jax.Array, wanted: jax.Array, slots: int) -> list[jax.Array]:
-    """Tell for each class of `DENSE_CLASSES` which boards it takes, as bool (B,)."""
-    classes, smaller = [], jnp.zeros_like(wanted)
-    for radix, _ in DENSE_CLASSES[slots]:
-        fits = wanted & (sizes <= radix - 2)
-        classes.append(fits & ~smaller)
-        smaller |= fits
-    return classes
+def _by_size(sizes: jax.Array, limits: Sequence[int]) -> list[jax.Array]:
+    """Tell for each limit, bool (B,), which sizes are not above it, but above the one before."""
+    return [
+        (sizes > below) & (sizes <= limit)
+        for below, limit in zip([-1, *limits[:-1]], limits, strict=True)
+    ]
 
 
 class _Shortest(NamedTuple):
@@ -349,19 +350,25 @@ def _solve_densely(
     batch: Instance,
     known: Solution,
     shortest: _Shortest,
+    bounds: jax.Array,
     left: list[jax.Array],
     horizon: int,
     widths: Widths,
 ) -> Solution:
-    """Solve boards that are left, bool (B,) for each class, by `dense_joint`."""
+    """Solve boards that are left, bool (B,) for each class, by `dense_joint`.
+
+    Between the `bounds`, int32 (2, 2, B), are the least makespan and the least cost, if any.
+    """
     boards = DenseBoards(
         free=jnp.moveaxis(~batch.holes, 0, -1),
         starts=jnp.moveaxis(batch.starts.astype(jnp.int32), 0, -1),
         goals=jnp.moveaxis(batch.goals.astype(jnp.int32), 0, -1),
         mask=batch.agent_mask.T,
         timed=shortest.proved,
+        makespans=bounds[0],
+        costs=bounds[1],
     )
-    for (radix, _), wanted in zip(DENSE_CLASSES[batch.agent_mask.shape[1]], left, strict=True):
+    for radix, wanted in zip(DENSE_RADIXES[batch.agent_mask.shape[1]], left, strict=True):
         answers = dense_joint.solve_dense(boards, wanted, horizon, radix, widths)
         known = _with_dense_answers(known, shortest, answers)
     return known

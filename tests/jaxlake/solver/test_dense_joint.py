@@ -1,7 +1,5 @@
 """The search over bits of joint states against independent oracles."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +10,7 @@ from jaxlake import Status
 from jaxlake.solver import dense_joint, widths_for
 from jaxlake.solver.certificates import prepare_boards
 from jaxlake.solver.dense_components import DenseBoards, component_sizes
+from jaxlake.solver.space_time import NEVER
 from tests.jaxlake.solver.boards import instances, random_grids
 
 HORIZON = 24
@@ -26,22 +25,34 @@ def solved():
 
 
 def _solve(grids, size, slots, horizon=HORIZON, **chunks):
+    boards, wanted, sizes = _prepare(grids, size, slots)
+    return wanted, sizes, _solver(RADIX, horizon, **chunks)(boards, wanted)
+
+
+def _prepare(grids, size, slots):
     batch = instances(grids, size, slots)
+    bounds = jnp.stack([jnp.zeros(len(grids), jnp.int32) + c for c in (0, NEVER)])
     boards = DenseBoards(
         free=jnp.moveaxis(~batch.holes, 0, -1),
         starts=jnp.moveaxis(batch.starts.astype(jnp.int32), 0, -1),
         goals=jnp.moveaxis(batch.goals.astype(jnp.int32), 0, -1),
         mask=batch.agent_mask.T,
         timed=jnp.zeros(len(grids), bool),
+        makespans=bounds,
+        costs=bounds,
     )
     prepared = prepare_boards(batch, widths_for())
-    wanted = jnp.all(prepared.alone < 1 << 13, axis=0)
+    wanted = jnp.all(prepared.alone < NEVER, axis=0)
     sizes = component_sizes(prepared, wanted, widths_for())
-    solver = partial(
-        dense_joint.solve_dense, horizon=horizon, radix=RADIX, widths=widths_for(**chunks)
+    return boards, np.asarray(wanted), np.asarray(sizes)
+
+
+def _solver(radix, horizon=HORIZON, **chunks):
+    widths = widths_for(**chunks)
+    solver = jax.jit(
+        lambda boards, wanted: dense_joint.solve_dense(boards, wanted, horizon, radix, widths)
     )
-    answers = jax.jit(lambda boards, wanted: solver(boards, wanted))(boards, wanted)
-    return np.asarray(wanted), np.asarray(sizes), jax.device_get(answers)
+    return lambda boards, wanted: jax.device_get(solver(boards, wanted))
 
 
 def _answer(answers, i, agents):
@@ -105,3 +116,35 @@ def test_nothing_is_said_where_plans_are_longer_than_the_horizon(solved):
     same = cut.optimal
     np.testing.assert_array_equal(cut.sum_of_costs[same], expected.sum_of_costs[same])
     assert (fit & expected.optimal & ~short).any()
+
+
+def test_four_agents_block_by_block_get_the_answers_of_whole_sets_and_of_oracles():
+    grids = random_grids(9, 120, sizes=(3, 4), agents=(2, 3, 4), holes=0.4)
+    boards, wanted, sizes = _prepare(grids, 4, 4)
+    by_blocks = _solver(16)
+    answers = by_blocks(boards, wanted)
+    for one, other in zip(answers, _solver(16, platform="gpu")(boards, wanted), strict=True):
+        np.testing.assert_array_equal(one, other)
+    kinds = set()
+    for i, grid in enumerate(grids):
+        truth = oracles.judge(grid)
+        answer = _answer(answers, i, len(oracles.read(grid).starts))
+        assert oracles.mistakes(grid, truth, answer) == []
+        assert (answer.status != "UNKNOWN") == (wanted[i] and sizes[i] <= 14)
+        kinds |= {answer.status, oracles.kind_of_board(grid, truth)}
+    assert kinds >= {"OPTIMAL", "UNSOLVABLE", "UNKNOWN", "blocked by each other"}
+    assert kinds >= {f"needs_wait={wait}, excess 2" for wait in (True, False)}
+
+    # What is left out beyond known bounds changes nothing, however close they are.
+    for below, above in ((0, 0), (3, 1), (9, 40)):
+
+        def around(best, below=below, above=above):
+            best = best.astype(np.int32)
+            bounds = np.stack([np.maximum(best - below, 0), best + above])
+            return np.where(answers.optimal, bounds, np.array([[0], [NEVER]]))
+
+        close = boards._replace(
+            makespans=around(answers.makespan), costs=around(answers.sum_of_costs)
+        )
+        for one, other in zip(answers, by_blocks(close, wanted), strict=True):
+            np.testing.assert_array_equal(one, other)

@@ -1,0 +1,413 @@
+"""The search of `dense_joint` block by block, for a core that works on one board at a time.
+
+A block holds the joint states in which all agents but the last three are in given cells: an array
+with an axis for each of the next two, and the cells of the last one as bits. Most blocks hold no
+state that is new at a given cost, and are not looked at. Those that are stay in the cache of a
+core, where whole sets do not.
+
+A step is taken from new states only; those before have been stepped from already. So a state that
+is new at cost c waits until cost c + a, where a is how many agents have not retired, and leads from
+there to states that are new at c + a or were reached before. States from which the goal is not
+within a known cost, by the distances of the agents, are left out: no best plan passes through them.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+from itertools import product
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxlake.solver.dense_components import Components
+from jaxlake.solver.dense_step import (
+    Halfway,
+    LastAgent,
+    along,
+    bit_masks,
+    halfway,
+    last_agent,
+    legal_states,
+    move,
+    words_of,
+)
+from jaxlake.solver.materialize import computed_apart
+
+INNER = 3
+"""Agents whose joint states are one block."""
+
+PLANES = 8
+"""Bits of a cost."""
+
+_ALL = np.uint32(0xFFFFFFFF)
+
+
+class BlockBuffers(NamedTuple):
+    """Sets of joint states in P blocks, which a search writes before it reads them."""
+
+    reached: jax.Array  # uint32 (P, radix, radix, W), reached at any cost so far
+    moved: jax.Array  # uint32 (P, radix, radix, W), reached by the step at hand
+    waiting: jax.Array  # uint32 (K + 1, P, radix, radix, W), to be stepped from at c % (K + 1)
+    planes: jax.Array  # uint32 (P, 8, radix, radix, W), 1 + the least cost, bit by bit
+
+
+class BlockSearch(NamedTuple):
+    """What a search found, and where it is."""
+
+    cost: jax.Array  # int32 (), c of the last step
+    half: jax.Array  # bool (), the next step is half done: without waits one colour is
+    found: jax.Array  # bool ()
+    stuck: jax.Array  # bool (), nothing is left to step from
+    known: jax.Array  # bool (P,), blocks of `reached` and `planes` that were written
+    due: jax.Array  # bool (K + 1, P), blocks of `waiting` that hold states
+    buffers: BlockBuffers
+
+
+def block_buffers(agents: int, radix: int) -> BlockBuffers:
+    """Allocate the sets of a search; what is in them does not matter."""
+    blocks = (radix ** (agents - INNER),)
+    block = (radix, radix, words_of(radix))
+
+    def sets(*shape: int) -> jax.Array:
+        return jnp.zeros((*shape, *block), jnp.uint32)
+
+    return BlockBuffers(
+        reached=sets(*blocks),
+        moved=sets(*blocks),
+        waiting=sets(agents + 1, *blocks),
+        planes=sets(*blocks, PLANES),
+    )
+
+
+class _Outer(NamedTuple):
+    """The agents that a block, or a block of edges, gives places: O = K - 3 of them."""
+
+    legal: jax.Array  # bool (P,), cells of the board, no two the same
+    legal_edges: jax.Array  # bool (P,), likewise for edges
+    colours: jax.Array  # bool (2, P), all are on cells of the colour, or retired
+    active: jax.Array  # int32 (P,), how many have not retired
+    left: jax.Array  # int32 (P,), the sum of their distances, or the largest for the makespan
+    sources: jax.Array  # int32 (2 ** O, P), blocks by block of edges, from which they come
+    targets: jax.Array  # int32 (3 ** O, P), to which they go
+    cells: jax.Array  # bool (2, P, radix), cells of the agents on axes that they leave free
+    edges: jax.Array  # bool (2, P, radix), likewise edges
+    last_cells: jax.Array  # uint32 (P, W), cells of the last agent that they leave free
+    last_across: jax.Array  # uint32 (P, W), edges of it in rows
+    last_along: jax.Array  # uint32 (P, W), edges of it in columns
+
+
+class _Inner(NamedTuple):
+    """The last three agents, by themselves."""
+
+    legal: jax.Array  # uint32 (radix, radix, W)
+    between: Halfway
+    colours: jax.Array  # uint32 (2, radix, radix, W), all are on cells of the colour, or retired
+    active: jax.Array  # uint32 (4, radix, radix, W), so many have not retired
+    left: jax.Array  # int32 (radix, radix), as in `_Outer`, of those on axes
+    within: jax.Array  # uint32 (D + 1, W), cells of the last agent with a distance below d
+
+
+def _number(digits: Sequence[jax.Array], radix: int) -> jax.Array:
+    """Return the number of the block of the outer agents at such numbers, int32 (P,)."""
+    return reduce(lambda number, digit: number * radix + digit, digits, jnp.int32(0))
+
+
+def _outer_agents(
+    components: Components, last: LastAgent, distances: jax.Array, total: jax.Array
+) -> _Outer:
+    K, radix = components.place.shape
+    count = K - INNER
+    P, nothing = radix**count, radix - 1
+    digits = np.indices((radix,) * count).reshape(count, P)
+    k = np.arange(count)[:, None]
+
+    def of_outer(values: jax.Array) -> jax.Array:
+        return values[k, digits]
+
+    def distinct(places: jax.Array) -> jax.Array:
+        legal = jnp.all((places >= 0) | (digits == 0), axis=0)
+        for i in range(count):
+            for j in range(i):
+                legal &= (places[i] != places[j]) | (places[i] < 0)
+        return legal
+
+    place, edge = of_outer(components.place), of_outer(components.edge)
+    ends = components.ends[k, :, digits]  # (count, P, 2)
+    at_goal = jnp.any(ends == components.goal[:count, None, None], axis=2) & (digits > 0) & total
+    home = jnp.where(at_goal, 0, nothing)
+    options = [ends[..., 0], ends[..., 1], home]
+
+    def chosen(sides: int) -> jax.Array:
+        numbers = [
+            jnp.broadcast_to(_number([options[c][i] for i, c in enumerate(choice)], radix), (P,))
+            for choice in product(range(sides), repeat=count)
+        ]
+        return jnp.stack(numbers).astype(jnp.int32)
+
+    def free_of(ours: jax.Array, theirs: jax.Array) -> jax.Array:
+        """Tell for each block which numbers of an agent on an axis are at none of its places."""
+        met = (theirs[..., None] == ours) & (theirs >= 0)[..., None]
+        return ~jnp.any(met, axis=0)
+
+    def not_blocked(masks: jax.Array) -> jax.Array:
+        words = masks[k, digits] if count else jnp.zeros((1, P, masks.shape[-1]), jnp.uint32)
+        return ~reduce(jnp.bitwise_or, words)
+
+    on_axes = (K - INNER, K - INNER + 1)
+    colour = of_outer(components.colour)
+    agrees = [jnp.all((colour == c) | (digits == 0), axis=0) for c in (0, 1)]
+    return _Outer(
+        legal=distinct(place),
+        legal_edges=distinct(edge),
+        colours=jnp.stack(agrees),
+        active=jnp.sum(jnp.broadcast_to(digits > 0, (count, P)), axis=0, dtype=jnp.int32),
+        left=_together(of_outer(distances), total),
+        sources=chosen(2),
+        targets=chosen(3),
+        cells=jnp.stack([free_of(components.place[i], place) for i in on_axes]),
+        edges=jnp.stack([free_of(components.edge[i], edge) for i in on_axes]),
+        last_cells=not_blocked(last.blocked_cells),
+        last_across=not_blocked(last.blocked_across),
+        last_along=not_blocked(last.blocked_along),
+    )
+
+
+def _inner_agents(
+    components: Components,
+    last: LastAgent,
+    distances: jax.Array,
+    total: jax.Array,
+    farthest: int,
+) -> _Inner:
+    K, radix = components.place.shape
+    first, second = K - INNER, K - INNER + 1
+    number = np.arange(radix)
+    retired = number == 0
+    pair = (components.colour[np.array([first, second])] == np.arange(2)[:, None, None]) | retired
+    both = pair[:, 0, :, None] & pair[:, 1, None]
+    colours = jnp.where(both[..., None], last.colours[:, None, None], jnp.uint32(0))
+    on_axes = (~retired)[:, None].astype(int) + ~retired
+    one, other = distances[first][:, None], distances[second]
+    first_bit = np.where(np.arange(words_of(radix)) == 0, 1, 0).astype(np.uint32)
+    active = [
+        np.where((on_axes == a)[..., None], first_bit, np.uint32(0))
+        | np.where((on_axes == a - 1)[..., None], ~first_bit, np.uint32(0))
+        for a in range(INNER + 1)
+    ]
+    return _Inner(
+        legal=legal_states(components, last, [first, second]),
+        between=halfway(components, last, [second, first]),
+        colours=colours,
+        active=jnp.asarray(np.stack(active)),
+        left=jnp.where(total, one + other, jnp.maximum(one, other)),
+        within=bit_masks(distances[-1] < np.arange(farthest + 1)[:, None]),
+    )
+
+
+def _together(distances: jax.Array, total: jax.Array) -> jax.Array:
+    """Return the least cost, or makespan, of agents with distances int32 (O, P), int32 (P,)."""
+    farthest = jnp.max(distances, axis=0, initial=0)
+    return jnp.where(total, jnp.sum(distances, axis=0, dtype=jnp.int32), farthest)
+
+
+def _listed(marked: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the indices of what bool (P,) marks, first in int32 (P,), and how many there are."""
+    P = marked.shape[0]
+    place = jnp.cumsum(marked, dtype=jnp.int32) - 1
+    indices = jnp.zeros(P, jnp.int32).at[jnp.where(marked, place, P)]
+    return indices.set(np.arange(P, dtype=np.int32), mode="drop"), place[-1] + 1
+
+
+def search_blocks(
+    components: Components,
+    N: int,
+    distances: jax.Array,
+    total: jax.Array,
+    waits: jax.Array,
+    most: jax.Array,
+    within: jax.Array,
+    buffers: BlockBuffers,
+) -> BlockSearch:
+    """Take step after step until the goal is reached, nothing is left, or c is `most`.
+
+    The `distances` to the goal, int32 (K, radix), are by cell, and 0 for agents that have retired
+    or do not exist. Plans that cost more than `within`, or take longer where the makespan is asked
+    for, are not found.
+    """
+    K, radix = components.place.shape
+    P = radix ** (K - INNER)
+    last = last_agent(components, N)
+    farthest = min(N * N, radix)
+    outer = _outer_agents(components, last, distances, total)
+    inner = _inner_agents(components, last, distances, total, farthest)
+    true = components.fits
+    agents = [K - INNER, K - INNER + 1]
+    number = np.arange(radix)
+
+    def block_of(numbers: jax.Array) -> jax.Array:
+        return _number(list(numbers[: K - INNER]), radix)
+
+    def states_at(numbers: jax.Array) -> jax.Array:
+        """Return the one joint state as a set within its block."""
+        here = [along(number == numbers[agent], i, INNER) for i, agent in enumerate(agents)]
+        bit = bit_masks(number == numbers[-1])
+        return jnp.where(reduce(jnp.logical_and, here), bit, jnp.uint32(0))
+
+    end = jnp.where(total, jnp.zeros(K, jnp.int32), components.goal)
+    end_block, end_states = block_of(end), states_at(end)
+
+    def advance(state: BlockSearch) -> BlockSearch:
+        c, colour = state.cost + 1, state.half.astype(jnp.int32)
+        complete = waits | state.half
+        slot = c % (K + 1)
+        of_colour = jnp.where(waits, _ALL, inner.colours[colour])
+        to_colour = jnp.where(waits, _ALL, inner.colours[1 - colour])
+        due = state.due[slot] & (waits | outer.colours[colour])
+        buffers = state.buffers
+
+        def take_step(
+            i: jax.Array, moving: tuple[jax.Array, jax.Array]
+        ) -> tuple[jax.Array, jax.Array]:
+            q = steps[i]
+
+            def origins(waiting: jax.Array, due: jax.Array) -> jax.Array:
+                found = [
+                    jnp.where(due[p], waiting[slot, p], jnp.uint32(0)) for p in outer.sources[:, q]
+                ]
+                return reduce(jnp.bitwise_or, found) & of_colour
+
+            # The axes are the other way round there.
+            apart = outer.edges[1, q][:, None] & outer.edges[0, q]
+            free = jnp.where(apart[..., None], _ALL, jnp.uint32(0))
+            between = Halfway(
+                apart=inner.between.apart & apart,
+                across=inner.between.across & free & outer.last_across[q],
+                along=inner.between.along & free & outer.last_along[q],
+            )
+            states = computed_apart(origins, true, buffers.waiting, due)
+            states = move(states, components, last, between, total, agents)
+
+            def bring(
+                j: jax.Array, moving: tuple[jax.Array, jax.Array]
+            ) -> tuple[jax.Array, jax.Array]:
+                moved, touched = moving
+                p = outer.targets[j, q]
+
+                def unite(moved: jax.Array, touched: jax.Array) -> jax.Array:
+                    return states | jnp.where(touched[p], moved[p], jnp.uint32(0))
+
+                both = computed_apart(unite, true, moved, touched)
+                moved = jax.lax.dynamic_update_index_in_dim(moved, both, p, 0)
+                return moved, touched.at[p].set(True)
+
+            return jax.lax.fori_loop(0, len(outer.targets), bring, moving)
+
+        steps, count = _listed(outer.legal_edges & jnp.any(due[outer.sources], axis=0))
+        moved, touched = jax.lax.fori_loop(0, count, take_step, (buffers.moved, jnp.zeros(P, bool)))
+        noted = ((c + 1) >> np.arange(PLANES)) & 1 != 0
+
+        def arrive(i: jax.Array, state: BlockSearch) -> BlockSearch:
+            buffers = state.buffers
+            p = blocks[i]
+            # What the last three may still need.
+            room = within - c - jnp.where(total, outer.left[p], 0)
+
+            def unite(
+                moved: jax.Array, reached: jax.Array, known: jax.Array
+            ) -> tuple[jax.Array, jax.Array]:
+                apart = outer.cells[0, p][:, None] & outer.cells[1, p]
+                legal = inner.legal & outer.last_cells[p] & to_colour
+                rest = jnp.where(total, room - inner.left, jnp.where(inner.left <= room, room, -1))
+                near = inner.within[jnp.clip(rest + 1, 0, farthest)]
+                states = jnp.where(apart[..., None], moved[p] & legal & near, jnp.uint32(0))
+                before = jnp.where(known[p] & waits, reached[p], jnp.uint32(0))
+                return states & ~before, states | before
+
+            new, reached = computed_apart(unite, true, moved, buffers.reached, state.known)
+
+            def note(planes: jax.Array, known: jax.Array, new: jax.Array) -> jax.Array:
+                before = jnp.where(known[p], planes[p], jnp.uint32(0))
+                return before | jnp.where(noted[:, None, None, None], new, jnp.uint32(0))
+
+            planes = computed_apart(note, true, buffers.planes, state.known, new)
+
+            def put(
+                a: jax.Array, queue: tuple[jax.Array, jax.Array]
+            ) -> tuple[jax.Array, jax.Array]:
+                """Let those wait of whom so many of the last three have not retired."""
+                waiting, due = queue
+                then = jnp.where(total, c + outer.active[p] + a, c + 1) % (K + 1)
+
+                def unite(waiting: jax.Array, due: jax.Array) -> tuple[jax.Array, jax.Array]:
+                    before = jnp.where(due[then, p], waiting[then, p], jnp.uint32(0))
+                    both = before | (new & inner.active[a])
+                    return both, jnp.any(both != 0)
+
+                both, some = computed_apart(unite, true, waiting, due)
+                place = (then, p, 0, 0, 0)
+                waiting = jax.lax.dynamic_update_slice(waiting, both[None, None], place)
+                return waiting, due.at[then, p].set(some)
+
+            waiting, due = jax.lax.fori_loop(0, INNER + 1, put, (buffers.waiting, state.due))
+            arrived = (p == end_block) & jnp.any(new & end_states != 0)
+            return state._replace(
+                found=state.found | arrived,
+                known=state.known.at[p].set(True),
+                due=due,
+                buffers=buffers._replace(
+                    reached=jax.lax.dynamic_update_index_in_dim(buffers.reached, reached, p, 0),
+                    waiting=waiting,
+                    planes=jax.lax.dynamic_update_index_in_dim(buffers.planes, planes, p, 0),
+                ),
+            )
+
+        to_outer = waits | outer.colours[1 - colour]
+        near = c + outer.left <= within
+        blocks, count = _listed(touched & outer.legal & to_outer & near)
+        state = state._replace(buffers=buffers._replace(moved=moved))
+        state = jax.lax.fori_loop(0, count, arrive, state)
+        due = state.due.at[slot].set(state.due[slot] & ~complete)
+        stuck = complete & ~jnp.any(due)
+        # What would come after the last states are empty sets.
+        ended = jnp.where(stuck & total & ~state.found, most, c)
+        return state._replace(
+            cost=jnp.where(complete, ended, state.cost),
+            half=~complete,
+            stuck=stuck & ~total,
+            due=due,
+        )
+
+    begin, block = states_at(components.start), block_of(components.start)
+    at = jnp.arange(P) == block
+    # At cost 0 states wait as at any cost, for as many as there are agents.
+    there = jnp.sum(components.start > 0)
+    slot = jnp.where(total, there, 1) % (K + 1)
+    planes = jnp.zeros((PLANES, *begin.shape), jnp.uint32).at[0].set(begin)
+    buffers = buffers._replace(
+        reached=jax.lax.dynamic_update_index_in_dim(buffers.reached, begin, block, 0),
+        waiting=jax.lax.dynamic_update_slice(
+            buffers.waiting, begin[None, None], (slot, block, 0, 0, 0)
+        ),
+        planes=jax.lax.dynamic_update_index_in_dim(buffers.planes, planes, block, 0),
+    )
+    no = jnp.bool_(False)
+    due = (jnp.arange(K + 1) == slot)[:, None] & at
+    start = BlockSearch(jnp.int32(0), no, no, no, at, due, buffers)
+    return jax.lax.while_loop(
+        lambda state: (state.cost < most) & (~state.found | state.half) & ~state.stuck,
+        advance,
+        start,
+    )
+
+
+def least_costs(search: BlockSearch, states: jax.Array) -> jax.Array:
+    """Return the least costs of joint states, int32 (K, S) numbers of cells; -1 if not reached."""
+    radix = search.buffers.reached.shape[-2]
+    *outer, first, second, last = states
+    block = _number(outer, radix)
+    word, bit = last // 32, (last % 32).astype(jnp.uint32)
+    plane = np.arange(PLANES)[:, None]
+    bits = (search.buffers.planes[block, plane, first, second, word] >> bit) & 1
+    least = jnp.sum(bits.astype(jnp.int32) << plane, axis=0)
+    return jnp.where(search.known[block], least, 0) - 1
