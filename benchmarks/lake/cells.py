@@ -20,7 +20,8 @@ with two cores that of the process that ends last.
 
 Our batches all have one shape: copies of one of their boards fill them up.
 
-Each cell is written to the JSON file when it is done; `--resume` leaves out those that are there.
+Each cell is written to the JSON file when it is done; `--resume` leaves out those that are there,
+and `--again` replaces them.
 """
 
 import argparse
@@ -214,12 +215,21 @@ def markdown(result: Mapping[str, Any]) -> str:
 
 
 def _commits(result: Mapping[str, Any]) -> str:
-    """Name the commits of the rows, and the cells of all but the most frequent one."""
-    cells: dict[str, set[str]] = {}
+    """Name the commits of the rows, and the cells of all but the most frequent one.
+
+    Cells that were measured on another processor than the first say on which.
+    """
+    cells: dict[tuple[str, str], set[str]] = {}
+    cpu = result["machine"]["cpu"]
     for row in result["rows"]:
-        cells.setdefault(row.get("commit", result["commit"]), set()).add(row["cell"])
-    first, *later = sorted(cells, key=lambda commit: -len(cells[commit]))
-    named = [f"{', '.join(sorted(cells[commit]))} at {commit}" for commit in later]
+        place = row.get("commit", result["commit"]), row.get("cpu", cpu)
+        cells.setdefault(place, set()).add(row["cell"])
+    (first, _), *later = sorted(cells, key=lambda place: -len(cells[place]))
+    named = [
+        f"{', '.join(sorted(cells[commit, where]))} at {commit}"
+        + (f" on {where}" if where != cpu else "")
+        for commit, where in later
+    ]
     return "; ".join([f"commit {first}", *named])
 
 
@@ -252,15 +262,20 @@ def run(options: argparse.Namespace) -> int:
         "machine": {"cpu": cpu_name(), "cores": usable_cores(), "load_before": os.getloadavg()[0]},
         "rows": [],
     }
-    if options.resume and options.json.exists():
+    if (options.resume or options.again) and options.json.exists():
         before = json.loads(options.json.read_text(encoding="utf-8"))
-        for field in ("schema", "boards", "repeats", "max_time"):
+        # Each row says its own number of boards.
+        for field in ("schema", "repeats", "max_time"):
             if before[field] != result[field]:
                 sys.exit(
                     f"{options.json}: {field} is {before[field]!r}, this run's is "
-                    f"{result[field]!r}; run without --resume"
+                    f"{result[field]!r}; run without --resume and --again"
                 )
-        result["rows"] = before["rows"]
+        # Their times were taken on the machine that they name, or on the first one.
+        result["machine"] = before["machine"]
+        result["commit"] = before["commit"]
+        anew = {(cell.name, cores) for cell in chosen for cores in options.cores if options.again}
+        result["rows"] = [r for r in before["rows"] if (r["cell"], r["cores"]) not in anew]
     done = {(row["cell"], row["cores"]) for row in result["rows"]}
     for cores in options.cores:
         for agents in sorted({cell.agents for cell in chosen}):
@@ -268,7 +283,7 @@ def run(options: argparse.Namespace) -> int:
             if not todo:
                 continue
             for row in measure(todo, cores, options):
-                result["rows"].append(row | {"commit": git_commit()})
+                result["rows"].append(row | {"commit": git_commit(), "cpu": cpu_name()})
                 options.json.parent.mkdir(parents=True, exist_ok=True)
                 write_text_whole(options.json, json.dumps(result, indent=1) + "\n")
                 print(
@@ -295,6 +310,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--max-time", type=number(float, 0.001), default=1.0, help="seconds of the peer per board"
     )
     parser.add_argument("--resume", action="store_true", help="leave out cells that are there")
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="measure cells anew, and keep all others",
+    )
     parser.add_argument("--write", action="store_true", help="only write docs/cells.md")
     options = parser.parse_args(argv)
     if options.write:

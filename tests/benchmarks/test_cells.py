@@ -67,10 +67,30 @@ def test_a_run_goes_on_only_with_the_same_settings_and_measures_nothing_twice(tm
     wanted = ["--json", str(file), "--only", ROW["cell"], "--cores", "1", "--repeats", "3"]
     assert cells.main([*wanted, "--boards", "8", "--resume"]) == 0
     assert json.loads(file.read_text()) == RESULT
-    with pytest.raises(SystemExit, match=r"boards is 8, this run's is 9"):
-        cells.main([*wanted, "--boards", "9", "--resume"])
+    assert cells.main([*wanted, "--boards", "9", "--resume"]) == 0
+    assert json.loads(file.read_text()) == RESULT
+    with pytest.raises(SystemExit, match=r"max_time is 1.0, this run's is 0.5"):
+        cells.main([*wanted, "--max-time", "0.5", "--resume"])
     with pytest.raises(SystemExit, match="--only: got 'no such cell'"):
         cells.main([*wanted[:2], "--only", "no such cell"])
+
+
+def test_only_the_cells_asked_for_are_measured_again_and_say_where(tmp_path, monkeypatch):
+    file = tmp_path / "cells.json"
+    other = {**ROW, "cell": "3ag_4x4_hr0.4"}
+    file.write_text(json.dumps({**RESULT, "rows": [ROW, other]}))
+    faster = {**ROW, "boards": 9, "unknown": 0}
+    monkeypatch.setattr(cells, "measure", lambda *_: iter([faster]))
+    monkeypatch.setattr(cells, "cpu_name", lambda: "another processor")
+    wanted = ["--json", str(file), "--only", ROW["cell"], "--cores", "1", "--repeats", "3"]
+    assert cells.main([*wanted, "--boards", "9", "--again"]) == 0
+    written = json.loads(file.read_text())
+    assert [row["cell"] for row in written["rows"]] == [other["cell"], ROW["cell"]]
+    assert written["rows"][0] == other
+    assert written["rows"][1].items() >= {**faster, "cpu": "another processor"}.items()
+    assert f"{ROW['cell']} at {written['rows'][1]['commit']} on another processor" in (
+        cells.markdown(written)
+    )
 
 
 def test_boards_left_unknown_are_the_hardest_also_where_expansions_have_32_bits():
