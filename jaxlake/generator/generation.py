@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.batch_axes import merge_batch_axes
+from jaxlake.cpu_devices import jit_search
 from jaxlake.generator import mixture
 from jaxlake.generator.board_parts import ALL_BOARDS, Part, checked_part, draw_into_part
 from jaxlake.generator.candidates import code_words, decode, draw_codes
@@ -238,7 +239,7 @@ def _shared_batch_size(batch_size: int | None, boards: int, devices: int, widths
 @cache
 def _pool(options: _Options) -> _Pool:
     """Fill many configurations in one pool, with further batch axes merged into it."""
-    return jax.jit(merge_batch_axes(partial(_fill, options=options)))
+    return jit_search(merge_batch_axes(partial(_fill, options=options)))
 
 
 @cache
@@ -247,7 +248,7 @@ def _pool_on(options: _Options, devices: tuple[jax.Device, ...]) -> _Pool:
     mesh = jax.sharding.Mesh(np.array(devices), ("lanes",))
     everywhere = jax.sharding.PartitionSpec()
     fill = partial(_fill, options=options, axis_name="lanes")
-    return jax.jit(
+    return jit_search(
         jax.shard_map(fill, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False)
     )
 

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.batch_axes import merge_batch_axes
+from jaxlake.cpu_devices import jit_search
 from jaxlake.instance import Instance
 from jaxlake.solver import chunks, dense_joint
 from jaxlake.solver.certificates import BestPlans, prepare_boards, prioritise
@@ -134,7 +135,7 @@ def _as_int32(number: int | jax.Array | None) -> jax.Array | None:
     return None if number is None else jnp.asarray(number, jnp.int32)
 
 
-@partial(jax.jit, static_argnames=("horizon", "widths", "dense"))
+@partial(jit_search, static_argnames=("horizon", "widths", "dense"))
 def _solve_one(
     instance: Instance,
     max_expansions: jax.Array | None,
@@ -148,7 +149,7 @@ def _solve_one(
     return jax.tree.map(lambda leaf: leaf[0], solutions)
 
 
-@partial(jax.jit, static_argnames=("horizon", "widths", "dense"))
+@partial(jit_search, static_argnames=("horizon", "widths", "dense"))
 def _solve_many(
     batch: Instance,
     max_expansions: jax.Array | None,

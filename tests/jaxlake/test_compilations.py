@@ -1,10 +1,13 @@
 """Public functions compile once for each shape, also where they are called outside of jit."""
 
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
 
 import jaxlake
+from jaxlake.cpu_devices import jit_search
 from jaxlake.policies import RandomPolicy, roll_out, sweep
 from jaxlake.solver import solve_batch
 
@@ -45,6 +48,22 @@ def outcome(number, steps):
 
     plan = np.full((HORIZON, 2), number, np.int8)
     return jaxlake.verify(board(number), plan, steps, True, unknown_solution(HORIZON, 2))
+
+
+def test_searches_are_programs_of_their_own_outside_of_others_unless_the_user_sets_flags(
+    count_compilations, monkeypatch
+):
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    double = jit_search(lambda x, times: x * times, static_argnames="times")
+    three = np.int32(3)
+    assert count_compilations(lambda: double(three, times=2)) > 0
+    assert count_compilations(lambda: double(three, times=2)) == 0
+    # XLA would refuse options of a program within another one, be its arguments traced or not.
+    assert jax.jit(lambda: double(three, times=2))() == 6
+    assert jax.jit(lambda x: double(x, times=2))(three) == 6
+    assert jax.vmap(partial(double, times=2))(np.arange(3)).tolist() == [0, 2, 4]
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=true")
+    assert count_compilations(lambda: double(three, times=2)) > 0
 
 
 def test_solving_a_second_board_or_batch_compiles_nothing(count_compilations):
