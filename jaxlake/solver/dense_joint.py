@@ -143,7 +143,7 @@ def _solve_board(
     K, N = len(left), board.free.shape[0]
     distances = jnp.sum(left[np.arange(K), components.start])
 
-    def attempt(known: _Known, task: tuple[jax.Array, jax.Array]) -> tuple[_Known, None]:
+    def attempt(known: _Known, task: tuple[jax.Array, ...]) -> tuple[_Known, None]:
         question, slack = task
         total, waits = question != _MAKESPAN, question != _WAITLESS
         makespan, cost, buffers = known.makespan, known.cost, known.buffers

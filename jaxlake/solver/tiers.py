@@ -318,8 +318,8 @@ def _solve_many_slots(
     )
     if not dense:
         return by_trees
-    limits = [radix - 2 for radix in DENSE_RADIXES[K]]
-    left = [undecided & ~known & fits for fits in _by_size(sizes, limits)]
+    room = [radix - 2 for radix in DENSE_RADIXES[K]]
+    left = [undecided & ~known & fits for fits in _by_size(sizes, room)]
     proved = (plans.makespan == least_makespan) | (undecided & ~costs.gave_up & ~makespans.gave_up)
     shortest = _Shortest(
         proved=proved & (makespan < NEVER),
