@@ -118,13 +118,15 @@ def test_nothing_is_said_where_plans_are_longer_than_the_horizon(solved):
     assert (fit & expected.optimal & ~short).any()
 
 
-def test_four_agents_block_by_block_get_the_answers_of_whole_sets_and_of_oracles():
-    grids = random_grids(9, 120, sizes=(3, 4), agents=(2, 3, 4), holes=0.4)
-    boards, wanted, sizes = _prepare(grids, 4, 4)
+@pytest.mark.parametrize("slots", [4, pytest.param(5, marks=pytest.mark.slow)])
+def test_agents_block_by_block_get_the_answers_of_whole_sets_and_of_oracles(slots):
+    grids = random_grids(9, 120, sizes=(3, 4), agents=(2, 3, slots), holes=0.4)
+    boards, wanted, sizes = _prepare(grids, 4, slots)
     by_blocks = _solver(16)
     answers = by_blocks(boards, wanted)
-    for one, other in zip(answers, _solver(16, platform="gpu")(boards, wanted), strict=True):
-        np.testing.assert_array_equal(one, other)
+    some = jax.tree.map(lambda leaf: leaf[..., ::4], boards)
+    for one, other in zip(answers, _solver(16, platform="gpu")(some, wanted[::4]), strict=True):
+        np.testing.assert_array_equal(one[..., ::4], other)
     kinds = set()
     for i, grid in enumerate(grids):
         truth = oracles.judge(grid)
