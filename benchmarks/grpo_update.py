@@ -99,7 +99,9 @@ def shared_update(config: RunConfig, policy: Policy, rollout: Rollout, state: An
     )
 
     def batch() -> Any:
-        (minibatch,) = grpo_update._minibatches(grpo_update.rollout_batch(run, rollout), run)
+        (minibatch,) = grpo_update._minibatches(
+            grpo_update.rollout_batch(run, state.params, rollout), run
+        )
         return minibatch
 
     filled = int(batch().groups.targets.any(axis=(1, 2, 3)).sum())

@@ -18,6 +18,7 @@ from training.errors import UserError
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
 from training.phases import warm_start
+from training.phases.adapters import export_stage, stage_adapters
 from training.phases.design import design
 from training.phases.design_learning import learn_to_design
 from training.phases.engineer_factory import check_key
@@ -107,15 +108,15 @@ def _stages_of(run: ActiveRun, params: Any, last: int) -> list[StageResult]:
         raise UserError(f"{lost}: is missing, but the checkpoint is of stage {first}")
     results = results or [validate(run, sampler)]
     if first == 1 and done == 0:
-        policy.export(state.params, directory.stage(0).policy)
+        export_stage(run, state.params, 0)
     _close_stage(run, 0)
-    run = replace(run, reference=_reference(config, directory))
+    run = replace(run, reference=_reference(config, directory, state.params))
 
     for stage in range(first, last + 1):
         trained = train(run, state, sampler, results, done=done)
         results.append(validate(run, sampler, trained))
         results[stage] = gate(config, directory, results)
-        policy.export(trained.state.params, directory.stage(stage).policy)
+        export_stage(run, trained.state.params, stage)
         state = starting_state(run, trained.state, results)
         if state is not trained.state:
             sampler.sync(policy.tensors(state.params))
@@ -167,12 +168,16 @@ def _restore(run: ActiveRun, params: Any) -> tuple[LearnerState, int, int]:
     return initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps)), 1, 0
 
 
-def _reference(config: RunConfig, directory: RunDirectory) -> Any:
+def _reference(config: RunConfig, directory: RunDirectory, params: Any) -> Any:
     """The weights before the first update, in the dtype of products, if KL is measured from them.
 
     They are read from stage 0, also where they are still in memory, so that a run that is resumed
-    has the same.
+    has the same. Of weights with adapters only these are read: the others, those of `params`, are
+    not changed.
     """
+    if config.model.lora is not None:
+        adapters = stage_adapters(directory, params, 0)
+        return adapters if config.grpo.kl_coefficient else None
     if not config.grpo.kl_coefficient:
         return None
     settings = config.model.model_copy(update={"param_dtype": config.model.dtype})

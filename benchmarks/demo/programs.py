@@ -21,9 +21,11 @@ from jaxlake.generator.quotas import DrawOptions
 from jaxlake.generator.quotas import _generate as generate
 from training.learner.batching import round_up
 from training.phases.validate import _tabulate as tabulate
+from training.policy.architectures import DecoderConfig
+from training.policy.decoder import Decoder
 from training.policy.huggingface import read_config, resolve
+from training.policy.parameters import parameter_shapes
 from training.policy.policy import _logprobs as score
-from training.policy.qwen3 import Qwen3, Qwen3Config, parameter_shapes
 from training.rollout.instances import BATCH_SIZE, CAPACITY, HORIZON
 from training.rollout.instances import _sum_of_distances as sum_of_distances
 from training.rollout.judging import _BATCH as JUDGED
@@ -52,7 +54,7 @@ def calls(config: RunConfig, device: Any) -> Iterator[Call]:
     yield from _of_the_lake(config, device)
 
 
-def _of_the_learner(config: RunConfig, shape: Qwen3Config, device: Any) -> Iterator[Call]:
+def _of_the_learner(config: RunConfig, shape: DecoderConfig, device: Any) -> Iterator[Call]:
     grpo, answer = config.grpo, config.prompt.max_tokens
     groups = grpo.micro_batch_size // grpo.completions
     work = Work(
@@ -67,7 +69,7 @@ def _of_the_learner(config: RunConfig, shape: Qwen3Config, device: Any) -> Itera
     for rows in (groups, work.rows):
         step, state, batch = shapes_of(replace(work, rows=rows), [device])
         yield Call(f"update of {rows} rows", step, (state, batch), config.model.dtype == "float32")
-    model = nnx.eval_shape(lambda: Qwen3(shape, rngs=nnx.Rngs(0), dtype=jnp.dtype(work.dtype)))
+    model = nnx.eval_shape(lambda: Decoder(shape, rngs=nnx.Rngs(0), dtype=jnp.dtype(work.dtype)))
     graphdef, params = nnx.split(model)
     params = _placed(params, device)
     length = round_up(PROMPT + 1 + answer, grpo.length_bucket)

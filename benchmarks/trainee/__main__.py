@@ -99,11 +99,11 @@ def _works(target: str, args: argparse.Namespace) -> tuple[Path, dict[str, Any]]
         ValueError: there is no such target, its compiler isn't there, or a mesh doesn't fit it.
     """
     from benchmarks.trainee.update import MODELS, Work
-    from training.policy.qwen3 import Qwen3Config
+    from training.policy.architectures import DecoderConfig
 
     environment, chips = environment_of(target), chip_count(target)
     if args.work is not None:
-        fields = args.work | {"model": Qwen3Config(**args.work["model"])}
+        fields = args.work | {"model": DecoderConfig(**args.work["model"])}
         works = {fields.pop("name"): Work(**fields)}
     elif chips % args.tensor:
         raise ValueError(f"--tensor: got {args.tensor}, allowed are divisors of {chips}")

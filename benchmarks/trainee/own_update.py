@@ -47,7 +47,8 @@ class OwnUpdate:
         return {"peak_bytes": peak_memory()}
 
     def _update(self, lengths: str) -> dict[str, float]:
-        batch = grpo_update.rollout_batch(self._run, self._rollouts[lengths])
+        params = self._states[lengths].params
+        batch = grpo_update.rollout_batch(self._run, params, self._rollouts[lengths])
         (minibatch,) = grpo_update._minibatches(batch, self._run)
         self._states[lengths], metrics = self._step(self._states[lengths], minibatch)
         found = jax.device_get(metrics)

@@ -24,7 +24,8 @@ from flax import nnx
 from benchmarks.lake.protocol import ROOT
 from jaxlake.files import write_text_whole
 from training.policy import huggingface
-from training.policy.qwen3 import Qwen3, Qwen3Config
+from training.policy.architectures import DecoderConfig
+from training.policy.decoder import Decoder
 from training.schema import Grpo
 
 VALUES = ROOT / "tests/training/learner/trl_values.json"
@@ -55,10 +56,10 @@ class Case:
     reference: list[np.ndarray]
 
 
-def tiny_model() -> Qwen3:
+def tiny_model() -> Decoder:
     """Make the model whose weights follow from a seed of NumPy's."""
-    shape = Qwen3Config(VOCABULARY, 16, 24, 2, 2, 1, head_dim=8, rope_theta=1e4)
-    model = Qwen3(shape, rngs=nnx.Rngs(0))
+    shape = DecoderConfig(VOCABULARY, 16, 24, 2, 2, 1, head_dim=8, rope_theta=1e4)
+    model = Decoder(shape, rngs=nnx.Rngs(0))
     rng = np.random.default_rng(0)
     for path, leaf in sorted(nnx.to_flat_state(nnx.state(model, nnx.Param)), key=str):
         near_one = "norm" in str(path[-1])

@@ -17,17 +17,19 @@ from training.learner.grpo_step import compiled_step, grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
 from training.learner.packing import PackedGroups
 from training.learner.placement import placement_of
+from training.policy.architectures import DecoderConfig
+from training.policy.decoder import Decoder
 from training.policy.kernels import kind_for
-from training.policy.qwen3 import Qwen3, Qwen3Config, parameter_shapes
+from training.policy.parameters import parameter_shapes
 from training.schema import Grpo
 
 MODELS = {
-    "0.6B": Qwen3Config(151_936, 1024, 3072, 28, 16, 8, tie_word_embeddings=True),
-    "1.7B": Qwen3Config(151_936, 2048, 6144, 28, 16, 8, tie_word_embeddings=True),
-    "4B": Qwen3Config(151_936, 2560, 9728, 36, 32, 8, tie_word_embeddings=True),
-    "8B": Qwen3Config(151_936, 4096, 12_288, 36, 32, 8),
-    "14B": Qwen3Config(151_936, 5120, 17_408, 40, 40, 8),
-    "32B": Qwen3Config(151_936, 5120, 25_600, 64, 64, 8),
+    "0.6B": DecoderConfig(151_936, 1024, 3072, 28, 16, 8, tie_word_embeddings=True),
+    "1.7B": DecoderConfig(151_936, 2048, 6144, 28, 16, 8, tie_word_embeddings=True),
+    "4B": DecoderConfig(151_936, 2560, 9728, 36, 32, 8, tie_word_embeddings=True),
+    "8B": DecoderConfig(151_936, 4096, 12_288, 36, 32, 8),
+    "14B": DecoderConfig(151_936, 5120, 17_408, 40, 40, 8),
+    "32B": DecoderConfig(151_936, 5120, 25_600, 64, 64, 8),
 }
 
 
@@ -35,7 +37,7 @@ MODELS = {
 class Work:
     """The shape of an update: what each device of the fsdp axis gets in each micro-batch."""
 
-    model: Qwen3Config
+    model: DecoderConfig
     groups: int  # prompts of a bundle
     prompt: int  # tokens of each, padded
     rows: int  # of a bundle
@@ -87,7 +89,7 @@ def shapes_of(work: Work, chips: list[Any]) -> tuple[Any, LearnerState, GrpoBatc
         axis_types=(AxisType.Auto, AxisType.Auto),
     )
     model = nnx.eval_shape(
-        lambda: Qwen3(work.model, rngs=nnx.Rngs(0), dtype=jnp.dtype(work.dtype), remat=work.remat)
+        lambda: Decoder(work.model, rngs=nnx.Rngs(0), dtype=jnp.dtype(work.dtype), remat=work.remat)
     )
     model.mesh = mesh if count > 1 else None
     model.attention = kind_for(

@@ -21,7 +21,7 @@ from benchmarks.accelerators.targets import devices, machine_of
 from benchmarks.trainee.machines import SPEEDS
 from benchmarks.trainee.program import Pace, forbidden_arrays, product_flops, read_traffic
 from benchmarks.trainee.update import Work, shapes_of
-from training.policy.qwen3 import Qwen3Config
+from training.policy.architectures import DecoderConfig
 
 
 def main() -> int:
@@ -31,7 +31,7 @@ def main() -> int:
     parser.add_argument("--work", type=json.loads, required=True)
     parser.add_argument("--hlo", help="a file for the compiled program's text")
     args = parser.parse_args()
-    work = Work(**args.work | {"model": Qwen3Config(**args.work["model"])})
+    work = Work(**args.work | {"model": DecoderConfig(**args.work["model"])})
     try:
         record = examine(work, args.target, args.hlo)
     except Exception as error:  # what a compiler says of a program is a result

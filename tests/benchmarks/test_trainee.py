@@ -15,13 +15,13 @@ from benchmarks.trainee.tables import BEGIN, END, PAGE, table
 from benchmarks.trainee.update import MODELS, Work, shapes_of
 from tests.paths import ROOT
 from training.errors import UserError
-from training.policy.qwen3 import Qwen3Config
+from training.policy.architectures import DecoderConfig
 from training.run.dry_run import _KNOWN, compile_for, update_shape
 from training.schema import load
 
 PACE = Pace(flops=1e12, attention=1e11, bandwidth=1e9, launch=1e-6)
 COUNTS = {"micro_batches": 3, "devices": 8}
-TINY = Work(Qwen3Config(64, 32, 48, 2, 4, 2, head_dim=8), 1, 8, 2, 16, 3, 1, 1)
+TINY = Work(DecoderConfig(64, 32, 48, 2, 4, 2, head_dim=8), 1, 8, 2, 16, 3, 1, 1)
 
 
 def test_products_are_counted_alike_before_and_after_compilation():

@@ -24,7 +24,7 @@ from tests.paths import ROOT, TINY
 from training import processes
 from training.errors import UserError
 from training.phases.asking import asked_by_first
-from training.policy.qwen3 import make_mesh
+from training.policy.parameters import make_mesh
 from training.processes import PeerError, Peers
 from training.rollout.sampler import Completion
 from training.rollout.shared_sampler import SharedSampler

@@ -22,7 +22,7 @@ from flax import nnx
 from training.learner.batching import Sequences
 from training.learner.optimizer import Metrics
 from training.learner.packing import PackedGroups
-from training.policy.qwen3 import target_logprobs, token_logprobs
+from training.policy.logprobs import target_logprobs, token_logprobs
 from training.schema import Grpo
 
 SMALLEST_DEVIATION = 1e-6

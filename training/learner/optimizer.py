@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import jax
@@ -15,6 +16,7 @@ import optax
 from optax import contrib
 
 from training.learner.placement import Placement, constrain, place_like
+from training.policy.lora import trainable, with_trainable
 
 Metrics: TypeAlias = dict[str, jax.Array]
 # (params, micro-batch) -> (summed loss, summed metrics)
@@ -28,14 +30,14 @@ PlainLoss: TypeAlias = Callable[[Any], tuple[jax.Array, Metrics]]
 class LearnerState:
     """What an optimizer step changes."""
 
-    params: Any  # the model's weights, a pytree
-    opt_state: Any  # Optax's state for them
+    params: Any  # the model's weights, a pytree; beside adapters they are frozen
+    opt_state: Any  # Optax's state for those that are learned
     steps: jax.Array  # int32 (), optimizer steps taken
 
 
 def initial_state(params: Any, optimizer: optax.GradientTransformation) -> LearnerState:
     """Return a state that has taken no step, on the devices that hold the weights."""
-    state = LearnerState(params, optimizer.init(params), jnp.zeros((), jnp.int32))
+    state = LearnerState(params, optimizer.init(trainable(params)), jnp.zeros((), jnp.int32))
     return place_like(state, params)
 
 
@@ -65,7 +67,7 @@ def adamw(
 ) -> optax.GradientTransformation:
     """Build AdamW (Loshchilov and Hutter 2019) behind a clip of the gradient's global norm.
 
-    The scales of norms are not decayed.
+    The scales of norms and biases are not decayed.
     """
     return optax.chain(
         optax.clip_by_global_norm(max_grad_norm),
@@ -74,10 +76,14 @@ def adamw(
             b2=b2,
             weight_decay=weight_decay,
             mask=lambda params: jax.tree_util.tree_map_with_path(
-                lambda path, _: "norm" not in jax.tree_util.keystr(path), params
+                lambda path, _: not _is_vector(jax.tree_util.keystr(path)), params
             ),
         ),
     )
+
+
+def _is_vector(path: str) -> bool:
+    return "norm" in path or "_bias" in path
 
 
 def muon(
@@ -121,6 +127,8 @@ def gradient_step(
 ) -> tuple[LearnerState, Metrics]:
     """Take one optimizer step on the mean loss; with the new state come the mean metrics.
 
+    Where the weights have adapters, these alone are learned (`training.policy.lora`).
+
     The leaves of `micro_batches` lead with (micro-batches, rows per micro-batch). The first `count`
     micro-batches, int32 (), are used; it is traced, so that empty ones at the end cost nothing. The
     sums over them are divided by `weight`, float32 (): a number of tokens, and those of the metrics
@@ -129,31 +137,36 @@ def gradient_step(
     `placement` says which devices hold what: the gradient and the new state are placed as the
     weights are, and micro-batches are split along their rows. None leaves it to the compiler.
     """
+    learned = trainable(state.params)
 
     def place_gradient(gradient: Any) -> Any:
-        return gradient if placement is None else constrain(gradient, placement.params)
+        return gradient if placement is None else constrain(gradient, trainable(placement.params))
+
+    def loss_of(learned: Any, micro_batch: Any) -> tuple[jax.Array, Metrics]:
+        return loss(with_trainable(state.params, learned), micro_batch)
 
     def add(number: jax.Array, total: Any) -> Any:
         micro_batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[number], micro_batches)
         if placement is not None:
             micro_batch = jax.tree.map(placement.split_rows, micro_batch)
-        summed, gradient = jax.value_and_grad(loss, has_aux=True)(state.params, micro_batch)
+        summed, gradient = jax.value_and_grad(loss_of, has_aux=True)(learned, micro_batch)
         return jax.tree.map(jnp.add, total, (*summed, place_gradient(gradient)))
 
     first = jax.tree.map(lambda leaf: leaf[0], micro_batches)
-    shapes = jax.eval_shape(loss, state.params, first)
-    *sums, zeros = jax.tree.map(
-        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (*shapes, state.params)
-    )
+    shapes = jax.eval_shape(loss_of, learned, first)
+    *sums, zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (*shapes, learned))
     value, metrics, gradient = jax.lax.fori_loop(0, count, add, (*sums, place_gradient(zeros)))
     value, gradient = _divided((value, gradient), weight)
     metrics = _divided(metrics, weight if metrics_weight is None else metrics_weight)
     if beside is not None:
-        (more, others), slope = jax.value_and_grad(beside, has_aux=True)(state.params)
+        whole = partial(with_trainable, state.params)
+        (more, others), slope = jax.value_and_grad(lambda one: beside(whole(one)), has_aux=True)(
+            learned
+        )
         value, metrics = value + more, metrics | others
         gradient = jax.tree.map(jnp.add, gradient, place_gradient(slope))
-    updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
-    params = optax.apply_updates(state.params, updates)
+    updates, opt_state = optimizer.update(gradient, state.opt_state, learned)
+    params = with_trainable(state.params, optax.apply_updates(learned, updates))
     metrics = metrics | {"loss": value, "grad_norm": optax.tree.norm(gradient)}
     state = LearnerState(params, opt_state, state.steps + 1)
     return (state, metrics) if placement is None else placement.place((state, metrics))

@@ -13,7 +13,7 @@ import jax
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 
-from training.policy.qwen3 import SHARDING_RULES, parameter_shardings
+from training.policy.parameters import SHARDING_RULES, parameter_shardings
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def placement_of(graphdef: nnx.GraphDef, params: Any) -> Placement | None:
     model = nnx.merge(graphdef, params)
     if model.mesh is None:
         return None
-    shardings = parameter_shardings(model.config, model.mesh)
+    shardings = parameter_shardings(model.config, model.mesh, model.lora)
     state = nnx.state(model, nnx.Param)
     placed = state.from_flat_path(
         (path, leaf.replace(shardings[".".join(map(str, path))]))

@@ -86,6 +86,7 @@ def learn_to_design(
             rewards = np.array([score or 0.0 for score in scores], np.float32).reshape(fsdp, -1)
             batch = grpo_batch(
                 run,
+                state.params,
                 prompts,
                 completions,
                 rewards,

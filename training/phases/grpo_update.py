@@ -21,6 +21,7 @@ from training.learner.optimizer import LearnerState
 from training.learner.packing import PackedGroups, pack_groups, place_on_targets
 from training.phases.resampling import resample
 from training.phases.weight_sync import sync_metrics, sync_weights
+from training.policy.lora import with_trainable
 from training.processes import local_copy, require_same
 from training.rollout.instances import InstanceSet
 from training.rollout.rollout import Rollout, roll_out, rollout_metrics
@@ -66,7 +67,7 @@ def take_update(
         rollout, counts = resample(run, sampler, drawn, spare, seed=seed, seconds=seconds)
         metrics |= counts
     with run.clock(seconds, "update"):
-        batch = rollout_batch(run, rollout)
+        batch = rollout_batch(run, state.params, rollout)
         require_same("the batch of an update", batch)
         if settings.minibatches > 1:  # the first of several steps changes the weights
             batch = replace(batch, old_logprobs=score_batch(run, state.params, batch))
@@ -102,11 +103,12 @@ def refuse_what_is_not_finite(learned: Mapping[str, float]) -> None:
         )
 
 
-def rollout_batch(run: ActiveRun, rollout: Rollout) -> GrpoBatch:
-    """Turn a rollout into the arrays of an update."""
+def rollout_batch(run: ActiveRun, params: Any, rollout: Rollout) -> GrpoBatch:
+    """Turn a rollout into the arrays of an update of these weights."""
     settings = run.config.grpo
     return grpo_batch(
         run,
+        params,
         rollout.prompts,
         rollout.completions,
         rollout.rewards,
@@ -118,6 +120,7 @@ def rollout_batch(run: ActiveRun, rollout: Rollout) -> GrpoBatch:
 
 def grpo_batch(
     run: ActiveRun,
+    params: Any,
     prompts: Sequence[Sequence[int]],
     completions: Sequence[Completion],
     rewards: np.ndarray,
@@ -130,7 +133,8 @@ def grpo_batch(
 
     `prompts` are token ids, `completions` P * n in their order, and `rewards` float32 (P, n). For
     `width`, `bundles` and `minibatches` see `pack_groups`. With a KL divergence in the loss the
-    reference scores the completions.
+    reference scores the completions: where the weights `params` have adapters, these weights with
+    the reference's adapters.
     """
     settings, fsdp = run.config.grpo, run.config.model.mesh.fsdp
     advantages = grpo.group_advantages(rewards, divide_by_std=settings.divide_by_std)
@@ -156,7 +160,8 @@ def grpo_batch(
         advantages=placed[groups.completions].astype(np.float32),
     )
     if settings.kl_coefficient:
-        batch = replace(batch, reference_logprobs=score_batch(run, run.reference, batch))
+        reference = with_trainable(params, run.reference)
+        batch = replace(batch, reference_logprobs=score_batch(run, reference, batch))
     return batch
 
 

@@ -10,10 +10,12 @@ from engineer.lake import LakeConfiguration
 from training.errors import UserError
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
+from training.phases.adapters import stage_adapters
 from training.phases.grpo_update import take_update
 from training.phases.picking import measure_pool, stage_boards
 from training.phases.rehearsal import Rehearsal
 from training.phases.stage_results import StageResult, configuration_for, reference_of
+from training.policy.lora import with_trainable
 from training.policy.policy import load_policy
 from training.processes import alone
 from training.rollout.instances import StageBoards, write_stage_boards
@@ -135,7 +137,11 @@ def starting_state(
     origin = reference_of(results, len(results))
     if origin == len(results) - 1:
         return state
-    _, params = load_policy(run.directory.stage(origin).policy, run.config)
+    if run.config.model.lora is None:
+        _, params = load_policy(run.directory.stage(origin).policy, run.config)
+    else:
+        adapters = stage_adapters(run.directory, state.params, origin)
+        params = with_trainable(state.params, adapters)
     return initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
 
 

@@ -1,4 +1,4 @@
-"""Hugging Face model folders: config.json, safetensors and tokenizer files, in and out of Qwen3.
+"""Hugging Face model folders: config.json, safetensors and tokenizer files, in and out.
 
 One mapping between our parameters and Hugging Face's tensors serves `load`, `save` and, through
 `state_tensors`, the synchronisation of weights with vLLM.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,7 +26,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from training.errors import UserError
-from training.policy.qwen3 import Qwen3, Qwen3Config, parameter_shapes, parameter_shardings
+from training.policy.architectures import DecoderConfig
+from training.policy.decoder import Decoder
+from training.policy.lora import merge_factors
+from training.policy.parameters import LORA_A, LORA_B, parameter_shapes, parameter_shardings
+from training.policy.whole_folders import replaced, restore
 from training.processes import local_copy, place
 
 SHIPPED = {"jaxlake-base": Path(__file__).resolve().parents[1] / "base_model"}
@@ -60,7 +63,7 @@ _HEAD = "lm_head.weight"
 
 
 class ModelFolderError(UserError, ValueError):
-    """A model folder is missing, can't be read, or holds something else than a Qwen3 decoder."""
+    """A model folder is missing, can't be read, or holds another kind of model."""
 
 
 class _Tensor(NamedTuple):
@@ -80,7 +83,7 @@ def resolve(name_or_folder: str | Path) -> Path:
     if name_or_folder in SHIPPED:
         return SHIPPED[str(name_or_folder)]
     folder = Path(name_or_folder).expanduser()
-    _restore(folder)
+    restore(folder)
     if folder.is_dir():
         return folder
     if folder.exists():
@@ -110,26 +113,26 @@ def load(
     param_dtype: DTypeLike = jnp.float32,
     remat: bool | str = False,
     mesh: Mesh | None = None,
-) -> Qwen3:
+) -> Decoder:
     """Read a folder with config.json and model.safetensors, or several files and their index.
 
-    Parameters are converted to `param_dtype`; for `dtype` and `remat` see `Qwen3`. With a mesh they
-    are shared over it as they are read (see `parameter_shardings`), and batches must divide by the
-    size of its fsdp axis. Tensors are read one at a time, into one stacked parameter at a time: the
-    peak is the model itself and its largest parameter.
+    Parameters are converted to `param_dtype`; for `dtype` and `remat` see `Decoder`. With a mesh
+    they are shared over it as they are read (see `parameter_shardings`), and batches must divide by
+    the size of its fsdp axis. Tensors are read one at a time, into one stacked parameter at a time:
+    the peak is the model itself and its largest parameter.
 
     Raises:
-        ModelFolderError: A file is missing, truncated or malformed, or asks for what Qwen3 lacks;
-            or a tensor is missing, unexpected, of another shape or dtype, or not finite. A tied
-            model may repeat its head as `lm_head.weight`.
+        ModelFolderError: A file is missing, truncated or malformed, or asks for what the decoder
+            lacks; or a tensor is missing, unexpected, of another shape or dtype, or not finite. A
+            tied model may repeat its head as `lm_head.weight`.
         ValueError: The model does not fit the mesh.
     """
     folder = Path(folder)
-    _restore(folder)
+    restore(folder)
     config = read_config(folder)
     shardings = {} if mesh is None else parameter_shardings(config, mesh)
     options: dict[str, Any] = {"param_dtype": param_dtype, "dtype": dtype, "remat": remat}
-    shaped = nnx.eval_shape(lambda: Qwen3(config, rngs=nnx.Rngs(0), **options))
+    shaped = nnx.eval_shape(lambda: Decoder(config, rngs=nnx.Rngs(0), **options))
     graphdef, abstract = nnx.split(shaped)
 
     with contextlib.ExitStack() as stack:
@@ -159,21 +162,21 @@ def load(
     return model
 
 
-def read_config(folder: str | Path) -> Qwen3Config:
+def read_config(folder: str | Path) -> DecoderConfig:
     """Read the shape of the model in a folder.
 
-    A `ModelFolderError` says that config.json is missing, malformed, or of no Qwen3 decoder.
+    A `ModelFolderError` says that config.json is missing, malformed, or of another kind of model.
     """
     file = Path(folder) / CONFIG_FILE
     fields = _read_json(file)
     try:
-        return Qwen3Config.from_hf(fields)
+        return DecoderConfig.from_hf(fields)
     except ValueError as error:
         raise ModelFolderError(f"{file}: {error}") from error
 
 
 def save(
-    model: Qwen3,
+    model: Decoder,
     folder: str | Path,
     *,
     tokenizer_from: Path | None,
@@ -197,38 +200,26 @@ def save(
             weights can't be written.
     """
     folder = Path(folder)
-    partial_folder, old = _sibling(folder, "partial"), _sibling(folder, "old")
     if folder.is_file():
         raise ModelFolderError(
             f"model folder {folder} is a file; allowed is a folder or a new name"
         )
-    _restore(folder)
-    for leftover in (partial_folder, old):
-        shutil.rmtree(leftover, ignore_errors=True)
-    partial_folder.mkdir(parents=True)
-    try:
-        _write_weights(model, partial_folder, untied=untied, max_shard_bytes=max_shard_bytes)
+    with replaced(folder) as made:
+        _write_weights(model, made, untied=untied, max_shard_bytes=max_shard_bytes)
         config = model.config.to_hf()
         config["tie_word_embeddings"] = model.config.tie_word_embeddings and not untied
         config["dtype"] = str(model.embed_tokens[...].dtype)
         if tokenizer_from is not None:
-            config |= _copy_tokenizer(Path(tokenizer_from), partial_folder)
-        _write_json(partial_folder / CONFIG_FILE, config)
-        if folder.exists():
-            os.replace(folder, old)
-        os.replace(partial_folder, folder)
-    except BaseException:
-        shutil.rmtree(partial_folder, ignore_errors=True)
-        _restore(folder)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+            config |= _copy_tokenizer(Path(tokenizer_from), made)
+        _write_json(made / CONFIG_FILE, config)
     return folder
 
 
-def state_tensors(model: Qwen3, *, untied: bool = False) -> Iterator[tuple[str, jax.Array]]:
+def state_tensors(model: Decoder, *, untied: bool = False) -> Iterator[tuple[str, jax.Array]]:
     """Yield the weights under Hugging Face's names, in its orientation (out, in), layer by layer.
 
-    Each array is made when it is asked for, on the device where the parameter is. A parameter that
+    Each array is made when it is asked for, on the device where the parameter is; a kernel with an
+    adapter comes merged with it, in the kernel's dtype. A parameter that
     is split over several processes is put together in each of them, which all have to ask for it.
     With `untied` a tied model's head comes too, as `lm_head.weight`.
     """
@@ -258,7 +249,7 @@ def params_of(
     return nnx.map_state(convert, like)
 
 
-def _tensors(config: Qwen3Config, *, untied: bool) -> Iterator[_Tensor]:
+def _tensors(config: DecoderConfig, *, untied: bool) -> Iterator[_Tensor]:
     shapes = parameter_shapes(config)
 
     def tensor(path: str, layer: int | None = None) -> _Tensor:
@@ -283,19 +274,24 @@ def _name(path: str, layer: int | None) -> str:
     """Hugging Face's name of a parameter, or of its row for one layer."""
     if path == "lm_head":
         return _HEAD
-    name = path.removeprefix("layers.")
+    name, kind = path.removeprefix("layers."), "weight"
+    if name.endswith("_bias"):
+        name, kind = name.removesuffix("_bias"), "bias"
     if layer is not None:
         block = "self_attn." if name in _ATTENTION else "mlp." if name.endswith("proj") else ""
         name = f"layers.{layer}.{block}{name}"
-    return f"model.{name}.weight"
+    return f"model.{name}.{kind}"
 
 
-def _values(model: Qwen3, tensors: Iterable[_Tensor]) -> Iterator[tuple[str, jax.Array]]:
+def _values(model: Decoder, tensors: Iterable[_Tensor]) -> Iterator[tuple[str, jax.Array]]:
     state = nnx.to_flat_state(nnx.state(model, nnx.Param))
     parameters = {".".join(map(str, path)): leaf[...] for path, leaf in state}
     for tensor in tensors:
         value = parameters[tensor.path]
-        if tensor.layer is not None:
+        if model.lora is not None and tensor.path + LORA_A in parameters:
+            factors = (parameters[tensor.path + ending] for ending in (LORA_A, LORA_B))
+            value = _take_merged_layer(value, *factors, tensor.layer, model.lora.scale)
+        elif tensor.layer is not None:
             value = _take_layer(value, tensor.layer, transposed=tensor.transposed)
         yield tensor.name, local_copy(value)
 
@@ -306,6 +302,16 @@ def _take_layer(parameter: jax.Array, layer: jax.Array, *, transposed: bool) -> 
     # layer.
     value = jax.lax.dynamic_index_in_dim(parameter, layer, keepdims=False)
     return value.T if transposed else value
+
+
+@jax.jit
+def _take_merged_layer(
+    kernel: jax.Array, narrow: jax.Array, wide: jax.Array, layer: jax.Array, scale: jax.Array
+) -> jax.Array:
+    parts = (
+        jax.lax.dynamic_index_in_dim(one, layer, keepdims=False) for one in (kernel, narrow, wide)
+    )
+    return merge_factors(*parts, scale).T
 
 
 def _open(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
@@ -335,7 +341,7 @@ def _open(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
     return handles
 
 
-def _check_tensors(folder: Path, config: Qwen3Config, handles: Mapping[str, Any]) -> None:
+def _check_tensors(folder: Path, config: DecoderConfig, handles: Mapping[str, Any]) -> None:
     if config.num_hidden_layers > len(handles):  # before a list of so many layers is made
         raise ModelFolderError(
             f"{folder / CONFIG_FILE}: num_hidden_layers is {config.num_hidden_layers}, but the "
@@ -367,7 +373,7 @@ def _list(names: list[str]) -> str:
     return f"tensor {', '.join(names[:3])}{rest}"
 
 
-def _write_weights(model: Qwen3, folder: Path, *, untied: bool, max_shard_bytes: int) -> None:
+def _write_weights(model: Decoder, folder: Path, *, untied: bool, max_shard_bytes: int) -> None:
     width = model.embed_tokens[...].dtype.itemsize  # all parameters have one dtype
     shards: list[list[_Tensor]] = []
     sizes: list[int] = []
@@ -426,15 +432,3 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 def _write_json(file: Path, content: Mapping[str, Any]) -> None:
     file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
-def _sibling(folder: Path, suffix: str) -> Path:
-    folder = folder.absolute()
-    return folder.with_name(f".{folder.name}.{suffix}")
-
-
-def _restore(folder: Path) -> None:
-    """Undo the first rename of a `save` that was killed before its second."""
-    old = _sibling(folder, "old")
-    if old.is_dir() and not folder.exists():
-        os.replace(old, folder)

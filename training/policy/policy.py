@@ -1,4 +1,4 @@
-"""The policy: a Qwen3 decoder, its tokenizer, and the texts that go in and come out."""
+"""The policy: a decoder, its tokenizer, and the texts that go in and come out."""
 
 from __future__ import annotations
 
@@ -18,10 +18,14 @@ from jaxlake import Instance
 from training.errors import UserError
 from training.learner.batching import pad_sequences
 from training.policy import huggingface
+from training.policy.architectures import DecoderConfig
+from training.policy.decoder import Decoder
 from training.policy.kernel_check import TOLERANCE, is_trusted, largest_difference
 from training.policy.kernels import KERNELS, Implementation, kind_for
+from training.policy.logprobs import token_logprobs
+from training.policy.lora import add_adapters
+from training.policy.parameters import make_mesh
 from training.policy.prompts import render
-from training.policy.qwen3 import Qwen3, Qwen3Config, make_mesh, token_logprobs
 from training.processes import alone, is_first, local_copy, wait_for_all
 from training.schema import Model, Prompt, RunConfig
 
@@ -125,8 +129,8 @@ def make_policy(
 
     tokenizer = train_tokenizer(texts, settings.scratch.vocab_size)
     shape = settings.scratch.model_dump() | {"vocab_size": len(tokenizer)}
-    config = Qwen3Config(**shape, max_position_embeddings=max_len, tie_word_embeddings=False)
-    model = Qwen3(config, rngs=nnx.Rngs(seed), param_dtype=jnp.dtype(settings.param_dtype))
+    config = DecoderConfig(**shape, max_position_embeddings=max_len, tie_word_embeddings=False)
+    model = Decoder(config, rngs=nnx.Rngs(seed), param_dtype=jnp.dtype(settings.param_dtype))
     with tempfile.TemporaryDirectory() as scratch:
         tokenizer.save_pretrained(scratch)
         huggingface.save(model, folder, tokenizer_from=Path(scratch))
@@ -134,16 +138,20 @@ def make_policy(
 
 def load_policy(folder: Path, config: RunConfig) -> tuple[Policy, Any]:
     """Read the policy of a run; see `open_policy`."""
-    return open_policy(folder, config.model, config.prompt, length_bucket=config.grpo.length_bucket)
+    bucket = config.grpo.length_bucket
+    return open_policy(folder, config.model, config.prompt, length_bucket=bucket, seed=config.seed)
 
 
 def open_policy(
-    folder: Path, settings: Model, prompt: Prompt, *, length_bucket: int
+    folder: Path, settings: Model, prompt: Prompt, *, length_bucket: int, seed: int = 0
 ) -> tuple[Policy, Any]:
     """Read a Hugging Face folder: the policy, and its weights as a pytree.
 
+    With `model.lora` the weights have adapters beside them, which change nothing yet; the seed
+    decides what they begin with.
+
     Raises:
-        UserError: The folder can't be read as a Qwen3 model with a tokenizer, there are fewer
+        UserError: The folder can't be read as a model with a tokenizer, there are fewer
             devices than the mesh needs, some of several processes are left out of it, or its
             attention doesn't run on them.
     """
@@ -169,6 +177,8 @@ def open_policy(
         mesh=mesh,
     )
     model.attention = _attention_of(model, settings)
+    if settings.lora is not None:
+        add_adapters(model, settings.lora, seed=seed)
     try:
         tokenizer = load_tokenizer(folder)
     except (OSError, ValueError) as error:
@@ -182,7 +192,7 @@ def open_policy(
     return Policy(graphdef, tokenizer, folder, prompt, length_bucket), params
 
 
-def _attention_of(model: Qwen3, settings: Model) -> str:
+def _attention_of(model: Decoder, settings: Model) -> str:
     """Choose how the model attends here; a kernel is tried out first.
 
     Raises:

@@ -15,8 +15,8 @@ from flax import nnx
 from engineer.edits import SIGNS
 from training.learner.batching import Sequences, pad_sequences
 from training.learner.imitation import LENGTH_STEP
+from training.policy.decoder import Decoder
 from training.policy.policy import Policy
-from training.policy.qwen3 import Qwen3
 from training.pretraining.designs import SwapPair
 
 _ROWS = 64
@@ -79,7 +79,7 @@ class ReadingTest:
 
 @functools.partial(jax.jit, static_argnames="graphdef")
 def _most_probable(params: Any, sequences: Sequences, graphdef: nnx.GraphDef) -> jax.Array:
-    model: Qwen3 = nnx.merge(graphdef, params)
+    model: Decoder = nnx.merge(graphdef, params)
     hidden = model(sequences.input_ids, sequences.positions, sequences.mask)
     chosen = jnp.argmax(model.logits(hidden[:, :-1]), axis=-1)
     return jnp.pad(chosen, ((0, 0), (1, 0))).astype(jnp.int32)

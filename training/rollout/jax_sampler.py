@@ -23,8 +23,9 @@ from training.errors import UserError
 from training.learner.batching import pad_sequences
 from training.policy import huggingface
 from training.policy.attention import KeyValues
+from training.policy.logprobs import token_logprobs
+from training.policy.lora import remove_adapters
 from training.policy.policy import Policy
-from training.policy.qwen3 import token_logprobs
 from training.rollout.sampler import Completion, Tokens, require_room
 from training.rollout.weight_checksums import fetch_checksums, version_of, with_checksums
 from training.schema import Sampling
@@ -43,6 +44,7 @@ class JaxSampler:
         model.dtype = jnp.dtype(settings.dtype)
         self._device = None if model.mesh is None else jax.local_devices()[0]
         model.mesh = None
+        remove_adapters(model)  # `sync` brings kernels that are merged with them
         self._vocabulary = model.config.vocab_size
         self._params: Any  # the policy's own arrays, until `sync` puts copies in their place
         self._graphdef, self._params = nnx.split(model)

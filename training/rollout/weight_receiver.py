@@ -7,7 +7,7 @@ imports nothing of JAX.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ class WeightReceiver:
 
         world = self.vllm_config.parallel_config.tensor_parallel_size
         model = self.model_runner.get_model()
-        fused = model.packed_modules_mapping
+        fused, dtype = model.packed_modules_mapping, self.vllm_config.model_config.dtype
         sums: dict[str, tuple[int, int]] = {}
         with set_current_vllm_config(self.vllm_config):
             for name, layer in model.named_modules():
@@ -49,9 +49,9 @@ class WeightReceiver:
                 replicas = [world // getattr(layer, "tp_size", 1)] * len(parts)
                 if heads := getattr(layer, "num_kv_head_replicas", 0):  # query, key and value
                     replicas = [replicas[0], replicas[1] * heads, replicas[2] * heads]
-                counted = _sums_of_parts(layer, len(parts))
-                for part, total, copies in zip(parts, counted, replicas, strict=True):
-                    sums[f"{part}.weight"] = (total, copies)
+                for kind, counted in _sums_by_kind(layer, len(parts), dtype).items():
+                    for part, total, copies in zip(parts, counted, replicas, strict=True):
+                        sums[f"{part}.{kind}"] = (total, copies)
         return sums
 
 
@@ -95,11 +95,20 @@ def mixed_sum_on_device(chunk: torch.Tensor, exponent: int) -> int:
     return int((bits ^ (bits >> 13)).sum())
 
 
-def _sums_of_parts(layer: Any, parts: int) -> list[int]:
-    """Checksum the weights that a layer computes with, apart for each of its fused parts."""
+def _sums_by_kind(layer: Any, parts: int, dtype: torch.dtype) -> dict[str, list[int]]:
+    """Checksum the weights that a layer computes with, and its biases if it has some."""
+    sums = {"weight": _sums_of_parts(layer, _pieces(layer), parts)}
+    if isinstance(getattr(layer, "bias", None), torch.Tensor):
+        # Some products on CPU take biases of bfloat16 as float32, which keeps their values.
+        sums["bias"] = _sums_of_parts(layer, [(layer.bias.to(dtype), 0)], parts)
+    return sums
+
+
+def _sums_of_parts(layer: Any, pieces: Iterable[tuple[torch.Tensor, int]], parts: int) -> list[int]:
+    """Add up the checksums of pieces, apart for each of a layer's fused parts."""
     sizes = layer.output_partition_sizes if parts > 1 else None
     totals = [0] * parts
-    for piece, outputs in _pieces(layer):
+    for piece, outputs in pieces:
         split = [piece] if sizes is None else piece.split(sizes, dim=outputs)
         totals = [total + bit_checksum(one) for total, one in zip(totals, split, strict=True)]
     return [total & _WORD for total in totals]

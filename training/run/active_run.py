@@ -28,7 +28,9 @@ class ActiveRun:
     checkpoints: Checkpoints
     policy: Policy  # without weights, which belong to the learner
     validation: InstanceSet
-    reference: Any = None  # weights in model.dtype that KL is measured from, if it is in the loss
+    # Weights in model.dtype that KL is measured from, if it is in the loss; with `model.lora` the
+    # adapters among them.
+    reference: Any = None
 
     def key(self, stream: str, *place: int) -> jax.Array:
         """Return the typed JAX key of this run for a stream and a place (see `key_for`)."""

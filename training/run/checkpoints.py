@@ -10,7 +10,7 @@ import logging
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +19,7 @@ import orbax.checkpoint as ocp
 
 from training.errors import UserError
 from training.learner.optimizer import LearnerState
+from training.policy.lora import trainable, with_trainable
 from training.processes import from_first
 from training.run.digests import damage_of, write_digests
 from training.run.progress import console
@@ -73,6 +74,8 @@ class Checkpoints:
     def save(self, state: LearnerState, progress: RunProgress) -> None:
         """Begin to save both under the number `progress.step`; a checkpoint of that number is kept.
 
+        Of weights with adapters, these alone are saved.
+
         The state is copied before this returns, so that its buffers may be donated. It is written
         in the background, by several processes together, and an error there is raised by the next
         call of `save`, `wait` or `close`.
@@ -85,6 +88,7 @@ class Checkpoints:
         if progress.step in self._manager.all_steps():
             return
         self._saving = progress.step
+        state = _learned(state)
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
         from_first("room for a checkpoint", lambda: self._require_room(needed))
         parts = ocp.args.Composite(
@@ -110,19 +114,22 @@ class Checkpoints:
     def restore(self, like: LearnerState) -> LearnerState:
         """Read the newest state, with the shapes, dtypes and sharding of `like`.
 
+        Weights that have adapters are those of `like` beside them.
+
         A `UserError` says that there is no checkpoint, or that its arrays have other shapes.
         """
         self.wait()
         step = self._manager.latest_step()
         if step is None:
             raise UserError(f"{self._folder}: holds no checkpoint")
-        shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
+        shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, _learned(like))
         parts = ocp.args.Composite(state=ocp.args.StandardRestore(shapes))
         try:
-            return self._manager.restore(step, args=parts)["state"]
+            state: LearnerState = self._manager.restore(step, args=parts)["state"]
         except (ValueError, KeyError, FileNotFoundError) as error:
             message = f"{self._folder}/{step}: can't be restored: {error}"
             raise UserError(message) from error
+        return replace(state, params=with_trainable(like.params, state.params))
 
     def close(self) -> None:
         """Wait until the newest checkpoint is complete, as `wait`, and release the folder."""
@@ -158,6 +165,10 @@ class Checkpoints:
         name = str(self._saving)
         unnamed = [*self._folder.glob(f"{name}{ocp.utils.TMP_DIR_SUFFIX}*"), self._folder / name]
         write_digests(next(filter(Path.is_dir, unnamed)), left_out=_WITHOUT_DIGEST)
+
+
+def _learned(state: LearnerState) -> LearnerState:
+    return replace(state, params=trainable(state.params))
 
 
 def _remove_unfinished(folder: Path) -> None:

@@ -60,6 +60,8 @@ class StageDirectory:
         self.gate = JsonFile(path / "gate.json", TypeAdapter(records.GateRecord))
         # Folder of the weights that it ended with, in the Hugging Face layout.
         self.policy = (weights or path) / "policy"
+        # Folder of the adapters among them, if adapters are what is trained (`model.lora`).
+        self.adapters = (weights or path) / "adapters"
         # What the engineer measured before it answered, if it is one that does.
         self.atlas = JsonFile(path / "atlas.json", TypeAdapter(records.AtlasRecord))
         # The engineer's first prompt, all of its prompts and answers, and what it tried out.

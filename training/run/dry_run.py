@@ -16,11 +16,13 @@ from jaxlake import parse_grid
 from training.errors import UserError
 from training.learner.batching import round_up
 from training.phases.atlas import rollouts_per_atlas
+from training.policy.architectures import DecoderConfig
 from training.policy.attention import BLOCKWISE_ABOVE
 from training.policy.blockwise import BLOCK
 from training.policy.huggingface import SHIPPED, read_config, resolve
+from training.policy.logprobs import LOGITS_BYTES
+from training.policy.parameters import parameter_shapes
 from training.policy.prompts import render
-from training.policy.qwen3 import LOGITS_BYTES, Qwen3Config, parameter_shapes
 from training.run.progress import console, new_table
 from training.schema import ATLAS, ORACLE, RunConfig
 
@@ -39,31 +41,40 @@ _KNOWN = {
 }
 
 
-def shape_of(config: RunConfig) -> Qwen3Config | None:
+def shape_of(config: RunConfig) -> DecoderConfig | None:
     """Return the policy's shape; None if only a hub knows it."""
     name = config.model.pretrained
     if name is None:
-        return Qwen3Config(**config.model.scratch.model_dump())
+        return DecoderConfig(**config.model.scratch.model_dump())
     if name in SHIPPED or Path(name).is_dir():
         return read_config(resolve(name))
     if name in _KNOWN:
-        return Qwen3Config(
+        return DecoderConfig(
             *_KNOWN[name], tie_word_embeddings=name.endswith(("-0.6B", "-1.7B", "-4B"))
         )
     return None
 
 
-def parameters(shape: Qwen3Config) -> int:
+def parameters(shape: DecoderConfig) -> int:
     """Count the weights."""
     return sum(prod(sizes) for sizes in parameter_shapes(shape).values())
 
 
-def trainer_memory(config: RunConfig, shape: Qwen3Config, prompt: int) -> dict[str, int]:
+def learned_parameters(config: RunConfig, shape: DecoderConfig) -> int:
+    """Count the weights that are trained: all, or those of the adapters."""
+    if config.model.lora is None:
+        return parameters(shape)
+    everything = parameter_shapes(shape, config.model.lora)
+    return sum(prod(sizes) for sizes in everything.values()) - parameters(shape)
+
+
+def trainer_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> dict[str, int]:
     """Estimate the trainer's bytes per device for GRPO updates on prompts of `prompt` tokens.
 
     Weights, Adam's two moments and the gradient take `param_dtype` each and are split over the
     whole mesh, as is the reference of a KL divergence, which takes `dtype`; a second copy of the
-    gradient lives while micro-batches are summed. With remat, each layer keeps its input, and what
+    gradient lives while micro-batches are summed. With adapters (`model.lora`) moments, gradient
+    and reference are theirs alone. With remat, each layer keeps its input, and what
     else the setting says. Without it, each layer keeps about 14 activations of the hidden width and
     3 of the inner width per token, and the attention scores, of blocks where sequences are long.
     The logits are computed in chunks; beside them are the whole output layer in `dtype` and, on a
@@ -72,6 +83,7 @@ def trainer_memory(config: RunConfig, shape: Qwen3Config, prompt: int) -> dict[s
     mesh = config.model.mesh
     devices = mesh.fsdp * mesh.tensor
     weights = parameters(shape) * _BYTES[config.model.param_dtype] // devices
+    learned = learned_parameters(config, shape) * _BYTES[config.model.param_dtype] // devices
     rows, answer = config.grpo.micro_batch_size // mesh.fsdp, config.prompt.max_tokens
     prompts = rows // config.grpo.completions
     tokens = prompts * prompt + rows * answer
@@ -88,12 +100,14 @@ def trainer_memory(config: RunConfig, shape: Qwen3Config, prompt: int) -> dict[s
         more = {"all_but_attention": attended}
         more["all_but_products"] = attended + products + shape.hidden_size
         kept = tokens * (shape.hidden_size + more.get(str(config.model.remat), 0)) * width
-    reference = parameters(shape) * width // devices
+    adapted = config.model.lora is not None
+    reference = learned if adapted else parameters(shape) * width // devices
     return {
         "weights": weights,
+        **({"adapters": learned} if adapted else {}),
         **({"reference for KL": reference} if config.grpo.kl_coefficient else {}),
-        "optimizer": 2 * weights,
-        "gradients": 2 * weights,
+        "optimizer": 2 * learned,
+        "gradients": 2 * learned,
         "activations": layers * kept + (layer if config.model.remat else 0),
         "output layer": shape.vocab_size * shape.hidden_size * (width + 4) // mesh.tensor,
         "logits": min(LOGITS_BYTES, rows * answer * shape.vocab_size * 4) * 3,
@@ -105,18 +119,21 @@ def _scores_at_once(queries: int, keys: int) -> int:
     return BLOCK * BLOCK if keys > BLOCKWISE_ABOVE else queries * keys
 
 
-def run_disk(config: RunConfig, shape: Qwen3Config) -> dict[str, int]:
+def run_disk(config: RunConfig, shape: DecoderConfig) -> dict[str, int]:
     """Estimate the bytes that a run's weights take on disk; all other files are small beside them.
 
-    A checkpoint has the weights and Adam's two moments in `param_dtype`. Two are kept, and the
-    oldest goes when the next one is complete, so there are three for a while. vLLM's folder has
+    A checkpoint has the weights (with `model.lora` the adapters) and Adam's two moments in
+    `param_dtype`. Two are kept, and the oldest goes when the next one is complete, so there are
+    three for a while. With adapters each stage keeps them, too. vLLM's folder has
     an output layer of its own, also where it is tied to the embeddings.
     """
     weights = parameters(shape) * _BYTES[config.model.param_dtype]
     head = shape.vocab_size * shape.hidden_size * _BYTES[config.model.param_dtype]
+    learned = learned_parameters(config, shape) * _BYTES[config.model.param_dtype]
+    kept = weights if config.model.lora is None else weights + learned
     disk = {
-        "three checkpoints": 3 * 3 * weights,
-        f"the policies of stages 0 to {config.stages.count}": (config.stages.count + 1) * weights,
+        "three checkpoints": 3 * 3 * learned,
+        f"the policies of stages 0 to {config.stages.count}": (config.stages.count + 1) * kept,
     }
     if config.sampling.engine != "jax":
         disk["the engine's folder"] = weights + head * shape.tie_word_embeddings
@@ -140,7 +157,7 @@ def print_plan(config: RunConfig, run_dir: Path) -> None:
         _print_disk(config, shape, run_dir)
 
 
-def update_shape(config: RunConfig, shape: Qwen3Config) -> dict[str, object]:
+def update_shape(config: RunConfig, shape: DecoderConfig) -> dict[str, object]:
     """Describe the largest update as `benchmarks.trainee` takes it: no row holds two answers."""
     mesh, completions = config.model.mesh, config.grpo.completions
     groups = config.grpo.micro_batch_size // completions // mesh.fsdp
@@ -255,7 +272,7 @@ def _print_batches(config: RunConfig, prompt: int) -> None:
     console.print(f"Stage 1 trains on {config.environment.num_agents} agents: {sizes}.")
 
 
-def _print_memory(config: RunConfig, shape: Qwen3Config, prompt: int) -> None:
+def _print_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> None:
     memory = trainer_memory(config, shape, prompt)
     sampling = config.sampling
     engine = parameters(shape) * _BYTES[sampling.dtype] // sampling.tensor_parallel_size
@@ -272,7 +289,7 @@ def _print_memory(config: RunConfig, shape: Qwen3Config, prompt: int) -> None:
     console.print(table)
 
 
-def _print_disk(config: RunConfig, shape: Qwen3Config, run_dir: Path) -> None:
+def _print_disk(config: RunConfig, shape: DecoderConfig, run_dir: Path) -> None:
     disk = run_disk(config, shape)
     needed = sum(disk.values())
     folder = next(place for place in (run_dir, *run_dir.absolute().parents) if place.exists())

@@ -49,7 +49,8 @@ def fork_first_round(source: RunDirectory, target: Path, config: RunConfig) -> N
     shutil.rmtree(partial, ignore_errors=True)
     made = RunDirectory(partial)
     made.stage(1).path.mkdir(parents=True)
-    folders = [source.checkpoints, source.stage(0).path, source.stage(1).policy]
+    trained = source.stage(1)
+    folders = [source.checkpoints, source.stage(0).path, trained.policy, trained.adapters]
     for folder in (*folders, source.initial_policy):
         if folder.exists():
             shutil.copytree(folder, partial / folder.relative_to(source.path))

@@ -21,7 +21,16 @@ from training.run.lock import hold
 from training.run.progress import console
 from training.schema import RunConfig, dump
 
-_NOT_COPIED = ("checkpoints", "initial", "engine", "policy", "compiled", "report.html", ".*")
+_NOT_COPIED = (
+    "checkpoints",
+    "initial",
+    "engine",
+    "policy",
+    "adapters",
+    "compiled",
+    "report.html",
+    ".*",
+)
 
 
 @contextmanager

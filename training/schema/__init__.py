@@ -17,6 +17,7 @@ from training.schema.loading import dump, load, load_as, parse_yaml, read_yaml
 from training.schema.run_config import RunConfig
 from training.schema.sections import (
     Grpo,
+    Lora,
     Model,
     Positive,
     Prompt,
@@ -34,6 +35,7 @@ __all__ = [
     "AtlasChoice",
     "EngineerChoice",
     "Grpo",
+    "Lora",
     "Model",
     "OracleChoice",
     "Picking",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -31,6 +31,9 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+Projection = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
 class Scratch(Section):
     """The shape of a Qwen3 decoder that is made here, with random weights and its own tokenizer."""
 
@@ -48,6 +51,28 @@ class Mesh(Section):
 
     fsdp: Positive = Field(1, description="devices that split every weight matrix and the batch")
     tensor: Positive = Field(1, description="devices that split heads and hidden units")
+
+
+class Lora(Section):
+    """Adapters of low rank that are trained in place of the weights (Hu et al. 2021)."""
+
+    rank: Positive = Field(16, description="columns of each factor")
+    alpha: PositiveFloat = Field(32.0, description="adapters are multiplied with alpha / rank")
+    targets: tuple[Projection, ...] = Field(
+        get_args(Projection), min_length=1, description="the kernels of every layer that have one"
+    )
+
+    @field_validator("targets")
+    @classmethod
+    def _each_once(cls, value: tuple[Projection, ...]) -> tuple[Projection, ...]:
+        if len(set(value)) < len(value):
+            raise ValueError(f"got {list(value)}, allowed is each kernel once")
+        return value
+
+    @property
+    def scale(self) -> float:
+        """What the product of an adapter's factors is multiplied with."""
+        return self.alpha / self.rank
 
 
 class Model(Section):
@@ -72,6 +97,13 @@ class Model(Section):
         "blockwise: in XLA; triton: a kernel for NVIDIA GPUs; splash: one for TPUs",
     )
     mesh: Mesh = Mesh()
+    lora: Lora | None = Field(None, description="null: all weights are trained")
+
+    @model_serializer(mode="wrap")
+    def _without_unset_adapters(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `lora` out where it is null: so a run that was begun before it existed goes on."""
+        tree: dict[str, Any] = write(self)
+        return {name: value for name, value in tree.items() if name != "lora" or value is not None}
 
     @field_validator("param_dtype")
     @classmethod

@@ -12,10 +12,11 @@ from training.learner import grpo
 from training.learner.batching import Sequences, pad_sequences, split_rows
 from training.learner.optimizer import adamw, gradient_step, initial_state
 from training.learner.packing import pack_groups, place_on_targets
-from training.policy.qwen3 import Qwen3, Qwen3Config
+from training.policy.architectures import DecoderConfig
+from training.policy.decoder import Decoder
 from training.schema import Grpo
 
-CONFIG = Qwen3Config(32, 16, 32, 2, 2, 1, head_dim=8)
+CONFIG = DecoderConfig(32, 16, 32, 2, 2, 1, head_dim=8)
 
 
 def _numpy_objective(new, old, sampler, advantages, low=0.2, high=0.28, cap=2.0):
@@ -87,7 +88,7 @@ def _batch() -> grpo.GrpoBatch:
 
 def _updated(micro_batches: int, learning_rate: float):
     """Weights before and after one optimizer step, and its metrics."""
-    graphdef, params = nnx.split(Qwen3(CONFIG, rngs=nnx.Rngs(0)))
+    graphdef, params = nnx.split(Decoder(CONFIG, rngs=nnx.Rngs(0)))
     optimizer = adamw(learning_rate, weight_decay=0.0, max_grad_norm=1.0)
     batch = _batch()
     loss = functools.partial(grpo.summed_loss, graphdef=graphdef, settings=Grpo(), temperature=1.0)

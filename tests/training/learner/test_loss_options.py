@@ -240,10 +240,11 @@ SHARDED = """
     import sys
     from flax import nnx
     from training.policy import huggingface
-    from training.policy.qwen3 import Qwen3Config, make_mesh
+    from training.policy.architectures import DecoderConfig
+    from training.policy.parameters import make_mesh
     from tests.training.learner.test_loss_options import *
 
-    config = Qwen3Config(64, 32, 48, 1, 4, 2, head_dim=8, initializer_range=0.2)
+    config = DecoderConfig(64, 32, 48, 1, 4, 2, head_dim=8, initializer_range=0.2)
     model = random_model(config)
     folder = huggingface.save(nnx.merge(*model), sys.argv[1], tokenizer_from=None)
     devices = jax.device_count()

@@ -22,10 +22,11 @@ from training.learner import grpo
 from training.learner.batching import split_rows
 from training.learner.optimizer import adamw, gradient_step, initial_state
 from training.learner.packing import PackedGroups, pack_groups, place_on_targets
-from training.policy.qwen3 import UNROLLED_LAYERS, Qwen3, Qwen3Config
+from training.policy.architectures import DecoderConfig
+from training.policy.decoder import UNROLLED_LAYERS, Decoder
 from training.schema import Grpo
 
-CONFIG = Qwen3Config(40, 24, 40, 2, 4, 2, head_dim=8, initializer_range=0.3)
+CONFIG = DecoderConfig(40, 24, 40, 2, 4, 2, head_dim=8, initializer_range=0.3)
 SCANNED = dataclasses.replace(CONFIG, num_hidden_layers=UNROLLED_LAYERS + 1)
 TIED = dataclasses.replace(CONFIG, tie_word_embeddings=True, num_key_value_heads=4)
 PROMPTS, COMPLETIONS, WIDTH = 8, 4, 12
@@ -78,9 +79,9 @@ def rolled(seed: int) -> Rolled:
     )
 
 
-def random_model(config: Qwen3Config, **options: Any) -> tuple[nnx.GraphDef, Any]:
+def random_model(config: DecoderConfig, **options: Any) -> tuple[nnx.GraphDef, Any]:
     """Norms too are random: ones would hide a norm in the wrong place."""
-    model = Qwen3(config, rngs=nnx.Rngs(3), **options)
+    model = Decoder(config, rngs=nnx.Rngs(3), **options)
     for path, leaf in nnx.to_flat_state(nnx.state(model, nnx.Param)):
         if "norm" in str(path[-1]):
             leaf[...] += 0.3 * jax.random.normal(jax.random.key(4), leaf.shape)
@@ -148,7 +149,9 @@ def test_each_token_has_the_logprob_of_the_plain_computation(seed: int) -> None:
         pytest.param(TIED, id="tied", marks=pytest.mark.slow),
     ],
 )
-def test_loss_metrics_and_gradients_are_those_of_the_plain_computation(config: Qwen3Config) -> None:
+def test_loss_metrics_and_gradients_are_those_of_the_plain_computation(
+    config: DecoderConfig,
+) -> None:
     assert_equal_steps(plain_and_shared_steps(*random_model(config), rolled(5)))
 
 
@@ -264,10 +267,10 @@ def test_sharded_over_eight_devices_the_loss_and_gradients_are_the_plain_ones(tm
     program = """
         import sys
         from training.policy import huggingface
-        from training.policy.qwen3 import make_mesh
+        from training.policy.parameters import make_mesh
         from tests.training.learner.test_packing import *
 
-        config = Qwen3Config(64, 32, 48, 3, 4, 2, head_dim=8, initializer_range=0.2)
+        config = DecoderConfig(64, 32, 48, 3, 4, 2, head_dim=8, initializer_range=0.2)
         graphdef, params = random_model(config)
         model = nnx.merge(graphdef, params)
         folder = huggingface.save(model, sys.argv[1], tokenizer_from=None)

@@ -19,10 +19,10 @@ PROGRAM = """
     from training.learner.grpo_step import compiled_step, grpo_optimizer
     from training.learner.placement import placement_of
     from training.policy import huggingface
-    from training.policy.qwen3 import make_mesh
+    from training.policy.parameters import make_mesh
     from tests.training.learner.test_packing import *
 
-    config = Qwen3Config(64, 32, 48, 1, 4, 2, head_dim=8, initializer_range=0.2)
+    config = DecoderConfig(64, 32, 48, 1, 4, 2, head_dim=8, initializer_range=0.2)
     settings = Grpo(prompts_per_update=PROMPTS, completions=COMPLETIONS, learning_rate=1e-3)
     graphdef, params = random_model(config)
     folder = huggingface.save(nnx.merge(graphdef, params), sys.argv[1], tokenizer_from=None)

@@ -17,10 +17,12 @@ from transformers import Qwen3Config as TorchConfig
 from transformers import Qwen3ForCausalLM
 
 from training.policy import huggingface
+from training.policy.architectures import DecoderConfig
+from training.policy.decoder import Decoder
 from training.policy.huggingface import ModelFolderError
-from training.policy.qwen3 import Qwen3, Qwen3Config, make_mesh, parameter_shardings
+from training.policy.parameters import make_mesh, parameter_shardings
 
-CONFIG = Qwen3Config(50, 16, 24, 3, 4, 2, head_dim=6, initializer_range=0.2)
+CONFIG = DecoderConfig(50, 16, 24, 3, 4, 2, head_dim=6, initializer_range=0.2)
 KEY = "model.layers.1.self_attn.k_proj.weight"
 EMBEDDINGS = "model.embed_tokens.weight"
 IDS = np.arange(24, dtype=np.int32).reshape(2, 12) * 2
@@ -49,7 +51,7 @@ def our_logits(model):
 
 
 def made(seed):
-    return Qwen3(CONFIG, rngs=nnx.Rngs(seed))
+    return Decoder(CONFIG, rngs=nnx.Rngs(seed))
 
 
 @pytest.fixture

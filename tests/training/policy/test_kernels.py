@@ -11,10 +11,11 @@ from flax import nnx
 
 from training.learner.packing import pack_groups
 from training.policy import kernels, triton_attention
+from training.policy.architectures import DecoderConfig
 from training.policy.attention import causal_attention, shared_prompt_attention
+from training.policy.decoder import Decoder
 from training.policy.kernel_check import is_trusted, largest_difference
 from training.policy.kernels import Implementation, kind_for, run_starts
-from training.policy.qwen3 import Qwen3, Qwen3Config
 
 PLAIN = Implementation(kind="plain")
 KINDS = sorted(kernels.KERNELS.values())
@@ -134,9 +135,9 @@ def test_kernels_are_taken_where_they_run_and_fit(setting, platform, dtype, head
 
 @pytest.mark.parametrize(("dtype", "kernels"), [("float32", 0), ("bfloat16", 1)])
 def test_a_model_that_is_set_to_float32_later_is_exact(dtype, kernels):
-    config = Qwen3Config(64, 128, 192, 1, 2, 1, head_dim=64)
+    config = DecoderConfig(64, 128, 192, 1, 2, 1, head_dim=64)
     options = {"dtype": jnp.bfloat16, "attention": "triton"}
-    model = nnx.eval_shape(lambda: Qwen3(config, rngs=nnx.Rngs(0), **options))
+    model = nnx.eval_shape(lambda: Decoder(config, rngs=nnx.Rngs(0), **options))
     model.dtype = jnp.dtype(dtype)
     graphdef, params = nnx.split(model)
     ids = jnp.zeros((1, 256), jnp.int32)
@@ -163,9 +164,9 @@ def test_a_kernel_that_does_not_run_there_is_refused_by_name(setting, platform, 
 )
 def test_what_a_setting_names_is_kept_for_the_backward_pass(remat, attended, products):
     """Seen in a gradient's program: what the loop over layers hands on, of each of 9 layers."""
-    config = Qwen3Config(64, 128, 192, 9, 2, 1, head_dim=64)
+    config = DecoderConfig(64, 128, 192, 9, 2, 1, head_dim=64)
     options = {"dtype": jnp.bfloat16, "remat": remat, "attention": "triton"}
-    model = nnx.eval_shape(lambda: Qwen3(config, rngs=nnx.Rngs(0), **options))
+    model = nnx.eval_shape(lambda: Decoder(config, rngs=nnx.Rngs(0), **options))
     graphdef, params = nnx.split(model)
     prompts, rows = jnp.ones((1, 1, 256), jnp.int32), jnp.zeros((1, 2, 256), jnp.int32)
 

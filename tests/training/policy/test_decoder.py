@@ -1,7 +1,9 @@
 """The decoder against transformers' own, and log-probabilities against a plain log-softmax."""
 
 import dataclasses
+import math
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -12,13 +14,15 @@ import numpy as np
 import pytest
 import torch
 from flax import nnx
-from transformers import Qwen3Config as TorchConfig
-from transformers import Qwen3ForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from training.policy import huggingface
-from training.policy.qwen3 import UNROLLED_LAYERS, Qwen3, Qwen3Config, token_logprobs
+from training.policy.architectures import DecoderConfig, Llama3Rope
+from training.policy.decoder import UNROLLED_LAYERS, Decoder
+from training.policy.logprobs import token_logprobs
+from training.policy.parameters import parameter_shapes
 
-SHAPE = Qwen3Config(67, 24, 40, 2, 4, 2, head_dim=10, max_position_embeddings=64)
+SHAPE = DecoderConfig(67, 24, 40, 2, 4, 2, head_dim=10, max_position_embeddings=64)
 TIED = dataclasses.replace(
     SHAPE, tie_word_embeddings=True, rope_theta=1_000_000.0, initializer_range=0.2
 )
@@ -29,20 +33,35 @@ CONFIGS = {
     "no_grouping": dataclasses.replace(TIED, num_key_value_heads=4, head_dim=6, rms_norm_eps=1e-3),
     "scanned": dataclasses.replace(TIED, num_hidden_layers=UNROLLED_LAYERS + 1),
 }
+# The lowest of five frequencies are stretched, the highest stays, one is mixed, within 13 tokens.
+STRETCHED = Llama3Rope(8.0, 1.0, 4.0, original_max_position_embeddings=16)
+LLAMA = dataclasses.replace(TIED, model_type="llama", rms_norm_eps=1e-5, rope_theta=100.0)
+FAMILIES = CONFIGS | {
+    "smollm": dataclasses.replace(
+        LLAMA, num_attention_heads=6, num_key_value_heads=2, head_dim=4, rope_theta=1e5
+    ),
+    "llama3": dataclasses.replace(LLAMA, rope_scaling=STRETCHED, tie_word_embeddings=False),
+    "qwen2": dataclasses.replace(TIED, model_type="qwen2", head_dim=6, num_key_value_heads=1),
+    "qwen2_untied": dataclasses.replace(
+        TIED, model_type="qwen2", head_dim=6, tie_word_embeddings=False
+    ),
+    "mistral": dataclasses.replace(LLAMA, model_type="mistral", tie_word_embeddings=False),
+}
 
 
 def torch_twin(model, folder):
     """transformers' model with the same weights."""
     huggingface.save(model, folder, tokenizer_from=None)
-    return Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
 def random_model(config, seed=0, **options):
-    # Norms too are made random: ones would hide a norm that is missing or in the wrong place.
-    model = Qwen3(config, rngs=nnx.Rngs(seed), **options)
+    # Norms and biases too are made random: ones and zeros would hide those that are missing or in
+    # the wrong place.
+    model = Decoder(config, rngs=nnx.Rngs(seed), **options)
     key = jax.random.key(seed + 1)
     for path, leaf in nnx.to_flat_state(nnx.state(model, nnx.Param)):
-        if "norm" in str(path[-1]):
+        if "norm" in str(path[-1]) or "bias" in str(path[-1]):
             leaf[...] += 0.3 * jax.random.normal(key, leaf.shape)
     return model
 
@@ -78,10 +97,17 @@ def run(model, *inputs):
 score = nnx.jit(token_logprobs, static_argnames="chunk")
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+_LATER = ("qwen2_untied", "mistral")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(one, marks=pytest.mark.slow if one in _LATER else ()) for one in FAMILIES],
+)
 def test_logits_equal_those_of_transformers_whatever_the_padding(name, tmp_path):
-    model = random_model(CONFIGS[name])
+    model = random_model(FAMILIES[name])
     twin = torch_twin(model, tmp_path / "model")
+    assert type(twin).__name__ == FAMILIES[name].architecture.class_name
     for padding in ("none", "left", "right"):
         inputs = batch(padding)
         ours, theirs = run(model, *inputs), torch_logits(twin, *inputs)
@@ -163,7 +189,7 @@ def test_gradients_through_chunks_and_remat_equal_those_of_the_whole():
 @pytest.mark.slow
 def test_chunks_hold_fewer_logits_at_once():
     config = dataclasses.replace(TIED, vocab_size=20_000)
-    model = Qwen3(config, rngs=nnx.Rngs(0))
+    model = Decoder(config, rngs=nnx.Rngs(0))
     inputs = batch("none", vocab=20_000, rows=4, length=65)
 
     def peak(chunk):
@@ -182,25 +208,30 @@ def test_chunks_hold_fewer_logits_at_once():
 @pytest.mark.parametrize("name", ["temperature", "chunk"])
 def test_token_logprobs_rejects_by_name(name):
     with pytest.raises(ValueError, match=name):
-        token_logprobs(Qwen3(TIED, rngs=nnx.Rngs(0)), *batch("none"), **{name: 0})
+        token_logprobs(Decoder(TIED, rngs=nnx.Rngs(0)), *batch("none"), **{name: 0})
 
 
-def test_config_reads_what_transformers_writes_and_the_other_way_round():
-    fields = dataclasses.asdict(TIED)
-    theirs = TorchConfig(**fields)
-    assert Qwen3Config.from_hf(theirs.to_dict()) == TIED
-    assert Qwen3Config.from_hf(TIED.to_hf()) == TIED
-    back = TorchConfig(**TIED.to_hf())
-    assert back.rope_parameters["rope_theta"] == TIED.rope_theta
-    for name in set(fields) - {"rope_theta"}:
+@pytest.mark.parametrize("name", ["tied", "smollm", "llama3", "qwen2", "mistral"])
+def test_config_reads_what_transformers_writes_and_the_other_way_round(name):
+    config = FAMILIES[name]
+    fields = dataclasses.asdict(config)
+    assert DecoderConfig.from_hf(config.to_hf()) == config
+    back = AutoConfig.for_model(**config.to_hf())
+    assert DecoderConfig.from_hf(back.to_dict()) == config
+    assert back.rope_parameters["rope_theta"] == config.rope_theta
+    for name in set(fields) - {"rope_theta", "rope_scaling", "head_dim"}:
         assert getattr(back, name) == fields[name]
+    assert DecoderConfig(**fields) == config
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("model_type", "llama"),
+        ("model_type", "gpt2"),
         ("rope_scaling", {"type": "yarn", "factor": 4.0}),
+        ("rope_scaling", {"rope_type": "llama3", "factor": 4.0}),
+        ("rope_parameters", {"rope_type": "default", "partial_rotary_factor": 0.5}),
+        ("mlp_bias", True),
         ("rope_parameters", {"rope_type": "yarn", "factor": 4.0}),
         ("attention_bias", True),
         ("attention_dropout", 0.1),
@@ -223,7 +254,77 @@ def test_config_rejects_what_the_decoder_lacks_by_name(name, value):
     if name == "rope_theta":
         del fields["rope_parameters"]
     with pytest.raises(ValueError, match=name):
-        Qwen3Config.from_hf({**fields, name: value})
+        DecoderConfig.from_hf({**fields, name: value})
+
+
+def published(**changes):
+    """The config.json of SmolLM2-135M-Instruct, without what says nothing of its shape."""
+    fields = {
+        "architectures": ["LlamaForCausalLM"],
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "bos_token_id": 1,
+        "hidden_act": "silu",
+        "hidden_size": 576,
+        "initializer_range": 0.041666666666666664,
+        "intermediate_size": 1536,
+        "is_llama_config": True,
+        "max_position_embeddings": 8192,
+        "mlp_bias": False,
+        "model_type": "llama",
+        "num_attention_heads": 9,
+        "num_hidden_layers": 30,
+        "num_key_value_heads": 3,
+        "pretraining_tp": 1,
+        "rms_norm_eps": 1e-05,
+        "rope_interleaved": False,
+        "rope_scaling": None,
+        "rope_theta": 100000,
+        "tie_word_embeddings": True,
+        "vocab_size": 49152,
+    }
+    return {name: value for name, value in (fields | changes).items() if value != "left out"}
+
+
+def test_a_llama_config_of_the_hub_is_read_with_the_defaults_of_its_family():
+    config = DecoderConfig.from_hf(published())
+    assert (config.head_dim, config.rope_theta, config.tie_word_embeddings) == (64, 1e5, True)
+    assert DecoderConfig.from_hf(published(head_dim=32)).head_dim == 32
+    ungrouped = DecoderConfig.from_hf(published(num_key_value_heads="left out"))
+    assert ungrouped.num_key_value_heads == 9
+    scaling = {"factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    scaling["original_max_position_embeddings"] = 8192
+    llama3 = DecoderConfig.from_hf(published(rope_scaling=scaling | {"rope_type": "llama3"}))
+    assert llama3.rope_scaling == Llama3Rope(**scaling)
+    assert sum(map(math.prod, parameter_shapes(config).values())) == 134_515_008
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"model_type": "gemma"}, "model_type is 'gemma'; allowed is 'qwen3', 'qwen2', 'llama'"),
+        ({"attention_bias": True}, "attention_bias is True"),
+        ({"hidden_size": 577}, "hidden_size is 577; allowed without head_dim is a multiple of"),
+        ({"model_type": "qwen2", "head_dim": 32}, "head_dim is 32; allowed in a qwen2 model"),
+        ({"model_type": "mistral"}, "sliding_window is None; supported is only null, written out"),
+        ({"model_type": "mistral", "sliding_window": 4096}, "sliding_window is 4096"),
+        (
+            {
+                "rope_scaling": {
+                    "rope_type": "llama3",
+                    "factor": 0,
+                    "low_freq_factor": 4.0,
+                    "high_freq_factor": 1.0,
+                    "original_max_position_embeddings": 8192,
+                }
+            },
+            "factor is 0; allowed is a number above 0",
+        ),
+    ],
+)
+def test_a_family_refuses_what_its_own_config_may_not_say(changes, named):
+    with pytest.raises(ValueError, match=re.escape(named)):
+        DecoderConfig.from_hf(published(**changes))
 
 
 @pytest.mark.slow
@@ -233,10 +334,13 @@ def test_sharded_over_eight_devices_the_logits_and_gradients_are_the_same(tmp_pa
         from flax import nnx
         from jax.sharding import NamedSharding, PartitionSpec
         from training.policy import huggingface
-        from training.policy.qwen3 import *
+        from training.policy.architectures import DecoderConfig, Llama3Rope
+        from training.policy.decoder import Decoder
+        from training.policy.logprobs import token_logprobs
+        from training.policy.parameters import make_mesh, parameter_shardings
 
-        config = Qwen3Config(64, 32, 48, 3, 4, 2, head_dim=8, initializer_range=0.2)
-        model = Qwen3(config, rngs=nnx.Rngs(0))
+        config = DecoderConfig(64, 32, 48, 3, 4, 2, head_dim=8, initializer_range=0.2)
+        model = Decoder(config, rngs=nnx.Rngs(0))
         mesh = make_mesh(fsdp=4, tensor=2)
         folder = huggingface.save(model, sys.argv[1], tokenizer_from=None)
         sharded = huggingface.load(folder, mesh=mesh)
@@ -265,7 +369,7 @@ def test_sharded_over_eight_devices_the_logits_and_gradients_are_the_same(tmp_pa
         close = lambda a, b: np.testing.assert_allclose(a, b, atol=1e-3, rtol=1e-3)
         jax.tree.map(close, plain, spread)
         try:
-            parameter_shardings(Qwen3Config(63, 32, 48, 1, 4, 2, head_dim=8), mesh)
+            parameter_shardings(DecoderConfig(63, 32, 48, 1, 4, 2, head_dim=8), mesh)
         except ValueError as error:
             assert "embed_tokens" in str(error) and "63" in str(error) and "tensor" in str(error)
         else:

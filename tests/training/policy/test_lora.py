@@ -1,0 +1,242 @@
+"""Adapters against formulations without adapters: dense kernels, and products in float64."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from safetensors.numpy import load_file
+from transformers import AutoModelForCausalLM
+
+from tests.training.policy.test_decoder import FAMILIES, batch, random_model, run, torch_logits
+from training.errors import UserError
+from training.learner.optimizer import adamw, gradient_step, initial_state
+from training.policy import huggingface
+from training.policy.adapter_files import adapter_tensors, load_adapters, save_adapters
+from training.policy.logprobs import token_logprobs
+from training.policy.lora import (
+    Adapter,
+    add_adapters,
+    frozen,
+    remove_adapters,
+    trainable,
+    with_trainable,
+)
+from training.policy.parameters import parameter_shapes
+from training.schema import Lora
+
+LLAMA = FAMILIES["smollm"]
+LORA = Lora(rank=3, alpha=7.5)
+
+
+def adapted(config=LLAMA, lora=LORA, *, moved=True, **options):
+    """A model with adapters; if they are moved, as after training, B is not 0 any more."""
+    model = random_model(config, **options)
+    add_adapters(model, lora, seed=5)
+    for number, target in enumerate(lora.targets if moved else ()):
+        wide = getattr(model.layers, f"{target}_lora_b")
+        wide[...] = 0.3 * jax.random.normal(jax.random.key(number), wide.shape)
+    return model
+
+
+def dense(model, lora=LORA):
+    """The same model without adapters, each kernel W + alpha / rank * A B, in float64."""
+    copy = nnx.clone(model)
+    remove_adapters(copy)
+    for target in lora.targets:
+        narrow, wide = (
+            np.asarray(getattr(model.layers, f"{target}_lora_{factor}")[...], np.float64)
+            for factor in "ab"
+        )
+        kernel = getattr(copy.layers, target)
+        change = lora.alpha / lora.rank * np.einsum("nir,nro->nio", narrow, wide)
+        kernel[...] = jnp.asarray(np.asarray(kernel[...], np.float64) + change, jnp.float32)
+    return copy
+
+
+def summed_score(model, inputs):
+    return jnp.sum(token_logprobs(model, *inputs, temperature=0.8))
+
+
+def test_fresh_adapters_change_nothing_and_follow_from_the_seed():
+    model, plain = adapted(moved=False), random_model(LLAMA)
+    inputs = batch("right")
+    np.testing.assert_array_equal(run(model, *inputs), run(plain, *inputs))
+    narrow = model.layers.gate_proj_lora_a[...]
+    assert narrow.shape == (2, 24, 3)
+    assert 0.9 * 24**-0.5 < np.abs(narrow).max() <= 24**-0.5
+    other = random_model(LLAMA)
+    add_adapters(other, LORA, seed=6)
+    assert not np.array_equal(other.layers.gate_proj_lora_a[...], narrow)
+    few = random_model(LLAMA)
+    add_adapters(few, Lora(rank=3, targets=("gate_proj",)), seed=5)
+    np.testing.assert_array_equal(few.layers.gate_proj_lora_a[...], narrow)
+    remove_adapters(model)
+    assert nnx.graphdef(model) == nnx.graphdef(plain)
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "name", ["smollm", *(pytest.param(one, marks=SLOW) for one in ("qwen2", "tied"))]
+)
+def test_adapters_act_as_the_kernels_that_they_are_merged_to(name, tmp_path):
+    model = adapted(FAMILIES[name])
+    inputs = batch("right")
+    mask = np.asarray(inputs[2])
+    ours = np.asarray(run(model, *inputs))
+    assert np.abs(ours - run(random_model(FAMILIES[name]), *inputs))[mask].max() > 0.1
+    folder = huggingface.save(model, tmp_path / "merged", tokenizer_from=None)
+    twin = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    theirs = torch_logits(twin, *inputs)
+    np.testing.assert_allclose(ours[mask], theirs[mask], atol=1e-4, rtol=1e-4)
+    expected = dict(huggingface.state_tensors(dense(model), untied=True))
+    found = dict(huggingface.state_tensors(model, untied=True))
+    assert found.keys() == expected.keys()
+    for tensor, value in found.items():
+        np.testing.assert_allclose(value, expected[tensor], rtol=1e-5, atol=1e-6, err_msg=tensor)
+
+
+@pytest.mark.parametrize("remat", [False, pytest.param(True, marks=SLOW)])
+def test_gradients_are_those_of_the_dense_kernels_by_the_chain_rule(remat):
+    """With W + s A B the gradients are s G B' and s A' G, where G is the gradient of the kernel."""
+    model = adapted(remat=remat)
+    inputs = batch("right")
+    graphdef, params = nnx.split(model)
+
+    def loss(learned):
+        return summed_score(nnx.merge(graphdef, with_trainable(params, learned)), inputs)
+
+    ours = nnx.to_pure_dict(jax.jit(jax.grad(loss))(trainable(params)))["layers"]
+    whole = nnx.jit(nnx.grad(partial(summed_score, inputs=inputs)))(dense(model))
+    assert len(ours) == 2 * len(LORA.targets)
+    for target in LORA.targets:
+        slope = np.asarray(getattr(whole.layers, target)[...], np.float64)
+        narrow, wide = (
+            np.asarray(getattr(model.layers, f"{target}_lora_{factor}")[...], np.float64)
+            for factor in "ab"
+        )
+        scale = 7.5 / 3
+        by_a = scale * np.einsum("nio,nro->nir", slope, wide)
+        by_b = scale * np.einsum("nir,nio->nro", narrow, slope)
+        for name, expected in ((f"{target}_lora_a", by_a), (f"{target}_lora_b", by_b)):
+            assert np.abs(expected).max() > 0.1
+            size = np.abs(expected).max()
+            np.testing.assert_allclose(ours[name], expected, atol=2e-5 * size, rtol=2e-3)
+
+
+def test_adapters_of_full_rank_are_any_other_kernels():
+    """By a singular value decomposition of the difference of two models' kernels."""
+    config = dataclasses.replace(LLAMA, num_hidden_layers=1)
+    ours, other = random_model(config), random_model(config, seed=9)
+    for name in ("embed_tokens", "norm"):
+        getattr(ours, name)[...] = getattr(other, name)[...]
+    for name in ("input_layernorm", "post_attention_layernorm"):
+        getattr(ours.layers, name)[...] = getattr(other.layers, name)[...]
+    lora = Lora(rank=24, alpha=12.0)  # no kernel of this model has a higher rank
+    add_adapters(ours, lora, seed=0)
+    for target in lora.targets:
+        kernels = (
+            np.asarray(getattr(one.layers, target)[...], np.float64) for one in (other, ours)
+        )
+        left, sizes, right = np.linalg.svd(next(kernels) - next(kernels), full_matrices=False)
+        assert sizes.shape[-1] <= 24
+        for ending, factor in (("a", left * sizes[:, None]), ("b", right / lora.scale)):
+            kept = getattr(ours.layers, f"{target}_lora_{ending}")
+            padding = np.zeros(kept.shape, np.float32)
+            padding[tuple(map(slice, factor.shape))] = factor
+            kept[...] = jnp.asarray(padding)
+    inputs = batch("none")
+    np.testing.assert_allclose(run(ours, *inputs), run(other, *inputs), atol=2e-4, rtol=1e-4)
+
+
+def test_a_step_moves_adapters_alone_and_keeps_moments_of_no_others():
+    model = adapted()
+    graphdef, params = nnx.split(model)
+    inputs = batch("none")
+    optimizer = adamw(1e-2, weight_decay=0.0, max_grad_norm=1.0)
+    state = initial_state(params, optimizer)
+    shapes = parameter_shapes(LLAMA, LORA)
+    sizes = sum(np.prod(shape) for path, shape in shapes.items() if "_lora_" in path)
+    moments = sum(leaf.size for leaf in jax.tree.leaves(state.opt_state) if leaf.ndim)
+    assert moments == 2 * sizes
+
+    def loss(params, rows):
+        return -summed_score(nnx.merge(graphdef, params), rows), {}
+
+    step = jax.jit(
+        lambda state: gradient_step(
+            state,
+            jax.tree.map(lambda leaf: leaf[None], inputs),
+            1,
+            jnp.float32(1),
+            loss=loss,
+            optimizer=optimizer,
+        )
+    )
+    before, losses = state.params, []
+    for _ in range(8):
+        state, metrics = step(state)
+        losses.append(float(metrics["loss"]))
+    assert losses[-1] < losses[0] - 1
+    for path, leaf in nnx.to_flat_state(state.params):
+        same = np.array_equal(leaf[...], dict(nnx.to_flat_state(before))[path][...])
+        assert same != isinstance(leaf, Adapter), path
+        assert same == ("_lora_" not in str(path[-1])), path
+
+
+def test_weights_without_adapters_are_all_learned():
+    params = nnx.state(random_model(LLAMA))
+    assert trainable(params) is params
+    assert with_trainable(params, "others") == "others"
+    assert frozen(params) is None
+    assert trainable({"kernel": 1}) == {"kernel": 1}
+
+
+def test_frozen_and_learned_weights_are_all_weights():
+    params = nnx.state(adapted())
+    parts = [dict(nnx.to_flat_state(part(params))) for part in (frozen, trainable)]
+    assert not parts[0].keys() & parts[1].keys()
+    assert (parts[0] | parts[1]).keys() == dict(nnx.to_flat_state(params)).keys()
+    assert {"_lora_" in str(path[-1]) for path in parts[1]} == {True}
+
+
+def test_adapter_files_are_those_of_peft(tmp_path):
+    """A model that applies the files as PEFT defines them, to transformers' weights, is ours."""
+    model = adapted()
+    adapters = trainable(nnx.state(model))
+    folder, tensors = tmp_path / "adapters", adapter_tensors(adapters)
+    save_adapters(tensors, LORA, folder, base="0123abcd", base_name="somebody/model")
+    plain = nnx.clone(model)
+    remove_adapters(plain)
+    plain_folder = huggingface.save(plain, tmp_path / "plain", tokenizer_from=None)
+    twin = AutoModelForCausalLM.from_pretrained(plain_folder, dtype=torch.float32)
+    files = load_file(folder / "adapter_model.safetensors")
+    assert len(files) == 2 * 2 * len(LORA.targets)
+    with torch.no_grad():
+        for name in [name for name in files if ".lora_A." in name]:
+            layer = twin.get_submodule(
+                name.removeprefix("base_model.model.").removesuffix(".lora_A.weight")
+            )
+            narrow, wide = (
+                torch.tensor(files[one]) for one in (name, name.replace("lora_A", "lora_B"))
+            )
+            layer.weight += 7.5 / 3 * wide @ narrow
+    inputs = batch("none")
+    ours, theirs = run(model, *inputs), torch_logits(twin, *inputs)
+    np.testing.assert_allclose(ours, theirs, atol=1e-4, rtol=1e-4)
+
+    fresh = trainable(nnx.state(adapted(moved=False)))
+    back, base = load_adapters(folder, fresh)
+    assert base == "0123abcd"
+    jax.tree.map(np.testing.assert_array_equal, back, adapters)
+    wider = trainable(nnx.state(adapted(lora=Lora(rank=4, targets=("q_proj",)))))
+    with pytest.raises(UserError, match=r"q_proj.lora_A.* shape \(3, 24\); allowed is \(4, 24\)"):
+        load_adapters(folder, wider)
+    with pytest.raises(UserError, match=r"nowhere/adapter_model.safetensors: can't be read"):
+        load_adapters(tmp_path / "nowhere", fresh)

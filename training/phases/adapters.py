@@ -1,0 +1,60 @@
+"""What is special about a run that trains adapters (`model.lora`): files, and what they stand on.
+
+The weights beside the adapters are those of the model that the run began with, the same in all
+stages. So a checkpoint and a stage keep adapters alone, and the policy that a stage exports is
+merged with them. What is read later has to stand on the same weights.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from flax import nnx
+
+from training.errors import UserError
+from training.policy.adapter_files import adapter_tensors, load_adapters, save_adapters
+from training.policy.lora import frozen, trainable
+from training.processes import is_first, wait_for_all
+from training.rollout.weight_checksums import fetch_checksums, version_of, weight_checksum
+from training.run.active_run import ActiveRun
+from training.run.directory import RunDirectory
+
+
+def export_stage(run: ActiveRun, params: Any, stage: int) -> None:
+    """Write the policy of a stage, and its adapters beside it if there are any."""
+    files, lora = run.directory.stage(stage), run.config.model.lora
+    if lora is not None:
+        tensors = adapter_tensors(trainable(params))
+        name, base = run.config.model.pretrained or run.config.name, base_version(params)
+        if is_first():
+            save_adapters(tensors, lora, files.adapters, base=base, base_name=name)
+        wait_for_all(f"the adapters of stage {stage}")
+    run.policy.export(params, files.policy)
+
+
+def stage_adapters(directory: RunDirectory, params: Any, stage: int) -> Any:
+    """Read the adapters of a stage, placed as those of `params`.
+
+    Raises:
+        UserError: They can't be read, or they belong to other frozen weights than `params` has.
+    """
+    folder = directory.stage(stage).adapters
+    adapters, base = load_adapters(folder, trainable(params))
+    if base != (ours := base_version(params)):
+        raise UserError(
+            f"{folder}: its adapters belong to weights of version {base}, but model.pretrained now "
+            f"gives version {ours}: restore the model that the run began with"
+        )
+    return adapters
+
+
+def base_version(params: Any) -> str:
+    """Name the weights beside the adapters, in eight hexadecimal digits."""
+    leaves = nnx.to_flat_state(frozen(params))
+    sums = {".".join(map(str, path)): weight_checksum(leaf[...]) for path, leaf in leaves}
+    return version_of(fetch_checksums(jax.tree.map(_whole, sums)))
+
+
+def _whole(total: jax.Array) -> jax.Array:
+    return total.addressable_data(0)  # a sum is on all devices

@@ -1,0 +1,262 @@
+"""Dense decoders with RMSNorm, rotary embedding, grouped queries and SwiGLU, and how they differ.
+
+All of them are one module, `training.policy.decoder.Decoder`. `ARCHITECTURES` is the table of what
+tells the families apart, and `DecoderConfig` the shape of one model, as its config.json says it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What tells one family of decoders from another."""
+
+    class_name: str  # of transformers and vLLM, in config.json's `architectures`
+    qk_norm: bool = False  # RMSNorm over each head's query and key, before they are rotated
+    qkv_bias: bool = False  # biases in the projections to query, key and value
+    head_dim: int | None = None  # where config.json has none; None: hidden_size / query heads
+    free_head_dim: bool = True  # false: vLLM and transformers read no head_dim but that quotient
+    ungrouped: bool = False  # without num_key_value_heads each query head has a key of its own
+    fields: Mapping[str, Any] = field(default_factory=dict)  # written in every config.json
+    none: tuple[str, ...] = ()  # fields that have to be there and to be null
+
+
+ARCHITECTURES: Mapping[str, Architecture] = {
+    # Qwen3, arXiv 2505.09388
+    "qwen3": Architecture(
+        "Qwen3ForCausalLM",
+        qk_norm=True,
+        head_dim=128,
+        fields={"attention_bias": False, "attention_dropout": 0.0, "use_sliding_window": False},
+    ),
+    # Qwen2 and Qwen2.5, arXiv 2412.15115
+    "qwen2": Architecture(
+        "Qwen2ForCausalLM",
+        qkv_bias=True,
+        free_head_dim=False,
+        fields={"attention_dropout": 0.0, "use_sliding_window": False},
+    ),
+    # Llama 2 and 3, arXiv 2407.21783; SmolLM2, arXiv 2502.02737
+    "llama": Architecture(
+        "LlamaForCausalLM",
+        ungrouped=True,
+        fields={"attention_bias": False, "attention_dropout": 0.0, "mlp_bias": False},
+    ),
+    # Mistral 7B from version 0.2 on: the first has a sliding window
+    "mistral": Architecture(
+        "MistralForCausalLM",
+        fields={"attention_dropout": 0.0, "sliding_window": None},
+        none=("sliding_window",),
+    ),
+}
+"""The families by the `model_type` of their config.json."""
+
+_PASSIVE = {  # field: the values under which it changes nothing here
+    "hidden_act": ("silu",),
+    "attention_bias": (False,),
+    "mlp_bias": (False,),
+    "attention_dropout": (0, 0.0),
+    "use_sliding_window": (False,),
+    "num_experts": (None, 0),
+    "quantization_config": (None,),
+}
+
+
+@dataclass(frozen=True)
+class Llama3Rope:
+    """Llama 3.1's stretched rotary embedding, in the field names of config.json.
+
+    Frequencies whose wavelength is longer than `original_max_position_embeddings /
+    low_freq_factor` tokens are divided by `factor`, those with one shorter than
+    `original_max_position_embeddings / high_freq_factor` stay, and those in between are mixed.
+    """
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_position_embeddings: int
+
+    def __post_init__(self) -> None:
+        for name, value in dataclasses.asdict(self).items():
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise ValueError(f"{name} is {value!r}; allowed is a number above 0")
+        if not self.high_freq_factor > self.low_freq_factor:
+            raise ValueError(
+                f"high_freq_factor is {self.high_freq_factor}; allowed is more than "
+                f"low_freq_factor, which is {self.low_freq_factor}"
+            )
+
+    @classmethod
+    def from_hf(cls, name: str, rope: Mapping[str, Any]) -> Self:
+        """Read what the field `name` of a config.json says of it.
+
+        A `ValueError` names what is missing there.
+        """
+        names = [one.name for one in dataclasses.fields(cls)]
+        if missing := [one for one in names if rope.get(one) is None]:
+            raise ValueError(f"{name} of type 'llama3': {', '.join(missing)}: missing")
+        return cls(**{one: rope[one] for one in names})
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """Shape of a decoder, in the field names of Hugging Face's config.json.
+
+    A `ValueError` names a field that is not as it must be.
+    """
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int = 128
+    rms_norm_eps: float = 1e-6
+    rope_theta: float = 10_000.0
+    tie_word_embeddings: bool = False
+    max_position_embeddings: int = 32_768
+    initializer_range: float = 0.02
+    model_type: str = "qwen3"
+    rope_scaling: Llama3Rope | None = None
+
+    def __post_init__(self) -> None:
+        if self.model_type not in ARCHITECTURES:
+            raise ValueError(f"model_type is {self.model_type!r}; allowed is {_families()}")
+        if isinstance(self.rope_scaling, Mapping):  # as `dataclasses.asdict` gives it
+            object.__setattr__(self, "rope_scaling", Llama3Rope(**self.rope_scaling))
+        for one in dataclasses.fields(self):
+            _require_fit(one.name, str(one.type), getattr(self, one.name))
+        if self.head_dim % 2:
+            raise ValueError(f"head_dim is {self.head_dim}; rotary embedding needs an even number")
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError(
+                f"num_attention_heads is {self.num_attention_heads}; allowed is a multiple of "
+                f"num_key_value_heads, which is {self.num_key_value_heads}"
+            )
+        quotient = self.hidden_size / self.num_attention_heads
+        if not self.architecture.free_head_dim and self.head_dim != quotient:
+            raise ValueError(
+                f"head_dim is {self.head_dim}; allowed in a {self.model_type} model is hidden_size "
+                f"/ num_attention_heads, which is {quotient:g}"
+            )
+
+    @property
+    def architecture(self) -> Architecture:
+        """The family's row of `ARCHITECTURES`."""
+        return ARCHITECTURES[self.model_type]
+
+    @classmethod
+    def from_hf(cls, fields: Mapping[str, Any]) -> Self:
+        """Read the content of a config.json.
+
+        Both spellings of the rotary embedding are read: `rope_theta` beside `rope_scaling`, and
+        `rope_parameters` (transformers 5). Fields that describe no shape, such as token ids, are
+        passed over. A `ValueError` names one that is missing, or asks for what the decoder does
+        not do.
+        """
+        family = fields.get("model_type")
+        if family not in ARCHITECTURES:
+            raise ValueError(f"model_type is {family!r}; allowed is {_families()}")
+        _refuse_what_is_not_done(ARCHITECTURES[family], fields)
+        values = {
+            one.name: fields[one.name]
+            for one in dataclasses.fields(cls)
+            if fields.get(one.name) is not None
+        }
+        required = [one for one in dataclasses.fields(cls) if one.default is dataclasses.MISSING]
+        if ARCHITECTURES[family].ungrouped and "num_attention_heads" in values:
+            values.setdefault("num_key_value_heads", values["num_attention_heads"])
+        if missing := [one.name for one in required if one.name not in values]:
+            raise ValueError(f"{', '.join(missing)}: missing")
+        if "head_dim" not in values:
+            values["head_dim"] = _head_dim(ARCHITECTURES[family], values)
+        values["rope_scaling"] = None
+        for name in ("rope_scaling", "rope_parameters"):
+            rope = fields.get(name) or {}
+            if "rope_theta" in rope:
+                values["rope_theta"] = rope["rope_theta"]
+            if _rope_type(rope) == "llama3":
+                values["rope_scaling"] = Llama3Rope.from_hf(name, rope)
+        return cls(**values)
+
+    def to_hf(self) -> dict[str, Any]:
+        """Return the content of a config.json that transformers 4 and 5 and vLLM read alike."""
+        rope: dict[str, Any] = {"rope_type": "default", "rope_theta": self.rope_theta}
+        if self.rope_scaling is not None:
+            rope |= {"rope_type": "llama3"} | dataclasses.asdict(self.rope_scaling)
+        written = dataclasses.asdict(self)
+        del written["model_type"], written["rope_scaling"]
+        if self.rope_scaling is not None:
+            written["rope_scaling"] = rope
+        return {
+            "architectures": [self.architecture.class_name],
+            "model_type": self.model_type,
+            "hidden_act": "silu",
+            **self.architecture.fields,
+            "rope_parameters": rope,
+            **written,
+        }
+
+
+def _families() -> str:
+    return ", ".join(repr(name) for name in ARCHITECTURES)
+
+
+def _require_fit(name: str, kind: str, value: Any) -> None:
+    """Compare a field of `DecoderConfig` with its type."""
+    truth = isinstance(value, bool)
+    if kind == "bool":
+        fits, allowed = truth, "true or false"
+    elif kind == "int":
+        fits = isinstance(value, int) and not truth and value >= 1
+        allowed = "an integer of at least 1"
+    elif kind == "float":
+        fits = isinstance(value, int | float) and not truth and value > 0
+        allowed = "a number above 0"
+    else:
+        return
+    if not fits:
+        raise ValueError(f"{name} is {value!r}; allowed is {allowed}")
+
+
+def _refuse_what_is_not_done(architecture: Architecture, fields: Mapping[str, Any]) -> None:
+    for name, allowed in _PASSIVE.items():
+        if name in fields and fields[name] not in allowed:
+            raise ValueError(f"{name} is {fields[name]!r}; supported is only {allowed[-1]!r}")
+    for name in architecture.none:
+        if fields.get(name, "missing") is not None:
+            raise ValueError(f"{name} is {fields.get(name)!r}; supported is only null, written out")
+    kinds = fields.get("layer_types") or ()
+    if any(kind != "full_attention" for kind in kinds):
+        raise ValueError(f"layer_types is {kinds!r}; supported is only 'full_attention'")
+    for name in ("rope_scaling", "rope_parameters"):
+        rope = fields.get(name)
+        whole = isinstance(rope, Mapping) and rope.get("partial_rotary_factor") in (None, 1, 1.0)
+        if rope and not (whole and _rope_type(rope) in ("default", "llama3")):
+            raise ValueError(
+                f"{name} is {rope!r}; supported are only rope_type 'default' and 'llama3', of "
+                "whole heads"
+            )
+
+
+def _rope_type(rope: Mapping[str, Any]) -> Any:
+    return rope.get("rope_type", rope.get("type", "default"))
+
+
+def _head_dim(architecture: Architecture, values: Mapping[str, Any]) -> Any:
+    """Return what a config.json without head_dim means; what is no number is refused later."""
+    if architecture.head_dim is not None:
+        return architecture.head_dim
+    hidden, heads = values["hidden_size"], values["num_attention_heads"]
+    if not isinstance(hidden, int) or not isinstance(heads, int) or heads < 1 or hidden % heads:
+        raise ValueError(
+            f"hidden_size is {hidden!r}; allowed without head_dim is a multiple of "
+            f"num_attention_heads, which is {heads!r}"
+        )
+    return hidden // heads

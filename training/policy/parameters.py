@@ -1,0 +1,135 @@
+"""The parameters of a decoder: their axes, shapes, and how a mesh of devices shares them.
+
+Axis letters in shape comments: V vocabulary, D hidden_size, N layers, H query heads, K key/value
+heads, hd head_dim, F intermediate_size, r rank of adapters.
+"""
+
+from __future__ import annotations
+
+import jax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from training.policy.architectures import DecoderConfig
+from training.schema import Lora
+
+# The one table of parameters: the logical axes of each, outermost first. Shapes, shardings, initial
+# values and Hugging Face's names follow from it. Kernels are stored (in, out), as Flax does.
+PARAMETER_AXES: dict[str, tuple[str, ...]] = {
+    "embed_tokens": ("vocab", "embed"),  # (V, D)
+    "layers.input_layernorm": ("layers", "norm"),  # (N, D)
+    "layers.q_proj": ("layers", "embed", "heads"),  # (N, D, H * hd)
+    "layers.k_proj": ("layers", "embed", "kv_heads"),  # (N, D, K * hd)
+    "layers.v_proj": ("layers", "embed", "kv_heads"),  # (N, D, K * hd)
+    "layers.q_proj_bias": ("layers", "heads"),  # (N, H * hd), if the family has biases
+    "layers.k_proj_bias": ("layers", "kv_heads"),  # (N, K * hd)
+    "layers.v_proj_bias": ("layers", "kv_heads"),  # (N, K * hd)
+    "layers.q_norm": ("layers", "head_dim"),  # (N, hd), if the family has norms of q and k
+    "layers.k_norm": ("layers", "head_dim"),  # (N, hd)
+    "layers.o_proj": ("layers", "heads", "embed"),  # (N, H * hd, D)
+    "layers.post_attention_layernorm": ("layers", "norm"),  # (N, D)
+    "layers.gate_proj": ("layers", "embed", "mlp"),  # (N, D, F)
+    "layers.up_proj": ("layers", "embed", "mlp"),  # (N, D, F)
+    "layers.down_proj": ("layers", "mlp", "embed"),  # (N, F, D)
+    "norm": ("norm",),  # (D,)
+    "lm_head": ("vocab", "embed"),  # (V, D), if it is not tied
+}
+
+LORA_A, LORA_B = "_lora_a", "_lora_b"
+"""What the names of an adapter's factors end with, after the name of the kernel."""
+
+# Logical axis -> mesh axis. Axes that are not named here are replicated.
+SHARDING_RULES: dict[str, str] = {
+    "batch": "fsdp",
+    "embed": "fsdp",
+    "vocab": "tensor",
+    "heads": "tensor",
+    "kv_heads": "tensor",
+    "mlp": "tensor",
+}
+
+
+def parameter_axes(config: DecoderConfig, lora: Lora | None = None) -> dict[str, tuple[str, ...]]:
+    """Return the logical axes of each parameter that a decoder has, by its dotted path.
+
+    Tied ones have no `lm_head`; biases and norms of queries and keys are as the family has them.
+    With `lora` each of its targets has two factors beside it: A, (N, in, r), and B, (N, r, out).
+    """
+    family = config.architecture
+    left_out = {"lm_head"} if config.tie_word_embeddings else set()
+    if not family.qk_norm:
+        left_out |= {"layers.q_norm", "layers.k_norm"}
+    axes = {
+        path: of_path
+        for path, of_path in PARAMETER_AXES.items()
+        if path not in left_out and (family.qkv_bias or not path.endswith("_bias"))
+    }
+    for target in () if lora is None else lora.targets:
+        layers, inner, outer = PARAMETER_AXES[f"layers.{target}"]
+        axes[f"layers.{target}{LORA_A}"] = (layers, inner, "rank")
+        axes[f"layers.{target}{LORA_B}"] = (layers, "rank", outer)
+    return axes
+
+
+def parameter_shapes(config: DecoderConfig, lora: Lora | None = None) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each parameter by its dotted path; see `parameter_axes`."""
+    sizes = {
+        "vocab": config.vocab_size,
+        "embed": config.hidden_size,
+        "norm": config.hidden_size,
+        "layers": config.num_hidden_layers,
+        "heads": config.num_attention_heads * config.head_dim,
+        "kv_heads": config.num_key_value_heads * config.head_dim,
+        "head_dim": config.head_dim,
+        "mlp": config.intermediate_size,
+    }
+    if lora is not None:
+        sizes["rank"] = lora.rank
+    return {
+        path: tuple(sizes[axis] for axis in axes)
+        for path, axes in parameter_axes(config, lora).items()
+    }
+
+
+def make_mesh(fsdp: int, tensor: int = 1) -> Mesh:
+    """Make a mesh of fsdp * tensor devices, whose layout the compiler propagates (GSPMD)."""
+    if fsdp < 1 or tensor < 1 or fsdp * tensor > jax.device_count():
+        raise ValueError(
+            f"fsdp {fsdp} * tensor {tensor}: allowed are 1 to {jax.device_count()} devices"
+        )
+    devices, types = jax.devices()[: fsdp * tensor], (AxisType.Auto, AxisType.Auto)
+    return jax.make_mesh((fsdp, tensor), ("fsdp", "tensor"), axis_types=types, devices=devices)
+
+
+def parameter_shardings(
+    config: DecoderConfig, mesh: Mesh, lora: Lora | None = None
+) -> dict[str, NamedSharding]:
+    """Say how a mesh with axes ("fsdp", "tensor") shares each parameter, by its dotted path.
+
+    The fsdp axis splits every matrix along hidden_size, and the batch. The tensor axis splits
+    heads, the inner axis of SwiGLU and the vocabulary (Megatron-LM, arXiv 1909.08053). Factors of
+    adapters are split as their kernels are, and whole along their rank.
+
+    Raises:
+        ValueError: The mesh lacks an axis, or a parameter's axis does not divide by the mesh's.
+    """
+    lacking = sorted(set(SHARDING_RULES.values()) - set(mesh.axis_names))
+    if lacking:
+        raise ValueError(f"mesh has axes {mesh.axis_names}; it lacks {', '.join(lacking)}")
+    if any(kind != AxisType.Auto for kind in mesh.axis_types):
+        raise ValueError(f"mesh has axis types {mesh.axis_types}; allowed is Auto: see make_mesh")
+    shardings = {}
+    shapes = parameter_shapes(config, lora)
+    for path, axes in parameter_axes(config, lora).items():
+        spec = [SHARDING_RULES.get(name) for name in axes]
+        for size, axis, name in zip(shapes[path], spec, axes, strict=True):
+            if axis is not None and size % mesh.shape[axis]:
+                raise ValueError(
+                    f"{path}: its axis {name} has {size} entries, which {mesh.shape[axis]} devices "
+                    f"along the mesh axis {axis} cannot share equally"
+                )
+        # As compiled programs spell it: to a step's cache another spelling is another layout.
+        used = [None if axis is None or mesh.shape[axis] == 1 else axis for axis in spec]
+        while used and used[-1] is None:
+            used.pop()
+        shardings[path] = NamedSharding(mesh, PartitionSpec(*used))
+    return shardings
