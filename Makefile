@@ -1,4 +1,5 @@
 # make demo      the main job: an LLM learns, fails, and redesigns its own lake (FRESH=1: from scratch)
+# make smollm    a real LLM in the same loop: SmolLM2-135M with adapters, and what it writes as an engineer
 # make test      the tests but for the slow ones (WORKERS=2: that many processes)
 # make test-all  all tests; make test-slow: the slow ones only (PART=1/5: the first of five parts)
 # make lint      ruff and mypy
@@ -7,6 +8,7 @@
 # Each sets up .venv first, once. ACCELERATOR=cuda sets up for GPUs.
 
 RUN_DIR ?= runs/miniature
+SMOLLM_DIR ?= runs/smollm
 WORKERS ?= 2
 STAMP := .venv/.installed
 # Those that compile within a few minutes in all: a constraint tree takes three.
@@ -20,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-all test-tpu accelerators lint format clean
+.PHONY: help setup demo smollm test test-slow test-all test-tpu accelerators lint format clean
 
 help:
 	@sed -n '/^#/!q; s/^# //p' Makefile
@@ -38,6 +40,13 @@ demo: $(STAMP)
 	@echo "What could be learned where, after the last stage, and what the designs make of it:"
 	@.venv/bin/jaxlake engineer atlas $(RUN_DIR) --stage 3
 	@.venv/bin/jaxlake report $(RUN_DIR)
+
+smollm: $(STAMP)
+	@PYTHONPATH=. .venv/bin/python tools/smollm.py runs/models/SmolLM2-135M-Instruct
+	@$(if $(FRESH),rm -rf $(SMOLLM_DIR))
+	@.venv/bin/jaxlake run configs/smollm.yaml --run-dir $(SMOLLM_DIR) $(if $(SMOLLM_SET),--set $(SMOLLM_SET))
+	@echo "What it wrote as an engineer:"
+	@PYTHONPATH=. .venv/bin/python tools/written_designs.py $(SMOLLM_DIR)
 
 PYTEST := .venv/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 

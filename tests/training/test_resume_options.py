@@ -1,5 +1,6 @@
 """With a reference, replaced boards and other options a run that is killed ends the same, too."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.training.test_resume import KilledError, files_of, stop
 from training import loop
 from training.analysis.study.reading import _ledger
 from training.audit import audit_run
+from training.errors import UserError
 from training.run.directory import RunDirectory
 from training.run.records import UpdateMetrics
 from training.schema import load
@@ -24,6 +26,37 @@ OPTIONS = [
     "grpo.schedule=linear",
     "reward.overlong_buffer=8",
 ]
+
+
+# The second stage falls behind the first, and is taken back: its adapters are read again.
+ADAPTERS = [
+    "model.lora={rank: 4, targets: [q_proj, v_proj, down_proj]}",
+    "grpo.kl_coefficient=0.1",
+    "engineer.gate={rollback: checkpoint, z: 0.001}",
+]
+
+
+@pytest.mark.slow
+def test_a_run_of_adapters_that_is_stopped_leaves_the_same_files(tmp_path: Path) -> None:
+    config = load(TINY, ADAPTERS)
+    with without_vllm():
+        loop.run(config, tmp_path / "whole")
+        for point in ("warm_start", "rollout", "update"):
+            with pytest.raises(KilledError), dying_at(point, stop):
+                loop.run(config, tmp_path / "run")
+        loop.run(config, tmp_path / "run")
+        expected, found = files_of(tmp_path / "whole"), files_of(tmp_path / "run")
+        assert sorted(found) == sorted(expected)
+        assert "stages/2/adapters/adapter_model.safetensors" in found
+        assert [name for name in expected if found[name] != expected[name]] == []
+        assert all(check.holds for check in audit_run(tmp_path / "whole"))
+
+        # Adapters of other weights than those that the run began with are refused.
+        (tmp_path / "run/summary.json").unlink()
+        shutil.rmtree(tmp_path / "run/initial")
+        shutil.copytree(tmp_path / "run/stages/1/policy", tmp_path / "run/initial")
+        with pytest.raises(UserError, match=r"stages/0/adapters: its adapters belong to weights"):
+            loop.run(config, tmp_path / "run")
 
 
 @pytest.mark.slow

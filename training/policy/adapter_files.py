@@ -25,7 +25,7 @@ from training.schema import Lora
 
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
-_BASE = "base_weights"  # in the metadata of the weights
+_BASE = "base_weights"  # the only entry of the metadata: of several the order would be random
 
 
 def adapter_tensors(adapters: nnx.State) -> dict[str, np.ndarray]:
@@ -64,7 +64,7 @@ def save_adapters(
         text = json.dumps(config, indent=2) + "\n"
         (partial / CONFIG_FILE).write_text(text, encoding="utf-8")
         try:
-            save_file(tensors, partial / WEIGHTS_FILE, metadata={"format": "pt", _BASE: base})
+            save_file(tensors, partial / WEIGHTS_FILE, metadata={_BASE: base})
         except SafetensorError as error:  # such as a full disk
             raise UserError(f"{folder / WEIGHTS_FILE}: can't be written: {error}") from error
 

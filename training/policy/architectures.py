@@ -160,22 +160,23 @@ class DecoderConfig:
         passed over. A `ValueError` names one that is missing, or asks for what the decoder does
         not do.
         """
-        family = fields.get("model_type")
+        family: Any = fields.get("model_type")
         if family not in ARCHITECTURES:
             raise ValueError(f"model_type is {family!r}; allowed is {_families()}")
-        _refuse_what_is_not_done(ARCHITECTURES[family], fields)
+        architecture = ARCHITECTURES[family]
+        _refuse_what_is_not_done(architecture, fields)
         values = {
             one.name: fields[one.name]
             for one in dataclasses.fields(cls)
             if fields.get(one.name) is not None
         }
         required = [one for one in dataclasses.fields(cls) if one.default is dataclasses.MISSING]
-        if ARCHITECTURES[family].ungrouped and "num_attention_heads" in values:
+        if architecture.ungrouped and "num_attention_heads" in values:
             values.setdefault("num_key_value_heads", values["num_attention_heads"])
         if missing := [one.name for one in required if one.name not in values]:
             raise ValueError(f"{', '.join(missing)}: missing")
         if "head_dim" not in values:
-            values["head_dim"] = _head_dim(ARCHITECTURES[family], values)
+            values["head_dim"] = _head_dim(architecture, values)
         values["rope_scaling"] = None
         for name in ("rope_scaling", "rope_parameters"):
             rope = fields.get(name) or {}

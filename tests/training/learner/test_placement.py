@@ -21,11 +21,24 @@ PROGRAM = """
     from training.policy import huggingface
     from training.policy.parameters import make_mesh
     from tests.training.learner.test_packing import *
+    from training.policy.lora import add_adapters
+    from training.schema import Lora
 
     config = DecoderConfig(64, 32, 48, 1, 4, 2, head_dim=8, initializer_range=0.2)
     settings = Grpo(prompts_per_update=PROMPTS, completions=COMPLETIONS, learning_rate=1e-3)
     graphdef, params = random_model(config)
     folder = huggingface.save(nnx.merge(graphdef, params), sys.argv[1], tokenizer_from=None)
+    lora = Lora(rank=4) if "lora" in sys.argv else None
+
+    def adapted(model):
+        if lora is not None:
+            add_adapters(model, lora, seed=0)
+            for target in lora.targets:  # zeros would have a gradient of A that is zero
+                wide = getattr(model.layers, f"{target}_lora_b")
+                wide[...] = wide[...] + 0.1
+        return nnx.split(model)
+
+    graphdef, params = adapted(nnx.merge(graphdef, params))
     fsdp = int(sys.argv[2])
     mesh = make_mesh(fsdp=fsdp, tensor=4 // fsdp)
     batch = split_rows(rolled(5).shared(bundles=8, micro_batch_bundles=fsdp), 8 // fsdp)
@@ -44,7 +57,7 @@ PROGRAM = """
         return jax.device_get((state, metrics))
 
     alone = two_steps(graphdef, params)
-    sharded = nnx.split(huggingface.load(folder, mesh=mesh))
+    sharded = adapted(huggingface.load(folder, mesh=mesh))
     spread = two_steps(*sharded)
     declared = jax.tree.leaves(placement_of(*sharded).params)
     assert [leaf.sharding for leaf in jax.tree.leaves(sharded[1])] == declared
@@ -74,9 +87,15 @@ def test_so_does_one_whose_heads_and_vocabulary_are_split(tmp_path):
     run_on_four_devices(tmp_path, fsdp=2)
 
 
-def run_on_four_devices(folder, *, fsdp: int) -> None:
+@pytest.mark.slow
+def test_so_does_one_that_learns_adapters_alone(tmp_path):
+    run_on_four_devices(tmp_path, "lora", fsdp=2)
+
+
+def run_on_four_devices(folder, *options: str, fsdp: int) -> None:
     own = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(folder / "model"), str(fsdp)]
+    command += options
     subprocess.run(command, env=os.environ | own, check=True, timeout=300)
 
 

@@ -18,6 +18,7 @@ from training.learner.optimizer import initial_state
 from training.phases import weight_sync
 from training.phases.grpo_update import take_update
 from training.phases.resampling import resample
+from training.policy.lora import trainable
 from training.policy.policy import Policy, load_policy, make_policy
 from training.policy.prompts import render, target
 from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
@@ -196,15 +197,19 @@ def test_boards_with_equal_rewards_are_replaced_by_others_as_often_as_allowed(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("lora", [None, {"rank": 8, "alpha": 64.0}])
 def test_a_kl_divergence_holds_the_weights_near_the_reference(
-    boards: InstanceSet, folder: Path, tmp_path: Path
+    lora: dict[str, float] | None, boards: InstanceSet, folder: Path, tmp_path: Path
 ) -> None:
     moved, measured = [], []
     for coefficient in (1e-6, 3.0):
-        config = load(TINY, [f"grpo.kl_coefficient={coefficient}", "prompt.max_tokens=40"])
+        overrides = ["prompt.max_tokens=40"] + ([f"model.lora={lora}"] if lora else [])
+        config = load(TINY, [f"grpo.kl_coefficient={coefficient}", *overrides])
         policy, params = load_policy(folder, config)
         _, reference = load_policy(folder, config)
-        run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards, reference)  # type: ignore[arg-type]
+        # Of adapters the run keeps these alone; what they began with is the base model.
+        held = trainable(reference)
+        run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards, held)  # type: ignore[arg-type]
         sampler = ToldSampler(policy, boards)
         state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
         divergences = []

@@ -14,12 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 
 from tests.paths import ROOT
 from training.errors import UserError
 from training.learner.optimizer import LearnerState, initial_state
+from training.policy.architectures import DecoderConfig
+from training.policy.decoder import Decoder
+from training.policy.lora import add_adapters
 from training.run import checkpoints as module
 from training.run.checkpoints import Checkpoints, RunProgress
+from training.schema import Lora
 
 # Saves checkpoint 1, and is killed while the files of checkpoint 2 get their digests.
 KILLED_SAVE = """\
@@ -67,6 +72,25 @@ def assert_restores(folder: Path, step: int) -> None:
     with closing(Checkpoints(folder)) as checkpoints:
         assert checkpoints.progress() == progress_at(step)
         assert_equal(checkpoints.restore(state_at(0)), state_at(step))
+
+
+def adapted_at(step: int) -> LearnerState:
+    """A learner of adapters whose frozen weights are the same at each step."""
+    model = Decoder(DecoderConfig(40, 32, 48, 1, 2, 1, head_dim=16), rngs=nnx.Rngs(0))
+    add_adapters(model, Lora(rank=2, targets=("q_proj", "down_proj")), seed=step)
+    return initial_state(nnx.state(model), optax.adam(1e-3))
+
+
+def test_of_a_learner_with_adapters_only_these_are_saved(tmp_path: Path) -> None:
+    with closing(Checkpoints(tmp_path / "checkpoints")) as checkpoints:
+        checkpoints.save(adapted_at(1), progress_at(1))
+        checkpoints.wait()
+        saved = (tmp_path / "checkpoints/1/state/_METADATA").read_text()
+        assert "q_proj_lora_a" in saved
+        assert "embed_tokens" not in saved
+        assert "up_proj" not in saved
+        restored = checkpoints.restore(adapted_at(0))
+    assert_equal(restored, adapted_at(1))
 
 
 def flip_bit(file: Path, seed: int) -> None:

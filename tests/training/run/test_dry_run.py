@@ -14,7 +14,7 @@ from training.learner.optimizer import initial_state
 from training.policy.policy import load_policy, make_policy
 from training.run.checkpoints import Checkpoints, RunProgress
 from training.run.dry_run import run_disk, shape_of, trainer_memory
-from training.schema import load
+from training.schema import Lora, load
 
 
 def _bytes_in(folder: Path) -> int:
@@ -61,6 +61,22 @@ def test_the_reference_of_a_kl_divergence_takes_memory_in_the_dtype_of_products(
         memory = trainer_memory(config, shape, 512)
         assert memory["reference for KL"] * 4 == without["weights"] * bytes_of_one
     assert "reference for KL" not in without
+
+
+def test_adapters_take_memory_for_themselves_alone():
+    config = load(ROOT / "configs/scratch.yaml", ["grpo.kl_coefficient=0.1"])
+    shape = shape_of(config)
+    assert shape is not None
+    factors = 4 * ((128 + 128) * 4 + (128 + 416) * 3) * 8 * 4  # layers, in + out, rank, bytes
+    adapted = config.model_copy(
+        update={"model": config.model.model_copy(update={"lora": Lora(rank=8)})}
+    )
+    memory, disk = trainer_memory(adapted, shape, 64), run_disk(adapted, shape)
+    plain = trainer_memory(config, shape, 64)
+    assert memory["adapters"] == memory["reference for KL"] == factors
+    assert memory["optimizer"] == memory["gradients"] == 2 * factors
+    assert memory["weights"] == plain["weights"]
+    assert disk["three checkpoints"] == 9 * factors
 
 
 def test_a_full_disk_is_said_before_the_run(

@@ -31,6 +31,12 @@ def test_a_shipped_configuration_reads_back_from_its_own_dump(path: Path, tmp_pa
     assert load(copy) == config
 
 
+def test_adapters_stand_in_a_dump_only_where_they_are_set():
+    """So the directory of a run that was begun before they existed is still its own."""
+    assert "lora" not in dump(load(SCRATCH))
+    assert "lora:\n    rank: 4\n" in dump(load(SCRATCH, ["model.lora={rank: 4}"]))
+
+
 def test_the_base_model_s_configuration_reads_back_from_its_own_dump(tmp_path: Path):
     config = load_pretrain(BASE)
     copy = tmp_path / "copy.yaml"
@@ -46,6 +52,9 @@ def test_the_base_model_s_configuration_reads_back_from_its_own_dump(tmp_path: P
         ("grpo.completions=1", ["grpo.completions", "got 1", "greater than or equal to 2"]),
         ("stages.count=0", ["stages.count", "got 0"]),
         ("model.param_dtype=bfloat16", ["model.param_dtype: got bfloat16", "allowed is float32"]),
+        ("model.lora.rank=0", ["model.lora.rank", "got 0", "greater than 0"]),
+        ("model.lora.targets=[q_proj, q_proj]", ["model.lora.targets", "each kernel once"]),
+        ("model.lora.targets=[lm_head]", ["model.lora.targets", "'lm_head'", "'down_proj'"]),
         ("seed=!!timestamp 2001-99-99", ["--set", "not YAML"]),
         ("colour=blue", ["colour", "unknown key", "validation"]),
         ("engineer.kind=prophet", ["engineer.kind", "'prophet'", "learnability", "oracle"]),
