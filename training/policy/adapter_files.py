@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 from flax import nnx
+from jax.sharding import NamedSharding
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from training.errors import UserError
-from training.policy.lora import Adapter
 from training.policy.parameters import LORA_A, LORA_B
 from training.policy.whole_folders import replaced, restore
 from training.processes import local_copy, place
@@ -86,7 +86,7 @@ def load_adapters(folder: Path, like: nnx.State) -> tuple[nnx.State, str]:
     except (OSError, SafetensorError) as error:
         raise UserError(f"{file}: can't be read: {error}") from error
 
-    def read(path: tuple[Any, ...], leaf: Adapter) -> Adapter:
+    def read(path: tuple[Any, ...], leaf: nnx.Variable) -> nnx.Variable:
         names = [_name(str(path[-1]), layer) for layer in range(len(leaf[...]))]
         shape = leaf.shape[:0:-1]
         for name in names:
@@ -94,7 +94,8 @@ def load_adapters(folder: Path, like: nnx.State) -> tuple[nnx.State, str]:
             if found != shape:
                 raise UserError(f"{file}: {name} has shape {found}; allowed is {shape}")
         value = np.stack([tensors[name].T for name in names]).astype(np.float32)
-        sharding = leaf[...].sharding if hasattr(leaf[...], "sharding") else None
+        found_at = leaf[...].sharding
+        sharding = found_at if isinstance(found_at, NamedSharding) else None
         return leaf.replace(place(value, sharding))
 
     return nnx.map_state(read, like), base
