@@ -308,10 +308,11 @@ def _take_layer(parameter: jax.Array, layer: jax.Array, *, transposed: bool) -> 
 def _take_merged_layer(
     kernel: jax.Array, narrow: jax.Array, wide: jax.Array, layer: jax.Array, scale: jax.Array
 ) -> jax.Array:
-    parts = (
-        jax.lax.dynamic_index_in_dim(one, layer, keepdims=False) for one in (kernel, narrow, wide)
-    )
-    return merge_factors(*parts, scale).T
+    def take(stacked: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_index_in_dim(stacked, layer, keepdims=False)
+
+    merged = merge_factors(take(kernel), take(narrow), take(wide), scale)
+    return merged.T
 
 
 def _open(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
