@@ -36,6 +36,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxlake.datasets.published import RECORD
 from jaxlake.datasets.source_files import DatasetError, read_json, read_rows
 from jaxlake.dynamics import Action
 from jaxlake.files import write_text_whole
@@ -289,7 +290,7 @@ def make_record(
 
 def record_name(benchmark: Benchmark = V2) -> str:
     """The file name of a record, beside the rows and in this package."""
-    return f"paper_benchmark_{benchmark.version}.json"
+    return f"{RECORD}{benchmark.version}.json"
 
 
 def committed_record(benchmark: Benchmark = V2) -> dict[str, Any]:

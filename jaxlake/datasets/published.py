@@ -24,6 +24,8 @@ from jaxlake.instance import Instance, agent_tasks
 REPOSITORY = "LARK-Lab/MAPF-FrozenLake-Benchmark"
 MAX_AGENTS = len(START_SYMBOLS)
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
+RECORD = "paper_benchmark_"
+"""Begins the names of the files of hashes that lie beside the rows of our benchmark."""
 
 _CELLS = frozenset(SYMBOLS)
 # What may frame a row: brackets and bars, quotes, commas between cells, a row's number before it.
@@ -46,6 +48,7 @@ class PublishedRow:
     instance: Instance  # NumPy leaves, agents in slots 0..num_agents-1
     text: str  # the prompt; empty where the row has only the board
     config: str | None  # `benchmark_wr...`, read off the file's path or name; None if not there
+    optimum: tuple[int, int] | None = None  # sum of costs and makespan, steps, if the row has both
 
 
 def read_published(
@@ -77,7 +80,7 @@ def read_published(
     limits = {"max_size": max_size, "max_agents": max_agents}
     return [
         _row(record, place, _configuration(path), limits)
-        for path in _files(source, config)
+        for path in published_files(source, config)
         for place, record in _records(path)
     ]
 
@@ -178,18 +181,23 @@ def _row(
             f"{place}: the board has {found} agents and side {int(instance.size)}, the row says "
             f"{num_agents} agents{'' if size is None else f' and side {size}'}"
         )
-    return PublishedRow(sample_id, num_agents, instance, text, record.get("config") or config)
+    optima = [record.get(field) for field in ("sum_of_costs", "makespan")]
+    optimum = (optima[0], optima[1]) if all(type(one) is int for one in optima) else None
+    config = record.get("config") or config
+    return PublishedRow(sample_id, num_agents, instance, text, config, optimum)
 
 
-def _files(source: str | Path, config: str | None) -> list[Path]:
+def published_files(source: str | Path, config: str | None = None) -> list[Path]:
+    """List the files of which `read_published` reads the rows; arguments and errors are its own."""
     path = Path(source)
     if path.is_file():
         paths = [path]
     else:
         folder = path if path.is_dir() else _snapshot(str(source), config)
         paths = sorted(p for p in folder.rglob("*") if p.suffix in SUFFIXES and p.is_file())
-        # Cards and loader settings lie beside the data in some sets.
-        paths = [p for p in paths if not p.name.startswith((".", "dataset_info"))]
+        # Cards, loader settings and records of hashes lie beside the data in some sets.
+        beside = (".", "dataset_info", RECORD)
+        paths = [p for p in paths if not p.name.startswith(beside)]
     if config is not None:
         paths = [p for p in paths if _configuration(p) == config]
     if not paths:

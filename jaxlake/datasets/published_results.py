@@ -1,0 +1,121 @@
+"""The published results on the benchmark: valid and optimal per cent by agents, model and size.
+
+The numbers are those of the tables of arXiv 2606.17682, as printed: one row per number of agents,
+model and board size, of 150 boards each, and for each model one aggregate over all sizes. What
+can't be right is marked as misprinted: an aggregate that isn't the mean of its own cells, and a
+cell that no count of 150 boards gives. The marks are computed here, and the printed numbers stay as
+they are.
+"""
+
+import csv
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from jaxlake.datasets.source_files import DatasetError
+
+FILE_NAME = "published_results.csv"
+
+ALL_SIZES = "all"
+"""What the file writes as the size of an aggregate."""
+
+METRICS = ("valid", "optimal")
+
+BOARDS = 150
+"""How many boards a cell has."""
+
+_FIELDS = ["num_agents", "model", "size", "valid_pct", "optimal_pct"]
+# A printed per cent has two decimals, so it is within 0.005 of the true one.
+_ROUNDING = 0.005 + 1e-9
+
+
+@dataclass(frozen=True)
+class PublishedResult:
+    """One printed row: what a model reached on the boards of one size, or of all sizes."""
+
+    num_agents: int
+    model: str  # as it is printed, such as `Qwen3-4B (base)`
+    size: int | None  # side of the boards, cells; None: the aggregate over all sizes
+    valid: float  # per cent, as printed
+    optimal: float  # per cent, as printed; the paper's page says: by makespan
+    means: tuple[float, float] | None = None  # of an aggregate: its cells' means of both, per cent
+
+    @property
+    def misprinted(self) -> tuple[str, ...]:
+        """Which of `METRICS` can't be right: see the module."""
+        printed = (self.valid, self.optimal)
+        if self.means is None:
+            expected, allowed = tuple(map(_nearest_rate, printed)), _ROUNDING
+        else:  # the mean of rounded cells, rounded once more
+            expected, allowed = self.means, 2 * _ROUNDING
+        return tuple(
+            name
+            for name, right, value in zip(METRICS, expected, printed, strict=True)
+            if not abs(right - value) <= allowed
+        )
+
+
+@cache
+def published_results() -> tuple[PublishedResult, ...]:
+    """Read the printed rows of this package, in the order of the file.
+
+    Raises:
+        DatasetError: a row is not as it must be, or an aggregate has no cells; names the row.
+    """
+    file = resources.files("jaxlake.datasets") / FILE_NAME
+    return read_results(file.read_text(encoding="utf-8").splitlines())
+
+
+def published_models() -> tuple[str, ...]:
+    """Return the names of the published models, in the order of the file."""
+    return tuple(dict.fromkeys(result.model for result in published_results()))
+
+
+def read_results(lines: Iterable[str]) -> tuple[PublishedResult, ...]:
+    """Read rows of CSV with the fields num_agents, model, size, valid_pct and optimal_pct.
+
+    Raises as `published_results`.
+    """
+    rows = csv.DictReader(lines)
+    if rows.fieldnames != _FIELDS:
+        raise DatasetError(f"{FILE_NAME}: got the fields {rows.fieldnames}, needed are {_FIELDS}")
+    printed = [_row(number, row) for number, row in enumerate(rows, start=2)]
+    return tuple(row if row.size is not None else _with_means(row, printed) for row in printed)
+
+
+def _nearest_rate(percent: float) -> float:
+    """Return the nearest per cent that a count of a cell's boards gives."""
+    return 100.0 * round(percent * BOARDS / 100.0) / BOARDS
+
+
+def _row(number: int, row: dict[str, str]) -> PublishedResult:
+    try:
+        size = None if row["size"] == ALL_SIZES else int(row["size"])
+        valid, optimal = float(row["valid_pct"]), float(row["optimal_pct"])
+        result = PublishedResult(int(row["num_agents"]), row["model"], size, valid, optimal)
+    except (TypeError, ValueError) as error:
+        raise DatasetError(f"{FILE_NAME}:{number}: {error}") from None
+    if not 0.0 <= optimal <= valid <= 100.0:
+        raise DatasetError(
+            f"{FILE_NAME}:{number}: got valid {valid} and optimal {optimal}, allowed is "
+            "0 <= optimal <= valid <= 100"
+        )
+    return result
+
+
+def _with_means(aggregate: PublishedResult, printed: Iterable[PublishedResult]) -> PublishedResult:
+    """Add the means of an aggregate's own cells, which all have the same number of boards."""
+    agents, model = aggregate.num_agents, aggregate.model
+    cells = [
+        row
+        for row in printed
+        if (row.num_agents, row.model) == (agents, model) and row.size is not None
+    ]
+    if not cells:
+        raise DatasetError(f"{FILE_NAME}: {model} with {agents} agents has an aggregate, no cells")
+    valid = sum(row.valid for row in cells) / len(cells)
+    optimal = sum(row.optimal for row in cells) / len(cells)
+    return PublishedResult(
+        agents, model, None, aggregate.valid, aggregate.optimal, (valid, optimal)
+    )

@@ -1,0 +1,81 @@
+"""The published results: complete, as printed; what can't be right is marked by arithmetic."""
+
+import csv
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+import jaxlake.datasets
+from jaxlake.datasets import DatasetError, published_models, published_results
+from jaxlake.datasets.paper_benchmark import V2
+from jaxlake.datasets.published_results import FILE_NAME, read_results
+
+FILE = Path(jaxlake.datasets.__file__).with_name(FILE_NAME)
+HEAD = "num_agents,model,size,valid_pct,optimal_pct"
+
+
+def test_every_model_has_the_cells_of_the_benchmark_and_an_aggregate_for_each_number_of_agents():
+    places = {(one.num_agents, one.model, one.size) for one in published_results()}
+    models = published_models()
+    assert len(models) == 7
+    assert "Qwen3-4B (base)" in models
+    cells = [*V2.cells, *((agents, None) for agents in (3, 4, 5))]
+    assert places == {(agents, model, size) for agents, size in cells for model in models}
+    assert len(published_results()) == len(places) == 168
+
+
+def test_the_marks_are_those_that_exact_arithmetic_on_the_file_gives():
+    """Counts of 150 are recovered as fractions; the means of counts are compared with a mean."""
+    rows = list(csv.DictReader(FILE.read_text().splitlines()))
+    expected = set()
+    for field in ("valid", "optimal"):
+        cells: dict[tuple[str, str], list[Fraction]] = {}
+        for row in rows:
+            printed = Fraction(row[f"{field}_pct"])
+            if row["size"] == "all":
+                continue
+            counts = [Fraction(100 * k, 150) for k in range(151)]
+            fits = [one for one in counts if abs(one - printed) <= Fraction(1, 200)]
+            if not fits:
+                expected.add((row["num_agents"], row["model"], row["size"], field))
+            cells.setdefault((row["num_agents"], row["model"]), []).append(
+                fits[0] if fits else printed
+            )
+        for row in rows:
+            own = cells[row["num_agents"], row["model"]]
+            wrong = abs(sum(own) / len(own) - Fraction(row[f"{field}_pct"])) > Fraction(1, 200)
+            if row["size"] == "all" and wrong:
+                expected.add((row["num_agents"], row["model"], "all", field))
+    found = {
+        (str(one.num_agents), one.model, str(one.size or "all"), field)
+        for one in published_results()
+        for field in one.misprinted
+    }
+    assert found == expected
+    assert ("5", "Kimi-K2.5", "all", "valid") in found
+
+
+def test_the_known_misprint_is_marked_with_what_its_cells_average():
+    (kimi,) = (
+        one
+        for one in published_results()
+        if (one.num_agents, one.model, one.size) == (5, "Kimi-K2.5", None)
+    )
+    assert (kimi.valid, kimi.misprinted) == (13.47, ("valid",))
+    assert kimi.means is not None
+    assert kimi.means[0] == pytest.approx(14.22, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["a,b", "1,2"], "fields"),
+        ([HEAD, "3,m,3,x,1"], "2: could not convert"),
+        ([HEAD, "3,m,3,10,20"], "2: got valid 10.0 and optimal 20.0"),
+        ([HEAD, "3,m,all,20,10"], "m with 3 agents has an aggregate, no cells"),
+    ],
+)
+def test_a_damaged_file_is_named_with_its_row(lines, message):
+    with pytest.raises(DatasetError, match=message):
+        read_results(lines)
