@@ -39,6 +39,14 @@ def policy_folder(run_dir: Path, stage: int | None) -> Path:
     return directory.stage(stage).policy
 
 
+def model_folder(model: str | Path) -> Path:
+    """Return the local folder of a model; a `UserError` says that there is none."""
+    try:
+        return huggingface.resolve(str(model))
+    except huggingface.ModelFolderError as error:
+        raise UserError(str(error)) from error
+
+
 @contextmanager
 def frozen_policy(config: RunConfig, folder: Path) -> Iterator[tuple[Policy, Sampler]]:
     """Load a policy from its folder into an engine, which ends with the block."""
@@ -57,10 +65,7 @@ def evaluate(config: RunConfig, model: str | Path, output: Path | None) -> None:
 
     They are written to `output` as JSON, too, unless it is None.
     """
-    try:
-        folder = huggingface.resolve(str(model))
-    except huggingface.ModelFolderError as error:
-        raise UserError(str(error)) from error
+    folder = model_folder(model)
     boards = validation_set(config)
     with frozen_policy(config, folder) as (policy, sampler):
         texts = answer(config, policy, sampler, boards, title="evaluate")

@@ -91,6 +91,15 @@ def number(
 seed = number(int, 0, 2**32 - 1)
 
 
+def whole_numbers(text: str) -> list[int]:
+    """Read numbers that are separated by commas, as the type of an argument."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        problem = f"got {text!r}, allowed are whole numbers separated by commas"
+        raise argparse.ArgumentTypeError(problem) from error
+
+
 @contextmanager
 def user_errors(*kinds: type[Exception]) -> Iterator[None]:
     """Let errors of these kinds end the command with their message and status 2."""

@@ -1,22 +1,41 @@
-"""`jaxlake evaluate`: a policy on the validation set of a configuration."""
+"""`jaxlake evaluate`: a policy on the validation set of a configuration, or on the benchmark."""
 
 import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from training.commands import Subparsers, add_command, add_configuration
+from training.commands import Subparsers, add_command, add_configuration, number, whole_numbers
 from training.errors import UserError
 from training.runtime import set_library_defaults
+
+if TYPE_CHECKING:
+    from training.analysis.benchmark.answering import Answerer
+    from training.analysis.benchmark.boards import Grid, Optimum
+    from training.schema import RunConfig
 
 _HELP = """\
 Let a policy answer the validation set of a configuration, and print its valid and optimal rates.
 
-exit status: 0 done, 2 invalid input or configuration
+With --benchmark a policy, or a model behind an OpenAI-compatible address, answers the benchmark's
+boards (`jaxlake dataset benchmark DIR`, or the published rows in a folder). Prompt, answer length,
+temperature and seed are the configuration's (prompt.*, validation.temperature, validation.seed).
+Answers are kept one by one: the same command goes on where it was stopped. The key of an address
+comes from the environment and is printed nowhere. See docs/paper_experiment.md.
+
+exit status: 0 done, 1 with --benchmark: some boards have no answer yet, 2 invalid input or
+configuration
 """
+
+_OF_BENCHMARK = ("endpoint", "agents", "sizes", "limit", "beside")
+_DECIDED = {"model", "messages", "prompt", "max_tokens", "temperature", "seed", "stream", "n"}
+_OF_ENDPOINT = ("name", "api_key_env", "concurrency", "timeout", "retries", "request")
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command to those of `jaxlake`."""
-    summary = "measure a checkpoint or a model folder on a validation set"
+    summary = "measure a checkpoint, a model folder or an endpoint"
     parser = add_command(subparsers, "evaluate", run, summary, _HELP)
     add_configuration(parser)
     policy = parser.add_mutually_exclusive_group(required=True)
@@ -24,9 +43,47 @@ def add_parser(subparsers: Subparsers) -> None:
     policy.add_argument(
         "--model", metavar="FOLDER", help="a Hugging Face model folder, or a hub name"
     )
+    policy.add_argument(
+        "--endpoint",
+        metavar="URL",
+        help="with --benchmark: an OpenAI-compatible API, ending in /v1",
+    )
     stage = "with --run-dir: the policy after this stage (default: the last one)"
     parser.add_argument("--stage", metavar="S", type=int, help=stage)
-    parser.add_argument("--output", metavar="FILE", type=Path, help="write the table as JSON too")
+    output = (
+        "write the table as JSON too; with --benchmark: the folder of answers.jsonl and "
+        "results.json (default: runs/benchmark)"
+    )
+    parser.add_argument("--output", metavar="PATH", type=Path, help=output)
+    _add_benchmark(parser.add_argument_group("with --benchmark"))
+    _add_endpoint(parser.add_argument_group("with --endpoint"))
+
+
+def _add_benchmark(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--benchmark", metavar="DIR", type=Path, help="answer the boards in DIR")
+    numbers = whole_numbers
+    group.add_argument("--agents", metavar="3,4", type=numbers, help="boards of so many agents")
+    group.add_argument("--sizes", metavar="3,4", type=numbers, help="boards of these sides")
+    limit = "at most so many boards, evenly spread"
+    group.add_argument("--limit", metavar="N", type=number(int, 1), help=limit)
+    beside = "published models beside the rates (default: the three of Qwen3-4B; none: no name)"
+    group.add_argument("--beside", metavar="NAME", nargs="*", help=beside)
+
+
+def _add_endpoint(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--name", metavar="MODEL", help="the model's name there")
+    key = "environment variable that holds the key (default: no key is sent)"
+    group.add_argument("--api-key-env", metavar="VAR", help=key)
+    count = number(int, 1)
+    group.add_argument(
+        "--concurrency", metavar="N", type=count, help="requests at a time (default: 16)"
+    )
+    timeout = "longest wait for an answer (default: 600)"
+    group.add_argument("--timeout", metavar="SECONDS", type=number(float, 0.001), help=timeout)
+    retries = "requests after one that failed (default: 3)"
+    group.add_argument("--retries", metavar="N", type=number(int, 0), help=retries)
+    fields = "further fields of each request: chat_template_kwargs='{enable_thinking: false}'"
+    group.add_argument("--request", metavar="KEY=VALUE", nargs="+", action="extend", help=fields)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -35,9 +92,117 @@ def run(args: argparse.Namespace) -> int:
     from training.analysis.evaluation import evaluate, policy_folder
     from training.schema import load
 
+    _check_options(args)
     config = load(args.config, args.set)
-    if args.stage is not None and args.run_dir is None:
-        raise UserError("--stage: needs --run-dir")
+    if args.benchmark is not None:
+        return 0 if _evaluate_benchmark(args, config) else 1
     folder = args.model or policy_folder(args.run_dir, args.stage)
     evaluate(config, folder, args.output)
     return 0
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    """Refuse options that would be passed over."""
+    if args.stage is not None and args.run_dir is None:
+        raise UserError("--stage: needs --run-dir")
+    for names, needed in ((_OF_BENCHMARK, "benchmark"), (_OF_ENDPOINT, "endpoint")):
+        given = [name for name in names if getattr(args, name) is not None]
+        if given and getattr(args, needed) is None:
+            raise UserError(f"--{given[0].replace('_', '-')}: needs --{needed}")
+    if args.endpoint is not None and not args.name:
+        raise UserError("--name: missing, --endpoint needs the model's name there")
+
+
+def _evaluate_benchmark(args: argparse.Namespace, config: "RunConfig") -> bool:
+    from training.analysis.benchmark.boards import read_folder
+    from training.analysis.benchmark.evaluate import BESIDE, Request, evaluate_benchmark
+
+    folder = read_folder(args.benchmark, _find_optima)
+    request = Request(
+        agents=args.agents,
+        sizes=args.sizes,
+        limit=args.limit,
+        beside=BESIDE if args.beside is None else args.beside,
+        fields=_request_fields(args.request or ()),
+    )
+    answerer = _answerer(args, config, folder.boards, request.fields)
+    output = args.output or Path("runs/benchmark")
+    return evaluate_benchmark(config, folder, answerer, output, request)
+
+
+@contextmanager
+def _answerer(
+    args: argparse.Namespace, config: "RunConfig", boards: Sequence[Any], fields: dict[str, Any]
+) -> "Iterator[Answerer]":
+    """Open who answers: an endpoint, or a policy in an engine that ends with the block."""
+    from training.analysis.benchmark.answering import EndpointAnswerer, SamplerAnswerer
+
+    if args.endpoint is not None:
+        client = _client(args)
+        concurrency = args.concurrency or 16
+        yield EndpointAnswerer(config, client, boards, concurrency=concurrency, request=fields)
+        return
+    from training.analysis.evaluation import frozen_policy, model_folder, policy_folder
+
+    model = args.model or policy_folder(args.run_dir, args.stage)
+    with frozen_policy(config, model_folder(model)) as (policy, sampler):
+        yield SamplerAnswerer(config, policy, sampler, boards)
+
+
+def _client(args: argparse.Namespace) -> Any:
+    from engineer.engineers.chat_client import ChatClient
+    from engineer.engineers.endpoint import check_url
+
+    try:
+        check_url(args.endpoint)
+    except ValueError as error:
+        raise UserError(f"--endpoint: {str(error).removeprefix('base_url ')}") from None
+    try:
+        return ChatClient(
+            args.endpoint,
+            args.name,
+            api_key_env=args.api_key_env,
+            timeout=600.0 if args.timeout is None else args.timeout,
+            retries=3 if args.retries is None else args.retries,
+        )
+    except ValueError as error:
+        raise UserError(f"--api-key-env: {str(error).removeprefix('api_key_env ')}") from None
+
+
+def _request_fields(texts: Sequence[str]) -> dict[str, Any]:
+    """Read KEY=VALUE with values in YAML; a `UserError` names what is something else."""
+    from training.schema import parse_yaml
+
+    fields: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        try:
+            fields[key] = parse_yaml(value)
+        except ValueError:
+            equals = ""
+        if not equals or not key.isidentifier():
+            raise UserError(f"--request: got {text!r}, allowed is KEY=VALUE, the value in YAML")
+    if decided := sorted(_DECIDED & set(fields)):
+        raise UserError(
+            f"--request: got {decided[0]}, which the configuration and the other options decide"
+        )
+    return fields
+
+
+def _find_optima(grids: "Sequence[Grid]") -> "list[Optimum | None]":
+    """Solve boards whose rows come without their optimum."""
+    import json
+
+    from training.analysis.benchmark.boards import Optimum
+    from training.commands.board_records import solve_lines
+    from training.run.progress import console
+
+    console.print(f"Solving {len(grids)} boards that come without their optimum.")
+    lines = (json.dumps({"id": row, "grid": list(grid)}).encode() for row, grid in enumerate(grids))
+    found = (record for _, record in solve_lines(lines))
+    return [
+        Optimum(record["sum_of_costs"], record["makespan"])
+        if record.get("status") == "OPTIMAL"
+        else None
+        for record in found
+    ]

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from training.commands import Subparsers, add_command, number
+from training.commands import Subparsers, add_command, number, whole_numbers
 from training.errors import UserError
 
 _HELP = """\
@@ -26,7 +26,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--study-dir", metavar="DIR", type=Path, help="where its files go (default: runs/NAME)"
     )
     seeds = "a piece of the study: these seeds instead of the file's, separated by commas"
-    parser.add_argument("--seeds", metavar="1,2,3", type=_numbers, help=seeds)
+    parser.add_argument("--seeds", metavar="1,2,3", type=whole_numbers, help=seeds)
     names = "a piece of the study: these of its engineers only, separated by commas"
     parser.add_argument("--engineers", metavar="A,B", type=lambda text: text.split(","), help=names)
     report = "where the report goes (default: the folder report in the study's directory)"
@@ -53,14 +53,6 @@ def add_parser(subparsers: Subparsers) -> None:
     only.add_argument(
         "--report-only", action="store_true", help="start no run, report on those that are there"
     )
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError as error:
-        problem = f"got {text!r}, allowed are whole numbers separated by commas"
-        raise argparse.ArgumentTypeError(problem) from error
 
 
 def run(args: argparse.Namespace) -> int:

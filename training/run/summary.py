@@ -61,9 +61,13 @@ def print_summary(
 
 def rate(row: Rates, name: str) -> str:
     """A rate with its Wilson interval, in per cent; `name` says which one, such as "valid"."""
-    successes = getattr(row, name)
-    low, high = wilson_interval(successes, row.count)
-    return f"{100 * successes / row.count:.1f} [{100 * low:.0f}, {100 * high:.0f}]"
+    return rate_text(getattr(row, name), row.count)
+
+
+def rate_text(successes: int, count: int) -> str:
+    """Write a rate with its 95% Wilson interval, in per cent."""
+    low, high = wilson_interval(successes, count)
+    return f"{100 * successes / count:.1f} [{100 * low:.0f}, {100 * high:.0f}]"
 
 
 def change(comparison: PairedComparison) -> str:

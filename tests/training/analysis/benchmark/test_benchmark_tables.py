@@ -1,0 +1,150 @@
+"""Judging and tables without a model: hand-made answers, published numbers beside them."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.oracles import least_makespan, least_sum_of_costs, random_grid
+from tests.paths import ROOT
+from training.analysis.benchmark.answering import in_threads
+from training.analysis.benchmark.boards import BenchmarkBoard, Optimum, read_folder
+from training.analysis.benchmark.directory import AnswerRecord
+from training.analysis.benchmark.evaluate import boards_by_agents, published_beside
+from training.analysis.benchmark.results import judge_answers, results_json
+from training.analysis.benchmark.tables import print_rates
+from training.commands.evaluate import _find_optima
+from training.errors import UserError
+from training.schema import Prompt
+
+PUBLISHED_ROWS = ROOT / "tests/jaxlake/datasets/data/published_rows.jsonl"
+PROMPT = Prompt(max_steps=16)
+
+
+def nowhere(grids: Any) -> list[None]:
+    return [None] * len(grids)
+
+
+def board(grid: list[str], agents: int, optimum: Optimum | None, name: str) -> BenchmarkBoard:
+    return BenchmarkBoard("benchmark_wr0.25", name, agents, len(grid), tuple(grid), optimum)
+
+
+def test_each_answer_is_judged_by_the_agents_and_the_optima_of_its_own_board():
+    two = ["S F G", "F F F", "s F g"]
+    three = ["S G F", "s g F", "A a F"]
+    boards = [
+        board(three, 3, Optimum(3, 1), "three"),
+        board(two, 2, Optimum(4, 2), "two"),
+        board(two, 2, None, "unknown"),
+        board(two, 2, Optimum(4, 2), "slow"),
+        board(two, 2, Optimum(4, 2), "no answer"),
+        board(two, 2, Optimum(4, 2), "wrong"),
+    ]
+    straight = "Agent 0: RIGHT RIGHT\nAgent 1: RIGHT RIGHT"
+    texts = {
+        "three": "Agent 0: RIGHT\nAgent 1: RIGHT\nAgent 2: RIGHT",
+        "two": straight,
+        "unknown": straight,
+        "slow": "Agent 0: RIGHT RIGHT\nAgent 1: WAIT RIGHT RIGHT",
+        "wrong": "Agent 0: UP\nAgent 1: RIGHT RIGHT",
+    }
+    answers = {
+        ("benchmark_wr0.25", name): AnswerRecord(
+            config="benchmark_wr0.25", sample_id=name, text=text, tokens=len(name)
+        )
+        for name, text in texts.items()
+    }
+    judged = judge_answers(boards, answers, PROMPT)
+    assert [
+        (one.board.sample_id, one.valid, one.optimal_sum_of_costs, one.optimal_makespan)
+        for one in judged
+    ] == [
+        ("three", True, True, True),
+        ("two", True, True, True),
+        ("unknown", True, False, False),
+        ("slow", True, False, False),
+        ("wrong", False, False, False),
+    ]
+    assert [one.failure for one in judged] == [None] * 4 + ["off_board"]
+    results = results_json("m", boards, judged, ())
+    assert (results["boards"], results["answered"], results["without_known_optimum"]) == (6, 5, 1)
+    assert [row["num_agents"] for row in results["aggregates"]] == [2, 3]
+
+
+@pytest.fixture
+def of_five(tmp_path: Path) -> Path:
+    """Boards of five agents on every size of the benchmark; their optima are made up."""
+    rng, lines = random.Random(3), []
+    for size in range(5, 11):
+        grid = random_grid(rng, size, 0.1, 5)
+        row = {"sample_id": f"5ag_{size}x{size}_hr0.1_000", "num_agents": 5, "grid": grid}
+        lines.append(json.dumps(row | {"sum_of_costs": 9, "makespan": 4}))
+    (tmp_path / "benchmark_wr0.5.jsonl").write_text("\n".join(lines))
+    return tmp_path
+
+
+def test_published_numbers_stand_beside_rates_with_misprints_marked(
+    of_five: Path, capsys: pytest.CaptureFixture[str]
+):
+    boards = read_folder(of_five, nowhere).boards
+    answers = {
+        one.key: AnswerRecord(config=one.config, sample_id=one.sample_id, text="?", tokens=1)
+        for one in boards
+    }
+    names = ["Kimi-K2.5", "Qwen3-4B (base)"]
+    published = published_beside(names, boards_by_agents(boards))
+    judged = judge_answers(boards, answers, PROMPT)
+    print_rates(judged, published)
+    printed = capsys.readouterr().out
+    valid = printed.partition("Optimal")[0]
+    assert "23.33" in next(line for line in valid.splitlines() if "5, 5x5" in line)
+    assert "13.47*" in next(line for line in valid.splitlines() if "5, all" in line)
+    assert "* Kimi-K2.5, 5 agents, all sizes: valid is printed as 13.47, but its own" in printed
+    assert "average 14.22" in printed
+    assert "parse_error 6" in printed
+    assert all(len(line) <= 80 for line in printed.splitlines() if "│" in line)
+    rows = results_json("m", boards, judged, published)
+    (aggregate,) = rows["aggregates"]
+    assert aggregate["published"]["Kimi-K2.5"] == {
+        "valid": 13.47,
+        "optimal": 8.78,
+        "misprinted": ["valid"],
+    }
+    # Without all of its sizes a published aggregate is of other boards.
+    some = published_beside(names, boards_by_agents(boards[:3]))
+    assert all(one.size is not None for one in some if one.num_agents == 5)
+
+
+def test_folders_that_are_no_benchmark_are_refused_with_the_place(tmp_path: Path, of_five: Path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(UserError, match=r"no \.jsonl"):
+        read_folder(empty, nowhere)
+    file = of_five / "benchmark_wr0.5.jsonl"
+    file.write_text(file.read_text() + "\n" + file.read_text().splitlines()[0])
+    with pytest.raises(UserError, match=r"benchmark_wr0.5/5ag_5x5_hr0.1_000 stands there twice"):
+        read_folder(of_five, nowhere)
+    file.write_text('{"sample_id": "x"}')
+    with pytest.raises(UserError, match=r"benchmark_wr0.5.jsonl:1: num_agents: missing"):
+        read_folder(of_five, nowhere)
+
+
+def test_tasks_in_threads_are_all_done_and_an_error_is_passed_on():
+    assert sorted(in_threads(lambda n: n * n, range(20), 3)) == [n * n for n in range(20)]
+    with pytest.raises(ZeroDivisionError):
+        list(in_threads(lambda n: 1 // n, [1, 2, 0], 2))
+
+
+@pytest.mark.slow
+def test_published_rows_are_solved_where_they_have_no_optimum(tmp_path: Path):
+    (tmp_path / "benchmark_wr0.25").mkdir()
+    (tmp_path / "benchmark_wr0.25/rows.jsonl").write_text(PUBLISHED_ROWS.read_text())
+    folder = read_folder(tmp_path, _find_optima)
+    assert len(folder.boards) == 4
+    assert {one.config for one in folder.boards} == {"benchmark_wr0.25"}
+    for one in folder.boards:
+        cost, makespan = least_sum_of_costs(list(one.grid)), least_makespan(list(one.grid))
+        assert cost is not None
+        assert one.optimum == Optimum(cost[0], makespan)

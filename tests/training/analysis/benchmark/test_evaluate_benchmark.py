@@ -1,0 +1,248 @@
+"""The benchmark is answered, also in pieces, and its tables follow from the answers."""
+
+import json
+import math
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.oracles import check
+from tests.paths import ROOT
+from tests.training.analysis.benchmark.boards import read_rows, write_rows
+from tests.training.analysis.benchmark.server import KEY, SETTINGS, ModelServer, serving
+from training.cli import main
+
+EACH = 6
+MINIATURE = str(ROOT / "configs/miniature.yaml")
+ACTIONS = {"WAIT": 0, "UP": 1, "DOWN": 2, "LEFT": 3, "RIGHT": 4}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("boards")
+    assert write_rows(path, each=EACH) == 4 * EACH
+    return path
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ModelServer]:
+    with serving() as model:
+        yield model
+
+
+@pytest.fixture(autouse=True)
+def _ready(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODEL_KEY", KEY)
+    server.busy, server.refuse_after, server.answered = 0, None, 0
+    server.bodies.clear()
+
+
+def evaluate(folder: Path, output: Path, *more: str) -> int:
+    command = ["evaluate", MINIATURE, "--benchmark", str(folder), "--output", str(output)]
+    return main([*command, *more, "--set", *SETTINGS])
+
+
+def ask(folder: Path, output: Path, server: ModelServer, *more: str) -> int:
+    address = ["--endpoint", server.url, "--name", "base", "--api-key-env", "MODEL_KEY"]
+    return evaluate(folder, output, *address, "--concurrency", "2", *more)
+
+
+@pytest.fixture(scope="module")
+def local(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All boards answered by the base model in this process."""
+    output = tmp_path_factory.mktemp("local")
+    assert evaluate(folder, output, "--model", "jaxlake-base") == 0
+    return output
+
+
+@pytest.fixture(scope="module")
+def whole(folder: Path, server: ModelServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All boards answered by the endpoint, without an interruption."""
+    output = tmp_path_factory.mktemp("endpoint")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MODEL_KEY", KEY)
+        assert ask(folder, output, server) == 0
+    return output
+
+
+def answers_of(output: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    lines = (output / "answers.jsonl").read_bytes().decode().splitlines()
+    answers = [json.loads(line) for line in lines]
+    found = {(one["config"], one["sample_id"]): one for one in answers}
+    assert len(found) == len(answers)
+    return found
+
+
+def verdict(row: dict[str, Any], text: str) -> tuple[bool, bool, bool, str | None]:
+    """Judge an answer of the strictest form by the oracle's walk: valid, both optima, failure."""
+    lines = text.strip().splitlines()
+    plans = [re.fullmatch(r"Agent (\d): ((?:[A-Z]+ ?)+)", line.strip()) for line in lines]
+    numbers = [int(one[1]) for one in plans if one]
+    if None in plans or numbers != list(range(row["num_agents"])):
+        return False, False, False, "parse_error"
+    moves = [[ACTIONS.get(word) for word in one[2].split()] for one in plans if one]
+    if any(move is None for agent in moves for move in agent):
+        return False, False, False, "parse_error"
+    steps = max(map(len, moves))
+    plan = [[agent[t] if t < len(agent) else 0 for agent in moves] for t in range(steps)]
+    found = check(row["grid"], plan)  # type: ignore[arg-type]
+    if found.failure is not None:
+        return False, False, False, found.failure
+    cheapest = found.sum_of_costs == row["sum_of_costs"]
+    return True, cheapest, found.makespan == row["makespan"], None
+
+
+def wilson(k: int, n: int) -> tuple[float, float]:
+    z = 1.959963984540054
+    middle = (k + z * z / 2) / (n + z * z)
+    half = z / (n + z * z) * math.sqrt(k * (n - k) / n + z * z / 4)
+    return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+def test_rates_and_tables_are_those_that_other_code_computes_from_the_answers(
+    folder: Path, local: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert evaluate(folder, local, "--model", "jaxlake-base") == 0  # nothing is left to be asked
+    printed = capsys.readouterr().out
+    assert f"{4 * EACH} of {4 * EACH} boards are answered already" in printed
+    rows, answers = read_rows(folder), answers_of(local)
+    assert set(rows) == set(answers)
+    results = json.loads((local / "results.json").read_text())
+    judged = {key: verdict(rows[key], answers[key]["text"]) for key in rows}
+    assert sum(one[0] for one in judged.values()) >= 5  # otherwise nothing is compared
+    assert len({one[3] for one in judged.values()}) >= 3
+    for cell in results["cells"]:
+        own = [key for key in rows if rows[key]["size"] == cell["size"]]
+        assert cell["count"] == len(own) == 2 * EACH
+        assert cell["tokens"] == sum(answers[key]["tokens"] for key in own)
+        for place, metric in enumerate(("valid", "optimal_sum_of_costs", "optimal_makespan")):
+            count = sum(judged[key][place] for key in own)
+            assert cell[metric] == count, (cell["size"], metric)
+            low, high = wilson(count, len(own))
+            assert cell["intervals"][metric] == pytest.approx([low, high], abs=1e-6)
+            rate = f"{100 * count / len(own):.1f} [{100 * low:.0f}, {100 * high:.0f}]"
+            assert rate in printed
+        kinds = Counter(judged[key][3] for key in own if judged[key][3])
+        assert {kind: n for kind, n in cell["failures"].items() if n} == kinds
+    for row in results["configurations"]:
+        own = [key for key in rows if key[0] == row["config"]]
+        assert row["valid"] == sum(judged[key][0] for key in own)
+    assert results["total"]["valid"] == sum(one[0] for one in judged.values())
+    assert max(map(len, printed.splitlines()[:-1])) <= 80
+
+
+def test_an_endpoint_gives_the_answers_of_its_model_and_is_asked_as_configured(
+    folder: Path, local: Path, server: ModelServer, tmp_path: Path
+):
+    server.busy = 1
+    more = ["--request", "top_k=20", "stop=[END]", "--sizes", "3"]
+    assert ask(folder, tmp_path / "out", server, *more) == 0
+    found = answers_of(tmp_path / "out")
+    expected = {key: one for key, one in answers_of(local).items() if "3x3" in key[1]}
+    assert {key: one["text"] for key, one in found.items()} == {
+        key: one["text"] for key, one in expected.items()
+    }
+    assert {key: one["tokens"] for key, one in found.items()} == {
+        key: one["tokens"] for key, one in expected.items()
+    }
+    for body in server.bodies:
+        assert (body["model"], body["max_tokens"], body["temperature"]) == ("base", 40, 0)
+        assert (body["top_k"], body["stop"]) == (20, ["END"])
+    assert len(server.bodies) == 2 * EACH + 1
+    written = b"".join(path.read_bytes() for path in (tmp_path / "out").iterdir())
+    assert KEY.encode() not in written
+
+
+def test_an_evaluation_that_was_stopped_and_cut_goes_on_and_ends_with_equal_results(
+    folder: Path,
+    whole: Path,
+    server: ModelServer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+):
+    parts, one_by_one = tmp_path / "parts", ["--concurrency", "1"]
+    server.refuse_after = 7
+    assert ask(folder, parts, server, *one_by_one) == 2
+    said = capsys.readouterr().err
+    assert "questions failed in a row" in said
+    assert "taken away" in said
+    assert KEY not in said
+    assert len(answers_of(parts)) == 7
+    file = parts / "answers.jsonl"
+    file.write_bytes(file.read_bytes()[:-9])  # as a kill in the middle of a line leaves it
+    server.answered, server.refuse_after = 0, 2 * EACH - 2
+    assert ask(folder, parts, server, *one_by_one, "--sizes", "4") == 1
+    # A question that was under way when the command ended may have been answered later.
+    assert re.search("[23] boards have no answer yet", capsys.readouterr().out)
+    server.answered, server.refuse_after = 0, None
+    assert ask(folder, parts, server) == 0
+    assert server.answered <= 4 * EACH - 6 - (2 * EACH - 3)
+    assert (parts / "results.json").read_bytes() == (whole / "results.json").read_bytes()
+
+
+def test_other_boards_another_prompt_or_another_model_are_refused_by_name(
+    folder: Path, local: Path, server: ModelServer, tmp_path: Path, capsys
+):
+    other = shutil.copytree(folder, tmp_path / "other")
+    file = other / "benchmark_wr0.5.jsonl"
+    file.write_text(file.read_text().replace('"2ag_3x3_hr0.2_000"', '"2ag_3x3_hr0.2_900"'))
+    output = shutil.copytree(local, tmp_path / "out")
+    assert evaluate(other, output, "--model", "jaxlake-base") == 2
+    assert f"{file}: holds other boards" in capsys.readouterr().err
+    assert evaluate(folder, output, "--model", "jaxlake-base", "--set", "prompt.max_tokens=41") == 2
+    assert "prompt.max_tokens (40 there, 41 here)" in capsys.readouterr().err
+    assert ask(folder, output, server) == 2
+    assert re.search(r"model \('weights [0-9a-f]{8}' there, 'base' here\)", capsys.readouterr().err)
+
+
+def test_boards_are_chosen_by_agents_sizes_and_number(
+    folder: Path, server: ModelServer, tmp_path: Path
+):
+    output = tmp_path / "out"
+    assert ask(folder, output, server, "--sizes", "3", "--limit", "4") == 0
+    first = answers_of(output)
+    assert {key[1][:7] for key in first} == {"2ag_3x3"}
+    assert Counter(key[0] for key in first) == {"benchmark_wr0.25": 2, "benchmark_wr0.5": 2}
+    assert ask(folder, output, server, "--agents", "2", "--limit", "6") == 0
+    results = json.loads((output / "results.json").read_text())
+    assert (results["boards"], results["answered"]) == (6, 6)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--sizes", "9"], "--sizes: got 9, the benchmark has boards of 3, 4"),
+        (["--agents", "5"], "--agents: got 5, the benchmark has boards of 2"),
+        (["--beside", "GPT-9"], "--beside: got 'GPT-9', published are GPT-5.4"),
+        (["--request", "seed=1"], "--request: got seed"),
+        (["--request", "seed"], "--request: got 'seed', allowed is KEY=VALUE"),
+        (["--api-key-env", "sk-123"], "--api-key-env: must be the name"),
+        (["--endpoint", "http://u:p@h/v1"], "--endpoint: holds a user or a password"),
+        (["--benchmark", "nowhere"], "--benchmark: got nowhere, allowed is a folder"),
+    ],
+)
+def test_wrong_options_are_named(
+    folder: Path, server: ModelServer, tmp_path: Path, capsys, more: list[str], message: str
+):
+    assert ask(folder, tmp_path / "out", server, *more) == 2
+    assert message in capsys.readouterr().err
+    assert not server.bodies
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "x", "--limit", "3"], "--limit: needs --benchmark"),
+        (["--endpoint", "http://h/v1"], "--endpoint: needs --benchmark"),
+        (["--model", "x", "--benchmark", "d", "--name", "m"], "--name: needs --endpoint"),
+        (["--endpoint", "http://h/v1", "--benchmark", "d"], "--name: missing"),
+    ],
+)
+def test_options_that_would_be_passed_over_are_refused(capsys, arguments, message):
+    assert main(["evaluate", MINIATURE, *arguments]) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,188 @@
+"""Who answers the boards: the policy in an engine of this machine, or a model behind an address."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from engineer import EngineerError
+from jaxlake import parse_grid
+from training.analysis.benchmark.boards import BenchmarkBoard
+from training.errors import UserError
+from training.policy.policy import Policy
+from training.policy.prompts import render
+from training.rollout.sampler import Sampler
+from training.rollout.vllm_sampler import sampling_seeds
+from training.run.progress import console
+from training.schema import RunConfig
+
+if TYPE_CHECKING:
+    from engineer.engineers.chat_client import ChatClient  # imports openai
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+FAILURES_IN_A_ROW = 8
+"""An endpoint that fails so often, and for all requests that are under way, is given up."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """An answer to the board at one place of the benchmark."""
+
+    place: int
+    text: str
+    tokens: int  # generated for it
+
+
+class Answerer(Protocol):
+    """A model that answers boards."""
+
+    @property
+    def model(self) -> str:
+        """Name the model: other weights have another name, as far as that can be known."""
+        ...
+
+    def answer(self, places: Sequence[int]) -> Iterator[Answered]:
+        """Answer the boards at these places of the benchmark, in any order.
+
+        An answer does not depend on which other boards are asked about. Places without an answer
+        are left out.
+        """
+        ...
+
+
+class SamplerAnswerer:
+    """Asks a policy in the engine that the configuration names, batch after batch."""
+
+    def __init__(
+        self, config: RunConfig, policy: Policy, sampler: Sampler, boards: Sequence[BenchmarkBoard]
+    ) -> None:
+        self._config, self._policy, self._sampler = config, policy, sampler
+        self._prompts = [policy.encode_prompt(board_prompt(config, board)) for board in boards]
+
+    @property
+    def model(self) -> str:
+        """Name the engine's weights."""
+        return f"weights {self._sampler.weight_version}"
+
+    def answer(self, places: Sequence[int]) -> Iterator[Answered]:
+        """Answer the boards at these places; see `Answerer`."""
+        batch = self._config.sampling.max_num_seqs
+        for first in range(0, len(places), batch):
+            asked = places[first : first + batch]
+            groups = self._sampler.sample(
+                self._prompts,
+                n=1,
+                temperature=self._config.validation.temperature,
+                max_tokens=self._config.prompt.max_tokens,
+                stop_token_ids=self._policy.stop_ids,
+                seed=self._config.validation.seed,
+                chosen=asked,
+            )
+            for place, (completion,) in zip(asked, groups, strict=True):
+                text = self._policy.decode(completion.token_ids)
+                yield Answered(place, text, len(completion.token_ids))
+
+
+class EndpointAnswerer:
+    """Asks a model behind an OpenAI-compatible address, several boards at a time."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        client: ChatClient,
+        boards: Sequence[BenchmarkBoard],
+        *,
+        concurrency: int,
+        request: dict[str, Any],
+    ) -> None:
+        """Prepare the questions; `request` are further fields of each request."""
+        self._config, self._client, self._request = config, client, request
+        self._boards, self._concurrency = boards, concurrency
+        self._seeds = sampling_seeds(config.validation.seed, len(boards))
+
+    @property
+    def model(self) -> str:
+        """Give the endpoint's name of the model."""
+        return self._client.model
+
+    def answer(self, places: Sequence[int]) -> Iterator[Answered]:
+        """Answer the boards at these places; see `Answerer`.
+
+        Raises:
+            UserError: The endpoint fails again and again.
+        """
+        failed = in_a_row = 0
+        for outcome in in_threads(self._ask, places, self._concurrency):
+            if isinstance(outcome, Answered):
+                in_a_row = 0
+                yield outcome
+                continue
+            failed, in_a_row, problem = failed + 1, in_a_row + 1, str(outcome)
+            if in_a_row >= FAILURES_IN_A_ROW + self._concurrency - 1:
+                raise UserError(
+                    f"--endpoint: {in_a_row} questions failed in a row, the last one: {problem}. "
+                    "Answers that came are kept; the same command goes on"
+                )
+        if failed:
+            console.print(f"{failed} questions failed, the last one: {problem}", style="yellow")
+
+    def _ask(self, place: int) -> Answered | EngineerError:
+        config = self._config
+        try:
+            said = self._client.complete(
+                board_prompt(config, self._boards[place]),
+                max_tokens=config.prompt.max_tokens,
+                chat=config.prompt.chat,
+                temperature=config.validation.temperature,
+                seed=self._seeds[place],
+                **self._request,
+            )
+        except EngineerError as error:
+            return error
+        return Answered(place, said.text, said.tokens)
+
+
+def board_prompt(config: RunConfig, board: BenchmarkBoard) -> str:
+    """Write the prompt for a board, without any chat template."""
+    instance = parse_grid(board.grid, max_size=board.size, max_agents=board.num_agents)
+    return render(instance, config.prompt.style)
+
+
+def in_threads(work: Callable[[T], R], tasks: Sequence[T], concurrency: int) -> Iterator[R]:
+    """Yield what `work` returns for each task, as they end; at most so many at a time.
+
+    What `work` raises is raised here. When the iterator is closed or interrupted no task begins any
+    more; those under way are left to themselves, since nothing can end a thread.
+    """
+    waiting: queue.SimpleQueue[T] = queue.SimpleQueue()
+    ended: queue.SimpleQueue[Future[R]] = queue.SimpleQueue()
+    stopped = threading.Event()
+    for task in tasks:
+        waiting.put(task)
+
+    def run() -> None:
+        while not stopped.is_set():
+            try:
+                task = waiting.get_nowait()
+            except queue.Empty:
+                return
+            outcome: Future[R] = Future()
+            try:
+                outcome.set_result(work(task))
+            except BaseException as error:
+                outcome.set_exception(error)
+            ended.put(outcome)
+
+    for _ in range(min(concurrency, len(tasks))):
+        threading.Thread(target=run, daemon=True).start()
+    try:
+        for _ in tasks:
+            yield ended.get().result()
+    finally:
+        stopped.set()

@@ -1,0 +1,126 @@
+"""The boards of a benchmark, read from a folder: ours, or the rows of the published data set."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from jaxlake import format_grid
+from jaxlake.datasets import DatasetError, PublishedRow, read_published
+from jaxlake.datasets.published import published_files
+from training.errors import UserError
+
+Grid = tuple[str, ...]
+
+FindOptima = Callable[[Sequence[Grid]], list["Optimum | None"]]
+"""Finds the optima of boards; None for each of which they are not known."""
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """What the best plans of a board cost, in steps."""
+
+    sum_of_costs: int
+    makespan: int
+
+
+@dataclass(frozen=True)
+class BenchmarkBoard:
+    """One board to be answered."""
+
+    config: str  # `benchmark_wr0.25`; empty if neither file nor row names one
+    sample_id: str
+    num_agents: int
+    size: int  # side, cells
+    grid: Grid  # rows in the published symbols
+    optimum: Optimum | None  # None: not known
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells the board from all others of the benchmark."""
+        return self.config, self.sample_id
+
+
+@dataclass(frozen=True)
+class BenchmarkFolder:
+    """All boards of a folder, in the order of its files, and what these files are."""
+
+    path: Path
+    boards: tuple[BenchmarkBoard, ...]
+    files: dict[str, str]  # SHA-256 by name within the folder
+
+
+def read_folder(path: Path, find_optima: FindOptima) -> BenchmarkFolder:
+    """Read the boards of `jaxlake dataset benchmark DIR`, or rows of the published data set.
+
+    `find_optima` is asked about the boards whose rows have no optimum, which are the published
+    ones.
+
+    Raises:
+        UserError: the folder is none, or one of its files or rows is not as it must be.
+    """
+    if not path.is_dir():
+        raise UserError(f"--benchmark: got {path}, allowed is a folder of boards")
+    try:
+        files = published_files(path)
+        rows = read_published(path)
+    except DatasetError as error:
+        raise UserError(f"--benchmark: {error}") from error
+    boards = [_board(row) for row in rows]
+    if twice := [key for key, count in Counter(board.key for board in boards).items() if count > 1]:
+        name = "/".join(filter(None, twice[0]))
+        raise UserError(f"--benchmark: {path}: the board {name} stands there twice")
+    without = [place for place, board in enumerate(boards) if board.optimum is None]
+    if without:
+        found = find_optima([boards[place].grid for place in without])
+        for place, optimum in zip(without, found, strict=True):
+            boards[place] = replace(boards[place], optimum=optimum)
+    digests = {
+        str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files
+    }
+    return BenchmarkFolder(path, tuple(boards), digests)
+
+
+def chosen_places(
+    boards: Sequence[BenchmarkBoard],
+    *,
+    agents: Sequence[int] | None = None,
+    sizes: Sequence[int] | None = None,
+    limit: int | None = None,
+) -> list[int]:
+    """Return the places of the boards with these numbers of agents and sizes (None: any).
+
+    Of more than `limit` boards so many are taken, evenly spread over them. A `UserError` names a
+    number that no board has.
+    """
+    for option, asked, known in (
+        ("--agents", agents, {board.num_agents for board in boards}),
+        ("--sizes", sizes, {board.size for board in boards}),
+    ):
+        if unknown := [number for number in asked or () if number not in known]:
+            allowed = ", ".join(map(str, sorted(known)))
+            raise UserError(f"{option}: got {unknown[0]}, the benchmark has boards of {allowed}")
+    places = [
+        place
+        for place, board in enumerate(boards)
+        if (agents is None or board.num_agents in agents) and (sizes is None or board.size in sizes)
+    ]
+    if not places:
+        raise UserError("--agents, --sizes: got numbers that no board has both of")
+    if limit is None or limit >= len(places):
+        return places
+    return [places[number * len(places) // limit] for number in range(limit)]
+
+
+def _board(row: PublishedRow) -> BenchmarkBoard:
+    return BenchmarkBoard(
+        config=row.config or "",
+        sample_id=row.sample_id,
+        num_agents=row.num_agents,
+        size=int(row.instance.size),
+        grid=tuple(format_grid(row.instance)),
+        optimum=None if row.optimum is None else Optimum(*row.optimum),
+    )

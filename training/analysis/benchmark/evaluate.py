@@ -1,0 +1,140 @@
+"""Let a model answer a benchmark, or the rest of it, and report its rates beside published ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jaxlake.datasets import PublishedResult, published_models, published_results
+from training.analysis.benchmark.answering import Answerer
+from training.analysis.benchmark.boards import BenchmarkFolder, chosen_places
+from training.analysis.benchmark.directory import (
+    EvaluationDirectory,
+    EvaluationRecord,
+    answer_record,
+)
+from training.analysis.benchmark.results import judge_answers, results_json
+from training.analysis.benchmark.tables import print_rates
+from training.errors import UserError
+from training.run.lock import hold
+from training.run.progress import console, track
+from training.schema import RunConfig
+
+BESIDE = ("Qwen3-4B (base)", "Qwen3-4B + GRPO (random)", "Qwen3-4B + GRPO + Ours")
+"""The published models beside which rates stand unless others are named."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for: which of the boards, and what stands beside the rates."""
+
+    agents: Sequence[int] | None = None  # numbers of agents; None: all
+    sizes: Sequence[int] | None = None  # sides of boards, cells; None: all
+    limit: int | None = None  # boards at most, evenly spread; None: all
+    beside: Sequence[str] = BESIDE  # names of published models
+    fields: dict[str, Any] = field(default_factory=dict)  # of an endpoint's requests
+
+
+def evaluate_benchmark(
+    config: RunConfig,
+    folder: BenchmarkFolder,
+    answerer: AbstractContextManager[Answerer],
+    output: Path,
+    request: Request,
+) -> bool:
+    """Answer the boards that have no answer in `output` yet, then write and print all rates.
+
+    The prompt, the temperature and the seed are those of `config`. True if every board that was
+    asked for has an answer then. Rates are over the boards that were asked for and have one.
+
+    Raises:
+        UserError: `output` holds another evaluation, a published model or a number of agents or a
+            size is unknown, or the model can't be asked.
+    """
+    places = chosen_places(
+        folder.boards, agents=request.agents, sizes=request.sizes, limit=request.limit
+    )
+    boards = [folder.boards[place] for place in places]
+    published = published_beside(request.beside, boards_by_agents(boards))
+    directory = EvaluationDirectory(output)
+    with answerer as asked:
+        evaluation = EvaluationRecord(
+            model=asked.model,
+            files=folder.files,
+            prompt=config.prompt,
+            temperature=config.validation.temperature,
+            seed=config.validation.seed,
+            request=request.fields,
+        )
+        directory.claim(evaluation, folder)
+        with hold(output):
+            _answer(directory, folder, places, asked)
+            answers = directory.read_answers(folder)
+            judged = judge_answers(boards, answers, config.prompt)
+            if not judged:
+                raise UserError(f"{output}: holds no answer to the boards that were asked for")
+            results = results_json(evaluation.model, boards, judged, published)
+            directory.results.write(json.dumps(results, indent=2) + "\n")
+    print_rates(judged, published)
+    missing = len(boards) - len(judged)
+    if missing:
+        console.print(f"{missing} boards have no answer yet; the same command asks for them again.")
+    console.print(f"Answers and results: {output}", soft_wrap=True)
+    return not missing
+
+
+def boards_by_agents(boards: Sequence[Any]) -> dict[int, set[int]]:
+    """Return the sizes of the boards by their number of agents."""
+    found: dict[int, set[int]] = {}
+    for board in boards:
+        found.setdefault(board.num_agents, set()).add(board.size)
+    return found
+
+
+def published_beside(
+    names: Sequence[str], sizes: dict[int, set[int]]
+) -> tuple[PublishedResult, ...]:
+    """Return the rows of the named models, with aggregates only where all their cells are asked.
+
+    `sizes` are those of the boards that are asked for, by number of agents. A `UserError` names a
+    model that is not published.
+    """
+    known = published_models()
+    if unknown := [name for name in names if name not in known]:
+        raise UserError(f"--beside: got {unknown[0]!r}, published are {', '.join(known)}")
+    rows = [one for name in names for one in published_results() if one.model == name]
+    cells: dict[int, set[int]] = {}
+    for one in rows:
+        if one.size is not None:
+            cells.setdefault(one.num_agents, set()).add(one.size)
+    return tuple(
+        one
+        for one in rows
+        if one.size is not None or sizes.get(one.num_agents) == cells[one.num_agents]
+    )
+
+
+def _answer(
+    directory: EvaluationDirectory,
+    folder: BenchmarkFolder,
+    places: Sequence[int],
+    answerer: Answerer,
+) -> None:
+    """Ask for the answers that are missing, and keep each as soon as it is there."""
+    answers = directory.read_answers(folder)
+    left = [place for place in places if folder.boards[place].key not in answers]
+    done = len(places) - len(left)
+    if done:
+        console.print(f"{done} of {len(places)} boards are answered already.")
+    if not left:
+        return
+    with track("benchmark", len(places), start=done) as advance:
+        for answered in answerer.answer(left):
+            board = folder.boards[answered.place]
+            directory.answers.append(answer_record(board, answered.text, answered.tokens))
+            done += 1
+            advance(done)
