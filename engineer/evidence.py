@@ -75,6 +75,11 @@ class TrainingEvidence(FrozenModel):
         default_factory=dict,
         description="by group: mean of p(1-p) over prompts, p the share of valid rollouts",
     )
+    rollouts: dict[str, Tally] = Field(
+        default_factory=dict,
+        description="by group: answers of the last updates to the stage's own instances",
+    )
+    rollout_updates: Count = Field(0, description="of so many updates; 0: there are no rollouts")
 
 
 class FailedCase(FrozenModel):

@@ -41,6 +41,7 @@ from training.run.directory import RunDirectory
 from training.run.progress import console
 from training.run.shared import open_run
 from training.run.summary import print_summary, summary_of
+from training.run.trackers import open_trackers
 from training.runtime import share_compiled_programs
 from training.schema import RunConfig
 
@@ -93,8 +94,11 @@ def _run_stages(config: RunConfig, directory: RunDirectory, last: int) -> list[S
     console.print(f"Validation set: {len(validation)} boards, the same after every stage.")
     policy, params = _load_policy(config, directory)
     with closing(Checkpoints(directory.checkpoints)) as checkpoints:
-        run = ActiveRun(config, directory, checkpoints, policy, validation)
-        return _stages_of(run, params, last)
+        progress = checkpoints.progress()
+        step = 0 if progress is None else progress.step
+        with open_trackers(config, directory, step) as trackers:
+            run = ActiveRun(config, directory, checkpoints, policy, validation, trackers)
+            return _stages_of(run, params, last)
 
 
 def _stages_of(run: ActiveRun, params: Any, last: int) -> list[StageResult]:

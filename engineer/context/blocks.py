@@ -37,6 +37,7 @@ def _failure_breakdown(view: StageView, detail: Detail) -> str:
     ]
     for group, tally in evidence.validation.items():
         lines += _group_lines(domain, group, tally, detail)
+    lines += _rollout_lines(view) if detail.rollouts else []
     if detail.times and evidence.failure_times:
         times = "; ".join(
             f"{term.name} median {time.median:g}, nine in ten by {time.latest:g}"
@@ -51,7 +52,22 @@ def _failure_breakdown(view: StageView, detail: Detail) -> str:
     return "\n".join(lines)
 
 
-def _group_lines(domain: Domain, group: str, tally: GroupEvidence, detail: Detail) -> list[str]:
+def _rollout_lines(view: StageView) -> list[str]:
+    """How the stage's own instances were answered while it was trained on them."""
+    training = view.evidence.training
+    if training is None or not training.rollouts:
+        return []
+    title = (
+        "Answers to the stage's own training instances, several for each, in its last"
+        f" {training.rollout_updates} updates:"
+    )
+    return [
+        title,
+        *(_tally_line(view.domain, group, tally) for group, tally in training.rollouts.items()),
+    ]
+
+
+def _tally_line(domain: Domain, group: str, tally: Tally) -> str:
     failures = [
         f"{term.name} {tally.failures[term.key]}"
         for term in domain.failures
@@ -62,10 +78,14 @@ def _group_lines(domain: Domain, group: str, tally: GroupEvidence, detail: Detai
         for term in domain.scores
         if term.key in tally.scores
     ]
-    lines = [
+    return (
         f"- {domain.called(group)}: {tally.valid} of {tally.count} valid, {_rate(tally)}"
         f"{''.join(scores)}. First failures: {', '.join(failures) or 'none'}."
-    ]
+    )
+
+
+def _group_lines(domain: Domain, group: str, tally: GroupEvidence, detail: Detail) -> list[str]:
+    lines = [_tally_line(domain, group, tally)]
     for factor, levels in tally.slices.items() if detail.slices else ():
         parts = "; ".join(
             f"{level} {part.valid}/{part.count} {_rate(part)}" for level, part in levels.items()
@@ -237,7 +257,7 @@ PARTS: dict[str, Part] = {
 
 def summary_question(view: StageView, decided: Configuration) -> str:
     """Build the prompt that asks for the notes, once a stage's design is decided."""
-    totals = Detail(failed_cases=0, slices=False, times=False)
+    totals = Detail(failed_cases=0, slices=False, rollouts=False, times=False)
     failures = _failure_breakdown(view, totals)
     rolled_back = f"{view.notice}\n\n" if view.notice else ""
     return (

@@ -11,6 +11,7 @@ CUTS = (
     "environment statistics",
     "times of failures",
     "rates by slices",
+    "answers to the stage's own instances",
     "training details",
     "the guideline",
     "the rest of the history",
@@ -37,7 +38,7 @@ def cuts(view: StageView, detail: Detail) -> Iterator[tuple[str, Detail]]:
     for fewer in range(stages - 1, 0, -1):
         detail = detail._replace(history=fewer)
         yield CUTS[1], detail
-    fields = ("summary", "statistics", "times", "slices", "training", "guideline")
+    fields = ("summary", "statistics", "times", "slices", "rollouts", "training", "guideline")
     for name, field in zip(CUTS[2:-2], fields, strict=True):
         detail = detail._replace(**{field: False})
         yield name, detail

@@ -38,6 +38,7 @@ class Detail(NamedTuple):
     summary: bool = True
     statistics: bool = True
     slices: bool = True
+    rollouts: bool = True
     times: bool = True
     training: bool = True
     guideline: bool = True

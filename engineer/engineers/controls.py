@@ -136,8 +136,9 @@ def shuffle(view: StageView, seed: int) -> StageView:
     """Permute a view's evidence across groups; of two or more groups none keeps its own."""
     evidence, training = view.evidence, view.evidence.training
     learnability = training.learnability if training else {}
+    rollouts = training.rollouts if training else {}
     by_group: list[Mapping[str, Any]] = [evidence.validation, evidence.environment, learnability]
-    by_group += [view.valid_before, view.taken_back]
+    by_group += [rollouts, view.valid_before, view.taken_back]
     for field in _BY_GROUP:
         by_group += [getattr(past, field) for past in view.history]
     groups = list(dict.fromkeys(chain(view.domain.space.groups, *by_group)))
@@ -153,7 +154,9 @@ def shuffle(view: StageView, seed: int) -> StageView:
         "validation": renamed(evidence.validation),
         "environment": renamed(evidence.environment),
         "training": training
-        and training.model_copy(update={"learnability": renamed(learnability)}),
+        and training.model_copy(
+            update={"learnability": renamed(learnability), "rollouts": renamed(rollouts)}
+        ),
         "failed_cases": (),
     }
     history = tuple(

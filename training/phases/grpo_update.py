@@ -15,12 +15,14 @@ from flax import nnx
 from training.errors import UserError
 from training.learner import grpo
 from training.learner.batching import Sequences, split_rows
+from training.learner.flops import update_flops
 from training.learner.grpo import GrpoBatch
 from training.learner.grpo_step import compiled_step
 from training.learner.optimizer import LearnerState
 from training.learner.packing import PackedGroups, pack_groups, place_on_targets
 from training.phases.resampling import resample
 from training.phases.weight_sync import sync_metrics, sync_weights
+from training.policy.architectures import DecoderConfig
 from training.policy.lora import with_trainable
 from training.processes import local_copy, require_same
 from training.rollout.instances import InstanceSet
@@ -28,6 +30,7 @@ from training.rollout.rollout import Rollout, roll_out, rollout_metrics
 from training.rollout.sampler import Completion, Sampler
 from training.run.active_run import ActiveRun
 from training.run.records import six_digits
+from training.run.throughput import UpdateWork
 
 # The metrics of an update in which no group's rewards differ, so that no step is taken.
 _NO_STEP = {"importance_ratio_mean": 1.0}
@@ -44,6 +47,7 @@ def take_update(
     seconds: dict[str, float],
     rehearsed: Sequences | None = None,
     spare: InstanceSet | None = None,
+    work: UpdateWork | None = None,
 ) -> tuple[LearnerState, dict[str, Any]]:
     """Take one update on `grpo.prompts_per_update` boards.
 
@@ -51,8 +55,8 @@ def take_update(
     return. Each optimizer step imitates the `rehearsed` designs, too. Boards whose rewards are all
     equal are replaced by `spare` ones as often as `grpo.resamples` allows; the metrics of answers
     are those of the boards as given. The time that rollout, verification, update and sync took is
-    added to `seconds`. With the new state come the fields of `UpdateMetrics` but its place in the
-    run.
+    added to `seconds`, and what was generated and computed to `work`. With the new state come the
+    fields of `UpdateMetrics` but its place in the run.
 
     Raises:
         UserError: the loss, its gradient or another metric is not finite.
@@ -60,12 +64,18 @@ def take_update(
     """
     settings, graphdef = run.config.grpo, run.policy.graphdef
     temperature = run.config.sampling.temperature
-    drawn = roll_out(run, sampler, boards, seed=seed, seconds=seconds)
-    metrics, rollout = rollout_metrics(drawn, run.config.reward), drawn
+    rollout = drawn = roll_out(run, sampler, boards, seed=seed, seconds=seconds, work=work)
+    shown = bool(run.config.engineer.training_rollouts)
+    metrics = rollout_metrics(drawn, run.config.reward, failures=shown)
     metrics["weight_version"] = sampler.weight_version
     if settings.resamples and spare is not None:
-        rollout, counts = resample(run, sampler, drawn, spare, seed=seed, seconds=seconds)
+        rollout, counts = resample(
+            run, sampler, drawn, spare, seed=seed, seconds=seconds, work=work
+        )
         metrics |= counts
+    if work is not None:
+        shape = nnx.merge(graphdef, state.params).config
+        work.model_flops += _flops_of(shape, rollout)
     with run.clock(seconds, "update"):
         batch = rollout_batch(run, state.params, rollout)
         require_same("the batch of an update", batch)
@@ -101,6 +111,19 @@ def refuse_what_is_not_finite(learned: Mapping[str, float]) -> None:
             "checkpoint has none of it; a smaller grpo.learning_rate, a smaller "
             "grpo.max_grad_norm or model.dtype=float32 may help, in a run of its own"
         )
+
+
+def _flops_of(shape: DecoderConfig, rollout: Rollout) -> float:
+    """Count the operations of loss and gradient over the groups that are learned from."""
+    count = rollout.rewards.shape[1]
+    learned = np.flatnonzero(grpo.has_reward_variance(rollout.rewards))
+    completions = rollout.completions
+    lengths = [
+        [len(one.token_ids) for one in completions[group * count : (group + 1) * count]]
+        for group in learned
+    ]
+    prompts = [len(rollout.prompts[group]) for group in learned]
+    return update_flops(shape, prompts, lengths)
 
 
 def rollout_batch(run: ActiveRun, params: Any, rollout: Rollout) -> GrpoBatch:

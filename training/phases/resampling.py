@@ -14,6 +14,7 @@ from training.rollout.instances import InstanceSet
 from training.rollout.rollout import Rollout, roll_out
 from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
+from training.run.throughput import UpdateWork
 
 
 def resample(
@@ -24,13 +25,14 @@ def resample(
     *,
     seed: int,
     seconds: dict[str, float],
+    work: UpdateWork | None = None,
 ) -> tuple[Rollout, dict[str, int]]:
     """Replace the groups of a rollout whose rewards are all equal, as far as others are found.
 
     In each of at most `grpo.resamples` rounds as many `spare` boards are answered as groups are
     still to be replaced. The seed decides which, and what is sampled; none comes twice. Groups for
     which no other was found stay. Returns the rollout with the fields of `UpdateMetrics` that count
-    boards. The time that it took is added to `seconds`.
+    boards. The time that it took is added to `seconds`, and what was generated to `work`.
     """
     rng = np.random.default_rng([seed, 1])
     order = rng.permutation(len(spare))
@@ -41,9 +43,9 @@ def resample(
         if not len(chosen):
             break
         answered += len(chosen)
-        other = roll_out(
-            run, sampler, spare.take(chosen), seed=int(rng.integers(2**63)), seconds=seconds
-        )
+        own_seed = int(rng.integers(2**63))
+        boards = spare.take(chosen)
+        other = roll_out(run, sampler, boards, seed=own_seed, seconds=seconds, work=work)
         found = np.flatnonzero(has_reward_variance(other.rewards))
         replaced += len(found)
         rollout = rollout.with_groups(equal[: len(found)], other, found)

@@ -8,7 +8,7 @@ other functions are pure: they make what the engineer reads, and what the gate s
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from engineer import (
     StageEvidence,
     StageHistory,
     StageView,
+    Tally,
     TrainingEvidence,
 )
 from engineer.gate import has_fallen, protected_floors, rollback_notice
@@ -31,6 +32,7 @@ from training.run.records import (
     DecisionRecord,
     EpisodeRecord,
     GateRecord,
+    SizeMetrics,
     UpdateMetrics,
     ValidationRecord,
 )
@@ -261,6 +263,8 @@ def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> T
     for update in updates:
         for size, row in update.by_size.items():
             learnability[int(size)].append(row.learnability)
+    shown = config.engineer.training_rollouts
+    last = updates[-shown:] if shown else ()
     return TrainingEvidence(
         updates=len(updates),
         instances=len(updates) * config.grpo.prompts_per_update,
@@ -271,6 +275,37 @@ def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> T
         entropy=_mean([one.entropy for one in updates]),
         completion_length=_mean([one.completion_length for one in updates]),
         learnability={str(size): _mean(learnability[size]) for size in sorted(learnability)},
+        rollouts=_rollout_tallies(last),
+        rollout_updates=len(last),
+    )
+
+
+def _rollout_tallies(updates: Sequence[UpdateMetrics]) -> dict[str, Tally]:
+    """Count the answers of some updates to the boards that they trained on, by map size.
+
+    A `UserError` says that an update's failures were not counted, as without the option.
+    """
+    found: dict[int, list[SizeMetrics]] = defaultdict(list)
+    for update in updates:
+        for size, row in update.by_size.items():
+            if row.failures is None:
+                raise UserError(
+                    f"metrics.jsonl: update {update.update} of stage {update.stage} has no "
+                    "failures by map size, which engineer.training_rollouts needs"
+                )
+            found[int(size)].append(row)
+    return {str(size): _tally(found[size]) for size in sorted(found)}
+
+
+def _tally(rows: Sequence[SizeMetrics]) -> Tally:
+    failures: Counter[str] = Counter()
+    for row in rows:
+        failures.update(row.failures or {})
+    return Tally(
+        count=sum(row.count for row in rows),
+        valid=sum(row.valid for row in rows),
+        scores={"optimal_sum_of_costs": sum(row.optimal for row in rows)},
+        failures=dict(sorted(failures.items())),
     )
 
 

@@ -27,6 +27,7 @@ from training.run.checkpoints import RunProgress
 from training.run.directory import StageDirectory
 from training.run.progress import console, track
 from training.run.records import TimingRecord, UpdateMetrics, measured
+from training.run.throughput import UpdateWork, timing_fields
 
 
 @dataclass(frozen=True)
@@ -77,16 +78,19 @@ def train(
                 following = boards.boards.part(number, settings.prompts_per_update)
                 question = question_of(run, following, seed=run.seed("sample", stage, number + 1))
                 ahead.expect(RolloutQuestion.of(**question))
-            state, metrics = take_update(
-                run,
-                state,
-                ahead or sampler,
-                chosen,
-                seed=seed,
-                seconds=seconds,
-                rehearsed=designs,
-                spare=spare,
-            )
+            work = UpdateWork()
+            with run.profiled(stage, number):
+                state, metrics = take_update(
+                    run,
+                    state,
+                    ahead or sampler,
+                    chosen,
+                    seed=seed,
+                    seconds=seconds,
+                    rehearsed=designs,
+                    spare=spare,
+                    work=work,
+                )
             if ahead is not None:
                 metrics["rollout_lag"] = ahead.lag
             record = measured(UpdateMetrics, stage=stage, update=number, step=step, **metrics)
@@ -102,9 +106,16 @@ def train(
                     if ahead is not None:
                         ahead.keep(run.directory.prefetched, step)
                     run.checkpoints.save(state, RunProgress("train", stage, number, step))
-            run.directory.timings.append(
-                TimingRecord(phase="train", stage=stage, update=number, step=step, seconds=seconds)
+            timing = TimingRecord(
+                phase="train",
+                stage=stage,
+                update=number,
+                step=step,
+                seconds=seconds,
+                **timing_fields(work, seconds, run.config),
             )
+            run.directory.timings.append(timing)
+            run.trackers.update(record, timing)
             seconds = {}
     return TrainedStage(stage, configuration, boards, tuple(updates), state)
 

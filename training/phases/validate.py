@@ -59,6 +59,7 @@ def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = No
             answers = verify_answers(run.config, stage, run.validation, texts)
             run.checkpoints.wait()  # what is said of the weights must not outlive them
             write_answers(files, answers)
+        run.trackers.validation(run.step(stage, run.config.updates_per_stage), answers.rates)
     if trained is None:
         return validated_stage(run.config, stage, None, answers, (), {})
     environment = trained.boards.environment

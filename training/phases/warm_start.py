@@ -90,7 +90,9 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
                     for name, recent in losses.items()
                 }
                 losses.clear()
-                run.directory.metrics.append(measured(WarmStartMetrics, step=number, **means))
+                record = measured(WarmStartMetrics, step=number, **means)
+                run.directory.metrics.append(record)
+                run.trackers.warm_start(record)
                 seconds = {"warm_start": round(time.perf_counter() - began, 4)}
                 run.directory.timings.append(
                     TimingRecord(phase="warm_start", stage=0, step=number, seconds=seconds)

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxlake import Failure
 from training.learner.grpo import has_reward_variance
 from training.rollout.instances import InstanceSet, join_boards
 from training.rollout.judging import Verdict, judge
@@ -15,6 +16,7 @@ from training.rollout.rewards import overlong_penalty, reward
 from training.rollout.sampler import Completion, Sampler
 from training.run.active_run import ActiveRun
 from training.run.records import SizeMetrics
+from training.run.throughput import UpdateWork
 from training.schema import Reward
 
 
@@ -74,17 +76,21 @@ def roll_out(
     *,
     seed: int,
     seconds: dict[str, float],
+    work: UpdateWork | None = None,
 ) -> Rollout:
     """Let the policy answer each board `grpo.completions` times, verify and reward the answers.
 
-    The seed decides what is sampled. The time that each took is added to `seconds`.
+    The seed decides what is sampled. The time that each took is added to `seconds`, and what was
+    generated to `work`.
     """
     count = run.config.grpo.completions
     with run.clock(seconds, "rollout"):
         question = question_of(run, boards, seed=seed)
         groups = sampler.sample(**question)
+    completions = [completion for group in groups for completion in group]
+    if work is not None:
+        work.generated_tokens += sum(len(one.token_ids) for one in completions)
     with run.clock(seconds, "verify"):
-        completions = [completion for group in groups for completion in group]
         texts = [run.policy.decode(completion.token_ids) for completion in completions]
         repeated = boards.take(np.repeat(np.arange(len(boards)), count))
         verdict = judge(repeated, texts, run.config.prompt)
@@ -95,8 +101,13 @@ def roll_out(
     return Rollout(boards, question["prompts"], completions, verdict, rewards - overlong, overlong)
 
 
-def rollout_metrics(rollout: Rollout, settings: Reward) -> dict[str, Any]:
-    """Summarise a rollout for `metrics.jsonl`: over all completions, and by map size."""
+def rollout_metrics(
+    rollout: Rollout, settings: Reward, *, failures: bool = False
+) -> dict[str, Any]:
+    """Summarise a rollout for `metrics.jsonl`: over all completions, and by map size.
+
+    With `failures` the kinds of first failure are counted by map size, too.
+    """
     completions, outcomes, rewards = rollout.completions, rollout.verdict.outcomes, rollout.rewards
     optimal = outcomes.optimal_sum_of_costs
     sampled_logprobs = np.concatenate([completion.logprobs for completion in completions])
@@ -113,6 +124,7 @@ def rollout_metrics(rollout: Rollout, settings: Reward) -> dict[str, Any]:
             reward=_rounded(rewards.reshape(-1)[rows].mean()),
             # p (1 - p), with p the valid rate of a group, says how much a group can teach.
             learnability=_rounded(np.mean(rates[groups] * (1 - rates[groups]))),
+            failures=_failures(outcomes.failure[rows]) if failures else None,
         )
     penalised = {"overlong_penalty": _rounded(rollout.overlong.mean())}
     return (penalised if settings.overlong_buffer else {}) | {
@@ -127,6 +139,12 @@ def rollout_metrics(rollout: Rollout, settings: Reward) -> dict[str, Any]:
         "truncated_share": _rounded(np.mean([one.truncated for one in completions])),
         "by_size": by_size,
     }
+
+
+def _failures(kinds: np.ndarray) -> dict[str, int]:
+    """Count the kinds of first failure that occur, by label."""
+    counts = {kind.label: int((kinds == kind).sum()) for kind in Failure if kind}
+    return {label: count for label, count in counts.items() if count}
 
 
 def _rounded(value: Any) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from training.run.checkpoints import Checkpoints
 from training.run.directory import RunDirectory
 from training.run.records import TimingRecord
 from training.run.seeds import key_for, seed_for
+from training.run.trackers import NO_TRACKERS, Trackers, profiled
 from training.schema import RunConfig
 
 
@@ -28,6 +29,7 @@ class ActiveRun:
     checkpoints: Checkpoints
     policy: Policy  # without weights, which belong to the learner
     validation: InstanceSet
+    trackers: Trackers = NO_TRACKERS
     # Weights in model.dtype that KL is measured from, if it is in the loss; with `model.lora` the
     # adapters among them.
     reference: Any = None
@@ -49,6 +51,11 @@ class ActiveRun:
         if stage == 0:
             return warm_start
         return warm_start + (stage - 1) * self.config.updates_per_stage + update
+
+    def profiled(self, stage: int, update: int) -> AbstractContextManager[None]:
+        """Write a profiler trace of the block, an update of a stage, if it was asked for."""
+        number = (stage - 1) * self.config.updates_per_stage + update
+        return profiled(self.config, self.directory, number)
 
     @contextmanager
     def clock(self, seconds: dict[str, float], name: str) -> Iterator[None]:

@@ -5,6 +5,8 @@ config.yaml              the resolved configuration (training/schema)
 metrics.jsonl            one line per logged warm-start step and per GRPO update
 timings.jsonl            seconds spent, apart, so that metrics of equal runs are equal files
 chain.jsonl              one link per stage: the hashes of all of this (training/audit)
+tensorboard/, wandb/     what trackers were told, if any (training/run/trackers.py)
+profile/U/               a profiler trace of update U, if it was asked for
 atlases/S.json           an atlas that was measured when stage S was over; no part of the chain
 checkpoints/             Orbax: weights, optimizer state, progress
 prefetched/STEP.json     with grpo.prefetch: the rollout after a checkpoint, drawn before it
@@ -114,6 +116,9 @@ class RunDirectory:
         self.initial_policy = weights / "initial"  # made from scratch
         self.engine = weights / "engine"  # what vLLM starts from
         self.compiled = weights / "compiled"  # what several processes of the run have compiled
+        self.tensorboard = path / "tensorboard"
+        self.wandb_id = TextFile(path / "wandb.id")  # of the run on Weights & Biases
+        self.profile = path / "profile"  # traces of updates, by their numbers
         self.summary = JsonFile(path / "summary.json", TypeAdapter(records.SummaryRecord))
         self.report = path / "report.html"
 
@@ -152,7 +157,8 @@ class RunDirectory:
         """Make the directory this configuration's, and say whether it already was.
 
         On which devices a run goes on (`model.mesh`) may change from call to call, unless the
-        policy learns to design, where every device adds a group. So may its vLLM servers.
+        policy learns to design, where every device adds a group. So may its vLLM servers, and
+        `tracking`.
 
         Raises:
             UserError: It belongs to another configuration (the message names the keys that
@@ -163,6 +169,7 @@ class RunDirectory:
             ours = parse_yaml(dump(config))
             for tree in (theirs, ours):
                 tree.get("sampling", {}).pop("servers", None)
+                tree.pop("tracking", None)
                 if config.engineer.learning is None:
                     tree.get("model", {}).pop("mesh", None)
             if theirs != ours:

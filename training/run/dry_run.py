@@ -144,7 +144,7 @@ def print_plan(config: RunConfig, run_dir: Path) -> None:
     """Print stages, batch shapes, steps, memory, and disk beside what is free for `run_dir`."""
     console.print(f"Plan of {config.name} (seed {config.seed}); nothing is started.\n")
     _print_stages(config)
-    prompt = _longest_prompt(config)
+    prompt = longest_prompt(config)
     _print_batches(config, prompt)
     shape = shape_of(config)
     if shape is None:
@@ -165,7 +165,7 @@ def update_shape(config: RunConfig, shape: DecoderConfig) -> dict[str, object]:
         "name": config.name,
         "model": asdict(shape),
         "groups": groups,
-        "prompt": _longest_prompt(config),
+        "prompt": longest_prompt(config),
         "rows": groups * completions,
         "width": config.prompt.max_tokens,
         "micro_batches": config.micro_batches,
@@ -305,7 +305,7 @@ def _print_disk(config: RunConfig, shape: DecoderConfig, run_dir: Path) -> None:
         console.print(f"There is not enough room for this run in {run_dir}.")
 
 
-def _longest_prompt(config: RunConfig) -> int:
+def longest_prompt(config: RunConfig) -> int:
     """Estimate the most tokens of a prompt, rounded up as batches are padded."""
     size = max((*config.environment.bounds.sizes, *config.validation.sizes))
     rows = [["F"] * size for _ in range(size)]

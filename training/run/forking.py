@@ -13,7 +13,7 @@ from training.errors import UserError
 from training.run.directory import RunDirectory
 from training.run.records import UpdateMetrics
 from training.run.typed_files import File, TextFile
-from training.schema import EngineerChoice, RunConfig, dump
+from training.schema import EngineerChoice, RunConfig, Tracking, dump
 
 _SHARED_PHASES = ("warm_start", "pool", "train", "validate")
 
@@ -25,7 +25,11 @@ def same_first_round(one: RunConfig, other: RunConfig) -> bool:
 
 def _undesigned(config: RunConfig) -> RunConfig:
     engineer = EngineerChoice(kind="fixed", picking=config.engineer.picking)
-    return config.model_copy(update={"name": "", "engineer": engineer})
+    # Where the engineer reads of training answers, an update's metrics count their failures.
+    read = {"training_rollouts": config.engineer.training_rollouts}
+    engineer = engineer.model_copy(update=read)
+    update = {"name": "", "engineer": engineer, "tracking": Tracking()}
+    return config.model_copy(update=update)
 
 
 def fork_first_round(source: RunDirectory, target: Path, config: RunConfig) -> None:

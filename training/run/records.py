@@ -30,7 +30,8 @@ Count = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 Bounded = Annotated[float, Field(ge=-1e9, le=1e9)]
 Rate = Annotated[float, Field(ge=0.0, le=1.0)]
 Reward = Annotated[float, Field(ge=0.0)]
-Seconds = Annotated[float, Field(ge=0.0)]
+NonNegative = Annotated[float, Field(ge=0.0)]
+Seconds = NonNegative
 
 
 R = TypeVar("R", bound="Record")
@@ -272,12 +273,17 @@ class WarmStartMetrics(Record):
 class SizeMetrics(Record):
     """What an update's rollouts on boards of one map size came to."""
 
+    left_out_if_none = frozenset({"failures"})
+
     count: Count = Field(description="completions")
     valid: Count
     optimal: Count
     reward: float = Field(description="mean")
     learnability: float = Field(
         ge=0.0, le=0.25, description="mean over prompts of p(1-p), p the valid rate"
+    )
+    failures: dict[str, Count] | None = Field(
+        None, description="by label of the first failure, if the engineer reads of them"
     )
 
 
@@ -355,9 +361,14 @@ Metrics = Annotated[WarmStartMetrics | UpdateMetrics, Field(discriminator="phase
 
 
 class TimingRecord(Record):
-    """A line of `timings.jsonl`: wall-clock seconds by what took them."""
+    """A line of `timings.jsonl`: wall-clock seconds by what took them.
 
-    left_out_if_none = frozenset({"update"})
+    An update's line also says how fast it was, and the most memory up to its end.
+    """
+
+    left_out_if_none = frozenset(
+        {"update", "generated_tokens", "tokens_per_second", "mfu", "device_gib", "host_gib"}
+    )
 
     phase: Literal[
         "warm_start", "pool", "train", "validate", "learn_to_design", "design", "reading"
@@ -366,6 +377,17 @@ class TimingRecord(Record):
     update: Count | None = Field(None, description="of phase train; left out of other lines")
     step: Count
     seconds: dict[str, Seconds]
+    generated_tokens: Count | None = Field(None, description="in its rollouts")
+    tokens_per_second: NonNegative | None = Field(
+        None, description="of these, while they were drawn"
+    )
+    mfu: NonNegative | None = Field(
+        None, description="share of the devices' peak that loss and gradient took, if it is known"
+    )
+    device_gib: NonNegative | None = Field(
+        None, description="most memory that the trainer held on a device, GiB, if it says so"
+    )
+    host_gib: NonNegative | None = Field(None, description="the same of the process's own memory")
 
 
 class SummaryRecord(Record):

@@ -21,16 +21,9 @@ from training.run.lock import hold
 from training.run.progress import console
 from training.schema import RunConfig, dump
 
-_NOT_COPIED = (
-    "checkpoints",
-    "initial",
-    "engine",
-    "policy",
-    "adapters",
-    "compiled",
-    "report.html",
-    ".*",
-)
+_WEIGHTS = ("checkpoints", "initial", "engine", "policy", "adapters", "compiled")
+_TRACKED = ("tensorboard", "wandb", "wandb.id", "profile")
+_NOT_COPIED = (*_WEIGHTS, *_TRACKED, "report.html", ".*")
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from training.schema.sections import (
     Sampling,
     Section,
     Servers,
+    Tracking,
     WarmStart,
 )
 
@@ -47,6 +48,7 @@ __all__ = [
     "Sampling",
     "Section",
     "Servers",
+    "Tracking",
     "WarmStart",
     "dump",
     "known_engineer",

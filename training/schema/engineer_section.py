@@ -157,6 +157,11 @@ class EngineerChoice(Section):
     max_tokens: Positive = Field(256, description="longest answer, tokens")
     summary_tokens: Positive = Field(128, description="longest notes for the summary block, tokens")
     max_step: Share | None = Field(None, description="most a knob may change per stage; null: any")
+    training_rollouts: Count = Field(
+        0,
+        description="style full: the failure breakdown also shows the answers of the stage's last "
+        "updates to its own boards, of so many updates; 0: it does not",
+    )
     learning: DesignLearning | None = Field(
         None, description="null: the policy learns to design by imitation alone"
     )
@@ -167,6 +172,8 @@ class EngineerChoice(Section):
     atlas: AtlasChoice = AtlasChoice()
     budget: Budget = Budget()
     gate: GateSettings = GateSettings()
+
+    left_out_if_default = frozenset({"training_rollouts"})
 
     @property
     def asked(self) -> tuple[str, ...]:
@@ -193,6 +200,11 @@ class EngineerChoice(Section):
             raise ValueError(
                 f"blocks: got {', '.join(unknown)}, which style compact has no symbols for;"
                 f" allowed are {', '.join(SYMBOLS)}"
+            )
+        if self.style == "compact" and self.training_rollouts:
+            raise ValueError(
+                f"training_rollouts: got {self.training_rollouts} with style compact, which has no"
+                " symbols for them; allowed is 0"
             )
         if self.learning and (self.kind != "checkpoint" or self.style != "compact"):
             raise ValueError(

@@ -24,6 +24,7 @@ from training.schema.sections import (
     Sampling,
     Section,
     Stages,
+    Tracking,
     Validation,
     WarmStart,
 )
@@ -71,6 +72,9 @@ class RunConfig(Section):
     reward: Reward = Reward()
     validation: Validation
     engineer: EngineerChoice = EngineerChoice()
+    tracking: Tracking = Tracking()
+
+    left_out_if_default = frozenset({"tracking"})
 
     @property
     def domain(self) -> Domain:
@@ -166,6 +170,16 @@ class RunConfig(Section):
             raise ValueError(
                 f"stages.instances: got {self.stages.instances}, allowed is at least "
                 f"grpo.prompts_per_update = {self.grpo.prompts_per_update}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _updates_to_profile_exist(self) -> RunConfig:
+        last = self.stages.count * self.updates_per_stage
+        if beyond := [number for number in self.tracking.profile_updates if number > last]:
+            raise ValueError(
+                f"tracking.profile_updates: got {beyond[0]}, allowed are 1 to {last}, the updates "
+                "of all stages"
             )
         return self
 

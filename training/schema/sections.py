@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -29,6 +29,17 @@ class Section(BaseModel):
     """A part of the configuration: frozen, and strict about names it does not know."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    left_out_if_default: ClassVar[frozenset[str]] = frozenset()
+    """Keys that are not written where they have their default, so that older files are equal."""
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        plain: dict[str, Any] = dump(self)
+        for name in self.left_out_if_default:
+            default = type(self).model_fields[name].get_default(call_default_factory=True)
+            if name in plain and getattr(self, name) == default:
+                del plain[name]
+        return plain
 
 
 Projection = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -78,6 +89,8 @@ class Lora(Section):
 class Model(Section):
     """The policy: a pretrained Hugging Face model, or a small one made from scratch."""
 
+    left_out_if_default = frozenset({"lora"})
+
     pretrained: str | None = Field(
         None, description="local folder, hub name or jaxlake-base; null: from scratch"
     )
@@ -98,12 +111,6 @@ class Model(Section):
     )
     mesh: Mesh = Mesh()
     lora: Lora | None = Field(None, description="null: all weights are trained")
-
-    @model_serializer(mode="wrap")
-    def _without_unset_adapters(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `lora` out where it is null: so a run that was begun before it existed goes on."""
-        tree: dict[str, Any] = write(self)
-        return {name: value for name, value in tree.items() if name != "lora" or value is not None}
 
     @field_validator("param_dtype")
     @classmethod
@@ -198,6 +205,8 @@ class Sampling(Section):
     policy's engine keeps its memory while the other one answers.
     """
 
+    left_out_if_default = frozenset({"servers"})
+
     engine: Literal["vllm", "servers", "jax"] = Field(
         "vllm",
         description="vllm: with the trainer; servers: vLLM servers, here or elsewhere; jax: the "
@@ -243,14 +252,6 @@ class Sampling(Section):
     def runs_vllm_here(self) -> bool:
         """Whether the run itself starts engines of vLLM for the policy."""
         return self.engine == "vllm" or (self.engine == "servers" and self.served.started > 0)
-
-    @model_serializer(mode="wrap")
-    def _without_servers(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave the section out where it is null: so runs of before it go on in their folders."""
-        tree: dict[str, Any] = handler(self)
-        if self.servers is None:
-            tree.pop("servers", None)
-        return tree
 
     @model_validator(mode="after")
     def _workers_can_be_reached(self) -> Sampling:
@@ -320,6 +321,8 @@ class Grpo(Section):
     docs/grpo.md has the formulas, and says where they come from.
     """
 
+    left_out_if_default = frozenset({"prefetch"})
+
     prompts_per_update: Positive = Field(32, description="boards per update")
     completions: Annotated[int, Field(ge=2)] = Field(8, description="completions per prompt")
     minibatches: Positive = Field(1, description="optimizer steps that one batch is split into")
@@ -372,14 +375,6 @@ class Grpo(Section):
     )
     checkpoint_every: Positive = Field(10, description="updates between checkpoints")
 
-    @model_serializer(mode="wrap")
-    def _without_prefetch(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave the key out where it is 0: so runs of before it go on in their folders."""
-        tree: dict[str, Any] = handler(self)
-        if not self.prefetch:
-            tree.pop("prefetch", None)
-        return tree
-
     @model_validator(mode="after")
     def _one_warm_up(self) -> Grpo:
         if self.warmup_updates and self.warmup_share:
@@ -424,6 +419,32 @@ class Reward(Section):
                 "must satisfy optimal > valid > parsed >= 0"
             )
         return self
+
+
+class Wandb(Section):
+    """A run on Weights & Biases, through its own library (the extra `wandb`)."""
+
+    project: str = Field("jaxlake", description="the project that the run belongs to")
+    entity: str | None = Field(None, description="user or team; null: the account's default")
+    mode: Literal["online", "offline"] = Field(
+        "online", description="offline: into the run's directory alone, for `wandb sync` later"
+    )
+
+
+class Tracking(Section):
+    """Who is told of a run beside its own files; nothing of it decides what the run does."""
+
+    tensorboard: bool = Field(
+        False, description="write events to RUN/tensorboard (the extra `tensorboard`)"
+    )
+    wandb: Wandb | None = Field(None, description="null: nothing is told to Weights & Biases")
+    profile_updates: tuple[Positive, ...] = Field(
+        (), description="updates, counted over all stages from 1, whose trace goes to RUN/profile"
+    )
+    peak_tflops: PositiveFloat | None = Field(
+        None,
+        description="most TFLOP/s of a device in model.dtype, for the MFU; null: where it is known",
+    )
 
 
 class Stages(Section):

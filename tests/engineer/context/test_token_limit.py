@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from engineer import BLOCKS, CUTS, BlockName, ContextStyle, FailedCase, StageView, build_context
 from engineer.context import STYLES, ContextTooLongError
 from engineer.context.token_limit import estimate_tokens
-from engineer.evidence import GroupEvidence
+from engineer.evidence import GroupEvidence, Tally
 from engineer.space import answer_text
 
 
@@ -20,9 +20,12 @@ def full_view(view: StageView) -> StageView:
         FailedCase(group="4", failure="hole", time=n, completion=f"RIGHT {n}") for n in range(6)
     )
     stages = [view.history[0].model_copy(update={"stage": n}) for n in range(1, 9)]
+    assert view.evidence.training is not None
+    rollouts = {"3": Tally(count=8, valid=3, failures={"hole": 5})}
+    training = view.evidence.training.model_copy(update={"rollouts": rollouts})
     return replace(
         view,
-        evidence=view.evidence.model_copy(update={"failed_cases": cases}),
+        evidence=view.evidence.model_copy(update={"failed_cases": cases, "training": training}),
         history=[*stages, view.history[1].model_copy(update={"stage": 9})],
         notice="The valid rate fell.",
         refusal="3.hole_ratio is missing",
@@ -60,6 +63,9 @@ def smaller_and_smaller(view: StageView, blocks: tuple[BlockName, ...]) -> Itera
     }
     view = with_evidence(validation=totals)
     yield "rates by slices", view, blocks
+    assert view.evidence.training is not None
+    view = with_evidence(training=view.evidence.training.model_copy(update={"rollouts": {}}))
+    yield "answers to the stage's own instances", view, blocks
     blocks = without("training_details")
     yield "training details", view, blocks
     blocks = without("guideline")

@@ -26,7 +26,9 @@ from training.rollout.rollout import roll_out
 from training.rollout.sampler import Completion, LogprobGaps
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
+from training.run.throughput import UpdateWork
 from training.schema import load
+from training.schema.sections import Scratch
 
 
 class ToldSampler:
@@ -96,6 +98,51 @@ def test_an_update_moves_the_weights_towards_the_rewarded_answers_and_syncs_them
     assert seconds.keys() == {"rollout", "verify", "update", "sync"}
     for name, tensor in policy.tensors(state.params):
         np.testing.assert_array_equal(sampler.weights[name], tensor)
+
+
+def test_an_update_counts_failures_if_they_are_read_and_says_what_it_generated_and_computed(
+    boards: InstanceSet, folder: Path, tmp_path: Path
+) -> None:
+    found = {}
+    for shown in (0, 3):
+        more = ["engineer.style=full", f"engineer.training_rollouts={shown}"]
+        config = load(TINY, ["prompt.max_tokens=40", *more])
+        policy, params = load_policy(folder, config)
+        run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards)  # type: ignore[arg-type]
+        state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
+        sampler, work = ToldSampler(policy, boards), UpdateWork()
+        _, found[shown] = take_update(run, state, sampler, boards, seed=0, seconds={}, work=work)  # type: ignore[arg-type]
+    size = found[3].pop("by_size")["3"]
+    plain = found[0].pop("by_size")["3"]
+    assert found[3] == found[0]
+    assert size.failures == {"parse_error": 16}
+    assert size.model_copy(update={"failures": None}) == plain
+    assert "failures" not in plain.model_dump()
+    tokens = [2 * len(plan) + 2 * 4 for plan in sampler._plans]
+    assert work.generated_tokens == sum(tokens)
+    shape = load_policy(folder, config)[0]
+    prompts = [len(shape.encode_board(board)) for board in boards]
+    lengths = [[len(plan), 4] * 2 for plan in sampler._plans]
+    expected = slow_flops(config.model.scratch, len(policy.tokenizer), prompts, lengths)
+    assert work.model_flops == pytest.approx(expected, rel=1e-12)
+
+
+def slow_flops(
+    shape: Scratch, vocabulary: int, prompts: Sequence[int], lengths: Sequence[Sequence[int]]
+) -> float:
+    """Count token by token: multiply and add for each weight, once forwards and twice backwards."""
+    D, F, hd = shape.hidden_size, shape.intermediate_size, shape.head_dim
+    H, K = shape.num_attention_heads, shape.num_key_value_heads
+    layer = D * (H + 2 * K) * hd + H * hd * D + 3 * D * F
+    total = 0
+    for prompt, answers in zip(prompts, lengths, strict=True):
+        for position in range(prompt):
+            total += shape.num_hidden_layers * (layer + 2 * H * hd * (position + 1))
+        for answer in answers:
+            for position in range(prompt, prompt + answer):
+                total += shape.num_hidden_layers * (layer + 2 * H * hd * (position + 1))
+                total += D * vocabulary
+    return 2 * 3 * total
 
 
 @pytest.mark.parametrize(

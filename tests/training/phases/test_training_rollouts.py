@@ -1,0 +1,60 @@
+"""What the engineer reads of training answers: those of the stage's last updates, by map size."""
+
+import pytest
+
+from tests.paths import TINY
+from training.errors import UserError
+from training.phases.stage_results import _training_evidence
+from training.run.records import SizeMetrics, UpdateMetrics
+from training.schema import load
+
+
+def size(valid: int, failures: dict[str, int] | None) -> SizeMetrics:
+    return SizeMetrics(
+        count=10, valid=valid, optimal=valid - 1, reward=0.5, learnability=0.1, failures=failures
+    )
+
+
+def update(number: int, by_size: dict[str, SizeMetrics]) -> UpdateMetrics:
+    rates = ("valid_rate", "optimal_rate", "parsed_rate", "zero_variance_share", "truncated_share")
+    others = ("entropy", "clip_share", "grad_norm", "importance_ratio_mean", "loss", "sampler_gap")
+    return UpdateMetrics(
+        stage=1,
+        update=number,
+        step=number,
+        reward_mean=0.5,
+        completion_length=8.0,
+        sync_max_abs_diff=0.0,
+        by_size=by_size,
+        **dict.fromkeys((*rates, *others), 0.5),
+    )
+
+
+UPDATES = [
+    update(1, {"2": size(9, {"hole": 1}), "3": size(1, {"hole": 9})}),
+    update(2, {"3": size(4, {"hole": 2, "off_board": 4})}),
+    update(3, {"2": size(10, {}), "3": size(5, {"parse_error": 5})}),
+]
+
+
+def test_the_answers_of_the_last_updates_are_added_up_by_map_size():
+    config = load(TINY, ["engineer.style=full", "engineer.training_rollouts=2"])
+    evidence = _training_evidence(config, UPDATES)
+    assert evidence.rollout_updates == 2
+    assert {group: tally.model_dump() for group, tally in evidence.rollouts.items()} == {
+        "2": {"count": 10, "valid": 10, "scores": {"optimal_sum_of_costs": 9}, "failures": {}},
+        "3": {
+            "count": 20,
+            "valid": 9,
+            "scores": {"optimal_sum_of_costs": 7},
+            "failures": {"hole": 2, "off_board": 4, "parse_error": 5},
+        },
+    }
+
+
+def test_without_the_option_there_are_none_and_nothing_needs_them():
+    without = [update(1, {"2": size(9, None)})]
+    assert _training_evidence(load(TINY), without).rollouts == {}
+    config = load(TINY, ["engineer.style=full", "engineer.training_rollouts=2"])
+    with pytest.raises(UserError, match=r"update 1 of stage 1 has no failures .* needs"):
+        _training_evidence(config, without)

@@ -1,0 +1,52 @@
+"""How fast an update was: rates from its seconds, and the peaks of devices by their names."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks.trainee.update import MODELS, Work
+from tests.paths import TINY
+from training.learner.flops import update_flops
+from training.run.records import TimingRecord
+from training.run.throughput import UpdateWork, known_peak, timing_fields
+from training.schema import load
+
+
+def test_operations_are_those_that_forecasts_of_full_updates_count():
+    for name in ("0.6B", "14B"):
+        work = Work(MODELS[name], 1, 100, 4, 300, micro_batches=3, fsdp=2, tensor=1)
+        counted = update_flops(MODELS[name], [100] * 6, [[300] * 4] * 6)
+        assert counted == pytest.approx(work.model_flops(), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "peak"),
+    [
+        ("NVIDIA H100 80GB HBM3", "bfloat16", 989.0),
+        ("NVIDIA H100 PCIe", "bfloat16", 756.0),
+        ("TPU v5 lite", "bfloat16", 197.0),
+        ("TPU v5p", "bfloat16", 459.0),
+        ("NVIDIA H100 80GB HBM3", "float32", None),
+        ("cpu", "bfloat16", None),
+    ],
+)
+def test_the_longest_name_that_a_device_s_name_begins_with_decides(kind, dtype, peak):
+    assert known_peak(SimpleNamespace(device_kind=kind), dtype) == peak
+
+
+def test_an_update_s_speed_follows_from_its_work_and_seconds():
+    seconds = {"rollout": 2.0, "update": 0.5}
+    config = load(TINY, ["tracking.peak_tflops=0.004", "model.mesh={fsdp: 2}"])
+    fields = timing_fields(UpdateWork(1000, 1e9), seconds, config)
+    assert fields["tokens_per_second"] == 500.0
+    assert fields["mfu"] == pytest.approx(1e9 / 0.5 / (0.004e12 * 2))
+    assert 0.01 < fields["host_gib"] < 1000
+    plain = timing_fields(UpdateWork(1000, 1e9), {"rollout": 2.0}, load(TINY))
+    assert "mfu" not in plain
+    record = TimingRecord(phase="train", stage=1, update=1, step=1, seconds=seconds, **fields)
+    assert TimingRecord.model_validate(record.model_dump()) == record
+
+
+def test_lines_of_before_are_read_and_written_as_they_are():
+    line = {"phase": "train", "stage": 1, "update": 1, "step": 1, "seconds": {"rollout": 1.5}}
+    assert TimingRecord.model_validate(line).model_dump() == line

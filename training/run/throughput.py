@@ -1,0 +1,80 @@
+"""How fast an update was and what memory it took, for `timings.jsonl`: no two runs agree on it."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from training.run.records import six_digits
+from training.schema import RunConfig
+
+_GIB = 2**30
+
+PEAK_TFLOPS = {
+    "NVIDIA A100": 312.0,
+    "NVIDIA H100 PCIe": 756.0,
+    "NVIDIA H100": 989.0,
+    "NVIDIA H200": 989.0,
+    "TPU v4": 275.0,
+    "TPU v5 lite": 197.0,
+    "TPU v5e": 197.0,
+    "TPU v5p": 459.0,
+    "TPU v5": 459.0,
+    "TPU v6 lite": 918.0,
+    "TPU v6e": 918.0,
+}
+"""Dense bfloat16 TFLOP/s of a device by how JAX's name of it begins, from the makers' data sheets.
+Of several the longest beginning counts."""
+
+
+@dataclass
+class UpdateWork:
+    """What one update generated and computed; its parts add to it."""
+
+    generated_tokens: int = 0
+    model_flops: float = 0.0  # see `training.learner.flops`
+
+
+def timing_fields(
+    work: UpdateWork, seconds: Mapping[str, float], config: RunConfig
+) -> dict[str, Any]:
+    """Return the fields of a `TimingRecord` beside its seconds.
+
+    Tokens are those of all processes of a run, while a rollout lasts. The MFU is the share of their
+    peak that the trainer's devices reached for loss and gradient during `seconds["update"]`, in
+    which there are packing and, for an update of a new shape, compilation.
+    """
+    fields: dict[str, Any] = {"generated_tokens": work.generated_tokens}
+    if seconds.get("rollout"):
+        fields["tokens_per_second"] = six_digits(work.generated_tokens / seconds["rollout"])
+    peak = config.tracking.peak_tflops or known_peak(jax.devices()[0], config.model.dtype)
+    if peak is not None and seconds.get("update"):
+        mesh = config.model.mesh
+        most = peak * 1e12 * mesh.fsdp * mesh.tensor * seconds["update"]
+        fields["mfu"] = six_digits(work.model_flops / most)
+    held = [
+        (device.memory_stats() or {}).get("peak_bytes_in_use") for device in jax.local_devices()
+    ]
+    if known := [one for one in held if one is not None]:
+        fields["device_gib"] = six_digits(max(known) / _GIB)
+    fields["host_gib"] = six_digits(_peak_of_process() / _GIB)
+    return fields
+
+
+def known_peak(device: jax.Device, dtype: str) -> float | None:
+    """Return the peak of a device in TFLOP/s; None if it is not known for this dtype."""
+    if dtype != "bfloat16":
+        return None
+    beginnings = [name for name in PEAK_TFLOPS if device.device_kind.startswith(name)]
+    return PEAK_TFLOPS[max(beginnings, key=len)] if beginnings else None
+
+
+def _peak_of_process() -> int:
+    """Return the most bytes that the process ever had in memory."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
