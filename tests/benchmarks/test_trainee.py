@@ -163,7 +163,7 @@ def test_the_paper_s_update_is_the_largest_one():
     fields = update_shape(config, MODELS["4B"])
     assert fields.pop("name") == "paper"
     work = Work(**fields | {"model": MODELS["4B"]})
-    assert (work.groups, work.rows, work.width, work.micro_batches) == (1, 8, 1024, 4)
+    assert (work.groups, work.rows, work.width, work.micro_batches) == (1, 8, 8192, 4)
     assert (work.fsdp, work.tensor, work.dtype, work.remat) == (8, 1, "bfloat16", True)
 
 
