@@ -192,6 +192,7 @@ class _WeightsAndBiases:
                 resume="allow",
                 dir=str(directory.path),
                 config=config.model_dump(mode="json"),
+                settings=wandb.Settings(console="off"),  # the terminal is the run's own
             )
         except wandb.Error as error:
             raise UserError(
