@@ -181,8 +181,10 @@ def _row(
             f"{place}: the board has {found} agents and side {int(instance.size)}, the row says "
             f"{num_agents} agents{'' if size is None else f' and side {size}'}"
         )
-    optima = [record.get(field) for field in ("sum_of_costs", "makespan")]
-    optimum = (optima[0], optima[1]) if all(type(one) is int for one in optima) else None
+    cost, makespan = record.get("sum_of_costs"), record.get("makespan")
+    optimum = None
+    if isinstance(cost, int) and isinstance(makespan, int):
+        optimum = (cost, makespan)
     config = record.get("config") or config
     return PublishedRow(sample_id, num_agents, instance, text, config, optimum)
 
