@@ -124,7 +124,7 @@ def rollout_metrics(
             reward=_rounded(rewards.reshape(-1)[rows].mean()),
             # p (1 - p), with p the valid rate of a group, says how much a group can teach.
             learnability=_rounded(np.mean(rates[groups] * (1 - rates[groups]))),
-            failures=_failures(outcomes.failure[rows]) if failures else None,
+            failures=_failures(np.asarray(outcomes.failure)[rows]) if failures else None,
         )
     penalised = {"overlong_penalty": _rounded(rollout.overlong.mean())}
     return (penalised if settings.overlong_buffer else {}) | {
