@@ -37,6 +37,7 @@ from engineer.review import Change, Guard, Repair, Review, review_answer
 from engineer.scoring.atlas import AtlasCell, DesignAtlas, Estimate, atlas_grid
 from engineer.space import (
     Configuration,
+    KnobConfiguration,
     KnobSpace,
     answer_pattern,
     answer_schema,
@@ -44,7 +45,8 @@ from engineer.space import (
     configuration_yaml,
 )
 
-__all__ = ["Configuration", "Domain", "InfeasibleError", "KnobSpace", "Slices", "Term"]
+__all__ = ["Configuration", "Domain", "InfeasibleError", "KnobConfiguration", "KnobSpace"]
+__all__ += ["Slices", "Term"]
 __all__ += ["FailedCase", "FailureTime", "GroupEvidence", "StageEvidence", "StageHistory", "Tally"]
 __all__ += ["StageView", "TrainingEvidence"]
 __all__ += ["BLOCKS", "CUTS", "BlockName", "Context", "ContextStyle", "build_context"]

@@ -13,7 +13,14 @@ from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 Ratio = Annotated[float, Field(strict=True, ge=0.0, le=1.0, allow_inf_nan=False)]
 
@@ -48,6 +55,31 @@ class Configuration(FrozenModel, ABC):
         return self
 
 
+class KnobConfiguration(Configuration):
+    """A configuration of any environment, as plain numbers by group and knob.
+
+    It names the knob that is the share, so that it is the same whatever order a file has them in.
+    """
+
+    share: str = Field(description="the knob that is a group's share of the instances")
+    groups: dict[str, Annotated[dict[str, Ratio], Field(min_length=1)]] = Field(min_length=1)
+
+    def values(self) -> KnobValues:
+        """Return the knobs by group, in the order in which they were given, the share first."""
+        return {
+            group: {self.share: knobs[self.share], **knobs} for group, knobs in self.groups.items()
+        }
+
+    @field_validator("groups", mode="after")
+    @classmethod
+    def _each_has_a_share(cls, groups: KnobValues, info: ValidationInfo) -> KnobValues:
+        share = info.data.get("share")
+        for group, knobs in groups.items():
+            if share is not None and share not in knobs:
+                raise ValueError(f"{group}: has {', '.join(knobs)}, but not its share, {share}")
+        return groups
+
+
 class KnobSpace(FrozenModel, ABC):
     """What may be asked for; every configuration that passes review lies within.
 
@@ -74,9 +106,9 @@ class KnobSpace(FrozenModel, ABC):
     def maximum(self, knob: str) -> float:
         """Return the largest value of a knob other than the share; the least is 0."""
 
-    @abstractmethod
     def make(self, values: KnobValues) -> Configuration:
-        """Make the environment's own configuration of plain numbers."""
+        """Make a configuration of plain numbers; an environment may have a class of its own."""
+        return KnobConfiguration(share=self.share, groups=values)
 
     @model_validator(mode="after")
     def _on_the_grid(self) -> Self:

@@ -33,7 +33,6 @@ from training.policy import huggingface
 from training.policy.policy import Policy, load_policy, make_policy
 from training.processes import alone, from_first, is_first, require_same, wait_for_all
 from training.rollout.engines import start_sampler
-from training.rollout.instances import InstanceSet
 from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import Checkpoints
@@ -91,7 +90,8 @@ def _run_stages(config: RunConfig, directory: RunDirectory, last: int) -> list[S
     if not alone():
         share_compiled_programs(directory.compiled)
     validation = validation_set(config)
-    console.print(f"Validation set: {len(validation)} boards, the same after every stage.")
+    things = f"{config.domain.instance}s"
+    console.print(f"Validation set: {len(validation)} {things}, the same after every stage.")
     policy, params = _load_policy(config, directory)
     with closing(Checkpoints(directory.checkpoints)) as checkpoints:
         progress = checkpoints.progress()
@@ -134,7 +134,7 @@ def _stages_of(run: ActiveRun, params: Any, last: int) -> list[StageResult]:
     return results
 
 
-def _close_stage(run: ActiveRun, stage: int, boards: InstanceSet | None = None) -> None:
+def _close_stage(run: ActiveRun, stage: int, boards: Any = None) -> None:
     """Write the stage's link of the chain; several processes must have come to the same files."""
     if not alone():
         require_same(f"the end of stage {stage}", records_digests(run.directory, stage))

@@ -74,6 +74,7 @@ def score_stage(path: Path, stage: int) -> ScoredAtlas:
     """
     directory = RunDirectory(path)
     config = directory.config()
+    _ = config.lake  # only its boards are measured by cell
     results = results_until(directory, config, stage, first=0)
     if stage and results[stage].gate is None:
         results[stage] = replace(results[stage], gate=gate_record(config, results, stage))
@@ -172,7 +173,7 @@ def print_atlas(scored: ScoredAtlas) -> None:
     for (group, holes), words in rows.items():
         table.add_row(f"{group}x{group}", f"{holes:g}", *(words[wait] for wait in waits))
     console.print(table)
-    knobs = list(scored.config.environment.bounds.knobs)
+    knobs = list(scored.config.lake.bounds.knobs)
     table = new_table("The best configuration on the grid", "map size", *knobs)
     for group, chosen in scored.best.values().items():
         table.add_row(f"{group}x{group}", *(f"{chosen[knob]:g}" for knob in knobs))

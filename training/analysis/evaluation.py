@@ -20,7 +20,7 @@ from training.rollout.engines import start_sampler
 from training.rollout.sampler import Sampler
 from training.run.directory import RunDirectory
 from training.run.progress import console, new_table
-from training.run.records import EpisodeRecord
+from training.run.records import EpisodeRecord, lake_episodes
 from training.run.summary import rate
 from training.run.typed_files import TextFile
 from training.schema import RunConfig
@@ -65,16 +65,17 @@ def evaluate(config: RunConfig, model: str | Path, output: Path | None) -> None:
 
     They are written to `output` as JSON, too, unless it is None.
     """
+    _ = config.lake  # the table is of map sizes
     folder = model_folder(model)
     boards = validation_set(config)
     with frozen_policy(config, folder) as (policy, sampler):
         texts = answer(config, policy, sampler, boards, title="evaluate")
     answers = verify_answers(config, 0, boards, texts)
-    rates, cells = answers.rates, cells_of(answers.episodes)
+    rates, cells = answers.rates, cells_of(lake_episodes(answers.episodes))
     heads = ("map size", "valid", "optimal (sum of costs)", "optimal (makespan)")
     table = new_table(f"{model} on {len(boards)} boards", *heads)
     for row in (*rates.rows, rates.total):
-        name = "all" if row.size is None else f"{row.size}x{row.size}"
+        name = "all" if row.group is None else f"{row.group}x{row.group}"
         table.add_row(name, *(rate(row, metric) for metric in METRIC_NAMES))
     console.print(table)
     low, high = (pick(cells, key=lambda one: one.valid / one.count) for pick in (min, max))

@@ -17,9 +17,9 @@ import jax
 import numpy as np
 from pydantic import ValidationError
 
-from engineer.lake import LakeConfiguration
+from engineer import Configuration
+from training.environments.catalogue import environment_of
 from training.errors import UserError, problems_of
-from training.rollout.instances import InstanceSet
 from training.run.directory import RunDirectory, StageDirectory
 from training.run.records import AttemptRecord, BoardSource, ChainLink, Metrics
 from training.run.seeds import key_for
@@ -33,9 +33,9 @@ METRICS = "metrics.jsonl"
 def seal(
     config: RunConfig,
     directory: RunDirectory,  # the files of the stage are there, its exported policy included
-    validation: InstanceSet,
+    validation: Any,  # `Instances`
     stage: int,
-    boards: InstanceSet | None = None,  # in the order of training; None for stage 0
+    boards: Any = None,  # `Instances` in the order of training; None for stage 0
 ) -> None:
     """Write the link of a stage that is complete; a link that is there stays.
 
@@ -57,8 +57,8 @@ def seal(
         stage=stage,
         previous=previous,
         generator=board_source(config, stage, files.configuration.read()) if stage else None,
-        instances=None if boards is None else boards_digest(boards),
-        validation_set=boards_digest(validation),
+        instances=None if boards is None else instances_digest(config, boards),
+        validation_set=instances_digest(config, validation),
         metrics=digests.pop(METRICS),
         files=digests,
         checkpoint=weights_digest(files.policy),
@@ -95,8 +95,8 @@ def linked_files(files: StageDirectory, stage: int) -> list[File]:
     return [*trained, *validated, *designed, *(file for file in optional if file.exists())]
 
 
-def board_source(config: RunConfig, stage: int, configuration: LakeConfiguration) -> BoardSource:
-    """Say what the training boards of a stage are drawn from."""
+def board_source(config: RunConfig, stage: int, configuration: Configuration) -> BoardSource:
+    """Say what the training instances of a stage are drawn from."""
     key = np.asarray(jax.random.key_data(key_for(config.seed, "train", stage)), ">u4").tobytes()
     count = config.stages.instances
     return BoardSource(key=key.hex(), configuration=configuration, count=count)
@@ -161,17 +161,9 @@ def metrics_digest(metrics: Iterable[Metrics], stage: int) -> str:
     return _lines_digest(one.model_dump(mode="json") for one in metrics if one.stage == stage)
 
 
-def boards_digest(boards: InstanceSet) -> str:
-    """Hash boards in their order: symbols, optimal costs, whether each needs a wait.
-
-    Neither the padding nor the choice among several optimal plans is part of the digest.
-    """
-    costs, makespans = boards.solutions.sum_of_costs, boards.solutions.makespan
-    waits = boards.solutions.needs_wait
-    return _lines_digest(
-        [boards.grid(row), int(costs[row]), int(makespans[row]), bool(waits[row])]
-        for row in range(len(boards))
-    )
+def instances_digest(config: RunConfig, instances: Any) -> str:
+    """Hash instances in their order, by what tells each from any other (`digest_lines`)."""
+    return _lines_digest(environment_of(config).digest_lines(instances))
 
 
 def weights_digest(folder: Path) -> str:

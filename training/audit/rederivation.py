@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import engineer
 from engineer import AtlasSource, DesignAtlas, Spent
@@ -17,7 +18,7 @@ from engineer.context import summary_question
 from engineer.engineers.controls import split_control
 from engineer.space import Configuration
 from training.analysis.counterfactual import token_counter
-from training.audit.chain import board_source, boards_digest, without_seconds
+from training.audit.chain import board_source, instances_digest, without_seconds
 from training.audit.checks import Check, Checker
 from training.errors import UserError
 from training.phases import stage_results
@@ -28,7 +29,6 @@ from training.phases.picking import spent_on_picking, stage_boards
 from training.phases.probe import rollouts_per_probe
 from training.phases.stage_results import StageResult
 from training.phases.validate import validation_set, verify_answers
-from training.rollout.instances import InstanceSet
 from training.run import records
 from training.run.directory import RunDirectory
 from training.run.seeds import seed_for
@@ -43,10 +43,10 @@ class Rederivation:
     directory: RunDirectory
     updates: list[records.UpdateMetrics]  # of all Train phases
     results: list[StageResult] = field(default_factory=list)  # what the stages must have left
-    boards: list[InstanceSet] = field(default_factory=list)  # of stages 1, 2 and so on
+    boards: list[Any] = field(default_factory=list)  # of stages 1, 2 and so on
 
     @cached_property
-    def validation(self) -> InstanceSet:
+    def validation(self) -> Any:
         """The validation set, drawn again."""
         return validation_set(self.config)
 
@@ -72,7 +72,7 @@ class Rederivation:
                     known=self.boards,
                 )
             self.boards.append(drawn.boards)
-            boards, environment = boards_digest(drawn.boards), drawn.environment
+            boards, environment = instances_digest(self.config, drawn.boards), drawn.environment
             yield checker.compare_file(files.environment, environment)
             yield checker.compare_file(files.shortfalls, drawn.shortfalls)
         yield checker.compare("generator", source, link.generator)
@@ -80,7 +80,9 @@ class Rederivation:
 
         with checker.naming("validation_set"):
             validation = self.validation
-        yield checker.compare("validation_set", boards_digest(validation), link.validation_set)
+        yield checker.compare(
+            "validation_set", instances_digest(self.config, validation), link.validation_set
+        )
         with checker.naming(files.episodes.path.name):
             texts = [episode.text for episode in files.episodes.read()]
             if len(texts) != len(validation):

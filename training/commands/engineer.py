@@ -172,7 +172,7 @@ def _read_configuration(path: Path, config: "RunConfig") -> "LakeConfiguration":
         configuration = LakeConfiguration.model_validate(read_yaml(path))
     except ValidationError as error:
         raise UserError(f"{path}: {next(problems_of(error))}") from error
-    if violation := config.environment.bounds.violation(configuration):
+    if violation := config.lake.bounds.violation(configuration):
         raise UserError(f"{path}: {violation}")
     return configuration
 

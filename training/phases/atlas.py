@@ -63,7 +63,7 @@ def draw_cell_boards(
     Equal arguments give equal boards; those `seen` are not drawn. A cell of which no boards can be
     made has none; a `UserError` says that there is not one board at all.
     """
-    lake = config.environment
+    lake = config.lake
     requested, requests = [], []
     for number, (group, knobs) in enumerate(cells):
         size, holes, waits = int(group), knobs["hole_ratio"], knobs["wait_ratio"]

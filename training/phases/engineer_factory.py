@@ -67,9 +67,9 @@ def make_engineer(
                 )
             made = AtlasEngineer(atlas)
         else:
-            lake, stages = config.environment, config.stages.count
+            initial, stages = config.environment.initial, config.stages.count
             made = scripted_engineer(
-                inner, RunSettings(lake.bounds, lake.initial, stages, config.seed)
+                inner, RunSettings(config.domain.space, initial, stages, config.seed)
             )
         return control(made) if control else made
 

@@ -25,7 +25,6 @@ from training.phases.weight_sync import sync_metrics, sync_weights
 from training.policy.architectures import DecoderConfig
 from training.policy.lora import with_trainable
 from training.processes import local_copy, require_same
-from training.rollout.instances import InstanceSet
 from training.rollout.rollout import Rollout, roll_out, rollout_metrics
 from training.rollout.sampler import Completion, Sampler
 from training.run.active_run import ActiveRun
@@ -41,15 +40,15 @@ def take_update(
     run: ActiveRun,
     state: LearnerState,
     sampler: Sampler,
-    boards: InstanceSet,
+    boards: Any,  # `Instances`
     *,
     seed: int,
     seconds: dict[str, float],
     rehearsed: Sequences | None = None,
-    spare: InstanceSet | None = None,
+    spare: Any = None,
     work: UpdateWork | None = None,
 ) -> tuple[LearnerState, dict[str, Any]]:
-    """Take one update on `grpo.prompts_per_update` boards.
+    """Take one update on `grpo.prompts_per_update` instances.
 
     The buffers of `state` are donated. The sampler holds its weights, and those of the new state on
     return. Each optimizer step imitates the `rehearsed` designs, too. Boards whose rewards are all
@@ -66,7 +65,8 @@ def take_update(
     temperature = run.config.sampling.temperature
     rollout = drawn = roll_out(run, sampler, boards, seed=seed, seconds=seconds, work=work)
     shown = bool(run.config.engineer.training_rollouts)
-    metrics = rollout_metrics(drawn, run.config.reward, failures=shown)
+    rates_by = run.environment.rates_by
+    metrics = rollout_metrics(drawn, run.config.reward, rates_by, failures=shown)
     metrics["weight_version"] = sampler.weight_version
     if settings.resamples and spare is not None:
         rollout, counts = resample(
@@ -97,7 +97,7 @@ def take_update(
     metrics |= learned | sync_metrics(gaps)
     picking = run.config.engineer.picking
     if picking is not None and picking.method == "plr":
-        valid = np.reshape(drawn.verdict.outcomes.valid, drawn.rewards.shape)
+        valid = np.reshape(drawn.verdict.scores.valid, drawn.rewards.shape)
         metrics["board_valid"] = tuple(valid.sum(axis=1).tolist())
     return state, metrics
 

@@ -15,18 +15,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from engineer import Spent
-from engineer.lake import LakeConfiguration
+from engineer import Configuration, Spent
 from jaxlake.generator.board_digests import DigestSet
+from training.environments.catalogue import environment_of
+from training.environments.protocol import StageInstances
 from training.errors import UserError
 from training.phases.atlas import answer_often, cells_of, draw_cell_boards
 from training.rollout.instances import (
     InstanceSet,
     StageBoards,
-    draw_stage_boards,
     join_boards,
 )
 from training.rollout.judging import judge
@@ -67,11 +68,11 @@ def stage_boards(
     config: RunConfig,
     directory: RunDirectory,
     stage: int,
-    configuration: LakeConfiguration,
-    validation: InstanceSet,
-    known: Sequence[InstanceSet] = (),
-) -> StageBoards:
-    """Return the boards of a stage: drawn from its configuration, or picked.
+    configuration: Configuration,
+    validation: Any,
+    known: Sequence[Any] = (),
+) -> StageInstances:
+    """Return the instances of a stage: drawn from its configuration, or (the lake's) picked.
 
     What they are picked by is read from the run's directory. Boards that are replayed are made
     again, stage after stage, but for those of the first stages where they are `known`: of stages 1,
@@ -80,7 +81,10 @@ def stage_boards(
     """
     choice = config.engineer.picking
     if choice is None:
-        return draw_stage_boards(config, stage, configuration, validation)
+        key = key_for(config.seed, "train", stage)
+        return environment_of(config).stage_set(
+            key, configuration, config.stages.instances, validation
+        )
     if choice.method == "sfl":
         pool = draw_pool(config, choice, stage, validation)
         valid, answers = _answered(directory.stage(stage), len(pool))
@@ -201,7 +205,7 @@ def _outcomes(config: RunConfig, boards: InstanceSet) -> list[RequestOutcome]:
                 size=size,
                 hole_ratio=round(float(share), 6),
                 wait_ratio=round(float(waits), 6),
-                num_agents=config.environment.num_agents,
+                num_agents=config.lake.num_agents,
                 count=count,
                 missing_wait=0,
                 missing_no_wait=0,

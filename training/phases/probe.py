@@ -27,10 +27,16 @@ from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.records import ProbeRecord
 from training.schema import RunConfig
+from training.schema.environment_sections import OtherValidation
 
 
 def rollouts_per_probe(config: RunConfig) -> int:
-    """Return the most answers that one branch draws, for training and for its score."""
+    """Return the most answers that one branch draws, for training and for its score.
+
+    Only the lake has such branches: 0 for other environments.
+    """
+    if isinstance(config.validation, OtherValidation):
+        return 0
     branch = config.engineer.oracle
     trained = branch.updates * config.grpo.prompts_per_update * config.grpo.completions
     trained *= 1 + config.grpo.resamples

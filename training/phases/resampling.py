@@ -7,10 +7,11 @@ from the same stage: a stage has its budget of boards, and some of them are answ
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from training.learner.grpo import has_reward_variance
-from training.rollout.instances import InstanceSet
 from training.rollout.rollout import Rollout, roll_out
 from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
@@ -21,7 +22,7 @@ def resample(
     run: ActiveRun,
     sampler: Sampler,
     rollout: Rollout,
-    spare: InstanceSet,
+    spare: Any,  # `Instances`
     *,
     seed: int,
     seconds: dict[str, float],

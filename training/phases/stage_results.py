@@ -9,11 +9,11 @@ other functions are pure: they make what the engineer reads, and what the gate s
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from engineer import (
+    Configuration,
     DesignSettings,
     FailedCase,
     Guard,
@@ -24,17 +24,17 @@ from engineer import (
     TrainingEvidence,
 )
 from engineer.gate import has_fallen, protected_floors, rollback_notice
-from engineer.lake import LakeConfiguration
 from jaxlake.paired import PairedComparison, compare
+from training.environments.protocol import VerifiedAnswers
 from training.errors import UserError
 from training.run.directory import RunDirectory, StageDirectory
 from training.run.records import (
+    AnyEpisode,
+    AnyValidation,
     DecisionRecord,
-    EpisodeRecord,
     GateRecord,
     SizeMetrics,
     UpdateMetrics,
-    ValidationRecord,
 )
 from training.schema import RunConfig
 
@@ -42,22 +42,14 @@ FAILED_CASES = 8
 """How many failed answers the evidence of a stage holds; the context shows the first of them."""
 
 
-class VerifiedAnswers(NamedTuple):
-    """What the Validate phase writes of the answers."""
-
-    episodes: tuple[EpisodeRecord, ...]  # every board, the answer to it and its verdict
-    evidence: StageEvidence  # counts for the engineer, also by the ratios of holes and of waits
-    rates: ValidationRecord  # counts and rates for people, by map size
-
-
 @dataclass(frozen=True)
 class StageResult:
     """What one stage left; what may be None here is None for stage 0, before the first."""
 
     stage: int
-    configuration: LakeConfiguration | None  # what it trained on
-    validation: ValidationRecord  # rates over the answers to the validation set, by map size
-    episodes: tuple[EpisodeRecord, ...]  # these answers, in the order of the boards
+    configuration: Configuration | None  # what it trained on
+    validation: AnyValidation  # rates over the answers to the validation set, by group
+    episodes: tuple[AnyEpisode, ...]  # these answers, in the order of the instances
     # What the engineer may read: the answers, some failed ones, the updates and training boards.
     evidence: StageEvidence
     gate: GateRecord | None = None  # whether it was taken back, once the gate has compared
@@ -99,7 +91,7 @@ def read_answers(files: StageDirectory) -> VerifiedAnswers:
 def validated_stage(
     config: RunConfig,
     stage: int,
-    configuration: LakeConfiguration | None,
+    configuration: Configuration | None,
     answers: VerifiedAnswers,
     updates: Sequence[UpdateMetrics],
     environment: dict[str, dict[str, float]],
@@ -115,10 +107,10 @@ def validated_stage(
             "environment": environment,
             "failed_cases": tuple(
                 FailedCase(
-                    group=str(episode.size),
+                    group=episode.group,
                     failure=failure,
                     time=episode.time,
-                    instance=episode.grid,
+                    instance=episode.lines,
                     completion=episode.text,
                 )
                 for failure, episode in failures
@@ -130,7 +122,7 @@ def validated_stage(
 
 def configuration_for(
     config: RunConfig, results: Sequence[StageResult], stage: int
-) -> LakeConfiguration:
+) -> Configuration:
     """The configuration a stage trains on: the initial one, then what the engineer last decided."""
     if stage == 1:
         return config.environment.initial
@@ -259,10 +251,10 @@ def _history_before(
 
 def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> TrainingEvidence:
     """What a stage's updates looked like, as the engineer reads it."""
-    learnability: dict[int, list[float]] = defaultdict(list)
+    learnability: dict[str, list[float]] = defaultdict(list)
     for update in updates:
-        for size, row in update.by_size.items():
-            learnability[int(size)].append(row.learnability)
+        for group, row in update.groups.items():
+            learnability[group].append(row.learnability)
     shown = config.engineer.training_rollouts
     last = updates[-shown:] if shown else ()
     return TrainingEvidence(
@@ -274,50 +266,55 @@ def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> T
         clip_share=_mean([one.clip_share for one in updates]),
         entropy=_mean([one.entropy for one in updates]),
         completion_length=_mean([one.completion_length for one in updates]),
-        learnability={str(size): _mean(learnability[size]) for size in sorted(learnability)},
-        rollouts=_rollout_tallies(last),
+        learnability={group: _mean(learnability[group]) for group in _ascending(learnability)},
+        rollouts=_rollout_tallies(config, last),
         rollout_updates=len(last),
     )
 
 
-def _rollout_tallies(updates: Sequence[UpdateMetrics]) -> dict[str, Tally]:
-    """Count the answers of some updates to the boards that they trained on, by map size.
+def _ascending(groups: Iterable[str]) -> list[str]:
+    return sorted(groups, key=lambda group: (len(group), group))  # so that sizes ascend
+
+
+def _rollout_tallies(config: RunConfig, updates: Sequence[UpdateMetrics]) -> dict[str, Tally]:
+    """Count the answers of some updates to the instances that they trained on, by group.
 
     A `UserError` says that an update's failures were not counted, as without the option.
     """
-    found: dict[int, list[SizeMetrics]] = defaultdict(list)
+    found: dict[str, list[SizeMetrics]] = defaultdict(list)
     for update in updates:
-        for size, row in update.by_size.items():
+        for group, row in update.groups.items():
             if row.failures is None:
                 raise UserError(
                     f"metrics.jsonl: update {update.update} of stage {update.stage} has no "
-                    "failures by map size, which engineer.training_rollouts needs"
+                    "failures by group, which engineer.training_rollouts needs"
                 )
-            found[int(size)].append(row)
-    return {str(size): _tally(found[size]) for size in sorted(found)}
+            found[group].append(row)
+    best = [term.key for term in config.domain.scores][:1]
+    return {group: _tally(found[group], best) for group in _ascending(found)}
 
 
-def _tally(rows: Sequence[SizeMetrics]) -> Tally:
+def _tally(rows: Sequence[SizeMetrics], best: Sequence[str]) -> Tally:
     failures: Counter[str] = Counter()
     for row in rows:
         failures.update(row.failures or {})
     return Tally(
         count=sum(row.count for row in rows),
         valid=sum(row.valid for row in rows),
-        scores={"optimal_sum_of_costs": sum(row.optimal for row in rows)},
+        scores={key: sum(row.optimal for row in rows) for key in best},
         failures=dict(sorted(failures.items())),
     )
 
 
-def _typical_failures(episodes: Sequence[EpisodeRecord]) -> list[tuple[str, EpisodeRecord]]:
-    """One case of each map size and kind of failure, the most frequent of these first.
+def _typical_failures(episodes: Sequence[AnyEpisode]) -> list[tuple[str, AnyEpisode]]:
+    """One case of each group and kind of failure, the most frequent of these first.
 
     Boards come by rising holes and waits, so that the case in the middle stands for the others.
     """
-    alike: dict[tuple[int, str], list[EpisodeRecord]] = defaultdict(list)
+    alike: dict[tuple[str, str], list[AnyEpisode]] = defaultdict(list)
     for episode in episodes:
         if episode.failure is not None:
-            alike[episode.size, episode.failure].append(episode)
+            alike[episode.group, episode.failure].append(episode)
     return [
         (failure, cases[len(cases) // 2])
         for (_, failure), cases in sorted(alike.items(), key=lambda item: -len(item[1]))
@@ -329,12 +326,12 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _valid_rates(validation: ValidationRecord) -> dict[str, float]:
-    return {str(row.size): row.valid / row.count for row in validation.rows}
+def _valid_rates(validation: AnyValidation) -> dict[str, float]:
+    return {str(row.group): row.valid / row.count for row in validation.rows}
 
 
-def _failure_shares(validation: ValidationRecord) -> dict[str, dict[str, float]]:
+def _failure_shares(validation: AnyValidation) -> dict[str, dict[str, float]]:
     return {
-        str(row.size): {kind: count / row.count for kind, count in row.failures.items() if count}
+        str(row.group): {kind: count / row.count for kind, count in row.failures.items() if count}
         for row in validation.rows
     }

@@ -1,12 +1,12 @@
-"""Train: draw the stage's boards from its configuration, and take GRPO updates on them."""
+"""Train: draw the stage's instances from its configuration, and take GRPO updates on them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engineer import configuration_yaml
-from engineer.lake import LakeConfiguration
+from engineer import Configuration, configuration_yaml
+from training.environments.protocol import StageInstances
 from training.errors import UserError
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
@@ -18,7 +18,7 @@ from training.phases.stage_results import StageResult, configuration_for, refere
 from training.policy.lora import with_trainable
 from training.policy.policy import load_policy
 from training.processes import alone
-from training.rollout.instances import StageBoards, write_stage_boards
+from training.rollout.instances import write_stage_boards
 from training.rollout.prefetching import PrefetchingSampler, RolloutQuestion
 from training.rollout.rollout import question_of
 from training.rollout.sampler import Sampler
@@ -35,8 +35,8 @@ class TrainedStage:
     """What the Train phase makes of a stage, counted from 1."""
 
     stage: int
-    configuration: LakeConfiguration  # what its boards were drawn from
-    boards: StageBoards
+    configuration: Configuration  # what its instances were drawn from
+    boards: StageInstances
     updates: tuple[UpdateMetrics, ...]
     state: LearnerState  # after the updates; the engine holds its weights
 
@@ -178,15 +178,15 @@ def _logged_updates(run: ActiveRun, stage: int, done: int) -> list[UpdateMetrics
     return updates
 
 
-def write_configuration(files: StageDirectory, configuration: LakeConfiguration) -> None:
+def write_configuration(files: StageDirectory, configuration: Configuration) -> None:
     """Write what a stage trains on, for programs and for people, unless it is there."""
     if not files.configuration.exists():
         files.configuration_yaml.write(configuration_yaml(configuration))
         files.configuration.write(configuration)
 
 
-def _draw(run: ActiveRun, stage: int, configuration: LakeConfiguration) -> StageBoards:
-    """Draw the stage's boards, and write what they are drawn from and what they are like."""
+def _draw(run: ActiveRun, stage: int, configuration: Configuration) -> StageInstances:
+    """Draw the stage's instances, and write what they are drawn from and what they are like."""
     files = run.directory.stage(stage)
     write_configuration(files, configuration)
     drawn = stage_boards(run.config, run.directory, stage, configuration, run.validation)

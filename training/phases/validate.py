@@ -5,42 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-
-from engineer.lake import lake_evidence
-from jaxlake import Action, Failure, Statistics, statistics_rows, tabulate
+from training.environments.catalogue import environment_of
+from training.environments.protocol import VerifiedAnswers
+from training.environments.verdicts import judge
 from training.phases.stage_results import (
     StageResult,
-    VerifiedAnswers,
     read_answers,
     validated_stage,
 )
 from training.phases.train import TrainedStage
 from training.policy.policy import Policy
-from training.rollout.instances import InstanceSet, draw_validation_cells
-from training.rollout.judging import Verdict, judge
 from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.directory import StageDirectory
-from training.run.progress import console, track
-from training.run.records import EpisodeRecord, Rates, ValidationRecord
+from training.run.progress import track
 from training.schema import RunConfig
 
 CHUNK = 512
 """How many prompts the engine is given at a time, so that there is progress to show."""
 
-_tabulate = jax.jit(tabulate)
 
-
-def validation_set(config: RunConfig) -> InstanceSet:
-    """Draw the fixed validation set; it depends on `validation` and the number of agents alone."""
-    key = jax.random.key(config.validation.seed)
-    boards, outcomes = draw_validation_cells(key, config, config.validation.per_cell)
-    for outcome in outcomes:
-        if outcome.missing:
-            console.print(f"validation set: {outcome}", style="yellow")
-    return boards
+def validation_set(config: RunConfig) -> Any:
+    """Draw the fixed validation set; it does not depend on the run's seed."""
+    return environment_of(config).validation_set()
 
 
 def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = None) -> StageResult:
@@ -69,10 +56,10 @@ def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = No
 
 
 def answer(
-    config: RunConfig, policy: Policy, sampler: Sampler, boards: InstanceSet, *, title: str
+    config: RunConfig, policy: Policy, sampler: Sampler, boards: Any, *, title: str
 ) -> list[str]:
-    """Let the policy answer each board once, at the validation temperature."""
-    prompts = [policy.encode_board(board) for board in boards]
+    """Let the policy answer each instance once, at the validation temperature."""
+    prompts = [policy.encode_prompt(text) for text in environment_of(config).prompts(boards)]
     texts: list[str] = []
     with track(title, len(prompts)) as advance:
         for first in range(0, len(prompts), CHUNK):
@@ -90,25 +77,11 @@ def answer(
 
 
 def verify_answers(
-    config: RunConfig, stage: int, boards: InstanceSet, texts: Sequence[str]
+    config: RunConfig, stage: int, boards: Any, texts: Sequence[str]
 ) -> VerifiedAnswers:
-    """Verify one answer per board."""
-    verdict = judge(boards, texts, config.prompt)
-    instances, outcomes, solutions = jax.tree.map(
-        jnp.asarray, (boards.instances, verdict.outcomes, boards.solutions)
-    )
-    table: Statistics = jax.device_get(
-        _tabulate(instances, solutions.needs_wait, outcomes, solutions=solutions)
-    )
-    return VerifiedAnswers(
-        episodes=tuple(_episode(boards, row, text, verdict) for row, text in enumerate(texts)),
-        evidence=lake_evidence(stage, table),
-        rates=ValidationRecord(
-            stage=stage,
-            rows=tuple(_rates(row) for row in statistics_rows(table, by=("size",))),
-            total=_rates(statistics_rows(table, by=())[0]),
-        ),
-    )
+    """Judge one answer per instance, and make records and evidence of the verdicts."""
+    environment = environment_of(config)
+    return environment.describe(stage, boards, texts, judge(environment, boards, texts))
 
 
 def write_answers(files: StageDirectory, answers: VerifiedAnswers) -> None:
@@ -117,38 +90,3 @@ def write_answers(files: StageDirectory, answers: VerifiedAnswers) -> None:
     files.failures.write(episode for episode in answers.episodes if not episode.valid)
     files.evidence.write(answers.evidence)
     files.validation.write(answers.rates)
-
-
-def _episode(boards: InstanceSet, row: int, text: str, verdict: Verdict) -> EpisodeRecord:
-    outcomes = verdict.outcomes
-    answer = verdict.answers[row]
-    plan = None
-    if answer.plan is not None:
-        plan = tuple(tuple(Action(one).name for one in actions) for actions in answer.plan)
-    return EpisodeRecord(
-        id=row,
-        size=int(boards.instances.size[row]),
-        grid=tuple(boards.grid(row)),
-        needs_wait=bool(boards.solutions.needs_wait[row]),
-        optimum=int(boards.solutions.sum_of_costs[row]),
-        text=text,
-        plan=plan,
-        valid=bool(outcomes.valid[row]),
-        optimal_sum_of_costs=bool(outcomes.optimal_sum_of_costs[row]),
-        optimal_makespan=bool(outcomes.optimal_makespan[row]),
-        failure=None if outcomes.valid[row] else Failure(int(outcomes.failure[row])).label,
-        agent=_known(outcomes.agent[row]),
-        time=_known(outcomes.time[row]),
-        sum_of_costs=_known(outcomes.sum_of_costs[row]),
-        reason=answer.reason,
-    )
-
-
-def _known(value: Any) -> int | None:
-    return None if value < 0 else int(value)
-
-
-def _rates(row: dict[str, Any]) -> Rates:
-    row["count"] = row.pop("total")
-    failures = {kind.label: row.pop(kind.label) for kind in Failure if kind is not Failure.NONE}
-    return Rates(**row, failures=failures)

@@ -1,8 +1,8 @@
 """Warm start: before it is rewarded, a small policy learns the two languages that it will need.
 
-It imitates the exact solver's plans, and the edits that the rule writes below compact contexts of
-simulated runs. Without the latter, a policy of a million parameters could not act as the
-engineer at all.
+It imitates the exact solver's plans, or what another environment demonstrates, and the edits that
+the rule writes below compact contexts of simulated runs. Without the latter, a policy of a million
+parameters could not act as the engineer at all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import jax
 import numpy as np
 import optax
 
-from jaxlake.generator.board_digests import DigestSet
+from training.environments.catalogue import environment_of
+from training.environments.protocol import TrainingEnvironment
 from training.learner.batching import Sequences, split_rows
 from training.learner.imitation import ExamplePool, answer_nats
 from training.learner.optimizer import (
@@ -30,16 +31,14 @@ from training.learner.optimizer import (
 from training.learner.placement import placement_of
 from training.phases.rehearsal import EXAMPLES, design_examples
 from training.policy.policy import Policy
-from training.policy.prompts import render, target
-from training.rollout.instances import InstanceSet, draw_validation_cells
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import RunProgress
-from training.run.progress import console, track
+from training.run.progress import track
 from training.run.records import TimingRecord, WarmStartMetrics, measured, six_digits
 from training.schema import RunConfig
 
 LOG_EVERY = 10
-TOKENIZER_BOARDS = 1024
+TOKENIZER_INSTANCES = 1024
 TOKENIZER_DESIGNS = 1024
 
 
@@ -47,11 +46,12 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
     """Take the steps that the newest checkpoint has not taken, and return the weights after all."""
     settings = run.config.warm_start
     assert settings is not None
-    seen = DigestSet(run.validation.instances)
-    boards = _boards(run.config, run.key("warm_start", 0), settings.instances, seen)
+    shown = run.environment.warm_start_set(
+        run.key("warm_start", 0), settings.instances, run.validation
+    )
     examples = design_examples(run.config, EXAMPLES) if settings.engineer_batch_size else ()
     pool = ExamplePool(
-        run.policy.encode_examples(_plan_examples(run.config, boards)),
+        run.policy.encode_examples(_shown_examples(run.environment, shown)),
         run.policy.encode_examples(examples),
         pad_id=run.policy.pad_id,
     )
@@ -106,27 +106,15 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
 
 def texts_for_tokenizer(config: RunConfig) -> list[str]:
     """Return prompts, plans, contexts and configurations such as the policy will read and write."""
-    boards = _boards(config, jax.random.key(config.seed), TOKENIZER_BOARDS, DigestSet())
-    examples = [*_plan_examples(config, boards), *design_examples(config, TOKENIZER_DESIGNS)]
+    environment = environment_of(config)
+    shown = environment.warm_start_set(jax.random.key(config.seed), TOKENIZER_INSTANCES, None)
+    examples = [*_shown_examples(environment, shown), *design_examples(config, TOKENIZER_DESIGNS)]
     return [text for example in examples for text in example]
 
 
-def _boards(config: RunConfig, key: jax.Array, count: int, seen: DigestSet) -> InstanceSet:
-    """Draw at least `count` solved boards to imitate, in the proportions of the validation set."""
-    per_cell = -(-count // config.validation.cells)
-    boards, outcomes = draw_validation_cells(key, config, per_cell, seen=seen, substitute=True)
-    for outcome in outcomes:
-        if outcome.missing:
-            console.print(f"warm start: {outcome}", style="yellow")
-    return boards
-
-
-def _plan_examples(config: RunConfig, boards: InstanceSet) -> list[tuple[str, str]]:
-    """Pair each board's prompt with its optimal plan."""
-    return [
-        (render(board, config.prompt.style), target(plan))
-        for board, plan in zip(boards, boards.solutions.plan, strict=True)
-    ]
+def _shown_examples(environment: TrainingEnvironment, shown: Any) -> list[tuple[str, str]]:
+    """Pair each instance's prompt with the answer to imitate."""
+    return list(zip(environment.prompts(shown), environment.demonstrations(shown), strict=True))
 
 
 def _compiled_step(policy: Policy, optimizer: optax.GradientTransformation) -> Any:

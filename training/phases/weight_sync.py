@@ -35,7 +35,8 @@ def check_engine(run: ActiveRun, params: Any, sampler: Sampler) -> LogprobGaps:
     """
     sampler.sync(run.policy.tensors(params))
     count = min(run.config.sampling.sync_sequences, len(run.validation))
-    prompts = [run.policy.encode_board(board) for board in run.validation.take(range(count))]
+    texts = run.environment.prompts(run.validation.take(range(count)))
+    prompts = [run.policy.encode_prompt(text) for text in texts]
     return compare_weights(run, params, sampler, prompts)
 
 

@@ -20,6 +20,7 @@ from jaxlake import Instance, Solution, format_grid, lake_params
 from jaxlake.distance_fields import distances
 from jaxlake.generator.board_digests import DigestSet
 from jaxlake.generator.quotas import DrawOptions, fill_quotas
+from training.environments.protocol import Instances, StageInstances
 from training.errors import UserError
 from training.processes import from_first
 from training.run.directory import StageDirectory
@@ -45,7 +46,7 @@ class BoardRequest:
 
 
 @dataclass(frozen=True)
-class InstanceSet:
+class InstanceSet(Instances):
     """B boards and their optimal solutions."""
 
     instances: Instance  # NumPy leaves (B, ...)
@@ -62,13 +63,9 @@ class InstanceSet:
         """Return the boards at `rows`, in that order; a row may come several times."""
         return InstanceSet(*_rows((self.instances, self.solutions), np.asarray(rows, np.int64)))
 
-    def without(self, rows: Sequence[int] | np.ndarray) -> InstanceSet:
-        """Return all boards but those at `rows`."""
-        return self.take(np.delete(np.arange(len(self)), np.asarray(rows)))
-
-    def part(self, number: int, count: int) -> InstanceSet:
-        """Return the boards of one update, counted from 0, of `count` boards each."""
-        return self.take(range(number * count, (number + 1) * count))
+    def joined(self, other: InstanceSet) -> InstanceSet:
+        """Return these boards, and those of `other` after them; all are padded to one side."""
+        return join_boards([self, other])
 
     def grid(self, row: int) -> list[str]:
         """Write one board in the published symbols, for a file or a message."""
@@ -167,8 +164,7 @@ def draw_validation_cells(
 
     See `draw_boards` for the other arguments and what is returned and raised.
     """
-    cells = config.validation
-    lake = config.environment
+    cells, lake = config.cells, config.lake
     return draw_boards(
         key,
         [
@@ -191,7 +187,7 @@ def draw_training_boards(
     seen: DigestSet,
 ) -> tuple[InstanceSet, list[RequestOutcome]]:
     """Draw `count` boards of a configuration, with substitutes; see `draw_boards`."""
-    lake = config.environment
+    lake = config.lake
     return draw_boards(
         key,
         requests_for(configuration, count, num_agents=lake.num_agents),
@@ -270,14 +266,22 @@ def draw_stage_boards(
     Every stage has the same budget: boards that the generator can't make are replaced by others
     that come again (see `fill_budget`). Equal arguments give equal boards; see `draw_boards`.
     """
-    distinct, outcomes = draw_training_boards(
-        key_for(config.seed, "train", stage),
-        config,
-        configuration,
-        config.stages.instances,
-        seen=DigestSet(validation.instances),
-    )
+    key = key_for(config.seed, "train", stage)
     rng = np.random.default_rng(seed_for(config.seed, "train", stage))
+    seen = DigestSet(validation.instances)
+    return fill_stage(config, key, rng, configuration, config.stages.instances, seen)
+
+
+def fill_stage(
+    config: RunConfig,
+    key: jax.Array,
+    rng: np.random.Generator,
+    configuration: LakeConfiguration,
+    count: int,
+    seen: DigestSet,
+) -> StageBoards:
+    """Draw `count` boards by the key, in an order by the generator; see `draw_stage_boards`."""
+    distinct, outcomes = draw_training_boards(key, config, configuration, count, seen=seen)
     rows = rng.permutation(fill_budget(distinct, outcomes, rng))
     return StageBoards(distinct.take(rows), distinct, tuple(outcomes))
 
@@ -305,8 +309,8 @@ def fill_budget(
     return np.concatenate(rows)
 
 
-def write_stage_boards(files: StageDirectory, drawn: StageBoards) -> None:
-    """Write what is known of a stage's boards; the boards can be drawn again at any time."""
+def write_stage_boards(files: StageDirectory, drawn: StageInstances) -> None:
+    """Write what is known of a stage's instances, which can be drawn again at any time."""
     files.shortfalls.write(drawn.shortfalls)
     files.environment.write(drawn.environment)
 

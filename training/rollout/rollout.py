@@ -1,18 +1,18 @@
-"""A rollout: completions for a batch of boards, verified and rewarded."""
+"""A rollout: completions for a batch of instances, verified and rewarded."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxlake import Failure
+from training.environments.protocol import Judged, Scores
+from training.environments.verdicts import judge
 from training.learner.grpo import has_reward_variance
-from training.rollout.instances import InstanceSet, join_boards
-from training.rollout.judging import Verdict, judge
-from training.rollout.rewards import overlong_penalty, reward
+from training.rollout.rewards import overlong_penalty
 from training.rollout.sampler import Completion, Sampler
 from training.run.active_run import ActiveRun
 from training.run.records import SizeMetrics
@@ -22,17 +22,18 @@ from training.schema import Reward
 
 @dataclass(frozen=True)
 class Rollout:
-    """P boards with n completions each."""
+    """P instances with n completions each."""
 
-    boards: InstanceSet  # P
+    boards: Any  # P `Instances`
     prompts: list[list[int]]  # token ids of P prompts
     completions: list[Completion]  # P * n, those of the first prompt first
-    verdict: Verdict  # of the P * n answers, in the same order
+    verdict: Judged  # of the P * n answers, in the same order
     rewards: np.ndarray  # float32 (P, n)
     overlong: np.ndarray  # float32 (P, n), what was taken from the rewards for length
+    groups: np.ndarray | None = None  # int or str (P,), of the instances
 
     def with_groups(self, places: np.ndarray, other: Rollout, groups: np.ndarray) -> Rollout:
-        """Put `groups` of another rollout, with its boards, in the `places` of some of these.
+        """Put `groups` of another rollout, with its instances, in the `places` of some of these.
 
         Both are int (count,), numbers of groups from 0.
         """
@@ -40,27 +41,33 @@ class Rollout:
         source[places] = len(source) + groups
         count = self.rewards.shape[1]
         answers = (source[:, None] * count + np.arange(count)).reshape(-1)
-        outcomes = (self.verdict.outcomes, other.verdict.outcomes)
+        outcomes, scores = (
+            jax.tree.map(lambda *leaves: np.concatenate(leaves)[answers], *both)
+            for both in (
+                (self.verdict.outcomes, other.verdict.outcomes),
+                (self.verdict.scores, other.verdict.scores),
+            )
+        )
         prompts = [*self.prompts, *other.prompts]
         completions = [*self.completions, *other.completions]
         read = [*self.verdict.answers, *other.verdict.answers]
         return Rollout(
-            join_boards([self.boards, other.boards]).take(source),
+            self.boards.joined(other.boards).take(source),
             [prompts[group] for group in source],
             [completions[row] for row in answers],
-            Verdict(
-                [read[row] for row in answers],
-                jax.tree.map(lambda *leaves: np.concatenate(leaves)[answers], *outcomes),
-            ),
+            Judged([read[row] for row in answers], outcomes, Scores(*scores)),
             np.concatenate([self.rewards, other.rewards])[source],
             np.concatenate([self.overlong, other.overlong])[source],
+            None
+            if self.groups is None or other.groups is None
+            else np.concatenate([self.groups, other.groups])[source],
         )
 
 
-def question_of(run: ActiveRun, boards: InstanceSet, *, seed: int) -> dict[str, Any]:
+def question_of(run: ActiveRun, boards: Any, *, seed: int) -> dict[str, Any]:
     """Return what a sampler is asked for a rollout, as the arguments of `Sampler.sample`."""
     return {
-        "prompts": [run.policy.encode_board(board) for board in boards],
+        "prompts": [run.policy.encode_prompt(text) for text in run.environment.prompts(boards)],
         "n": run.config.grpo.completions,
         "temperature": run.config.sampling.temperature,
         "max_tokens": run.config.prompt.max_tokens,
@@ -72,13 +79,13 @@ def question_of(run: ActiveRun, boards: InstanceSet, *, seed: int) -> dict[str, 
 def roll_out(
     run: ActiveRun,
     sampler: Sampler,
-    boards: InstanceSet,
+    boards: Any,
     *,
     seed: int,
     seconds: dict[str, float],
     work: UpdateWork | None = None,
 ) -> Rollout:
-    """Let the policy answer each board `grpo.completions` times, verify and reward the answers.
+    """Let the policy answer each instance `grpo.completions` times, verify and reward the answers.
 
     The seed decides what is sampled. The time that each took is added to `seconds`, and what was
     generated to `work`.
@@ -93,58 +100,59 @@ def roll_out(
     with run.clock(seconds, "verify"):
         texts = [run.policy.decode(completion.token_ids) for completion in completions]
         repeated = boards.take(np.repeat(np.arange(len(boards)), count))
-        verdict = judge(repeated, texts, run.config.prompt)
+        verdict = judge(run.environment, repeated, texts)
         shape = (len(boards), count)
         lengths = np.reshape([len(one.token_ids) for one in completions], shape)
         overlong = overlong_penalty(lengths, run.config.prompt.max_tokens, run.config.reward)
-        rewards = np.asarray(reward(verdict.outcomes, run.config.reward)).reshape(shape)
-    return Rollout(boards, question["prompts"], completions, verdict, rewards - overlong, overlong)
+        rewards = verdict.scores.rewards.reshape(shape)
+        paid, own = rewards - overlong, run.environment.groups(boards)
+    return Rollout(boards, question["prompts"], completions, verdict, paid, overlong, own)
 
 
 def rollout_metrics(
-    rollout: Rollout, settings: Reward, *, failures: bool = False
+    rollout: Rollout, settings: Reward, rates_by: str, *, failures: bool = False
 ) -> dict[str, Any]:
-    """Summarise a rollout for `metrics.jsonl`: over all completions, and by map size.
+    """Summarise a rollout for `metrics.jsonl`: over all completions, and by group.
 
-    With `failures` the kinds of first failure are counted by map size, too.
+    The rates by group go to the field `rates_by` of `UpdateMetrics`. With `failures` the kinds of
+    first failure are counted by group, too.
     """
-    completions, outcomes, rewards = rollout.completions, rollout.verdict.outcomes, rollout.rewards
-    optimal = outcomes.optimal_sum_of_costs
+    completions, scores, rewards = rollout.completions, rollout.verdict.scores, rollout.rewards
+    assert rollout.groups is not None
     sampled_logprobs = np.concatenate([completion.logprobs for completion in completions])
-    sizes = np.asarray(rollout.boards.instances.size)  # (P,)
-    rates = np.reshape(outcomes.valid, rewards.shape).mean(axis=1)  # (P,)
-    by_size = {}
-    for size in np.unique(sizes).tolist():
-        groups = sizes == size
+    rates = np.reshape(scores.valid, rewards.shape).mean(axis=1)  # (P,)
+    by_group = {}
+    for group in np.unique(rollout.groups).tolist():
+        groups = rollout.groups == group
         rows = np.repeat(groups, rewards.shape[1])
-        by_size[str(size)] = SizeMetrics(
+        by_group[str(group)] = SizeMetrics(
             count=int(rows.sum()),
-            valid=int(outcomes.valid[rows].sum()),
-            optimal=int(optimal[rows].sum()),
+            valid=int(scores.valid[rows].sum()),
+            optimal=int(scores.best[rows].sum()),
             reward=_rounded(rewards.reshape(-1)[rows].mean()),
             # p (1 - p), with p the valid rate of a group, says how much a group can teach.
             learnability=_rounded(np.mean(rates[groups] * (1 - rates[groups]))),
-            failures=_failures(np.asarray(outcomes.failure)[rows]) if failures else None,
+            failures=_counts(scores.failures[rows]) if failures else None,
         )
     penalised = {"overlong_penalty": _rounded(rollout.overlong.mean())}
     return (penalised if settings.overlong_buffer else {}) | {
         "reward_mean": _rounded(rewards.mean()),
-        "valid_rate": _rounded(outcomes.valid.mean()),
-        "optimal_rate": _rounded(optimal.mean()),
-        "parsed_rate": _rounded(outcomes.parsed.mean()),
+        "valid_rate": _rounded(scores.valid.mean()),
+        "optimal_rate": _rounded(scores.best.mean()),
+        "parsed_rate": _rounded(scores.parsed.mean()),
         "zero_variance_share": _rounded((~has_reward_variance(rewards)).mean()),
         "completion_length": _rounded(np.mean([len(one.token_ids) for one in completions])),
         # The negative log-probability of what is sampled estimates the entropy without bias.
         "entropy": _rounded(-np.mean(sampled_logprobs)),
         "truncated_share": _rounded(np.mean([one.truncated for one in completions])),
-        "by_size": by_size,
+        "by_size": {},
+        rates_by: by_group,
     }
 
 
-def _failures(kinds: np.ndarray) -> dict[str, int]:
-    """Count the kinds of first failure that occur, by label."""
-    counts = {kind.label: int((kinds == kind).sum()) for kind in Failure if kind}
-    return {label: count for label, count in counts.items() if count}
+def _counts(failures: np.ndarray) -> dict[str, int]:
+    """Count the kinds of first failure that occur."""
+    return dict(sorted(Counter(one for one in failures.tolist() if one is not None).items()))
 
 
 def _rounded(value: Any) -> float:

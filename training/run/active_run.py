@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 import jax
 
+from training.environments.catalogue import environment_of
+from training.environments.protocol import TrainingEnvironment
 from training.policy.policy import Policy
-from training.rollout.instances import InstanceSet
 from training.run.checkpoints import Checkpoints
 from training.run.directory import RunDirectory
 from training.run.records import TimingRecord
@@ -28,11 +29,16 @@ class ActiveRun:
     directory: RunDirectory
     checkpoints: Checkpoints
     policy: Policy  # without weights, which belong to the learner
-    validation: InstanceSet
+    validation: Any  # `Instances`
     trackers: Trackers = NO_TRACKERS
     # Weights in model.dtype that KL is measured from, if it is in the loss; with `model.lora` the
     # adapters among them.
     reference: Any = None
+
+    @property
+    def environment(self) -> TrainingEnvironment:
+        """What the run trains on."""
+        return environment_of(self.config)
 
     def key(self, stream: str, *place: int) -> jax.Array:
         """Return the typed JAX key of this run for a stream and a place (see `key_for`)."""

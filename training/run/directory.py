@@ -24,8 +24,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from engineer import StageEvidence
-from engineer.lake import LakeConfiguration
+from engineer import Configuration, StageEvidence
 from engineer.scoring.reading import Reading
 from jaxlake.files import make_room, write_text_first
 from training.errors import UserError
@@ -34,6 +33,13 @@ from training.run.typed_files import File, JsonFile, JsonLinesFile, JsonLog, Tex
 from training.schema import RunConfig, dump, load, parse_yaml, read_yaml
 
 _STATISTICS = TypeAdapter(dict[str, dict[str, float]])
+_CONFIGURATION: TypeAdapter[Configuration] = TypeAdapter(records.StoredConfiguration)
+_EPISODE: TypeAdapter[records.EpisodeRecord | records.AnswerRecord] = TypeAdapter(
+    records.AnyEpisode
+)
+_VALIDATION: TypeAdapter[records.ValidationRecord | records.GroupValidation] = TypeAdapter(
+    records.AnyValidation
+)
 _SHORTFALLS = TypeAdapter(list[records.RequestOutcome])
 _METRICS: TypeAdapter[records.Metrics] = TypeAdapter(records.Metrics)
 
@@ -45,7 +51,7 @@ class StageDirectory:
         """Name the files; nothing is read or written yet. Its policy may stand in `weights`."""
         self.path = path
         # What the stage trained on, for programs and for people; stage 0 has none.
-        self.configuration = JsonFile(path / "configuration.json", TypeAdapter(LakeConfiguration))
+        self.configuration = JsonFile(path / "configuration.json", _CONFIGURATION)
         self.configuration_yaml = TextFile(path / "configuration.yaml")
         # What its boards were picked by, if the policy answered a pool for that.
         self.picks = JsonFile(path / "picks.json", TypeAdapter(records.PicksRecord))
@@ -54,10 +60,10 @@ class StageDirectory:
         self.environment = JsonFile(path / "environment.json", _STATISTICS)
         # The answers to the validation set, those that are not valid, what the engineer reads of
         # them, and rates by map size, which are written last in the Validate phase.
-        self.episodes = JsonLinesFile(path / "episodes.jsonl", TypeAdapter(records.EpisodeRecord))
-        self.failures = JsonLinesFile(path / "failures.jsonl", TypeAdapter(records.EpisodeRecord))
+        self.episodes = JsonLinesFile(path / "episodes.jsonl", _EPISODE)
+        self.failures = JsonLinesFile(path / "failures.jsonl", _EPISODE)
         self.evidence = JsonFile(path / "evidence.json", TypeAdapter(StageEvidence))
-        self.validation = JsonFile(path / "validation.json", TypeAdapter(records.ValidationRecord))
+        self.validation = JsonFile(path / "validation.json", _VALIDATION)
         # Whether the stage was taken back.
         self.gate = JsonFile(path / "gate.json", TypeAdapter(records.GateRecord))
         # Folder of the weights that it ended with, in the Hugging Face layout.

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from engineer.scoring.reading import ANSWERS_PER_CONTEXT
 from jaxlake import parse_grid
+from training.environments.catalogue import environment_of
+from training.environments.loading import LAKE
 from training.errors import UserError
 from training.learner.batching import round_up
 from training.phases.atlas import rollouts_per_atlas
@@ -25,6 +27,7 @@ from training.policy.parameters import parameter_shapes
 from training.policy.prompts import render
 from training.run.progress import console, new_table
 from training.schema import ATLAS, ORACLE, RunConfig
+from training.schema.environment_sections import OtherEnvironment, OtherValidation
 
 _BYTES = {"float32": 4, "bfloat16": 2}
 _GIB = 2**30
@@ -215,9 +218,10 @@ def _print_stages(config: RunConfig) -> None:
     grpo, warm_start = config.grpo, config.warm_start
     table = new_table("Stages", "phase", "instances", "steps", "completions")
     if warm_start is not None:
-        steps, batch = f"{warm_start.steps}", f"{warm_start.batch_size} plans per step"
+        shown = "plans" if config.domain.name == LAKE else "demonstrations"
+        steps, batch = f"{warm_start.steps}", f"{warm_start.batch_size} {shown} per step"
         table.add_row("warm start", f"{warm_start.instances}", steps, batch)
-    boards = config.validation.cells * config.validation.per_cell
+    boards = _validation_instances(config)
     used = f"{config.updates_per_stage * grpo.prompts_per_update} of {config.stages.instances}"
     updates = f"{config.updates_per_stage} updates"
     completions = f"{grpo.prompts_per_update} x {grpo.completions}"
@@ -229,7 +233,9 @@ def _print_stages(config: RunConfig) -> None:
         if config.rehearsal is not None:
             designs = f"{config.rehearsal.contexts} designs per update"
             table.add_row(f"stage {stage}: rehearse", "", updates, designs)
-        table.add_row(f"stage {stage}: validate", f"{boards}", "", "1 per board")
+        table.add_row(
+            f"stage {stage}: validate", f"{boards}", "", f"1 per {config.domain.instance}"
+        )
         if learning := config.engineer.learning:
             steps, designs = f"{learning.updates} updates", f"{learning.designs} designs"
             table.add_row(f"stage {stage}: learn to design", "", steps, designs)
@@ -265,11 +271,13 @@ def _print_batches(config: RunConfig, prompt: int) -> None:
             "Boards whose rewards are all equal are replaced by others, in at most "
             f"{grpo.resamples} rounds: an update answers up to {most}."
         )
-    sizes = ", ".join(
-        f"{size}x{size} {knobs.data_ratio:.0%}"
-        for size, knobs in config.environment.initial.sizes.items()
+    domain = config.domain
+    shares = ", ".join(
+        f"{domain.called(group)} {knobs[domain.space.share]:.0%}"
+        for group, knobs in config.environment.initial.values().items()
     )
-    console.print(f"Stage 1 trains on {config.environment.num_agents} agents: {sizes}.")
+    what = f"{config.lake.num_agents} agents" if domain.name == LAKE else domain.name
+    console.print(f"Stage 1 trains on {what}: {shares}.")
 
 
 def _print_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> None:
@@ -305,13 +313,30 @@ def _print_disk(config: RunConfig, shape: DecoderConfig, run_dir: Path) -> None:
         console.print(f"There is not enough room for this run in {run_dir}.")
 
 
-def longest_prompt(config: RunConfig) -> int:
-    """Estimate the most tokens of a prompt, rounded up as batches are padded."""
-    size = max((*config.environment.bounds.sizes, *config.validation.sizes))
+def _validation_instances(config: RunConfig) -> int:
+    if isinstance(config.validation, OtherValidation):
+        return config.validation.instances
+    return config.validation.cells * config.validation.per_cell
+
+
+def _long_prompts(config: RunConfig) -> list[str]:
+    """Return prompts of which one is about the longest: a board of the largest size.
+
+    Of other environments they are those of the validation set.
+    """
+    if isinstance(config.environment, OtherEnvironment):
+        environment = environment_of(config)
+        return environment.prompts(environment.validation_set())
+    size = max((*config.lake.bounds.sizes, *config.cells.sizes))
     rows = [["F"] * size for _ in range(size)]
     rows[0][:2] = "G", "g"
     rows[-1][:2] = "S", "s"
     board = parse_grid([" ".join(row) for row in rows], max_size=size)
-    words = render(board, config.prompt.style).split()
-    prompt = 2 * len(words) + 32  # few words take more than two tokens; 32 for a chat template
+    return [render(board, config.prompt.style)]
+
+
+def longest_prompt(config: RunConfig) -> int:
+    """Estimate the most tokens of a prompt, rounded up as batches are padded."""
+    # Few words take more than two tokens; 32 for a chat template.
+    prompt = 2 * max(len(text.split()) for text in _long_prompts(config)) + 32
     return min(config.sampling.max_model_len, round_up(prompt, config.grpo.length_bucket))

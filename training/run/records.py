@@ -7,11 +7,9 @@ updates since the beginning.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
     ValidationError,
@@ -20,84 +18,54 @@ from pydantic import (
     model_serializer,
 )
 
-from engineer import Attempt, Change, DesignAtlas, DesignRecord, Repair, Spent
+from engineer import (
+    Attempt,
+    Change,
+    DesignAtlas,
+    DesignRecord,
+    Repair,
+    Spent,
+)
 from engineer.lake import Bounds, LakeConfiguration
 from jaxlake.paired import PairedComparison
 from training.errors import UserError, problems_of
+from training.run.answer_records import (
+    AnswerRecord,
+    AnyEpisode,
+    AnyValidation,
+    EpisodeRecord,
+    GroupRates,
+    GroupValidation,
+    Rates,
+    StoredConfiguration,
+    ValidationRecord,
+    lake_episodes,
+)
+from training.run.record import (
+    Bounded,
+    Count,
+    NonNegative,
+    R,
+    Rate,
+    Record,
+    Reward,
+    Seconds,
+    six_digits,
+)
 
-Count = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
-# So far within the range of floats that means over updates are finite.
-Bounded = Annotated[float, Field(ge=-1e9, le=1e9)]
-Rate = Annotated[float, Field(ge=0.0, le=1.0)]
-Reward = Annotated[float, Field(ge=0.0)]
-NonNegative = Annotated[float, Field(ge=0.0)]
-Seconds = NonNegative
-
-
-R = TypeVar("R", bound="Record")
-
-
-class Record(BaseModel):
-    """What one file, or one line of it, holds: frozen, and strict about names and numbers."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    left_out_if_none: ClassVar[frozenset[str]] = frozenset()
-
-    @model_serializer(mode="wrap")
-    def _without_missing(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        plain: dict[str, Any] = dump(self)
-        for name in self.left_out_if_none:
-            if plain[name] is None:
-                del plain[name]
-        return plain
-
-
-class Rates(Record):
-    """Counts and rates over the answers to some boards."""
-
-    left_out_if_none = frozenset({"size"})
-
-    size: int | None = Field(None, description="of the map; None: all sizes")
-    valid: Count
-    optimal_sum_of_costs: Count
-    optimal_makespan: Count
-    compared: Count = Field(description="valid answers to boards whose optimum is known")
-    csr: Rate = Field(description="cooperative success rate: share of valid answers")
-    isr: Rate = Field(description="individual success rate: mean share of agents at their goals")
-    mean_sum_of_costs: float | None = Field(description="over valid answers, if any; steps")
-    mean_makespan: float | None = Field(description="over valid answers; steps")
-    mean_excess_sum_of_costs: float | None = Field(description="over compared ones; steps")
-    mean_excess_makespan: float | None = Field(description="over compared ones; steps")
-    count: Count = Field(description="answers")
-    failures: dict[str, Count] = Field(description="answers by label of their first failure")
-
-
-class ValidationRecord(Record):
-    """`validation.json`: how the answers to the validation set turned out after a stage."""
-
-    stage: Count
-    rows: Annotated[tuple[Rates, ...], Field(min_length=1, description="by map size, ascending")]
-    total: Rates
-
-
-class EpisodeRecord(Record):
-    """One line of `episodes.jsonl`: a validation board, the answer to it and its verdict."""
-
-    id: Count = Field(description="the board's number in the validation set")
-    size: int
-    grid: tuple[str, ...] = Field(description="rows in the published symbols")
-    needs_wait: bool = Field(description="whether every plan of optimal sum of costs waits")
-    optimum: int = Field(description="optimal sum of costs")
-    text: str = Field(description="the whole answer")
-    plan: tuple[tuple[str, ...], ...] | None = Field(description="action names, if it can be read")
-    valid: bool
-    optimal_sum_of_costs: bool
-    optimal_makespan: bool
-    failure: str | None = Field(description="label of the first failure; None for a valid plan")
-    agent: int | None = Field(description="lowest agent that is involved in it, if any")
-    time: int | None = Field(description="step in which it happens, if in any")
-    sum_of_costs: int | None = Field(description="the plan's own; None unless valid")
-    reason: str | None = Field(description="why the answer can't be read; None if it can")
+__all__ = [
+    "AnswerRecord",
+    "AnyEpisode",
+    "AnyValidation",
+    "EpisodeRecord",
+    "GroupRates",
+    "GroupValidation",
+    "Rates",
+    "StoredConfiguration",
+    "ValidationRecord",
+    "lake_episodes",
+    "six_digits",
+]
 
 
 class RequestOutcome(Record):
@@ -132,7 +100,7 @@ class GateRecord(Record):
     reference: Count = Field(description="the stage whose weights this one started from")
     comparison: PairedComparison
     restored: Literal["configuration", "checkpoint"] | None
-    configuration: LakeConfiguration = Field(description="in force when the engineer is asked")
+    configuration: StoredConfiguration = Field(description="in force when the engineer is asked")
     notice: str
 
 
@@ -163,7 +131,7 @@ class DecisionRecord(Record):
     stage: Count = Field(description="the stage whose evidence was read")
     engineer: str
     kind: Literal["accepted", "repaired", "retried", "kept"]
-    configuration: LakeConfiguration = Field(description="of the next stage")
+    configuration: StoredConfiguration = Field(description="of the next stage")
     diff: tuple[Change, ...]
     repairs: tuple[Repair, ...]
     reason: str
@@ -240,11 +208,6 @@ class AtlasRecord(Record):
         return atlas
 
 
-def six_digits(value: Any) -> float:
-    """Round a number to six significant digits, as files hold what was computed in float32."""
-    return float(f"{float(value):.6g}")
-
-
 def measured(record: type[R], /, **values: Any) -> R:
     """Make a record of what was measured; a `UserError` names what can't be, such as NaN."""
     try:
@@ -300,6 +263,7 @@ class UpdateMetrics(Record):
 
     left_out_if_none = frozenset(
         {
+            "by_group",
             "rehearsal_loss",
             "board_valid",
             "weight_version",
@@ -321,7 +285,9 @@ class UpdateMetrics(Record):
     completion_length: Bounded = Field(description="mean, tokens")
     entropy: Bounded = Field(description="mean negative log-probability of sampled tokens, nats")
     truncated_share: Rate
-    by_size: dict[Annotated[str, Field(pattern=r"^[0-9]{1,9}$")], SizeMetrics]
+    by_size: dict[Annotated[str, Field(pattern=r"^[0-9]{1,9}$")], SizeMetrics] = Field(
+        description="of the lake's boards; empty for other environments"
+    )
     clip_share: Rate
     grad_norm: float
     importance_ratio_mean: float
@@ -355,6 +321,14 @@ class UpdateMetrics(Record):
     board_valid: tuple[Count, ...] | None = Field(
         None, description="valid answers to each board, if boards are picked by them"
     )
+    by_group: dict[str, SizeMetrics] | None = Field(
+        None, description="of other environments than the lake"
+    )
+
+    @property
+    def groups(self) -> dict[str, SizeMetrics]:
+        """What the rollouts came to by map size, or by the groups of another environment."""
+        return self.by_size if self.by_group is None else self.by_group
 
 
 Metrics = Annotated[WarmStartMetrics | UpdateMetrics, Field(discriminator="phase")]
@@ -396,7 +370,7 @@ class SummaryRecord(Record):
     finished: Literal[True] = True
     name: str
     seed: int
-    stages: tuple[ValidationRecord, ...]
+    stages: tuple[AnyValidation, ...]
     decisions: tuple[DecisionRecord, ...]
 
 
@@ -404,11 +378,11 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class BoardSource(Record):
-    """What a stage's training boards are drawn from."""
+    """What a stage's training instances are drawn from."""
 
     key: str = Field(pattern=r"^[0-9a-f]+$", description="data of the JAX key, hexadecimal")
-    configuration: LakeConfiguration
-    count: int = Field(ge=1, description="boards asked for")
+    configuration: StoredConfiguration
+    count: int = Field(ge=1, description="instances asked for")
 
 
 class ChainLink(Record):

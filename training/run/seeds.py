@@ -33,5 +33,10 @@ def key_for(seed: int, stream: str, *place: int) -> jax.Array:
 
 def seed_for(seed: int, stream: str, *place: int) -> int:
     """Return the seed for NumPy and vLLM at such a place: an integer below 2**63."""
-    high, low = jax.random.key_data(key_for(seed, stream, *place)).tolist()[-2:]
+    return seed_of(key_for(seed, stream, *place))
+
+
+def seed_of(key: jax.Array) -> int:
+    """Return the seed for NumPy and others that a typed JAX key stands for: below 2**63."""
+    high, low = jax.random.key_data(key).tolist()[-2:]
     return ((high << 32) | low) >> 1

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engineer.lake import SizeKnobs
+from engineer import Domain
+from engineer.space import KnobValues
 from jaxlake import wilson_interval
 from jaxlake.paired import PairedComparison
+from training.environments.loading import LAKE
 from training.phases.stage_results import StageResult, decision_of
 from training.run.progress import console, new_table
-from training.run.records import Rates, SummaryRecord
+from training.run.records import GroupRates, GroupValidation, Rates, SummaryRecord
 from training.schema import RunConfig
 
 
@@ -26,40 +28,45 @@ def summary_of(config: RunConfig, results: Sequence[StageResult]) -> SummaryReco
 def print_summary(
     config: RunConfig, summary: SummaryRecord, changes: Sequence[PairedComparison]
 ) -> None:
-    """Print rates by map size with intervals, and the configurations side by side.
+    """Print rates by group with intervals, and the configurations side by side.
 
     `changes` compare each stage with the one that its weights came from.
     """
-    stages = summary.stages
+    stages, domain = summary.stages, config.domain
+    label = domain.space.group_label
     first = "warm start" if config.warm_start is not None else "before"
     heads = [f"stage {stage.stage}" if stage.stage else first for stage in stages]
-    for title, name in (("Valid", "valid"), ("Optimal (sum of costs)", "optimal_sum_of_costs")):
-        table = new_table(f"\n{title}, per cent [95% interval]", "map size", *heads)
+    best = "Best possible" if isinstance(stages[0], GroupValidation) else "Optimal (sum of costs)"
+    told = any(row.best != row.valid for stage in stages for row in stage.rows)
+    titles = {"valid": "Valid"} | ({"best": best} if told or domain.name == LAKE else {})
+    for name, title in titles.items():
+        table = new_table(f"\n{title}, per cent [95% interval]", label, *heads)
         for rows in zip(*(stage.rows for stage in stages), strict=True):
-            size = rows[0].size
-            table.add_row(f"{size}x{size}", *(rate(row, name) for row in rows))
+            table.add_row(_called(domain, rows[0].group), *(rate(row, name) for row in rows))
         table.add_section()
         table.add_row("all", *(rate(stage.total, name) for stage in stages))
         console.print(table)
         if name == "valid" and changes:
             title = "\nValid, change from the weights it began with, points [95% interval, paired]"
-            table = new_table(title, "map size", *heads[1:])
+            table = new_table(title, label, *heads[1:])
             table.add_row("all", *map(change, changes))
             console.print(table)
 
-    heads, configurations = ["stage 1 (given)"], [config.environment.initial]
+    heads, configurations = ["stage 1 (given)"], [config.environment.initial.values()]
     for decision in summary.decisions:
         heads.append(f"stage {decision.stage + 1}: {decision.kind}")
-        configurations.append(decision.configuration)
-    table = new_table("\nConfigurations: data, holes, waits (per cent)", "map size", *heads)
-    for size in config.environment.bounds.sizes:
-        table.add_row(f"{size}x{size}", *(_percents(one.sizes[size]) for one in configurations))
+        configurations.append(decision.configuration.values())
+    knobs = "data, holes, waits" if domain.name == LAKE else ", ".join(domain.space.knobs)
+    table = new_table(f"\nConfigurations: {knobs} (per cent)", label, *heads)
+    for group in domain.space.groups:
+        percents = (_percents(one, group) for one in configurations)
+        table.add_row(_called(domain, group), *percents)
     console.print(table)
     names = {decision.engineer for decision in summary.decisions}
     console.print(f"Written by: {', '.join(sorted(names))}.")
 
 
-def rate(row: Rates, name: str) -> str:
+def rate(row: Rates | GroupRates, name: str) -> str:
     """A rate with its Wilson interval, in per cent; `name` says which one, such as "valid"."""
     return rate_text(getattr(row, name), row.count)
 
@@ -76,6 +83,9 @@ def change(comparison: PairedComparison) -> str:
     return f"{100 * comparison.difference:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
-def _percents(knobs: SizeKnobs) -> str:
-    ratios = (knobs.data_ratio, knobs.hole_ratio, knobs.wait_ratio)
-    return " ".join(f"{100 * ratio:.0f}" for ratio in ratios)
+def _percents(configuration: KnobValues, group: str) -> str:
+    return " ".join(f"{100 * ratio:.0f}" for ratio in configuration[group].values())
+
+
+def _called(domain: Domain, group: str | None) -> str:
+    return "all" if group is None else domain.called(group)

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
 
 from engineer import Domain
 from engineer.engineers.plans import random_configuration
 from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain
 from jaxlake import infeasibility
-from training.schema.engineer_section import EngineerChoice
+from training.environments.loading import LAKE
+from training.errors import UserError
+from training.schema.engineer_section import ATLAS, ORACLE, EngineerChoice
+from training.schema.environment_sections import OtherEnvironment, OtherValidation
 from training.schema.sections import (
     Agents,
     Environment,
@@ -37,6 +49,12 @@ Seed = Annotated[int, Field(ge=0, lt=2**31)]
 _SERVED = frozenset({"stale", "base", "model"})
 """Engineers whose answers come from a vLLM server beside the policy's engine."""
 
+_MEASURED = frozenset({ATLAS, ORACLE})
+"""Engineers that measure by boards of the lake's validation cells."""
+
+_LAKE_KEYS = {"prompt": ("style", "max_steps"), "reward": ("optimal", "valid", "parsed")}
+"""Keys that only the lake reads: another environment writes its own prompts and rewards."""
+
 
 class _Drawing(BaseModel):
     """What decides a drawn first configuration."""
@@ -52,6 +70,14 @@ class _Drawing(BaseModel):
         return LakeConfiguration.model_validate(drawn.model_dump())
 
 
+def _of_its_kind(tree: Any, _: object) -> Any:
+    """Read the lake's section, or that of the environment which `kind` names."""
+    if isinstance(tree, Environment | OtherEnvironment):
+        return tree
+    other = isinstance(tree, Mapping) and tree.get("kind", LAKE) != LAKE
+    return (OtherEnvironment if other else Environment).model_validate(tree)
+
+
 class RunConfig(Section):
     """Everything that decides a run: two runs of one `RunConfig` on one machine are equal."""
 
@@ -62,7 +88,7 @@ class RunConfig(Section):
         0, description="every random number but those of the validation set follows from it"
     )
     model: Model = Model()
-    environment: Environment
+    environment: Annotated[Environment | OtherEnvironment, WrapValidator(_of_its_kind)]
     prompt: Prompt = Prompt()
     sampling: Sampling = Sampling()
     warm_start: WarmStart | None = Field(None, description="null: start from the model as it is")
@@ -70,7 +96,7 @@ class RunConfig(Section):
     grpo: Grpo = Grpo()
     rehearsal: Rehearsal | None = Field(None, description="null: GRPO learns from boards alone")
     reward: Reward = Reward()
-    validation: Validation
+    validation: Validation | OtherValidation
     engineer: EngineerChoice = EngineerChoice()
     tracking: Tracking = Tracking()
 
@@ -78,8 +104,29 @@ class RunConfig(Section):
 
     @property
     def domain(self) -> Domain:
-        """The lake within this run's bounds, as its engineer sees it."""
+        """The environment within this run's bounds, as its engineer sees it."""
+        if isinstance(self.environment, OtherEnvironment):
+            from training.environments.one_by_one import one_by_one
+
+            return one_by_one(self).domain
         return lake_domain(self.environment.bounds, self.environment.num_agents)
+
+    @property
+    def lake(self) -> Environment:
+        """The section of the lake; a `UserError` if the run is on another environment."""
+        if isinstance(self.environment, OtherEnvironment):
+            raise UserError(
+                f"environment.kind: got {self.environment.kind}, allowed here is {LAKE}: only its "
+                "boards can be shown, counted or made like that"
+            )
+        return self.environment
+
+    @property
+    def cells(self) -> Validation:
+        """The cells of the lake's validation set; a `UserError` on another environment."""
+        if isinstance(self.validation, OtherValidation):
+            raise UserError("validation.configuration: got one, allowed here are the lake's cells")
+        return self.validation
 
     @property
     def updates_per_stage(self) -> int:
@@ -115,6 +162,8 @@ class RunConfig(Section):
         asked = tree.get("environment") if isinstance(tree, dict) else None
         if not isinstance(asked, dict) or not isinstance(word := asked.get("initial"), str):
             return tree
+        if asked.get("kind", LAKE) != LAKE:
+            return tree
         if word != RANDOM:
             raise ValueError(
                 f"environment.initial: got {word!r}, allowed are {RANDOM} and a mapping with sizes"
@@ -126,8 +175,56 @@ class RunConfig(Section):
             drawn = LakeConfiguration(sizes={3: easy})
         return tree | {"environment": asked | {"initial": drawn}}
 
+    @field_validator("validation", mode="wrap")
+    @classmethod
+    def _validation_of_its_kind(cls, tree: Any, read: Any, info: ValidationInfo) -> Any:
+        """Read the section as the environment, which stands before it, needs it."""
+        environment = info.data.get("environment")
+        if isinstance(environment, OtherEnvironment):
+            return OtherValidation.read(tree, environment.settings.space)
+        if environment is None and isinstance(tree, Mapping) and "configuration" in tree:
+            return tree  # what is wrong with the environment is said already
+        return tree if isinstance(tree, Validation) else Validation.model_validate(tree)
+
+    @model_validator(mode="after")
+    def _the_environment_can_be_trained_on(self) -> RunConfig:
+        if not isinstance(self.environment, OtherEnvironment):
+            return self
+        kind, environment = self.environment.kind, self.environment.settings
+        space, initial = environment.space, self.environment.initial
+        if problem := space.violation(initial) or space.off_grid(initial):
+            raise ValueError(f"environment.initial.groups: {problem}")
+        if self.warm_start is not None and not environment.demonstrates:
+            raise ValueError(
+                f"warm_start: got one, allowed is null: {kind} has no demonstration(instance) to "
+                "imitate"
+            )
+        if self.warm_start is None and self.model.pretrained is None:
+            raise ValueError("warm_start: a model made from scratch needs one; null is not allowed")
+        for key, value in self._asked_of_the_lake():
+            raise ValueError(
+                f"{key}: got {value}, which only environment.kind {LAKE} has; leave it out with "
+                f"{kind}"
+            )
+        return self
+
+    def _asked_of_the_lake(self) -> Iterator[tuple[str, Any]]:
+        """Yield the keys, with their values, that other environments have nothing for."""
+        for name in (self.engineer.kind, *self.engineer.asked):
+            if name in _MEASURED:
+                yield "engineer.kind", name
+        for key in ("learning", "picking"):
+            if (value := getattr(self.engineer, key)) is not None:
+                yield f"engineer.{key}", value
+        for section, keys in {"prompt": self.prompt, "reward": self.reward}.items():
+            for key in _LAKE_KEYS[section]:
+                if (value := getattr(keys, key)) != type(keys).model_fields[key].default:
+                    yield f"{section}.{key}", value
+
     @model_validator(mode="after")
     def _boards_can_be_made(self) -> RunConfig:
+        if isinstance(self.environment, OtherEnvironment):
+            return self
         bounds, initial = self.environment.bounds, self.environment.initial
         if set(initial.sizes) != set(bounds.sizes):
             raise ValueError(
@@ -139,7 +236,7 @@ class RunConfig(Section):
         if self.warm_start is None and self.model.pretrained is None:
             raise ValueError("warm_start: a model made from scratch needs one; null is not allowed")
         given = [(size, knobs.hole_ratio) for size, knobs in initial.sizes.items()]
-        cells = list(product(self.validation.sizes, self.validation.hole_ratios))
+        cells = list(product(self.cells.sizes, self.cells.hole_ratios))
         for where, requests in (("environment.initial.sizes", given), ("validation", cells)):
             for size, holes in requests:
                 if reason := infeasibility(size, holes, self.environment.num_agents):

@@ -128,12 +128,24 @@ class Model(Section):
 class Environment(Section):
     """The lake: how many agents, the first configuration, and what the engineer may ask for."""
 
+    kind: Literal["lake"] = Field(
+        "lake",
+        description="lake, or package.module:NAME of an environment of your own, which then has "
+        "the keys settings and initial (docs/your_environment.md)",
+    )
     num_agents: Agents = Field(2, description="agents on every board")
     initial: LakeConfiguration = Field(
         description="the configuration of the first stage; `random`: drawn by the seed"
     )
     bounds: Bounds = Field(description="what every later configuration must keep to")
     max_candidates: Positive = Field(200_000, description="most boards drawn to fill one request")
+
+    @model_serializer(mode="wrap")
+    def _without_the_usual_kind(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave the kind out: files of runs from before it was there stay as they are."""
+        plain: dict[str, Any] = dump(self)
+        del plain["kind"]
+        return plain
 
 
 class Prompt(Section):

@@ -17,14 +17,15 @@ from engineer.scoring.reading import format_reading
 from engineer.space import KnobValues
 from jaxlake.paired import PairedComparison, compare
 from jaxlake.render import FAILURES, episode_svg
-from training.analysis import METRIC_NAMES
 from training.analysis.report import figures
-from training.analysis.report.reading import ReportedRun, ReportedStage, read_run
+from training.analysis.report.reading import ReportedRun, ReportedStage, in_order, read_run
 from training.errors import UserError
 from training.run.directory import RunDirectory
 from training.run.progress import duration
-from training.run.records import EpisodeRecord
+from training.run.records import AnyEpisode, EpisodeRecord
 from training.run.typed_files import TextFile
+from training.schema import RunConfig
+from training.schema.environment_sections import OtherEnvironment
 
 TEMPLATE = "report.html"
 EPISODES_SHOWN = 6  # of the failed ones, and of the solved ones
@@ -62,10 +63,10 @@ def _render(run: ReportedRun) -> str:
         "picture": _picture,
         "ratio": _ratio,
         "reading": format_reading,
-        "size": figures.size_name,
+        "called": run.called,
     }
     answered = [stage for stage in run.stages if stage.episodes]
-    failed, solved = _shown_episodes(answered[-1].episodes if answered else ())
+    failed, solved = _shown_episodes(run, answered[-1].episodes if answered else ())
     columns = _configuration_columns(run)
     time_figures, time_colours = figures.time_figure(run)
     return environment.get_template(TEMPLATE).render(
@@ -73,15 +74,15 @@ def _render(run: ReportedRun) -> str:
         result=_headline(run),
         facts=_facts(run),
         reads=_reading_said(run),
-        metrics=METRIC_NAMES,
+        words=run.words,
+        lake=run.on_the_lake,
         rate=figures.rate,
         progress=figures.progress_figures(run),
         failures=figures.failure_figures(run),
-        failure_colours=figures.FAILURE_COLOURS,
-        rate_colours=figures.RATE_COLOURS,
+        rate_colours=figures.rate_colours(run),
         columns=columns,
         reviewed=_answers_said(run),
-        configured_sizes=sorted({int(size) for column in columns for size in column.values}),
+        configured=in_order(group for column in columns for group in column.values),
         atlases=figures.atlas_figures(run),
         shown=run.moment(answered[-1].number) if answered else None,
         failed=failed,
@@ -132,18 +133,16 @@ def _answers_said(run: ReportedRun) -> str:
 
 
 def _valid_rate(run: ReportedRun, stage: ReportedStage) -> dict[str, Any]:
-    """The valid rate of one validation over all map sizes; shares from 0 to 1."""
+    """The valid rate of one validation over all groups; shares from 0 to 1."""
     total = stage.rates[None]
     shares = figures.rate(total.valid, total.count) or ()
     counts = {"when": run.moment(stage.number), "valid": total.valid, "count": total.count}
     return counts | dict(zip(("share", "low", "high"), shares, strict=True))
 
 
-def _paired(
-    before: Sequence[EpisodeRecord], after: Sequence[EpisodeRecord]
-) -> PairedComparison | None:
+def _paired(before: Sequence[AnyEpisode], after: Sequence[AnyEpisode]) -> PairedComparison | None:
     """Compare two validations board by board; None unless both answered the very same boards."""
-    first, last = ({(one.id, one.grid): one.valid for one in some} for some in (before, after))
+    first, last = ({(one.id, one.lines): one.valid for one in some} for some in (before, after))
     if not first or first.keys() != last.keys():
         return None
     return compare(first.values(), (last[board] for board in first))
@@ -156,7 +155,7 @@ class _Column:
     heading: str
     kind: str
     note: str
-    values: KnobValues  # by map size and knob
+    values: KnobValues  # by group and knob
 
 
 def _configuration_columns(run: ReportedRun) -> list[_Column]:
@@ -186,8 +185,7 @@ def _facts(run: ReportedRun) -> dict[str, object]:
         facts = {
             "Model": config.model.pretrained or from_scratch,
             "Seed": config.seed,
-            "Agents": config.environment.num_agents,
-            "Map sizes": ", ".join(map(str, config.environment.bounds.sizes)),
+            **_where(config),
             "Stages designed": f"{designed} of {config.stages.count}",
             "Instances per stage": config.stages.instances,
             "Engineer": config.engineer.kind,
@@ -198,6 +196,18 @@ def _facts(run: ReportedRun) -> dict[str, object]:
         written = datetime.fromtimestamp(run.last_written, UTC)
         facts["Last written"] = f"{written:%Y-%m-%d %H:%M} UTC"
     return facts
+
+
+def _where(config: RunConfig) -> dict[str, object]:
+    """Say what the run is on."""
+    if isinstance(config.environment, OtherEnvironment):
+        space = config.domain.space
+        label = f"{space.group_label}s"
+        return {"Environment": config.environment.kind, label.capitalize(): ", ".join(space.groups)}
+    return {
+        "Agents": config.environment.num_agents,
+        "Map sizes": ", ".join(map(str, config.environment.bounds.sizes)),
+    }
 
 
 _COSTS = {
@@ -229,26 +239,36 @@ def _ratio(value: float) -> str:
 
 
 def _shown_episodes(
-    episodes: Sequence[EpisodeRecord],
-) -> tuple[list[EpisodeRecord], list[EpisodeRecord]]:
+    run: ReportedRun,
+    episodes: Sequence[AnyEpisode],
+) -> tuple[list[AnyEpisode], list[AnyEpisode]]:
     """Choose some failed and some solved episodes, by rule and not by eye.
 
     Failed: the kinds of failure take turns in the verifier's order, each giving its first episode
-    in the file, then its second. Solved: those that need a wait come first; map sizes take turns
-    from the largest.
+    in the file, then its second. Solved: boards that need a wait come first; map sizes take turns
+    from the largest, and groups of other environments from the last.
     """
-    kinds = {kind: rank for rank, kind in enumerate(FAILURES)}
+    order = FAILURES if run.on_the_lake else tuple(run.words.failures)
+    kinds = {kind: rank for rank, kind in enumerate(order)}
+    groups = {group: rank for rank, group in enumerate(run.groups)}
     failed = _take_turns(
         (one for one in episodes if not one.valid),
         lambda one: kinds.get(one.failure or "", len(kinds)),
     )
-    solved = _take_turns((one for one in episodes if one.valid), lambda one: -one.size)
-    solved.sort(key=lambda one: not one.needs_wait)
+    solved = _take_turns(
+        (one for one in episodes if one.valid), lambda one: -groups.get(one.group, 0)
+    )
+    solved.sort(key=lambda one: not (isinstance(one, EpisodeRecord) and one.needs_wait))
     return failed[:EPISODES_SHOWN], solved[:EPISODES_SHOWN]
 
 
-def _picture(episode: EpisodeRecord) -> tuple[Markup | None, str]:
-    """Draw an episode; the second value says why it is not drawn or not played."""
+def _picture(episode: AnyEpisode) -> tuple[Markup | None, str]:
+    """Draw an episode; the second value says why it is not drawn or not played.
+
+    Instances of other environments than the lake are shown in their lines.
+    """
+    if not isinstance(episode, EpisodeRecord):
+        return Markup("<pre>{}</pre>").format("\n".join(episode.lines)), ""
     plan, problem = episode.plan, ""
     if plan is not None and max(map(len, plan), default=0) > LONGEST_PLAN:
         plan, problem = None, f"The plan has more than {LONGEST_PLAN} steps and is not played."
@@ -266,10 +286,10 @@ def _picture(episode: EpisodeRecord) -> tuple[Markup | None, str]:
 
 
 def _take_turns(
-    episodes: Iterable[EpisodeRecord], turn: Callable[[EpisodeRecord], int]
-) -> list[EpisodeRecord]:
+    episodes: Iterable[AnyEpisode], turn: Callable[[AnyEpisode], int]
+) -> list[AnyEpisode]:
     """The first of each group in the order of their turns, then the second of each, and so on."""
-    groups: dict[int, list[EpisodeRecord]] = {}
+    groups: dict[int, list[AnyEpisode]] = {}
     for one in episodes:
         groups.setdefault(turn(one), []).append(one)
     ranked = [(rank, key, one) for key, group in groups.items() for rank, one in enumerate(group)]

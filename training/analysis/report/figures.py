@@ -24,19 +24,9 @@ from training.analysis.charts import (
     rate_chart,
     tile_chart,
 )
-from training.analysis.report.reading import ReportedRun
+from training.analysis.report.reading import ReportedRun, in_order
 from training.run.progress import duration
 from training.run.records import SizeMetrics
-
-RATE_COLOURS = {"valid": 0, "optimal, sum of costs": 1}
-FAILURE_COLOURS = {
-    "parse_error": 6,
-    "off_board": 5,
-    "hole": 0,
-    "vertex_conflict": 1,
-    "swapping_conflict": 3,
-    "goal_not_reached": 4,
-}
 
 
 @dataclass(frozen=True)
@@ -48,9 +38,10 @@ class PageFigure:
     note: str = ""
 
 
-def size_name(size: int | None) -> str:
-    """How the report calls a map size."""
-    return "All sizes" if size is None else f"{size} × {size}"  # noqa: RUF001
+def rate_colours(run: ReportedRun) -> dict[str, int]:
+    """The rates that are drawn, and the numbers of their colours."""
+    best = "optimal, sum of costs" if run.on_the_lake else "best possible"
+    return {"valid": 0} | ({best: 1} if run.tells_best else {})
 
 
 def rate(successes: int, count: int) -> tuple[float, float, float] | None:
@@ -62,28 +53,29 @@ def rate(successes: int, count: int) -> tuple[float, float, float] | None:
 
 
 def progress_figures(run: ReportedRun) -> list[PageFigure]:
-    """Valid and optimal rate after each validation: for all sizes together, then for each."""
+    """Valid and optimal rate after each validation: for all groups together, then for each."""
     names = ["start" if stage.number == 0 else str(stage.number) for stage in run.validated]
     figures = []
-    for size in [None, *run.sizes]:
-        rows = [stage.rates.get(size) for stage in run.validated]
+    best = "optimal" if run.on_the_lake else "best"
+    for group in [None, *run.groups]:
+        rows = [stage.rates.get(group) for stage in run.validated]
         series = []
-        fields = {"valid": "valid", "optimal": "optimal_sum_of_costs"}
+        fields = {"valid": "valid"} | ({best: "best"} if run.tells_best else {})
         for colour, (name, field) in enumerate(fields.items()):
             values = [rate(getattr(row, field), row.count) if row else None for row in rows]
             series.append(Series(name, values, colour))
-        title, y_label = f"Valid and optimal rate, {size_name(size)}", "validation instances, %"
+        title, y_label = f"Valid and {best} rate, {run.called(group)}", "validation instances, %"
         chart = rate_chart(title, series, names, x_label="stage", y_label=y_label)
         counts = sorted({row.count for row in rows if row is not None})
-        figures += _figure(size_name(size), chart, f"n = {' or '.join(map(str, counts))}")
+        figures += _figure(run.called(group), chart, f"n = {' or '.join(map(str, counts))}")
     return figures
 
 
 def failure_figures(run: ReportedRun) -> list[PageFigure]:
-    """Kinds of failure as shares of the validation instances: for all sizes, then for each."""
+    """Kinds of failure as shares of the validation instances: for all groups, then for each."""
     figures = []
-    for size in [None, *run.sizes]:
-        rows = [(stage.number, stage.rates.get(size)) for stage in run.validated]
+    for group in [None, *run.groups]:
+        rows = [(stage.number, stage.rates.get(group)) for stage in run.validated]
         bars = [
             (
                 run.stage_name(number),
@@ -93,9 +85,9 @@ def failure_figures(run: ReportedRun) -> list[PageFigure]:
             for number, row in rows
             if row is not None and row.count
         ]
-        title, x_label = f"Failures, {size_name(size)}", "validation instances, %"
-        chart = bar_chart(title, bars, FAILURE_COLOURS, x_label=x_label, percent=True)
-        figures += _figure(size_name(size), chart)
+        title, x_label = f"Failures, {run.called(group)}", "validation instances, %"
+        chart = bar_chart(title, bars, run.words.failures, x_label=x_label, percent=True)
+        figures += _figure(run.called(group), chart)
     return figures
 
 
@@ -103,18 +95,25 @@ def warm_start_figures(run: ReportedRun) -> list[PageFigure]:
     """Losses of the supervised start."""
     steps = [one.step for one in run.warm_start]
     curves = [
-        Curve("plans", steps, [one.loss for one in run.warm_start], 0),
+        Curve(
+            "plans" if run.on_the_lake else "demonstrations",
+            steps,
+            [one.loss for one in run.warm_start],
+            0,
+        ),
         Curve("designs", steps, [one.engineer_loss for one in run.warm_start], 1),
     ]
     y_label = "cross-entropy, nats per token"
     chart = line_chart("Warm start", curves, x_label="step", y_label=y_label)
-    note = "On the solver's plans, and on configurations that the rule engineer wrote."
+    shown = "the solver's plans" if run.on_the_lake else "demonstrations"
+    note = f"On {shown}, and on configurations that the rule engineer wrote."
     return _figure("Warm start", chart, note)
 
 
 def training_figures(run: ReportedRun) -> list[PageFigure]:
     """The curves of GRPO over the updates of all stages, with a mark where each stage begins."""
-    over_updates, by_size = partial(_over_updates, run), partial(_by_size, run)
+    over_updates, by_group = partial(_over_updates, run), partial(_by_group, run)
+    by = "size" if run.on_the_lake else "group"
     stages = [one.stage for one in run.updates]
     begins = [
         (float(i), f"stage {stage}")
@@ -129,19 +128,21 @@ def training_figures(run: ReportedRun) -> list[PageFigure]:
         return _figure(heading, line_chart(heading, curves, **style), note)
 
     rates = "completions, %"
-    valid_rates = by_size(lambda row: row.valid / row.count)
-    solved = over_updates(valid_rate=("valid", 0), optimal_rate=("optimal", 1))
+    valid_rates = by_group(lambda row: row.valid / row.count)
+    solved = over_updates(
+        valid_rate=("valid", 0), optimal_rate=("optimal" if run.on_the_lake else "best", 1)
+    )
     ratio = over_updates(importance_ratio_mean=("", 5))
     readable = over_updates(parsed_rate=("parsed", 0), truncated_share=("cut short", 3))
     return [
         *draw("Training reward", "mean reward of a completion", over_updates(reward_mean=("", 0))),
         *draw("Training rates", rates, solved, percent=True),
-        *draw("Training valid rate by size", rates, valid_rates, percent=True),
+        *draw(f"Training valid rate by {by}", rates, valid_rates, percent=True),
         *draw(
-            "Learnability by size",
+            f"Learnability by {by}",
             "mean p(1 − p) of a group",  # noqa: RUF001
-            by_size(lambda row: row.learnability),
-            "p is the valid rate among the completions for one board.",
+            by_group(lambda row: row.learnability),
+            f"p is the valid rate among the completions for one {run.words.instance}.",
         ),
         *draw("Loss", "token-mean GRPO loss", over_updates(loss=("", 0))),
         *draw("Entropy", "nats per token", over_updates(entropy=("", 2))),
@@ -277,15 +278,14 @@ def _over_updates(run: ReportedRun, **fields: tuple[str, int]) -> list[Curve]:
     ]
 
 
-def _by_size(run: ReportedRun, value: Callable[[SizeMetrics], float]) -> list[Curve]:
-    """One curve per map size, over the updates that trained on it."""
-    sizes = sorted({int(size) for one in run.updates for size in one.by_size})
+def _by_group(run: ReportedRun, value: Callable[[SizeMetrics], float]) -> list[Curve]:
+    """One curve per group, over the updates that trained on it."""
     curves = []
-    for rank, size in enumerate(sizes):
-        rows = [(i, one.by_size.get(str(size))) for i, one in enumerate(run.updates, 1)]
+    for rank, group in enumerate(in_order(group for one in run.updates for group in one.groups)):
+        rows = [(i, one.groups.get(group)) for i, one in enumerate(run.updates, 1)]
         drew = [(i, row) for i, row in rows if row is not None and row.count]
         x, y = [i for i, _ in drew], [value(row) for _, row in drew]
-        curves.append(Curve(f"{size}×{size}", x, y, rank % len(COLOURS)))  # noqa: RUF001
+        curves.append(Curve(run.called(group).replace(" × ", "×"), x, y, rank % len(COLOURS)))  # noqa: RUF001
     return curves
 
 

@@ -5,19 +5,22 @@ A file or a line that is missing or damaged is left out and named: the page show
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from engineer.lake import LakeConfiguration
+from engineer import Configuration
 from engineer.scoring.reading import Reading
 from jaxlake.paired import PairedComparison
+from training.analysis import METRIC_NAMES
+from training.analysis.charts import COLOURS
 from training.errors import UserError
 from training.run import records
 from training.run.directory import RunDirectory, StageDirectory
 from training.run.typed_files import JsonLinesFile, TextFile
 from training.schema import RunConfig, load
+from training.schema.sections import Environment
 
 T = TypeVar("T")
 
@@ -25,14 +28,51 @@ _LINES_NAMED = 5
 """How many damaged lines of one file are named; of the others the page says how many they are."""
 
 
+OTHER_METRICS = {"valid": "valid", "best": "best possible"}
+"""Rates of other environments than the lake, by the names of their fields."""
+
+
+@dataclass(frozen=True)
+class PageWords:
+    """What the page calls the things of an environment."""
+
+    label: str  # a group
+    instance: str
+    knobs: tuple[str, ...]
+    metrics: Mapping[str, str]  # rates: their field and their words
+    failures: Mapping[str, int]  # kinds of failure and the numbers of their colours
+
+
+LAKE_WORDS = PageWords(
+    label="map size",
+    instance="board",
+    knobs=("data_ratio", "hole_ratio", "wait_ratio"),
+    metrics=METRIC_NAMES,
+    failures={
+        "parse_error": 6,
+        "off_board": 5,
+        "hole": 0,
+        "vertex_conflict": 1,
+        "swapping_conflict": 3,
+        "goal_not_reached": 4,
+    },
+)
+
+
+def in_order(groups: Iterable[str]) -> list[str]:
+    """Return each group once: numbers ascending, and others as they come."""
+    distinct = list(dict.fromkeys(groups))
+    return sorted(distinct, key=int) if all(map(str.isdecimal, distinct)) else distinct
+
+
 @dataclass(frozen=True)
 class ReportedStage:
     """What the report shows of a stage (0: before the first); what is missing is None or empty."""
 
     number: int
-    validation: records.ValidationRecord | None = None
-    configuration: LakeConfiguration | None = None
-    episodes: tuple[records.EpisodeRecord, ...] = ()
+    validation: records.AnyValidation | None = None
+    configuration: Configuration | None = None
+    episodes: tuple[records.AnyEpisode, ...] = ()
     context: str | None = None
     answers: tuple[records.AttemptRecord, ...] = ()
     decision: records.DecisionRecord | None = None
@@ -43,11 +83,12 @@ class ReportedStage:
     learning: tuple[records.DesignUpdateRecord, ...] = ()  # from designs of the policy's own
 
     @property
-    def rates(self) -> dict[int | None, records.Rates]:
-        """The validation's counts by map size, ascending; None: over all sizes."""
+    def rates(self) -> dict[str | None, records.Rates | records.GroupRates]:
+        """The validation's counts by group, in order; None: over all groups."""
         if self.validation is None:
             return {}
-        return {row.size: row for row in self.validation.rows} | {None: self.validation.total}
+        rows = (*self.validation.rows, self.validation.total)
+        return {row.group: row for row in rows}
 
 
 @dataclass(frozen=True)
@@ -71,9 +112,51 @@ class ReportedRun:
         return [stage for stage in self.stages if stage.validation is not None]
 
     @property
-    def sizes(self) -> list[int]:
-        """All map sizes that were validated, ascending."""
-        return sorted({size for stage in self.stages for size in stage.rates if size is not None})
+    def groups(self) -> list[str]:
+        """All groups that were validated, in their order; map sizes ascend."""
+        return in_order(group for stage in self.stages for group in stage.rates if group)
+
+    @property
+    def on_the_lake(self) -> bool:
+        """Whether the run is on the lake, and not on another environment."""
+        if self.config is not None:
+            return isinstance(self.config.environment, Environment)
+        return not any(
+            isinstance(stage.validation, records.GroupValidation) for stage in self.stages
+        )
+
+    @property
+    def tells_best(self) -> bool:
+        """Whether some valid answers are better than others; on the lake they always may be."""
+        rows = (row for stage in self.stages for row in stage.rates.values())
+        return self.on_the_lake or any(row.best != row.valid for row in rows)
+
+    def called(self, group: str | None) -> str:
+        """How the report calls a group; None: all together."""
+        if group is None:
+            return "All sizes" if self.on_the_lake else "All"
+        if self.on_the_lake:
+            return f"{group} × {group}"  # noqa: RUF001
+        return group if self.config is None else self.config.domain.called(group)
+
+    @property
+    def words(self) -> PageWords:
+        """What the page calls things."""
+        if self.on_the_lake:
+            return LAKE_WORDS
+        label, instance, knobs, failures = "group", "instance", None, {}
+        if self.config is not None:
+            domain = self.config.domain
+            label, instance = domain.space.group_label, domain.instance
+            knobs = domain.space.knobs
+            failures = {term.key: rank for rank, term in enumerate(domain.failures)}
+        for stage in self.stages:
+            for row in stage.rates.values():
+                for kind in row.failures:
+                    failures.setdefault(kind, len(failures))
+        colours = {kind: rank % len(COLOURS) for kind, rank in failures.items()}
+        metrics = OTHER_METRICS if self.tells_best else {"valid": "valid"}
+        return PageWords(label, instance, knobs or (), metrics, colours)
 
     @property
     def warm_started(self) -> bool:

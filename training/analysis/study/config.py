@@ -194,7 +194,9 @@ def load_study(
 
     def loaded(field: str, overrides: tuple[str, ...]) -> RunConfig:
         try:
-            return load(base, overrides)
+            found = load(base, overrides)
+            _ = found.lake  # runs are compared board by board
+            return found
         except UserError as error:
             raise UserError(f"{path}: {field}: {error}") from error
 

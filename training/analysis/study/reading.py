@@ -23,7 +23,7 @@ from training.analysis.study.config import Study, StudyRun
 from training.analysis.study.directory import StudyDirectory
 from training.errors import UserError
 from training.run.directory import RunDirectory, StageDirectory
-from training.run.records import EpisodeRecord, UpdateMetrics
+from training.run.records import EpisodeRecord, UpdateMetrics, lake_episodes
 from training.schema import RunConfig
 
 METRICS = tuple(METRIC_NAMES)
@@ -122,7 +122,7 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
 
 def _episodes(files: StageDirectory) -> list[EpisodeRecord]:
     """The answers of one stage, which agree with its table."""
-    path, episodes = files.episodes.path, files.episodes.read()
+    path, episodes = files.episodes.path, lake_episodes(files.episodes.read())
     for one in episodes:
         if (one.failure or "valid") not in KINDS:
             allowed = ", ".join(KINDS[1:])
@@ -155,7 +155,7 @@ def _validation_set(episodes: list[EpisodeRecord], path: Path) -> ValidationSet:
 
 def _configuration(files: StageDirectory, config: RunConfig) -> KnobValues:
     configuration = files.configuration.read()
-    sizes, allowed = sorted(configuration.sizes), sorted(config.environment.bounds.sizes)
+    sizes, allowed = sorted(map(int, configuration.values())), sorted(config.lake.bounds.sizes)
     if sizes != allowed:
         problem = f"got {sizes}, environment.bounds.sizes has {allowed}"
         raise UserError(f"{files.configuration.path}: sizes: {problem}")

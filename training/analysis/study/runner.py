@@ -65,7 +65,7 @@ def print_study_plan(study: Study, directory: StudyDirectory) -> None:
         table.add_row(str(run), overrides[run.engineer], begun if run in left else "finished")
     console.print(table)
 
-    wanted = warm_start.validation
+    wanted = warm_start.cells
     boards = len(wanted.sizes) * len(wanted.hole_ratios) * len(wanted.wait_ratios) * wanted.per_cell
     stages = warm_start.stages.count
     updates = stages * warm_start.updates_per_stage

@@ -1,0 +1,62 @@
+"""The conformance check passes what keeps the promises, and names each that is broken."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxlake.environment.conformance import ConformanceError
+from tests.paths import ROOT, TINY
+from tests.training.environments.documented import save_documented
+from training.environments.conformance import check_run_environment
+from training.schema import load
+
+PARITY = Path(__file__).with_name("parity.yaml")
+
+
+def test_column_addition_conforms():
+    check_run_environment(load(ROOT / "examples/column_addition/trainee.yaml"))
+
+
+def test_the_documented_environment_conforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = save_documented(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    try:
+        check_run_environment(load(path))
+    finally:
+        sys.modules.pop("reversal", None)
+
+
+@pytest.mark.slow
+def test_the_lake_conforms():
+    check_run_environment(load(TINY), configurations=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("Parity", None),
+        ("Short", "draw"),
+        ("Leaks", "draw"),
+        ("Restless", "determinism"),
+        ("Stubborn", "determinism"),
+        ("Uniform", "shares"),
+        ("Ambiguous", "prompts"),
+        ("Brittle", "scores"),
+        ("Infinite", "scores"),
+        ("Unnamed", "scores"),
+        ("Remembers", "alone"),
+        ("Mistaken", "demonstrations"),
+        ("Generous", "pay"),
+        ("Mislabelled", "slices"),
+        ("Harder", "nearest"),
+    ],
+)
+def test_a_broken_promise_is_named(name: str, reason: str | None):
+    config = load(PARITY, [f"environment.kind=tests.training.environments.parity:{name}"])
+    if reason is None:
+        check_run_environment(config)
+        return
+    with pytest.raises(ConformanceError) as found:
+        check_run_environment(config)
+    assert found.value.reason == reason

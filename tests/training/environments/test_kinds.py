@@ -1,0 +1,100 @@
+"""`environment.kind` is checked by name, and what only the lake has is refused elsewhere."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.paths import ROOT, TINY
+from training.analysis.evaluation import evaluate
+from training.analysis.study.config import load_study
+from training.cli import main
+from training.environments.catalogue import environment_of
+from training.errors import UserError
+from training.schema import dump, load, parse_yaml
+
+PARITY = Path(__file__).with_name("parity.yaml")
+HERE = "tests.training.environments.parity"
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("environment.kind=pond", ["environment: kind: got 'pond'", "allowed are lake, and"]),
+        ("environment.kind=3", ["environment: kind: got 3", "package.module:NAME"]),
+        ("environment.kind=no.such.place:Thing", ["no.such.place", "ModuleNotFoundError"]),
+        (f"environment.kind={HERE}:Missing", ["has no Missing"]),
+        (f"environment.kind={HERE}:NOT_A_CLASS", ["no subclass of UserEnvironment"]),
+        (f"environment.kind={HERE}:Unfinished", ["lacks domain, draw, group, prompt, score"]),
+        ("environment.settings.colour=blue", ["settings.colour: unknown key", "min_share"]),
+        ("environment.settings.min_share=much", ["settings.min_share: got 'much'"]),
+        ("environment.settings.min_share=0.6", ["settings: no space can be made", "at most 0.5"]),
+        ("environment.bounds=3", ["environment: bounds: unknown key", "settings"]),
+        ("environment.initial.share=odd_ratio", ["share: got 'odd_ratio'", "data_ratio"]),
+        ("environment.initial=random", ["initial: got 'random'", "mapping with groups"]),
+        ("environment.initial.groups.10.data_ratio=0", ["got 8, 9, 10, needed are 8, 9"]),
+        ("environment.initial.groups.8.size=0", ["needed are data_ratio, odd_ratio"]),
+        ("environment.initial.groups.8.data_ratio=0.5", ["must sum to 1, they sum to 0.9"]),
+        ("environment.initial.groups.8.odd_ratio=2", ["initial.groups.8.odd_ratio: got 2"]),
+        ("environment.initial.groups.8.odd_ratio=0.55", ["must be a multiple of 0.1"]),
+        ("validation.sizes=[3]", ["validation: sizes: unknown key", "configuration"]),
+        ("validation.instances=0", ["validation.instances: got 0"]),
+        ("engineer.kind=atlas", ["engineer.kind: got atlas", "only environment.kind lake"]),
+        ("engineer.kind=oracle", ["engineer.kind: got oracle", "only environment.kind lake"]),
+        ("engineer.picking={method: sfl}; engineer.kind=fixed", ["engineer.picking: got"]),
+        ("engineer.learning={updates: 2}; engineer.kind=checkpoint", ["engineer.learning: got"]),
+        ("prompt.style=full", ["prompt.style: got full", "only environment.kind lake"]),
+        ("reward.valid=0.5", ["reward.valid: got 0.5", "only environment.kind lake"]),
+        (f"environment.kind={HERE}:Silent", ["warm_start: got one, allowed is null"]),
+        ("warm_start=null", ["warm_start: a model made from scratch needs one"]),
+    ],
+)
+def test_what_can_not_be_used_is_named(override: str, words: list[str]):
+    with pytest.raises(UserError) as error:
+        load(PARITY, override.split("; "))
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_a_wrong_kind_ends_the_command_with_status_2(capsys: pytest.CaptureFixture[str]):
+    assert main(["run", str(PARITY), "--dry-run", "--set", "environment.kind=pond"]) == 2
+    assert "kind: got 'pond'" in capsys.readouterr().err
+
+
+def test_the_lake_s_files_do_not_name_their_kind():
+    config = load(TINY)
+    assert "kind" not in parse_yaml(dump(config))["environment"]
+    assert load(TINY, ["environment.kind=lake"]) == config
+
+
+def test_another_environment_reads_back_from_its_own_dump(tmp_path: Path):
+    config = load(PARITY)
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(dump(config))
+    assert load(copy) == config
+    assert dump(load(copy)) == dump(config)
+    assert list(config.environment.initial.values()["9"]) == ["data_ratio", "odd_ratio"]
+
+
+def test_settings_reach_the_environment():
+    config = load(PARITY, ["environment.settings.min_share=0.2"])
+    assert environment_of(config).domain.space.min_share == 0.2
+    assert environment_of(load(PARITY)).domain.space.min_share == 0.1
+
+
+def test_commands_of_the_lake_refuse_another_environment(tmp_path: Path):
+    with pytest.raises(UserError, match="allowed here is lake"):
+        evaluate(load(PARITY), "jaxlake-base", None)
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        f"name: s\nbase: {PARITY}\nengineers: [{{name: a}}]\nseeds: [0]\nbaseline: a\n"
+    )
+    with pytest.raises(UserError, match="allowed here is lake"):
+        load_study(study)
+
+
+def test_a_plan_of_another_environment_is_printed(capsys: pytest.CaptureFixture[str]):
+    path = ROOT / "examples/column_addition/trainee.yaml"
+    assert main(["run", str(path), "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "Stage 1 trains on sums: 1-digit sums 5%" in printed
+    assert "1000" in printed

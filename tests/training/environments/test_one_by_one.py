@@ -1,0 +1,113 @@
+"""A user's environment behind the loop's protocol: what is counted, drawn and refused."""
+
+from collections import Counter
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from engineer import KnobConfiguration
+from tests.training.environments.parity import parity_of
+from training.environments.catalogue import environment_of
+from training.environments.one_by_one import OneByOne
+from training.environments.verdicts import judge
+from training.errors import UserError
+from training.run.records import BoardSource, DecisionRecord
+from training.schema import load
+
+PARITY = Path(__file__).with_name("parity.yaml")
+
+
+@pytest.fixture(scope="module")
+def environment() -> OneByOne:
+    made = environment_of(load(PARITY))
+    assert isinstance(made, OneByOne)
+    return made
+
+
+def test_answers_are_counted_by_group_and_slice_as_by_hand(environment: OneByOne):
+    words = environment.validation_set()
+    rng = np.random.default_rng(3)
+    texts = rng.choice(["odd", " even", "perhaps"], len(words)).tolist()
+    judged = judge(environment, words, texts)
+    episodes, evidence, rates = environment.describe(2, words, texts, judged)
+    for group, tally in evidence.validation.items():
+        for level, own in tally.slices["ones"].items():
+            answered = [
+                "unreadable" if text == "perhaps" else "valid" if text.strip() == level else "wrong"
+                for word, text in zip(words, texts, strict=True)
+                if len(word) == int(group) and parity_of(word) == level
+            ]
+            counted = Counter(answered)
+            assert own.count == len(answered) > 0
+            assert own.valid == counted.pop("valid", 0)
+            assert own.failures == counted
+        assert tally.count == sum(own.count for own in tally.slices["ones"].values())
+    assert [row.group for row in rates.rows] == ["8", "9"]
+    assert rates.total.valid == int(judged.scores.rewards.sum())
+    assert [one.text for one in episodes] == texts
+    np.testing.assert_array_equal(judged.scores.parsed, [text != "perhaps" for text in texts])
+
+
+def test_subsets_keep_instances_in_place(environment: OneByOne):
+    words = environment.validation_set()
+    assert words.part(1, 4).values == words.values[4:8]
+    assert words.without([0, 2]).values == (words.values[1], *words.values[3:])
+    assert words.take(np.array([2, 2])).values == (words.values[2],) * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("Short", "draw made 39 of 40 instances"),
+        ("Unnamed", "failure: got 'typo', allowed are the domain's: unreadable, wrong"),
+        ("Infinite", "its reward is not finite"),
+    ],
+)
+def test_what_a_run_can_not_be_made_of_ends_it_with_a_name(name: str, problem: str):
+    made = environment_of(
+        load(PARITY, [f"environment.kind=tests.training.environments.parity:{name}"])
+    )
+
+    def judged() -> None:
+        words = made.validation_set()
+        judge(made, words, ["perhaps"] * len(words))
+
+    with pytest.raises(UserError, match=problem):
+        judged()
+
+
+def test_a_held_out_instance_is_never_trained_on():
+    config = load(PARITY, ["environment.kind=tests.training.environments.parity:Leaks"])
+    made = environment_of(config)
+    with pytest.raises(UserError, match="which is held out for validation"):
+        made.stage_set(jax.random.key(0), config.environment.initial, 32, made.validation_set())
+
+
+def test_a_configuration_is_the_same_in_whatever_order_a_file_has_its_knobs():
+    groups = {
+        "8": {"odd_ratio": 0.3, "data_ratio": 0.6},
+        "9": {"odd_ratio": 1.0, "data_ratio": 0.4},
+    }
+    given = KnobConfiguration(share="data_ratio", groups=groups)
+    assert [next(iter(knobs)) for knobs in given.values().values()] == ["data_ratio"] * 2
+    source = BoardSource(key="00", configuration=given, count=4)
+    again = BoardSource.model_validate(source.model_dump(mode="json"))
+    assert again.configuration == given
+    with pytest.raises(ValueError, match=r"must sum to 1, they sum to 1\.3"):
+        KnobConfiguration(share="odd_ratio", groups=groups)
+    with pytest.raises(ValueError, match="8: has odd_ratio, data_ratio, but not its share, size"):
+        KnobConfiguration(share="size", groups=groups)
+
+
+def test_a_decision_of_a_user_s_own_configuration_class_is_written_as_plain_numbers():
+    from examples.column_addition.__main__ import INITIAL
+
+    plain = {"stage": 1, "engineer": "rule", "kind": "kept", "reason": "", "spent": {}}
+    decision = DecisionRecord.model_validate(
+        {**plain, "diff": (), "repairs": (), "configuration": INITIAL}
+    )
+    assert isinstance(decision.configuration, KnobConfiguration)
+    assert decision.configuration.share == "data_ratio"
+    assert decision.configuration.values() == INITIAL.values()

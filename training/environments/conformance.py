@@ -1,0 +1,219 @@
+"""Check that an environment keeps what the loop relies on: yours, and the lake.
+
+A test of your own needs one line, `check_run_environment(load(Path("trainee.yaml")))`, with `load`
+from `training.schema`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from pydantic import TypeAdapter
+
+from engineer import Configuration, Domain, answer_text, review_answer
+from engineer.domain import InfeasibleError
+from engineer.engineers.plans import random_configuration
+from jaxlake.environment.conformance import ConformanceError
+from training.environments.catalogue import environment_of
+from training.environments.protocol import Instances, TrainingEnvironment, VerifiedAnswers
+from training.environments.verdicts import judge
+from training.errors import UserError
+from training.run.answer_records import AnyEpisode
+from training.schema import RunConfig
+
+ANSWERS = ("", " \n", "\x00", "yes", "-1", "3.5e400", "[[", "{}", "null", "9" * 5000, "é\U0001f9ca")
+"""Answers that a model may write to anything: scoring them must not fail."""
+
+SCORED = 32
+"""At most so many instances are answered in the checks of scores."""
+
+
+def check_run_environment(config: RunConfig, *, configurations: int = 3) -> None:
+    """Check draws, prompts, scores, demonstrations and evidence of a run's environment.
+
+    The initial configuration is drawn, and as many random ones, as the review lets them pass.
+    Nothing is trained.
+
+    Raises:
+        ConformanceError: the message says what is wrong; `reason` is the first that holds of
+            draw (refused, such as too few instances or some that are held out), determinism (equal
+            keys draw other instances, other keys the same), shares, prompts (empty, or one for two
+            instances), subsets, scores (contradictory, or an exception), alone (an answer is worth
+            something else in a batch), demonstrations (not valid), pay (an invalid answer is paid
+            as much as a demonstration), evidence, slices, records, nearest.
+    """
+    environment = environment_of(config)
+    domain = _made("draw", lambda: environment.domain)
+    held_out: Instances = _made("draw", environment.validation_set)
+    _check_nearest(domain)
+    drawn: Configuration = config.environment.initial
+    rng = np.random.default_rng(0)
+    for number in range(configurations + 1):
+        _check_draw(environment, config, drawn, held_out, number)
+        proposed = answer_text(random_configuration(rng, domain))
+        review = review_answer(proposed, config.environment.initial, domain)
+        drawn = review.configuration or config.environment.initial
+    _check_prompts(environment, held_out)
+    shown = held_out.take(range(min(SCORED, len(held_out))))
+    _check_scores(environment, shown)
+    if config.warm_start is not None:
+        _check_demonstrations(environment, shown)
+    _check_evidence(environment, held_out)
+
+
+def _check_nearest(domain: Domain) -> None:
+    """Ask for the hardest knobs of each group: what `nearest` gives lies within, and stays."""
+    space = domain.space
+    for group in space.groups:
+        knobs = {space.share: 1 / len(space.groups)}
+        knobs |= {knob: space.maximum(knob) for knob in space.difficulty_knobs}
+        try:
+            near = dict(domain.nearest(group, knobs))
+        except InfeasibleError:
+            continue
+        again = dict(domain.nearest(group, near))
+        _require(again == near, "nearest", f"of {knobs} is {near}, whose nearest is {again}")
+        for knob in space.difficulty_knobs:
+            inside = -1e-9 <= near[knob] <= space.maximum(knob) + 1e-9
+            _require(inside, "nearest", f"{group}.{knob} is {near[knob]}, beyond its bounds")
+
+
+def _check_draw(
+    environment: TrainingEnvironment,
+    config: RunConfig,
+    configuration: Configuration,
+    held_out: Instances,
+    number: int,
+) -> None:
+    """Draw a stage twice with one key, and once with another one."""
+    count = config.stages.instances
+
+    def draw(seed: int) -> Any:
+        key = jax.random.key(seed)
+        stage = _made("draw", lambda: environment.stage_set(key, configuration, count, held_out))
+        return stage.boards
+
+    boards, again, other = draw(number), draw(number), draw(number + 1000)
+    lines = _lines(environment, boards)
+    _require(len(lines) == count, "draw", f"{len(lines)} instances instead of {count}")
+    same = lines == _lines(environment, again)
+    _require(same, "determinism", "one key draws different instances")
+    differs = count == 1 or lines != _lines(environment, other)
+    _require(differs, "determinism", "every key draws the same instances in the same order")
+    held = set(_lines(environment, held_out)) & set(lines)
+    _require(not held, "draw", f"{len(held)} instances are held out for validation")
+    found = Counter(str(group) for group in environment.groups(boards).tolist())
+    for group, knobs in configuration.values().items():
+        asked = knobs[environment.domain.space.share] * count
+        _require(
+            abs(found[group] - asked) < 1 + 1e-6,
+            "shares",
+            f"{found[group]} instances of {group}, asked for were {asked:g}",
+        )
+        del found[group]
+    _require(not found, "shares", f"groups that the configuration lacks: {', '.join(found)}")
+
+
+def _check_prompts(environment: TrainingEnvironment, instances: Instances) -> None:
+    """Compare prompts with instances, and subsets with the whole."""
+    prompts, lines = environment.prompts(instances), _lines(environment, instances)
+    _require(len(prompts) == len(instances), "prompts", f"{len(prompts)} of {len(instances)}")
+    _require(all(map(str.strip, prompts)), "prompts", "one is empty")
+    _require(prompts == environment.prompts(instances), "prompts", "they change from call to call")
+    shared = len(set(prompts)) < len(set(lines))
+    _require(not shared, "prompts", "different instances have the same one")
+    rows = [len(instances) - 1, 0, len(instances) - 1]
+    part = instances.take(rows)
+    for whole, taken in (
+        (prompts, environment.prompts(part)),
+        (lines, _lines(environment, part)),
+        (environment.groups(instances).tolist(), environment.groups(part).tolist()),
+    ):
+        _require([whole[row] for row in rows] == taken, "subsets", "take gives other instances")
+    both = _lines(environment, part.joined(instances))
+    _require(both == _lines(environment, part) + lines, "subsets", "joined gives other instances")
+
+
+def _check_scores(environment: TrainingEnvironment, instances: Instances) -> None:
+    """Answer every instance with every text of `ANSWERS`, in a batch and the other way round."""
+    rows = np.repeat(np.arange(len(instances)), len(ANSWERS))
+    texts = list(ANSWERS) * len(instances)
+    scores = _judged(environment, instances.take(rows), texts).scores
+    backwards = _judged(environment, instances.take(rows[::-1]), texts[::-1]).scores
+    for name, one, other in zip(scores._fields, scores, backwards, strict=True):
+        _require(len(one) == len(texts), "scores", f"{len(one)} {name} for {len(texts)} answers")
+        _require(np.array_equal(one, other[::-1]), "alone", f"{name} depend on the batch")
+
+
+def _check_demonstrations(environment: TrainingEnvironment, instances: Instances) -> None:
+    shown = _made("demonstrations", lambda: environment.demonstrations(instances))
+    scores = _judged(environment, instances, shown).scores
+    for row in np.flatnonzero(~scores.valid)[:1]:
+        _require(False, "demonstrations", f"{shown[row]!r:.100} is not valid")
+    rows = np.repeat(np.arange(len(instances)), len(ANSWERS))
+    other = _judged(environment, instances.take(rows), list(ANSWERS) * len(instances)).scores
+    invalid = other.rewards[~other.valid]
+    if len(invalid) and (most := invalid.max()) >= (least := scores.rewards.min()):
+        _require(False, "pay", f"an invalid answer is paid {most}, a demonstration {least}")
+
+
+def _check_evidence(environment: TrainingEnvironment, instances: Instances) -> None:
+    """Describe an answer to each instance, and compare counts and names with the domain's."""
+    texts = [ANSWERS[row % len(ANSWERS)] for row in range(len(instances))]
+    judged = _judged(environment, instances, texts)
+
+    def describe() -> VerifiedAnswers:
+        return environment.describe(0, instances, texts, judged)
+
+    episodes, evidence, rates = _made("evidence", describe)
+    domain = environment.domain
+    counted = sum(tally.count for tally in evidence.validation.values())
+    valid = int(judged.scores.valid.sum())
+    agree = counted == len(texts) == len(episodes) == rates.total.count
+    _require(agree, "evidence", f"{counted} answers are counted of {len(texts)}")
+    _require(rates.total.valid == valid, "evidence", f"{rates.total.valid} valid, not {valid}")
+    for knob, slices in domain.slices.items():
+        for group, tally in evidence.validation.items():
+            levels = set(tally.slices.get(slices.factor, {}))
+            if not levels or not levels <= set(slices.levels):
+                names = ", ".join(sorted(levels)) or "none"
+                allowed = ", ".join(slices.levels)
+                _require(
+                    False,
+                    "slices",
+                    f"{slices.factor} (of {knob}) has in group {group} the levels {names}, allowed "
+                    f"are {allowed}",
+                )
+    adapter: TypeAdapter[Any] = TypeAdapter(AnyEpisode)
+    for episode in episodes[:SCORED]:
+        written = json.dumps(adapter.dump_python(episode, mode="json"))
+        read = adapter.validate_python(json.loads(written))
+        same = json.dumps(adapter.dump_python(read, mode="json")) == written
+        _require(same, "records", f"{written:.200} is read back as something else")
+
+
+def _judged(environment: TrainingEnvironment, instances: Instances, texts: Sequence[str]) -> Any:
+    return _made("scores", lambda: judge(environment, instances, texts))
+
+
+def _made(reason: str, make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except UserError as error:
+        raise ConformanceError(reason, str(error)) from error
+    except Exception as error:
+        raise ConformanceError(reason, f"{type(error).__name__}: {error}") from error
+
+
+def _lines(environment: TrainingEnvironment, instances: Any) -> list[str]:
+    return [json.dumps(one, sort_keys=True) for one in environment.digest_lines(instances)]
+
+
+def _require(holds: bool, reason: str, detail: str) -> None:
+    if not holds:
+        raise ConformanceError(reason, detail)

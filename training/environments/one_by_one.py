@@ -1,0 +1,315 @@
+"""A user's environment as the loop asks it: instance by instance, and checked where it can err."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from engineer import (
+    Configuration,
+    Domain,
+    FailureTime,
+    GroupEvidence,
+    KnobConfiguration,
+    StageEvidence,
+    Tally,
+)
+from training.environments.protocol import Instances, Judged, Scores, VerifiedAnswers
+from training.environments.user_environment import Score, UserEnvironment
+from training.errors import UserError
+from training.run.answer_records import AnswerRecord, GroupRates, GroupValidation
+from training.run.record import six_digits
+from training.run.seeds import seed_of
+
+if TYPE_CHECKING:
+    from training.run.records import RequestOutcome
+    from training.schema import RunConfig
+
+
+@dataclass(frozen=True)
+class InstanceList(Instances):
+    """A batch of a user's instances."""
+
+    values: tuple[Any, ...]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values)
+
+    def take(self, rows: Sequence[int] | np.ndarray) -> InstanceList:
+        """Return the instances at `rows`, in that order."""
+        return InstanceList(tuple(self.values[row] for row in rows))
+
+    def joined(self, other: InstanceList) -> InstanceList:
+        """Return these instances, and those of `other` after them."""
+        return InstanceList((*self.values, *other.values))
+
+
+@dataclass(frozen=True)
+class DrawnStage:
+    """A stage's training instances and their statistics by group."""
+
+    boards: InstanceList
+    environment: dict[str, dict[str, float]]
+    shortfalls: list[RequestOutcome] = field(default_factory=list)  # such a draw is refused
+
+
+@dataclass(frozen=True)
+class OneByOne:
+    """A `UserEnvironment` behind the protocol `TrainingEnvironment`."""
+
+    kind: str  # as messages name it
+    user: UserEnvironment[Any]
+    stage_instances: int  # training instances per stage
+    validation: KnobConfiguration  # what the validation set is drawn from
+    validation_instances: int
+    validation_seed: int
+    rates_by: str = "by_group"
+
+    @cached_property
+    def domain(self) -> Domain:
+        """What the user says of the environment, in groups of which there are instances."""
+        return self.user.domain(self.stage_instances, self.validation_set().values)
+
+    def validation_set(self) -> InstanceList:
+        """Draw the validation set, once."""
+        return self._validation_set
+
+    @cached_property
+    def _validation_set(self) -> InstanceList:
+        key = jax.random.key(self.validation_seed)
+        return self._draw(key, self.validation, self.validation_instances, None)
+
+    def warm_start_set(
+        self, key: jax.Array, count: int, held_out: InstanceList | None
+    ) -> InstanceList:
+        """Draw instances in the proportions of the validation set."""
+        return self._draw(key, self.validation, count, held_out)
+
+    def stage_set(
+        self, key: jax.Array, configuration: Configuration, count: int, held_out: InstanceList
+    ) -> DrawnStage:
+        """Draw the training instances of a stage."""
+        drawn = self._draw(key, configuration, count, held_out)
+        by_group = defaultdict(list)
+        for one in drawn:
+            by_group[self.user.group(one)].append(one)
+        statistics = {
+            group: {
+                name: six_digits(value)
+                for name, value in self.user.statistics(by_group[group]).items()
+            }
+            for group in self.user.space.groups
+            if by_group[group]
+        }
+        return DrawnStage(drawn, {group: row for group, row in statistics.items() if row})
+
+    def groups(self, instances: InstanceList) -> np.ndarray:
+        """Return the group of each instance, str (B,)."""
+        return np.array([self.user.group(one) for one in instances], dtype=np.str_)
+
+    def prompts(self, instances: InstanceList) -> list[str]:
+        """Write the prompts."""
+        return [self.user.prompt(one) for one in instances]
+
+    def demonstrations(self, instances: InstanceList) -> list[str]:
+        """Write answers to imitate."""
+        if not self.user.demonstrates:
+            raise UserError(f"{self.kind} has no demonstration(instance) to imitate")
+        return [self.user.demonstration(one) for one in instances]
+
+    def judge(self, instances: InstanceList, texts: Sequence[str]) -> Judged:
+        """Score the answers one by one; a `UserError` names a failure that the domain lacks."""
+        answers = [self._score(*pair) for pair in zip(instances, texts, strict=True)]
+        scores = Scores(
+            rewards=np.array([one.reward for one in answers], np.float32),
+            valid=np.array([one.valid for one in answers], np.bool_),
+            best=np.array([_is_best(one) for one in answers], np.bool_),
+            parsed=np.array([one.parsed for one in answers], np.bool_),
+            failures=np.array([one.failure for one in answers], np.object_),
+        )
+        return Judged(answers, scores, scores)
+
+    def describe(
+        self, stage: int, instances: InstanceList, texts: Sequence[str], judged: Judged
+    ) -> VerifiedAnswers:
+        """Count the answers by group and slice, and write each down."""
+        scored = zip(instances, texts, judged.answers, strict=True)
+        episodes = tuple(self._episode(row, *one) for row, one in enumerate(scored))
+        answered = {one.group for one in episodes}
+        groups = [group for group in self.user.space.groups if group in answered]
+        own = {group: [one for one in episodes if one.group == group] for group in groups}
+        told = any(term.key == "best" for term in self.domain.scores)
+        return VerifiedAnswers(
+            episodes=episodes,
+            evidence=StageEvidence(
+                stage=stage,
+                validation={group: _group_evidence(own[group], told) for group in groups},
+                failure_times=_failure_times(episodes),
+            ),
+            rates=GroupValidation(
+                stage=stage,
+                group_label=self.user.space.group_label,
+                rows=tuple(_rates(own[group], group) for group in groups),
+                total=_rates(episodes, None),
+            ),
+        )
+
+    def digest_lines(self, instances: InstanceList) -> Iterator[Any]:
+        """Yield each instance as JSON, with its group."""
+        return ([self.user.group(one), self._as_json(one)] for one in instances)
+
+    def _draw(
+        self,
+        key: jax.Array,
+        configuration: Configuration,
+        count: int,
+        held_out: InstanceList | None,
+    ) -> InstanceList:
+        """Let the user draw, and refuse what a run can't be made of."""
+        kept = () if held_out is None else held_out.values
+        made = self.user.space.make(configuration.values())
+        drawn = InstanceList(tuple(self.user.draw(made, count, seed_of(key), kept)))
+        asked = f"{count} instances of {json.dumps(configuration.values())}"
+        if len(drawn) != count:
+            raise UserError(
+                f"{self.kind}: draw made {len(drawn)} of {asked}; it has to make all of them, and "
+                "Domain.nearest has to say of which configurations there are so many"
+            )
+        known = set(self.user.space.groups)
+        if unknown := sorted({self.user.group(one) for one in drawn} - known):
+            allowed = ", ".join(self.user.space.groups)
+            raise UserError(f"{self.kind}: group: got {', '.join(unknown)}, allowed are {allowed}")
+        held = {json.dumps(self._as_json(one), sort_keys=True) for one in kept}
+        for one in drawn:
+            if held and (text := json.dumps(self._as_json(one), sort_keys=True)) in held:
+                raise UserError(
+                    f"{self.kind}: draw made {text:.200}, which is held out for validation"
+                )
+        return drawn
+
+    def _score(self, instance: Any, text: str) -> Score:
+        score = self.user.score(instance, text)
+        if score.failure is not None and score.failure not in self._failures:
+            raise UserError(
+                f"{self.kind}: score: failure: got {score.failure!r}, allowed are the domain's: "
+                f"{', '.join(self._failures)}"
+            )
+        return score
+
+    @cached_property
+    def _failures(self) -> tuple[str, ...]:
+        return tuple(term.key for term in self.domain.failures)
+
+    def _episode(self, row: int, instance: Any, text: str, score: Score) -> AnswerRecord:
+        return AnswerRecord(
+            id=row,
+            group=self.user.group(instance),
+            instance=self._as_json(instance),
+            lines=self.user.lines(instance),
+            slices=self.user.slices(instance),
+            text=text,
+            reward=six_digits(score.reward),
+            valid=score.valid,
+            best=_is_best(score),
+            parsed=score.parsed,
+            failure=score.failure,
+            time=score.time,
+            reason=score.detail,
+        )
+
+    def _as_json(self, instance: Any) -> Any:
+        try:
+            return to_jsonable_python(instance)
+        except PydanticSerializationError as error:
+            raise UserError(
+                f"{self.kind}: an instance can't be written as JSON: {error}"
+            ) from error
+
+
+_known: dict[str, OneByOne] = {}
+"""By all that decides them: their domains and validation sets are asked for often."""
+
+
+def one_by_one(config: RunConfig) -> OneByOne:
+    """Return the user's environment within a run's configuration."""
+    from training.schema.environment_sections import OtherEnvironment, OtherValidation
+
+    section, validation = config.environment, config.validation
+    if not isinstance(section, OtherEnvironment) or not isinstance(validation, OtherValidation):
+        raise TypeError("the lake is not asked one by one")
+    settings, own_class = section.settings.model_dump_json(), id(type(section.settings))
+    known_by = json.dumps(
+        [own_class, settings, config.stages.instances, validation.model_dump_json()]
+    )
+    if known_by not in _known:
+        if len(_known) >= 8:
+            _known.clear()
+        _known[known_by] = OneByOne(
+            kind=section.kind,
+            user=section.settings,
+            stage_instances=config.stages.instances,
+            validation=validation.configuration,
+            validation_instances=validation.instances,
+            validation_seed=validation.seed,
+        )
+    return _known[known_by]
+
+
+def _is_best(score: Score) -> bool:
+    return score.valid if score.best is None else score.best
+
+
+def _tally(episodes: Sequence[AnswerRecord]) -> dict[str, Any]:
+    failures = Counter(one.failure for one in episodes if one.failure is not None)
+    return {
+        "count": len(episodes),
+        "valid": sum(one.valid for one in episodes),
+        "failures": dict(sorted(failures.items())),
+    }
+
+
+def _rates(episodes: Sequence[AnswerRecord], group: str | None) -> GroupRates:
+    return GroupRates(group=group, best=sum(one.best for one in episodes), **_tally(episodes))
+
+
+def _group_evidence(episodes: Sequence[AnswerRecord], told: bool) -> GroupEvidence:
+    """Count the answers of a group; those that are best only if the domain has a name for them."""
+
+    def tally(own: Sequence[AnswerRecord]) -> dict[str, Any]:
+        return _tally(own) | ({"scores": {"best": sum(one.best for one in own)}} if told else {})
+
+    slices: dict[str, dict[str, list[AnswerRecord]]] = defaultdict(lambda: defaultdict(list))
+    for one in episodes:
+        for factor, level in one.slices.items():
+            slices[factor][level].append(one)
+    return GroupEvidence(
+        **tally(episodes),
+        slices={
+            factor: {level: Tally(**tally(own)) for level, own in sorted(levels.items())}
+            for factor, levels in sorted(slices.items())
+        },
+    )
+
+
+def _failure_times(episodes: Sequence[AnswerRecord]) -> dict[str, FailureTime]:
+    """Return median and 90th percentile of the times of each kind that has any."""
+    times = defaultdict(list)
+    for one in episodes:
+        if one.failure is not None and one.time is not None:
+            times[one.failure].append(one.time)
+    found = {}
+    for failure, steps in sorted(times.items()):
+        median, latest = np.quantile(steps, (0.5, 0.9), method="lower").tolist()
+        found[failure] = FailureTime(median=median, latest=latest)
+    return found

@@ -1,0 +1,101 @@
+"""The sections `environment` and `validation` of runs on other environments than the lake.
+
+`environment.kind` names a class, which validates `environment.settings`; the space that it then has
+says what the configurations may hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, InstanceOf, SerializeAsAny, ValidationError, model_validator
+
+from engineer import KnobConfiguration, KnobSpace
+from training.environments.loading import make_environment
+from training.environments.user_environment import UserEnvironment
+from training.errors import problems_of, shortened
+from training.schema.sections import NonNegative, Positive, Section
+
+
+class OtherEnvironment(Section):
+    """An environment that a user has written, its settings and its first configuration."""
+
+    kind: str = Field(description="package.module:NAME of a class derived from UserEnvironment")
+    settings: SerializeAsAny[InstanceOf[UserEnvironment]] = Field(
+        description="what the class takes; its own keys and values"
+    )
+    initial: KnobConfiguration = Field(
+        description="the configuration of the first stage: groups, and the knobs of each"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_by_its_class(cls, tree: Any) -> Any:
+        _refuse_unknown(tree, cls)
+        environment = make_environment(tree.get("kind"), tree.get("settings") or {})
+        try:
+            space = environment.space
+        except ValidationError as error:  # such as a share that is too large for so many groups
+            problems = "; ".join(problems_of(error))
+            raise ValueError(f"settings: no space can be made of them: {problems}") from error
+        initial = read_configuration("initial", tree.get("initial"), space)
+        return {"kind": tree["kind"], "settings": environment, "initial": initial}
+
+
+class OtherValidation(Section):
+    """The fixed validation set of such an environment."""
+
+    configuration: KnobConfiguration = Field(
+        description="what it is drawn from, as environment.initial; may lie beyond the bounds"
+    )
+    instances: Positive = Field(400, description="size of the set")
+    seed: int = Field(1, ge=0, lt=2**31, description="the set follows from it")
+    temperature: NonNegative = Field(0.0, description="of sampling the answers; 0: greedy")
+
+    @classmethod
+    def read(cls, tree: Any, space: KnobSpace) -> OtherValidation:
+        """Read the section of an environment with this space; a `ValueError` says what is wrong."""
+        if isinstance(tree, cls):
+            return tree
+        _refuse_unknown(tree, cls)
+        given = read_configuration("configuration", tree.get("configuration"), space)
+        return cls.model_validate({**tree, "configuration": given})
+
+
+def read_configuration(where: str, tree: Any, space: KnobSpace) -> KnobConfiguration:
+    """Read a configuration, its groups and knobs in the order of the space.
+
+    A `ValueError` says which groups or knobs are missing or unknown, or which value is not allowed.
+    """
+    if isinstance(tree, KnobConfiguration):
+        return tree
+    known = isinstance(tree, Mapping) and set(tree) <= {"groups", "share"}
+    groups = tree.get("groups") if known else None
+    if not isinstance(groups, Mapping):
+        raise ValueError(f"{where}: got {shortened(tree)}, allowed is a mapping with groups")
+    if (share := tree.get("share", space.share)) != space.share:
+        raise ValueError(f"{where}.share: got {shortened(share)}, allowed is {space.share}")
+    named = {str(group): knobs for group, knobs in groups.items()}
+    _same_names(f"{where}.groups", named, space.groups)
+    for group, knobs in named.items():
+        _same_names(f"{where}.groups.{group}", knobs, space.knobs)
+    ordered = {g: {knob: named[g][knob] for knob in space.knobs} for g in space.groups}
+    try:
+        return KnobConfiguration(share=space.share, groups=ordered)
+    except ValidationError as error:
+        raise ValueError("; ".join(f"{where}.{one}" for one in problems_of(error))) from error
+
+
+def _same_names(where: str, found: Any, wanted: tuple[str, ...]) -> None:
+    if not isinstance(found, Mapping) or set(found) != set(wanted):
+        got = ", ".join(map(str, found)) if isinstance(found, Mapping) else shortened(found)
+        raise ValueError(f"{where}: got {got or 'none'}, needed are {', '.join(wanted)}")
+
+
+def _refuse_unknown(tree: Any, section: type[Section]) -> None:
+    allowed = ", ".join(section.model_fields)
+    if not isinstance(tree, Mapping):
+        raise ValueError(f"got {shortened(tree)}, allowed is a mapping of {allowed}")
+    if unknown := [str(key) for key in tree if key not in section.model_fields]:
+        raise ValueError(f"{', '.join(unknown)}: unknown key; allowed are {allowed}")
