@@ -1,0 +1,72 @@
+"""Column addition for `jaxlake run`: a small language model learns it, stage by stage.
+
+`jaxlake run examples/column_addition/trainee.yaml` trains it; docs/your_environment.md explains it.
+"""
+
+from collections.abc import Sequence
+
+from engineer import Configuration, Domain
+from examples.column_addition.engineer_side import addition_domain
+from examples.column_addition.environment import AdditionSpace, Sum, check_answer, draw_sums
+from training.environments import Score, UserEnvironment
+
+
+class ColumnAddition(UserEnvironment[Sum]):
+    """Sums of two numbers with equally many digits; the settings are those of the space."""
+
+    digits: tuple[int, ...] = (1, 2, 3)
+    max_carry_ratio: float = 1.0
+    min_share: float = 0.1
+    step: float = 0.1
+
+    @property
+    def space(self) -> AdditionSpace:
+        """The numbers of digits, and how many of their sums may carry."""
+        return AdditionSpace(**self.model_dump())
+
+    def domain(self, instances: int, held_out: Sequence[Sum]) -> Domain:
+        """Describe column addition; few one-digit sums exist."""
+        return addition_domain(self.space, instances, held_out)
+
+    def draw(
+        self, configuration: Configuration, count: int, seed: int, held_out: Sequence[Sum]
+    ) -> Sequence[Sum]:
+        """Draw different sums."""
+        return draw_sums(self.space.make(configuration.values()), count, seed, held_out)
+
+    def group(self, instance: Sum) -> str:
+        """Return the number of digits."""
+        return str(instance.digits)
+
+    def prompt(self, instance: Sum) -> str:
+        """Write the columns from the lowest up, each digit a token of its own: `7+5 4+8 =`."""
+        columns = zip(str(instance.first)[::-1], str(instance.second)[::-1], strict=True)
+        return f"{' '.join(f'{first}+{second}' for first, second in columns)} =\n"
+
+    def score(self, instance: Sum, text: str) -> Score:
+        """Pay 1 for the right answer, and nothing for any other."""
+        failure, column = check_answer(instance, text.replace(" ", "")[::-1])
+        valid = failure is None
+        return Score(
+            reward=float(valid),
+            valid=valid,
+            failure=failure,
+            time=column,
+            parsed=failure != "parse_error",
+        )
+
+    def demonstration(self, instance: Sum) -> str:
+        """Write the total from its lowest digit up, as it is computed."""
+        return " ".join(str(instance.total)[::-1])
+
+    def slices(self, instance: Sum) -> dict[str, str]:
+        """Say whether the sum carries."""
+        return {"carries": "carry" if instance.carries else "no carry"}
+
+    def statistics(self, instances: Sequence[Sum]) -> dict[str, float]:
+        """Return the share of sums that carry."""
+        return {"carry": sum(one.carries for one in instances) / len(instances)}
+
+    def lines(self, instance: Sum) -> tuple[str, ...]:
+        """Write the question as people do."""
+        return (instance.question,)
