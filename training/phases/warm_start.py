@@ -36,6 +36,7 @@ from training.run.checkpoints import RunProgress
 from training.run.progress import track
 from training.run.records import TimingRecord, WarmStartMetrics, measured, six_digits
 from training.schema import RunConfig
+from training.schema.environment_sections import OtherEnvironment
 
 LOG_EVERY = 10
 TOKENIZER_INSTANCES = 1024
@@ -107,7 +108,10 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
 def texts_for_tokenizer(config: RunConfig) -> list[str]:
     """Return prompts, plans, contexts and configurations such as the policy will read and write."""
     environment = environment_of(config)
-    shown = environment.warm_start_set(jax.random.key(config.seed), TOKENIZER_INSTANCES, None)
+    count = TOKENIZER_INSTANCES
+    if isinstance(config.environment, OtherEnvironment) and config.warm_start is not None:
+        count = min(count, config.warm_start.instances)  # it need not have more
+    shown = environment.warm_start_set(jax.random.key(config.seed), count, None)
     examples = [*_shown_examples(environment, shown), *design_examples(config, TOKENIZER_DESIGNS)]
     return [text for example in examples for text in example]
 
