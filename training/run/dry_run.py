@@ -221,7 +221,7 @@ def _print_stages(config: RunConfig) -> None:
         shown = "plans" if config.domain.name == LAKE else "demonstrations"
         steps, batch = f"{warm_start.steps}", f"{warm_start.batch_size} {shown} per step"
         table.add_row("warm start", f"{warm_start.instances}", steps, batch)
-    boards = _validation_instances(config)
+    boards = validation_instances(config)
     used = f"{config.updates_per_stage * grpo.prompts_per_update} of {config.stages.instances}"
     updates = f"{config.updates_per_stage} updates"
     completions = f"{grpo.prompts_per_update} x {grpo.completions}"
@@ -313,7 +313,8 @@ def _print_disk(config: RunConfig, shape: DecoderConfig, run_dir: Path) -> None:
         console.print(f"There is not enough room for this run in {run_dir}.")
 
 
-def _validation_instances(config: RunConfig) -> int:
+def validation_instances(config: RunConfig) -> int:
+    """Return the size of the validation set."""
     if isinstance(config.validation, OtherValidation):
         return config.validation.instances
     return config.validation.cells * config.validation.per_cell

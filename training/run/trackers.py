@@ -17,14 +17,10 @@ import jax
 
 from training.errors import UserError
 from training.processes import is_first
+from training.run.answer_records import AnyValidation, Rates
 from training.run.directory import RunDirectory
-from training.run.records import (
-    Record,
-    TimingRecord,
-    UpdateMetrics,
-    ValidationRecord,
-    WarmStartMetrics,
-)
+from training.run.record import Record
+from training.run.records import TimingRecord, UpdateMetrics, WarmStartMetrics
 from training.schema import RunConfig
 
 STEP = "step"
@@ -61,7 +57,7 @@ class Trackers:
         if self.trackers:
             self._log(metrics.step, numbers_of(metrics, "warm_start"))
 
-    def validation(self, step: int, rates: ValidationRecord) -> None:
+    def validation(self, step: int, rates: AnyValidation) -> None:
         """Tell what a validation came to."""
         if self.trackers:
             self._log(step, validation_numbers(rates))
@@ -86,13 +82,18 @@ def timing_numbers(timing: TimingRecord) -> dict[str, float]:
     return dict(_numbers(seconds, "seconds")) | dict(_numbers(speed, "speed"))
 
 
-def validation_numbers(rates: ValidationRecord) -> dict[str, float]:
-    """Name the rates of a validation, in all and by map size: `validation/3x3/valid`."""
+def validation_numbers(rates: AnyValidation) -> dict[str, float]:
+    """Name the rates of a validation, in all and by group: `validation/3x3/valid`."""
     values = {}
     for row in (*rates.rows, rates.total):
-        place = "all" if row.size is None else f"{row.size}x{row.size}"
-        for metric in ("valid", "optimal_sum_of_costs", "optimal_makespan"):
-            values[f"validation/{place}/{metric}"] = getattr(row, metric) / row.count
+        metrics: tuple[str, ...] = ("valid", "best")
+        if isinstance(row, Rates):
+            place = None if row.size is None else f"{row.size}x{row.size}"
+            metrics = ("valid", "optimal_sum_of_costs", "optimal_makespan")
+        else:
+            place = row.group
+        for metric in metrics:
+            values[f"validation/{place or 'all'}/{metric}"] = getattr(row, metric) / row.count
     return values
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from training.analysis.study.config import Forecast, Study
 from training.errors import UserError
 from training.learner.flops import update_flops
-from training.run.dry_run import longest_prompt, shape_of
+from training.run.dry_run import longest_prompt, shape_of, validation_instances
 from training.run.forking import same_first_round
 from training.run.progress import console, new_table
 from training.schema import RunConfig
@@ -43,7 +43,7 @@ def amounts(config: RunConfig, forecast: Forecast, *, stages: int, validations: 
     grpo, prompt, length = config.grpo, longest_prompt(config), forecast.answer_tokens
     updates = stages * config.updates_per_stage
     instances = updates * grpo.prompts_per_update
-    validated = validations * config.validation.cells * config.validation.per_cell
+    validated = validations * validation_instances(config)
     answers = instances * grpo.completions + validated
     tokens = answers * length
     flops = updates * update_flops(
