@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from benchmarks.accelerators import hlo
@@ -68,8 +69,8 @@ def read_traffic(text: str, pace: Pace, *, micro_batches: int, devices: int) -> 
             inner = called.get("calls", called.get("to_apply", ""))
             kind = one.operation.removesuffix("-start")
             if one.operation == "while":
-                trips = hlo._TRIPS.search(one.rest)
-                walk(called["body"], times * (int(trips.group(1)) if trips else micro_batches))
+                trips = _trips(one, computations.get(called["condition"], [])) or micro_batches
+                walk(called["body"], times * trips)
             elif kind in COLLECTIVES:
                 total.launches += times
                 total.collectives[kind] += times
@@ -98,6 +99,23 @@ def read_traffic(text: str, pace: Pace, *, micro_batches: int, devices: int) -> 
     return total
 
 
+def _trips(loop: hlo.Instruction, condition: list[hlo.Instruction]) -> int | None:
+    """Return how often a loop runs: as XLA says, or up to the constant that it counts to, from 0.
+
+    For TPUs XLA does not say it. None: the length is not a constant.
+    """
+    if said := hlo._TRIPS.search(loop.rest):
+        return int(said.group(1))
+    lines = {one.name: one for one in condition}
+    compared = [one for one in condition if one.root and one.operation == "compare"]
+    if not compared or "direction=LT" not in compared[0].rest:
+        return None
+    limit = lines.get(compared[0].operands[1])
+    if limit is None or limit.operation != "constant":
+        return None
+    return int(limit.rest.split(")")[0])
+
+
 def _flops(one: hlo.Instruction, shapes: dict[str, str]) -> float:
     """Count two operations for each multiplication of a product; 0 for other instructions."""
     if one.operation not in _PRODUCTS:
@@ -107,22 +125,35 @@ def _flops(one: hlo.Instruction, shapes: dict[str, str]) -> float:
         named = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", one.rest)
         axes = named.group(1).split(",") if named and named.group(1) else []
         return 2.0 * prod(_sides(one.shape)) * prod(left[int(axis)] for axis in axes)
-    # TPUs write products as convolutions. Axes of a batch are a dilated window, each of whose
-    # places meets one entry; other windows are contracted.
-    labels = re.search(r"dim_labels=\w+_(\w+)->\w+", one.rest)
+    # TPUs write products as convolutions. Their axes beside rows and columns are windows, of whose
+    # places only those count that meet an entry, and neither padding nor a gap between entries.
+    labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", one.rest)
     if labels is None:
         return 0.0
-    right = _sides(shapes.get(one.operands[1], ""))
-    depth = right[labels.group(1).index("i")]
+    left, right = (_sides(shapes.get(name, "")) for name in one.operands[:2])
+    out = _sides(one.shape)
     window = re.search(r"window=\{([^}]*)\}", one.rest)
-    if window:
-        parts = dict(part.split("=") for part in window.group(1).split())
-        sizes = parts.get("size", "1").split("x")
-        none = "x".join("1" for _ in sizes)
-        dilated = parts.get("lhs_dilate", none).split("x")
-        for size, dilation in zip(sizes, dilated, strict=True):
-            depth *= int(size) if dilation == "1" else 1
-    return 2.0 * prod(_sides(one.shape)) * depth
+    parts = dict(part.split("=") for part in window.group(1).split()) if window else {}
+    multiplied = float(prod(out)) * right[labels.group(2).index("i")]
+    for number, size in enumerate(parts.get("size", "").split("x") if window else ()):
+        axis = str(number)
+        places = out[labels.group(3).index(axis)]
+        met = _places_met(left[labels.group(1).index(axis)], int(size), places, number, parts)
+        multiplied *= met / places
+    return 2.0 * multiplied
+
+
+def _places_met(entries: int, size: int, places: int, axis: int, window: dict[str, str]) -> int:
+    """Count along one axis of a convolution the pairs of an output and an entry in its window."""
+
+    def of(name: str, default: str) -> str:
+        return window[name].split("x")[axis] if name in window else default
+
+    stride, gap = int(of("stride", "1")), int(of("lhs_dilate", "1"))
+    before = int(of("pad", "0_0").split("_")[0])
+    outputs = np.arange(places)[:, None] * stride
+    met = outputs + np.arange(size)[None] * int(of("rhs_dilate", "1")) - before
+    return int(((met >= 0) & (met <= (entries - 1) * gap) & (met % gap == 0)).sum())
 
 
 def _attention_flops(one: hlo.Instruction, shapes: dict[str, str]) -> float:

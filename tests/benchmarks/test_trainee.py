@@ -57,8 +57,43 @@ ENTRY %main (a: f32[5,8,32], b: f32[5,32,16]) -> f32[5,8,16] {
 window={size=5 stride=4 lhs_dilate=5}, dim_labels=0bf_0io->0bf
 }
 """
+    # The same product again, with the axis of a batch as a window over padding.
+    padded = """\
+ENTRY %main (a: f32[8,32,1], b: f32[5,16,32]) -> f32[5,8,16] {
+  %a = f32[8,32,1]{1,0,2} parameter(0)
+  %b = f32[5,16,32]{2,1,0} parameter(1)
+  ROOT %c = f32[5,8,16]{2,1,0} convolution(%a, %b), \
+window={size=5 pad=4_4 rhs_reversal=1}, dim_labels=bf0_0oi->0bf
+}
+"""
+    assert read_traffic(padded, PACE, **COUNTS).flops == 5 * 2 * 8 * 32 * 16
     assert read_traffic(plain, PACE, **COUNTS).flops == 2 * 8 * 32 * 16
     assert read_traffic(batched, PACE, **COUNTS).flops == 5 * 2 * 8 * 32 * 16
+
+
+def test_loops_count_to_the_constant_of_their_condition():
+    text = """\
+%until (s: (s32[], f32[8,4])) -> pred[] {
+  %s = (s32[], f32[8,4]{1,0}) parameter(0)
+  %n = s32[] constant(7)
+  %i = s32[] get-tuple-element(%s), index=0
+  ROOT %lt = pred[] compare(%i, %n), direction=LT
+}
+%body (s: (s32[], f32[8,4])) -> (s32[], f32[8,4]) {
+  %s = (s32[], f32[8,4]{1,0}) parameter(0)
+  %i = s32[] get-tuple-element(%s), index=0
+  %x = f32[8,4]{1,0} get-tuple-element(%s), index=1
+  %y = f32[8,4]{1,0} copy(%x)
+  ROOT %t = (s32[], f32[8,4]{1,0}) tuple(%i, %y)
+}
+ENTRY %main (s: (s32[], f32[8,4])) -> (s32[], f32[8,4]) {
+  %s = (s32[], f32[8,4]{1,0}) parameter(0)
+  ROOT %w = (s32[], f32[8,4]{1,0}) while(%s), condition=%until, body=%body
+}
+"""
+    assert read_traffic(text, PACE, **COUNTS).launches == 7
+    unknown = text.replace("constant(7)", "get-tuple-element(%s), index=0")
+    assert read_traffic(unknown, PACE, **COUNTS).launches == COUNTS["micro_batches"]
 
 
 @pytest.mark.parametrize(
