@@ -19,8 +19,8 @@ import jaxlake
 from benchmarks.trainee.update import Work, shapes_of
 from jaxlake.generator.quotas import DrawOptions
 from jaxlake.generator.quotas import _generate as generate
+from training.environments.lake import _tabulate as tabulate
 from training.learner.batching import round_up
-from training.phases.validate import _tabulate as tabulate
 from training.policy.architectures import DecoderConfig
 from training.policy.decoder import Decoder
 from training.policy.huggingface import read_config, resolve
