@@ -67,7 +67,7 @@ def test_a_vllm_server_gives_the_answers_of_the_model_in_this_process(tmp_path: 
     settings = load(Path(MINIATURE)).sampling
     server = ModelServer("jaxlake-base", settings, load_seconds=1200)
     try:
-        address = ["--endpoint", f"http://127.0.0.1:{server._port}/v1"]
+        address = ["--endpoint", f"{server._process.address}/v1"]
         address += ["--name", str(resolve("jaxlake-base"))]
         request = ["--request", "add_special_tokens=false"]
         assert main(command(folder, served, *address, *request)) == 0
