@@ -79,7 +79,7 @@ class VllmServer:
             response = await client.request(method, self.address + path, json=body)
         except httpx2.TransportError as error:
             raise ServerGoneError(f"{method} {path}: {_described(error)}") from error
-        if response.status_code >= 500 and not await self.healthy(client):
+        if response.status_code >= 500 and await self.problem(client) is not None:
             raise ServerGoneError(f"{method} {path}: its engine has died")
         if response.status_code != 200:
             said = " ".join(response.text.split())[:_LONGEST_QUOTE]
@@ -91,24 +91,24 @@ class VllmServer:
         except ValueError:
             raise UserError(f"{self.address}: {method} {path}: the answer is no JSON") from None
 
-    async def healthy(self, client: httpx2.AsyncClient, seconds: float = 10.0) -> bool:
-        """Whether the server answers within some seconds that its engine lives."""
+    async def problem(self, client: httpx2.AsyncClient, seconds: float = 10.0) -> str | None:
+        """Ask whether its engine lives; None if the server says so within some seconds."""
         try:
             response = await client.get(f"{self.address}/health", timeout=seconds)
-        except httpx2.TransportError:
-            return False
-        return response.status_code == 200
+        except httpx2.TransportError as error:
+            return _described(error)
+        return None if response.status_code == 200 else f"HTTP {response.status_code}"
 
     async def watch(self, client: httpx2.AsyncClient, seconds: float) -> None:
-        """Ask for its health again and again; returns never.
+        """Ask for its health again and again; never returns.
 
         Raises:
-            ServerGoneError: No check was answered within so many seconds.
+            ServerGoneError: A check failed, or was not answered within so many seconds.
         """
         while True:
             await asyncio.sleep(_SECONDS_BETWEEN_CHECKS)
-            if not await self.healthy(client, seconds):
-                raise ServerGoneError(f"GET /health: no good answer within {seconds:g} s")
+            if (problem := await self.problem(client, seconds)) is not None:
+                raise ServerGoneError(f"GET /health: {problem}")
 
     async def version(self, client: httpx2.AsyncClient) -> str:
         """Ask which weights the server says that it holds."""

@@ -33,11 +33,15 @@ _REQUESTS_AT_ONCE = 256
 """So many requests wait for one server at a time; each is for all answers to a prompt."""
 
 
+class AllServersGoneError(UserError):
+    """No server is left that could be asked."""
+
+
 class ServerFleet:
     """Servers that hold the same weights, under the names that a `vllm.LLM` has for its methods.
 
     Each method calls all servers that live, at the same time. One that can't be reached any more is
-    lost: it is told so on the terminal, and asked for nothing until `gather_again` finds it.
+    lost: the terminal says so, and it is asked for nothing until `gather_again` finds it.
     """
 
     def __init__(self, servers: Sequence[VllmServer], settings: Sampling) -> None:
@@ -50,11 +54,11 @@ class ServerFleet:
 
     @property
     def live(self) -> list[VllmServer]:
-        """The servers that can be asked; a `UserError` says why there are none."""
+        """The servers that can be asked; an `AllServersGoneError` says why there are none."""
         live = [server for server in self._servers if server not in self._lost]
         if not live:
             reasons = "; ".join(f"{one.address}: {why}" for one, why in self._lost.items())
-            raise UserError(
+            raise AllServersGoneError(
                 f"sampling.servers: all {len(self._servers)} vLLM servers are gone ({reasons}). "
                 "The run goes on from its last checkpoint with the same command"
             )
@@ -89,19 +93,22 @@ class ServerFleet:
         weights of `version` before its first one and after it.
 
         Raises:
-            UserError: All servers are gone, or one refuses a request.
+            UserError: All servers are gone, or one refuses a request or gives no usable answer.
             SyncError: A server holds other weights.
         """
         answers: dict[int, T] = {}
 
         async def share(client: httpx2.AsyncClient, server: VllmServer, part: list[int]) -> None:
-            limit = asyncio.Semaphore(_REQUESTS_AT_ONCE)
+            limit = asyncio.Semaphore(max(_REQUESTS_AT_ONCE, self._settings.max_num_seqs))
 
             async def one(place: int) -> None:
                 async with limit:
                     said = await server.post(client, "/v1/completions", requests[place])
-                    await server.require_version(client, version)
+                await server.require_version(client, version)
+                try:
                     answers[place] = read(place, said)
+                except UserError as error:
+                    raise UserError(f"{server.address}: {error}") from None
 
             async def all_of_them() -> None:
                 await server.require_version(client, version)
@@ -145,6 +152,19 @@ class ServerFleet:
         asyncio.run(all_calls())
         return {server: said[server] for server in self.live}
 
+    def require_version(self, version: str) -> None:
+        """Raise a `SyncError` if a server that lives holds other weights than these."""
+
+        async def one(client: httpx2.AsyncClient, server: VllmServer) -> None:
+            await self._watched(client, server, server.require_version(client, version))
+
+        async def all_ask() -> None:
+            async with open_client(self._limits) as client:
+                await together(*(one(client, server) for server in self.live))
+
+        asyncio.run(all_ask())
+        _ = self.live
+
     async def _watched(
         self, client: httpx2.AsyncClient, server: VllmServer, work: Coroutine[Any, Any, None]
     ) -> bool:
@@ -183,14 +203,12 @@ class ServerFleet:
         """Take back servers elsewhere that were lost and are there again; they need new weights."""
 
         async def ask(client: httpx2.AsyncClient, server: VllmServer) -> None:
-            if not await server.healthy(client):
+            if await server.problem(client) is not None:
                 return
             try:
                 await server.require_settings(client, self._settings)
                 for path, body in self._prepare:
-                    await server.post(client, path, body)
-                    with suppress(UserError):  # that none had begun when it was lost
-                        await server.post(client, "/finish_weight_update", {})
+                    await self._tell_once(client, server, path, body)
             except (ServerGoneError, UserError) as error:
                 self._lost[server] = str(error)
                 return
@@ -215,8 +233,26 @@ class ServerFleet:
 
     def init_weight_transfer_engine(self, request: Mapping[str, Any]) -> None:
         """Let the servers prepare for weights, also those that come back later."""
-        self._prepare.append(("/init_weight_transfer_engine", request))
-        self.call("POST", *self._prepare[-1])
+        path = "/init_weight_transfer_engine"
+        self._prepare.append((path, request))
+
+        async def one(client: httpx2.AsyncClient, server: VllmServer) -> None:
+            await self._watched(client, server, self._tell_once(client, server, path, request))
+
+        async def all_of_them() -> None:
+            async with open_client(self._limits) as client:
+                await together(*(one(client, server) for server in self.live))
+
+        asyncio.run(all_of_them())
+        _ = self.live
+
+    async def _tell_once(
+        self, client: httpx2.AsyncClient, server: VllmServer, path: str, body: Any
+    ) -> None:
+        """Prepare a server, and end an update of weights that another run or a loss left open."""
+        await server.post(client, path, body)
+        with suppress(UserError):  # none was open
+            await server.post(client, "/finish_weight_update", {})
 
     def start_weight_update(self) -> None:
         """Begin to replace all weights."""

@@ -20,7 +20,7 @@ from engineer.space import AnswerForm
 from training.errors import UserError
 from training.rollout.sampler import Completion, SyncError, Tokens, require_room
 from training.rollout.server_client import VllmServer, read_completions, read_score
-from training.rollout.server_fleet import ServerFleet
+from training.rollout.server_fleet import AllServersGoneError, ServerFleet
 from training.rollout.server_process import NO_TRUNCATION, ServerProcess
 from training.rollout.shared_memory import SharedMemoryTransport
 from training.rollout.vllm_sampler import WORKER_EXTENSION, sampling_seeds
@@ -161,7 +161,7 @@ class ServerSampler:
     def _checksums(self) -> Mapping[VllmServer, Any]:
         try:
             return self._fleet.collective_rpc("weight_checksums")
-        except SyncError:
+        except (SyncError, AllServersGoneError):
             raise
         except UserError as error:
             raise SyncError(
@@ -173,12 +173,7 @@ class ServerSampler:
     def weight_version(self) -> str:
         """What every server says it holds; see `Sampler.weight_version`."""
         held = self._held()
-        for server, info in self._fleet.call("GET", "/weight_info").items():
-            if info["weight_version"] != held:
-                raise SyncError(
-                    f"{server.address}: holds the weights of version {info['weight_version']}, "
-                    f"expected is {held}"
-                )
+        self._fleet.require_version(held)
         return held
 
     def drop_cache(self) -> None:
@@ -241,8 +236,11 @@ def devices_of(number: int, settings: Sampling, environ: Mapping[str, str]) -> d
     width = settings.tensor_parallel_size
     numbers = settings.devices or range(settings.served.started * width)
     mine = list(numbers[number * width : (number + 1) * width])
-    if not (visible := environ.get("CUDA_VISIBLE_DEVICES", "").strip()):
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
         return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, mine))}
+    if not visible.strip():  # all are hidden
+        return {}
     names = [name.strip() for name in visible.split(",")]
     if max(mine) >= len(names):
         raise UserError(

@@ -1,6 +1,6 @@
 """What a vLLM server says over HTTP, without a model: an answer is made of the prompt's tokens.
 
-It may break off, be silent, hold other weights, or have settings of its own.
+It may break off, be silent, hold other weights, have settings of its own, or refuse what vLLM does.
 """
 
 import json
@@ -10,6 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+
+class RefusedError(Exception):
+    """What is asked for can't be done now."""
 
 
 class StandInServer:
@@ -24,6 +28,7 @@ class StandInServer:
         self.breaks_off: Callable[[list[int]], bool] = lambda prompt: False
         self.silent = False
         self.gone = False
+        self.updating = False  # weights are being replaced
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._http.daemon_threads = True
         threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
@@ -51,6 +56,12 @@ class StandInServer:
                 return None
             self.answered.append(body["prompt"])
             return {"choices": [choice(body["prompt"], index) for index in range(body["n"])]}
+        if path in (steps := {"/start_weight_update": True, "/finish_weight_update": False}):
+            if self.updating == steps[path]:
+                raise RefusedError(
+                    f"{path}: an update of weights is{'' if self.updating else ' not'} open"
+                )
+            self.updating = steps[path]
         said: dict[str, Any] = {
             "/health": {},
             "/weight_info": {"weight_version": self.version},
@@ -73,11 +84,16 @@ class StandInServer:
             def _say(self, body: Any) -> None:
                 path = self.path.partition("?")[0]
                 server.calls.append((path, body))
-                if (said := server.answer(path, body)) is None:
+                status, said = 200, None
+                try:
+                    said = server.answer(path, body)
+                except RefusedError as error:
+                    status, said = 400, {"error": str(error)}
+                if said is None:
                     self.close_connection = True
                     return
                 text = json.dumps(said).encode()
-                self.send_response(200)
+                self.send_response(status)
                 self.send_header("Content-Length", str(len(text)))
                 self.end_headers()
                 self.wfile.write(text)

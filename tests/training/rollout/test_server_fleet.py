@@ -143,6 +143,37 @@ def test_a_lost_server_that_is_back_is_prepared_before_it_takes_part(servers) ->
     assert servers[0].asked("/init_weight_transfer_engine") == [{"init_info": {}}] * 2
 
 
+def test_an_update_of_weights_that_an_earlier_run_left_open_is_ended(servers) -> None:
+    servers[1].updating = True
+    with pytest.raises(UserError, match="an update of weights is open"):
+        fleet_of(servers).start_weight_update()
+    servers[0].updating = servers[2].updating = False
+    fleet = fleet_of(servers)
+    fleet.init_weight_transfer_engine({})
+    fleet.start_weight_update()
+    assert all(server.updating for server in servers)
+
+
+def test_an_answer_that_is_not_usable_is_blamed_on_its_server(servers) -> None:
+    fleet = fleet_of(servers)
+    with pytest.raises(UserError, match="asked was for 2") as caught:
+        fleet.answer(
+            [{"prompt": [3, 4], "n": 1}], "v1", lambda _, said: read_completions(said, [3, 4], 2)
+        )
+    assert str(caught.value).startswith(servers[0].address)
+
+
+def test_the_version_is_asked_of_every_server_that_lives(servers) -> None:
+    fleet = fleet_of(servers)
+    fleet.require_version("v1")
+    servers[2].version = "v0"
+    with pytest.raises(SyncError, match=f"{servers[2].address}.*version v0, expected is v1"):
+        fleet.require_version("v1")
+    servers[2].gone = True
+    fleet.require_version("v1")
+    assert len(fleet.live) == 2
+
+
 @pytest.mark.parametrize(
     ("settings", "room", "words"),
     [
@@ -221,19 +252,23 @@ def served(count: int, width: int = 1, devices: list[int] | None = None) -> Samp
 @pytest.mark.parametrize(
     ("settings", "visible", "expected"),
     [
-        (served(2), "", ["0", "1"]),
-        (served(2, 2), "", ["0,1", "2,3"]),
-        (served(2, 2, [7, 6, 1, 0]), "", ["7,6", "1,0"]),
+        (served(2), None, ["0", "1"]),
+        (served(2, 2), None, ["0,1", "2,3"]),
+        (served(2, 2, [7, 6, 1, 0]), None, ["7,6", "1,0"]),
         (served(2), "GPU-a, GPU-b", ["GPU-a", "GPU-b"]),
         (served(2, 1, [3, 2]), "4,5,6,7", ["7", "6"]),
     ],
 )
 def test_each_server_has_accelerators_of_its_own(
-    settings: Sampling, visible: str, expected: list[str]
+    settings: Sampling, visible: str | None, expected: list[str]
 ) -> None:
-    environ = {"CUDA_VISIBLE_DEVICES": visible}
+    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     found = [devices_of(number, settings, environ) for number in range(2)]
     assert found == [{"CUDA_VISIBLE_DEVICES": one} for one in expected]
+
+
+def test_accelerators_that_are_all_hidden_stay_hidden() -> None:
+    assert devices_of(0, served(2), {"CUDA_VISIBLE_DEVICES": ""}) == {}
 
 
 def test_an_accelerator_that_is_not_visible_is_named() -> None:
