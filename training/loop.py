@@ -103,9 +103,16 @@ def _run_stages(config: RunConfig, directory: RunDirectory, last: int) -> list[S
 
 def _stages_of(run: ActiveRun, params: Any, last: int) -> list[StageResult]:
     """Go on from the newest checkpoint, or from the weights `params` if there is none."""
-    config, directory, policy = run.config, run.directory, run.policy
     state, first, done = _restore(run, params)
-    sampler = _start_engine(run, state)
+    with closing(_start_engine(run, state)) as sampler:
+        return _stages_with(run, sampler, state, first, done, last)
+
+
+def _stages_with(
+    run: ActiveRun, sampler: Sampler, state: LearnerState, first: int, done: int, last: int
+) -> list[StageResult]:
+    """Go on from the state in stage `first`, after the updates that are `done` there."""
+    config, directory = run.config, run.directory
     results = read_stage_results(directory, config)[:first]
     if len(results) < first and (first, done) != (1, 0):
         lost = directory.stage(len(results)).validation.path
@@ -123,14 +130,12 @@ def _stages_of(run: ActiveRun, params: Any, last: int) -> list[StageResult]:
         export_stage(run, trained.state.params, stage)
         state = starting_state(run, trained.state, results)
         if state is not trained.state:
-            sampler.sync(policy.tensors(state.params))
+            sampler.sync(run.policy.tensors(state.params))
         state = learn_to_design(run, sampler, state, results)
         results[stage] = design(run, sampler, results, Prober(run, sampler, state, stage))
         read(run, sampler, results)
         _close_stage(run, stage, trained.boards.boards)
         done = 0
-
-    sampler.close()
     return results
 
 
@@ -198,5 +203,9 @@ def _start_engine(run: ActiveRun, state: LearnerState) -> Sampler:
             run.directory.engine,
             seed=run.config.seed,
         )
-        check_engine(run, state.params, sampler)
+        try:
+            check_engine(run, state.params, sampler)
+        except BaseException:
+            sampler.close()
+            raise
     return sampler

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -39,7 +39,10 @@ class StandInSampler:
     sampler, goes on differently.
     """
 
+    open_ones: ClassVar[int] = 0
+
     def __init__(self, folder: Path, settings: Any, *, seed: int = 0, trainer: Any = ()) -> None:
+        StandInSampler.open_ones += 1
         self._tokenizer = AutoTokenizer.from_pretrained(folder)
         self.sync(load_file(folder / "model.safetensors").items())
 
@@ -55,7 +58,7 @@ class StandInSampler:
         pass
 
     def close(self) -> None:
-        pass
+        StandInSampler.open_ones -= 1
 
     def sample(
         self,

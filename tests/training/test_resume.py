@@ -15,7 +15,7 @@ import pytest
 
 from tests.paths import ROOT, TINY
 from tests.training.killed_run import POINTS, dying_at
-from tests.training.stand_in_sampler import without_vllm
+from tests.training.stand_in_sampler import StandInSampler, without_vllm
 from training import loop
 from training.errors import UserError
 from training.run.directory import RunDirectory
@@ -97,6 +97,7 @@ def test_a_run_stopped_in_every_phase_leaves_the_same_files(
     for point in POINTS:
         with pytest.raises(KilledError):
             run_here(tmp_path / "run", point)
+        assert StandInSampler.open_ones == 0
     for stage in (0, 1, None):
         run_here(tmp_path / "run", stop_after=stage)
     expected, found = files_of(uninterrupted), files_of(tmp_path / "run")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from engineer import Configuration, configuration_yaml
@@ -17,7 +18,6 @@ from training.phases.rehearsal import Rehearsal
 from training.phases.stage_results import StageResult, configuration_for, reference_of
 from training.policy.lora import with_trainable
 from training.policy.policy import load_policy
-from training.processes import alone
 from training.rollout.instances import write_stage_boards
 from training.rollout.prefetching import PrefetchingSampler, RolloutQuestion
 from training.rollout.rollout import question_of
@@ -66,7 +66,10 @@ def train(
     rehearsal = (
         None if run.config.rehearsal is None else Rehearsal(run, run.config.rehearsal.contexts)
     )
-    with track(f"stage {stage}: train", count, start=done) as advance:
+    with ExitStack() as stack:
+        advance = stack.enter_context(track(f"stage {stage}: train", count, start=done))
+        if ahead is not None:
+            stack.enter_context(closing(ahead))
         for number in range(done + 1, count + 1):
             step = run.step(stage, number)
             chosen = boards.boards.part(number - 1, settings.prompts_per_update)
@@ -129,8 +132,6 @@ def _prefetching(
     """
     if not run.config.grpo.prefetch:
         return None
-    if not alone():
-        raise UserError("grpo.prefetch: got 1, allowed is 0 where several processes share a run")
     ahead = PrefetchingSampler(sampler)
     if 0 < done < count:
         ahead.take_back(run.directory.prefetched, run.step(stage, done))

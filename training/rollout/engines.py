@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 
-from training.errors import UserError
 from training.policy.policy import Policy
 from training.processes import alone
 from training.rollout.jax_sampler import JaxSampler
@@ -28,17 +27,12 @@ def start_sampler(
     share the prompts.
 
     Raises:
-        UserError: The engine can't start, or several processes would share servers elsewhere.
+        UserError: The engine can't start.
     """
     sampler: Sampler
     if settings.engine == "jax":
         sampler = JaxSampler(policy, params, settings)
     elif settings.engine == "servers":
-        if settings.served.addresses and not alone():
-            raise UserError(
-                "sampling.servers.addresses: several processes of a run would give the same "
-                "servers their weights; allowed is null, so that each starts its own"
-            )
         policy.export(params, folder, untied=True)
         sampler = ServerSampler(folder, settings)
         try:

@@ -12,6 +12,7 @@ import json
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -71,8 +72,9 @@ class PrefetchingSampler:
         self._ahead: Future[_Drawn] | None = None
         self._syncs = 0
         self._last: _Drawn | None = None
+        self._kept_in: Path | None = None  # the file that what is ahead was read from
         self.lag = 0
-        """How many updates older the weights of the last answers are than the engine's were."""
+        """How many updates older than the engine's weights those of the last answers were."""
 
     def expect(self, question: RolloutQuestion | None) -> None:
         """Announce what is asked after the next question; None: nothing."""
@@ -93,6 +95,9 @@ class PrefetchingSampler:
         """Return the answers that were drawn ahead, or draw them; see `Sampler.sample`.
 
         Forms and chosen places are not drawn ahead, and are refused.
+
+        Raises:
+            UserError: `take_back` read answers to another question.
         """
         assert form is None
         assert chosen is None
@@ -106,8 +111,15 @@ class PrefetchingSampler:
         )
         drawn = self._wait()
         if drawn is None or drawn.question != question:
+            if self._kept_in is not None:
+                raise UserError(
+                    f"{self._kept_in}: holds a rollout of other prompts or settings than the "
+                    "update's after the checkpoint. Restore the file, or remove the newest "
+                    "checkpoint"
+                )
             drawn = self._draw(question)
         self._ahead, self._last, self.lag = None, drawn, self._syncs - drawn.syncs
+        self._kept_in = None
         if self._expected is not None:
             self._ahead = _in_thread(lambda asked=self._expected: self._draw(asked))
             self._expected = None
@@ -150,8 +162,9 @@ class PrefetchingSampler:
         self._engine.drop_cache()
 
     def close(self) -> None:
-        """Wait for what is drawn ahead; the engine stays open."""
-        self._wait()
+        """Wait until nothing is drawn any more; the engine stays open."""
+        with suppress(Exception):  # nobody asks for these answers
+            self._wait()
 
     def keep(self, folder: Path, step: int) -> None:
         """Write what was drawn ahead, if anything, to a file for the checkpoint of this step."""
@@ -178,6 +191,7 @@ class PrefetchingSampler:
             ) from error
         self._ahead = Future()
         self._ahead.set_result(drawn)
+        self._kept_in = file
 
 
 def _in_thread(function: Any) -> Future[_Drawn]:
@@ -232,4 +246,9 @@ def _read(tree: Any, syncs: int) -> _Drawn:
         ]
         for group in tree["answers"]
     ]
-    return _Drawn(RolloutQuestion.of(**asked), answers, str(tree["version"]), syncs - tree["lag"])
+    question = RolloutQuestion.of(**asked)
+    if [len(group) for group in answers] != [question.n] * len(question.prompts):
+        raise ValueError(f"not {question.n} answers to each of {len(question.prompts)} prompts")
+    if any(len(one.logprobs) != len(one.token_ids) for group in answers for one in group):
+        raise ValueError("an answer has not one log-probability for each token")
+    return _Drawn(question, answers, str(tree["version"]), syncs - tree["lag"])

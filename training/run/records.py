@@ -353,7 +353,7 @@ class TimingRecord(Record):
     seconds: dict[str, Seconds]
     generated_tokens: Count | None = Field(None, description="in its rollouts")
     tokens_per_second: NonNegative | None = Field(
-        None, description="of these, while they were drawn"
+        None, description="of these, while they were drawn; not known with grpo.prefetch"
     )
     mfu: NonNegative | None = Field(
         None, description="share of the devices' peak that loss and gradient took, if it is known"

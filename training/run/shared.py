@@ -36,11 +36,8 @@ def open_run(config: RunConfig, path: Path) -> Iterator[tuple[RunDirectory, bool
         PeerError: Another process has failed.
     """
     require_same("the configuration", dump(config))
-    if not alone() and (limit := config.engineer.budget.seconds) is not None:
-        raise UserError(
-            f"engineer.budget.seconds: got {limit:g}, allowed is null where several processes run "
-            "together, since each of them takes its own time"
-        )
+    if not alone():
+        require_shareable(config)
     with ExitStack() as stack:
 
         def claim() -> bool:
@@ -52,6 +49,22 @@ def open_run(config: RunConfig, path: Path) -> Iterator[tuple[RunDirectory, bool
         own = path if is_first() else _copy(path, stack)
         wait_for_all("the files of the run")  # from here on they change
         yield RunDirectory(own, path), known
+
+
+def require_shareable(config: RunConfig) -> None:
+    """Raise a `UserError` if several processes can't share a run of this configuration."""
+    if (limit := config.engineer.budget.seconds) is not None:
+        raise UserError(
+            f"engineer.budget.seconds: got {limit:g}, allowed is null where several processes run "
+            "together, since each of them takes its own time"
+        )
+    if config.grpo.prefetch:
+        raise UserError("grpo.prefetch: got 1, allowed is 0 where several processes run together")
+    if addresses := config.sampling.served.addresses:
+        raise UserError(
+            f"sampling.servers.addresses: got {list(addresses)}, allowed is null where several "
+            "processes run together: each would give the same servers its weights"
+        )
 
 
 def _copy(path: Path, stack: ExitStack) -> Path:

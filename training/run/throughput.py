@@ -18,7 +18,9 @@ _GIB = 2**30
 PEAK_TFLOPS = {
     "NVIDIA A100": 312.0,
     "NVIDIA H100 PCIe": 756.0,
+    "NVIDIA H100 NVL": 835.0,
     "NVIDIA H100": 989.0,
+    "NVIDIA H200 NVL": 835.0,
     "NVIDIA H200": 989.0,
     "TPU v4": 275.0,
     "TPU v5 lite": 197.0,
@@ -45,12 +47,13 @@ def timing_fields(
 ) -> dict[str, Any]:
     """Return the fields of a `TimingRecord` beside its seconds.
 
-    Tokens are those of all processes of a run, while a rollout lasts. The MFU is the share of their
-    peak that the trainer's devices reached for loss and gradient during `seconds["update"]`, in
-    which there are packing and, for an update of a new shape, compilation.
+    Tokens are those of all processes of a run, and their speed is that of a rollout; it is left out
+    with `grpo.prefetch`, where most of a rollout is drawn during an update. The MFU is the share of
+    their peak that the trainer's devices reached for loss and gradient during `seconds["update"]`,
+    in which there are packing and, for an update of a new shape, compilation.
     """
     fields: dict[str, Any] = {"generated_tokens": work.generated_tokens}
-    if seconds.get("rollout"):
+    if seconds.get("rollout") and not config.grpo.prefetch:
         fields["tokens_per_second"] = six_digits(work.generated_tokens / seconds["rollout"])
     peak = config.tracking.peak_tflops or known_peak(jax.devices()[0], config.model.dtype)
     if peak is not None and seconds.get("update"):

@@ -130,3 +130,49 @@ def test_a_kept_rollout_that_is_lost_is_named(text: str | None, tmp_path: Path) 
         (tmp_path / "000000004.json").write_text(text)
     with pytest.raises(UserError, match=r"000000004\.json: the rollout .* can't be read"):
         PrefetchingSampler(Engine()).take_back(tmp_path, 4)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"n": 2', '"n": 3', "not 3 answers to each of 1 prompts"),
+        ('"token_ids": [11, 0]', '"token_ids": [11]', "not one log-probability for each token"),
+    ],
+)
+def test_a_kept_rollout_with_wrong_counts_is_refused(
+    old: str, new: str, words: str, tmp_path: Path
+) -> None:
+    file = kept(tmp_path)
+    file.write_text(file.read_text().replace(old, new))
+    with pytest.raises(UserError, match=words):
+        PrefetchingSampler(Engine()).take_back(tmp_path, 4)
+
+
+def test_a_kept_rollout_of_another_question_is_refused_and_never_drawn_again(
+    tmp_path: Path,
+) -> None:
+    file = kept(tmp_path)
+    resumed = PrefetchingSampler(later := Engine())
+    resumed.take_back(tmp_path, 4)
+    with pytest.raises(UserError, match="other prompts or settings") as caught:
+        ask(resumed, 12)
+    assert str(caught.value).startswith(str(file))
+    assert later.asked == []
+
+
+def test_closing_waits_for_what_is_being_drawn_and_drops_its_error() -> None:
+    engine = Engine()
+    sampler = PrefetchingSampler(engine)
+    engine.held.clear()
+    ask(sampler, 10, ahead=11)
+    threading.Timer(0.2, engine.held.set).start()
+    sampler.close()
+    assert [seed for seed, _ in engine.asked] == [10, 11]
+
+
+def kept(folder: Path) -> Path:
+    """Write a rollout that was drawn ahead of the checkpoint of step 4."""
+    sampler = PrefetchingSampler(Engine())
+    ask(sampler, 10, ahead=11)
+    sampler.keep(folder, 4)
+    return folder / "000000004.json"

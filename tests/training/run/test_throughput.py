@@ -24,6 +24,7 @@ def test_operations_are_those_that_forecasts_of_full_updates_count():
     [
         ("NVIDIA H100 80GB HBM3", "bfloat16", 989.0),
         ("NVIDIA H100 PCIe", "bfloat16", 756.0),
+        ("NVIDIA H100 NVL", "bfloat16", 835.0),
         ("TPU v5 lite", "bfloat16", 197.0),
         ("TPU v5p", "bfloat16", 459.0),
         ("NVIDIA H100 80GB HBM3", "float32", None),
@@ -43,6 +44,8 @@ def test_an_update_s_speed_follows_from_its_work_and_seconds():
     assert 0.01 < fields["host_gib"] < 1000
     plain = timing_fields(UpdateWork(1000, 1e9), {"rollout": 2.0}, load(TINY))
     assert "mfu" not in plain
+    ahead = load(TINY, ["sampling.engine=jax", "grpo.prefetch=1"])
+    assert "tokens_per_second" not in timing_fields(UpdateWork(1000, 1e9), seconds, ahead)
     record = TimingRecord(phase="train", stage=1, update=1, step=1, seconds=seconds, **fields)
     assert TimingRecord.model_validate(record.model_dump()) == record
 
