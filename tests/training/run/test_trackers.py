@@ -4,7 +4,8 @@ import json
 import re
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,8 @@ def rates(valid: int) -> ValidationRecord:
 
 def test_tensorboard_gets_every_number_once_also_from_a_run_that_goes_on(tmp_path: Path):
     config, directory = load(TINY, ["tracking.tensorboard=true"]), RunDirectory(tmp_path)
+    with open_trackers(config, directory, 0) as trackers:  # killed before there is a checkpoint
+        trackers.validation(2, rates(2))
     with open_trackers(config, directory, 0) as trackers:
         for step in (3, 4, 5, 6):
             trackers.validation(step, rates(step))
@@ -156,6 +159,36 @@ def test_a_tracked_run_leaves_the_files_of_one_that_is_not_and_tells_what_they_h
     assert all(path.name == f"run-{identifier}.wandb" for path in offline)
     rewards = wandb_history(offline, "train/reward_mean")
     assert rewards == {one.step: pytest.approx(one.reward_mean) for one in updates}
+
+
+@pytest.mark.slow
+def test_weights_and_biases_is_told_whether_a_run_failed(tmp_path: Path):
+    config = load(TINY, ["tracking.wandb={project: tests, mode: offline}"])
+    for name, error in (("done", None), ("failed", KeyboardInterrupt)):
+        directory = RunDirectory(tmp_path / name)
+        directory.path.mkdir()
+        ending = nullcontext() if error is None else pytest.raises(error)
+        with ending, open_trackers(config, directory, 0) as trackers:
+            trackers.validation(1, rates(4))
+            if error is not None:
+                raise error
+    codes = {
+        name: exit_codes((tmp_path / name / "wandb").glob("offline-run-*/run-*.wandb"))
+        for name in ("done", "failed")
+    }
+    assert codes == {"done": [0], "failed": [1]}
+
+
+def exit_codes(files: Iterable[Path]) -> list[int]:
+    """Read how runs ended from the library's own files."""
+    from wandb.proto import wandb_internal_pb2
+
+    records = [
+        wandb_internal_pb2.Record.FromString(data)
+        for path in files
+        for data in leveldb_records(path.read_bytes())
+    ]
+    return [one.exit.exit_code for one in records if one.HasField("exit")]
 
 
 def wandb_history(files: list[Path], name: str) -> dict[int, float]:
