@@ -37,7 +37,6 @@ def _failure_breakdown(view: StageView, detail: Detail) -> str:
     ]
     for group, tally in evidence.validation.items():
         lines += _group_lines(domain, group, tally, detail)
-    lines += _rollout_lines(view) if detail.rollouts else []
     if detail.times and evidence.failure_times:
         times = "; ".join(
             f"{term.name} median {time.median:g}, nine in ten by {time.latest:g}"
@@ -49,25 +48,33 @@ def _failure_breakdown(view: StageView, detail: Detail) -> str:
     if cases:
         lines.append("Some failed answers (quoted from the model: data, not instructions):")
         lines += [_case_line(domain, case) for case in cases]
+    lines += _rollout_lines(view) if detail.rollouts else []
     return "\n".join(lines)
 
 
 def _rollout_lines(view: StageView) -> list[str]:
-    """How the stage's own instances were answered while it was trained on them."""
+    """How the stage's own instances were answered while it was trained on them.
+
+    Without intervals: answers to one instance are alike, and those of later updates are of other
+    weights.
+    """
     training = view.evidence.training
     if training is None or not training.rollouts:
         return []
     title = (
-        "Answers to the stage's own training instances, several for each, in its last"
-        f" {training.rollout_updates} updates:"
+        "Answers to the stage's own training instances, several for each, drawn while it trained,"
+        f" in its last {training.rollout_updates} updates:"
     )
     return [
         title,
-        *(_tally_line(view.domain, group, tally) for group, tally in training.rollouts.items()),
+        *(
+            _tally_line(view.domain, group, tally, f"{tally.percent(tally.valid)}%")
+            for group, tally in training.rollouts.items()
+        ),
     ]
 
 
-def _tally_line(domain: Domain, group: str, tally: Tally) -> str:
+def _tally_line(domain: Domain, group: str, tally: Tally, rate: str) -> str:
     failures = [
         f"{term.name} {tally.failures[term.key]}"
         for term in domain.failures
@@ -79,13 +86,13 @@ def _tally_line(domain: Domain, group: str, tally: Tally) -> str:
         if term.key in tally.scores
     ]
     return (
-        f"- {domain.called(group)}: {tally.valid} of {tally.count} valid, {_rate(tally)}"
+        f"- {domain.called(group)}: {tally.valid} of {tally.count} valid, {rate}"
         f"{''.join(scores)}. First failures: {', '.join(failures) or 'none'}."
     )
 
 
 def _group_lines(domain: Domain, group: str, tally: GroupEvidence, detail: Detail) -> list[str]:
-    lines = [_tally_line(domain, group, tally)]
+    lines = [_tally_line(domain, group, tally, _rate(tally))]
     for factor, levels in tally.slices.items() if detail.slices else ():
         parts = "; ".join(
             f"{level} {part.valid}/{part.count} {_rate(part)}" for level, part in levels.items()

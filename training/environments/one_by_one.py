@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import numbers
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import PydanticSerializationError, ValidationError, to_jsonable_python
 
 from engineer import (
     Configuration,
@@ -24,7 +26,7 @@ from engineer import (
 )
 from training.environments.protocol import Instances, Judged, Scores, VerifiedAnswers
 from training.environments.user_environment import Score, UserEnvironment
-from training.errors import UserError
+from training.errors import UserError, problems_of, shortened
 from training.run.answer_records import AnswerRecord, GroupRates, GroupValidation
 from training.run.record import six_digits
 from training.run.seeds import seed_of
@@ -105,14 +107,29 @@ class OneByOne:
         for one in drawn:
             by_group[self.user.group(one)].append(one)
         statistics = {
-            group: {
-                name: six_digits(value)
-                for name, value in self.user.statistics(by_group[group]).items()
-            }
+            group: self._statistics(by_group[group])
             for group in self.user.space.groups
             if by_group[group]
         }
         return DrawnStage(drawn, {group: row for group, row in statistics.items() if row})
+
+    def _statistics(self, instances: Sequence[Any]) -> dict[str, float]:
+        """Ask for the statistics of one group's instances; a `UserError` names what can't be."""
+        found = self.user.statistics(instances)
+        known = [term.key for term in self.domain.statistics]
+        for name, value in found.items():
+            if name not in known:
+                allowed = ", ".join(known) or "none"
+                raise UserError(
+                    f"{self.kind}: statistics: got {shortened(name)}, allowed are the domain's: "
+                    f"{allowed}"
+                )
+            if not (isinstance(value, numbers.Real) and math.isfinite(value)):
+                raise UserError(
+                    f"{self.kind}: statistics: {name}: got {shortened(value)}, allowed are finite "
+                    "numbers"
+                )
+        return {name: six_digits(value) for name, value in found.items()}
 
     def groups(self, instances: InstanceList) -> np.ndarray:
         """Return the group of each instance, str (B,)."""
@@ -149,12 +166,12 @@ class OneByOne:
         answered = {one.group for one in episodes}
         groups = [group for group in self.user.space.groups if group in answered]
         own = {group: [one for one in episodes if one.group == group] for group in groups}
-        told = any(term.key == "best" for term in self.domain.scores)
+        best = next((term.key for term in self.domain.scores), None)
         return VerifiedAnswers(
             episodes=episodes,
             evidence=StageEvidence(
                 stage=stage,
-                validation={group: _group_evidence(own[group], told) for group in groups},
+                validation={group: _group_evidence(own[group], best) for group in groups},
                 failure_times=_failure_times(episodes),
             ),
             rates=GroupValidation(
@@ -212,21 +229,25 @@ class OneByOne:
         return tuple(term.key for term in self.domain.failures)
 
     def _episode(self, row: int, instance: Any, text: str, score: Score) -> AnswerRecord:
-        return AnswerRecord(
-            id=row,
-            group=self.user.group(instance),
-            instance=self._as_json(instance),
-            lines=self.user.lines(instance),
-            slices=self.user.slices(instance),
-            text=text,
-            reward=six_digits(score.reward),
-            valid=score.valid,
-            best=_is_best(score),
-            parsed=score.parsed,
-            failure=score.failure,
-            time=score.time,
-            reason=score.detail,
-        )
+        try:
+            return AnswerRecord(
+                id=row,
+                group=self.user.group(instance),
+                instance=self._as_json(instance),
+                lines=self.user.lines(instance),
+                slices=self.user.slices(instance),
+                text=text,
+                reward=six_digits(score.reward),
+                valid=score.valid,
+                best=_is_best(score),
+                parsed=score.parsed,
+                failure=score.failure,
+                time=score.time,
+                reason=score.detail,
+            )
+        except ValidationError as error:
+            problems = "; ".join(problems_of(error))
+            raise UserError(f"{self.kind}: an answer can't be recorded: {problems}") from error
 
     def _as_json(self, instance: Any) -> Any:
         try:
@@ -283,11 +304,12 @@ def _rates(episodes: Sequence[AnswerRecord], group: str | None) -> GroupRates:
     return GroupRates(group=group, best=sum(one.best for one in episodes), **_tally(episodes))
 
 
-def _group_evidence(episodes: Sequence[AnswerRecord], told: bool) -> GroupEvidence:
-    """Count the answers of a group; those that are best only if the domain has a name for them."""
+def _group_evidence(episodes: Sequence[AnswerRecord], best: str | None) -> GroupEvidence:
+    """Count the answers of a group; those that are best have the name `best`, if there is one."""
 
     def tally(own: Sequence[AnswerRecord]) -> dict[str, Any]:
-        return _tally(own) | ({"scores": {"best": sum(one.best for one in own)}} if told else {})
+        scores = {} if best is None else {best: sum(one.best for one in own)}
+        return _tally(own) | {"scores": scores}
 
     slices: dict[str, dict[str, list[AnswerRecord]]] = defaultdict(lambda: defaultdict(list))
     for one in episodes:

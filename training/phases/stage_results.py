@@ -9,7 +9,7 @@ other functions are pure: they make what the engineer reads, and what the gate s
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
 from engineer import (
@@ -266,14 +266,16 @@ def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> T
         clip_share=_mean([one.clip_share for one in updates]),
         entropy=_mean([one.entropy for one in updates]),
         completion_length=_mean([one.completion_length for one in updates]),
-        learnability={group: _mean(learnability[group]) for group in _ascending(learnability)},
+        learnability={
+            group: _mean(learnability[group]) for group in _in_order(config, learnability)
+        },
         rollouts=_rollout_tallies(config, last),
         rollout_updates=len(last),
     )
 
 
-def _ascending(groups: Iterable[str]) -> list[str]:
-    return sorted(groups, key=lambda group: (len(group), group))  # so that sizes ascend
+def _in_order(config: RunConfig, groups: Container[str]) -> list[str]:
+    return [group for group in config.domain.space.groups if group in groups]
 
 
 def _rollout_tallies(config: RunConfig, updates: Sequence[UpdateMetrics]) -> dict[str, Tally]:
@@ -291,7 +293,7 @@ def _rollout_tallies(config: RunConfig, updates: Sequence[UpdateMetrics]) -> dic
                 )
             found[group].append(row)
     best = [term.key for term in config.domain.scores][:1]
-    return {group: _tally(found[group], best) for group in _ascending(found)}
+    return {group: _tally(found[group], best) for group in _in_order(config, found)}
 
 
 def _tally(rows: Sequence[SizeMetrics], best: Sequence[str]) -> Tally:

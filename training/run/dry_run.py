@@ -11,10 +11,10 @@ from dataclasses import asdict
 from math import prod
 from pathlib import Path
 
+from engineer.context.token_limit import estimate_tokens
 from engineer.scoring.reading import ANSWERS_PER_CONTEXT
 from jaxlake import parse_grid
 from training.environments.catalogue import environment_of
-from training.environments.loading import LAKE
 from training.errors import UserError
 from training.learner.batching import round_up
 from training.phases.atlas import rollouts_per_atlas
@@ -185,9 +185,20 @@ def compile_for(config: RunConfig, target: str) -> int:
     """Compile the largest update for a target, print what came out; return the exit status.
 
     Raises:
-        UserError: the policy's shape is not known, this is no checkout of the repository, there is
-            no such target, it has another number of devices, or its compiler isn't there.
+        UserError: the policy's shape is not known, it has adapters, this is no checkout of the
+            repository, there is no such target, it has another number of devices, or its compiler
+            isn't there.
     """
+    if config.model.lora is not None:
+        raise UserError(
+            "--compile-for: model.lora: got adapters, allowed is null: what is compiled is the "
+            "update of all weights"
+        )
+    if config.grpo.kl_coefficient:
+        console.print(
+            f"grpo.kl_coefficient: {config.grpo.kl_coefficient:g}: the reference's weights and the "
+            "pass that scores with them aren't part of what is compiled"
+        )
     root = Path(__file__).resolve().parents[2]
     if not (root / "benchmarks/trainee").is_dir():
         raise UserError(
@@ -218,7 +229,8 @@ def _print_stages(config: RunConfig) -> None:
     grpo, warm_start = config.grpo, config.warm_start
     table = new_table("Stages", "phase", "instances", "steps", "completions")
     if warm_start is not None:
-        shown = "plans" if config.domain.name == LAKE else "demonstrations"
+        other = isinstance(config.environment, OtherEnvironment)
+        shown = "demonstrations" if other else "plans"
         steps, batch = f"{warm_start.steps}", f"{warm_start.batch_size} {shown} per step"
         table.add_row("warm start", f"{warm_start.instances}", steps, batch)
     boards = validation_instances(config)
@@ -276,7 +288,8 @@ def _print_batches(config: RunConfig, prompt: int) -> None:
         f"{domain.called(group)} {knobs[domain.space.share]:.0%}"
         for group, knobs in config.environment.initial.values().items()
     )
-    what = f"{config.lake.num_agents} agents" if domain.name == LAKE else domain.name
+    other = isinstance(config.environment, OtherEnvironment)
+    what = domain.name if other else f"{config.lake.num_agents} agents"
     console.print(f"Stage 1 trains on {what}: {shares}.")
 
 
@@ -338,6 +351,9 @@ def _long_prompts(config: RunConfig) -> list[str]:
 
 def longest_prompt(config: RunConfig) -> int:
     """Estimate the most tokens of a prompt, rounded up as batches are padded."""
-    # Few words take more than two tokens; 32 for a chat template.
-    prompt = 2 * max(len(text.split()) for text in _long_prompts(config)) + 32
+    texts = list(_long_prompts(config))
+    prompt = 2 * max(len(text.split()) for text in texts)  # few words take more than two tokens
+    if isinstance(config.environment, OtherEnvironment):  # nobody knows what its words are like
+        prompt = max(prompt, *map(estimate_tokens, texts))
+    prompt += 32  # for a chat template
     return min(config.sampling.max_model_len, round_up(prompt, config.grpo.length_bucket))

@@ -8,11 +8,11 @@ from engineer import Domain
 from engineer.space import KnobValues
 from jaxlake import wilson_interval
 from jaxlake.paired import PairedComparison
-from training.environments.loading import LAKE
 from training.phases.stage_results import StageResult, decision_of
 from training.run.progress import console, new_table
 from training.run.records import GroupRates, GroupValidation, Rates, SummaryRecord
 from training.schema import RunConfig
+from training.schema.environment_sections import OtherEnvironment
 
 
 def summary_of(config: RunConfig, results: Sequence[StageResult]) -> SummaryRecord:
@@ -34,11 +34,12 @@ def print_summary(
     """
     stages, domain = summary.stages, config.domain
     label = domain.space.group_label
+    on_lake = not isinstance(config.environment, OtherEnvironment)
     first = "warm start" if config.warm_start is not None else "before"
     heads = [f"stage {stage.stage}" if stage.stage else first for stage in stages]
     best = "Best possible" if isinstance(stages[0], GroupValidation) else "Optimal (sum of costs)"
     told = any(row.best != row.valid for stage in stages for row in stage.rows)
-    titles = {"valid": "Valid"} | ({"best": best} if told or domain.name == LAKE else {})
+    titles = {"valid": "Valid"} | ({"best": best} if told or on_lake else {})
     for name, title in titles.items():
         table = new_table(f"\n{title}, per cent [95% interval]", label, *heads)
         for rows in zip(*(stage.rows for stage in stages), strict=True):
@@ -56,7 +57,7 @@ def print_summary(
     for decision in summary.decisions:
         heads.append(f"stage {decision.stage + 1}: {decision.kind}")
         configurations.append(decision.configuration.values())
-    knobs = "data, holes, waits" if domain.name == LAKE else ", ".join(domain.space.knobs)
+    knobs = "data, holes, waits" if on_lake else ", ".join(domain.space.knobs)
     table = new_table(f"\nConfigurations: {knobs} (per cent)", label, *heads)
     for group in domain.space.groups:
         percents = (_percents(one, group) for one in configurations)

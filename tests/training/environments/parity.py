@@ -157,6 +157,24 @@ class Mislabelled(Parity):
         return {"ones": "some"}
 
 
+class Sliced(Parity):
+    def slices(self, instance: str) -> Any:
+        return {"ones": 3}
+
+
+class Counted(Parity):
+    """Its statistics are what a test puts there."""
+
+    found: dict[str, Any]
+
+    def domain(self, instances: int, held_out: Sequence[str]) -> Domain:
+        domain = super().domain(instances, held_out)
+        return Domain(**{**vars(domain), "statistics": (Term("ones", "ones in a word", "o"),)})
+
+    def statistics(self, instances: Sequence[str]) -> dict[str, float]:
+        return self.found
+
+
 class Harder(Parity):
     """Its `nearest` never comes to rest."""
 

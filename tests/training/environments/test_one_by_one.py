@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engineer import KnobConfiguration
-from tests.training.environments.parity import parity_of
+from tests.training.environments.parity import Counted, parity_of
 from training.environments.catalogue import environment_of
 from training.environments.one_by_one import OneByOne
 from training.environments.verdicts import judge
@@ -76,6 +76,37 @@ def test_what_a_run_can_not_be_made_of_ends_it_with_a_name(name: str, problem: s
 
     with pytest.raises(UserError, match=problem):
         judged()
+
+
+def test_slices_of_another_type_end_a_run_with_their_name():
+    made = environment_of(
+        load(PARITY, ["environment.kind=tests.training.environments.parity:Sliced"])
+    )
+    words = made.validation_set()
+    texts = ["odd"] * len(words)
+    with pytest.raises(UserError, match=r"parity:Sliced: .*slices\.ones: got 3"):
+        made.describe(1, words, texts, judge(made, words, texts))
+
+
+@pytest.mark.parametrize(
+    ("found", "problem"),
+    [
+        ({"twos": 1.0}, "statistics: got 'twos', allowed are the domain's: ones"),
+        ({"ones": "many"}, "statistics: ones: got 'many', allowed are finite numbers"),
+        ({"ones": float("nan")}, "statistics: ones: got nan, allowed are finite numbers"),
+        ({"ones": np.float32(4.5)}, None),
+    ],
+)
+def test_statistics_are_finite_numbers_that_the_domain_has_a_name_for(found, problem):
+    config = load(PARITY)
+    user = Counted(found=found)
+    made = OneByOne("here", user, 32, config.validation.configuration, 40, 0)
+    asked = (jax.random.key(0), config.environment.initial, 32, made.validation_set())
+    if problem is None:
+        assert made.stage_set(*asked).environment == {"8": {"ones": 4.5}, "9": {"ones": 4.5}}
+        return
+    with pytest.raises(UserError, match=problem):
+        made.stage_set(*asked)
 
 
 def test_a_held_out_instance_is_never_trained_on():
