@@ -2,7 +2,7 @@
 
 Taken as they stand are the configuration, the answers of the policy and of the engineer, what
 probes and atlases came to, the engineer's notes and the metrics. All else follows from these:
-boards, verdicts, the gate, prompts, the review of the engineer's answers, the decision.
+instances, verdicts, the gate, prompts, the review of the engineer's answers, the decision.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Rederivation:
         with checker.naming(files.episodes.path.name):
             texts = [episode.text for episode in files.episodes.read()]
             if len(texts) != len(validation):
-                raise UserError(f"{len(texts)} answers to {len(validation)} boards")
+                raise UserError(f"{len(texts)} answers to {len(validation)} instances")
         answers = verify_answers(self.config, stage, validation, texts)
         failures = [episode for episode in answers.episodes if not episode.valid]
         yield checker.compare_file(files.episodes, answers.episodes)

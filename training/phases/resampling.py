@@ -1,8 +1,8 @@
-"""Dynamic sampling: boards that teach nothing are replaced before an update learns from them.
+"""Dynamic sampling: instances whose rewards are all equal are replaced before an update.
 
 A group whose rewards are all equal has no advantages. DAPO (Yu et al. 2025, section 3.2) goes on
-sampling until a batch is full of others. Here the number of rounds is bounded, and the boards come
-from the same stage: a stage has its budget of boards, and some of them are answered once more.
+sampling until a batch is full of others. Here the number of rounds is bounded, and the others come
+from the same stage: it has its budget of instances, and some of them are answered once more.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def resample(
 ) -> tuple[Rollout, dict[str, int]]:
     """Replace the groups of a rollout whose rewards are all equal, as far as others are found.
 
-    In each of at most `grpo.resamples` rounds as many `spare` boards are answered as groups are
+    In each of at most `grpo.resamples` rounds as many `spare` instances are answered as groups are
     still to be replaced. The seed decides which, and what is sampled; none comes twice. Groups for
     which no other was found stay. Returns the rollout with the fields of `UpdateMetrics` that count
-    boards. The time that it took is added to `seconds`, and what was generated to `work`.
+    instances. The time that it took is added to `seconds`, and what was generated to `work`.
     """
     rng = np.random.default_rng([seed, 1])
     order = rng.permutation(len(spare))

@@ -50,7 +50,7 @@ class StageResult:
     configuration: Configuration | None  # what it trained on
     validation: AnyValidation  # rates over the answers to the validation set, by group
     episodes: tuple[AnyEpisode, ...]  # these answers, in the order of the instances
-    # What the engineer may read: the answers, some failed ones, the updates and training boards.
+    # What the engineer may read: the answers, some failed ones, the updates and training instances.
     evidence: StageEvidence
     gate: GateRecord | None = None  # whether it was taken back, once the gate has compared
     decision: DecisionRecord | None = None  # what the engineer decided for the next stage
@@ -98,7 +98,7 @@ def validated_stage(
 ) -> StageResult:
     """What a stage has left once it is validated.
 
-    Its updates and the statistics of its boards (`environment.json`) are empty for stage 0.
+    Its updates and the statistics of its instances (`environment.json`) are empty for stage 0.
     """
     failures = _typical_failures(answers.episodes)[:FAILED_CASES]
     evidence = answers.evidence.model_copy(
@@ -144,11 +144,11 @@ def reference_of(results: Sequence[StageResult], stage: int) -> int:
 
 
 def _compare(before: StageResult, after: StageResult) -> PairedComparison:
-    """Compare two stages' answers to the validation set, board by board."""
+    """Compare two stages' answers to the validation set, instance by instance."""
     if len(before.episodes) != len(after.episodes):
         raise UserError(
             f"stages {before.stage} and {after.stage}: their episodes are answers to "
-            f"{len(before.episodes)} and {len(after.episodes)} boards"
+            f"{len(before.episodes)} and {len(after.episodes)} instances"
         )
     return compare(
         [episode.valid for episode in before.episodes],

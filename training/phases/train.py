@@ -49,7 +49,7 @@ def train(
     *,
     done: int = 0,
 ) -> TrainedStage:
-    """Draw the next stage's boards and take its updates; log each and save checkpoints.
+    """Draw the next stage's instances and take its updates; log each and save checkpoints.
 
     The buffers of `state` are donated. The sampler holds its weights, and those of the returned
     state at the end. Updates that were `done` before a restart are skipped.

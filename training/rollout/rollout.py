@@ -130,7 +130,7 @@ def rollout_metrics(
             valid=int(scores.valid[rows].sum()),
             optimal=int(scores.best[rows].sum()),
             reward=_rounded(rewards.reshape(-1)[rows].mean()),
-            # p (1 - p), with p the valid rate of a group, says how much a group can teach.
+            # p (1 - p), with p the valid rate of a group, says how much can be learned from it.
             learnability=_rounded(np.mean(rates[groups] * (1 - rates[groups]))),
             failures=_counts(scores.failures[rows]) if failures else None,
         )

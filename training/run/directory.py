@@ -53,13 +53,13 @@ class StageDirectory:
         # What the stage trained on, for programs and for people; stage 0 has none.
         self.configuration = JsonFile(path / "configuration.json", _CONFIGURATION)
         self.configuration_yaml = TextFile(path / "configuration.yaml")
-        # What its boards were picked by, if the policy answered a pool for that.
+        # What its instances were picked by, if the policy answered a pool for that.
         self.picks = JsonFile(path / "picks.json", TypeAdapter(records.PicksRecord))
-        # Boards that could not be made for it, and what its boards are like, by map size.
+        # Instances that could not be made for it, and what its instances are like, by group.
         self.shortfalls = JsonFile(path / "shortfalls.json", _SHORTFALLS)
         self.environment = JsonFile(path / "environment.json", _STATISTICS)
         # The answers to the validation set, those that are not valid, what the engineer reads of
-        # them, and rates by map size, which are written last in the Validate phase.
+        # them, and rates by group, which are written last in the Validate phase.
         self.episodes = JsonLinesFile(path / "episodes.jsonl", _EPISODE)
         self.failures = JsonLinesFile(path / "failures.jsonl", _EPISODE)
         self.evidence = JsonFile(path / "evidence.json", TypeAdapter(StageEvidence))

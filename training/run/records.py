@@ -154,7 +154,7 @@ class ProbeRecord(Record):
     configuration: LakeConfiguration
     valid: Count = Field(description="valid answers after the branch")
     count: Annotated[Count, Field(ge=1)] = Field(description="answers after the branch")
-    instances: Count = Field(description="boards trained on")
+    instances: Count = Field(description="instances trained on")
     rollouts: Count = Field(description="answers drawn in all")
 
 
@@ -306,10 +306,10 @@ class UpdateMetrics(Record):
         None, description="mean of what was taken from rewards for length, if it is"
     )
     resampled_boards: Count | None = Field(
-        None, description="boards answered beyond those given, to replace some, if that is done"
+        None, description="instances answered beyond those given, to replace some, if that is done"
     )
     replaced_boards: Count | None = Field(
-        None, description="boards with equal rewards that were replaced by such"
+        None, description="instances with equal rewards that were replaced by such"
     )
     weight_version: Annotated[str, Field(pattern=r"^[0-9a-f]{8}$")] | None = Field(
         None, description="of the weights that the engine drew the completions with, by their bits"
@@ -391,7 +391,7 @@ class ChainLink(Record):
     stage: Count
     previous: Digest = Field(description="hash of the link before; of config.yaml for the first")
     generator: BoardSource | None = Field(description="null for stage 0")
-    instances: Digest | None = Field(description="training boards in the order of training")
+    instances: Digest | None = Field(description="training instances in the order of training")
     validation_set: Digest
     files: dict[str, Digest] = Field(description="by name in the stage's folder")
     metrics: Digest = Field(description="the stage's records of metrics.jsonl")

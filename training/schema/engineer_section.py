@@ -160,13 +160,13 @@ class EngineerChoice(Section):
     training_rollouts: Count = Field(
         0,
         description="style full: the failure breakdown also shows the answers of the stage's last "
-        "updates to its own boards, of so many updates; 0: it does not",
+        "updates to its own instances, of so many updates; 0: it does not",
     )
     learning: DesignLearning | None = Field(
         None, description="null: the policy learns to design by imitation alone"
     )
     picking: Picking | None = Field(
-        None, description="null: boards are drawn from the configuration"
+        None, description="null: instances are drawn from the configuration"
     )
     oracle: OracleChoice = OracleChoice()
     atlas: AtlasChoice = AtlasChoice()

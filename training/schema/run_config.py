@@ -94,7 +94,7 @@ class RunConfig(Section):
     warm_start: WarmStart | None = Field(None, description="null: start from the model as it is")
     stages: Stages = Stages()
     grpo: Grpo = Grpo()
-    rehearsal: Rehearsal | None = Field(None, description="null: GRPO learns from boards alone")
+    rehearsal: Rehearsal | None = Field(None, description="null: there are none, GRPO alone")
     reward: Reward = Reward()
     validation: Validation | OtherValidation
     engineer: EngineerChoice = EngineerChoice()
@@ -135,7 +135,7 @@ class RunConfig(Section):
 
     @property
     def grpo_steps(self) -> int:
-        """Optimizer steps on boards in all stages together."""
+        """GRPO's optimizer steps in all stages together."""
         return self.stages.count * self.updates_per_stage * self.grpo.minibatches
 
     @property
@@ -288,12 +288,12 @@ class RunConfig(Section):
                 f"reward.overlong_buffer: got {buffer}, allowed is less than prompt.max_tokens = "
                 f"{limit}: else every answer is penalised"
             )
-        boards = self.grpo.prompts_per_update
-        if self.grpo.resamples and self.stages.instances < 2 * boards:
+        needed = 2 * self.grpo.prompts_per_update
+        if self.grpo.resamples and self.stages.instances < needed:
             raise ValueError(
                 f"grpo.resamples: got {self.grpo.resamples}, allowed is 0 where stages.instances = "
-                f"{self.stages.instances} is less than two updates' {2 * boards} boards: none are "
-                "left to replace others"
+                f"{self.stages.instances} is less than two updates' {needed} instances: none "
+                "are left to replace others"
             )
         if self.grpo.prefetch and (self.grpo.resamples or self.sampling.engine == "vllm"):
             raise ValueError(

@@ -315,7 +315,9 @@ class WarmStart(Section):
     """Supervised steps on solver plans, and on configurations written by the rule engineer."""
 
     steps: Positive = Field(600, description="optimizer steps")
-    instances: Positive = Field(16_384, description="solved boards to draw batches from")
+    instances: Positive = Field(
+        16_384, description="instances with answers to imitate, to draw batches from"
+    )
     batch_size: Positive = Field(64, description="plans per step")
     engineer_batch_size: Count = Field(8, description="contexts per engineer step; 0: no such step")
     engineer_every: Positive = Field(4, description="every how many steps one is an engineer step")
@@ -335,7 +337,7 @@ class Grpo(Section):
 
     left_out_if_default = frozenset({"prefetch"})
 
-    prompts_per_update: Positive = Field(32, description="boards per update")
+    prompts_per_update: Positive = Field(32, description="instances per update")
     completions: Annotated[int, Field(ge=2)] = Field(8, description="completions per prompt")
     minibatches: Positive = Field(1, description="optimizer steps that one batch is split into")
     micro_batch_size: Positive = Field(
@@ -377,8 +379,8 @@ class Grpo(Section):
     mask_truncated: bool = Field(False, description="learn nothing from answers cut by max_tokens")
     resamples: Count = Field(
         0,
-        description="rounds in which boards whose rewards are all equal are replaced by other "
-        "boards of the stage (DAPO's dynamic sampling); 0: nothing is learned from them",
+        description="rounds in which instances whose rewards are all equal are replaced by others "
+        "of the stage (DAPO's dynamic sampling); 0: nothing is learned from them",
     )
     prefetch: Literal[0, 1] = Field(
         0,
@@ -398,7 +400,7 @@ class Grpo(Section):
 
 
 class Rehearsal(Section):
-    """Designs of the rule that the policy goes on imitating while it learns from boards."""
+    """Designs of the rule that the policy goes on imitating while GRPO goes on."""
 
     contexts: Positive = Field(8, description="made-up contexts with the rule's edits per update")
     weight: PositiveFloat = Field(
@@ -463,7 +465,7 @@ class Stages(Section):
     """How many stages, and how many training instances each may use."""
 
     count: Positive = Field(3, description="passes through Train, Validate, Design")
-    instances: Positive = Field(4_000, description="training boards per stage")
+    instances: Positive = Field(4_000, description="training instances per stage")
 
 
 class Validation(Section):

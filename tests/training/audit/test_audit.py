@@ -363,7 +363,7 @@ FEWER_ANSWERS = both(
         (rewrite("1/shortfalls.json", lambda _: json.dumps([SHORTFALL])), "1: shortfalls.json", ""),
         (put("1/episodes.jsonl", 0, "optimum", value=99), "1: episodes.jsonl", "[0].optimum: exp"),
         (change("1/episodes.jsonl", solved_afterwards), "1: episodes.jsonl", "expected"),
-        (drop("0/episodes.jsonl", -1), "0: episodes.jsonl", "119 answers to 120 boards"),
+        (drop("0/episodes.jsonl", -1), "0: episodes.jsonl", "119 answers to 120 instances"),
         (drop("1/failures.jsonl", -1), "1: failures.jsonl", "found nothing"),
         (put("0/validation.json", "total", "valid", value=1), "0: validation.json", "total.valid:"),
         (put("1/evidence.json", "failure_times", value={}), "1: evidence.json", "failure_times"),
