@@ -2,6 +2,7 @@
 # make smollm    a real LLM in the same loop: SmolLM2-135M with adapters, and what it writes as an engineer
 # make test      the tests but for the slow ones (WORKERS=2: that many processes)
 # make test-all  all tests; make test-slow: the slow ones only (PART=1/5: the first of five parts)
+# make test-nightly  three rounds of SmolLM2-135M, checked (about ten minutes; 90 MB are fetched)
 # make lint      ruff and mypy
 # make test-tpu  the lake's programs compiled for a TPU that isn't there
 # make accelerators  compilers for GPUs (5.5 GB) and TPUs (1.3 GB), for forecasts
@@ -22,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo smollm test test-slow test-all test-tpu accelerators lint format clean
+.PHONY: help setup demo smollm test test-slow test-all test-nightly test-tpu accelerators lint format clean
 
 help:
 	@sed -n '/^#/!q; s/^# //p' Makefile
@@ -51,13 +52,16 @@ smollm: $(STAMP)
 PYTEST := .venv/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: $(STAMP)
-	@$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+	@$(PYTEST) -m "not slow and not nightly" $(PYTEST_ARGS)
 
 test-slow: $(STAMP)
 	@$(PYTEST) -m slow $(if $(PART),--part $(PART)) $(PYTEST_ARGS)
 
 test-all: $(STAMP)
-	@$(PYTEST) $(PYTEST_ARGS)
+	@$(PYTEST) -m "not nightly" $(PYTEST_ARGS)
+
+test-nightly: $(STAMP)
+	@.venv/bin/python -m pytest -m nightly -s $(PYTEST_ARGS)
 
 test-tpu: $(STAMP)
 	@tools/accelerators.sh tpu

