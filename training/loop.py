@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from training.analysis.report import build_report
-from training.audit import records_digests, seal
+from training.audit import records_digests, require_sealed_weights, seal
 from training.errors import UserError
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
@@ -25,7 +25,7 @@ from training.phases.engineer_factory import check_key
 from training.phases.gate import gate
 from training.phases.probe import Prober
 from training.phases.reading import read
-from training.phases.stage_results import StageResult, read_stage_results
+from training.phases.stage_results import StageResult, read_stage_results, reference_of
 from training.phases.train import starting_state, train
 from training.phases.validate import validate, validation_set
 from training.phases.weight_sync import check_engine
@@ -128,6 +128,8 @@ def _stages_with(
         results.append(validate(run, sampler, trained))
         results[stage] = gate(config, directory, results)
         export_stage(run, trained.state.params, stage)
+        if (origin := reference_of(results, len(results))) < stage:
+            require_sealed_weights(directory, origin)
         state = starting_state(run, trained.state, results)
         if state is not trained.state:
             sampler.sync(run.policy.tensors(state.params))
@@ -189,6 +191,7 @@ def _reference(config: RunConfig, directory: RunDirectory, params: Any) -> Any:
         return adapters if config.grpo.kl_coefficient else None
     if not config.grpo.kl_coefficient:
         return None
+    require_sealed_weights(directory, 0)
     settings = config.model.model_copy(update={"param_dtype": config.model.dtype})
     return load_policy(directory.stage(0).policy, config.model_copy(update={"model": settings}))[1]
 

@@ -5,7 +5,7 @@ the chain, and `rederivation.py` makes again what follows from other files.
 """
 
 from training.audit.auditor import audit_run
-from training.audit.chain import records_digests, seal
+from training.audit.chain import records_digests, require_sealed_weights, seal
 from training.audit.checks import Check
 
-__all__ = ["Check", "audit_run", "records_digests", "seal"]
+__all__ = ["Check", "audit_run", "records_digests", "require_sealed_weights", "seal"]

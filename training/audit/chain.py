@@ -174,6 +174,24 @@ def weights_digest(folder: Path) -> str:
     return _text_digest(canonical({file.name: file_digest(file) for file in files}))
 
 
+def require_sealed_weights(directory: RunDirectory, stage: int) -> None:
+    """Raise a `UserError` if the policy of a stage is not the one that its link was written for.
+
+    Whoever computes with weights of an earlier stage asks for this first: another policy in their
+    place would be used without a word. A stage that has no link yet passes.
+    """
+    lines = read_lines(directory)
+    if len(lines) <= stage:
+        return
+    folder = directory.stage(stage).policy
+    expected, found = read_link(directory, lines, stage).checkpoint, weights_digest(folder)
+    if found != expected:
+        raise UserError(
+            f"{folder}: its weights have the digest {found[:16]}, the chain has {expected[:16]} "
+            f"for stage {stage}: they were changed since. Restore the folder"
+        )
+
+
 def _lines_digest(values: Iterable[Any]) -> str:
     return _text_digest("".join(f"{canonical(value)}\n" for value in values))
 

@@ -28,7 +28,7 @@ from tests.training.audit.forging import (
 )
 from tests.training.sample_run import write_run
 from training.analysis.counterfactual import context_shown
-from training.audit import audit_run, seal
+from training.audit import audit_run, require_sealed_weights, seal
 from training.audit.checks import Check, first_difference
 from training.cli import main
 from training.errors import UserError
@@ -65,6 +65,20 @@ def problem(run: Path, *, deep: bool = True) -> str | None:
 
 
 # Runs that hold.
+
+
+def test_weights_of_an_earlier_stage_are_those_of_its_link_or_are_refused(run):
+    directory = RunDirectory(run)
+    for stage in (0, 1):
+        require_sealed_weights(directory, stage)
+    file = directory.stage(1).policy / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    require_sealed_weights(directory, 0)
+    with pytest.raises(UserError, match=rf"^{re.escape(str(file.parent))}: its weights have"):
+        require_sealed_weights(directory, 1)
+    require_sealed_weights(directory, 99)  # of which there is no link yet
 
 
 def test_an_untouched_run_holds_and_everything_that_can_be_is_derived_again(finished):
