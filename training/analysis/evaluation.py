@@ -18,6 +18,7 @@ from training.policy import huggingface
 from training.policy.policy import Policy, load_policy
 from training.rollout.engines import start_sampler
 from training.rollout.sampler import Sampler
+from training.run.answer_records import GroupValidation
 from training.run.directory import RunDirectory
 from training.run.progress import console, new_table
 from training.run.records import EpisodeRecord, lake_episodes
@@ -63,26 +64,31 @@ def frozen_policy(config: RunConfig, folder: Path) -> Iterator[tuple[Policy, Sam
 def evaluate(config: RunConfig, model: str | Path, output: Path | None) -> None:
     """Answer the validation set of `config` with a model folder (or hub name), and print rates.
 
-    They are written to `output` as JSON, too, unless it is None.
+    They are written to `output` as JSON, too, unless it is None; of the lake's validation cells as
+    well.
     """
-    _ = config.lake  # the table is of map sizes
     folder = model_folder(model)
     boards = validation_set(config)
     with frozen_policy(config, folder) as (policy, sampler):
         texts = answer(config, policy, sampler, boards, title="evaluate")
     answers = verify_answers(config, 0, boards, texts)
-    rates, cells = answers.rates, cells_of(lake_episodes(answers.episodes))
-    heads = ("map size", "valid", "optimal (sum of costs)", "optimal (makespan)")
-    table = new_table(f"{model} on {len(boards)} boards", *heads)
+    rates, domain = answers.rates, config.domain
+    other = isinstance(rates, GroupValidation)
+    metrics = {"valid": "valid", "best": "best possible"} if other else METRIC_NAMES
+    table = new_table(
+        f"{model} on {len(boards)} {domain.instance}s", domain.space.group_label, *metrics.values()
+    )
     for row in (*rates.rows, rates.total):
-        name = "all" if row.group is None else f"{row.group}x{row.group}"
-        table.add_row(name, *(rate(row, metric) for metric in METRIC_NAMES))
+        name = "all" if row.group is None else domain.called(row.group)
+        table.add_row(name, *(rate(row, metric) for metric in metrics))
     console.print(table)
-    low, high = (pick(cells, key=lambda one: one.valid / one.count) for pick in (min, max))
-    console.print(f"Cells: valid from {low} to {high}.", soft_wrap=True)
-    if output is not None:  # after the table, since it may be impossible to write
-        plain = rates.model_dump(mode="json", exclude={"stage"})
+    plain = rates.model_dump(mode="json", exclude={"stage"})
+    if not other:
+        cells = cells_of(lake_episodes(answers.episodes))
+        low, high = (pick(cells, key=lambda one: one.valid / one.count) for pick in (min, max))
+        console.print(f"Cells: valid from {low} to {high}.", soft_wrap=True)
         plain["cells"] = [asdict(one) for one in cells]
+    if output is not None:  # after the table, since it may be impossible to write
         TextFile(output).write(json.dumps({"model": str(model), **plain}, indent=2) + "\n")
 
 

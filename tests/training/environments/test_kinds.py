@@ -1,5 +1,6 @@
 """`environment.kind` is checked by name, and what only the lake has is refused elsewhere."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from training.analysis.study.config import load_study
 from training.cli import main
 from training.environments.catalogue import environment_of
 from training.errors import UserError
+from training.policy.policy import make_policy
 from training.schema import dump, load, parse_yaml
 
 PARITY = Path(__file__).with_name("parity.yaml")
@@ -82,14 +84,30 @@ def test_settings_reach_the_environment():
 
 
 def test_commands_of_the_lake_refuse_another_environment(tmp_path: Path):
-    with pytest.raises(UserError, match="allowed here is lake"):
-        evaluate(load(PARITY), "jaxlake-base", None)
     study = tmp_path / "study.yaml"
     study.write_text(
         f"name: s\nbase: {PARITY}\nengineers: [{{name: a}}]\nseeds: [0]\nbaseline: a\n"
     )
     with pytest.raises(UserError, match="allowed here is lake"):
         load_study(study)
+
+
+@pytest.mark.slow
+def test_a_policy_is_evaluated_on_another_environment(tmp_path: Path, capsys):
+    config = load(PARITY)
+    texts = [f"{prompt}odd even" for prompt in ("0 1 0 1 1 0 1 0 1\n", "1 0\n")]
+    make_policy(tmp_path / "policy", config.model, texts, max_len=256, seed=0)
+    output = tmp_path / "rates.json"
+    evaluate(config, tmp_path / "policy", output)
+    rates = json.loads(output.read_text())
+    assert [row["group"] for row in rates["rows"]] == ["8", "9"]
+    assert [row["count"] for row in rates["rows"]] == [20, 20]
+    total = rates["total"]
+    assert total["count"] == 40 == total["valid"] + sum(total["failures"].values())
+    assert "cells" not in rates
+    printed = capsys.readouterr().out
+    assert "40 words" in printed
+    assert "number of bits" in printed
 
 
 def test_a_plan_of_another_environment_is_printed(capsys: pytest.CaptureFixture[str]):
