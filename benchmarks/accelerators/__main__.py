@@ -52,7 +52,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--only", nargs="*", default=[], help="programs whose names hold one")
     parser.add_argument("--compile-only", action="store_true", help="don't count rounds on the CPU")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the result here too")
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        type=Path,
+        help="write the result here too; what it holds of other programs stays",
+    )
     parser.add_argument("--hlo", metavar="DIR", type=Path, help="write what was compiled here")
     args = parser.parse_args(argv)
     result: dict[str, Any] = {
@@ -85,9 +90,32 @@ def main(argv: Sequence[str] | None = None) -> int:
             records.append(record)
             print(row(record), flush=True)
             if args.json is not None:  # after each: some take minutes
-                write_text_whole(args.json, json.dumps(result, indent=1) + "\n")
+                put_into(args.json, result)
     failed = any("error" in one for part in result["targets"].values() for one in part["programs"])
     return int(failed)
+
+
+def put_into(path: Path, result: dict[str, Any]) -> None:
+    """Write results to a file; those that it has of other targets and programs stay there.
+
+    Of a target, programs stay if they were forecast by the same assumptions, and for a call of the
+    same size.
+    """
+    held = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    sizes = ("schema", "boards", "environments")
+    if any(held.get(name) != result[name] for name in sizes):
+        held = {"targets": {}}
+    targets = dict(held["targets"])
+    for target, new in result["targets"].items():
+        old = targets.get(target, {})
+        same = old.get("assumptions") == new["assumptions"]
+        done = {record["program"]: record for record in new["programs"]}
+        kept = [one for one in old["programs"] if one["program"] not in done] if same else []
+        order = [*OF_BOARDS, *OF_ENVIRONMENTS]
+        programs = sorted([*kept, *done.values()], key=lambda one: order.index(one["program"]))
+        targets[target] = {**new, "programs": programs}
+    text = json.dumps({**result, "targets": targets}, indent=1)
+    write_text_whole(path, text + "\n")
 
 
 def forecast(record: dict[str, Any], target: str) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Forecasts count what runs: rounds of loops, kernels of their bodies, bytes that are moved."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from benchmarks.accelerators import loops
-from benchmarks.accelerators.__main__ import forecast, main
+from benchmarks.accelerators.__main__ import forecast, main, put_into
 from benchmarks.accelerators.hlo import read_program
 from benchmarks.accelerators.loops import Costs
 from benchmarks.accelerators.programs import OF_BOARDS
@@ -89,6 +91,30 @@ def test_programs_that_are_not_known_are_named(capsys, monkeypatch, tmp_path):
     with pytest.raises(SystemExit):
         main(["--target", "h100:1", "--boards", "0"])
     assert "got 0, at least 1" in capsys.readouterr().err
+
+
+def test_a_program_measured_again_takes_its_place_and_all_others_stay(tmp_path):
+    def result(target, price, *programs, boards=64):
+        records = [{"program": name, "rate": rate} for name, rate in programs]
+        one = {"assumptions": {"launch": price}, "programs": records}
+        return {"schema": 1, "boards": boards, "environments": 8, "targets": {target: one}}
+
+    path = tmp_path / "results.json"
+
+    def rates(target):
+        programs = json.loads(path.read_text())["targets"][target]["programs"]
+        return {one["program"]: one["rate"] for one in programs}
+
+    put_into(path, result("h100:1", 4, ("solve-2", 1), ("step-4", 2)))
+    put_into(path, result("v5e:2x2", 2, ("solve-2", 3)))
+    put_into(path, result("h100:1", 4, ("solve-3", 5), ("step-4", 4)))
+    assert list(rates("h100:1").items()) == [("solve-2", 1), ("solve-3", 5), ("step-4", 4)]
+    assert rates("v5e:2x2") == {"solve-2": 3}
+    put_into(path, result("h100:1", 5, ("solve-3", 6)))  # other assumptions
+    assert rates("h100:1") == {"solve-3": 6}
+    put_into(path, result("h100:1", 5, ("solve-4", 7), boards=128))
+    assert list(json.loads(path.read_text())["targets"]) == ["h100:1"]
+    assert rates("h100:1") == {"solve-4": 7}
 
 
 def test_bytes_of_a_scatter_are_its_updates():
