@@ -21,10 +21,11 @@ CANDIDATES = ("fixed", "hard_only")
 PER_CELL = 5
 
 
-def _run(folder: Path, engineer: dict[str, Any]) -> Path:
+def _run(folder: Path, engineer: dict[str, Any], **grpo: Any) -> Path:
     """A tiny run with this engineer; the warm start reads what the file's own engineer would."""
     tree = yaml.safe_load(TINY.read_text())
     tree["engineer"] |= engineer
+    tree["grpo"] |= grpo
     tree["environment"]["bounds"]["sizes"] = [3, 4]
     tree["environment"]["initial"]["sizes"] = {
         size: {"data_ratio": 0.5, "hole_ratio": 0.0, "wait_ratio": 0.0} for size in (3, 4)
@@ -102,3 +103,22 @@ def test_a_run_after_probes_is_the_run_of_the_engineer_that_they_chose(
     plain = _run(tmp_path / "plain", {"kind": names[json.dumps(chosen)]})
     for name in ("metrics.jsonl", "stages/2/episodes.jsonl", "stages/2/policy/model.safetensors"):
         assert (oracle / name).read_bytes() == (plain / name).read_bytes(), name
+
+
+def test_boards_that_a_branch_answers_to_replace_others_are_counted_and_paid_for(
+    tmp_path: Path,
+) -> None:
+    choice = {"candidates": list(CANDIDATES), "updates": 2, "per_cell": PER_CELL}
+    run = _run(tmp_path / "run", {"kind": "oracle", "oracle": choice}, resamples=1)
+    beyond = 0
+    for stage in (1, 2):
+        probes = _probes(run, stage)
+        for probe in probes:
+            assert 2 * 8 <= probe["instances"] <= 2 * (8 + 8)
+            assert probe["rollouts"] == probe["instances"] * 4 + probe["count"]
+            beyond += probe["instances"] - 2 * 8
+        spent = _decision(run, stage)["spent"]
+        assert spent["probe_instances"] == sum(probe["instances"] for probe in probes)
+        assert spent["probe_rollouts"] == sum(probe["rollouts"] for probe in probes)
+    assert beyond > 0  # else nothing was replaced
+    assert all(check.holds for check in audit_run(run))
