@@ -4,6 +4,7 @@
 # make test-all  all tests; make test-slow: the slow ones only (PART=1/5: the first of five parts)
 # make test-nightly  three rounds of SmolLM2-135M, checked (about ten minutes; 90 MB are fetched)
 # make lint      ruff and mypy
+# make docs      the documentation as a site, build/docs/site; a link that leads nowhere is an error
 # make test-tpu  the lake's programs compiled for a TPU that isn't there
 # make accelerators  compilers for GPUs (5.5 GB) and TPUs (1.3 GB), for forecasts
 # Each sets up .venv first, once. ACCELERATOR=cuda sets up for GPUs.
@@ -12,6 +13,7 @@ RUN_DIR ?= runs/miniature
 SMOLLM_DIR ?= runs/smollm
 WORKERS ?= 2
 STAMP := .venv/.installed
+DOCS_STAMP := .venv/.installed-docs
 # Those that compile within a few minutes in all: a constraint tree takes three.
 TPU_PROGRAMS := solve-2 generate-2 verify tabulate rollout reset step
 
@@ -23,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo smollm test test-slow test-all test-nightly test-tpu accelerators lint format clean
+.PHONY: help setup demo smollm test test-slow test-all test-nightly test-tpu accelerators lint docs format clean
 
 help:
 	@sed -n '/^#/!q; s/^# //p' Makefile
@@ -75,6 +77,14 @@ lint: $(STAMP)
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
+
+docs: $(DOCS_STAMP)
+	@.venv/bin/python -m tools.docs_site
+
+$(DOCS_STAMP): $(STAMP)
+	@.venv/bin/uv pip install --quiet --python .venv/bin/python --constraint requirements/tested-on-cpu.txt \
+	  --excludes requirements/excluded-on-cpu.txt --requirements pyproject.toml --extra docs
+	@touch $@
 
 format: $(STAMP)
 	@.venv/bin/ruff check --fix .

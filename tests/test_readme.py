@@ -1,5 +1,6 @@
-"""What the README shows runs as it stands there."""
+"""What the README shows runs as it stands there, and its links lead somewhere."""
 
+import importlib.util
 import json
 import os
 import re
@@ -8,16 +9,33 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
+from benchmarks import study_contrasts
 from tests.paths import ROOT
 from training.cli import main
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def block(beginning: str) -> str:
+    """Return the block of code that begins like this; there is exactly one."""
+    (found,) = [code for _, code in BLOCKS if code.startswith(beginning)]
+    return found
+
+
+def test_every_block_of_code_is_one_that_a_test_here_runs():
+    beginnings = ("make ", "pip ", "import jax", "$ echo", "python -m", "jaxlake/ ", "@software")
+    for _, code in BLOCKS:
+        assert code.startswith(beginnings), code
+    assert len(BLOCKS) == len(beginnings)
 
 
 @pytest.mark.slow
 def test_the_notebook_lines_run_with_fewer_boards():
-    (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    code = block("import jax")
     small = code.replace("1_000_000", "1_000").replace("256", "16")
     assert small.count("1_000") == 1
     assert small.count(" 16,") == 1
@@ -40,6 +58,12 @@ assert "shortest path" in bar.get_ylabel()
     assert done.stdout.startswith("1000 boards")
 
 
+def test_the_notebook_lines_are_ten_for_each_of_the_two_parts():
+    first, second = block("import jax").strip().split("\n\n")[1:]
+    assert len(first.splitlines()) + 3 <= 10  # with the imports
+    assert len(second.splitlines()) <= 10
+
+
 def test_the_solve_example_answers_as_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     ((board, shown),) = re.findall(r"echo '(\{.*?\})' \| \S+jaxlake solve -\n(\{.*\})", README)
     path = tmp_path / "board.jsonl"
@@ -55,3 +79,70 @@ def test_every_command_of_the_table_exists(capsys: pytest.CaptureFixture[str]):
         with pytest.raises(SystemExit, match="0"):
             main([command, "--help"])
         assert command in capsys.readouterr().out
+
+
+def test_targets_of_make_are_there():
+    targets = re.findall(r"\bmake ([a-z]\S*)", README.replace("`", " "))
+    assert {"demo", "test", "docs"} <= set(targets)
+    for target in set(targets) - {"a"}:
+        assert re.search(rf"^{target}:", MAKEFILE, flags=re.MULTILINE), target
+
+
+def test_extras_that_the_install_names_are_there():
+    extras = re.findall(r"\.\[(\w+)\]", block("pip "))
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert extras
+    for extra in extras:
+        assert re.search(rf"^{extra} = \[", text, flags=re.MULTILINE), extra
+
+
+def test_commands_beside_the_claims_are_there():
+    rows = re.search(r"\| claim \| seen \| command \|\n(.*?)\n\n", README, flags=re.DOTALL)[1]
+    commands = re.findall(r"`((?:python -m|make|jaxlake) [^\s`]+)", rows)
+    assert len(commands) >= 5
+    for command in commands:
+        program, name = command.split()[0], command.split()[-1]
+        if program == "python":
+            assert importlib.util.find_spec(name), command
+    for path in re.findall(r"configs/\w+\.yaml", README):
+        assert (ROOT / path).exists()
+
+
+def test_the_contrasts_that_the_table_claims_are_those_of_the_kept_answers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(ROOT)
+    words = block("python -m").replace("\\\n", " ").split()
+    assert words[:3] == ["python", "-m", "benchmarks.study_contrasts"]
+    assert study_contrasts.main(words[3:]) == 0
+    printed = capsys.readouterr().out
+    for other, points, low, high in (
+        ("fixed", "12.3", "10.2", "14.5"),
+        ("random", "3.2", "1.9", "4.6"),
+        ("simulated_checkpoint", "8.5", "3.6", "12.9"),
+        ("shuffled_checkpoint", "1.6", "0.6", "2.7"),
+        ("rule", "0.0", "0.0", "0.0"),
+    ):
+        assert re.search(rf"\b{points} [^|\[]*\[{low}, {high}\]", README), other
+        assert f"checkpoint - {other}: +{points} [+{low}, +{high}]" in printed
+
+
+def test_folders_of_the_map_are_there():
+    folders = re.findall(r"(?:^|(?<= ))(\w+)/(?=\s)", block("jaxlake/ "), flags=re.MULTILINE)
+    assert {"jaxlake", "engineer", "training", "configs", "docs", "tests"} <= set(folders)
+    for folder in folders:
+        assert (ROOT / folder).is_dir(), folder
+
+
+def test_what_is_to_be_cited_agrees_with_the_citation_file():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    shown = block("@software").replace("{", "").replace("}", "")
+    assert citation["title"] in shown
+    assert f"Version {citation['version']}" in shown
+    assert citation["authors"] == [{"name": "The jaxlake developers"}]
+    (paper,) = citation["references"]
+    assert paper["title"] in shown
+    for author in paper["authors"]:
+        assert f"{author['family-names']}, {author['given-names']}" in shown
+    version = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version[1] == citation["version"]

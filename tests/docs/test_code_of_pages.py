@@ -1,0 +1,51 @@
+"""Python code of the tutorials runs as it stands there, one page after the other."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.paths import ROOT
+
+
+def run_code(page: str, after: str = "", **replaced: str) -> str:
+    """Run all Python of a page in one process, with some words replaced; return what it prints."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE))
+    for word, other in replaced.items():
+        assert word in code
+        code = code.replace(word, other)
+    done = subprocess.run(
+        [sys.executable, "-c", code + after],
+        cwd=ROOT,
+        env={**os.environ, "MPLBACKEND": "agg"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_engineer_of_the_tutorial_designs_and_is_known_to_a_run():
+    printed = run_code("tutorials/your_engineer.md", "\nassert status == 0\n")
+    rates = re.findall(r"\{'1': ([\d.]+), '2': [\d.]+, '3': [\d.]+\}", printed)
+    assert len(rates) == 7
+    assert float(rates[-1]) > float(rates[0])
+    assert "most_failed" in printed
+
+
+@pytest.mark.slow
+def test_the_first_sweep_runs():
+    printed = run_code(
+        "tutorials/first_sweep.md", "\nassert valid[1].mean() > valid[0].mean() > 0\n"
+    )
+    assert printed.startswith("64 boards")
+
+
+@pytest.mark.slow
+def test_the_lines_about_ppo_run():
+    assert "reward" not in run_code(
+        "tutorials/train_ppo.md", "\nassert states.step.shape == (1024,)\n"
+    )

@@ -1,0 +1,131 @@
+"""The documentation: links lead somewhere, pages stand in the navigation, nothing is left out."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.paths import ROOT
+from tools.docs_site.links import anchors, links, place_of, rewritten, slug
+from tools.docs_site.navigation import navigation, navigation_problems
+from tools.docs_site.pages import Site, collect, public_names
+from training.schema import dump, load
+
+
+@pytest.fixture(scope="module")
+def site() -> Site:
+    return collect()
+
+
+def test_no_link_of_the_documentation_leads_nowhere(site: Site):
+    assert site.problems == []
+
+
+def test_every_page_stands_in_the_navigation_once(site: Site):
+    named = navigation(ROOT / "zensical.toml")
+    assert navigation_problems(named, set(site.pages)) == []
+
+
+def test_links_of_the_site_stay_within_it(site: Site):
+    places = set(site.pages) | set(site.files)
+    for place, page in site.pages.items():
+        for link in links(page):
+            target = place_of(place, link.path)
+            assert target in places, f"{place}:{link.line}: {target}"
+            if link.anchor and target in site.pages:
+                assert link.anchor in anchors(site.pages[target]), f"{place}:{link.line}"
+
+
+def test_files_that_pages_link_to_are_pages_with_their_text(site: Site):
+    assert "](files/training/loop.py.md)" in site.pages["reference/training.md"].replace("../", "")
+    loop = (ROOT / "training/loop.py").read_text().rstrip("\n")
+    assert loop in site.pages["files/training/loop.py.md"]
+
+
+def test_the_reference_describes_each_public_name_of_the_lake_once():
+    page = (ROOT / "docs/reference/jaxlake.md").read_text()
+    described = [name for name in anchors(page) if name.startswith("jaxlake.")]
+    names = [name for name in public_names(ROOT, "jaxlake") if not name.startswith("_")]
+    assert set(names) <= {name.removeprefix("jaxlake.") for name in described}
+    assert page.count("\n::: ") == len(described)
+
+
+def test_the_page_of_all_keys_has_every_key_of_a_run(site: Site):
+    page = site.pages["reference/configuration.md"]
+    tree = yaml.safe_load(dump(load(ROOT / "configs/paper.yaml")))
+    for section, keys in tree.items():
+        assert f"| `{section}` |" in page
+        for key in keys if isinstance(keys, dict) else ():
+            assert f"| `{key}` |" in page, f"{section}.{key}"
+    assert "| `learning_rate` | number > 0 | `1e-06` | learning rate of AdamW |" in page
+    assert '| `engine` | `vllm` or `servers` or `jax` | `"vllm"` |' in page
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout of two pages and a file, without a mistake."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/studies.md").write_text("## Writing a study\n")  # for the generated page
+    (tmp_path / "code.py").write_text("x = 1\n")
+    (tmp_path / "docs/a.md").write_text("# A\n\n[b](b.md#in-b) and [code](../code.py)\n")
+    (tmp_path / "docs/b.md").write_text("# B\n\n## In `B`\n\n[a](a.md), `[no](link.md)`\n")
+    return tmp_path
+
+
+def test_a_checkout_without_mistakes_has_no_problems(checkout: Path):
+    found = collect(checkout)
+    assert found.problems == []
+    assert found.pages["a.md"] == "# A\n\n[b](b.md#in-b) and [code](files/code.py.md)\n"
+    assert found.pages["files/code.py.md"] == "# code.py\n\n```python\nx = 1\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[gone](c.md)", "docs/c.md, which is not there"),
+        ("[gone](../no_code.py)", "no_code.py, which is not there"),
+        ("[no heading](b.md#elsewhere)", "has no such heading"),
+        ("[here](#nowhere)", "has no such heading"),
+        ("![picture](pictures/no.svg)", "no.svg, which is not there"),
+        ('<img src="no.svg">', "no.svg, which is not there"),
+    ],
+)
+def test_a_link_that_leads_nowhere_is_named_with_its_line(checkout: Path, text: str, problem: str):
+    (checkout / "docs/a.md").write_text(f"# A\n\n```\n[in code](no.md)\n```\n{text}\n")
+    (found,) = collect(checkout).problems
+    assert found.startswith("docs/a.md:6: ")
+    assert problem in found
+
+
+def test_pages_missing_in_the_navigation_and_names_without_a_page_are_told():
+    named, pages = ["a.md", "a.md", "gone.md"], {"a.md", "new.md", "files/code.py.md"}
+    assert navigation_problems(named, pages) == [
+        "new.md: add it to `nav` in zensical.toml",
+        "nav: gone.md is no page",
+        "nav: a.md stands twice",
+    ]
+
+
+def test_headings_have_the_anchors_that_github_gives_them():
+    assert slug("What is the paper's, and what is ours") == "what-is-the-papers-and-what-is-ours"
+    assert slug("`jaxlake`: the [lake](x.md) * 2") == "jaxlake-the-lake--2"
+    assert anchors("# Twice\n# Twice\n# Twice\n") == {"twice", "twice-1", "twice-2"}
+
+
+def test_links_to_elsewhere_and_code_stay_as_they_are():
+    page = "[x](https://x.org/a.md) `[c](d.md)` [e](f.md) [g](#h)\n"
+    assert rewritten(page, lambda path: f"new/{path}") == page.replace("f.md", "new/f.md")
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning():
+    pytest.importorskip("zensical", reason="make docs installs it")
+    built = subprocess.run(
+        [sys.executable, "-m", "tools.docs_site"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    reference = (ROOT / "build/docs/site/reference/jaxlake.html").read_text()
+    assert 'id="jaxlake.solve"' in reference
+    assert "The longest plan to look for, in steps" in reference

@@ -1,0 +1,86 @@
+"""The page of all keys of a run's YAML file, from the schema that also validates them."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+_PAGE = """\
+# All keys of a run's configuration
+
+Every key of `configs/*.yaml` for `jaxlake run`, with what it takes and its default, from the schema
+that validates the file. `--set section.key=value` replaces a single value. Keys that stand in no
+file have their default; the `config.yaml` of a run has them all. Files of studies:
+[Studies](../studies.md#writing-a-study).
+
+"""
+
+
+def configuration_page() -> str:
+    """Write the page; it needs what `training` needs."""
+    from training.schema import RunConfig
+
+    schema = RunConfig.model_json_schema()
+    return _PAGE + "\n".join(_section(schema, schema["$defs"], ""))
+
+
+def _section(section: dict[str, Any], others: dict[str, Any], name: str) -> Iterator[str]:
+    """Write one section as a table, and then the sections in it."""
+    required, inner = section.get("required", ()), []
+    yield from ("| key | takes | default | |", "|---|---|---|---|")
+    for key, field in section.get("properties", {}).items():
+        path = f"{name}.{key}" if name else key
+        parts = [others[part] for part in _references(field) if "properties" in others[part]]
+        inner += [(path, part) for part in parts]
+        default = "required" if key in required else _value(field.get("default"))
+        takes = " or ".join(dict.fromkeys(_takes(field, others)))
+        yield f"| `{key}` | {takes} | {default} | {_words(field.get('description', ''))} |"
+    for path, part in inner:
+        kind = part["properties"].get("kind", {}).get("const")
+        title = f"{path} ({kind})" if kind else path
+        yield from ("", f"{'#' * min(path.count('.') + 2, 4)} {title}", "")
+        if described := _words(part.get("description", "").split("\n\n")[0]):
+            yield from (described, "")
+        yield from _section(part, others, path)
+
+
+def _references(field: dict[str, Any]) -> list[str]:
+    """Return the names of the schemas that a field may be."""
+    options = [field, *field.get("anyOf", ()), *field.get("allOf", ()), *field.get("oneOf", ())]
+    return [option["$ref"].rpartition("/")[2] for option in options if "$ref" in option]
+
+
+def _takes(field: dict[str, Any], others: dict[str, Any]) -> Iterator[str]:
+    """Say what a field takes, one alternative after the other."""
+    for option in (*field.get("anyOf", ()), *field.get("allOf", ()), *field.get("oneOf", ())):
+        yield from _takes(option, others)
+    if "$ref" in field:
+        other = others[field["$ref"].rpartition("/")[2]]
+        yield "a section" if "properties" in other else " or ".join(_takes(other, others))
+    elif "enum" in field:
+        yield from (f"`{value}`" for value in field["enum"])
+    elif "const" in field:
+        yield f"`{field['const']}`"
+    elif field.get("type") == "array":
+        item = " or ".join(_takes(field.get("items", {}), others))
+        yield f"list of {item or 'values'}"
+    elif "type" in field:
+        yield _KINDS.get(field["type"], field["type"]) + _range(field)
+
+
+_KINDS = {"boolean": "`true`, `false`", "integer": "integer", "object": "mapping", "string": "text"}
+
+
+def _range(field: dict[str, Any]) -> str:
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    limits = [f"{sign} {field[key]:g}" for key, sign in signs.items() if key in field]
+    return f" {', '.join(limits)}" if limits else ""
+
+
+def _value(default: Any) -> str:
+    if isinstance(default, dict):
+        return "as below"
+    return f"`{json.dumps(default, ensure_ascii=False)}`"
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
