@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from tools.docs_site.links import slug
+
 _PAGE = """\
 # All keys of a run's configuration
 
@@ -33,11 +35,11 @@ def _section(section: dict[str, Any], others: dict[str, Any], name: str) -> Iter
         inner += [(path, part) for part in parts]
         default = "required" if key in required else _value(field.get("default"))
         takes = " or ".join(dict.fromkeys(_takes(field, others)))
+        takes = takes.replace("a section", f"[a section](#{slug(path)})") if parts else takes
         yield f"| `{key}` | {takes} | {default} | {_words(field.get('description', ''))} |"
     for path, part in inner:
-        kind = part["properties"].get("kind", {}).get("const")
-        title = f"{path} ({kind})" if kind else path
-        yield from ("", f"{'#' * min(path.count('.') + 2, 4)} {title}", "")
+        own = " (of an environment of your own)" if part["title"].startswith("Other") else ""
+        yield from ("", f"{'#' * min(path.count('.') + 2, 4)} {path}{own}", "")
         if described := _words(part.get("description", "").split("\n\n")[0]):
             yield from (described, "")
         yield from _section(part, others, path)
@@ -72,7 +74,7 @@ _KINDS = {"boolean": "`true`, `false`", "integer": "integer", "object": "mapping
 
 def _range(field: dict[str, Any]) -> str:
     signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    limits = [f"{sign} {field[key]:g}" for key, sign in signs.items() if key in field]
+    limits = [f"{sign} {field[key]:.12g}" for key, sign in signs.items() if key in field]
     return f" {', '.join(limits)}" if limits else ""
 
 
