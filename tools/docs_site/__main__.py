@@ -29,7 +29,7 @@ def main() -> int:
     write(site, PAGES)
     shutil.rmtree(BUILT, ignore_errors=True)
     zensical = Path(sys.executable).with_name("zensical")
-    command = [zensical, "build", "--clean", "--strict", "--config-file", CONFIG]
+    command = [str(zensical), "build", "--clean", "--strict", "--config-file", str(CONFIG)]
     if code := subprocess.run(command, cwd=ROOT).returncode:
         return code
     print(f"{BUILT / 'index.html'}")

@@ -11,7 +11,8 @@ LONGEST_OUTPUT = 4_000
 
 def notebook_page(notebook: Path, name: str) -> tuple[str, dict[str, bytes]]:
     """Return the page of a notebook and its pictures, by the names that the page calls them."""
-    parts, pictures = [], {}
+    parts: list[str] = []
+    pictures: dict[str, bytes] = {}
     for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
