@@ -1,5 +1,6 @@
 """The documentation: links lead somewhere, pages stand in the navigation, nothing is left out."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,11 +64,21 @@ def test_the_page_of_all_keys_has_every_key_of_a_run(site: Site):
     assert '| `engine` | `vllm` or `servers` or `jax` | `"vllm"` |' in page
 
 
+def test_the_page_of_all_commands_has_the_help_of_each_and_of_its_actions(site: Site):
+    page = site.pages["reference/commands.md"]
+    headings = re.findall(r"^##+ (.*)$", page, flags=re.MULTILINE)
+    assert {"jaxlake run", "jaxlake solve", "jaxlake engineer atlas"} <= set(headings)
+    assert len([name for name in headings if name.count(" ") == 1]) >= 12
+    assert "--stop-after S" in page.partition("## jaxlake run\n")[2].partition("## ")[0]
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout of two pages and a file, without a mistake."""
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs/studies.md").write_text("## Writing a study\n")  # for the generated page
+    # What the generated pages link to.
+    (tmp_path / "docs/studies.md").write_text("## Writing a study\n")
+    (tmp_path / "docs/command_line.md").write_text("# Commands\n")
     (tmp_path / "code.py").write_text("x = 1\n")
     (tmp_path / "docs/a.md").write_text("# A\n\n[b](b.md#in-b) and [code](../code.py)\n")
     (tmp_path / "docs/b.md").write_text("# B\n\n## In `B`\n\n[a](a.md), `[no](link.md)`\n")

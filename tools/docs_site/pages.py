@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tools.docs_site.command_help import commands_page
 from tools.docs_site.configuration_keys import configuration_page
 from tools.docs_site.links import Link, anchors, links, path_between, place_of, rewritten
 from tools.docs_site.notebooks import notebook_page
@@ -19,8 +20,11 @@ ROOT_PAGES = {
 }
 """Pages in the repository's root, and where they stand on the site."""
 
-CONFIGURATION = "reference/configuration.md"
-"""The page that is generated: a place within `docs/`, too, for pages that link to it."""
+GENERATED = {
+    "reference/configuration.md": configuration_page,
+    "reference/commands.md": commands_page,
+}
+"""Pages that are generated, as if they stood in `docs/`."""
 
 _ALL_NAMES = re.compile(r"^<!-- all public names of ([\w.]+) -->$", re.MULTILINE)
 _LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json", ".toml": "toml", ".sh": "bash"}
@@ -60,7 +64,7 @@ def collect(root: Path = ROOT) -> Site:
 def _sources(root: Path) -> dict[str, tuple[str, str]]:
     """Return the place on the site and the text of every page, by its place in the repository."""
     sources = {
-        f"docs/{CONFIGURATION}": (CONFIGURATION, configuration_page()),
+        **{f"docs/{place}": (place, write()) for place, write in GENERATED.items()},
         **{
             name: (place, (root / name).read_text(encoding="utf-8"))
             for name, place in ROOT_PAGES.items()
