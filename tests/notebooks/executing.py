@@ -1,29 +1,20 @@
 """Notebooks run from top to bottom in a real kernel."""
 
-import os
 from pathlib import Path
 
 import pytest
 
-nbformat = pytest.importorskip("nbformat")
-nbclient = pytest.importorskip("nbclient")
+pytest.importorskip("nbclient")
+
+from tools import run_notebook
 
 
 def execute(notebook: Path, folder: Path, **environment: str):
     """Return the notebook as it is after running in a folder; an error in a cell is raised."""
-    before = dict(os.environ)
-    os.environ.update(environment)
-    try:
-        client = nbclient.NotebookClient(
-            nbformat.read(notebook, as_version=4),
-            timeout=600,
-            kernel_name="python3",
-            resources={"metadata": {"path": folder}},
-        )
-        return client.execute()
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        return run_notebook.execute(notebook, folder)
 
 
 def outputs(notebook) -> list:
