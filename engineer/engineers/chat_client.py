@@ -9,7 +9,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -77,7 +77,7 @@ class ChatClient:
         max_tokens: int,
         budget: int | None = None,
         chat: bool = True,
-        **fields: Any,
+        fields: Mapping[str, Any] | None = None,
     ) -> GeneratedText:
         """Let the model answer a prompt, or continue it as a text (`chat=False`).
 
@@ -98,7 +98,7 @@ class ChatClient:
             raise EngineerError(f"model {self.model}: {error}") from None
         allowed = max_tokens if budget is None else min(max_tokens, budget)
         asked = {"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt}
-        body = {"model": self.model, **asked, "max_tokens": allowed, **fields}
+        body = {"model": self.model, **asked, "max_tokens": allowed, **(fields or {})}
         path = "/chat/completions" if chat else "/completions"
         answer = self._exchange(url, query, path, body, budget)
         if isinstance(answer, EngineerError):
@@ -245,6 +245,8 @@ class _Session(openai.DefaultHttpxClient):
         with suppress(KeyError, IndexError, TypeError):
             choice = answer["choices"][0]
             text = choice["message"]["content"] if "message" in choice else choice["text"]
+            if text is None and choice.get("finish_reason") == "length":
+                text = ""  # all of its tokens went into what it thought before the answer
             if isinstance(text, str):
                 return _without(text, self._key, _SHORTEST_IN_ANSWERS), ""
         return None, f"the response is no completion with text: {_excerpt(body, self._key)}"

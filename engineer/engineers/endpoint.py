@@ -48,15 +48,13 @@ class EndpointEngineer(TextEngineer):
         """
         del seed  # few servers keep their promise about it
         longest = self.note_tokens or self.max_tokens
-        fields: dict[str, Any] = {}
+        fields: dict[str, Any] = {"temperature": self.temperature}
         if isinstance(form, dict):
             schema = {"name": "configuration", "strict": True, "schema": form}
-            fields = {"response_format": {"type": "json_schema", "json_schema": schema}}
+            fields["response_format"] = {"type": "json_schema", "json_schema": schema}
         if form is not None:
             longest = self.max_tokens
-        return self.client.complete(
-            prompt, max_tokens=longest, budget=limit, temperature=self.temperature, **fields
-        )
+        return self.client.complete(prompt, max_tokens=longest, budget=limit, fields=fields)
 
 
 class Pace:

@@ -181,12 +181,21 @@ def _row(
             f"{place}: the board has {found} agents and side {int(instance.size)}, the row says "
             f"{num_agents} agents{'' if size is None else f' and side {size}'}"
         )
-    cost, makespan = record.get("sum_of_costs"), record.get("makespan")
-    optimum = None
-    if isinstance(cost, int) and isinstance(makespan, int):
-        optimum = (cost, makespan)
+    cost, makespan = (_steps(record, field, place) for field in ("sum_of_costs", "makespan"))
+    optimum = None if cost is None or makespan is None else (cost, makespan)
     config = record.get("config") or config
     return PublishedRow(sample_id, num_agents, instance, text, config, optimum)
+
+
+def _steps(record: dict[str, Any], field: str, place: str) -> int | None:
+    """Read a number of steps, which a CSV file has as text; None where the row has none."""
+    value = record.get(field)
+    if value in (None, ""):
+        return None
+    text = "" if isinstance(value, bool | float) else str(value)
+    if not (text.isascii() and text.isdigit()):
+        raise DatasetError(f"{place}: {field}: got {value!r}, allowed are whole numbers from 0")
+    return int(text)
 
 
 def published_files(source: str | Path, config: str | None = None) -> list[Path]:

@@ -21,8 +21,9 @@ Let a policy answer the validation set of a configuration, and print its valid a
 With --benchmark a policy, or a model behind an OpenAI-compatible address, answers the benchmark's
 boards (`jaxlake dataset benchmark DIR`, or the published rows in a folder). Prompt, answer length,
 temperature and seed are the configuration's (prompt.*, validation.temperature, validation.seed).
-Answers are kept one by one: the same command goes on where it was stopped. The key of an address
-comes from the environment and is printed nowhere. See docs/paper_experiment.md.
+Answers are kept as they come (those of a policy in batches): the same command goes on where it was
+stopped. The key of an address comes from the environment and is printed nowhere. See
+docs/paper_experiment.md.
 
 exit status: 0 done, 1 with --benchmark: some boards have no answer yet, 2 invalid input or
 configuration
@@ -62,11 +63,15 @@ def add_parser(subparsers: Subparsers) -> None:
 def _add_benchmark(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--benchmark", metavar="DIR", type=Path, help="answer the boards in DIR")
     numbers = whole_numbers
-    group.add_argument("--agents", metavar="3,4", type=numbers, help="boards of so many agents")
-    group.add_argument("--sizes", metavar="3,4", type=numbers, help="boards of these sides")
-    limit = "at most so many boards, evenly spread"
+    agents = "only boards with these numbers of agents"
+    group.add_argument("--agents", metavar="3,4", type=numbers, help=agents)
+    group.add_argument("--sizes", metavar="3,4", type=numbers, help="only boards of these sides")
+    limit = "at most N boards, evenly spread"
     group.add_argument("--limit", metavar="N", type=number(int, 1), help=limit)
-    beside = "published models beside the rates (default: the three of Qwen3-4B; none: no name)"
+    beside = (
+        "published models to print beside the rates (default: the three of Qwen3-4B); without a "
+        "name none is printed"
+    )
     group.add_argument("--beside", metavar="NAME", nargs="*", help=beside)
 
 
@@ -102,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    """Refuse options that would be passed over."""
+    """Refuse options that would be ignored."""
     if args.stage is not None and args.run_dir is None:
         raise UserError("--stage: needs --run-dir")
     for names, needed in ((_OF_BENCHMARK, "benchmark"), (_OF_ENDPOINT, "endpoint")):
@@ -115,19 +120,26 @@ def _check_options(args: argparse.Namespace) -> None:
 
 def _evaluate_benchmark(args: argparse.Namespace, config: "RunConfig") -> bool:
     from training.analysis.benchmark.boards import read_folder
-    from training.analysis.benchmark.evaluate import BESIDE, Request, evaluate_benchmark
+    from training.analysis.benchmark.evaluate import BESIDE, Selection, evaluate_benchmark
 
+    _ = config.lake  # the benchmark's boards are the lake's
+    output = args.output or Path("runs/benchmark")
+    if output.exists() and not output.is_dir():
+        raise UserError(f"--output: got {output}, a file; with --benchmark a folder is allowed")
+    if output.resolve().is_relative_to(args.benchmark.resolve()):
+        raise UserError(
+            f"--output: got {output}, allowed is a folder outside of --benchmark {args.benchmark}"
+        )
     folder = read_folder(args.benchmark, _find_optima)
-    request = Request(
+    selection = Selection(
         agents=args.agents,
         sizes=args.sizes,
         limit=args.limit,
         beside=BESIDE if args.beside is None else args.beside,
-        fields=_request_fields(args.request or ()),
+        request=_request_fields(args.request or ()),
     )
-    answerer = _answerer(args, config, folder.boards, request.fields)
-    output = args.output or Path("runs/benchmark")
-    return evaluate_benchmark(config, folder, answerer, output, request)
+    answerer = _answerer(args, config, folder.boards, selection.request)
+    return evaluate_benchmark(config, folder, answerer, output, selection)
 
 
 @contextmanager
@@ -171,17 +183,25 @@ def _client(args: argparse.Namespace) -> Any:
 
 def _request_fields(texts: Sequence[str]) -> dict[str, Any]:
     """Read KEY=VALUE with values in YAML; a `UserError` names what is something else."""
+    import json
+
     from training.schema import parse_yaml
 
     fields: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
+        if key in fields:
+            raise UserError(f"--request: got {key} twice, allowed is once")
         try:
             fields[key] = parse_yaml(value)
-        except ValueError:
+            json.dumps(fields[key], allow_nan=False)
+        except (ValueError, TypeError):
             equals = ""
         if not equals or not key.isidentifier():
-            raise UserError(f"--request: got {text!r}, allowed is KEY=VALUE, the value in YAML")
+            raise UserError(
+                f"--request: got {text!r}, allowed is KEY=VALUE, the value in YAML and such as "
+                "JSON can hold"
+            )
     if decided := sorted(_DECIDED & set(fields)):
         raise UserError(
             f"--request: got {decided[0]}, which the configuration and the other options decide"

@@ -126,7 +126,7 @@ class ModelServer:
             proxies=False,
         )
         try:
-            return client.complete(question.text, max_tokens=limit, chat=chat, **fields)
+            return client.complete(question.text, max_tokens=limit, chat=chat, fields=fields)
         except EngineerError as error:
             where = self._process.address.removeprefix("http://")
             problem = self._process.end() or str(error).partition(f"{where}: ")[2]

@@ -52,7 +52,7 @@ def test_server_is_asked_as_its_protocol_says(serve, with_key, monkeypatch):
     monkeypatch.setenv("OPENAI_ORG_ID", "somebody else's")
     server = serve(completion("an answer", usage={"completion_tokens": 77}))
     client = ChatClient(server.url, "some-model", **with_key)
-    answer = client.complete("the prompt", max_tokens=300, temperature=0.5, seed=7)
+    answer = client.complete("the prompt", max_tokens=300, fields={"temperature": 0.5, "seed": 7})
     assert answer == GeneratedText("an answer", 77)
     [(headers, body)] = server.requests
     assert server.paths == ["/v1/chat/completions"]
@@ -147,6 +147,12 @@ def test_response_without_an_answer_fails_at_once_and_says_why(serve, reply, mes
     assert len(str(error)) < 600
 
 
+def test_an_answer_whose_tokens_all_went_into_thinking_is_an_empty_one(serve):
+    choice = {"message": {"content": None, "reasoning": "hm"}, "finish_reason": "length"}
+    reply = {"choices": [choice], "usage": {"completion_tokens": 300}}
+    assert ask(serve(said(200, json.dumps(reply)))) == GeneratedText("", 300)
+
+
 def dripping(first: bytes, drop: bytes) -> Callable[[Any], None]:
     """A server that never finishes what it says."""
 
@@ -175,7 +181,7 @@ def test_slow_server_is_left_in_time(serve, reply):
     server.http.dripped = server.stopped
     start = time.monotonic()
     failure(server, r"gave up after 2 requests: no answer within 0\.3 s", timeout=0.3, retries=1)
-    assert 0.6 <= time.monotonic() - start < 3
+    assert 0.6 <= time.monotonic() - start < 15
 
 
 @pytest.mark.parametrize(
@@ -195,7 +201,7 @@ def test_question_ends_in_time_with_all_its_tries_and_waits(
     server = serve(*replies)
     start = time.monotonic()
     error = failure(server, f"{problem}no answer within 0.8 s in all", timeout=0.3, retries=9)
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 15  # what the servers ask for would be 45 s
     assert len(server.requests) == requests
     assert error.spent.engineer_tokens == tokens
 

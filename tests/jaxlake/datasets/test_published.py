@@ -169,6 +169,27 @@ def test_rows_are_the_same_from_every_kind_of_file(grids, tmp_path):
         assert rows[0].text == records[0]["text"]
 
 
+def test_the_optimum_of_a_row_is_read_from_text_too_and_nonsense_is_named(grids, tmp_path):
+    (record,) = rows_of(grids[:1])
+    path = tmp_path / "rows.csv"
+
+    def write(cost, makespan):
+        with path.open("w", newline="") as file:
+            out = csv.DictWriter(file, [*record, "sum_of_costs", "makespan"])
+            out.writeheader()
+            out.writerow(record | {"sum_of_costs": cost, "makespan": makespan})
+
+    for cost, makespan, optimum in (("7", "4", (7, 4)), ("", "4", None), (7, 4, (7, 4))):
+        write(cost, makespan)
+        assert read_published(path)[0].optimum == optimum
+    write("7", "-1")
+    with pytest.raises(DatasetError, match="makespan: got '-1', allowed are whole numbers from 0"):
+        read_published(path)
+    (tmp_path / "rows.json").write_text(json.dumps([record | {"sum_of_costs": True}]))
+    with pytest.raises(DatasetError, match="sum_of_costs: got True"):
+        read_published(tmp_path / "rows.json")
+
+
 CONFIGURATIONS = ["benchmark_wr0.25", "benchmark_wr0.5"]
 
 

@@ -13,6 +13,7 @@ from engineer import EngineerError
 from jaxlake import parse_grid
 from training.analysis.benchmark.boards import BenchmarkBoard
 from training.errors import UserError
+from training.phases.validate import CHUNK
 from training.policy.policy import Policy
 from training.policy.prompts import render
 from training.rollout.sampler import Sampler
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+_ROUNDS_OF_AN_ENGINE = 4
+"""An engine gets so many times the prompts that it works on at once: it idles while the last ones
+of a batch are answered."""
 
 FAILURES_IN_A_ROW = 8
 """An endpoint that fails so often, and for all requests that are under way, is given up."""
@@ -50,8 +55,8 @@ class Answerer(Protocol):
     def answer(self, places: Sequence[int]) -> Iterator[Answered]:
         """Answer the boards at these places of the benchmark, in any order.
 
-        An answer does not depend on which other boards are asked about. Places without an answer
-        are left out.
+        The seed of an answer does not depend on which other boards are asked about. Places without
+        an answer are left out.
         """
         ...
 
@@ -72,7 +77,7 @@ class SamplerAnswerer:
 
     def answer(self, places: Sequence[int]) -> Iterator[Answered]:
         """Answer the boards at these places; see `Answerer`."""
-        batch = self._config.sampling.max_num_seqs
+        batch = max(CHUNK, _ROUNDS_OF_AN_ENGINE * self._config.sampling.max_num_seqs)
         for first in range(0, len(places), batch):
             asked = places[first : first + batch]
             groups = self._sampler.sample(
@@ -139,9 +144,11 @@ class EndpointAnswerer:
                 board_prompt(config, self._boards[place]),
                 max_tokens=config.prompt.max_tokens,
                 chat=config.prompt.chat,
-                temperature=config.validation.temperature,
-                seed=self._seeds[place],
-                **self._request,
+                fields={
+                    "temperature": config.validation.temperature,
+                    "seed": self._seeds[place],
+                    **self._request,
+                },
             )
         except EngineerError as error:
             return error

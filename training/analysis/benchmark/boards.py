@@ -60,7 +60,7 @@ def read_folder(path: Path, find_optima: FindOptima) -> BenchmarkFolder:
     ones.
 
     Raises:
-        UserError: the folder is none, or one of its files or rows is not as it must be.
+        UserError: `path` is no folder, or one of its files or rows is invalid.
     """
     if not path.is_dir():
         raise UserError(f"--benchmark: got {path}, allowed is a folder of boards")
@@ -72,7 +72,7 @@ def read_folder(path: Path, find_optima: FindOptima) -> BenchmarkFolder:
     boards = [_board(row) for row in rows]
     if twice := [key for key, count in Counter(board.key for board in boards).items() if count > 1]:
         name = "/".join(filter(None, twice[0]))
-        raise UserError(f"--benchmark: {path}: the board {name} stands there twice")
+        raise UserError(f"--benchmark: {path}: the board {name} occurs twice")
     without = [place for place, board in enumerate(boards) if board.optimum is None]
     if without:
         found = find_optima([boards[place].grid for place in without])

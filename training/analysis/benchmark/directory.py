@@ -25,7 +25,7 @@ from training.run.typed_files import JsonFile, JsonLog, TextFile
 from training.schema import Prompt
 
 
-class AnswerRecord(Record):
+class BenchmarkAnswer(Record):
     """One line of `answers.jsonl`: what a model said to one board."""
 
     config: str = Field(description="of the board, such as benchmark_wr0.25; empty: none")
@@ -42,7 +42,7 @@ class AnswerRecord(Record):
 class EvaluationRecord(Record):
     """`evaluation.json`: what decides the answers. Which boards are asked may change."""
 
-    model: str = Field(description="an endpoint's name of it; weights: and a digest of their bits")
+    model: str = Field(description="the endpoint's name of the model, or `weights` and a digest")
     files: dict[str, Digest] = Field(description="the boards' files, by name in their folder")
     prompt: Prompt
     temperature: float = Field(ge=0.0, description="of sampling; 0: greedy")
@@ -57,7 +57,7 @@ class EvaluationDirectory:
         """Name the files of the evaluation in `path`; nothing is read or written yet."""
         self.path = path
         self.evaluation = JsonFile(path / "evaluation.json", TypeAdapter(EvaluationRecord))
-        self.answers = JsonLog(path / "answers.jsonl", TypeAdapter(AnswerRecord))
+        self.answers = JsonLog(path / "answers.jsonl", TypeAdapter(BenchmarkAnswer))
         self.results = TextFile(path / "results.json")
 
     def claim(self, evaluation: EvaluationRecord, folder: BenchmarkFolder) -> bool:
@@ -89,13 +89,13 @@ class EvaluationDirectory:
             )
         return True
 
-    def read_answers(self, folder: BenchmarkFolder) -> dict[tuple[str, str], AnswerRecord]:
+    def read_answers(self, folder: BenchmarkFolder) -> dict[tuple[str, str], BenchmarkAnswer]:
         """Read the answers so far, by board; a `UserError` names one that there is no board for.
 
         Of several answers to one board the first one counts.
         """
         known = {board.key for board in folder.boards}
-        answers: dict[tuple[str, str], AnswerRecord] = {}
+        answers: dict[tuple[str, str], BenchmarkAnswer] = {}
         for answer in self.answers.read():
             if answer.key not in known:
                 name = "/".join(filter(None, answer.key))
@@ -104,6 +104,6 @@ class EvaluationDirectory:
         return answers
 
 
-def answer_record(board: BenchmarkBoard, text: str, tokens: int) -> AnswerRecord:
+def benchmark_answer(board: BenchmarkBoard, text: str, tokens: int) -> BenchmarkAnswer:
     """Make the line for an answer to a board."""
-    return AnswerRecord(config=board.config, sample_id=board.sample_id, text=text, tokens=tokens)
+    return BenchmarkAnswer(config=board.config, sample_id=board.sample_id, text=text, tokens=tokens)

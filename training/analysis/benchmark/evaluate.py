@@ -15,7 +15,7 @@ from training.analysis.benchmark.boards import BenchmarkFolder, chosen_places
 from training.analysis.benchmark.directory import (
     EvaluationDirectory,
     EvaluationRecord,
-    answer_record,
+    benchmark_answer,
 )
 from training.analysis.benchmark.results import judge_answers, results_json
 from training.analysis.benchmark.tables import print_rates
@@ -29,14 +29,14 @@ BESIDE = ("Qwen3-4B (base)", "Qwen3-4B + GRPO (random)", "Qwen3-4B + GRPO + Ours
 
 
 @dataclass(frozen=True)
-class Request:
-    """What is asked for: which of the boards, and what stands beside the rates."""
+class Selection:
+    """Which of the boards are asked for, with what, and what stands beside the rates."""
 
     agents: Sequence[int] | None = None  # numbers of agents; None: all
     sizes: Sequence[int] | None = None  # sides of boards, cells; None: all
     limit: int | None = None  # boards at most, evenly spread; None: all
     beside: Sequence[str] = BESIDE  # names of published models
-    fields: dict[str, Any] = field(default_factory=dict)  # of an endpoint's requests
+    request: dict[str, Any] = field(default_factory=dict)  # further fields for an endpoint
 
 
 def evaluate_benchmark(
@@ -44,7 +44,7 @@ def evaluate_benchmark(
     folder: BenchmarkFolder,
     answerer: AbstractContextManager[Answerer],
     output: Path,
-    request: Request,
+    selection: Selection,
 ) -> bool:
     """Answer the boards that have no answer in `output` yet, then write and print all rates.
 
@@ -56,10 +56,10 @@ def evaluate_benchmark(
             size is unknown, or the model can't be asked.
     """
     places = chosen_places(
-        folder.boards, agents=request.agents, sizes=request.sizes, limit=request.limit
+        folder.boards, agents=selection.agents, sizes=selection.sizes, limit=selection.limit
     )
     boards = [folder.boards[place] for place in places]
-    published = published_beside(request.beside, boards_by_agents(boards))
+    published = published_beside(selection.beside, boards_by_agents(boards))
     directory = EvaluationDirectory(output)
     with answerer as asked:
         evaluation = EvaluationRecord(
@@ -68,10 +68,11 @@ def evaluate_benchmark(
             prompt=config.prompt,
             temperature=config.validation.temperature,
             seed=config.validation.seed,
-            request=request.fields,
+            request=selection.request,
         )
         directory.claim(evaluation, folder)
         with hold(output):
+            directory.claim(evaluation, folder)  # another process may have been first
             _answer(directory, folder, places, asked)
             answers = directory.read_answers(folder)
             judged = judge_answers(boards, answers, config.prompt)
@@ -135,6 +136,6 @@ def _answer(
     with track("benchmark", len(places), start=done) as advance:
         for answered in answerer.answer(left):
             board = folder.boards[answered.place]
-            directory.answers.append(answer_record(board, answered.text, answered.tokens))
+            directory.answers.append(benchmark_answer(board, answered.text, answered.tokens))
             done += 1
             advance(done)

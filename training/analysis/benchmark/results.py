@@ -15,7 +15,7 @@ from jaxlake.datasets import PublishedResult
 from jaxlake.solver import Status
 from training.analysis import METRIC_NAMES
 from training.analysis.benchmark.boards import BenchmarkBoard
-from training.analysis.benchmark.directory import AnswerRecord
+from training.analysis.benchmark.directory import BenchmarkAnswer
 from training.rollout.instances import InstanceSet
 from training.rollout.judging import judge
 from training.run.records import six_digits
@@ -35,7 +35,7 @@ class JudgedAnswer:
 
 
 @dataclass(frozen=True)
-class Rates:
+class BenchmarkRates:
     """Counts over some answers."""
 
     num_agents: int | None  # of the boards; None: any
@@ -54,7 +54,7 @@ class Rates:
 
 def judge_answers(
     boards: Sequence[BenchmarkBoard],
-    answers: Mapping[tuple[str, str], AnswerRecord],
+    answers: Mapping[tuple[str, str], BenchmarkAnswer],
     prompt: Prompt,
 ) -> list[JudgedAnswer]:
     """Verify the answers to those of the boards that have one, in the order of the boards."""
@@ -80,7 +80,7 @@ def judge_answers(
 
 def rates_by(
     answers: Iterable[JudgedAnswer], place: Callable[[BenchmarkBoard], tuple[Any, Any, Any]]
-) -> list[Rates]:
+) -> list[BenchmarkRates]:
     """Count the answers by the place of their boards: (agents, size, configuration), ascending."""
     groups: dict[tuple[Any, Any, Any], list[JudgedAnswer]] = {}
     for answer in answers:
@@ -88,22 +88,22 @@ def rates_by(
     return [_rates(*where, groups[where]) for where in sorted(groups, key=_ascending)]
 
 
-def rates_by_cell(answers: Sequence[JudgedAnswer]) -> list[Rates]:
+def rates_by_cell(answers: Sequence[JudgedAnswer]) -> list[BenchmarkRates]:
     """Count the answers by agents and size."""
     return rates_by(answers, lambda board: (board.num_agents, board.size, None))
 
 
-def rates_by_agents(answers: Sequence[JudgedAnswer]) -> list[Rates]:
+def rates_by_agents(answers: Sequence[JudgedAnswer]) -> list[BenchmarkRates]:
     """Count the answers by agents."""
     return rates_by(answers, lambda board: (board.num_agents, None, None))
 
 
-def rates_by_configuration(answers: Sequence[JudgedAnswer]) -> list[Rates]:
+def rates_by_configuration(answers: Sequence[JudgedAnswer]) -> list[BenchmarkRates]:
     """Count the answers by configuration, such as one for each wait ratio."""
     return rates_by(answers, lambda board: (None, None, board.config))
 
 
-def total_rates(answers: Sequence[JudgedAnswer]) -> Rates:
+def total_rates(answers: Sequence[JudgedAnswer]) -> BenchmarkRates:
     """Count all answers, of which there is at least one."""
     (rates,) = rates_by(answers, lambda board: (None, None, None))
     return rates
@@ -135,7 +135,7 @@ def results_json(
     }
 
 
-def _plain(rates: Rates, published: Sequence[PublishedResult]) -> dict[str, Any]:
+def _plain(rates: BenchmarkRates, published: Sequence[PublishedResult]) -> dict[str, Any]:
     place = {"num_agents": rates.num_agents, "size": rates.size, "config": rates.config}
     beside = {
         one.model: {"valid": one.valid, "optimal": one.optimal, "misprinted": list(one.misprinted)}
@@ -157,9 +157,9 @@ def _plain(rates: Rates, published: Sequence[PublishedResult]) -> dict[str, Any]
 
 def _rates(
     num_agents: int | None, size: int | None, config: str | None, answers: list[JudgedAnswer]
-) -> Rates:
+) -> BenchmarkRates:
     failures = [answer.failure for answer in answers]
-    return Rates(
+    return BenchmarkRates(
         num_agents=num_agents,
         size=size,
         config=config,

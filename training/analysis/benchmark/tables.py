@@ -9,8 +9,8 @@ from rich.table import Table
 
 from jaxlake.datasets import PublishedResult
 from training.analysis.benchmark.results import (
+    BenchmarkRates,
     JudgedAnswer,
-    Rates,
     rates_by_agents,
     rates_by_cell,
     rates_by_configuration,
@@ -54,8 +54,8 @@ def print_rates(answers: Sequence[JudgedAnswer], published: Sequence[PublishedRe
 
 def _table(
     metric: str,
-    cells: Sequence[Rates],
-    aggregates: Sequence[Rates],
+    cells: Sequence[BenchmarkRates],
+    aggregates: Sequence[BenchmarkRates],
     models: Sequence[str],
     published: Sequence[PublishedResult],
 ) -> Table:
@@ -136,7 +136,9 @@ def _print_total(answers: Sequence[JudgedAnswer]) -> None:
         )
 
 
-def _print_rows(title: str, rows: Sequence[Rates], name: Callable[[Rates], str]) -> None:
+def _print_rows(
+    title: str, rows: Sequence[BenchmarkRates], name: Callable[[BenchmarkRates], str]
+) -> None:
     heads = ("valid", "optimal\nmakespan", "optimal\nsum of costs")
     table = new_table(title, "", "n", *heads)
     for row in rows:

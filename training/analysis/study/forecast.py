@@ -118,7 +118,8 @@ def print_forecast(study: Study, policy: Path, forecast: Forecast) -> None:
         f"{forecast.sampling_tokens_per_second:,.0f} sampled tokens per second on all of a run's "
         f"devices together, updates at {forecast.mfu:.0%} of {forecast.peak_tflops:g} TFLOP/s per "
         f"device (MFU), and {forecast.rest:.0%} on top for everything else. First rounds that "
-        "runs share are counted once. The engineer's answers are left out: at most "
-        f"{config.engineer.attempts} per stage.",
+        "runs share are counted once. Left out are the warm start, instances that are answered to "
+        "be picked, resampled, probed or put into an atlas, and the engineer's answers (at most "
+        f"{config.engineer.attempts} per stage).",
         soft_wrap=True,
     )

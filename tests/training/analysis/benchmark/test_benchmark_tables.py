@@ -11,7 +11,7 @@ from benchmarks.oracles import least_makespan, least_sum_of_costs, random_grid
 from tests.paths import ROOT
 from training.analysis.benchmark.answering import in_threads
 from training.analysis.benchmark.boards import BenchmarkBoard, Optimum, read_folder
-from training.analysis.benchmark.directory import AnswerRecord
+from training.analysis.benchmark.directory import BenchmarkAnswer
 from training.analysis.benchmark.evaluate import boards_by_agents, published_beside
 from training.analysis.benchmark.results import judge_answers, results_json
 from training.analysis.benchmark.tables import print_rates
@@ -51,7 +51,7 @@ def test_each_answer_is_judged_by_the_agents_and_the_optima_of_its_own_board():
         "wrong": "Agent 0: UP\nAgent 1: RIGHT RIGHT",
     }
     answers = {
-        ("benchmark_wr0.25", name): AnswerRecord(
+        ("benchmark_wr0.25", name): BenchmarkAnswer(
             config="benchmark_wr0.25", sample_id=name, text=text, tokens=len(name)
         )
         for name, text in texts.items()
@@ -90,7 +90,7 @@ def test_published_numbers_stand_beside_rates_with_misprints_marked(
 ):
     boards = read_folder(of_five, nowhere).boards
     answers = {
-        one.key: AnswerRecord(config=one.config, sample_id=one.sample_id, text="?", tokens=1)
+        one.key: BenchmarkAnswer(config=one.config, sample_id=one.sample_id, text="?", tokens=1)
         for one in boards
     }
     names = ["Kimi-K2.5", "Qwen3-4B (base)"]
@@ -124,7 +124,7 @@ def test_folders_that_are_no_benchmark_are_refused_with_the_place(tmp_path: Path
         read_folder(empty, nowhere)
     file = of_five / "benchmark_wr0.5.jsonl"
     file.write_text(file.read_text() + "\n" + file.read_text().splitlines()[0])
-    with pytest.raises(UserError, match=r"benchmark_wr0.5/5ag_5x5_hr0.1_000 stands there twice"):
+    with pytest.raises(UserError, match=r"benchmark_wr0.5/5ag_5x5_hr0.1_000 occurs twice"):
         read_folder(of_five, nowhere)
     file.write_text('{"sample_id": "x"}')
     with pytest.raises(UserError, match=r"benchmark_wr0.5.jsonl:1: num_agents: missing"):

@@ -221,6 +221,9 @@ def test_boards_are_chosen_by_agents_sizes_and_number(
         (["--beside", "GPT-9"], "--beside: got 'GPT-9', published are GPT-5.4"),
         (["--request", "seed=1"], "--request: got seed"),
         (["--request", "seed"], "--request: got 'seed', allowed is KEY=VALUE"),
+        (["--request", "x=.nan"], "--request: got 'x=.nan', allowed is KEY=VALUE"),
+        (["--request", "x=2024-01-01"], "--request: got 'x=2024-01-01', allowed is KEY=VALUE"),
+        (["--request", "x=1", "x=2"], "--request: got x twice, allowed is once"),
         (["--api-key-env", "sk-123"], "--api-key-env: must be the name"),
         (["--endpoint", "http://u:p@h/v1"], "--endpoint: holds a user or a password"),
         (["--benchmark", "nowhere"], "--benchmark: got nowhere, allowed is a folder"),
@@ -232,6 +235,32 @@ def test_wrong_options_are_named(
     assert ask(folder, tmp_path / "out", server, *more) == 2
     assert message in capsys.readouterr().err
     assert not server.bodies
+
+
+def test_an_output_that_cannot_hold_the_answers_is_named(folder: Path, server, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert ask(folder, tmp_path / "file", server) == 2
+    assert f"--output: got {tmp_path / 'file'}, a file" in capsys.readouterr().err
+    assert ask(folder, folder / "out", server) == 2
+    assert "allowed is a folder outside of --benchmark" in capsys.readouterr().err
+    assert not (folder / "out").exists()
+
+
+def test_the_boards_of_the_lake_are_not_asked_in_the_words_of_another_environment(
+    folder: Path, server, tmp_path, capsys
+):
+    arguments = ["evaluate", str(ROOT / "examples/column_addition/trainee.yaml")]
+    arguments += ["--benchmark", str(folder), "--output", str(tmp_path / "out")]
+    assert main([*arguments, "--endpoint", server.url, "--name", "base"]) == 2
+    assert "environment.kind: got" in capsys.readouterr().err
+
+
+def test_any_field_of_a_request_reaches_the_server_as_it_is(folder: Path, server, tmp_path):
+    before = len(server.bodies)
+    more = ["--request", "chat=true", "budget=5", "--limit", "1"]
+    assert ask(folder, tmp_path / "out", server, *more) == 0
+    (body,) = server.bodies[before:]
+    assert (body["chat"], body["budget"]) == (True, 5)
 
 
 @pytest.mark.parametrize(
