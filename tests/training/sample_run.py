@@ -25,6 +25,7 @@ from engineer.scoring.reading import FactReading, Reading
 from engineer.space import Configuration
 from engineer.synthetic import FACTS, Fact
 from jaxlake import Action
+from jaxlake.prompts import target
 from training.audit import seal
 from training.phases.design import charged, write_design
 from training.phases.gate import gate
@@ -37,7 +38,6 @@ from training.phases.stage_results import (
 )
 from training.phases.train import write_configuration
 from training.phases.validate import validation_set, verify_answers, write_answers
-from training.policy.prompts import target
 from training.policy.tokenizer import train_tokenizer
 from training.rollout.instances import InstanceSet, draw_stage_boards, write_stage_boards
 from training.rollout.judging import Verdict, judge

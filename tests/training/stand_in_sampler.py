@@ -15,8 +15,8 @@ from transformers import AutoTokenizer
 
 from engineer.space import AnswerForm
 from jaxlake import Action
+from jaxlake.prompts import target
 from training.phases import rehearsal, warm_start, weight_sync
-from training.policy.prompts import target
 from training.rollout import engines
 from training.rollout.sampler import Completion, LogprobGaps
 

@@ -219,7 +219,7 @@ def _progress_line() -> Callable[["WriteProgress"], None]:
 
 def _benchmark(args: argparse.Namespace) -> int:
     from jaxlake.datasets import DatasetError, paper_benchmark
-    from training.policy.prompts import render
+    from jaxlake.prompts import render
 
     def report(cell: "BenchmarkCell", done: int, of: int) -> None:
         spent = f"{cell.counters['candidates']:,} candidates, {cell.counters['unknown']} unknown"

@@ -13,10 +13,10 @@ import numpy as np
 from engineer import Configuration, Domain
 from engineer.lake import LakeConfiguration, lake_evidence
 from jaxlake import Action, Failure, Statistics, statistics_rows, tabulate
+from jaxlake.answers import Answer
 from jaxlake.generator.board_digests import DigestSet
+from jaxlake.prompts import render, target
 from training.environments.protocol import Judged, Scores, VerifiedAnswers
-from training.policy.answers import Answer
-from training.policy.prompts import render, target
 from training.rollout.instances import (
     InstanceSet,
     StageBoards,

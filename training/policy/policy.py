@@ -15,6 +15,7 @@ import numpy as np
 from flax import nnx
 
 from jaxlake import Instance
+from jaxlake.prompts import render
 from training.errors import UserError
 from training.learner.batching import pad_sequences
 from training.policy import huggingface
@@ -25,7 +26,6 @@ from training.policy.kernels import KERNELS, Implementation, kind_for
 from training.policy.logprobs import token_logprobs
 from training.policy.lora import add_adapters
 from training.policy.parameters import make_mesh
-from training.policy.prompts import render
 from training.processes import alone, is_first, local_copy, wait_for_all
 from training.schema import Model, Prompt, RunConfig
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxlake import Action, Outcome, verify
-from training.policy.answers import Answer, parse_answer
+from jaxlake.answers import Answer, parse_answer
 from training.rollout.instances import InstanceSet
 from training.schema import Prompt
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from engineer.context.token_limit import estimate_tokens
 from engineer.scoring.reading import ANSWERS_PER_CONTEXT
 from jaxlake import parse_grid
+from jaxlake.prompts import render
 from training.environments.catalogue import environment_of
 from training.errors import UserError
 from training.learner.batching import round_up
@@ -24,7 +25,6 @@ from training.policy.blockwise import BLOCK
 from training.policy.huggingface import SHIPPED, read_config, resolve
 from training.policy.logprobs import LOGITS_BYTES
 from training.policy.parameters import parameter_shapes
-from training.policy.prompts import render
 from training.run.progress import console, new_table
 from training.schema import ATLAS, ORACLE, RunConfig
 from training.schema.environment_sections import OtherEnvironment, OtherValidation

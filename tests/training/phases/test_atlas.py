@@ -12,6 +12,7 @@ import yaml
 
 from jaxlake.generator.board_digests import board_digests
 from jaxlake.generator.mixture import holes_on_board
+from jaxlake.prompts import target
 from tests.paths import TINY
 from tests.training.audit import forging
 from tests.training.killed_run import dying_at
@@ -30,7 +31,6 @@ from training.phases.atlas import (
     rollouts_per_atlas,
 )
 from training.phases.validate import validation_set
-from training.policy.prompts import target
 from training.rollout.instances import InstanceSet
 from training.run.directory import RunDirectory
 from training.schema import RunConfig

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxlake.prompts import render, target
 from tests.paths import TINY
 from training.errors import UserError
 from training.learner.grpo_step import grpo_optimizer
@@ -20,7 +21,6 @@ from training.phases.grpo_update import take_update
 from training.phases.resampling import resample
 from training.policy.lora import trainable
 from training.policy.policy import Policy, load_policy, make_policy
-from training.policy.prompts import render, target
 from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
 from training.rollout.rollout import roll_out
 from training.rollout.sampler import Completion, LogprobGaps

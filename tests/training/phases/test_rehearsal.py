@@ -8,6 +8,7 @@ import numpy as np
 import optax
 import pytest
 
+from jaxlake.prompts import render
 from tests.paths import TINY
 from tests.training.phases.test_grpo_update import ToldSampler
 from training.learner.grpo_step import grpo_optimizer
@@ -16,7 +17,6 @@ from training.phases import weight_sync
 from training.phases.grpo_update import take_update
 from training.phases.rehearsal import Rehearsal, design_examples, rehearsed_designs
 from training.policy.policy import load_policy, make_policy
-from training.policy.prompts import render
 from training.rollout.instances import BoardRequest, draw_boards
 from training.rollout.sampler import LogprobGaps
 from training.run.active_run import ActiveRun

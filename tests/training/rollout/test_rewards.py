@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from training.policy.prompts import target
+from jaxlake.prompts import target
 from training.rollout.instances import BoardRequest, draw_boards
 from training.rollout.judging import judge
 from training.rollout.rewards import overlong_penalty, reward

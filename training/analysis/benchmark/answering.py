@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from engineer import EngineerError
 from jaxlake import parse_grid
+from jaxlake.prompts import render
 from training.analysis.benchmark.boards import BenchmarkBoard
 from training.errors import UserError
 from training.phases.validate import CHUNK
 from training.policy.policy import Policy
-from training.policy.prompts import render
 from training.rollout.sampler import Sampler
 from training.rollout.vllm_sampler import sampling_seeds
 from training.run.progress import console

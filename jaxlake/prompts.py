@@ -8,8 +8,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from jaxlake import Action, Instance, format_grid
-from jaxlake.grids import GOAL_SYMBOLS, START_SYMBOLS
+from jaxlake.dynamics import Action
+from jaxlake.grids import GOAL_SYMBOLS, START_SYMBOLS, format_grid
+from jaxlake.instance import Instance
 
 PromptStyle = Literal["compact", "full"]
 PROMPT_STYLES: tuple[PromptStyle, ...] = get_args(PromptStyle)

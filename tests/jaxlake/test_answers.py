@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxlake import Action
-from training.policy.answers import ACTION_WORDS, parse_answer
-from training.policy.prompts import target
+from jaxlake.answers import ACTION_WORDS, parse_answer
+from jaxlake.prompts import target
 
 NAMES = [action.name for action in Action]
 
