@@ -48,7 +48,7 @@ try:
 except _metadata.PackageNotFoundError:  # a checkout that is on the path, but not installed
     __version__ = "unknown"
 
-_LATE_MODULES = ("datasets", "environment", "paired", "policies")
+_LATE_MODULES = ("datasets", "environment", "paired", "policies", "rewards")
 
 
 def __getattr__(name: str) -> _ModuleType:

@@ -58,14 +58,15 @@ def stack_instances(instances: Sequence[Instance]) -> Instance:
             raise ValueError(f"instances: number {number} is a batch of shape {shape}, not a board")
     N = max(np.shape(instance.holes)[-1] for instance in instances)
     K = max(np.shape(instance.agent_mask)[-1] for instance in instances)
-    padded = [_padded(instance, N, K) for instance in instances]
+    padded = [pad_instance(instance, N, K) for instance in instances]
     return jax.tree.map(lambda *leaves: np.stack(leaves), *padded)
 
 
-def _padded(instance: Instance, N: int, K: int) -> Instance:
-    """Pad one board to N rows and K slots, with NumPy leaves."""
+def pad_instance(instance: Instance, max_size: int, max_agents: int) -> Instance:
+    """Pad one board to `max_size` rows, holes, and `max_agents` slots, empty; NumPy leaves."""
     leaves = {name: np.asarray(leaf) for name, leaf in vars(instance).items()}
-    rows, slots = N - leaves["holes"].shape[-1], K - leaves["agent_mask"].shape[-1]
+    rows = max_size - leaves["holes"].shape[-1]
+    slots = max_agents - leaves["agent_mask"].shape[-1]
     leaves["holes"] = np.pad(leaves["holes"], [(0, rows)] * 2, constant_values=True)
     for name in ("starts", "goals"):
         leaves[name] = np.pad(leaves[name], [(0, slots), (0, 0)])

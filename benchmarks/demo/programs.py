@@ -19,6 +19,8 @@ import jaxlake
 from benchmarks.trainee.update import Work, shapes_of
 from jaxlake.generator.quotas import DrawOptions
 from jaxlake.generator.quotas import _generate as generate
+from jaxlake.judging import BATCH_SIZE as JUDGED
+from jaxlake.judging import verify_batch as verify
 from training.environments.lake import _tabulate as tabulate
 from training.learner.batching import round_up
 from training.policy.architectures import DecoderConfig
@@ -28,8 +30,6 @@ from training.policy.parameters import parameter_shapes
 from training.policy.policy import _logprobs as score
 from training.rollout.instances import BATCH_SIZE, CAPACITY, HORIZON
 from training.rollout.instances import _sum_of_distances as sum_of_distances
-from training.rollout.judging import _BATCH as JUDGED
-from training.rollout.judging import _verify as verify
 from training.rollout.weight_checksums import weight_checksum
 from training.schema import RunConfig
 

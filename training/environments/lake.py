@@ -16,6 +16,7 @@ from jaxlake import Action, Failure, Statistics, statistics_rows, tabulate
 from jaxlake.answers import Answer
 from jaxlake.generator.board_digests import DigestSet
 from jaxlake.prompts import render, target
+from jaxlake.rewards import reward
 from training.environments.protocol import Judged, Scores, VerifiedAnswers
 from training.rollout.instances import (
     InstanceSet,
@@ -24,7 +25,6 @@ from training.rollout.instances import (
     fill_stage,
 )
 from training.rollout.judging import judge
-from training.rollout.rewards import reward
 from training.run.progress import console
 from training.run.records import EpisodeRecord, Rates, ValidationRecord
 from training.run.seeds import seed_of

@@ -6,9 +6,10 @@ import pytest
 from pydantic import ValidationError
 
 from jaxlake.prompts import target
+from jaxlake.rewards import DEFAULT_MAX_STEPS, RewardValues, reward, score
 from training.rollout.instances import BoardRequest, draw_boards
 from training.rollout.judging import judge
-from training.rollout.rewards import overlong_penalty, reward
+from training.rollout.rewards import overlong_penalty
 from training.schema import Prompt, Reward
 
 
@@ -22,7 +23,17 @@ def test_rewards_order_optimal_valid_parsed_and_unparsable():
     texts = [optimal, late, unmoved, "I would go right, then down."]
     verdict = judge(boards.take([row] * 4), texts, Prompt(max_steps=32))
     np.testing.assert_array_equal(verdict.outcomes.valid, [True, True, False, False])
-    np.testing.assert_allclose(reward(verdict.outcomes, Reward()), [1.0, 0.6, 0.0, 0.0])
+    paid = reward(verdict.outcomes, Reward())
+    np.testing.assert_allclose(paid, [1.0, 0.6, 0.0, 0.0])
+    scores = [score(text, next(iter(boards.take([row]))), max_steps=32) for text in texts]
+    np.testing.assert_array_equal(paid, np.float32([one.reward for one in scores]))
+
+
+def test_other_trainers_pay_what_the_loop_pays_unless_told_otherwise():
+    values, section = RewardValues(), Reward()
+    for name in vars(values):
+        assert getattr(values, name) == getattr(section, name)
+    assert Prompt().max_steps == DEFAULT_MAX_STEPS
 
 
 def test_a_reward_that_pays_more_for_worse_is_refused():

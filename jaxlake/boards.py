@@ -1,0 +1,75 @@
+"""Boards in the forms that callers have them, in one of few shapes.
+
+Programs are compiled for each shape. So boards are padded to 10 rows, or to the next power of two,
+and batches to slots for five agents, or likewise.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxlake.grids import parse_grid
+from jaxlake.instance import Instance, pad_instance, stack_instances
+
+Board = Instance | Sequence[str] | str
+"""An unbatched instance, the rows of a grid in the published symbols, or those rows as one text."""
+
+_LEAST_SIDE, _LEAST_SLOTS, _LEAST_TO_SOLVE = 10, 5, 2
+
+
+def as_instance(board: Board) -> Instance:
+    """Return a board as an unbatched instance with NumPy leaves, one slot for each of its agents.
+
+    Raises:
+        ValueError: It is no such board; of grids, see `GridError`.
+    """
+    if isinstance(board, str):
+        board = [row for row in board.splitlines() if row.strip()]
+    if not isinstance(board, Instance):
+        board = parse_grid(list(board))
+    if np.ndim(board.size):
+        raise ValueError(f"got a batch of shape {np.shape(board.size)}, one board is needed")
+    mask = np.asarray(board.agent_mask)
+    agents = int(np.sum(mask))
+    if not agents or not mask[:agents].all():
+        raise ValueError(f"agent_mask: got {mask.tolist()}, agents in the first slots are needed")
+    leaves: dict[str, Any] = {name: np.asarray(leaf) for name, leaf in vars(board).items()}
+    for name in ("starts", "goals", "agent_mask"):
+        leaves[name] = leaves[name][:agents]
+    return Instance(**leaves)
+
+
+def stack_boards(boards: Sequence[Board]) -> Instance:
+    """Stack boards of any sizes and numbers of agents into one batch, padded to one of few shapes.
+
+    Raises:
+        ValueError: One of them is no board; the message names its row.
+    """
+    found = []
+    for row, board in enumerate(boards):
+        try:
+            found.append(as_instance(board))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"board: row {row}: {error}") from None
+    side = max(map(_side, found))
+    slots = _round_up(max(map(_agents, found)), _LEAST_SLOTS)
+    return stack_instances([pad_instance(one, side, slots) for one in found])
+
+
+def for_solver(board: Instance) -> Instance:
+    """Pad a result of `as_instance` to one of few sides, and to the slots that `solve` needs."""
+    return pad_instance(board, _side(board), max(_agents(board), _LEAST_TO_SOLVE))
+
+
+def _agents(board: Instance) -> int:
+    return np.shape(board.agent_mask)[-1]
+
+
+def _side(board: Instance) -> int:
+    return _round_up(np.shape(board.holes)[-1], _LEAST_SIDE)
+
+
+def _round_up(value: int, least: int) -> int:
+    """Return `least`, or the next power of two from a larger value on."""
+    return least if value <= least else 1 << (value - 1).bit_length()

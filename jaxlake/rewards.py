@@ -1,0 +1,370 @@
+"""The reward of a text as the answer to a board: for the loop, and for trainers other than it.
+
+`score` judges one answer, `score_batch` many. `lake_reward` has the shape that TRL's `GRPOTrainer`
+and its like want of a reward function, and `reward_function` makes others of this shape. All of
+them read an answer by `jaxlake.answers` and verify its plan by `jaxlake.verify`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import index
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxlake.answers import Answer, Plan
+from jaxlake.boards import Board, as_instance, for_solver, stack_boards
+from jaxlake.judging import judge_texts
+from jaxlake.solver import Solution, Status, solve
+from jaxlake.verification import Failure, Outcome
+
+DEFAULT_MAX_STEPS = 64
+"""Longest plan of an agent, in steps; `prompt.max_steps` of the loop's configuration."""
+
+RewardFunction = Callable[..., list[float]]
+"""`f(prompts, completions, **columns)`; see `lake_reward`."""
+
+
+class RewardTable(Protocol):
+    """What answers are paid; `RewardValues`, and the section `reward` of a run's configuration."""
+
+    @property
+    def optimal(self) -> float:
+        """Pays a valid plan of the least sum of costs."""
+
+    @property
+    def valid(self) -> float:
+        """Pays a valid plan that is suboptimal."""
+
+    @property
+    def parsed(self) -> float:
+        """Pays a plan that breaks a rule or misses a goal."""
+
+    @property
+    def unparsable(self) -> float:
+        """Pays a text that can't be read as a plan."""
+
+
+@dataclass(frozen=True)
+class RewardValues:
+    """What answers are paid, best first; the defaults are the loop's.
+
+    Raises:
+        ValueError: A value is not finite, or an answer is paid more than a better one.
+    """
+
+    optimal: float = 1.0  # valid plan of the least sum of costs
+    valid: float = 0.6  # valid plan that is suboptimal, or whose board has no known optimum
+    parsed: float = 0.0  # plan that breaks a rule or misses a goal
+    unparsable: float = 0.0  # text that can't be read as a plan
+
+    def __post_init__(self) -> None:
+        paid = [self.optimal, self.valid, self.parsed, self.unparsable]
+        if not np.isfinite(paid).all() or paid != sorted(paid, reverse=True):
+            raise ValueError(
+                f"optimal {self.optimal}, valid {self.valid}, parsed {self.parsed}, unparsable "
+                f"{self.unparsable}: finite values in descending order are needed"
+            )
+
+
+_LOOP_VALUES = RewardValues()
+
+
+def reward(outcome: Outcome, values: RewardTable = _LOOP_VALUES) -> jax.Array:
+    """Reward verified answers: float32, of the batch shape of `outcome`.
+
+    | answer                                        | reward       |
+    |-----------------------------------------------|--------------|
+    | valid, of the optimal sum of costs            | `optimal`    |
+    | valid, but suboptimal                         | `valid`      |
+    | well-formed, but breaks a rule or stops short | `parsed`     |
+    | can't be read as a plan                       | `unparsable` |
+    """
+    return jnp.asarray(_paid(values), jnp.float32)[_level(outcome)]
+
+
+def _paid(values: RewardTable) -> list[float]:
+    """What is paid at each `_level`."""
+    return [values.unparsable, values.parsed, values.valid, values.optimal]
+
+
+def _level(outcome: Outcome) -> jax.Array:
+    """Count how many of parsed, valid and optimal hold, int32; each implies those before it."""
+    flags = (outcome.parsed, outcome.valid, outcome.optimal_sum_of_costs)
+    return sum((jnp.asarray(flag).astype(jnp.int32) for flag in flags), jnp.int32(0))
+
+
+@dataclass(frozen=True)
+class Score:
+    """What became of one answer."""
+
+    reward: float
+    parsed: bool  # it can be read as a plan
+    valid: bool  # the plan keeps every rule, and every agent is at its goal at the end
+    optimal: bool | None  # valid and of the least sum of costs; None: valid, the least is unknown
+    failure: Failure  # the first failure of the plan; `Failure.NONE` if it is valid
+    agent: int | None  # lowest agent involved in the failure
+    time: int | None  # 0-based step of the failure
+    sum_of_costs: int | None  # of a valid plan, steps
+    makespan: int | None  # of a valid plan, steps
+    plan: Plan | None  # the `Action` values of each agent, as they were read
+    reason: str | None  # why the text isn't a plan
+
+
+def score(
+    text: str,
+    board: Board,
+    optimum: int | None = None,
+    *,
+    values: RewardTable = _LOOP_VALUES,
+    max_steps: int = DEFAULT_MAX_STEPS,
+    find_optimum: bool = True,
+) -> Score:
+    """Score a model's whole answer to one board, as the loop does.
+
+    Args:
+        text: The answer; it may hold thinking, and words around the plan (see `parse_answer`).
+        board: The board that was asked about.
+        optimum: The least sum of costs, steps, such as `Solution.sum_of_costs`. Where it is None
+            and the plan is valid, the board is solved. The first board of a size and number of
+            agents compiles the solver, which takes long; so give the optimum where it is known.
+        values: What answers are paid.
+        max_steps: The longest plan of an agent, steps; an answer with a longer one isn't parsed.
+        find_optimum: Whether to solve boards whose optimum isn't given. Otherwise, and where the
+            solver doesn't find it, `optimal` is None and the reward is that of a valid plan.
+
+    Returns:
+        The `Score`.
+
+    Raises:
+        ValueError: The board is none, or a batch; the optimum is above the cost of the plan, or no
+            cost; or `max_steps` is out of range; or the solver can't take the board.
+        TypeError: The text is no string.
+    """
+    (found,) = score_batch([text], [board], [optimum], values=values, max_steps=max_steps)
+    if found.optimal is not None or not find_optimum:
+        return found
+    solution = solve(for_solver(as_instance(board)))
+    if solution.status != Status.OPTIMAL:
+        return found
+    least = [int(solution.sum_of_costs)]
+    (found,) = score_batch([text], [board], least, values=values, max_steps=max_steps)
+    return found
+
+
+def score_batch(
+    texts: Sequence[str],
+    boards: Sequence[Board],
+    optima: Sequence[int | None] | None = None,
+    *,
+    values: RewardTable = _LOOP_VALUES,
+    max_steps: int = DEFAULT_MAX_STEPS,
+) -> list[Score]:
+    """Score B answers, one per board, by one program whatever B is.
+
+    Boards may have different sizes and numbers of agents. None is solved: where an optimum is None,
+    or all of them, `optimal` is None for valid plans, and their reward is that of a valid plan.
+
+    Raises:
+        ValueError: As for `score`, with the row of the answer; or the lengths differ.
+        TypeError: A text is no string.
+    """
+    count = len(texts)
+    given = [None] * count if optima is None else list(optima)
+    for name, column in (("boards", boards), ("optima", given)):
+        if len(column) != count:
+            raise ValueError(f"{name}: got {len(column)} for {count} texts, one each is needed")
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"texts: row {row}: got {type(text).__name__}, a string is needed")
+    if not count:
+        return []
+    instances = stack_boards(boards)
+    least = np.array([_checked_optimum(value, row) for row, value in enumerate(given)], np.int16)
+    slots = np.shape(instances.agent_mask)[-1]
+    verdict = judge_texts(texts, instances, _optima_only(least, slots), max_steps=max_steps)
+    outcomes, levels = verdict.outcomes, np.asarray(_level(verdict.outcomes)).tolist()
+    cheaper = np.asarray(outcomes.valid) & (np.asarray(outcomes.sum_of_costs) < least)
+    if cheaper.any():
+        row = int(np.flatnonzero(cheaper)[0])
+        raise ValueError(
+            f"optima: row {row}: got {least[row]}, but the answer's plan solves the board at "
+            f"{int(outcomes.sum_of_costs[row])}: it is not the least sum of costs"
+        )
+    paid = _paid(values)
+    return [
+        _score(answer, outcomes, row, paid[levels[row]], optimum_known=bool(least[row] >= 0))
+        for row, answer in enumerate(verdict.answers)
+    ]
+
+
+def _score(
+    answer: Answer, outcomes: Outcome, row: int, paid: float, *, optimum_known: bool
+) -> Score:
+    def known(name: str) -> int | None:
+        value = int(getattr(outcomes, name)[row])
+        return None if value < 0 else value
+
+    valid = bool(outcomes.valid[row])
+    return Score(
+        reward=float(paid),
+        parsed=answer.parsed,
+        valid=valid,
+        optimal=bool(outcomes.optimal_sum_of_costs[row]) if optimum_known or not valid else None,
+        failure=Failure(int(outcomes.failure[row])),
+        agent=known("agent"),
+        time=known("time"),
+        sum_of_costs=known("sum_of_costs"),
+        makespan=known("makespan"),
+        plan=answer.plan,
+        reason=answer.reason,
+    )
+
+
+def lake_reward(prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float]:
+    """Reward B completions as the loop does; `GRPOTrainer(reward_funcs=lake_reward, ...)`.
+
+    Args:
+        prompts: Not read; the boards come from a column.
+        completions: B answers, each a string, or chat messages of which the last one by the
+            assistant counts.
+        columns: Lists of length B by name: `grid`, the rows of each board, and `sum_of_costs`, the
+            least one, steps, or None where it is unknown. `jaxlake.datasets.to_hugging_face` makes
+            both. Where TRL passes `log_metric` and `log_extra`, it is told how many answers are
+            parsed, valid and optimal, and what failed in each. Nothing else is read.
+
+    Returns:
+        The rewards, one per completion.
+
+    Raises:
+        ValueError: A column is missing or has another length, or as for `score`.
+        TypeError: A completion is neither a string nor messages.
+    """
+    return _column_rewards(completions, columns, _Columns("grid", "sum_of_costs"))
+
+
+def reward_function(
+    *,
+    board: str = "grid",
+    optimum: str | None = "sum_of_costs",
+    values: RewardTable = _LOOP_VALUES,
+    max_steps: int = DEFAULT_MAX_STEPS,
+) -> RewardFunction:
+    """Make a reward function like `lake_reward` for other columns or other rewards.
+
+    Args:
+        board: The column of the boards, each a `Board`.
+        optimum: The column of their least sums of costs, steps. Without such a column (None here)
+            all valid plans are paid the same.
+        values: What answers are paid.
+        max_steps: The longest plan of an agent, steps; an answer with a longer one isn't parsed.
+    """
+    chosen = _Columns(board, optimum, values, max_steps)
+
+    # Trainers log a reward by the name of its function.
+    def lake_reward(
+        prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
+    ) -> list[float]:
+        """Reward completions; see `jaxlake.rewards.lake_reward`."""
+        return _column_rewards(completions, columns, chosen)
+
+    return lake_reward
+
+
+class _Columns(NamedTuple):
+    """What a reward function reads, and how it pays."""
+
+    board: str
+    optimum: str | None
+    values: RewardTable = _LOOP_VALUES
+    max_steps: int = DEFAULT_MAX_STEPS
+
+
+def _column_rewards(
+    completions: Sequence[Any], columns: Mapping[str, Any], chosen: _Columns
+) -> list[float]:
+    for what, name in (("board", chosen.board), ("optimum", chosen.optimum)):
+        if name is not None and name not in columns:
+            raise ValueError(
+                f"{what}: there is no column {name!r}, only {sorted(columns)}; "
+                "`reward_function` takes other names, and optimum=None where none is known"
+            )
+    scores = score_batch(
+        [completion_text(completion) for completion in completions],
+        columns[chosen.board],
+        None if chosen.optimum is None else columns[chosen.optimum],
+        values=chosen.values,
+        max_steps=chosen.max_steps,
+    )
+    _log(scores, columns)
+    return [one.reward for one in scores]
+
+
+def _log(scores: Sequence[Score], columns: Mapping[str, Any]) -> None:
+    """Tell TRL's trainer more of the answers, where it asks for it."""
+    log_metric, log_extra = columns.get("log_metric"), columns.get("log_extra")
+    if callable(log_metric) and scores:
+        for name in ("parsed", "valid", "optimal"):
+            share = sum(bool(getattr(one, name)) for one in scores) / len(scores)
+            log_metric(f"lake/{name}", share)
+    if callable(log_extra):
+        log_extra("failure", [one.failure.label for one in scores])
+
+
+def completion_text(completion: Any) -> str:
+    """Return the text of a completion: a string, or chat messages as mappings or objects.
+
+    Of messages it is the content of the last one by the assistant, and empty if there is none.
+
+    Raises:
+        TypeError: The completion, or the content of the message, is something else.
+    """
+    if isinstance(completion, str):
+        return completion
+    if not isinstance(completion, Sequence):
+        raise TypeError(
+            f"completion: got {type(completion).__name__}, a string or a list of messages is needed"
+        )
+    said = [one for one in completion if _field(one, "role") == "assistant"]
+    content = _field(said[-1], "content") if said else None
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, Sequence):
+        raise TypeError(f"content: got {type(content).__name__}, a string or parts are needed")
+    return "".join(_field(part, "text") or "" for part in content)
+
+
+def _field(message: Any, name: str) -> Any:
+    return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)
+
+
+def _checked_optimum(value: int | None, row: int) -> int:
+    """Return a least sum of costs, -1 where it is unknown."""
+    if value is None:
+        return -1
+    try:
+        cost = index(value)
+    except TypeError:
+        cost = -1
+    if not 0 <= cost <= np.iinfo(np.int16).max:
+        raise ValueError(f"optima: row {row}: got {value!r}, a number of steps or None is needed")
+    return cost
+
+
+def _optima_only(least: np.ndarray, slots: int) -> Solution:
+    """Make B solutions of which the least sum of costs, int16 (B,), is known where it is not -1."""
+    count = len(least)
+    leaves: dict[str, Any] = {
+        "status": np.where(least < 0, Status.UNKNOWN, Status.OPTIMAL).astype(np.int8),
+        "sum_of_costs": least,
+        "makespan": np.full(count, -1, np.int16),
+        "needs_wait": np.zeros(count, bool),
+        "plan": np.zeros((count, 0, slots), np.int8),
+        "makespan_plan": np.zeros((count, 0, slots), np.int8),
+        "expansions": np.zeros(count, np.int32),
+    }
+    return Solution(**leaves)

@@ -1,0 +1,244 @@
+"""Rewards for other trainers: those of an independent walk, from one program, in every form."""
+
+import random
+from dataclasses import replace
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+from benchmarks import oracles
+from jaxlake import Action, Failure, parse_grid, rewards, stack_instances
+from jaxlake.judging import BATCH_SIZE, verify_batch
+from jaxlake.rewards import RewardValues, lake_reward, reward_function, score, score_batch
+
+CORNER = ["S F F", "F H F", "F G F"]
+OPTIMAL = "Agent 0: DOWN DOWN RIGHT"
+AROUND = "Agent 0: RIGHT RIGHT DOWN DOWN LEFT"
+STOPS = "Agent 0: DOWN DOWN"
+PROSE = "I would go down, then right."
+
+
+def _walk(rng: random.Random) -> tuple[list[str], list[list[int]]]:
+    """A board whose goals are where random steps over free cells lead, and these steps."""
+    while True:
+        size, agents = rng.choice([(2, 1), (3, 2), (4, 3), (5, 5), (6, 2)])
+        grid = oracles.random_grid(rng, size, 0.2, agents)
+        board = oracles.read(grid)
+        here, plan = list(board.starts), []
+        for _ in range(rng.randint(1, 5)):
+            actions = []
+            for i, (r, c) in enumerate(here):
+                steps = [(a, (r + dr, c + dc)) for a, (dr, dc) in oracles.MOVES.items()]
+                action, here[i] = rng.choice([one for one in steps if one[1] in board.free])
+                actions.append(action)
+            plan.append(actions)
+        if len({*here, *board.starts}) == 2 * agents:
+            symbols = "SsABC"[:agents] + "Ggabc"[:agents]
+            letters = dict(zip((*board.starts, *here), symbols, strict=True))
+            cells = [
+                [letters.get((r, c), "HF"[(r, c) in board.free]) for c in range(size)]
+                for r in range(size)
+            ]
+            return [" ".join(row) for row in cells], plan
+
+
+def _text(plan: list[list[int]]) -> str:
+    columns = zip(*plan, strict=True)
+    return "\n".join(
+        f"Agent {i}: " + " ".join(Action(action).name for action in actions)
+        for i, actions in enumerate(columns)
+    )
+
+
+@pytest.fixture(scope="module")
+def walks():
+    """400 boards of 1 to 5 agents, plans that often solve them, and their optima."""
+    rng = random.Random(3)
+    drawn = [_walk(rng) for _ in range(400)]
+    for _, plan in drawn[::3]:
+        rng.choice(plan)[0] = rng.randrange(5)
+    best = [oracles.least_sum_of_costs(grid) if len(grid) < 5 else None for grid, _ in drawn]
+    return [(*walk, known and known[0]) for walk, known in zip(drawn, best, strict=True)]
+
+
+def test_scores_are_those_of_a_plain_walk(walks):
+    grids, plans, optima = (list(column) for column in zip(*walks, strict=True))
+    seen = set()
+    for (grid, plan, least), found in zip(
+        walks, score_batch([_text(plan) for plan in plans], grids, optima), strict=True
+    ):
+        truth = oracles.check(grid, plan)
+        assert found.parsed
+        assert found.plan == tuple(zip(*plan, strict=True))
+        assert found.failure.label == (truth.failure or "none")
+        assert found.valid == (truth.failure is None)
+        assert (found.agent, found.time) == (truth.agent, truth.time)
+        assert (found.sum_of_costs, found.makespan) == (truth.sum_of_costs, truth.makespan)
+        optimal = truth.sum_of_costs == least if least is not None else None
+        assert found.optimal == (optimal if found.valid else False)
+        assert found.reward == (1.0 if found.optimal else 0.6 if found.valid else 0.0)
+        seen.add((found.optimal, found.failure))
+    broken = set(Failure) - {Failure.NONE, Failure.PARSE_ERROR}
+    assert {failure for best, failure in seen if not best} >= broken
+    assert seen >= {(best, Failure.NONE) for best in (True, False, None)}
+
+
+def test_any_number_of_answers_to_boards_of_any_kind_is_verified_by_one_program(walks):
+    score(OPTIMAL, CORNER, 3)
+    before = verify_batch._cache_size()
+    for count in (1, 2, 7, BATCH_SIZE, BATCH_SIZE + 1, 400):
+        some = walks[:count]
+        assert (
+            len(score_batch([_text(plan) for _, plan, _ in some], [g for g, *_ in some])) == count
+        )
+    assert verify_batch._cache_size() == before
+
+
+def test_a_board_is_solved_where_its_optimum_is_not_given():
+    assert score(OPTIMAL, CORNER).reward == 1.0
+    found = score(AROUND, CORNER)
+    assert (found.reward, found.optimal, found.sum_of_costs) == (0.6, False, 5)
+    unknown = score(AROUND, CORNER, find_optimum=False)
+    assert (unknown.reward, unknown.optimal, unknown.valid) == (0.6, None, True)
+
+
+def test_only_valid_answers_are_worth_solving_the_board(monkeypatch):
+    monkeypatch.setattr(rewards, "solve", None)
+    for text in (STOPS, PROSE):
+        assert score(text, CORNER).optimal is False
+    assert score(AROUND, CORNER, 3).optimal is False
+
+
+@pytest.mark.parametrize(
+    "board",
+    [
+        CORNER,
+        tuple(CORNER),
+        "\n".join(CORNER) + "\n",
+        parse_grid(CORNER),
+        parse_grid(CORNER, max_size=12, max_agents=7),
+    ],
+)
+def test_a_board_may_come_as_rows_as_a_text_or_padded(board):
+    assert score(AROUND, board, 3) == score(AROUND, CORNER, 3)
+    assert score(STOPS, board, 3).failure is Failure.GOAL_NOT_REACHED
+
+
+@pytest.mark.parametrize(
+    ("completion", "text"),
+    [
+        (OPTIMAL, OPTIMAL),
+        ([{"role": "assistant", "content": OPTIMAL}], OPTIMAL),
+        (
+            [
+                {"role": "assistant", "content": AROUND},
+                {"role": "tool", "content": "?"},
+                {"role": "assistant", "content": OPTIMAL},
+            ],
+            OPTIMAL,
+        ),
+        ([{"role": "assistant", "content": [{"type": "text", "text": OPTIMAL}]}], OPTIMAL),
+        ([SimpleNamespace(role="assistant", content=OPTIMAL)], OPTIMAL),
+        ([{"role": "assistant", "content": None}], ""),
+        ([{"role": "user", "content": OPTIMAL}], ""),
+        ([], ""),
+    ],
+)
+def test_a_completion_is_a_text_or_what_the_assistant_said_last(completion, text):
+    assert rewards.completion_text(completion) == text
+    paid = lake_reward([None], [completion], grid=[CORNER], sum_of_costs=[3])
+    assert paid == [1.0 if text else 0.0]
+
+
+def test_a_reward_function_reads_the_columns_it_was_made_for():
+    texts = [OPTIMAL, AROUND, STOPS, PROSE]
+    values = RewardValues(optimal=2.0, valid=1.0, parsed=-0.5, unparsable=-1.0)
+    paid = reward_function(board="map", optimum="best", values=values)
+    assert paid.__name__ == "lake_reward"
+    columns = {"map": [CORNER] * 4, "best": [3] * 4, "grid": [None] * 4, "trainer_state": object()}
+    assert paid(prompts=[""] * 4, completions=texts, **columns) == [2.0, 1.0, -0.5, -1.0]
+    blind = reward_function(optimum=None)
+    assert blind([""] * 4, texts, grid=[CORNER] * 4) == [0.6, 0.6, 0.0, 0.0]
+    short = reward_function(max_steps=3)
+    assert short([""] * 4, texts, grid=[CORNER] * 4, sum_of_costs=[3] * 4) == [1.0, 0.0, 0.0, 0.0]
+    assert lake_reward([], [], grid=[], sum_of_costs=[]) == []
+
+
+def test_a_trainer_that_asks_is_told_what_became_of_the_answers():
+    metrics, extra = {}, {}
+    lake_reward(
+        [""] * 4,
+        [OPTIMAL, AROUND, STOPS, PROSE],
+        grid=[CORNER] * 4,
+        sum_of_costs=[3] * 4,
+        log_metric=metrics.__setitem__,
+        log_extra=extra.__setitem__,
+    )
+    assert metrics == {"lake/parsed": 0.75, "lake/valid": 0.5, "lake/optimal": 0.25}
+    assert extra == {"failure": ["none", "none", "goal_not_reached", "parse_error"]}
+
+
+def test_rewards_of_arrays_are_those_of_scores(walks):
+    grids, plans, optima = (list(column) for column in zip(*walks[:60], strict=True))
+    texts = [PROSE if row % 7 == 0 else _text(plan) for row, plan in enumerate(plans)]
+    instances = stack_instances([parse_grid(grid, max_agents=5) for grid in grids])
+    least = np.array([-1 if one is None else one for one in optima], np.int16)
+    solutions = rewards._optima_only(least, 5)
+    outcomes = rewards.judge_texts(texts, instances, solutions, max_steps=64).outcomes
+    paid = rewards.reward(outcomes)
+    assert paid.dtype == np.float32
+    scores = score_batch(texts, grids, optima)
+    np.testing.assert_array_equal(paid, np.float32([one.reward for one in scores]))
+    np.testing.assert_array_equal(paid, jax.jit(rewards.reward)(outcomes))
+    assert {0.0, 0.6, 1.0} == {one.reward for one in scores}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([OPTIMAL], [["S F", "F"]]), r"board: row 0: row 1: got 1 cells"),
+        (([OPTIMAL], [stack_instances([parse_grid(CORNER)] * 2)]), r"row 0: got a batch of shape"),
+        (([OPTIMAL], [None]), r"board: row 0: "),
+        (([OPTIMAL] * 2, [CORNER]), r"boards: got 1 for 2 texts"),
+        (([OPTIMAL], [CORNER], [3, 3]), r"optima: got 2 for 1 texts"),
+        (([OPTIMAL], [CORNER], ["3"]), r"optima: row 0: got '3'"),
+        (([OPTIMAL], [CORNER], [-2]), r"optima: row 0: got -2"),
+        (
+            ([STOPS, AROUND], [CORNER] * 2, [3, 9]),
+            r"optima: row 1: got 9, .* solves the board at 5",
+        ),
+    ],
+)
+def test_what_cannot_be_scored_is_refused_with_its_row(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        score_batch(*arguments)
+
+
+def test_agents_beyond_the_first_slots_are_refused():
+    gap = replace(parse_grid(["S G", "s g"]), agent_mask=np.array([False, True]))
+    with pytest.raises(ValueError, match=r"agent_mask: got \[False, True\]"):
+        score(OPTIMAL, gap, 3)
+
+
+def test_a_text_or_completion_of_another_type_is_refused():
+    with pytest.raises(TypeError, match="texts: row 1: got NoneType"):
+        score_batch([OPTIMAL, None], [CORNER] * 2)
+    with pytest.raises(TypeError, match="completion: got int"):
+        lake_reward([""], [7], grid=[CORNER], sum_of_costs=[3])
+    with pytest.raises(TypeError, match="content: got int"):
+        lake_reward([""], [[{"role": "assistant", "content": 7}]], grid=[CORNER], sum_of_costs=[3])
+
+
+def test_a_missing_column_is_named_with_those_that_are_there():
+    with pytest.raises(ValueError, match=r"no column 'grid', only \['map', 'sum_of_costs'\]"):
+        lake_reward([""], [OPTIMAL], map=[CORNER], sum_of_costs=[3])
+    with pytest.raises(ValueError, match=r"no column 'sum_of_costs'.*optimum=None"):
+        lake_reward([""], [OPTIMAL], grid=[CORNER])
+
+
+@pytest.mark.parametrize("wrong", [{"valid": 1.5}, {"parsed": float("nan")}, {"unparsable": 0.1}])
+def test_rewards_that_pay_more_for_worse_are_refused(wrong):
+    with pytest.raises(ValueError, match="descending order"):
+        RewardValues(**wrong)
