@@ -1,5 +1,7 @@
-"""Data sets: shards on disk, a benchmark of the paper's shape, published rows, MovingAI files."""
+"""Data sets: shards on disk, Hugging Face's, the paper's benchmark, published rows, MovingAI."""
 
+from jaxlake.datasets.hugging_face import from_hugging_face as from_hugging_face
+from jaxlake.datasets.hugging_face import to_hugging_face as to_hugging_face
 from jaxlake.datasets.manifest import Manifest as Manifest
 from jaxlake.datasets.manifest import read_manifest as read_manifest
 from jaxlake.datasets.movingai import GridMap as GridMap

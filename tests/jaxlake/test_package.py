@@ -44,6 +44,7 @@ for name in heavy:
     sys.modules[name] = None  # an import of it fails, as in a core install
 import jaxlake
 assert jaxlake.rewards.score("Agent 0: RIGHT", ["S G", "F F"], 1).reward == 1.0
+assert jaxlake.datasets.to_hugging_face
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,0 +1,200 @@
+"""Boards as a data set of Hugging Face's library: exact in both directions, by every way there."""
+
+import re
+
+import jax
+import numpy as np
+import pytest
+
+import jaxlake
+from benchmarks import oracles
+from jaxlake import Status, lake_params, parse_grid
+from jaxlake.answers import parse_answer
+from jaxlake.datasets import (
+    DatasetError,
+    from_hugging_face,
+    load_shards,
+    to_hugging_face,
+)
+from jaxlake.rewards import lake_reward
+from jaxlake.solver import solve_batch
+from tests.jaxlake.datasets import killed_writer
+from tests.jaxlake.solver.boards import instances, random_grids
+
+datasets = pytest.importorskip("datasets")
+
+PADDING = {"max_size": 7, "max_agents": 2, "horizon": 6}
+SINGLE = [["S F G", "F H F", "H F F"], ["F S", "G F"]]
+
+
+def assert_exact(got, wanted):
+    """The same tree, shapes, dtypes and values."""
+    assert jax.tree.structure(got) == jax.tree.structure(wanted)
+    for found, leaf in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+        assert isinstance(found, np.ndarray)
+        assert found.dtype == leaf.dtype
+        np.testing.assert_array_equal(found, leaf)
+
+
+@pytest.fixture(scope="module")
+def boards():
+    """Boards of one and two agents in NumPy leaves: solved, unsolvable, and unknown."""
+    batch = instances([*random_grids(9, 60, (2, 3, 4, 5, 6), (2,), 0.4), *SINGLE], 7, 2)
+    solutions = jax.device_get(solve_batch(batch, horizon=PADDING["horizon"]))
+    assert {Status(one) for one in solutions.status} == set(Status)
+    assert solutions.needs_wait.any()
+    assert (solutions.plan != solutions.makespan_plan).any()
+    return batch, solutions
+
+
+@pytest.fixture(scope="module")
+def dataset(boards):
+    return to_hugging_face(*boards, prompt="compact")
+
+
+def test_boards_and_solutions_come_back_exactly(boards, dataset):
+    assert_exact(from_hugging_face(dataset, **PADDING), boards)
+
+
+def test_boards_without_solutions_come_back_exactly(boards):
+    made = to_hugging_face(boards[0])
+    assert made.column_names == ["grid", "size", "num_agents"]
+    assert_exact(from_hugging_face(made, max_size=7, max_agents=2), (boards[0], None))
+
+
+def test_the_padding_is_that_of_the_largest_board_unless_told():
+    five = ["S s A B", "C H F F", "G g a b", "c F F F"]
+    batch = instances([five, *SINGLE], 9, 5)
+    found, _ = from_hugging_face(to_hugging_face(batch))
+    assert found.holes.shape == (3, 4, 4)
+    assert found.agent_mask.shape == (3, 5)
+    assert_exact(found, instances([five, *SINGLE], 4, 5))
+    single, _ = from_hugging_face(to_hugging_face(instances(SINGLE, 9, 1)))
+    assert single.agent_mask.shape == (2, 2), "as many slots as the solver needs"
+
+
+@pytest.mark.parametrize("way", ["disk", "parquet", "hub layout", "json"])
+def test_whatever_way_a_data_set_takes_it_comes_back_exactly(way, boards, dataset, tmp_path):
+    cache = {"cache_dir": str(tmp_path / "cache"), "split": "train"}
+    if way == "disk":
+        dataset.save_to_disk(tmp_path / "set")
+        again = datasets.load_from_disk(tmp_path / "set")
+    elif way == "parquet":
+        dataset.to_parquet(tmp_path / "boards.parquet")
+        again = datasets.load_dataset(
+            "parquet", data_files=str(tmp_path / "boards.parquet"), **cache
+        )
+    elif way == "hub layout":  # as push_to_hub lays a data set out
+        (tmp_path / "set/data").mkdir(parents=True)
+        dataset.to_parquet(tmp_path / "set/data/train-00000-of-00001.parquet")
+        again = datasets.load_dataset(str(tmp_path / "set"), **cache)
+    else:
+        file = str(tmp_path / "boards.jsonl")
+        dataset.to_json(file)
+        again = datasets.load_dataset("json", data_files=file, **cache)
+    if way != "json":  # which keeps no types
+        assert again.features == dataset.features
+    assert_exact(from_hugging_face(again, **PADDING), boards)
+
+
+def test_rows_say_what_the_oracles_say(dataset):
+    names = jaxlake.Action.__members__
+    solved = [row for row in dataset if row["status"] == "OPTIMAL"]
+    for row in solved[:40]:
+        assert len(row["grid"]) == row["size"]
+        least, needs_wait = oracles.least_sum_of_costs(row["grid"])
+        assert (row["sum_of_costs"], row["needs_wait"]) == (least, needs_wait)
+        assert row["makespan"] == oracles.least_makespan(row["grid"])
+        for name, cost in (("plan", "sum_of_costs"), ("makespan_plan", "makespan")):
+            longest = max(map(len, row[name]))
+            plan = [[int(names[a]) for a in one] + [0] * (longest - len(one)) for one in row[name]]
+            walked = oracles.check(row["grid"], [list(step) for step in zip(*plan, strict=True)])
+            assert walked.failure is None
+            assert getattr(walked, cost) == row[cost]
+
+
+def test_a_prompt_is_messages_or_a_text_that_holds_the_board(boards, dataset):
+    text = to_hugging_face(boards[0], prompt="full", chat=False)
+    assert "answer" not in text.column_names
+    for row, words in zip(dataset, text["prompt"], strict=True):
+        (message,) = row["prompt"]
+        assert message["role"] == "user"
+        for prompt in (message["content"], words):
+            rows = re.findall(r"^[FHSsGg](?: [FHSsGg])+$", prompt, re.MULTILINE)
+            assert rows == row["grid"]
+
+
+def test_the_answer_of_a_row_earns_the_best_reward(dataset):
+    solved = dataset.filter(lambda row: row["status"] == "OPTIMAL")
+    columns = {name: solved[name] for name in ("grid", "sum_of_costs", "prompt")}
+    paid = lake_reward(columns.pop("prompt"), solved["answer"], **columns)
+    assert paid == [1.0] * len(solved)
+    row = solved[0]
+    plan = parse_answer(row["answer"], row["num_agents"], max_steps=64).plan
+    assert [len(one) for one in plan] == [max(1, len(one)) for one in row["plan"]]
+
+
+def _changed(dataset, name, value):
+    rows = dataset.to_list()
+    rows[1][name] = value
+    return datasets.Dataset.from_list(rows, features=dataset.features)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("grid", ["S F", "F Q"], "row 1: row 1, column 1: got 'Q'"),
+        ("grid", None, "row 1: "),
+        ("status", "SOLVED", "row 1: status: got 'SOLVED', allowed are OPTIMAL"),
+        ("sum_of_costs", None, "row 1: sum_of_costs: missing, but the status is OPTIMAL"),
+        ("plan", [["UP"]], "row 1: plan: got 1 agents and 1 steps, 2 agents and at most 6"),
+        ("plan", [["UP"] * 7, []], "row 1: plan: got 2 agents and 7 steps"),
+        ("plan", [["NORTH"], []], "row 1: plan: got the action 'NORTH', allowed are WAIT"),
+    ],
+)
+def test_a_damaged_row_is_named(name, value, message, dataset):
+    solved = dataset.filter(lambda row: row["status"] == "OPTIMAL")
+    with pytest.raises(DatasetError, match=message):
+        from_hugging_face(_changed(solved, name, value), **PADDING)
+
+
+def test_what_is_no_split_of_such_a_set_is_refused(dataset):
+    for given, message in (
+        (datasets.DatasetDict(train=dataset), "got DatasetDict, one split is needed"),
+        (dataset.remove_columns("grid"), "the columns grid are missing"),
+        (dataset.remove_columns("plan"), "the columns plan are missing"),
+        (dataset.select([]), "got no rows"),
+    ):
+        with pytest.raises(DatasetError, match=message):
+            from_hugging_face(given)
+    with pytest.raises(DatasetError, match=r"grid: has \d, max_size is 4"):
+        from_hugging_face(dataset, max_size=4)
+    with pytest.raises(DatasetError, match="grid: has 2, max_agents is 1"):
+        from_hugging_face(dataset, max_agents=1)
+
+
+def test_what_is_no_batch_of_boards_is_refused(boards):
+    batch, solutions = boards
+    with pytest.raises(ValueError, match=r"got size of shape \(\)"):
+        to_hugging_face(parse_grid(SINGLE[0]))
+    with pytest.raises(ValueError, match="solutions: got 62 for 2 boards"):
+        to_hugging_face(instances(SINGLE, 3, 2), solutions)
+    with pytest.raises(ValueError, match="style: got 'short'"):
+        to_hugging_face(batch, prompt="short")
+
+
+@pytest.mark.slow
+def test_what_is_generated_and_what_lies_in_shards_becomes_a_data_set(tmp_path):
+    killed_writer.write(tmp_path)
+    loaded = load_shards(tmp_path)
+    sizes = {name: killed_writer.OPTIONS[name] for name in ("max_size", "max_agents", "horizon")}
+    made = to_hugging_face(loaded)
+    assert_exact(from_hugging_face(made, **sizes), (loaded.instances, loaded.solutions))
+    params = lake_params([2, 3], 0.0, 0.5, num_agents=[2, 3])
+    drawn = jax.device_get(
+        jaxlake.generate(jax.random.key(0), params, 200, max_size=3, max_agents=3)
+    )
+    assert not drawn.filled.all()
+    wanted = jax.tree.map(lambda leaf: leaf[drawn.filled], (drawn.instances, drawn.solutions))
+    got = from_hugging_face(to_hugging_face(drawn), max_size=3, max_agents=3)
+    assert_exact(got, wanted)
