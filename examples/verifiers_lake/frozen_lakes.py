@@ -1,0 +1,92 @@
+"""The lake as an environment of `verifiers`: boards as tasks, scored by jaxlake.
+
+pip install ./examples/verifiers_lake
+vf-validate frozen-lakes --runtime.type subprocess
+vf-eval frozen-lakes --env.agent.harness.id null --env.agent.runtime.type subprocess --model NAME
+
+`verifiers` finds the taskset by the name of this module. A task is one question and one answer, so
+it needs neither tools (the harness `null`) nor a sandbox (the runtime `subprocess`).
+"""
+
+import jax
+import verifiers.v1 as vf
+
+import jaxlake
+from jaxlake.prompts import PromptStyle, render, target
+from jaxlake.rewards import Score, score
+
+
+class LakeData(vf.TaskData):
+    """One board, as a row of `jaxlake.datasets.to_hugging_face` has it."""
+
+    grid: list[str]
+    sum_of_costs: int
+    answer: str
+
+
+class LakeTask(vf.Task[LakeData]):
+    """Pays for the plan in the model's last reply."""
+
+    def _score(self, text: str) -> Score:
+        return score(text, self.data.grid, self.data.sum_of_costs)
+
+    @vf.reward
+    async def lake_reward(self, trace: vf.Trace) -> float:
+        """Pay 1 for an optimal plan, 0.6 for any other that is valid, and else nothing."""
+        return self._score(trace.last_reply).reward
+
+    @vf.metric
+    async def verdict(self, trace: vf.Trace) -> dict[str, float]:
+        """Say whether the reply is a plan, a valid one, and an optimal one."""
+        found = self._score(trace.last_reply)
+        return {name: float(getattr(found, name)) for name in ("parsed", "valid", "optimal")}
+
+    async def validate(self, runtime: vf.Runtime) -> bool:
+        """Check that the solver's plan is optimal, for `vf-validate`."""
+        return self._score(self.data.answer).optimal is True
+
+
+class LakeConfig(vf.TasksetConfig):
+    """Which boards there are: `--env.taskset.size 6 --env.taskset.count 500`."""
+
+    count: int = 100
+    size: int = 5
+    agents: int = 2
+    hole_ratio: float = 0.2
+    wait_ratio: float = 0.25  # share of the boards on which an optimal plan has to wait
+    seed: int = 0
+    prompt: PromptStyle = "full"
+
+
+class LakeTaskset(vf.Taskset[LakeTask, LakeConfig]):
+    """Distinct boards, each with a proved optimum; equal settings give equal boards."""
+
+    def load(self) -> list[LakeTask]:
+        """Generate the boards."""
+        chosen = self.config
+        params = jaxlake.lake_params(
+            chosen.size, chosen.hole_ratio, chosen.wait_ratio, num_agents=chosen.agents
+        )
+        made = jax.device_get(
+            jaxlake.generate(
+                jax.random.key(chosen.seed),
+                params,
+                chosen.count,
+                max_size=chosen.size,
+                max_agents=chosen.agents,
+            )
+        )
+        return [self._task(made, row) for row in range(chosen.count) if made.filled[row]]
+
+    def _task(self, made: jaxlake.Generated, row: int) -> LakeTask:
+        board, solution = jax.tree.map(lambda leaf: leaf[row], (made.instances, made.solutions))
+        data = LakeData(
+            prompt=render(board, self.config.prompt),
+            grid=jaxlake.format_grid(board),
+            sum_of_costs=int(solution.sum_of_costs),
+            answer=target(solution.plan),
+        )
+        return LakeTask(data, self.config.task)
+
+
+__all__ = ["LakeTaskset"]

@@ -1,0 +1,93 @@
+"""The environment for verifiers, run by its own commands, which tools/verifiers.sh installs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jaxlake.rewards import score
+from tests.paths import ROOT
+
+COMMANDS = ROOT / ".venv-verifiers/bin"
+BOARDS = {"count": 8, "size": 3, "wait_ratio": 0}
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not COMMANDS.exists(), reason="tools/verifiers.sh was not run"),
+]
+
+
+def run(command: str, prefix: str, *arguments: str) -> str:
+    """Run a command of verifiers on boards of 3x3 that need no wait; return what it prints."""
+    boards = [f"--{prefix}.{name.replace('_', '-')}={value}" for name, value in BOARDS.items()]
+    path = os.pathsep.join([str(ROOT), str(ROOT / "examples/verifiers_lake")])
+    tools = os.pathsep.join([str(ROOT / ".venv/bin"), os.environ["PATH"]])  # uv is there
+    done = subprocess.run(
+        [COMMANDS / command, "frozen-lakes", *boards, *arguments, "--no-rich"],
+        env={**os.environ, "PYTHONPATH": path, "PATH": tools, "NO_KEY": "none"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """The address at which the base model answers."""
+    server = subprocess.Popen(
+        [sys.executable, ROOT / "tests/examples/chat_endpoint.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        yield f"http://127.0.0.1:{int(server.stdout.readline())}/v1"
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait()
+
+
+def test_the_plan_of_each_board_is_optimal_and_silence_earns_nothing(tmp_path: Path) -> None:
+    local = ["--runtime.type", "subprocess", "-o", str(tmp_path)]
+    run("vf-validate", "taskset", *local)
+    (summary,) = tmp_path.glob("*/summary.json")
+    checks = json.loads(summary.read_text())["checks"]
+    for check in ("gold", "noop"):
+        assert checks[check]["valid"] == BOARDS["count"]
+
+
+def test_rollouts_of_a_model_are_paid_what_its_last_words_are_worth(
+    endpoint: str, tmp_path: Path
+) -> None:
+    run(
+        "vf-eval",
+        "env.taskset",
+        "--env.taskset.prompt=compact",
+        *("--env.agent.harness.id", "null"),
+        *("--env.agent.runtime.type", "subprocess"),
+        "--model=base",
+        *("--client.base-url", endpoint),
+        *("--client.api-key-var", "NO_KEY"),
+        "--no-push",
+        f"--output-dir={tmp_path}",
+    )
+    (file,) = tmp_path.glob("*/traces.jsonl")
+    traces = [json.loads(line)["traces"][0] for line in file.read_text().splitlines()]
+    assert len(traces) == BOARDS["count"]
+    paid = []
+    for trace in traces:
+        assert trace["ok"], trace["errors"]
+        board, words = trace["task"]["data"], trace["nodes"][-1]["message"]["content"]
+        found = score(words, board["grid"], board["sum_of_costs"])
+        assert trace["rewards"]["lake_reward"]["score"] == found.reward
+        for name in ("parsed", "valid", "optimal"):
+            assert trace["metrics"][name] == getattr(found, name)
+        paid.append(found.reward)
+    assert max(paid) == 1.0, "the base model solves some boards of this size"
