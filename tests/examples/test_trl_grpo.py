@@ -1,0 +1,74 @@
+"""The example of TRL's trainer trains a real model on rewards that are the lake's."""
+
+import numpy as np
+import pytest
+import torch
+from datasets import load_dataset
+
+from benchmarks import oracles
+from jaxlake.answers import parse_answer
+from jaxlake.rewards import score
+from tests.paths import ROOT
+
+pytestmark = pytest.mark.slow
+
+STEPS = 2
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory):
+    """The trainer after two updates, what it logged, and its table of completions."""
+    from examples.trl_grpo import main
+
+    folder = tmp_path_factory.mktemp("run")
+    arguments = ["--steps", str(STEPS), "--boards", "64", "--size", "3", "--output", str(folder)]
+    trainer = main(arguments)
+    files = [str(path) for path in sorted((folder / "completions").glob("*.parquet"))]
+    cache = str(folder / "cache")
+    table = load_dataset("parquet", data_files=files, split="train", cache_dir=cache)
+    return trainer, trainer.state.log_history, table
+
+
+def _optimal(grid: list[str], plan: tuple[tuple[int, ...], ...]) -> bool:
+    """Whether a plan is valid and of the least sum of costs, by the oracles."""
+    longest = max(map(len, plan))
+    padded = [[*actions, *[0] * (longest - len(actions))] for actions in plan]
+    walked = oracles.check(grid, [list(step) for step in zip(*padded, strict=True)])
+    least = oracles.least_sum_of_costs(grid)
+    return walked.failure is None and least is not None and walked.sum_of_costs == least[0]
+
+
+def test_every_logged_reward_is_the_score_of_its_completion(run):
+    trainer, _, table = run
+    rows = {row["prompt"]: row for row in trainer.train_dataset}
+    assert len(table) == STEPS * 32
+    for logged in table:
+        row = rows[logged["prompt"]]
+        found = score(logged["completion"], row["grid"], row["sum_of_costs"])
+        assert logged["lake_reward"] == np.float32(found.reward)
+        assert logged["failure"] == found.failure.label
+        plan = parse_answer(logged["completion"], 2, max_steps=64).plan
+        assert (found.reward == 1.0) == (plan is not None and _optimal(row["grid"], plan))
+    assert {0.0, 1.0} <= set(table["lake_reward"])
+
+
+def test_the_trainer_logs_what_became_of_the_answers(run):
+    _, history, table = run
+    steps = [entry for entry in history if "lake/valid" in entry]
+    assert len(steps) == STEPS
+    for number, entry in enumerate(steps):
+        rows = table.select(range(32 * number, 32 * (number + 1)))
+        valid = np.mean([failure == "none" for failure in rows["failure"]])
+        assert entry["lake/valid"] == pytest.approx(valid)
+        assert entry["reward"] == pytest.approx(np.mean(rows["lake_reward"]), rel=1e-5)
+
+
+def test_the_weights_have_moved(run):
+    from safetensors.torch import load_file
+
+    before = load_file(ROOT / "training/base_model/model.safetensors")
+    trainer, _, _ = run
+    name = "model.layers.0.mlp.up_proj.weight"
+    after = trainer.model.state_dict()[name].float().cpu()
+    assert torch.isfinite(after).all()
+    assert not torch.equal(after, before[name].float())
