@@ -1,0 +1,50 @@
+"""What docs/rewards.md shows runs as it stands there."""
+
+import doctest
+import re
+from typing import Any
+
+import pytest
+
+from tests.paths import ROOT
+
+PAGE = (ROOT / "docs/rewards.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)
+EXAMPLES = [block for block in BLOCKS if block.startswith(">>>")]
+
+
+def run_examples(blocks: list[str]) -> dict[str, Any]:
+    """Compare what the blocks print with what is shown; return the names that they define."""
+    test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "rewards.md", None, 0)
+    report: list[str] = []
+    done = doctest.DocTestRunner().run(test, out=report.append, clear_globs=False)
+    assert done.failed == 0, "".join(report)
+    assert done.attempted > 4 * len(blocks)
+    return test.globs
+
+
+def test_every_example_of_a_reward_gives_what_is_shown():
+    assert len(EXAMPLES) == 3
+    run_examples(EXAMPLES[:2])
+
+
+@pytest.mark.slow
+def test_the_data_set_is_what_is_shown_and_trains_a_model(tmp_path, monkeypatch):
+    names = run_examples(EXAMPLES)
+    (block,) = [block for block in BLOCKS if block not in EXAMPLES]
+    code = block.replace('"runs/trl"', repr(str(tmp_path)))
+    assert code != block
+    monkeypatch.chdir(ROOT)
+    exec(code, names)
+    assert names["trainer"].state.global_step == 1
+
+
+def test_every_file_that_the_page_names_is_there():
+    links = re.findall(r"\]\((?!http)([^)#]+)\)", PAGE)
+    files = re.findall(r"`((?:jaxlake|tests|tools|examples)/[\w/.]+)`", PAGE)
+    assert len(links) == 2
+    assert len(files) >= 3
+    for link in links:
+        assert (ROOT / "docs" / link).exists(), link
+    for file in files:
+        assert (ROOT / file).exists(), file
