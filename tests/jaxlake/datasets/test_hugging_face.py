@@ -2,9 +2,12 @@
 
 import re
 
+import datasets
 import jax
 import numpy as np
 import pytest
+from datasets.info import DatasetInfosDict
+from huggingface_hub import DatasetCardData
 
 import jaxlake
 from benchmarks import oracles
@@ -20,8 +23,6 @@ from jaxlake.rewards import lake_reward
 from jaxlake.solver import solve_batch
 from tests.jaxlake.datasets import killed_writer
 from tests.jaxlake.solver.boards import instances, random_grids
-
-datasets = pytest.importorskip("datasets")
 
 PADDING = {"max_size": 7, "max_agents": 2, "horizon": 6}
 SINGLE = [["S F G", "F H F", "H F F"], ["F S", "G F"]]
@@ -84,8 +85,12 @@ def test_whatever_way_a_data_set_takes_it_comes_back_exactly(way, boards, datase
         again = datasets.load_dataset(
             "parquet", data_files=str(tmp_path / "boards.parquet"), **cache
         )
-    elif way == "hub layout":  # as push_to_hub lays a data set out
+    elif way == "hub layout":  # as push_to_hub lays a data set out, its types in the card
         (tmp_path / "set/data").mkdir(parents=True)
+        card = DatasetCardData()
+        DatasetInfosDict(default=dataset.info).to_dataset_card_data(card)
+        (tmp_path / "set/README.md").write_text(f"---\n{card}\n---\n")
+        assert "makespan_plan" in str(card)
         dataset.to_parquet(tmp_path / "set/data/train-00000-of-00001.parquet")
         again = datasets.load_dataset(str(tmp_path / "set"), **cache)
     else:
