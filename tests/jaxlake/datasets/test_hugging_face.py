@@ -1,6 +1,9 @@
 """Boards as a data set of Hugging Face's library: exact in both directions, by every way there."""
 
+import os
 import re
+import subprocess
+import sys
 
 import datasets
 import jax
@@ -21,7 +24,7 @@ from jaxlake.datasets import (
 )
 from jaxlake.rewards import lake_reward
 from jaxlake.solver import solve_batch
-from tests.jaxlake.datasets import killed_writer
+from tests.jaxlake.datasets import killed_writer, local_hub
 from tests.jaxlake.solver.boards import instances, random_grids
 
 PADDING = {"max_size": 7, "max_agents": 2, "horizon": 6}
@@ -186,6 +189,44 @@ def test_what_is_no_batch_of_boards_is_refused(boards):
         to_hugging_face(instances(SINGLE, 3, 2), solutions)
     with pytest.raises(ValueError, match="style: got 'short'"):
         to_hugging_face(batch, prompt="short")
+
+
+PUSH = """
+import sys, datasets
+made = datasets.load_from_disk(sys.argv[1])
+made.push_to_hub("you/lakes", token="none")
+pulled = datasets.load_dataset("you/lakes", split="train")
+assert pulled.features == made.features
+pulled.save_to_disk(sys.argv[2])
+"""
+
+
+@pytest.mark.slow
+def test_what_is_pushed_to_a_hub_and_pulled_comes_back_exactly(boards, dataset, tmp_path):
+    dataset.save_to_disk(tmp_path / "made")
+    server = subprocess.Popen(
+        [sys.executable, local_hub.__file__],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        address = f"http://127.0.0.1:{int(server.stdout.readline())}"
+        settings = {"HF_ENDPOINT": address, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
+        done = subprocess.run(
+            [sys.executable, "-c", PUSH, tmp_path / "made", tmp_path / "pulled"],
+            env={**os.environ, **settings, "HF_HOME": str(tmp_path / "home")},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+    finally:
+        server.terminate()
+        server.wait()
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (tmp_path / "home/hub/datasets--you--lakes").is_dir(), "it was pulled from the hub"
+    pulled = datasets.load_from_disk(tmp_path / "pulled")
+    assert_exact(from_hugging_face(pulled, **PADDING), boards)
 
 
 @pytest.mark.slow
