@@ -116,7 +116,7 @@ class Score:
 def score(
     text: str,
     board: Board,
-    optimum: int | None = None,
+    optimum: int | Solution | None = None,
     *,
     values: RewardTable = _LOOP_VALUES,
     max_steps: int = DEFAULT_MAX_STEPS,
@@ -127,9 +127,9 @@ def score(
     Args:
         text: The answer; it may hold thinking, and words around the plan (see `parse_answer`).
         board: The board that was asked about.
-        optimum: The least sum of costs, steps, such as `Solution.sum_of_costs`. Where it is None
-            and the plan is valid, the board is solved. The first board of a size and number of
-            agents compiles the solver, which takes long; so give the optimum where it is known.
+        optimum: The board's solution, or its least sum of costs, steps. Where it is None and the
+            plan is valid, the board is solved. The first board of a size and number of agents
+            compiles the solver, which takes long; so give the optimum where it is known.
         values: What answers are paid.
         max_steps: The longest plan of an agent, steps; an answer with a longer one isn't parsed.
         find_optimum: Whether to solve boards whose optimum isn't given. Otherwise, and where the
@@ -157,7 +157,7 @@ def score(
 def score_batch(
     texts: Sequence[str],
     boards: Sequence[Board],
-    optima: Sequence[int | None] | None = None,
+    optima: Sequence[int | Solution | None] | None = None,
     *,
     values: RewardTable = _LOOP_VALUES,
     max_steps: int = DEFAULT_MAX_STEPS,
@@ -172,7 +172,7 @@ def score_batch(
         TypeError: A text is no string.
     """
     count = len(texts)
-    given = [None] * count if optima is None else list(optima)
+    given: list[int | Solution | None] = [None] * count if optima is None else list(optima)
     for name, column in (("boards", boards), ("optima", given)):
         if len(column) != count:
             raise ValueError(f"{name}: got {len(column)} for {count} texts, one each is needed")
@@ -342,8 +342,10 @@ def _field(message: Any, name: str) -> Any:
     return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)
 
 
-def _checked_optimum(value: int | None, row: int) -> int:
+def _checked_optimum(value: int | Solution | None, row: int) -> int:
     """Return a least sum of costs, -1 where it is unknown."""
+    if isinstance(value, Solution):
+        return int(value.sum_of_costs) if value.status == Status.OPTIMAL else -1
     if value is None:
         return -1
     try:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import oracles
-from jaxlake import Action, Failure, parse_grid, rewards, stack_instances
+from jaxlake import Action, Failure, Status, parse_grid, rewards, solve, stack_instances
 from jaxlake.judging import BATCH_SIZE, verify_batch
 from jaxlake.rewards import RewardValues, lake_reward, reward_function, score, score_batch
 
@@ -102,6 +102,14 @@ def test_a_board_is_solved_where_its_optimum_is_not_given():
     assert (found.reward, found.optimal, found.sum_of_costs) == (0.6, False, 5)
     unknown = score(AROUND, CORNER, find_optimum=False)
     assert (unknown.reward, unknown.optimal, unknown.valid) == (0.6, None, True)
+
+
+def test_an_optimum_may_come_as_the_solution_of_the_board():
+    found = solve(parse_grid(CORNER, max_size=10))
+    for text in (OPTIMAL, AROUND, STOPS):
+        assert score(text, CORNER, found) == score(text, CORNER, 3)
+    unknown = replace(found, status=np.int8(Status.UNKNOWN))
+    assert score(AROUND, CORNER, unknown, find_optimum=False).optimal is None
 
 
 def test_only_valid_answers_are_worth_solving_the_board(monkeypatch):
