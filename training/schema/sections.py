@@ -409,7 +409,7 @@ class Rehearsal(Section):
 
 
 class Reward(Section):
-    """The reward of an answer, by the verifier's outcome (see `training/rollout/rewards.py`).
+    """The reward of an answer, by the verifier's outcome (see `jaxlake/rewards.py`).
 
     Nothing is paid for style. What comes close to the token limit may be penalised, as in DAPO.
     """
