@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> GRPOTrainer:
     parser.add_argument("--tokens", type=int, default=40, help="longest answer")
     parser.add_argument("--size", type=int, default=4, help="side of the boards")
     parser.add_argument("--boards", type=int, default=512)
-    parser.add_argument("--steps", type=int, default=100, help="updates")
+    parser.add_argument("--steps", type=int, default=150, help="updates")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", default="runs/trl_grpo")
     args = parser.parse_args(argv)
@@ -50,10 +50,10 @@ def main(argv: list[str] | None = None) -> GRPOTrainer:
         args=GRPOConfig(
             output_dir=args.output,
             max_steps=args.steps,
-            per_device_train_batch_size=32,  # completions: four boards, eight answers each
+            per_device_train_batch_size=64,  # completions: eight boards, eight answers each
             num_generations=8,
             max_completion_length=args.tokens,
-            learning_rate=1e-4,
+            learning_rate=3e-4,
             seed=args.seed,
             logging_steps=1,
             log_completions=True,  # into OUTPUT/completions, with what failed in each

@@ -12,7 +12,7 @@ from tests.paths import ROOT
 
 pytestmark = pytest.mark.slow
 
-STEPS = 2
+STEPS, ANSWERS = 2, 64
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def _optimal(grid: list[str], plan: tuple[tuple[int, ...], ...]) -> bool:
 def test_every_logged_reward_is_the_score_of_its_completion(run):
     trainer, _, table = run
     rows = {row["prompt"]: row for row in trainer.train_dataset}
-    assert len(table) == STEPS * 32
+    assert len(table) == STEPS * ANSWERS
     for logged in table:
         row = rows[logged["prompt"]]
         found = score(logged["completion"], row["grid"], row["sum_of_costs"])
@@ -57,7 +57,7 @@ def test_the_trainer_logs_what_became_of_the_answers(run):
     steps = [entry for entry in history if "lake/valid" in entry]
     assert len(steps) == STEPS
     for number, entry in enumerate(steps):
-        rows = table.select(range(32 * number, 32 * (number + 1)))
+        rows = table.select(range(ANSWERS * number, ANSWERS * (number + 1)))
         valid = np.mean([failure == "none" for failure in rows["failure"]])
         assert entry["lake/valid"] == pytest.approx(valid)
         assert entry["reward"] == pytest.approx(np.mean(rows["lake_reward"]), rel=1e-5)
