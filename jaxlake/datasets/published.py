@@ -181,7 +181,8 @@ def _row(
             f"{place}: the board has {found} agents and side {int(instance.size)}, the row says "
             f"{num_agents} agents{'' if size is None else f' and side {size}'}"
         )
-    cost, makespan = (_steps(record, field, place) for field in ("sum_of_costs", "makespan"))
+    cost = _steps(record, "sum_of_costs", place)
+    makespan = _steps(record, "makespan", place)
     optimum = None if cost is None or makespan is None else (cost, makespan)
     config = record.get("config") or config
     return PublishedRow(sample_id, num_agents, instance, text, config, optimum)
