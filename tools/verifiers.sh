@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make .venv-verifiers, in which examples/lake_verifiers and its test run.
+# Make .venv-verifiers, in which examples/verifiers_lake and its test run.
 #
 # The library `verifiers` wants other versions of openai, mcp and pydantic than the trainee's
 # environment has, and an environment for it needs no more of this project than a core install. Run

@@ -188,7 +188,7 @@ def _row(
     return PublishedRow(sample_id, num_agents, instance, text, config, optimum)
 
 
-def _steps(record: dict[str, Any], field: str, place: str) -> int | None:
+def _steps(record: Mapping[str, Any], field: str, place: str) -> int | None:
     """Read a number of steps, which a CSV file has as text; None where the row has none."""
     value = record.get(field)
     if value in (None, ""):
