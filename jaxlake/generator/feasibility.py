@@ -178,7 +178,7 @@ def feasibility_map(
 ) -> list[FeasibilityRow]:
     """Say which sets can be made of a grid of kinds, and at what rate, with `survey`.
 
-    There is a row for each number of agents (2 to 5), size (2 to 32), hole ratio (0 to 1) and wait
+    There is a row for each number of agents (1 to 5), size (2 to 32), hole ratio (0 to 1) and wait
     ratio (0 to 1), in this order of loops.
 
     Raises:

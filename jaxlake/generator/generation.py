@@ -98,7 +98,7 @@ def generate(
             `max_agents`, cost nothing and are all shortfall.
         n: boards (static), 1 to 2**24.
         max_size: N, the padding of the boards (static), 2 to 32.
-        max_agents: K, the padding of the agents (static), 2 to 5.
+        max_agents: K, the padding of the agents (static), 1 to 5.
         horizon: longest plan, see `solve` (static).
         batch_size: candidates tried at once (static). It does not change the result; by default it
             follows n and the device.

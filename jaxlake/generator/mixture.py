@@ -10,7 +10,7 @@ import numpy as np
 MIN_SIZE, MAX_SIZE = 2, 32
 """Sides of a board."""
 
-MIN_AGENTS, MAX_AGENTS = 2, 5
+MIN_AGENTS, MAX_AGENTS = 1, 5
 """Agents of a generated board: what `jaxlake.solve` is exact for."""
 
 _ROUNDING = np.float32(1e-4)
@@ -30,7 +30,7 @@ class LakeParams:
     data_ratio: jax.Array  # float32 (S,), share of the boards, normalised where it is used
     hole_ratio: jax.Array  # float32 (S,), share of all size * size cells, 0 to 1
     wait_ratio: jax.Array  # float32 (S,), share of the cell's boards that need a wait, 0 to 1
-    num_agents: jax.Array  # int32 (S,), 2 to 5
+    num_agents: jax.Array  # int32 (S,), 1 to 5
 
 
 def lake_params(
@@ -44,8 +44,8 @@ def lake_params(
 
     Cells may be infeasible (see `infeasibility`): `generate` reports their boards as missing.
 
-    The fields are those of `LakeParams`: sizes 2 to 32, 2 to 5 agents, ratios of holes and waits 0
-    to 1; data ratios are weights of 0 to 1e6, not all of them 0.
+    The fields are those of `LakeParams`: sizes 2 to 32, 1 to 5 agents, ratios of holes and waits 0
+    to 1, no waits for a single agent; data ratios are weights of 0 to 1e6, not all of them 0.
 
     Raises:
         ValueError: a value is out of range, or the lengths differ; the message names the field.
@@ -61,6 +61,10 @@ def lake_params(
     for name, values in fields.items():
         if len(values) not in (1, S):
             raise ValueError(f"{name}: got {len(values)} values, 1 or {S} are allowed")
+    never_waits = (fields["num_agents"] == 1) & (fields["wait_ratio"] > 0)
+    if never_waits.any():
+        ratio = np.broadcast_to(fields["wait_ratio"], never_waits.shape)[never_waits][0]
+        raise ValueError(f"wait_ratio: got {ratio:g} for one agent, which never waits: only 0 fits")
     if not fields["data_ratio"].any():
         raise ValueError("data_ratio: got 0 for every cell, some cell needs a share")
     leaves = {name: jnp.asarray(np.broadcast_to(values, S)) for name, values in fields.items()}

@@ -10,10 +10,12 @@
    optimal sum of costs without waits where parity leaves that open.
 6. Boards on few cells that this leaves open: every joint state as one bit of a set.
 
-With two slots for agents, the joint search of `two_agents` comes after tier 2.
+With two slots for agents, the joint search of `two_agents` comes after tier 2. With one slot
+nobody is in the way, and tiers 1 and 2 are exact.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -53,7 +55,7 @@ DENSE_BUDGETS = {
 DENSE_RADIXES = {3: (32, 64, 96), 4: (20, 28, 60), 5: (20, 28)}
 """By slots: the arrays of `dense_joint`, each for boards that don't fit into the one before."""
 
-MAX_AGENTS = 5
+MIN_AGENTS, MAX_AGENTS = 1, 5
 MAX_SIZE = 32
 _MAX_HORIZON = 4096
 
@@ -73,7 +75,7 @@ def solve(
     before its last arrival at its goal.
 
     Args:
-        instance: The board, with holes bool (N, N), N at most 32, and 2 to 5 slots for agents.
+        instance: The board, with holes bool (N, N), N at most 32, and 1 to 5 slots for agents.
         horizon: The longest plan to look for, in steps (static, 1 to 4096).
         max_expansions: How many agents one search of the constraint tree may replan, beyond the
             few after which more lanes begin it anew; with three or more slots only. Boards on few
@@ -123,9 +125,9 @@ def _check(instance: Instance, horizon: int) -> None:
     if not 1 <= horizon <= _MAX_HORIZON:
         raise ValueError(f"horizon: got {horizon}, 1 to {_MAX_HORIZON} are allowed")
     slots, size = np.shape(instance.agent_mask)[-1], np.shape(instance.holes)[-1]
-    if not 2 <= slots <= MAX_AGENTS:
-        shape = np.shape(instance.agent_mask)
-        raise ValueError(f"agent_mask: got shape {shape}, 2 to {MAX_AGENTS} slots are allowed")
+    if not MIN_AGENTS <= slots <= MAX_AGENTS:
+        allowed = f"{MIN_AGENTS} to {MAX_AGENTS}"
+        raise ValueError(f"agent_mask: got {slots} slots for agents, {allowed} are allowed")
     if size > MAX_SIZE:
         raise ValueError(f"holes: got a board of {size} rows, at most {MAX_SIZE} are allowed")
 
@@ -173,11 +175,34 @@ def _batch_solver(
     """Return the solver of a whole batch; merged into one, no board waits for the slowest."""
 
     def solver(batch: Instance, budget: jax.Array) -> Solution:
-        if batch.agent_mask.shape[-1] == 2:
+        slots = batch.agent_mask.shape[-1]
+        if slots == 1:
+            return _solve_one_slot(batch, horizon, widths)
+        if slots == 2:
             return _solve_two_slots(batch, horizon, widths)
         return _solve_many_slots(batch, horizon, budget, widths, dense)
 
     return merge_batch_axes(solver)
+
+
+def _solve_one_slot(batch: Instance, horizon: int, widths: Widths) -> Solution:
+    """A lone agent's shortest path attains both optima, and it never has to wait."""
+    boards = prepare_boards(batch, widths)
+    connected = boards.alone[0] < NEVER
+    best = prioritise(boards, connected, horizon, widths)
+    solved = connected & (best.sum_of_costs < NEVER)  # else the path is longer than the horizon
+    unsolved = jnp.where(connected, jnp.int8(Status.UNKNOWN), jnp.int8(Status.UNSOLVABLE))
+    cost = jnp.where(solved, best.sum_of_costs, jnp.int16(-1))
+    plan = jnp.where(solved[:, None, None], actions_of(best.paths).transpose(2, 1, 0), jnp.int8(-1))
+    return Solution(
+        status=jnp.where(solved, jnp.int8(Status.OPTIMAL), unsolved),
+        sum_of_costs=cost,
+        makespan=cost,
+        needs_wait=jnp.zeros_like(solved),
+        plan=plan,
+        makespan_plan=plan,
+        expansions=jnp.zeros(solved.shape, jnp.int32),
+    )
 
 
 def _solve_two_slots(batch: Instance, horizon: int, widths: Widths) -> Solution:
@@ -192,6 +217,9 @@ def _solve_two_slots(batch: Instance, horizon: int, widths: Widths) -> Solution:
     no, none = jnp.zeros_like(settled), jnp.zeros(settled.shape, jnp.int32)
     certain = Solution(optimal, floor, makespan, no, plan, plan, expansions=none)
     searched = solve_two(batch, ~settled, horizon, widths)
+    # The joint search is for two agents; a single one is shut in just as well.
+    proved = jnp.where(connected, searched.status, jnp.int8(Status.UNSOLVABLE))
+    searched = replace(searched, status=proved)
     return jax.tree.map(
         lambda x, y: jnp.where(settled.reshape(-1, *(1,) * (x.ndim - 1)), x, y), certain, searched
     )

@@ -26,7 +26,7 @@ from training.kept_programs import keep_program
 MAX_SIZE = 32
 """Largest side of a board."""
 
-MIN_AGENTS = 2
+MIN_AGENTS = 1
 """Fewest agents of a board to solve."""
 
 MAX_STEPS = 4096
@@ -44,7 +44,8 @@ _EFFORTS = {10: _Effort(64, 512), 16: _Effort(96, 128), MAX_SIZE: _Effort(160, 1
 # For the rare boards of two agents that need longer plans. Each takes about 2 MB if its size is 10.
 # With more agents it is nearly always the budget that is spent, and a longer horizon is no help.
 _LONG_EFFORT = _Effort(1024, 16)
-_PADDED_AGENTS = (MIN_AGENTS, MAX_AGENTS)
+_FEW_AGENTS = 2
+_PADDED_AGENTS = (_FEW_AGENTS, MAX_AGENTS)
 _BATCH_SIZES = (32, 512)
 _SHORTEST_PLAN = 32
 _OPTIMA = ("sum_of_costs", "makespan", "needs_wait", "plan", "makespan_plan")
@@ -213,7 +214,7 @@ def _outcome_record(id: Any, outcome: Outcome, *, optimum_known: bool) -> Record
 
 
 def _solve(tasks: Sequence[_Task], batch_size: int) -> list[Solution]:
-    """Solve boards; those of two agents that stay UNKNOWN are tried again at a long horizon."""
+    """Solve boards; of one or two agents, UNKNOWN ones are tried again at a long horizon."""
 
     def solve_all(tasks: Sequence[_Task], effort: _Effort | None = None) -> list[Solution]:
         def how(board: Instance) -> tuple[Callable[[Instance], Solution], int]:
@@ -225,7 +226,7 @@ def _solve(tasks: Sequence[_Task], batch_size: int) -> list[Solution]:
 
     solutions = solve_all(tasks)
     unknown = [i for i, one in enumerate(solutions) if one.status == Status.UNKNOWN]
-    unknown = [i for i in unknown if tasks[i].num_agents == MIN_AGENTS]
+    unknown = [i for i in unknown if tasks[i].num_agents <= _FEW_AGENTS]
     again = solve_all([tasks[i] for i in unknown], _LONG_EFFORT)
     for i, solution in zip(unknown, again, strict=True):
         solutions[i] = solution

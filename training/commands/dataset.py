@@ -105,7 +105,7 @@ def _add_make(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", metavar="DIR", type=Path, help="a new folder, or to go on in")
     for name, kind, what in (
         ("--size", int, "sides of the boards, 2 to 32"),
-        ("--agents", int, "agents on a board, 2 to 5"),
+        ("--agents", int, "agents on a board, 1 to 5"),
         ("--hole-ratio", float, "shares of all cells, 0 to 1"),
         ("--wait-ratio", float, "shares of the boards that need a wait, 0 to 1"),
     ):

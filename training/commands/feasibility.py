@@ -26,7 +26,7 @@ def add_parser(subparsers: Subparsers) -> None:
         subparsers, "feasibility", run, "which boards can be made, and how easily", _HELP
     )
     for name, kind, default, what in (
-        ("--agents", int, [2], "agents on each board, 2 to 5"),
+        ("--agents", int, [2], "agents on each board, 1 to 5"),
         ("--sizes", int, list(range(2, 11)), "sides of the boards, 2 to 32"),
         ("--hole-ratios", float, [0.0, 0.1, 0.2, 0.3, 0.4, 0.5], "shares of all cells, 0 to 1"),
         ("--wait-ratios", float, [0.0, 0.25, 0.5, 0.75, 1.0], "shares that need a wait, 0 to 1"),

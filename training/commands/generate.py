@@ -47,7 +47,7 @@ def add_parser(subparsers: Subparsers) -> None:
     add_seed(parser)
     tries = f"boards to draw for every {_CHUNK:,} before giving up (default: {_MAX_CANDIDATES:,})"
     for name, metavar, kind, default, what in (
-        ("--agents", "K", number(int, 2, 5), 2, "agents on each board, 2 to 5 (default: 2)"),
+        ("--agents", "K", number(int, 1, 5), 2, "agents on each board, 1 to 5 (default: 2)"),
         ("--max-candidates", "M", number(int, 1, 1 << 30), _MAX_CANDIDATES, tries),
     ):
         parser.add_argument(name, metavar=metavar, type=kind, default=default, help=what)
@@ -60,6 +60,11 @@ def run(args: argparse.Namespace) -> int:
 
     if (reason := infeasibility(args.size, args.hole_ratio, args.agents)) is not None:
         raise UserError(reason)
+    if args.agents == 1 and args.wait_ratio:
+        raise UserError(
+            f"--wait-ratio: got {args.wait_ratio:g}, a single agent never needs a wait: only 0 is "
+            "allowed with --agents 1"
+        )
 
     wanted = Counter({True: round(args.wait_ratio * args.count)})
     wanted[False] = args.count - wanted[True]

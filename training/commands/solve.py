@@ -6,7 +6,7 @@ from training.commands import Subparsers, add_command, add_output
 from training.commands.json_lines import LINES_HELP, answer_file
 
 _HELP = f"""\
-Solve boards of two to five agents exactly: JSON lines in, JSON lines out.
+Solve boards of one to five agents exactly: JSON lines in, JSON lines out.
 
 in   {{"id": ..., "grid": ["S F G", "s H F", "g F F"]}}
      letters separated by blanks, sizes 2 to 32; F frozen, H hole, agents start at S s A B C and
@@ -27,7 +27,7 @@ out  {{"id", "status", "sum_of_costs", "makespan", "needs_wait", "plan": [["RIGH
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command to those of `jaxlake`."""
     parser = add_command(
-        subparsers, "solve", run, "solve boards of two to five agents exactly (JSON lines)", _HELP
+        subparsers, "solve", run, "solve boards of one to five agents exactly (JSON lines)", _HELP
     )
     parser.add_argument("file", metavar="FILE", help="JSON lines; - reads standard input")
     add_output(parser)

@@ -63,7 +63,7 @@ def test_scalars_stand_for_all_cells():
         ({"hole_ratio": 1.5}, "hole_ratio: got 1.5, 0 to 1 are allowed"),
         ({"wait_ratio": float("nan")}, "wait_ratio: got nan, 0 to 1 are allowed"),
         ({"wait_ratio": "0.5"}, "wait_ratio: got '0.5', a number or a sequence of them is needed"),
-        ({"num_agents": 6}, "num_agents: got 6, 2 to 5 are allowed"),
+        ({"num_agents": 6}, "num_agents: got 6, 1 to 5 are allowed"),
         ({"data_ratio": -1}, r"data_ratio: got -1, 0 to 1e\+06 are allowed"),
         ({"data_ratio": float("inf")}, "data_ratio: got inf, 0 to"),
         ({"data_ratio": [0, 0]}, "data_ratio: got 0 for every cell"),

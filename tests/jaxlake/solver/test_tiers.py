@@ -218,7 +218,7 @@ def test_arguments_out_of_range_are_named():
     board = jaxlake.parse_grid(["S G", "s g"])
     with pytest.raises(ValueError, match="horizon: got 0"):
         jaxlake.solve(board, horizon=0)
-    with pytest.raises(ValueError, match="agent_mask"):
-        jaxlake.solve(jaxlake.parse_grid(["S G", "F F"], max_agents=1))
+    with pytest.raises(ValueError, match="agent_mask: got 6 slots for agents, 1 to 5 are allowed"):
+        jaxlake.solve(jaxlake.parse_grid(["S G", "F F"], max_agents=6))
     with pytest.raises(ValueError, match="holes"):
         jaxlake.solve(jaxlake.parse_grid(["S G", "F F"], max_size=33))

@@ -173,12 +173,15 @@ def test_optimality_is_told_for_five_agents():
         assert outcome["optimal_sum_of_costs"] is outcome["optimal_makespan"] is optimal
 
 
-def test_one_agent_is_checked_and_not_solved():
+def test_one_agent_is_checked_and_solved_and_none_is_refused():
     outcome = check(grid=["S F", "F G"], plan=[["DOWN", "RIGHT"]])
     assert outcome["valid"]
     assert (outcome["sum_of_costs"], outcome["makespan"]) == (2, 2)
-    (unsolved,) = answer(solve_lines, [{"id": 1, "grid": ["S F", "F G"]}])
-    assert unsolved == {"id": 1, "error": "grid: got 1 agents, 2 to 5 are allowed"}
+    (solved,) = answer(solve_lines, [{"id": 1, "grid": ["S F", "F G"]}])
+    assert (solved["status"], solved["sum_of_costs"], solved["makespan"]) == ("OPTIMAL", 2, 2)
+    assert check(grid=["S F", "F G"], plan=solved["plan"])["optimal_sum_of_costs"]
+    (none,) = answer(solve_lines, [{"id": 1, "grid": ["F F", "F F"]}])
+    assert none["error"].startswith("grid: got no agents")
 
 
 @pytest.mark.slow

@@ -70,8 +70,11 @@ def test_the_feasibility_map_is_printed_and_written(cli, tmp_path):
             generate(size=3, hole_ratio=0.5, agents=3),
             "a 3x3 board with hole_ratio 0.5 has 4 holes and 5 free cells, but 3 agents need 6",
         ),
-        (generate(agents=1), "--agents: got 1, 2 to 5 are allowed"),
-        (generate(agents=6), "--agents: got 6, 2 to 5 are allowed"),
+        (
+            generate(agents=1),
+            "--wait-ratio: got 0.5, a single agent never needs a wait: only 0 is allowed",
+        ),
+        (generate(agents=6), "--agents: got 6, 1 to 5 are allowed"),
         (generate(size=11), "--size: got 11, 2 to 10 are allowed"),
         (generate(hole_ratio=1.5), "--hole-ratio: got 1.5, 0 to 1 are allowed"),
         (generate(wait_ratio="nan"), "--wait-ratio: got nan, 0 to 1 are allowed"),

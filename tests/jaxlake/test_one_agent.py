@@ -1,0 +1,126 @@
+"""The easiest lake, one agent, through all that boards pass through."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxlake
+from benchmarks import oracles
+from benchmarks.oracles.boards import distances_alone
+from jaxlake import Status
+from jaxlake.environment import LakeEnvironment, env_params
+from jaxlake.environment.params import EnvState
+from tests.jaxlake.solver.boards import ANSWER, instances, random_grids, row_of, solver
+
+GRIDS = random_grids(11, 200, sizes=(2, 3, 4, 5, 6, 7), agents=(1,), holes=0.6)
+T = 24
+
+
+@pytest.fixture(scope="module")
+def boards():
+    return instances(GRIDS, max_size=7, max_agents=1)
+
+
+@pytest.fixture(scope="module")
+def solutions(boards):
+    return jax.device_get(solver(horizon=T)(boards))
+
+
+def _steps(grid):
+    alone = distances_alone(oracles.read(grid))
+    return None if alone is None else alone[0]
+
+
+def test_a_lone_agents_optimum_is_its_distance_by_breadth_first_search(solutions):
+    expected = [_steps(grid) for grid in GRIDS]
+    assert None in expected
+    assert max(steps for steps in expected if steps is not None) > 7
+    status = [Status.UNSOLVABLE if steps is None else Status.OPTIMAL for steps in expected]
+    costs = [-1 if steps is None else steps for steps in expected]
+    assert solutions.status.tolist() == status
+    assert solutions.sum_of_costs.tolist() == solutions.makespan.tolist() == costs
+    assert not solutions.needs_wait.any()
+
+
+def test_its_plans_are_valid_by_the_rules_and_by_a_walk_of_our_own(boards, solutions):
+    solved = solutions.status == Status.OPTIMAL
+    outcome = jax.device_get(
+        jax.vmap(lambda board, plan, known: jaxlake.verify(board, plan, solution=known))(
+            boards, solutions.plan, solutions
+        )
+    )
+    assert np.array_equal(outcome.valid, solved)
+    assert np.array_equal(outcome.optimal_sum_of_costs, solved)
+    for i in np.flatnonzero(solved):
+        plan = solutions.plan[i][: int(solutions.makespan[i])].tolist()
+        assert oracles.check(GRIDS[i], plan).failure is None
+    statistics = jaxlake.tabulate(boards, solutions.needs_wait, outcome)
+    (row,) = jaxlake.statistics_rows(statistics, by=("num_agents",))
+    assert (row["num_agents"], row["valid"]) == (1, solved.sum())
+
+
+def test_a_path_longer_than_the_horizon_is_unknown(boards):
+    short = jax.device_get(solver(horizon=3)(boards))
+    expected = [_steps(grid) for grid in GRIDS]
+    status = [1 if steps is None else 0 if steps <= 3 else 2 for steps in expected]
+    assert short.status.tolist() == status
+    assert (short.plan[short.status != 0] == -1).all()
+
+
+def test_the_environment_pays_a_lone_agent_that_walks_the_solvers_plan(boards, solutions):
+    environment, params = LakeEnvironment(), env_params(boards, max_steps=T + 1)
+    assert environment.action_space(params).shape == (1,)
+    no = jnp.bool_(False)
+
+    @jax.vmap
+    def walk(index, plan):
+        state = EnvState(index, params.instances.starts[index], jnp.int32(0), no, no)
+
+        def advance(state, actions):
+            _, state, reward, *_ = environment.step_env(None, state, actions, params)
+            return state, reward
+
+        state, rewards = jax.lax.scan(advance, state, plan)
+        return state.terminated, state.time, rewards.max()
+
+    solved = solutions.status == Status.OPTIMAL
+    ended, time, best = jax.device_get(jax.jit(walk)(np.arange(len(GRIDS)), solutions.plan))
+    assert ended[solved].all()
+    assert np.array_equal(time[solved], solutions.makespan[solved])
+    assert (best[solved] == 1).all()
+
+
+@pytest.mark.slow
+def test_boards_of_one_agent_are_generated_distinct_and_solved():
+    params = jaxlake.lake_params([4, 5], 0.3, num_agents=1)
+    made = jax.device_get(jaxlake.generate(jax.random.key(5), params, 64, max_size=5, max_agents=1))
+    assert made.filled.all()
+    grids = [jaxlake.format_grid(row_of(made.instances, i)) for i in range(64)]
+    assert len({"".join(grid) for grid in grids}) == 64
+    assert made.solutions.sum_of_costs.tolist() == [_steps(grid) for grid in grids]
+
+
+@pytest.mark.slow
+def test_one_and_two_slots_give_one_answer(solutions):
+    padded = jax.device_get(solver(horizon=T)(instances(GRIDS, max_size=7, max_agents=2)))
+    for name in ANSWER:
+        assert np.array_equal(getattr(padded, name), getattr(solutions, name)), name
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"num_agents": 6}, "num_agents: got 6, 1 to 5 are allowed"),
+        ({"num_agents": 0}, "num_agents: got 0, 1 to 5 are allowed"),
+        (
+            {"num_agents": [1, 2], "wait_ratio": [0.5, 0.5]},
+            "wait_ratio: got 0.5 for one agent, which never waits: only 0 fits",
+        ),
+    ],
+)
+def test_what_no_generator_can_make_is_refused_by_name(fields, said):
+    with pytest.raises(ValueError, match=said):
+        jaxlake.lake_params(4, **fields)
+    with pytest.raises(ValueError, match="max_agents: got 6, 1 to 5 are allowed"):
+        jaxlake.generate(jax.random.key(0), jaxlake.lake_params(4), 8, max_size=4, max_agents=6)
