@@ -6,9 +6,18 @@ observation, state, reward, terminated, truncated, info = env.step(key, state, a
 """
 
 from jaxlake.environment.action_masks import action_mask as action_mask
+from jaxlake.environment.adapters import INTERFACES as INTERFACES
+from jaxlake.environment.adapters import adapt as adapt
+from jaxlake.environment.adapters import make_for as make_for
+from jaxlake.environment.agent_dictionary import AgentDictionaryLake as AgentDictionaryLake
 from jaxlake.environment.conflict_policies import ConflictPolicy as ConflictPolicy
 from jaxlake.environment.conflict_policies import ResolvedAction as ResolvedAction
 from jaxlake.environment.conflict_policies import resolve as resolve
+from jaxlake.environment.flat_observations import Flat as Flat
+from jaxlake.environment.flat_observations import FlatAgents as FlatAgents
+from jaxlake.environment.joint_agent import JointAgentLake as JointAgentLake
+from jaxlake.environment.joint_agent import joint_action as joint_action
+from jaxlake.environment.joint_agent import split_joint_action as split_joint_action
 from jaxlake.environment.lake_environment import LakeEnvironment as LakeEnvironment
 from jaxlake.environment.observations import AgentCentred as AgentCentred
 from jaxlake.environment.observations import AgentView as AgentView
@@ -27,6 +36,7 @@ from jaxlake.environment.registry import make as make
 from jaxlake.environment.registry import register as register
 from jaxlake.environment.registry import registered as registered
 from jaxlake.environment.spaces import Box as Box
+from jaxlake.environment.spaces import Discrete as Discrete
 from jaxlake.environment.spaces import Space as Space
 from jaxlake.environment.spaces import Tree as Tree
 from jaxlake.environment.step_rewards import RewardFunction as RewardFunction

@@ -44,6 +44,16 @@ class LakeEnvironment:
             raise ValueError(f"conflict: got {self.conflict!r}, allowed are {allowed}")
         object.__setattr__(self, "conflict", ConflictPolicy(self.conflict))
 
+    @property
+    def name(self) -> str:
+        """The environment's name."""
+        return "MAPF-FrozenLake"
+
+    @property
+    def num_actions(self) -> int:
+        """How many actions each agent has."""
+        return NUM_ACTIONS
+
     @partial(jax.jit, static_argnames="self")
     def reset(self, key: jax.Array, params: EnvParams) -> tuple[Any, EnvState]:
         """Start an episode on a board drawn uniformly from the pool: (observation, state)."""

@@ -1,6 +1,7 @@
 """What an environment plays on, a pool of boards and a time limit, and the state of an episode."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +30,37 @@ class EnvParams:
     max_steps: jax.Array  # int32 (), steps after which an episode is truncated
     hole_rows: jax.Array  # uint32 (P, N), bit c of word r is set where holes[r, c] is
     open_moves: jax.Array  # uint8 (P, N, N), bit a is set where a lone agent may take action a
+
+    @property
+    def max_steps_in_episode(self) -> jax.Array:
+        """`max_steps` by gymnax's name."""
+        return self.max_steps
+
+    def replace(self, **changes: Any) -> "EnvParams":
+        """Give these parameters with another time limit or other boards, as gymnax's code does.
+
+        Args:
+            changes: `max_steps` or, by gymnax's name, `max_steps_in_episode`; `instances`, of which
+                all are drawn, and whose tables are made anew.
+
+        Raises:
+            TypeError: a name is none of these, or both names of the time limit are given.
+            ValueError: as `env_params` does.
+        """
+        if "max_steps_in_episode" in changes:
+            limit = changes.pop("max_steps_in_episode")
+            if "max_steps" in changes:
+                raise TypeError("replace: max_steps and max_steps_in_episode are one number")
+            changes["max_steps"] = limit
+        if unknown := changes.keys() - {"max_steps", "instances"}:
+            allowed = "max_steps, max_steps_in_episode, instances"
+            raise TypeError(f"replace: got {', '.join(sorted(unknown))}, allowed are {allowed}")
+        limit = changes.get("max_steps", self.max_steps)
+        if "instances" in changes:
+            return env_params(changes["instances"], max_steps=limit)
+        if isinstance(limit, int | np.integer) and limit < 1:
+            raise ValueError(f"max_steps: got {limit}, at least 1 is allowed")
+        return replace(self, max_steps=jnp.asarray(limit, jnp.int32))
 
 
 def env_params(

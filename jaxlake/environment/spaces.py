@@ -62,6 +62,35 @@ class Box:
 
 
 @dataclass(frozen=True)
+class Discrete:
+    """The numbers from 0 to n - 1, int32 ()."""
+
+    n: int
+
+    def __post_init__(self) -> None:
+        if self.n < 1:
+            raise ValueError(f"n: got {self.n}, at least 1 is allowed")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a value: ()."""
+        return ()
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of a value: int32."""
+        return jnp.dtype(jnp.int32)
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        """Draw a number, uniformly."""
+        return jax.random.randint(key, (), 0, self.n, jnp.int32)
+
+    def contains(self, value: Any) -> jax.Array:
+        """Say whether a value is one of the numbers, int32 (): bool ()."""
+        return Box(0, self.n - 1, (), jnp.int32).contains(value)
+
+
+@dataclass(frozen=True)
 class Tree:
     """Values that are pytrees: `spaces` has their structure, with a space in place of a leaf."""
 

@@ -1,0 +1,113 @@
+"""The lake under PettingZoo's parallel interface: all agents move at the same time."""
+
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+from gymnasium.utils import seeding
+from pettingzoo import ParallelEnv
+
+from jaxlake.environment.adapters.gymnasium_lake import gymnasium_space
+from jaxlake.environment.agent_dictionary import AgentDictionaryLake, ByAgent
+from jaxlake.environment.lake_environment import LakeEnvironment
+from jaxlake.environment.params import EnvParams, EnvState
+from jaxlake.render import board_text
+
+
+class ParallelLake(ParallelEnv):
+    """One episode at a time, in NumPy; all agents leave `agents` when the episode ends.
+
+    Each agent's `info` holds `failure`, the `jaxlake.Failure` of the step, `agent`, the lowest one
+    involved in it or -1, `at_goal`, and `action_mask`: int8 (5,), 1 for what leads neither off the
+    board nor onto a hole. `render` gives the board as text (render_mode "ansi").
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {
+        "name": "mapf_frozenlake_v0",
+        "render_modes": ["ansi"],
+        "is_parallelizable": True,
+        "render_fps": 2,
+    }
+
+    def __init__(
+        self, environment: LakeEnvironment, params: EnvParams, render_mode: str | None = None
+    ) -> None:
+        if render_mode not in (None, "ansi"):
+            raise ValueError(f"render_mode: got {render_mode!r}, allowed are None and 'ansi'")
+        self.lake = AgentDictionaryLake(environment, params)
+        self.render_mode = render_mode
+        self.possible_agents = list(self.lake.agents)
+        self.agents: list[str] = []
+        self._spaces = {
+            agent: tuple(
+                gymnasium_space(find(agent))
+                for find in (self.lake.observation_space, self.lake.action_space)
+            )
+            for agent in self.possible_agents
+        }
+        self._reset = jax.jit(self.lake.reset)
+        self._step = jax.jit(self.lake.step_env)
+        self._masks = jax.jit(self.lake.get_avail_actions)
+        self._random, _ = seeding.np_random(None)
+        self._state: EnvState | None = None
+
+    def observation_space(self, agent: str) -> Any:
+        """Give an agent's space of observations."""
+        return self._spaces[agent][0]
+
+    def action_space(self, agent: str) -> Any:
+        """Give an agent's space of actions."""
+        return self._spaces[agent][1]
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[ByAgent, ByAgent]:
+        """Start an episode on a board drawn from the pool: (observations, infos)."""
+        if seed is not None:
+            self._random, _ = seeding.np_random(seed)
+        key = jax.random.key(int(self._random.integers(1 << 32)))
+        seen, self._state = self._reset(key)
+        self.agents = list(self.possible_agents)
+        return jax.device_get(seen), self._with_masks({agent: {} for agent in self.agents})
+
+    def step(self, actions: ByAgent) -> tuple[ByAgent, ByAgent, ByAgent, ByAgent, ByAgent]:
+        """Make one step: (observations, rewards, terminations, truncations, infos).
+
+        Without agents, before `reset` and after the end, all five are empty.
+        """
+        if not self.agents:
+            return {}, {}, {}, {}, {}
+        playing = {agent: np.int8(actions[agent]) for agent in self.agents}
+        seen, self._state, rewards, _, info = self._step(jax.random.key(0), self._state, playing)
+        seen, rewards, info = jax.device_get((seen, rewards, info))
+        terminated, truncated = bool(info["terminated"]), bool(info["truncated"])
+        infos = {
+            agent: {
+                "failure": int(info["failure"]),
+                "agent": int(info["agent"]),
+                "at_goal": bool(info["at_goal"][k]),
+            }
+            for k, agent in enumerate(self.possible_agents)
+        }
+        ends = [dict.fromkeys(self.agents, end) for end in (terminated, truncated)]
+        rewards = {agent: float(reward) for agent, reward in rewards.items()}
+        if terminated or truncated:
+            self.agents = []
+        return seen, rewards, *ends, self._with_masks(infos)
+
+    def render(self) -> str | None:
+        """Give the board as text where `render_mode` is "ansi" and an episode has begun."""
+        if self.render_mode is None or self._state is None:
+            return None
+        board = self.lake.environment.board(self._state, self.lake.params)
+        return board_text(board, self._state.positions)
+
+    def close(self) -> None:
+        """Nothing has to be closed."""
+
+    def _with_masks(self, infos: ByAgent) -> ByAgent:
+        masks = jax.device_get(self._masks(self._state))
+        return {
+            agent: {**info, "action_mask": masks[agent].astype(np.int8)}
+            for agent, info in infos.items()
+        }

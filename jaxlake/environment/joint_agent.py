@@ -1,0 +1,150 @@
+"""The lake as one agent sees it that moves all agents: one action number, default parameters."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxlake.environment.lake_environment import Info, LakeEnvironment
+from jaxlake.environment.observations import NUM_ACTIONS
+from jaxlake.environment.params import EnvParams, EnvState
+from jaxlake.environment.spaces import Discrete, Space
+from jaxlake.instance import Instance
+
+MOST_JOINT_AGENTS = 5
+"""Agents up to which a joint action is one number: 5**5 = 3,125 of them."""
+
+
+class JointAgentLake:
+    """A `LakeEnvironment` with one discrete action, under the whole contract of gymnax 1.0.
+
+    Joint action a lets agent k take action a // 5**k % 5: see `joint_action`. The parameters that
+    are bound here are `default_params`, and every method takes others instead. Equal to itself
+    alone, so that what is jitted for one of them never serves another.
+
+    Attributes:
+        environment: what is played; `LakeEnvironment(observation=Flat())` gives one vector.
+
+    Raises:
+        ValueError: more agents than `MOST_JOINT_AGENTS`.
+    """
+
+    def __init__(self, environment: LakeEnvironment, params: EnvParams) -> None:
+        self.environment = environment
+        self._default_params = params
+        if self.num_agents > MOST_JOINT_AGENTS:
+            raise ValueError(
+                f"params: got {self.num_agents} agents, a joint action as one number takes "
+                f"1 to {MOST_JOINT_AGENTS}"
+            )
+
+    @property
+    def default_params(self) -> EnvParams:
+        """The parameters that are bound: the pool that is played on where none are given."""
+        return self._default_params
+
+    @property
+    def name(self) -> str:
+        """The environment's name."""
+        return self.environment.name
+
+    @property
+    def num_agents(self) -> int:
+        """K, how many agents one action moves."""
+        return int(self.default_params.instances.agent_mask.shape[-1])
+
+    @property
+    def num_actions(self) -> int:
+        """How many joint actions there are: 5**K."""
+        return NUM_ACTIONS**self.num_agents
+
+    def reset(self, key: jax.Array, params: EnvParams | None = None) -> tuple[Any, EnvState]:
+        """Do what `LakeEnvironment.reset` does."""
+        return self.environment.reset(key, self._given(params))
+
+    def step(
+        self, key: jax.Array, state: EnvState, action: Any, params: EnvParams | None = None
+    ) -> tuple[Any, ...]:
+        """Do what `LakeEnvironment.step` does, with an int32 () action.
+
+        Rewards of agents are added up: the reward is float32 ().
+        """
+        return _step(self.environment, key, state, action, self._given(params))
+
+    def reset_env(self, key: jax.Array, params: EnvParams) -> tuple[Any, EnvState]:
+        """Do what `reset` does."""
+        return self.environment.reset(key, params)
+
+    def step_env(
+        self, key: jax.Array, state: EnvState, action: Any, params: EnvParams | None = None
+    ) -> tuple[Any, EnvState, jax.Array, jax.Array, Info]:
+        """Do what `LakeEnvironment.step_env` does: no new start where an episode has ended."""
+        return _step_env(self.environment, key, state, action, self._given(params))
+
+    def observe(
+        self, key: jax.Array, state: EnvState, action: Any, params: EnvParams | None = None
+    ) -> Any:
+        """Give what is seen of a state; neither the key nor the action matters."""
+        return self.environment.observe(state, self._given(params))
+
+    def is_terminated(self, state: EnvState, params: EnvParams | None = None) -> jax.Array:
+        """Say whether a state of `step_env` has ended by the rules: bool ()."""
+        return state.terminated
+
+    def is_truncated(self, state: EnvState, params: EnvParams | None = None) -> jax.Array:
+        """Say whether a state of `step_env` has reached the time limit: bool ()."""
+        return state.truncated
+
+    def action_mask(self, state: EnvState, params: EnvParams | None = None) -> jax.Array:
+        """Say which joint actions lead no agent off the board or onto a hole: bool (5**K,)."""
+        alone = self.environment.action_mask(state, self._given(params))
+        actions = split_joint_action(np.arange(self.num_actions), self.num_agents)
+        return jnp.all(alone[np.arange(self.num_agents), actions], axis=-1)
+
+    def board(self, state: EnvState, params: EnvParams | None = None) -> Instance:
+        """Give the board that an episode is played on."""
+        return self.environment.board(state, self._given(params))
+
+    def action_space(self, params: EnvParams | None = None) -> Space:
+        """Give the space of joint actions, int32 ()."""
+        return Discrete(self.num_actions)
+
+    def observation_space(self, params: EnvParams | None = None) -> Space:
+        """Give the space of observations."""
+        return self.environment.observation_space(self._given(params))
+
+    def _given(self, params: EnvParams | None) -> EnvParams:
+        return self._default_params if params is None else params
+
+
+def split_joint_action(action: Any, num_agents: int) -> jax.Array:
+    """Give the agents' actions, int8 (..., K), of joint actions in 0 to 5**K - 1, int (...)."""
+    powers = NUM_ACTIONS ** np.arange(num_agents, dtype=np.int32)
+    digits = jnp.asarray(action, jnp.int32)[..., None] // powers % NUM_ACTIONS
+    return digits.astype(jnp.int8)
+
+
+def joint_action(actions: Any) -> jax.Array:
+    """Give the joint action, int32 (...), of the agents' actions, int (..., K)."""
+    actions = jnp.asarray(actions, jnp.int32)
+    return jnp.sum(actions * NUM_ACTIONS ** np.arange(actions.shape[-1]), axis=-1, dtype=jnp.int32)
+
+
+@partial(jax.jit, static_argnums=0)
+def _step(
+    environment: LakeEnvironment, key: jax.Array, state: EnvState, action: Any, params: EnvParams
+) -> tuple[Any, ...]:
+    actions = split_joint_action(action, state.positions.shape[-2])
+    seen, state, reward, *ends = environment.step(key, state, actions, params)
+    return seen, state, jnp.sum(reward), *ends
+
+
+@partial(jax.jit, static_argnums=0)
+def _step_env(
+    environment: LakeEnvironment, key: jax.Array, state: EnvState, action: Any, params: EnvParams
+) -> tuple[Any, EnvState, jax.Array, jax.Array, Info]:
+    actions = split_joint_action(action, state.positions.shape[-2])
+    seen, state, reward, terminated, info = environment.step_env(key, state, actions, params)
+    return seen, state, jnp.sum(reward), terminated, info

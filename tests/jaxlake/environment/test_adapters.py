@@ -1,0 +1,274 @@
+"""The lake in other libraries' hands: their own wrappers, checks and trainers."""
+
+import subprocess
+import sys
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxlake
+from jaxlake.environment import Flat, FlatAgents, LakeEnvironment, adapt, env_params, make_for
+from tests.jaxlake.solver.boards import assert_same, pool_of
+
+_, BOARDS = pool_of(5, 16, [3, 4], [2], 4, 2)
+PARAMS = env_params(BOARDS, max_steps=9)
+NAME = "MAPF-FrozenLake-4x4-2ag-v0"
+
+
+def _lake(interface, observation=None, params=PARAMS, **options):
+    by_agent = interface in ("pettingzoo", "jaxmarl")
+    observation = observation or (FlatAgents() if by_agent else Flat())
+    return adapt(interface, LakeEnvironment(observation=observation), params, **options)
+
+
+@pytest.fixture(scope="module")
+def lake():
+    return _lake("gymnax")
+
+
+def test_gymnax_takes_the_lake_for_one_of_its_own(lake):
+    from gymnax.environments import environment, spaces
+
+    assert isinstance(lake, environment.Environment)
+    assert (lake.name, lake.num_actions) == ("MAPF-FrozenLake", 25)
+    assert isinstance(lake.action_space(lake.default_params), spaces.Discrete)
+    seen_in = lake.observation_space(lake.default_params)
+    assert isinstance(seen_in, spaces.Box)
+    seen, state = lake.reset(jax.random.key(0))
+    assert (seen.shape, seen.dtype) == (seen_in.shape, seen_in.dtype)
+    assert bool(seen_in.contains(seen))
+    again, _ = lake.reset(jax.random.key(0), lake.default_params)
+    assert np.array_equal(seen, again)
+    short = lake.default_params.replace(max_steps_in_episode=1)
+    assert bool(lake.step(jax.random.key(0), state, 0, short)[4])
+
+
+def test_gymnaxs_own_step_over_our_step_env_is_our_step(lake):
+    from gymnax.environments.environment import Environment
+
+    _, state = lake.reset(jax.random.key(3))
+    for t in range(40):
+        key = jax.random.key(t)
+        action = jnp.int32(t % 25)
+        theirs = Environment.step(lake, key, state, action, PARAMS)
+        # They start again with the second half of the key.
+        ours = lake.step(jax.random.split(key)[1], state, action)
+        assert_same(theirs[:5], ours[:5])
+        assert_same(theirs[5]["final_observation"], ours[5]["final_observation"])
+        state = ours[1]
+
+
+def test_flatten_observation_wrapper_flattens_rows_of_agents():
+    from gymnax.wrappers import FlattenObservationWrapper
+
+    lake = _lake("gymnax", FlatAgents())
+    flat = FlattenObservationWrapper(lake)
+    rows, state = lake.reset(jax.random.key(0))
+    seen, _ = flat.reset(jax.random.key(0))
+    assert rows.ndim == 2
+    assert np.array_equal(seen, rows.reshape(-1))
+    assert flat.observation_space(flat.default_params).shape == seen.shape
+    seen, *_, info = flat.step(jax.random.key(1), state, 7, flat.default_params)
+    assert info["final_observation"].shape == seen.shape
+
+
+def test_sticky_action_wrapper_repeats_the_last_joint_action(lake):
+    from gymnax.wrappers import StickyActionWrapper
+
+    sticky = StickyActionWrapper(lake, sticky_action_prob=1.0)
+    _, state = sticky.reset(jax.random.key(0))
+    *_, info = sticky.step(jax.random.key(1), state, 24, None)
+    assert info["executed"].tolist() == [0, 0]  # WAIT is what it begins with
+    sticky = StickyActionWrapper(lake)
+    *_, info = sticky.step(jax.random.key(1), state, 24, None)
+    assert info["executed"].tolist() == [4, 4]
+
+
+def test_log_wrapper_counts_returns_and_lengths_of_episodes(lake):
+    from gymnax.wrappers import LogWrapper
+
+    logged = LogWrapper(lake)
+    _, state = logged.reset(jax.random.key(0))
+    total, steps, ended = 0.0, 0, 0
+    for t in range(40):
+        key = jax.random.key(t)
+        _, state, reward, terminated, truncated, info = logged.step(key, state, t % 25)
+        total, steps = total + float(reward), steps + 1
+        assert bool(info["returned_episode"]) == bool(terminated | truncated)
+        if info["returned_episode"]:
+            assert float(info["returned_episode_returns"]) == pytest.approx(total, abs=1e-5)
+            assert int(info["returned_episode_lengths"]) == steps
+            total, steps, ended = 0.0, 0, ended + 1
+    assert ended > 3
+
+
+def test_gymnaxs_gym_wrapper_plays_the_lake(lake):
+    from gymnax.wrappers import GymnaxToGymWrapper
+
+    gym = GymnaxToGymWrapper(lake, seed=1)
+    assert gym.action_space.n == 25
+    seen, _ = gym.reset(seed=2)
+    gym.action_space.seed(0)
+    for _ in range(12):
+        assert gym.observation_space.contains(np.asarray(seen))
+        seen, _, terminated, truncated, info = gym.step(gym.action_space.sample())
+        assert bool(terminated) == bool(info["terminated"])
+        assert bool(truncated) == bool(info["truncated"])
+    limit = PARAMS.replace(max_steps_in_episode=1)
+    gym.reset(options={"env_params": limit})
+    assert bool(gym.step(0)[3])
+
+
+def test_gymnaxs_vector_wrapper_plays_several_lakes(lake):
+    from gymnax.wrappers import GymnaxToVectorGymWrapper
+
+    gym = GymnaxToVectorGymWrapper(lake, num_envs=3, seed=1)
+    seen, _ = gym.reset(seed=2)
+    assert seen.shape == (3, *gym.single_observation_space.shape)
+    for _ in range(4):
+        seen, reward, terminated, truncated, _ = gym.step(gym.action_space.sample())
+        assert gym.observation_space.contains(np.asarray(seen))
+        assert reward.shape == terminated.shape == truncated.shape == (3,)
+
+
+def test_gymnasiums_check_env_passes_without_a_warning_but_of_the_missing_spec():
+    from gymnasium.utils.env_checker import check_env
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        check_env(_lake("gymnasium", render_mode="ansi"))
+    said = [str(warning.message) for warning in caught]
+    assert all("not having a spec" in message for message in said), said
+
+
+def test_a_gymnasium_episode_is_the_lakes_own():
+    gym = _lake("gymnasium", render_mode="ansi")
+    import gymnasium
+
+    with pytest.raises(gymnasium.error.ResetNeeded, match="reset"):
+        gym.step(0)
+    _, info = gym.reset(seed=0)
+    action = gym.action_space
+    action.seed(0)
+    board = jax.device_get(gym.lake.board(gym._state))
+    assert gym.render().splitlines() == jaxlake.format_grid(board)
+    plan, ended = [], False
+    while not ended:
+        chosen = action.sample(mask=info["action_mask"])
+        plan.append(gym.split(chosen))
+        _, reward, terminated, truncated, info = gym.step(chosen)
+        ended = terminated or truncated
+    outcome = jaxlake.verify(board, np.stack(plan))
+    assert bool(outcome.valid) == bool(info["solved"]) == (reward == 1.0)
+    assert terminated == (int(outcome.failure) != jaxlake.Failure.GOAL_NOT_REACHED)
+    with pytest.raises(ValueError, match="render_mode: got 'human'"):
+        _lake("gymnasium", render_mode="human")
+
+
+def test_pettingzoos_parallel_api_test_passes_without_a_warning():
+    from pettingzoo.test import parallel_api_test
+
+    lake = _lake("pettingzoo", render_mode="ansi")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        parallel_api_test(lake, num_cycles=100)
+
+
+def test_a_parallel_episode_names_failures_and_ends_for_all_agents_at_once():
+    grid = jaxlake.parse_grid(["S G", "s g"], max_size=4)
+    lake = _lake("pettingzoo", params=env_params(grid), render_mode="ansi")
+    assert lake.step({}) == ({}, {}, {}, {}, {})
+    _, infos = lake.reset(seed=3)
+    assert infos["agent_0"]["action_mask"].tolist() == [1, 0, 1, 0, 1]
+    assert lake.render() == "S G\ns g"
+    # Agent 0 walks down into agent 1, which waits.
+    _, rewards, terminated, truncated, infos = lake.step({"agent_0": 2, "agent_1": 0})
+    assert infos["agent_1"]["failure"] == jaxlake.Failure.VERTEX_CONFLICT
+    assert rewards == {"agent_0": -1.0, "agent_1": -1.0}
+    assert terminated == {"agent_0": True, "agent_1": True}
+    assert truncated == {"agent_0": False, "agent_1": False}
+    assert lake.agents == []
+
+
+@pytest.mark.slow
+def test_rejaxs_ppo_learns_to_lead_two_agents_over_an_easy_lake():
+    from rejax import PPO
+
+    _, boards = pool_of(1, 64, [2], [2], 2, 2, holes=0.0)
+    lake = _lake("gymnax-before-1.0", params=env_params(boards, max_steps=8))
+    ppo = PPO.create(
+        env=lake, total_timesteps=65_536, eval_freq=32_768, num_envs=64, num_steps=32, gamma=0.95
+    )
+    _, (lengths, returns) = jax.jit(ppo.train)(jax.random.key(0))
+    first, last = np.asarray(returns).mean(axis=1)[[0, -1]]
+    assert first < -0.3
+    assert last > 0.5
+    assert np.asarray(lengths).max() <= 8
+
+
+@pytest.mark.slow
+def test_jaxmarls_wrappers_take_the_lake_for_one_of_their_own():
+    from jaxmarl.environments.multi_agent_env import MultiAgentEnv
+    from jaxmarl.wrappers.baselines import CTRolloutManager, LogWrapper
+
+    lake = _lake("jaxmarl")
+    assert isinstance(lake, MultiAgentEnv)
+    logged = LogWrapper(lake)
+    _, state = logged.reset(jax.random.key(0))
+    total, ended = 0.0, 0
+    for t in range(30):
+        actions = {agent: jnp.int32((t + k) % 5) for k, agent in enumerate(lake.agents)}
+        _, state, rewards, dones, info = logged.step(jax.random.key(t), state, actions)
+        total += float(rewards["agent_0"])
+        if dones["__all__"]:
+            assert np.allclose(info["returned_episode_returns"], total, atol=1e-5)
+            total, ended = 0.0, ended + 1
+    assert ended > 3
+    manager = CTRolloutManager(lake, batch_size=4)
+    seen, states = manager.batch_reset(jax.random.key(1))
+    assert seen["__all__"].shape[0] == 4
+    actions = manager.batch_sample(jax.random.key(2), "agent_0")
+    both = dict.fromkeys(lake.agents, actions)
+    seen, *_ = manager.batch_step(jax.random.key(3), states, both)
+    assert seen["agent_1"].shape[0] == 4
+
+
+@pytest.mark.slow
+def test_an_id_is_made_under_an_interface():
+    lake = make_for("gymnax", NAME, num_instances=8)
+    assert lake.default_params.instances.holes.shape == (8, 4, 4)
+
+
+def test_a_missing_library_is_named_with_the_extra_that_installs_it():
+    script = """
+import sys
+sys.modules["gymnax"] = sys.modules["pettingzoo"] = None
+import jaxlake
+from jaxlake.environment import LakeEnvironment, adapt, env_params
+params = env_params(jaxlake.parse_grid(["S G", "s g"]))
+for interface in ("gymnax", "pettingzoo"):
+    try:
+        adapt(interface, LakeEnvironment(), params)
+    except ImportError as error:
+        print(error)
+assert "gymnasium" not in sys.modules and "jaxmarl" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        f"{name} is not installed: pip install 'jaxlake[adapters]'"
+        for name in ("gymnax", "pettingzoo")
+    ]
+
+
+def test_what_does_not_fit_an_interface_is_refused_by_name():
+    with pytest.raises(ValueError, match="interface: got 'gym', allowed are gymnax"):
+        adapt("gym", LakeEnvironment(), PARAMS)
+    compact = adapt("gymnax", LakeEnvironment(), PARAMS)
+    with pytest.raises(ValueError, match=r"space: got Tree.*Flat\(\) observes a Box"):
+        compact.observation_space()
+    with pytest.raises(ValueError, match=r"space: got Tree.*Flat\(\) observes a Box"):
+        adapt("gymnasium", LakeEnvironment(), PARAMS)

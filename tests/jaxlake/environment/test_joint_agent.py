@@ -1,0 +1,153 @@
+"""One agent that moves all agents, agents by name, and vectors as observations."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxlake
+from jaxlake.environment import (
+    AgentDictionaryLake,
+    Discrete,
+    Flat,
+    FlatAgents,
+    JointAgentLake,
+    LakeEnvironment,
+    Planes,
+    env_params,
+    joint_action,
+    split_joint_action,
+)
+from jaxlake.environment.conformance import check_environment
+from jaxlake.environment.step_rewards import agent_reward
+from tests.jaxlake.solver.boards import assert_same, pool_of
+
+_, BOARDS = pool_of(3, 12, [3, 4], [1, 2, 3], 4, 3)
+PARAMS = env_params(BOARDS, max_steps=7)
+
+
+def test_every_joint_action_stands_for_one_choice_of_all_agents():
+    numbers = np.arange(125)
+    actions = np.asarray(split_joint_action(numbers, 3))
+    assert actions.dtype == np.int8
+    assert {tuple(row) for row in actions.tolist()} == set(np.ndindex(5, 5, 5))
+    assert actions[2].tolist() == [2, 0, 0]  # agent 0 is the lowest digit
+    assert np.array_equal(joint_action(actions), numbers)
+
+
+def test_a_joint_action_does_what_the_agents_actions_do():
+    environment = LakeEnvironment(observation=Flat(), reward=agent_reward)
+    lake = JointAgentLake(environment, PARAMS)
+    keys = jax.random.split(jax.random.key(1), 40)
+    _, states = jax.vmap(lake.reset)(keys)
+    numbers = jax.vmap(lake.action_space().sample)(keys)
+    joint = jax.vmap(lake.step)(keys, states, numbers)
+    each = jax.vmap(lambda *given: environment.step(*given, PARAMS))(
+        keys, states, split_joint_action(numbers, 3)
+    )
+    rewards = each[2].sum(axis=-1)
+    assert joint[2].shape == (40,)
+    assert np.asarray(rewards).any()
+    assert_same((*joint[:2], *joint[3:]), (*each[:2], *each[3:]))
+    assert np.array_equal(joint[2], rewards)
+    assert lake.num_actions == 125
+
+
+def test_a_joint_mask_allows_what_each_agents_mask_allows():
+    lake = JointAgentLake(LakeEnvironment(observation=Flat()), PARAMS)
+    for seed in range(4):
+        _, state = lake.reset(jax.random.key(seed))
+        alone = np.asarray(lake.environment.action_mask(state, PARAMS))
+        expected = [alone[0, a % 5] & alone[1, a // 5 % 5] & alone[2, a // 25] for a in range(125)]
+        assert np.asarray(lake.action_mask(state)).tolist() == expected
+        assert not all(expected)
+
+
+def test_the_vectors_hold_what_the_planes_show():
+    keys = jax.random.split(jax.random.key(2), 20)
+    seen = {
+        type(kind): jax.device_get(
+            jax.vmap(LakeEnvironment(observation=kind).reset, (0, None))(keys, PARAMS)[0]
+        )
+        for kind in (Planes(), Flat(), FlatAgents())
+    }
+    planes = seen[Planes].board.astype(np.float32).transpose(0, 3, 1, 2).reshape(20, 7, 16)
+    mask = seen[Planes].action_mask.astype(np.float32)
+    flat, agents = seen[Flat], seen[FlatAgents]
+    assert np.array_equal(flat[:, :112], planes.reshape(20, 112))
+    assert np.array_equal(flat[:, 112:127], mask.reshape(20, 15))
+    assert (flat[:, 127] == 1).all()
+    holes, here, goals = planes[:, 0], planes[:, 1:4], planes[:, 4:]
+    for k in range(3):
+        others = [j for j in range(3) if j != k]
+        parts = (holes, here[:, k], goals[:, k], here[:, others].sum(1), goals[:, others].sum(1))
+        expected = np.concatenate([*parts, mask[:, k], np.ones((20, 1))], axis=-1)
+        assert np.array_equal(agents[:, k], expected)
+    assert (planes[:, 2].sum(axis=-1) == 0).any()  # a board without agent 1
+
+
+@pytest.mark.parametrize("observation", [Flat(), FlatAgents()])
+def test_the_vectors_keep_the_contract(observation):
+    check_environment(LakeEnvironment(observation=observation), PARAMS)
+
+
+def test_agents_by_name_are_the_agents_of_the_lake():
+    environment = LakeEnvironment(observation=FlatAgents())
+    lake = AgentDictionaryLake(environment, PARAMS)
+    assert lake.agents == ["agent_0", "agent_1", "agent_2"]
+    assert lake.action_space("agent_1") == Discrete(5)
+    key = jax.random.key(4)
+    seen, state = lake.reset(key)
+    rows, _ = environment.reset(key, PARAMS)
+    step = jax.jit(lake.step)
+    ended = 0
+    for t in range(30):
+        np.testing.assert_allclose([seen[agent] for agent in lake.agents], rows, rtol=1e-6)
+        assert bool(lake.observation_space("agent_0").contains(seen["agent_0"]))
+        allowed = lake.get_avail_actions(state)
+        actions = np.random.default_rng(t).integers(0, 5, 3).astype(np.int8)
+        assert np.array_equal(
+            np.stack([allowed[agent] for agent in lake.agents]),
+            environment.action_mask(state, PARAMS),
+        )
+        key_step = jax.random.fold_in(key, t)
+        by_name = dict(zip(lake.agents, actions, strict=True))
+        before = state
+        seen, state, rewards, dones, _ = step(key_step, before, by_name)
+        rows, same, reward, terminated, truncated, _ = environment.step(
+            key_step, before, actions, PARAMS
+        )
+        assert_same(state, same)
+        assert {float(value) for value in rewards.values()} == {float(reward)}
+        assert set(dones) == {*lake.agents, "__all__"}
+        assert {bool(done) for done in dones.values()} == {bool(terminated | truncated)}
+        ended += bool(dones["__all__"])
+    assert ended > 3
+
+
+def test_other_parameters_are_made_from_these_by_name():
+    params = PARAMS.replace(max_steps_in_episode=3)
+    assert int(params.max_steps) == int(params.max_steps_in_episode) == 3
+    assert params.instances is PARAMS.instances
+    grid = jaxlake.parse_grid(["S F", "H G"], max_size=4, max_agents=3)
+    other = PARAMS.replace(instances=grid)
+    assert int(other.count) == 1
+    assert_same(other, env_params(grid, max_steps=7))
+    for changes, said in (
+        ({"count": 3}, "replace: got count, allowed are max_steps, max_steps_in_episode"),
+        ({"max_steps": 1, "max_steps_in_episode": 2}, "are one number"),
+    ):
+        with pytest.raises(TypeError, match=said):
+            PARAMS.replace(**changes)
+    with pytest.raises(ValueError, match="max_steps: got 0"):
+        PARAMS.replace(max_steps=0)
+
+
+def test_what_does_not_fit_is_refused_by_name():
+    six = jax.tree.map(jnp.asarray, jaxlake.parse_grid(["S F", "F G"], max_agents=6))
+    with pytest.raises(ValueError, match="params: got 6 agents"):
+        JointAgentLake(LakeEnvironment(), env_params(six))
+    with pytest.raises(ValueError, match=r"observation: got Flat\(\), one whose space is a Box"):
+        AgentDictionaryLake(LakeEnvironment(observation=Flat()), PARAMS)
+    with pytest.raises(ValueError, match="n: got 0"):
+        Discrete(0)
