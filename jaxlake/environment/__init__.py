@@ -35,6 +35,7 @@ from jaxlake.environment.registry import LakeSpec as LakeSpec
 from jaxlake.environment.registry import make as make
 from jaxlake.environment.registry import register as register
 from jaxlake.environment.registry import registered as registered
+from jaxlake.environment.registry import spec as spec
 from jaxlake.environment.spaces import Box as Box
 from jaxlake.environment.spaces import Discrete as Discrete
 from jaxlake.environment.spaces import Space as Space

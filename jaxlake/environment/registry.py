@@ -49,6 +49,17 @@ def registered() -> tuple[str, ...]:
     return tuple(_SPECS)
 
 
+def spec(id: str) -> LakeSpec:
+    """Look up what an id stands for.
+
+    Raises:
+        KeyError: the id is not registered.
+    """
+    if id not in _SPECS:
+        raise KeyError(f"id: got {id!r}, registered are {', '.join(_SPECS)}")
+    return _SPECS[id]
+
+
 def make(
     id: str,
     *,
@@ -77,21 +88,19 @@ def make(
         KeyError: the id is not registered.
         ValueError: `instances` have other shapes than the id says, or no board could be made.
     """
-    if id not in _SPECS:
-        raise KeyError(f"id: got {id!r}, registered are {', '.join(_SPECS)}")
-    spec = _SPECS[id]
+    kind = spec(id)
     environment = LakeEnvironment(**options)
-    limit = spec.max_steps if max_steps is None else max_steps
+    limit = kind.max_steps if max_steps is None else max_steps
     if instances is not None:
-        expected = spec.size, spec.num_agents
+        expected = kind.size, kind.num_agents
         got = jnp.shape(instances.holes)[-1], jnp.shape(instances.agent_mask)[-1]
         if got != expected:
             raise ValueError(f"instances: got (N, K) = {got}, {id} is played on {expected}")
         return environment, env_params(instances, max_steps=limit)
     _announce(id)
     key = jax.random.key(0) if key is None else key
-    params = lake_params(spec.size, spec.hole_ratio, spec.wait_ratio, spec.num_agents)
-    pool = generate(key, params, num_instances, max_size=spec.size, max_agents=spec.num_agents)
+    params = lake_params(kind.size, kind.hole_ratio, kind.wait_ratio, kind.num_agents)
+    pool = generate(key, params, num_instances, max_size=kind.size, max_agents=kind.num_agents)
     if not bool(jnp.any(pool.filled)):
         raise ValueError(f"num_instances: none of {num_instances} boards of {id} could be made")
     return environment, env_params(pool.instances, max_steps=limit, filled=pool.filled)
@@ -103,6 +112,14 @@ def _announce(id: str) -> None:
     print(f"jaxlake: compiling the generator of boards for {id}", file=sys.stderr, flush=True)
 
 
-for _agents, _sizes in ((2, (4, 8, 10)), (3, (10,)), (4, (6, 10)), (5, (10,))):
+for _agents, _sizes in (
+    *((2, (4, 8, 10)), (3, (10,)), (4, (6, 10)), (5, (10,))),
+    *((2, (3, 5, 6, 16)), (3, (5, 8)), (4, (8,)), (5, (8,))),
+):
     for _size in _sizes:
         register(LakeSpec(f"MAPF-FrozenLake-{_size}x{_size}-{_agents}ag-v0", _size, _agents))
+for _size in (4, 8, 10):  # a single agent never needs a wait
+    register(LakeSpec(f"MAPF-FrozenLake-{_size}x{_size}-1ag-v0", _size, 1, wait_ratio=0.0))
+for _size in (6, 10):
+    _id = f"MAPF-FrozenLake-Dense-{_size}x{_size}-2ag-v0"
+    register(LakeSpec(_id, _size, 2, hole_ratio=0.35, wait_ratio=0.5))

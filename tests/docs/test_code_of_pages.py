@@ -49,3 +49,8 @@ def test_the_lines_about_the_environment_run():
     check = "\nassert states.positions.shape == (1024, 2, 2)\n"
     printed = run_code("tutorials/train_ppo.md", check)
     assert printed.endswith("False False\n")  # one wait ends no episode
+
+
+@pytest.mark.slow
+def test_the_lines_of_the_environments_page_run():
+    run_code("environment.md", "\nassert lake.num_actions == 25\n")

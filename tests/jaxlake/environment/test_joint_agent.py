@@ -86,7 +86,9 @@ def test_the_vectors_hold_what_the_planes_show():
     assert (planes[:, 2].sum(axis=-1) == 0).any()  # a board without agent 1
 
 
-@pytest.mark.parametrize("observation", [Flat(), FlatAgents()])
+@pytest.mark.parametrize(
+    "observation", [pytest.param(Flat(), marks=pytest.mark.slow), FlatAgents()]
+)
 def test_the_vectors_keep_the_contract(observation):
     check_environment(LakeEnvironment(observation=observation), PARAMS)
 

@@ -1,13 +1,16 @@
 """Ids: what make makes of them, and what it refuses."""
 
+import re
+
 import jax
 import numpy as np
 import pytest
 
 import jaxlake
 from benchmarks import oracles
-from jaxlake.environment import ConflictPolicy, LakeSpec, make, register, registered
+from jaxlake.environment import ConflictPolicy, LakeSpec, make, register, registered, spec
 from tests.jaxlake.solver.boards import row_of
+from tests.paths import ROOT
 
 
 @pytest.mark.slow
@@ -38,6 +41,37 @@ def test_the_first_call_for_an_id_says_what_takes_long(monkeypatch, capsys):
         with pytest.raises(InterruptedError):
             make(name)
         assert capsys.readouterr().err == expected
+
+
+def test_the_table_of_the_docs_is_the_registry():
+    page = (ROOT / "docs/environment.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(MAPF-\S+)` \| (.+) \|$", page, flags=re.MULTILINE)
+    told = {id: cells.split(" | ") for id, cells in rows}
+    kinds = {id: spec(id) for id in registered()}
+    assert len(rows) == len(told) > 15
+    assert told == {
+        id: [
+            *(f"{kind.size}x{kind.size}", str(kind.num_agents), f"{kind.hole_ratio:g}"),
+            *(f"{kind.wait_ratio:g}", str(kind.max_steps)),
+        ]
+        for id, kind in kinds.items()
+    }
+    for id, kind in kinds.items():
+        assert re.search(r"-(\d+)x\1-(\d)ag-v\d+$", id).groups() == (
+            str(kind.size),
+            str(kind.num_agents),
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("id", [id for id in registered() if spec(id).num_agents < 3])
+def test_the_boards_of_an_id_can_all_be_made(id):
+    _, params = make(id, num_instances=32)
+    assert int(params.count) == 32
+    assert params.instances.holes.shape == (32, spec(id).size, spec(id).size)
+    assert (
+        np.asarray(params.instances.agent_mask).sum(axis=1).tolist() == [spec(id).num_agents] * 32
+    )
 
 
 def test_unknown_ids_taken_ids_and_foreign_boards_are_refused():

@@ -1,0 +1,322 @@
+"""PPO in one file: two agents learn 4x4 lakes, and are tested on boards they never saw.
+
+    python examples/ppo.py
+    python examples/ppo.py --seeds 2 --updates 40
+
+Environment, policy and updates are one compiled program, and `--seeds` vmaps all of it. One network
+serves all agents: each sees the board from where it stands, and actions that lead off the board or
+onto a hole are masked. The algorithm is PPO with generalised
+advantage estimates (Schulman et al. 2017, 2016), whole in one jit as in PureJaxRL (Lu et al. 2022).
+"""
+
+import argparse
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+import jaxlake
+from jaxlake.environment import (
+    AgentCentred,
+    Box,
+    EnvParams,
+    EnvState,
+    LakeEnvironment,
+    Transition,
+    env_params,
+)
+from jaxlake.environment.step_rewards import team_reward
+
+MAX_STEPS = 20
+"""Time limit of an episode; two agents on 4x4 seldom need half of it."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run is made of."""
+
+    updates: int = 200
+    environments: int = 512
+    steps: int = 16  # of every environment, between two updates
+    epochs: int = 3
+    minibatches: int = 8
+    width: int = 128
+    learning_rate: float = 2e-3  # falls to 0 linearly
+    discount: float = 0.97
+    trace: float = 0.9  # lambda of the advantage estimates
+    clip: float = 0.2
+    entropy: float = 0.005
+    value: float = 0.5
+
+
+class Batch(NamedTuple):
+    """Samples of agents; leaves (..., K)."""
+
+    seen: jax.Array  # float32 (..., K, D)
+    action: jax.Array  # int8
+    log_probability: jax.Array  # float32, of the action when it was chosen
+    advantage: jax.Array  # float32
+    target: jax.Array  # float32, what the value should have been
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """An observation of our own: what `AgentCentred` shows each agent, as one vector per agent.
+
+    With radius 3, W = 7, an agent sees all of a 4x4 board from anywhere. The last 6 numbers are
+    its action mask and the share of the steps that are left.
+    """
+
+    radius: int = 3
+
+    def __call__(self, state: EnvState, params: EnvParams) -> jax.Array:
+        """One vector per agent, float32 (K, 4 * W * W + 8), from -1 to 1."""
+        view = AgentCentred(self.radius)(state, params)
+        K, reach = len(view.to_goal), view.window.shape[1] // 2
+        left = (view.steps_left / params.max_steps).astype(jnp.float32)
+        numbers = (view.window, view.to_goal / reach, view.action_mask, jnp.full(K, left))
+        rows = [part.reshape(K, -1).astype(jnp.float32) for part in numbers]
+        return jnp.concatenate(rows, axis=-1)
+
+    def space(self, params: EnvParams) -> Box:
+        """A `Box` from -1 to 1."""
+        K = params.instances.agent_mask.shape[-1]
+        return Box(-1, 1, (K, 4 * (2 * self.radius + 1) ** 2 + 8), jnp.float32)
+
+
+def shaped_reward(transition: Transition) -> jax.Array:
+    """The team's reward, float32 (K,) with a hint for each agent.
+
+    A tenth for a step nearer to its goal (as a walk without holes counts), and -0.05 for each step
+    that ends elsewhere, so that nobody strolls.
+    """
+
+    def away(places: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.abs(places - transition.goals), axis=-1).astype(jnp.float32)
+
+    nearer = away(transition.before) - away(transition.after)
+    return team_reward(transition) + 0.1 * nearer - 0.05 * (away(transition.after) > 0)
+
+
+ENVIRONMENT = LakeEnvironment(observation=Surroundings(), reward=shaped_reward)
+
+
+def initial_network(key: jax.Array, inputs: int, width: int) -> list[tuple[jax.Array, jax.Array]]:
+    """Two hidden layers, and a last one with five logits and the value; small where it ends."""
+    sizes = [(inputs, width, 2.0**0.5), (width, width, 2.0**0.5), (width, 6, 0.01)]
+    return [
+        (jax.nn.initializers.orthogonal(scale)(one, (rows, columns)), jnp.zeros(columns))
+        for one, (rows, columns, scale) in zip(jax.random.split(key, 3), sizes, strict=True)
+    ]
+
+
+def think(network: Any, seen: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Give log-probabilities (..., 5) and value (...) of what an agent sees, float32 (..., D)."""
+    hidden = seen
+    for weights, bias in network[:-1]:
+        hidden = jax.nn.relu(hidden @ weights + bias)
+    weights, bias = network[-1]
+    out = hidden @ weights + bias
+    allowed = seen[..., -6:-1] > 0
+    return jax.nn.log_softmax(jnp.where(allowed, out[..., :5], -1e9)), out[..., 5]
+
+
+def collect(
+    key: jax.Array, network: Any, states: Any, seen: jax.Array, pool: EnvParams, how: Settings
+) -> tuple[Any, jax.Array, Batch, jax.Array]:
+    """Play on for some steps: new states and observations, a batch (T, B, K), the success rate."""
+
+    def step(carry: Any, key: jax.Array) -> tuple[Any, Any]:
+        states, seen = carry
+        key_act, key_step = jax.random.split(key)
+        logits, value = think(network, seen)
+        action = jax.random.categorical(key_act, logits).astype(jnp.int8)
+        chosen = _of_action(logits, action)
+        keys = jax.random.split(key_step, how.environments)
+        following, states, reward, terminated, truncated, info = jax.vmap(
+            ENVIRONMENT.step, (0, 0, 0, None)
+        )(keys, states, action, pool)
+        ends = terminated | truncated
+        record = (seen, action, chosen, value, reward, ends, info["solved"])
+        return (states, following), record
+
+    (states, following), record = jax.lax.scan(
+        step, (states, seen), jax.random.split(key, how.steps)
+    )
+    was, action, chosen, value, reward, ends, solved = record
+    goes_on = 1.0 - ends[..., None].astype(jnp.float32)
+
+    def backwards(carry: Any, moment: Any) -> tuple[Any, jax.Array]:
+        advantage, later = carry
+        reward, value, goes_on = moment
+        surprise = reward + how.discount * later * goes_on - value
+        advantage = surprise + how.discount * how.trace * goes_on * advantage
+        return (advantage, value), advantage
+
+    last = think(network, following)[1]
+    _, advantage = jax.lax.scan(
+        backwards, (jnp.zeros_like(last), last), (reward, value, goes_on), reverse=True
+    )
+    batch = Batch(was, action, chosen, advantage, advantage + value)
+    return states, following, batch, jnp.sum(solved) / jnp.maximum(jnp.sum(ends), 1)
+
+
+def loss(network: Any, batch: Batch, how: Settings) -> jax.Array:
+    """PPO's clipped loss, float32 (), with the value's error and a bonus for entropy."""
+    logits, value = think(network, batch.seen)
+    ratio = jnp.exp(_of_action(logits, batch.action) - batch.log_probability)
+    advantage = batch.advantage
+    advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    clipped = jnp.clip(ratio, 1 - how.clip, 1 + how.clip)
+    policy = -jnp.minimum(ratio * advantage, clipped * advantage).mean()
+    entropy = -jnp.sum(jnp.exp(logits) * logits, axis=-1).mean()
+    error = jnp.square(value - batch.target).mean()
+    return policy + how.value * error - how.entropy * entropy
+
+
+@partial(jax.jit, static_argnames="how")
+def train(key: jax.Array, pool: EnvParams, how: Settings) -> tuple[Any, jax.Array]:
+    """Train from scratch on a pool of boards: the network, and the success rate by update."""
+    key, key_network, key_start = jax.random.split(key, 3)
+    keys = jax.random.split(key_start, how.environments)
+    seen, states = jax.vmap(ENVIRONMENT.reset, (0, None))(keys, pool)
+    network = initial_network(key_network, seen.shape[-1], how.width)
+    gradient_steps = how.updates * how.epochs * how.minibatches
+    schedule = optax.linear_schedule(how.learning_rate, 0.0, gradient_steps)
+    optimizer = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(schedule, eps=1e-5))
+
+    def gradient_step(carry: Any, batch: Batch) -> tuple[Any, None]:
+        network, moments = carry
+        gradient = jax.grad(loss)(network, batch, how)
+        change, moments = optimizer.update(gradient, moments)
+        return (optax.apply_updates(network, change), moments), None
+
+    def update(carry: Any, key: jax.Array) -> tuple[Any, jax.Array]:
+        learner, states, seen = carry
+        key_play, key_order = jax.random.split(key)
+        states, seen, batch, success = collect(key_play, learner[0], states, seen, pool, how)
+        rows = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), batch)
+
+        def epoch(learner: Any, key: jax.Array) -> tuple[Any, None]:
+            order = jax.random.permutation(key, how.steps * how.environments)
+            order = order.reshape(how.minibatches, -1)
+            take = partial(jax.tree.map, lambda leaf: leaf[order], rows)
+            return jax.lax.scan(gradient_step, learner, take())
+
+        learner, _ = jax.lax.scan(epoch, learner, jax.random.split(key_order, how.epochs))
+        return (learner, states, seen), success
+
+    start = ((network, optimizer.init(network)), states, seen)
+    (learner, _, _), success = jax.lax.scan(update, start, jax.random.split(key, how.updates))
+    return learner[0], success
+
+
+@jax.jit
+def judge(
+    key: jax.Array, network: Any, boards: jaxlake.Instance, solutions: jaxlake.Solution
+) -> jaxlake.Outcome:
+    """Let the network play boards (B, ...) once, actions drawn, and verify the plans it made."""
+
+    def play(
+        key: jax.Array, board: jaxlake.Instance, solution: jaxlake.Solution
+    ) -> jaxlake.Outcome:
+        alone = env_params(board, max_steps=MAX_STEPS)  # a pool of one board
+        seen, state = ENVIRONMENT.reset(key, alone)
+
+        def step(carry: Any, key: jax.Array) -> tuple[Any, jax.Array]:
+            seen, state = carry
+            action = jax.random.categorical(key, think(network, seen)[0]).astype(jnp.int8)
+            seen, state, *_ = ENVIRONMENT.step_env(key, state, action, alone)
+            return (seen, state), action
+
+        keys = jax.random.split(key, MAX_STEPS)
+        (_, state), plan = jax.lax.scan(step, (seen, state), keys)
+        return jaxlake.verify(board, plan, state.time, solution=solution)
+
+    return jax.vmap(play)(jax.random.split(key, len(boards.size)), boards, solutions)
+
+
+def _of_action(values: jax.Array, action: jax.Array) -> jax.Array:
+    """Pick the values (...) of the actions (...) out of values (..., 5)."""
+    return jnp.take_along_axis(values, action[..., None].astype(jnp.int32), axis=-1)[..., 0]
+
+
+def boards_for(count: int, held_out: int) -> tuple[jaxlake.Generated, jaxlake.Generated]:
+    """Make distinct solvable 4x4 boards with two agents, a quarter of which need a wait."""
+    kinds = jaxlake.lake_params(size=4, hole_ratio=0.2, wait_ratio=0.25, num_agents=2)
+    made = jaxlake.generate(jax.random.key(0), kinds, count + held_out, max_size=4, max_agents=2)
+    mixed = jax.random.permutation(jax.random.key(1), count + held_out)
+
+    def part(chosen: jax.Array) -> jaxlake.Generated:
+        return jax.tree.map(lambda leaf: leaf[chosen], made)
+
+    return part(mixed[:count]), part(mixed[count:])
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Train, print how many held-out boards are solved before and after, and what it took."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=1, help="networks to train at once (1)")
+    parser.add_argument("--updates", type=int, default=Settings.updates, help="(%(default)s)")
+    parser.add_argument("--boards", type=int, default=32_768, help="to train on (%(default)s)")
+    parser.add_argument("--held-out", type=int, default=2_048, help="to test on (%(default)s)")
+    args = parser.parse_args(arguments)
+    how = Settings(updates=args.updates)
+
+    watch = Stopwatch()
+    train_on, test_on = jax.block_until_ready(boards_for(args.boards, args.held_out))
+    watch.lap(f"{args.boards:,} + {args.held_out:,} boards made and solved")
+    pool = env_params(train_on.instances, max_steps=MAX_STEPS, filled=train_on.filled)
+    keys = jax.random.split(jax.random.key(2), args.seeds)
+    training = jax.jit(jax.vmap(partial(train, how=how), (0, None))).lower(keys, pool).compile()
+    watch.lap("training compiled")
+    networks, curves = jax.block_until_ready(training(keys, pool))
+    steps = how.updates * how.environments * how.steps * args.seeds
+    watch.lap(f"{steps:,} steps of {how.environments} environments and {args.seeds} seeds trained")
+
+    inputs = ENVIRONMENT.observation_space(pool).shape[-1]
+    first = initial_network(keys[0], inputs, how.width)
+    print("\nshare of episodes that end at all goals, while training (actions are drawn)")
+    for u in sorted({0, *(how.updates * k // 8 - 1 for k in range(1, 9))}):
+        print(f"  update {u + 1:4d}  {float(curves[:, u].mean()):6.1%}")
+    print(f"\none try each on {args.held_out:,} boards that were never trained on")
+    print("             valid  optimal  needs a wait: valid")
+    for name, network in [("untrained", first)] + [
+        (f"seed {i}", jax.tree.map(lambda leaf, i=i: leaf[i], networks)) for i in range(args.seeds)
+    ]:
+        outcome = judge(jax.random.key(3), network, test_on.instances, test_on.solutions)
+        among = test_on.filled
+        waits = among & test_on.solutions.needs_wait
+        rates = [
+            float(jnp.sum(flags & some) / jnp.maximum(jnp.sum(some), 1))
+            for flags, some in (
+                (outcome.valid, among),
+                (outcome.optimal_sum_of_costs, among),
+                (outcome.valid, waits),
+            )
+        ]
+        print(f"  {name:9s}  {rates[0]:6.1%}  {rates[1]:6.1%}  {rates[2]:6.1%}")
+
+
+class Stopwatch:
+    """Says how long things took, on the clock and on all processors together."""
+
+    def __init__(self) -> None:
+        self.began = time.perf_counter(), time.process_time()
+
+    def lap(self, what: str) -> None:
+        """Print the seconds since the last lap."""
+        now = time.perf_counter(), time.process_time()
+        clock, processors = (b - a for a, b in zip(self.began, now, strict=True))
+        print(f"{clock:6.1f} s ({processors:6.1f} s of processors)  {what}", flush=True)
+        self.began = now
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""The example of PPO learns in a short run, and its plans are judged by the rules."""
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from examples.ppo import MAX_STEPS, Settings, initial_network, judge, train
+from jaxlake.environment import env_params
+from jaxlake.solver.solution import unknown_solution
+from tests.jaxlake.solver.boards import pool_of
+from tests.paths import ROOT
+
+HOW = replace(Settings(), updates=16, environments=128, epochs=2, minibatches=4, width=64)
+
+
+@pytest.mark.slow
+def test_a_short_run_learns_two_seeds_at_once_and_its_plans_are_verified():
+    _, boards = pool_of(1, 256, [2], [2], 2, 2, holes=0.0)
+    pool = env_params(boards, max_steps=MAX_STEPS)
+    keys = jax.random.split(jax.random.key(0), 2)
+    networks, success = jax.jit(jax.vmap(lambda key: train(key, pool, HOW)))(keys)
+    assert success.shape == (2, HOW.updates)
+    unknown = jax.vmap(lambda _: unknown_solution(MAX_STEPS, 2))(boards.size)
+    untrained = initial_network(keys[0], 204, HOW.width)
+    rates = [
+        float(np.mean(judge(jax.random.key(1), network, boards, unknown).valid))
+        for network in (untrained, *(jax.tree.map(lambda x, i=i: x[i], networks) for i in (0, 1)))
+    ]
+    assert rates[0] < 0.5
+    assert min(rates[1:]) > 0.75
+    assert rates[1] != rates[2]
+
+
+@pytest.mark.slow
+def test_the_command_prints_what_was_learned_and_what_it_took():
+    options = ["--updates", "12", "--boards", "2048", "--held-out", "256"]
+    done = subprocess.run(
+        [sys.executable, "examples/ppo.py", *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    rates = dict(re.findall(r"^  (untrained|seed 0) +([\d.]+)%", done.stdout, re.MULTILINE))
+    assert float(rates["untrained"]) < 15
+    assert float(rates["seed 0"]) > 35
+    assert "98,304 steps" in done.stdout
