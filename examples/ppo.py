@@ -13,6 +13,7 @@ import argparse
 import time
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import jax
@@ -259,16 +260,8 @@ def boards_for(count: int, held_out: int) -> tuple[jaxlake.Generated, jaxlake.Ge
 
 def main(arguments: list[str] | None = None) -> None:
     """Train, print how many held-out boards are solved before and after, and what it took."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--seeds", type=int, default=1, help="networks to train at once (1)")
-    parser.add_argument("--updates", type=int, default=Settings.updates, help="(%(default)s)")
-    parser.add_argument("--boards", type=int, default=32_768, help="to train on (%(default)s)")
-    parser.add_argument("--held-out", type=int, default=2_048, help="to test on (%(default)s)")
-    args = parser.parse_args(arguments)
+    args = parsed(arguments)
     how = Settings(updates=args.updates)
-
     watch = Stopwatch()
     train_on, test_on = jax.block_until_ready(boards_for(args.boards, args.held_out))
     watch.lap(f"{args.boards:,} + {args.held_out:,} boards made and solved")
@@ -277,31 +270,57 @@ def main(arguments: list[str] | None = None) -> None:
     training = jax.jit(jax.vmap(partial(train, how=how), (0, None))).lower(keys, pool).compile()
     watch.lap("training compiled")
     networks, curves = jax.block_until_ready(training(keys, pool))
-    steps = how.updates * how.environments * how.steps * args.seeds
-    watch.lap(f"{steps:,} steps of {how.environments} environments and {args.seeds} seeds trained")
+    steps = how.updates * how.environments * how.steps
+    watch.lap(f"{args.seeds} x {steps:,} steps trained, {how.environments} environments at once")
 
-    inputs = ENVIRONMENT.observation_space(pool).shape[-1]
-    first = initial_network(keys[0], inputs, how.width)
     print("\nshare of episodes that end at all goals, while training (actions are drawn)")
-    for u in sorted({0, *(how.updates * k // 8 - 1 for k in range(1, 9))}):
+    for u in sorted({max(0, how.updates * k // 8 - 1) for k in range(9)}):
         print(f"  update {u + 1:4d}  {float(curves[:, u].mean()):6.1%}")
     print(f"\none try each on {args.held_out:,} boards that were never trained on")
     print("             valid  optimal  needs a wait: valid")
-    for name, network in [("untrained", first)] + [
-        (f"seed {i}", jax.tree.map(lambda leaf, i=i: leaf[i], networks)) for i in range(args.seeds)
-    ]:
-        outcome = judge(jax.random.key(3), network, test_on.instances, test_on.solutions)
-        among = test_on.filled
-        waits = among & test_on.solutions.needs_wait
-        rates = [
-            float(jnp.sum(flags & some) / jnp.maximum(jnp.sum(some), 1))
-            for flags, some in (
-                (outcome.valid, among),
-                (outcome.optimal_sum_of_costs, among),
-                (outcome.valid, waits),
-            )
-        ]
-        print(f"  {name:9s}  {rates[0]:6.1%}  {rates[1]:6.1%}  {rates[2]:6.1%}")
+    inputs = ENVIRONMENT.observation_space(pool).shape[-1]
+    tell("untrained", initial_network(keys[0], inputs, how.width), test_on)
+    for seed in range(args.seeds):
+        one = jax.tree.map(itemgetter(seed), networks)
+        tell(f"seed {seed}", one, test_on)
+
+
+def tell(name: str, network: Any, boards: jaxlake.Generated) -> None:
+    """Print which shares of the boards a network solves."""
+    outcome = judge(jax.random.key(3), network, boards.instances, boards.solutions)
+    made, waits = boards.filled, boards.filled & boards.solutions.needs_wait
+    shares = [
+        float(jnp.sum(flags & among) / jnp.maximum(jnp.sum(among), 1))
+        for flags, among in (
+            (outcome.valid, made),
+            (outcome.optimal_sum_of_costs, made),
+            (outcome.valid, waits),
+        )
+    ]
+    print(f"  {name:9s}  {shares[0]:6.1%}  {shares[1]:6.1%}  {shares[2]:6.1%}")
+
+
+def parsed(arguments: list[str] | None) -> argparse.Namespace:
+    """Read the options."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    for name, default, what in (
+        ("seeds", 1, "networks to train at once"),
+        ("updates", Settings.updates, "updates of each"),
+        ("boards", 32_768, "boards to train on"),
+        ("held-out", 2_048, "boards to test on"),
+    ):
+        told = f"{what} (default: {default:,})"
+        parser.add_argument(f"--{name}", metavar="N", type=positive, default=default, help=told)
+    return parser.parse_args(arguments)
+
+
+def positive(text: str) -> int:
+    """Read a whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"got {text!r}, a whole number of at least 1 is needed")
+    return int(text)
 
 
 class Stopwatch:
