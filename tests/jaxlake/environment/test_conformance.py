@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxlake.environment import Box, Compact, LakeEnvironment, Tree, make, registered
+from jaxlake.environment import Box, Compact, LakeEnvironment, Tree, make, registered, spec
 from jaxlake.environment.conformance import ConformanceError, check_environment
 from jaxlake.environment.params import EnvParams, env_params
 from tests.jaxlake.solver.boards import pool_of
@@ -18,7 +18,7 @@ FIRST, *OTHERS = registered()
     "name", [FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
 )
 def test_every_registered_id_conforms(name):
-    size, agents = int(name.split("-")[2].split("x")[0]), int(name.split("-")[3][0])
+    size, agents = spec(name).size, spec(name).num_agents
     _, boards = pool_of(1, 8, [size], [agents], size, agents)
     conflict = ("block_both", "priority", "fail")[agents % 3]
     check_environment(*make(name, instances=boards, conflict=conflict))
