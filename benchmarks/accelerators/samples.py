@@ -60,7 +60,9 @@ def sample_of(program: Program, counted: int, widths: Widths) -> Sample:
 
 def scaled(widths: Widths, share: float) -> Widths:
     """Return widths of a machine that works on a share of the boards at a time."""
-    least = {"crowded_boards": min(2, widths.crowded_boards)}  # one at a time is another program
+    # One board at a time, or fewer than 64 in a joint search, are other programs.
+    least = {"crowded_boards": min(2, widths.crowded_boards)}
+    least |= {"joint_boards": min(64, widths.joint_boards)}
     numbers = {name: x for name, x in vars(widths).items() if name != "kernels"}
     smaller = {name: max(least.get(name, 1), round(share * x)) for name, x in numbers.items()}
     return replace(widths, **smaller)

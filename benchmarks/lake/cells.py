@@ -262,28 +262,34 @@ def run(options: argparse.Namespace) -> int:
         "machine": {"cpu": cpu_name(), "cores": usable_cores(), "load_before": os.getloadavg()[0]},
         "rows": [],
     }
-    if (options.resume or options.again) and options.json.exists():
+    if options.json.exists() and not (options.resume or options.again):
+        sys.exit(f"{options.json}: is there; --resume goes on with it, --again measures cells anew")
+    anew: set[tuple[str, int]] = set()
+    if options.json.exists():
         before = json.loads(options.json.read_text(encoding="utf-8"))
         # Each row says its own number of boards.
         for field in ("schema", "repeats", "max_time"):
             if before[field] != result[field]:
                 sys.exit(
                     f"{options.json}: {field} is {before[field]!r}, this run's is "
-                    f"{result[field]!r}; run without --resume and --again"
+                    f"{result[field]!r}; choose another --json"
                 )
         # Their times were taken on the machine that they name, or on the first one.
         result["machine"] = before["machine"]
         result["commit"] = before["commit"]
+        result["rows"] = before["rows"]
         anew = {(cell.name, cores) for cell in chosen for cores in options.cores if options.again}
-        result["rows"] = [r for r in before["rows"] if (r["cell"], r["cores"]) not in anew]
-    done = {(row["cell"], row["cores"]) for row in result["rows"]}
+    done = {(row["cell"], row["cores"]) for row in result["rows"]} - anew
     for cores in options.cores:
         for agents in sorted({cell.agents for cell in chosen}):
             todo = [c for c in chosen if c.agents == agents and (c.name, cores) not in done]
             if not todo:
                 continue
             for row in measure(todo, cores, options):
-                result["rows"].append(row | {"commit": git_commit(), "cpu": cpu_name()})
+                # An older row of the cell stays until there is the new one.
+                place = row["cell"], row["cores"]
+                kept = [one for one in result["rows"] if (one["cell"], one["cores"]) != place]
+                result["rows"] = [*kept, row | {"commit": git_commit(), "cpu": cpu_name()}]
                 options.json.parent.mkdir(parents=True, exist_ok=True)
                 write_text_whole(options.json, json.dumps(result, indent=1) + "\n")
                 print(

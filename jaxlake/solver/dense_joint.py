@@ -10,7 +10,8 @@ and the sum of costs is the least c for which D_c holds the state in which all h
 makespan a step costs 1 and nobody retires; where that set stops to grow without the joint goal, the
 board is unsolvable. To find a plan without waits, waits are left out and D_{c-1} too.
 
-`dense_step` takes a step from all states of a set together. To be without waits, every agent must
+`dense_step` takes a step from all states of a set together. On CPUs, with four or five slots,
+`dense_blocks` searches the same sets block by block. To be without waits, every agent must
 change the colour of its cell as on a chessboard. The joint states in which all agents that have not
 retired are on cells of the colour of their starts, and those in which all are on cells of the other
 colour, are stepped from apart; nothing else can be reached without waits.
@@ -127,7 +128,8 @@ _WHOLE_SETS = ((_MAKESPAN, NEVER), (_COST, NEVER), (_WAITLESS, NEVER))
 _BY_BLOCKS = ((_MAKESPAN, 1), (_MAKESPAN, NEVER), (_COST, 2), (_COST, 6), *_WHOLE_SETS[1:])
 """Attempts at the questions: how far above the lower bound to look.
 
-With a bound near the optimum most states are left out; it takes no time where that was enough.
+With a bound near the optimum most states are left out. Later attempts are skipped once a question
+is answered.
 """
 
 

@@ -110,6 +110,8 @@ def test_a_program_measured_again_takes_its_place_and_all_others_stay(tmp_path):
     put_into(path, result("h100:1", 4, ("solve-3", 5), ("step-4", 4)))
     assert list(rates("h100:1").items()) == [("solve-2", 1), ("solve-3", 5), ("step-4", 4)]
     assert rates("v5e:2x2") == {"solve-2": 3}
+    put_into(path, result("h100:1", 4, ("solve-2", 1), ("the rest", 0)))  # its compiler died
+    assert list(rates("h100:1")) == ["solve-2", "solve-3", "step-4", "the rest"]
     put_into(path, result("h100:1", 5, ("solve-3", 6)))  # other assumptions
     assert rates("h100:1") == {"solve-3": 6}
     put_into(path, result("h100:1", 5, ("solve-4", 7), boards=128))

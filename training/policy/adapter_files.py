@@ -94,11 +94,21 @@ def load_adapters(folder: Path, like: nnx.State) -> tuple[nnx.State, str]:
             if found != shape:
                 raise UserError(f"{file}: {name} has shape {found}; allowed is {shape}")
         value = np.stack([tensors[name].T for name in names]).astype(np.float32)
+        if not np.isfinite(value).all():
+            raise UserError(f"{file}: {names[0]} or its other layers aren't finite numbers")
         found_at = leaf[...].sharding
         sharding = found_at if isinstance(found_at, NamedSharding) else None
         return leaf.replace(place(value, sharding))
 
-    return nnx.map_state(read, like), base
+    found = nnx.map_state(read, like)
+    wanted = {
+        _name(str(path[-1]), layer)
+        for path, leaf in nnx.to_flat_state(like)
+        for layer in range(len(leaf[...]))
+    }
+    if others := sorted(tensors.keys() - wanted):
+        raise UserError(f"{file}: holds {others[0]}, which model.lora has no place for")
+    return found, base
 
 
 def _name(factor: str, layer: int) -> str:

@@ -251,7 +251,7 @@ def _rope_type(rope: Mapping[str, Any]) -> Any:
 
 
 def _head_dim(architecture: Architecture, values: Mapping[str, Any]) -> Any:
-    """Return what a config.json without head_dim means; what is no number is refused later."""
+    """Return what a config.json without head_dim means; refuse what is no whole number."""
     if architecture.head_dim is not None:
         return architecture.head_dim
     hidden, heads = values["hidden_size"], values["num_attention_heads"]

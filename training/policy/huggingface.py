@@ -98,7 +98,14 @@ def resolve(name_or_folder: str | Path) -> Path:
 
     patterns = ["*.json", "*.safetensors", *TOKENIZER_FILES]
     try:
-        return Path(snapshot_download(name_or_folder, allow_patterns=patterns))
+        # Some repositories hold the weights once more, in their makers' own format.
+        return Path(
+            snapshot_download(
+                name_or_folder,
+                allow_patterns=patterns,
+                ignore_patterns=["consolidated*", "original/*"],
+            )
+        )
     except (OSError, ValueError) as error:  # the hub's own errors and HTTP failures are OSErrors
         reason = str(error).strip().split("\n")[0]
         raise ModelFolderError(
@@ -353,7 +360,11 @@ def _check_tensors(folder: Path, config: DecoderConfig, handles: Mapping[str, An
     if missing:
         raise ModelFolderError(f"model folder {folder} lacks {_list(missing)}")
     ignored = {_HEAD} if config.tie_word_embeddings else set()
-    unexpected = sorted(set(handles) - set(expected) - ignored)
+    unexpected = sorted(
+        name
+        for name in set(handles) - set(expected) - ignored
+        if not name.endswith(".rotary_emb.inv_freq")  # old folders; it follows from rope_theta
+    )
     if unexpected:
         rest = f"which its {CONFIG_FILE} has no place for"
         raise ModelFolderError(f"model folder {folder} holds {_list(unexpected)}, {rest}")

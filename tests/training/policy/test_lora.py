@@ -238,5 +238,13 @@ def test_adapter_files_are_those_of_peft(tmp_path):
     wider = trainable(nnx.state(adapted(lora=Lora(rank=4, targets=("q_proj",)))))
     with pytest.raises(UserError, match=r"q_proj.lora_A.* shape \(3, 24\); allowed is \(4, 24\)"):
         load_adapters(folder, wider)
+    fewer = trainable(nnx.state(adapted(moved=False, lora=Lora(rank=3, targets=LORA.targets[:-1]))))
+    with pytest.raises(UserError, match=r"holds .*lora_A.*, which model.lora has no place for"):
+        load_adapters(folder, fewer)
+    name = next(iter(tensors))
+    broken = {**tensors, name: np.full_like(tensors[name], np.nan)}
+    save_adapters(broken, LORA, tmp_path / "broken", base="0", base_name="somebody/model")
+    with pytest.raises(UserError, match="aren't finite numbers"):
+        load_adapters(tmp_path / "broken", fresh)
     with pytest.raises(UserError, match=r"nowhere/adapter_model.safetensors: can't be read"):
         load_adapters(tmp_path / "nowhere", fresh)
