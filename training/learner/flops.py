@@ -6,15 +6,20 @@ from collections.abc import Sequence
 from math import prod
 
 from training.policy.architectures import DecoderConfig
-from training.policy.parameters import parameter_shapes
+from training.policy.parameters import LORA_A, LORA_B, parameter_shapes
+from training.schema import Lora
 
 
 def update_flops(
-    shape: DecoderConfig, prompts: Sequence[float], completions: Sequence[Sequence[float]]
+    shape: DecoderConfig,
+    prompts: Sequence[float],
+    completions: Sequence[Sequence[float]],
+    lora: Lora | None = None,
 ) -> float:
     """Count the operations that loss and gradient need, and nothing that is computed twice.
 
-    Counted are 6 for each weight of a matrix and each token, the head for completions alone, and 12
+    Counted are 6 for each weight of a matrix and each token (4 for a frozen one beside adapters,
+    which has no gradient of its own), the head for completions alone, and 12
     for each pair of tokens that attend and each entry of a query (Chowdhery et al. 2022, PaLM,
     appendix B). A prompt counts once for all completions that share it.
 
@@ -22,10 +27,11 @@ def update_flops(
         shape: The decoder.
         prompts: Tokens of P prompts.
         completions: For each prompt the tokens of its completions.
+        lora: The adapters that are trained; None: all weights are.
     """
-    kernels = sum(
-        prod(sizes) for path, sizes in parameter_shapes(shape).items() if path.endswith("_proj")
-    )
+    sizes = {path: prod(size) for path, size in parameter_shapes(shape, lora).items()}
+    kernels = sum(size for path, size in sizes.items() if path.endswith("_proj"))
+    adapters = sum(size for path, size in sizes.items() if path.endswith((LORA_A, LORA_B)))
     answered = sum(map(sum, completions))
     tokens = sum(prompts) + answered
     pairs = 0.0
@@ -34,4 +40,6 @@ def update_flops(
         pairs += sum(length * (prompt + (length + 1) / 2) for length in lengths)
     width = shape.num_hidden_layers * shape.num_attention_heads * shape.head_dim
     head = shape.vocab_size * shape.hidden_size
-    return 6.0 * (kernels * tokens + head * answered) + 12.0 * width * pairs
+    each = 6.0 if lora is None else 4.0
+    products = each * (kernels * tokens + head * answered) + 6.0 * adapters * tokens
+    return products + 12.0 * width * pairs

@@ -22,7 +22,7 @@ from training.learner.optimizer import LearnerState
 from training.learner.packing import PackedGroups, pack_groups, place_on_targets
 from training.phases.resampling import resample
 from training.phases.weight_sync import sync_metrics, sync_weights
-from training.policy.architectures import DecoderConfig
+from training.policy.decoder import Decoder
 from training.policy.lora import with_trainable
 from training.processes import local_copy, require_same
 from training.rollout.rollout import Rollout, roll_out, rollout_metrics
@@ -74,8 +74,8 @@ def take_update(
         )
         metrics |= counts
     if work is not None:
-        shape = nnx.merge(graphdef, state.params).config
-        work.model_flops += _flops_of(shape, rollout)
+        model = nnx.merge(graphdef, state.params)
+        work.model_flops += _flops_of(model, rollout)
     with run.clock(seconds, "update"):
         batch = rollout_batch(run, state.params, rollout)
         require_same("the batch of an update", batch)
@@ -113,7 +113,7 @@ def refuse_what_is_not_finite(learned: Mapping[str, float]) -> None:
         )
 
 
-def _flops_of(shape: DecoderConfig, rollout: Rollout) -> float:
+def _flops_of(model: Decoder, rollout: Rollout) -> float:
     """Count the operations of loss and gradient over the groups that are learned from."""
     count = rollout.rewards.shape[1]
     learned = np.flatnonzero(grpo.has_reward_variance(rollout.rewards))
@@ -123,7 +123,7 @@ def _flops_of(shape: DecoderConfig, rollout: Rollout) -> float:
         for group in learned
     ]
     prompts = [len(rollout.prompts[group]) for group in learned]
-    return update_flops(shape, prompts, lengths)
+    return update_flops(model.config, prompts, lengths, model.lora)
 
 
 def rollout_batch(run: ActiveRun, params: Any, rollout: Rollout) -> GrpoBatch:

@@ -56,7 +56,11 @@ class Policy:
         return self.encode_prompt(render(board, self.prompt.style))
 
     def encode_prompt(self, text: str) -> list[int]:
-        """Return the token ids of a prompt, up to where the answer begins."""
+        """Return the token ids of a prompt, up to where the answer begins.
+
+        A chat template writes all special tokens itself. A plain prompt gets those that the
+        tokenizer puts before any text, such as Llama's `<|begin_of_text|>`.
+        """
         if self.prompt.chat:  # the rules are part of the prompt, so there is no system turn
             text = self.tokenizer.apply_chat_template(
                 [{"role": "user", "content": text}],
@@ -64,7 +68,7 @@ class Policy:
                 add_generation_prompt=True,
                 enable_thinking=self.prompt.thinking,
             )
-        return self.tokenizer.encode(text, add_special_tokens=False)
+        return self.tokenizer.encode(text, add_special_tokens=not self.prompt.chat)
 
     def encode_answer(self, text: str) -> list[int]:
         """Return the token ids of a whole answer, with the token that ends it."""

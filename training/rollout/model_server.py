@@ -117,7 +117,7 @@ class ModelServer:
         if chat:
             fields["chat_template_kwargs"] = {"enable_thinking": question.thinking}
         else:
-            fields["add_special_tokens"] = False
+            fields["add_special_tokens"] = True  # those that the tokenizer puts before any text
         client = ChatClient(
             f"{self._process.address}/v1",
             self._folder,

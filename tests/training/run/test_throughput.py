@@ -9,7 +9,7 @@ from tests.paths import TINY
 from training.learner.flops import update_flops
 from training.run.records import TimingRecord
 from training.run.throughput import UpdateWork, known_peak, timing_fields
-from training.schema import load
+from training.schema import Lora, load
 
 
 def test_operations_are_those_that_forecasts_of_full_updates_count():
@@ -17,6 +17,19 @@ def test_operations_are_those_that_forecasts_of_full_updates_count():
         work = Work(MODELS[name], 1, 100, 4, 300, micro_batches=3, fsdp=2, tensor=1)
         counted = update_flops(MODELS[name], [100] * 6, [[300] * 4] * 6)
         assert counted == pytest.approx(work.model_flops(), rel=1e-12)
+
+
+def test_frozen_weights_count_without_their_gradient_and_adapters_with_it():
+    shape = MODELS["0.6B"]
+    whole = update_flops(shape, [100], [[300] * 4])
+    short = update_flops(shape, [100], [[300] * 4], Lora(rank=1, targets=("q_proj",)))
+    longer = update_flops(shape, [100], [[300] * 4], Lora(rank=3, targets=("q_proj",)))
+    queries = shape.num_attention_heads * shape.head_dim
+    factors = shape.num_hidden_layers * (shape.hidden_size + queries)  # for each rank
+    assert longer - short == pytest.approx(6 * 2 * factors * 1300)
+    pairs = 12 * shape.num_hidden_layers * queries * (100 * 101 / 2 + 4 * 300 * (100 + 301 / 2))
+    products = whole - pairs
+    assert short - pairs - 6 * factors * 1300 == pytest.approx(products * 4 / 6)
 
 
 @pytest.mark.parametrize(

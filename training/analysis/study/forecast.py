@@ -50,6 +50,7 @@ def amounts(config: RunConfig, forecast: Forecast, *, stages: int, validations: 
         shape,
         [prompt] * grpo.prompts_per_update,
         [[length] * grpo.completions] * grpo.prompts_per_update,
+        config.model.lora,
     )
     sampling = tokens / forecast.sampling_tokens_per_second / 3600.0
     reached = forecast.peak_tflops * 1e12 * forecast.devices * forecast.mfu
