@@ -109,7 +109,7 @@ def _measure_command_line() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         boards = Path(folder) / "boards.jsonl"
         boards.write_text(json.dumps(_BOARD), encoding="utf-8")
-        command = [sys.executable, "-m", "training.cli", "solve", str(boards)]
+        command = [sys.executable, "-m", "jaxlake", "solve", str(boards)]
         environment = {**kept, "XDG_CACHE_HOME": folder}
 
         def call() -> None:

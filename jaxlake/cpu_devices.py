@@ -1,30 +1,19 @@
 """JAX on CPUs as the lake needs it: one device per core, and flags for loops over boards."""
 
 import os
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib.metadata import version
 from typing import ParamSpec, TypeVar
 
 import jax
 
+from jaxlake.search_flags import FLAGS_FOR_SEARCHES as FLAGS_FOR_SEARCHES
+from jaxlake.search_flags import FUSION_EMITTERS, TRIED_JAXLIB
+from jaxlake.search_flags import add_search_flags as add_search_flags
+
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_FUSION_EMITTERS = "xla_cpu_use_fusion_emitters"
-
-FLAGS_FOR_SEARCHES = (
-    "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=1000000000",
-    f"--{_FUSION_EMITTERS}=false",
-)
-"""What makes XLA's loops over boards faster on CPUs.
-
-Such loops are many small operations. One thread for each loop spares them the hand-over to others,
-and without fusion emitters XLA compiles a loop's operations as one function: faster to compile and
-to run.
-"""
-
-_TRIED_JAXLIB = "0.10."
 
 
 def use_all_cores(devices: int | None = None) -> int:
@@ -59,20 +48,6 @@ def use_all_cores(devices: int | None = None) -> int:
     return count
 
 
-def add_search_flags(environment: MutableMapping[str, str]) -> None:
-    """Add `FLAGS_FOR_SEARCHES` to XLA_FLAGS, which XLA reads when JAX makes its devices.
-
-    Flags that the user set win. With a jaxlib that was never tried nothing is added, because XLA
-    ends the process where it doesn't know a flag.
-    """
-    if not version("jaxlib").startswith(_TRIED_JAXLIB):
-        return
-    flags = environment.get("XLA_FLAGS", "").split()
-    given = {flag.partition("=")[0] for flag in flags}
-    flags += [flag for flag in FLAGS_FOR_SEARCHES if flag.partition("=")[0] not in given]
-    environment["XLA_FLAGS"] = " ".join(flags)
-
-
 def jit_search(
     function: Callable[P, R], static_argnames: str | Sequence[str] = ()
 ) -> Callable[P, R]:
@@ -83,16 +58,16 @@ def jit_search(
     in XLA_FLAGS wins, and a jaxlib that was never tried gets nothing.
     """
     plain = jax.jit(function, static_argnames=static_argnames)
-    if not version("jaxlib").startswith(_TRIED_JAXLIB):
+    if not version("jaxlib").startswith(TRIED_JAXLIB):
         return plain
-    options = {_FUSION_EMITTERS: False}
+    options = {FUSION_EMITTERS: False}
     apart = jax.jit(function, static_argnames=static_argnames, compiler_options=options)
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         # Within another program, constants are traced too.
         within = isinstance(jax.lax.full((), 0), jax.core.Tracer)
-        chosen = _FUSION_EMITTERS in os.environ.get("XLA_FLAGS", "")
+        chosen = FUSION_EMITTERS in os.environ.get("XLA_FLAGS", "")
         if within or chosen or jax.default_backend() != "cpu":
             return plain(*args, **kwargs)
         return apart(*args, **kwargs)

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from benchmarks import study_contrasts
+from jaxlake.command_line.entry import main
 from tests.paths import ROOT
-from training.cli import main
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)

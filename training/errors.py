@@ -6,19 +6,13 @@ import reprlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from jaxlake.errors import UserError as UserError
+
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
 Location = tuple[int | str, ...]
 """Where a value stands in a tree of mappings and lists, from the top."""
-
-
-class UserError(Exception):
-    """Input from outside is invalid: a file, an option, a configuration or a request.
-
-    The message names the field, the value that came and what is allowed. The command line prints
-    it without a traceback, after `jaxlake: error: `, and exits with status 2.
-    """
 
 
 def problems_of(

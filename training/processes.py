@@ -182,7 +182,8 @@ def joined(peers: Peers | None) -> Iterator[None]:
     """Run the block together with other processes; None: alone.
 
     If the block fails, this process tells the others why and ends at once, with the status and the
-    message that `training.cli` gives such an error: an ordinary exit would wait for the others.
+    message that `jaxlake.command_line.entry` gives such an error: an ordinary exit would wait for
+    the others.
     """
     if peers is None:
         yield

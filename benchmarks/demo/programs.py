@@ -17,7 +17,7 @@ from jax.sharding import SingleDeviceSharding
 
 import jaxlake
 from benchmarks.trainee.update import Work, shapes_of
-from jaxlake.generator.quotas import DrawOptions
+from jaxlake.generator.quotas import BATCH_SIZE, CAPACITY, HORIZON, DrawOptions
 from jaxlake.generator.quotas import _generate as generate
 from jaxlake.judging import BATCH_SIZE as JUDGED
 from jaxlake.judging import verify_batch as verify
@@ -28,7 +28,6 @@ from training.policy.decoder import Decoder
 from training.policy.huggingface import read_config, resolve
 from training.policy.parameters import parameter_shapes
 from training.policy.policy import _logprobs as score
-from training.rollout.instances import BATCH_SIZE, CAPACITY, HORIZON
 from training.rollout.instances import _sum_of_distances as sum_of_distances
 from training.rollout.weight_checksums import weight_checksum
 from training.schema import RunConfig

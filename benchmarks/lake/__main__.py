@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.lake import tables
 from benchmarks.lake.benchmark import UnknownNameError, names, run
 from benchmarks.lake.protocol import WorkerError
-from training.commands import number
+from jaxlake.command_line.arguments import number
 
 _DESCRIPTION = """\
 Measure the lake beside its peers: solving, generating, environment steps, verification.

@@ -44,9 +44,9 @@ from benchmarks.lake.comparison import agreement, start
 from benchmarks.lake.protocol import ROOT, Worker
 from benchmarks.lake.random_boards import write_boards
 from benchmarks.lake.tables import between_markers
+from jaxlake.command_line.arguments import number
 from jaxlake.datasets.paper_benchmark import V2
 from jaxlake.files import write_text_whole
-from training.commands import number
 
 DOCUMENT = ROOT / "docs" / "cells.md"
 RESULT = ROOT / "benchmarks" / "results" / "cells-cpu.json"

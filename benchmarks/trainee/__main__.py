@@ -12,8 +12,8 @@ from typing import Any
 
 from benchmarks.accelerators.targets import MACHINES, environment_of, machine_of
 from benchmarks.trainee.machines import SPEEDS
+from jaxlake.command_line.arguments import number
 from jaxlake.files import write_text_whole
-from training.commands import number
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -17,7 +17,7 @@ from engineer.space import (
     number_text,
     percent,
 )
-from jaxlake import wilson_interval
+from jaxlake.intervals import wilson_interval
 
 Part = Callable[[StageView, Detail], str]
 

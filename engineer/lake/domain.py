@@ -2,9 +2,14 @@
 
 from engineer.domain import Domain, Slices, Term
 from engineer.lake.configuration import Bounds
-from engineer.lake.feasibility import MIN_ACCEPTANCE, Acceptance, Feasibility, NearestFeasible
-from jaxlake import infeasibility
-from jaxlake.generator import acceptance as shipped_acceptance
+from engineer.lake.feasibility import (
+    MIN_ACCEPTANCE,
+    Acceptance,
+    Feasibility,
+    NearestFeasible,
+    shipped_acceptance,
+)
+from jaxlake.board_limits import infeasibility
 
 # In the order in which the lake names the first failure of a time step.
 FAILURES = (

@@ -1,7 +1,9 @@
 """Turns the lake's failure statistics into evidence."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +16,11 @@ from engineer.evidence import (
     TrainingEvidence,
 )
 from engineer.lake.domain import FAILURES, SCORES
-from jaxlake import Failure, Statistics, statistics_rows
+
+if TYPE_CHECKING:
+    from jaxlake import Statistics
+
+# What is imported in functions brings JAX along, without which a configuration is read and refused.
 
 
 def lake_evidence(
@@ -31,6 +37,8 @@ def lake_evidence(
     training of `stage` (0: the warm start); a ValueError if they are empty. The rest is passed on
     to `StageEvidence`.
     """
+    from jaxlake import statistics_rows
+
     slices: dict[int, dict[str, dict[str, Tally]]] = {}
     for factor, axis in (("holes", "hole_tenth"), ("waits", "needs_wait")):
         for row in statistics_rows(statistics, by=("size", axis)):
@@ -69,6 +77,8 @@ def _counts(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _failure_times(histogram: np.ndarray) -> dict[str, FailureTime]:
     """Return the times of the kinds that have one, from counts by step: int (F, bins)."""
+    from jaxlake import Failure
+
     times = {}
     for kind in Failure:
         counts = histogram[kind]

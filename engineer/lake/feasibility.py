@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from engineer.domain import InfeasibleError, Knobs
 from engineer.lake.configuration import Bounds
-from jaxlake import infeasibility
-from jaxlake.generator import acceptance as shipped_acceptance
+from jaxlake.board_limits import infeasibility
 
 Feasibility = Callable[[int, float, int], str | None]
 """Maps (size, hole_ratio, num_agents) to a sentence that says why no board exists, or None."""
@@ -17,6 +16,18 @@ None if it is unknown."""
 
 MIN_ACCEPTANCE = 1e-3
 """The default share of random boards that a configuration must be able to use."""
+
+
+def shipped_acceptance(
+    size: int, hole_ratio: float, wait_ratio: float, num_agents: int
+) -> float | None:
+    """Look up `jaxlake.generator.acceptance`; JAX, which comes with it, is imported by then only.
+
+    A configuration is read and refused without it.
+    """
+    from jaxlake.generator import acceptance
+
+    return acceptance(size, hole_ratio, wait_ratio, num_agents)
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-MIN_SIZE, MAX_SIZE = 2, 32
-"""Sides of a board."""
+from jaxlake.board_limits import MAX_AGENTS, MAX_SIZE, MIN_AGENTS, MIN_SIZE, ROUNDING
+from jaxlake.board_limits import holes_on_board as holes_on_board
+from jaxlake.board_limits import infeasibility as infeasibility
 
-MIN_AGENTS, MAX_AGENTS = 1, 5
-"""Agents of a generated board: what `jaxlake.solve` is exact for."""
-
-_ROUNDING = np.float32(1e-4)
 _ULP = np.float32(1.2e-7)
 
 
@@ -92,34 +89,7 @@ def hole_count(size: jax.Array | int, hole_ratio: jax.Array | float) -> jax.Arra
     """
     cells = jnp.asarray(size, jnp.int32) ** 2
     share = jnp.asarray(hole_ratio, jnp.float32) * cells.astype(jnp.float32)
-    return jnp.floor(share + _ROUNDING).astype(jnp.int32)
-
-
-def holes_on_board(size: int, hole_ratio: float) -> int:
-    """`hole_count` of one board on the host, without a device."""
-    return int(np.floor(np.float32(hole_ratio) * np.float32(size * size) + _ROUNDING))
-
-
-def infeasibility(size: int, hole_ratio: float, num_agents: int) -> str | None:
-    """Say why no board of this kind exists, or None if the agents fit (host side, no device).
-
-    Fitting means only that starts and goals are distinct free cells: boards that fit may all be
-    unsolvable, or none of them may need a wait. `generate` reports such shortfalls.
-    """
-    if size < MIN_SIZE:
-        return f"size: got {size}, at least {MIN_SIZE} is needed"
-    if not 0.0 <= hole_ratio <= 1.0:
-        return f"hole_ratio: got {hole_ratio}, 0 to 1 are allowed"
-    if num_agents < 1:
-        return f"num_agents: got {num_agents}, at least 1 is needed"
-    holes = holes_on_board(size, hole_ratio)
-    free = size * size - holes
-    if 2 * num_agents <= free:
-        return None
-    return (
-        f"a {size}x{size} board with hole_ratio {hole_ratio:g} has {holes} holes and {free} free "
-        f"cells, but {num_agents} agents need {2 * num_agents} for their starts and goals"
-    )
+    return jnp.floor(share + ROUNDING).astype(jnp.int32)
 
 
 def board_counts(params: LakeParams, n: jax.Array | int) -> jax.Array:
@@ -157,4 +127,4 @@ def wait_counts(params: LakeParams, counts: jax.Array) -> jax.Array:
 
 def _guard(product: jax.Array) -> jax.Array:
     """By how much a product of a float32 ratio may fall short of what its decimals say."""
-    return _ROUNDING + product * _ULP
+    return ROUNDING + product * _ULP

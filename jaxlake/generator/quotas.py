@@ -30,6 +30,9 @@ and agents draw from one stream of candidates, and each of them has the counts o
 MAX_CAPACITY = 1 << 16
 """The largest capacity for which float32 data ratios restore all counts exactly; see `_request`."""
 
+CAPACITY, HORIZON, BATCH_SIZE = 512, 64, 256
+"""For `DrawOptions` of a few thousand boards: one compilation, whatever a request asks for."""
+
 _MIN_EXTRA = 8
 _MAX_DOUBLINGS = 20
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from jaxlake.command_line.entry import main
 from tests.paths import ROOT
-from training.cli import main
 
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", flags=re.DOTALL | re.MULTILINE)

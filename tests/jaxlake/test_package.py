@@ -15,6 +15,8 @@ HEAVY = "flax optax torch transformers vllm pydantic datasets pyarrow engineer t
 PROBE = """
 import json, sys
 import jaxlake
+assert "jax" not in sys.modules, "the command line answers before JAX is loaded"
+jaxlake.solve
 from jax._src import xla_bridge
 print(json.dumps({
     "modules": sorted({name.partition(".")[0] for name in sys.modules}),
@@ -55,12 +57,23 @@ def test_importing_the_lake_touches_no_device(imported):
 
 
 def test_everything_offered_exists_and_is_described():
-    offered = {name: thing for name, thing in vars(jaxlake).items() if name[0] != "_"}
+    offered = {name: getattr(jaxlake, name) for name in dir(jaxlake) if name[0] != "_"}
     assert {"Instance", "generate", "solve", "verify"} <= offered.keys()
     for name, thing in offered.items():
         if callable(thing):
             assert thing.__doc__, name
             assert not (dataclasses.is_dataclass(thing) and thing.__doc__.startswith(name)), name
+
+
+def test_modules_and_a_star_import_come_with_the_names():
+    script = """
+import jaxlake
+assert jaxlake.solver.Solution is jaxlake.Solution
+from jaxlake import *
+assert solve is jaxlake.solve
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_structs_are_frozen():

@@ -20,8 +20,8 @@ from training.schema import load
 
 def main(template: Path, arguments: list[str]) -> int:
     parser = argparse.ArgumentParser()
-    run.add_parser(parser.add_subparsers())
-    args = parser.parse_args(arguments)
+    run.add_arguments(parser)
+    args = parser.parse_args(arguments[1:])
     warm_start = args.stop_after == 0
     shared = args.stop_after == 1
     name = "warm_start" if warm_start else "/".join(args.run_dir.parts[-3 if shared else -2 :])

@@ -155,7 +155,7 @@ def test_no_cell_is_dead(tmp_path: Path):
     command = [
         sys.executable,
         "-m",
-        "training.cli",
+        "jaxlake",
         "evaluate",
         str(ROOT / "configs/miniature.yaml"),
     ]

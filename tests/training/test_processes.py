@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from jaxlake.command_line.entry import main
 from tests.training import one_of_several
 from tests.training.one_of_several import HEARTBEAT, PROMPTS, completion
-from training.cli import main
 
 STARTED = "tests.training.one_of_several"
 

@@ -41,7 +41,7 @@ def run_with_vllm(run_dir: Path, point: str = "none") -> int:
 
 def start_run(run_dir: Path) -> subprocess.Popen[bytes]:
     """Start `jaxlake run` on the tiny configuration, without vLLM, in a process of its own."""
-    command = [sys.executable, "-m", "training.cli", "run", str(TINY), "--run-dir", str(run_dir)]
+    command = [sys.executable, "-m", "jaxlake", "run", str(TINY), "--run-dir", str(run_dir)]
     command += ["--set", "sampling.engine=jax", "stages.count=1"]
     return subprocess.Popen(command, cwd=ROOT)
 
@@ -166,7 +166,7 @@ def test_a_run_with_vllm_killed_in_every_phase_leaves_the_same_files(tmp_path: P
     assert_updates_learn(tmp_path / "uninterrupted", least=5)
     # The checkpoint that is loaded again answers as it did in the run.
     run_dir, scores = tmp_path / "uninterrupted", tmp_path / "scores.json"
-    command = [sys.executable, "-m", "training.cli", "engineer", "replay", str(run_dir)]
+    command = [sys.executable, "-m", "jaxlake", "engineer", "replay", str(run_dir)]
     options = ["--stage", "1", "--engineers", "checkpoint", "--json", str(scores)]
     subprocess.run([*command, *options], cwd=ROOT, timeout=600, check=True)
     (row,) = json.loads(scores.read_text())

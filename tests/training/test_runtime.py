@@ -1,4 +1,4 @@
-"""Where the command line keeps compiled programs."""
+"""What libraries read from the environment, and where runs of several processes keep programs."""
 
 import os
 import subprocess
@@ -8,75 +8,7 @@ import pytest
 
 from training.rollout import server_process
 from training.rollout.vllm_sampler import prepare_environment
-from training.runtime import compilation_cache_folder
 from training.schema import Sampling
-
-
-def test_the_folder_stands_in_the_users_cache(tmp_path, monkeypatch):
-    folder = compilation_cache_folder({"XDG_CACHE_HOME": str(tmp_path)})
-    assert folder.parent == tmp_path / "jaxlake" / "xla"
-    assert folder.is_dir()
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for environment in ({}, {"XDG_CACHE_HOME": "relative"}):
-        assert compilation_cache_folder(environment).is_relative_to(tmp_path / ".cache")
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [{"JAX_COMPILATION_CACHE_DIR": "/elsewhere"}, {"JAX_ENABLE_COMPILATION_CACHE": "False"}],
-)
-def test_the_variables_of_jax_win(setting, tmp_path):
-    assert compilation_cache_folder({"XDG_CACHE_HOME": str(tmp_path), **setting}) is None
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_another_processor_has_another_folder(tmp_path, monkeypatch):
-    environment = {"XDG_CACHE_HOME": str(tmp_path)}
-    here = compilation_cache_folder(environment)
-    monkeypatch.setattr("platform.machine", lambda: "another")
-    assert compilation_cache_folder(environment) != here
-
-
-def test_without_a_folder_that_can_be_made_nothing_is_kept(tmp_path):
-    file = tmp_path / "file"
-    file.touch()
-    assert compilation_cache_folder({"XDG_CACHE_HOME": str(file)}) is None
-
-
-def _cli_environment(cache):
-    others = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
-    return {**others, "XDG_CACHE_HOME": str(cache)}
-
-
-def _one_board(folder):
-    path = folder / "boards.jsonl"
-    path.write_text('{"id": 1, "grid": ["S F G", "s H F", "g F F"]}')
-    return path
-
-
-def _solve(environment, lines):
-    command = [sys.executable, "-m", "training.cli", "solve", str(lines)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    return done.stdout
-
-
-@pytest.mark.slow
-def test_a_second_process_keeps_nothing_new_and_answers_the_same(tmp_path):
-    lines = _one_board(tmp_path)
-    environment = _cli_environment(tmp_path / "cache")
-    first = _solve(environment, lines)
-    kept = sorted((tmp_path / "cache").rglob("*.program"))
-    assert kept
-    assert _solve(environment, lines) == first
-    assert sorted((tmp_path / "cache").rglob("*.program")) == kept
-
-
-@pytest.mark.slow
-def test_commands_go_on_where_nothing_can_be_kept(tmp_path):
-    lines = _one_board(tmp_path)
-    (tmp_path / "file").touch()
-    assert "OPTIMAL" in _solve(_cli_environment(tmp_path / "file"), lines)
 
 
 def test_vllm_spawns_its_workers_whichever_command_starts_it(monkeypatch):
@@ -92,8 +24,9 @@ def test_vllm_spawns_its_workers_whichever_command_starts_it(monkeypatch):
 _COMPILE = """
 import sys
 from pathlib import Path
+from jaxlake.command_line.compilation_cache import keep_compiled_programs
 from training import runtime
-runtime.keep_compiled_programs()
+keep_compiled_programs()
 import jax
 jax.jit(lambda x: x + 1)(1.0)
 runtime.share_compiled_programs(Path(sys.argv[1]))

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from jaxlake.command_line.entry import main
 from tests.paths import ROOT
-from training.cli import main
 from training.run.directory import RunDirectory
 from training.run.records import UpdateMetrics
 

@@ -33,7 +33,7 @@ def _described(*command: str) -> Iterator[str]:
 
 
 def _help_of(*command: str) -> str:
-    from training.cli import main
+    from jaxlake.command_line.entry import main
 
     printed = io.StringIO()
     with (

@@ -2,9 +2,8 @@
 
 Charts of a page (`line_chart`, `rate_chart`, `bar_chart`, `tile_chart`) are `<svg>` elements, or
 None where there is nothing to draw. They take colours and type from the page's style sheet, so they
-follow its dark mode. Those of a file (`rate_panels`, `difference_panels`, `table_panels`,
-`feasibility_figure`) are SVG documents on white paper. A title is what screen readers say; lengths
-are pixels.
+follow its dark mode. Those of a file (`rate_panels`, `difference_panels`, `table_panels`) are SVG
+documents on white paper. A title is what screen readers say; lengths are pixels.
 """
 
 from __future__ import annotations
@@ -21,13 +20,12 @@ from xml.sax.saxutils import escape, quoteattr
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, LogNorm, to_rgb
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from jaxlake.generator import FeasibilityRow
 from jaxlake.render.palette import INK, PAPER
 
 COLOURS = (*("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#7b8894"), INK)
@@ -271,7 +269,6 @@ class _TileStyle:
 _FILE_TILES = _TileStyle()
 # The inks are not those of the page, which change with its mode: tiles don't.
 _PAGE_TILES = _TileStyle(62, 42, 12, ("#11161b", "#fefefe"))
-_INFEASIBLE, _UNSEEN = "\u00d7", "\u2013"
 
 
 @matplotlib.rc_context(_STYLE)
@@ -338,66 +335,6 @@ def table_panels(title: str, tables: Sequence[TileTable], *, across: int) -> str
     """Draw tables of tiles, `across` in each row."""
     blues = LinearSegmentedColormap.from_list("blues", _LIGHT_TO_DARK)
     return _draw_tables(tables, across, blues, _MARGIN, 0, 0).document(title)
-
-
-@matplotlib.rc_context(_STYLE)
-def feasibility_figure(rows: Sequence[FeasibilityRow]) -> str:
-    """Draw a feasibility map: tables by number of agents and wait ratio.
-
-    The colour and the number of a tile are the acceptance rate in per cent of the candidates, on a
-    logarithmic scale. A cross marks boards on which starts and goals do not fit; a dash marks sets
-    that need a kind of board which was not among the candidates. A ValueError if there are no rows.
-    """
-    if not rows:
-        raise ValueError("rows: got none, at least one is needed")
-    agents, waits = ({getattr(row, name) for row in rows} for name in ("num_agents", "wait_ratio"))
-    tables = [
-        _feasibility_table(
-            f"{num_agents} agents, {100 * wait_ratio:g}% waits",
-            [row for row in rows if (row.num_agents, row.wait_ratio) == (num_agents, wait_ratio)],
-        )
-        for wait_ratio in sorted(waits)
-        for num_agents in sorted(agents)
-    ]
-    colours = matplotlib.colormaps["cividis"]
-    canvas = _draw_tables(tables, len(agents), colours, top=74, bottom=50, least=660)
-    canvas.text(_MARGIN, 32, "Which boards can be made, and how easily", size=18, weight="bold")
-    words = "per cent of random candidates that a large set can use, by map size and hole ratio"
-    canvas.text(_MARGIN, 52, words)
-    shares = {0.001: "≤0.1%", 0.01: "1%", 0.1: "10%", 1.0: "100%"}
-    y = canvas.height - 46
-    scale = [[Tile(words, _log_shade(share)) for share, words in shares.items()]]
-    key = canvas.axes(_MARGIN, y, len(shares) * _TILE_WIDTH, _TILE_HEIGHT)
-    _draw_tiles(key, TileTable("", [""], [""] * len(shares), scale), colours)
-    canvas.text(208, y + 6, f"{_INFEASIBLE}   starts and goals do not fit")
-    none = f"none of {max(row.candidates for row in rows):,} candidates was of a kind it needs"
-    canvas.text(208, y + 26, f"{_UNSEEN}   {none}")
-    return canvas.document("Feasibility map of the lake's generator")
-
-
-def _feasibility_table(title: str, rows: Sequence[FeasibilityRow]) -> TileTable:
-    sizes = sorted({row.size for row in rows})
-    holes = sorted({row.hole_ratio for row in rows})
-    tiles = [[Tile()] * len(holes) for _ in sizes]
-    for row in rows:
-        about = f"{row.num_agents} agents, {row.size}x{row.size}, {row.holes} holes: "
-        shares = (row.acceptance, row.acceptance_low, row.acceptance_high)
-        value, low, high = (100 * share for share in shares)
-        if row.candidates and not row.problem:
-            words = f"{value:.{0 if value >= 10 else 1 if value >= 1 else 2}f}"
-            about += f"{value:.3g}% [{low:.3g}, {high:.3g}] of {row.candidates} candidates"
-            tile = Tile(words, _log_shade(row.acceptance), about)
-        else:
-            mark = _UNSEEN if row.candidates else _INFEASIBLE
-            tile = Tile(mark, None, about + (row.problem or "infeasible"))
-        tiles[sizes.index(row.size)][holes.index(row.hole_ratio)] = tile
-    names = [f"{size}\u00d7{size}" for size in sizes]
-    return TileTable(title, names, [f"{100 * ratio:g}%" for ratio in holes], tiles)
-
-
-def _log_shade(share: float) -> float:
-    """Where a share lies between 0.001 and 1 on a logarithmic scale."""
-    return float(LogNorm(1e-3, 1.0, clip=True)(share))
 
 
 # What the charts share.

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from training.commands import Subparsers, add_command, add_run
+from jaxlake.command_line.arguments import add_run, describe
 
 if TYPE_CHECKING:
     from training.audit import Check
@@ -21,10 +21,9 @@ exit status: 0 everything holds, 1 a part does not hold, 2 there is no run
 """
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the command to those of `jaxlake`."""
-    summary = "check a run's chain of hashes, and derive again what can be derived"
-    parser = add_command(subparsers, "audit", run, summary, _HELP)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    describe(parser, run, _HELP)
     add_run(parser)
     parser.add_argument(
         "--shallow", action="store_true", help="only compare hashes, and derive nothing again"

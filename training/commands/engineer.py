@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from training.commands import (
-    Subparsers,
-    add_command,
+from jaxlake.command_line.arguments import (
+    add_action,
+    add_actions,
     add_configuration,
-    add_group,
     add_output,
     add_run,
+    describe,
     number,
 )
-from training.commands.json_lines import (
+from jaxlake.command_line.json_lines import (
     LINES_HELP,
     Answers,
     Record,
@@ -97,19 +97,19 @@ exit status: 0 scored, 2 there is no such run, stage or policy
 _MAX_CHARACTERS = 1_000_000
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the command to those of `jaxlake`."""
-    summary = "review answers, show contexts, replay, ablate"
-    actions = add_group(subparsers, "engineer", summary, _HELP)
-    apply = add_command(actions, "apply", _apply, "review answers (JSON lines)", _APPLY)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    describe(parser, None, _HELP)
+    actions = add_actions(parser)
+    apply = add_action(actions, "apply", _apply, "review answers (JSON lines)", _APPLY)
     add_configuration(apply)
     apply.add_argument("answers", metavar="ANSWERS", help="JSON lines; - reads standard input")
     current = "the configuration in force, YAML or JSON as in a run's stages"
     apply.add_argument("--current", metavar="FILE", type=Path, required=True, help=current)
     add_output(apply)
 
-    context = add_command(actions, "context", _context, "print what the engineer saw", _CONTEXT)
-    reading = add_command(actions, "reading", _reading, "measure whether it reads", _READING)
+    context = add_action(actions, "context", _context, "print what the engineer saw", _CONTEXT)
+    reading = add_action(actions, "reading", _reading, "measure whether it reads", _READING)
     what = "a run's directory, a Hugging Face model folder, or a hub name"
     reading.add_argument("target", metavar="MODEL|RUN", help=what)
     stage = "of a run: the weights in force after this stage (default: the last one)"
@@ -117,9 +117,9 @@ def add_parser(subparsers: Subparsers) -> None:
     count = "contexts, each also with every fact swapped (256)"
     reading.add_argument("--contexts", metavar="N", type=number(int, 2), default=256, help=count)
     reading.add_argument("--json", metavar="FILE", help="write the result to this file too")
-    replay = add_command(actions, "replay", _replay, "ask many engineers the same", _REPLAY)
-    ablate = add_command(actions, "ablate", _ablate, "leave blocks of a context out", _ABLATE)
-    atlas = add_command(actions, "atlas", _atlas, "measure what could be learned where", _ATLAS)
+    replay = add_action(actions, "replay", _replay, "ask many engineers the same", _REPLAY)
+    ablate = add_action(actions, "ablate", _ablate, "leave blocks of a context out", _ABLATE)
+    atlas = add_action(actions, "atlas", _atlas, "measure what could be learned where", _ATLAS)
     for action in (context, replay, ablate, atlas):
         add_run(action)
         least = "0 (what the run began with) or later" if action is atlas else "1 or later"

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training.commands import Subparsers, add_command, add_configuration, number, whole_numbers
+from jaxlake.command_line.arguments import add_configuration, describe, number, whole_numbers
 from training.errors import UserError
 from training.runtime import set_library_defaults
 
@@ -34,10 +34,9 @@ _DECIDED = {"model", "messages", "prompt", "max_tokens", "temperature", "seed", 
 _OF_ENDPOINT = ("name", "api_key_env", "concurrency", "timeout", "retries", "request")
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the command to those of `jaxlake`."""
-    summary = "measure a checkpoint, a model folder or an endpoint"
-    parser = add_command(subparsers, "evaluate", run, summary, _HELP)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    describe(parser, run, _HELP)
     add_configuration(parser)
     policy = parser.add_mutually_exclusive_group(required=True)
     policy.add_argument("--run-dir", metavar="DIR", type=Path, help="a run whose policy to measure")
@@ -213,8 +212,8 @@ def _find_optima(grids: "Sequence[Grid]") -> "list[Optimum | None]":
     """Solve boards whose rows come without their optimum."""
     import json
 
+    from jaxlake.command_line.board_records import solve_lines
     from training.analysis.benchmark.boards import Optimum
-    from training.commands.board_records import solve_lines
     from training.run.progress import console
 
     console.print(f"Solving {len(grids)} boards that come without their optimum.")

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from training.commands import Subparsers, add_command, add_configuration, number
+from jaxlake.command_line.arguments import add_configuration, describe, number
 from training.runtime import set_library_defaults
 
 _HELP = """\
@@ -15,11 +15,9 @@ exit status: 0 the model is made, 2 invalid input or configuration
 """
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the command to those of `jaxlake`."""
-    parser = add_command(
-        subparsers, "pretrain", run, "make the base model that runs start from", _HELP
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    describe(parser, run, _HELP)
     add_configuration(parser)
     parser.add_argument(
         "--run-dir", metavar="DIR", type=Path, help="where its files go (default: runs/NAME)"

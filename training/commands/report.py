@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from training.commands import Subparsers, add_command, add_run
+from jaxlake.command_line.arguments import add_run, describe
 
 _HELP = """\
 Write the report of a run, finished or not: one HTML file that holds everything it needs.
@@ -12,9 +12,9 @@ exit status: 0 the report is written, 2 there is no such run, or its files are i
 """
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the command to those of `jaxlake`."""
-    parser = add_command(subparsers, "report", run, "write report.html from a run directory", _HELP)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    describe(parser, run, _HELP)
     add_run(parser)
     parser.add_argument(
         "--output", metavar="FILE", type=Path, help="where to write it (default: RUN/report.html)"

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from training.commands import Subparsers, add_command, add_configuration, number
+from jaxlake.command_line.arguments import add_configuration, describe, number
 from training.errors import UserError
 from training.runtime import set_library_defaults
 
@@ -23,11 +23,9 @@ exit status: 0 the run is finished, 1 the update does not compile, 2 invalid inp
 """
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the command to those of `jaxlake`."""
-    parser = add_command(
-        subparsers, "run", run, "run Train -> Validate -> Design on a configuration", _HELP
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    describe(parser, run, _HELP)
     add_configuration(parser)
     parser.add_argument(
         "--run-dir", metavar="DIR", type=Path, help="where its files go (default: runs/NAME)"

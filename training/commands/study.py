@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from training.commands import Subparsers, add_command, number, whole_numbers
+from jaxlake.command_line.arguments import describe, number, whole_numbers
 from training.errors import UserError
 
 _HELP = """\
@@ -18,9 +18,9 @@ exit status: 0 every run is finished (--report-only: the report is written), 1 s
 """
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the command to those of `jaxlake`."""
-    parser = add_command(subparsers, "study", run, "compare engineers over seeds", _HELP)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    describe(parser, run, _HELP)
     parser.add_argument("study", metavar="STUDY", type=Path, help="a study's YAML file")
     parser.add_argument(
         "--study-dir", metavar="DIR", type=Path, help="where its files go (default: runs/NAME)"

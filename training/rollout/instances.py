@@ -19,7 +19,7 @@ from engineer.lake import LakeConfiguration
 from jaxlake import Instance, Solution, format_grid, lake_params
 from jaxlake.distance_fields import distances
 from jaxlake.generator.board_digests import DigestSet
-from jaxlake.generator.quotas import DrawOptions, fill_quotas
+from jaxlake.generator.quotas import BATCH_SIZE, CAPACITY, HORIZON, DrawOptions, fill_quotas
 from training.environments.protocol import Instances, StageInstances
 from training.errors import UserError
 from training.processes import from_first
@@ -27,11 +27,6 @@ from training.run.directory import StageDirectory
 from training.run.records import RequestOutcome, six_digits
 from training.run.seeds import key_for, seed_for
 from training.schema import RunConfig
-
-# One capacity, and so one compilation of the generator, whatever a request asks for.
-CAPACITY = 512
-HORIZON = 64
-BATCH_SIZE = 256
 
 
 @dataclass(frozen=True)

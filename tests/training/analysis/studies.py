@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
+from jaxlake.command_line.entry import main
 from tests.training.sample_run import CONFIG
-from training.cli import main
 from training.run.directory import RunDirectory
 
 STUDY: dict[str, Any] = {

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from engineer import AtlasCell, DesignAtlas
+from jaxlake.command_line.entry import main
 from tests.training.analysis.test_report import page_of
 from training.analysis import atlas as analysis
-from training.cli import main
 from training.phases.atlas import cells_of
 from training.run.directory import RunDirectory
 from training.run.records import AtlasRecord

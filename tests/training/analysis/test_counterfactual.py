@@ -14,9 +14,9 @@ from engineer import (
     LanguageModelEngineer,
     answer_text,
 )
+from jaxlake.command_line.entry import main
 from tests.training.sample_run import write_run
 from training.analysis import counterfactual
-from training.cli import main
 from training.phases.engineer_factory import make_engineer
 from training.phases.stage_results import read_stage_results
 from training.rollout.model_server import OtherModels

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from jaxlake.command_line.entry import main
 from tests.paths import TINY
 from tests.training.stand_in_sampler import StandInSampler
-from training.cli import main
 from training.policy.policy import make_policy
 from training.rollout import engines
 from training.schema import load

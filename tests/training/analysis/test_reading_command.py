@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from engineer.scoring.reading import Reading, reading_set
+from jaxlake.command_line.entry import main
 from tests.paths import TINY
-from training.cli import main
 from training.phases.reading import EngineReader
 from training.policy.policy import make_policy, open_policy
 from training.pretraining.designs import draw_examples
@@ -35,7 +35,7 @@ def test_a_model_with_random_weights_does_not_read(folder, tmp_path):
     arguments = ["engineer", "reading", str(folder), "--contexts", "4", "--json", str(file)]
     # A process of its own: vLLM writes to the streams of the process that it is in.
     done = subprocess.run(
-        [sys.executable, "-m", "training.cli", *arguments], capture_output=True, text=True
+        [sys.executable, "-m", "jaxlake", *arguments], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     reading = Reading.model_validate(json.loads(file.read_text()))

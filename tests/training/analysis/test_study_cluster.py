@@ -140,7 +140,8 @@ def test_runs_are_jobs_in_the_order_that_they_need_and_come_to_the_same(stand_in
 def test_an_interrupted_study_cancels_its_jobs_and_continues_later(stand_in):
     stand_in.orders(end_study="lively/1")  # in a job it waits for its own end
     code = (
-        "import sys; from training.cli import main; from training.analysis.study import runner; "
+        "import sys; from jaxlake.command_line.entry import main; "
+        "from training.analysis.study import runner; "
         f"runner.COMMAND = {stand_in.command!r}; sys.exit(main(sys.argv[1:]))"
     )
     arguments = ["study", str(stand_in.folder / "study_pair.yaml"), *LOCAL, "--seeds", "1"]

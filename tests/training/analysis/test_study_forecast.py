@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from jaxlake.command_line.entry import main
 from tests.paths import ROOT
 from training.analysis.study.config import load_study
 from training.analysis.study.forecast import amounts, rounds_of
-from training.cli import main
 from training.run.forking import same_first_round
 
 FIVE = ["failure_breakdown", "training_details", "history", "summary", "guideline"]

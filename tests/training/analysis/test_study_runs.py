@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from jaxlake.command_line.entry import main
 from tests.paths import ROOT
 from tests.training.analysis.studies import (
     CALLS,
@@ -33,7 +34,6 @@ from tests.training.sample_run import CONFIG
 from training.analysis.study import runner
 from training.analysis.study.config import load_study
 from training.analysis.study.directory import StudyDirectory
-from training.cli import main
 from training.errors import UserError
 
 STAND_IN = ROOT / "tests" / "training" / "stand_in_run.py"
@@ -204,7 +204,8 @@ def test_study_that_is_ended_ends_its_run_and_continues_later(stand_in):
     command = [
         sys.executable,
         "-c",
-        "import sys; from training.cli import main; from training.analysis.study import runner; "
+        "import sys; from jaxlake.command_line.entry import main; "
+        "from training.analysis.study import runner; "
         f"runner.COMMAND = {slow!r}; sys.exit(main(sys.argv[1:]))",
         *("study", str(stand_in.folder / "study_pair.yaml")),
         *("--study-dir", str(stand_in.directory.path)),

@@ -14,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engineer import BLOCKS, build_context
+from jaxlake.command_line.entry import main
 from tests.training.audit import forging
 from tests.training.audit.forging import (
     Damage,
@@ -30,7 +31,6 @@ from tests.training.sample_run import write_run
 from training.analysis.counterfactual import context_shown
 from training.audit import audit_run, require_sealed_weights, seal
 from training.audit.checks import Check, first_difference
-from training.cli import main
 from training.errors import UserError
 from training.phases.stage_results import configuration_for, read_stage_results, view_of
 from training.phases.validate import validation_set

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from jaxlake.command_line.entry import main
 from tests.paths import ROOT, TINY
 from training.analysis.evaluation import evaluate
 from training.analysis.study.config import load_study
-from training.cli import main
 from training.environments.catalogue import environment_of
 from training.errors import UserError
 from training.policy.policy import make_policy

@@ -11,8 +11,8 @@ import pytest
 from engineer import BLOCKS
 from engineer.attempt import escape_surrogates
 from engineer.context.symbols import read_out
+from jaxlake.command_line.entry import main
 from tests.training.sample_run import CONFIG, DESIGNS, write_sample_run
-from training.cli import main
 from training.phases.stage_results import (
     FAILED_CASES,
     configuration_for,

@@ -151,7 +151,7 @@ def test_a_directory_of_something_else_is_left_alone(tiny: PretrainConfig, tmp_p
 def test_the_command_stops_where_it_is_told(
     tmp_path: Path, without_vllm: None, capsys: pytest.CaptureFixture[str]
 ):
-    from training.cli import main
+    from jaxlake.command_line.entry import main
 
     file = tmp_path / "tiny.yaml"
     file.write_text(yaml.safe_dump(TINY))

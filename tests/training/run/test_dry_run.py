@@ -7,8 +7,8 @@ from pathlib import Path
 import jax
 import pytest
 
+from jaxlake.command_line.entry import main
 from tests.paths import ROOT
-from training.cli import main
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import initial_state
 from training.policy.policy import load_policy, make_policy

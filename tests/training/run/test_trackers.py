@@ -12,10 +12,10 @@ from typing import Any
 import jax
 import pytest
 
+from jaxlake.command_line.entry import main
 from tests.paths import TINY
 from tests.training.test_resume import files_of
 from training import loop
-from training.cli import main
 from training.errors import UserError
 from training.run.directory import RunDirectory
 from training.run.records import UpdateMetrics, ValidationRecord

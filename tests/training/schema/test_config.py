@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from jaxlake.command_line.entry import main
 from tests.paths import ROOT, SCRATCH
-from training.cli import main
 from training.errors import UserError
 from training.phases.engineer_factory import make_engineer
 from training.pretraining.schema import load_pretrain

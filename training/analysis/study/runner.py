@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeAlias
 from rich.table import Table
 from rich.text import Text
 
+from jaxlake.command_line.termination import unwound_by_sigterm
 from training.analysis.study.cluster import Cluster, ClusterJob
 from training.analysis.study.config import Study, StudyRun
 from training.analysis.study.directory import (
@@ -35,9 +36,8 @@ from training.errors import UserError
 from training.run.directory import RunDirectory
 from training.run.forking import fork_first_round
 from training.run.progress import console, duration, new_table
-from training.termination import unwound_by_sigterm
 
-COMMAND = (sys.executable, "-m", "training.cli")
+COMMAND = (sys.executable, "-m", "jaxlake")
 """Begins the command line of every run; `run BASE --run-dir DIR ...` follows."""
 
 LOG_LINES = 12

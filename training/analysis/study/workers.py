@@ -115,7 +115,7 @@ class WorkerRun:
 
 def _serve(orders: TextIO, answers: int) -> None:
     """Do one order after the other until there are no more, or one was interrupted."""
-    from training.cli import INTERRUPTED, main
+    from jaxlake.command_line.entry import INTERRUPTED, main
 
     for line in orders:
         order = json.loads(line)
@@ -134,7 +134,7 @@ def _serve(orders: TextIO, answers: int) -> None:
         sys.stderr.flush()
         os.write(answers, f"{status}\n".encode())
         if status == INTERRUPTED:
-            os._exit(status)  # see `training.cli.entry`
+            os._exit(status)  # see `jaxlake.command_line.entry`
 
 
 def _main() -> None:

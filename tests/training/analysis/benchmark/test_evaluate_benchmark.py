@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from benchmarks.oracles import check
+from jaxlake.command_line.entry import main
 from tests.paths import ROOT
 from tests.training.analysis.benchmark.boards import read_rows, write_rows
 from tests.training.analysis.benchmark.server import KEY, SETTINGS, ModelServer, serving
-from training.cli import main
 
 EACH = 6
 MINIATURE = str(ROOT / "configs/miniature.yaml")

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from jaxlake.command_line.entry import main
 from tests.paths import ROOT
 from tests.training.analysis.benchmark.boards import write_rows
 from tests.training.analysis.benchmark.server import KEY, SETTINGS, serving
-from training.cli import main
 from training.policy.huggingface import resolve
 from training.rollout.model_server import ModelServer
 from training.schema import load
@@ -40,7 +40,7 @@ def test_an_evaluation_that_was_killed_ends_with_the_results_of_one_that_was_not
     monkeypatch.setenv("MODEL_KEY", KEY)
     with serving() as server:
         address = ["--endpoint", server.url, "--name", "base", "--api-key-env", "MODEL_KEY"]
-        arguments = [sys.executable, "-m", "training.cli", *command(folder, killed, *address)]
+        arguments = [sys.executable, "-m", "jaxlake", *command(folder, killed, *address)]
         server.refuse_after = 12  # so that the process is killed before it is done
         process = subprocess.Popen(arguments, cwd=ROOT, env={**os.environ, "MODEL_KEY": KEY})
         try:

@@ -18,10 +18,10 @@ import numpy as np
 import jaxlake
 from jaxlake import Action, Failure, GridError, Instance, Outcome, Solution, Status
 from jaxlake.answers import Plan, parse_answer
+from jaxlake.command_line.json_lines import Answers, Record, RecordError, clipped_json, read_records
+from jaxlake.command_line.kept_programs import keep_program
 from jaxlake.prompts import MAX_AGENTS, action_names
 from jaxlake.solver import solve_batch
-from training.commands.json_lines import Answers, Record, RecordError, clipped_json, read_records
-from training.kept_programs import keep_program
 
 MAX_SIZE = 32
 """Largest side of a board."""

@@ -10,9 +10,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from training.commands import Subparsers, add_command, add_group, add_seed, user_errors
-from training.commands.json_lines import ProgressLine, open_output
-from training.errors import UserError
+from jaxlake.command_line.arguments import add_action, add_actions, add_seed, describe, user_errors
+from jaxlake.command_line.json_lines import ProgressLine, open_output
+from jaxlake.errors import UserError
 
 if TYPE_CHECKING:
     from jaxlake import Instance
@@ -73,26 +73,25 @@ exit status: 0 written, 2 invalid input or configuration
 """
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the command to those of `jaxlake`."""
-    actions = add_group(
-        subparsers, "dataset", "make, check, show and convert sets of boards", _HELP
-    )
-    _add_make(add_command(actions, "make", _make, "make a large set in shards", _MAKE))
-    merge = add_command(actions, "merge", _merge, "make one set of its parts", _MERGE)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    describe(parser, None, _HELP)
+    actions = add_actions(parser)
+    _add_make(add_action(actions, "make", _make, "make a large set in shards", _MAKE))
+    merge = add_action(actions, "merge", _merge, "make one set of its parts", _MERGE)
     merge.add_argument("directory", metavar="DIR", type=Path, help="the folder of the parts")
     what = "read every shard, compare its hashes, see that its boards belong to its part"
     merge.add_argument("--verify", action="store_true", help=what)
-    benchmark = add_command(
+    benchmark = add_action(
         actions, "benchmark", _benchmark, "make or check the benchmark", _BENCHMARK
     )
     benchmark.add_argument("directory", metavar="DIR", type=Path, help="where to")
     check = "make nothing: check the files that are in DIR"
     benchmark.add_argument("--check", action="store_true", help=check)
-    info = add_command(actions, "info", _info, "show a set of shards", _INFO)
+    info = add_action(actions, "info", _info, "show a set of shards", _INFO)
     info.add_argument("directory", metavar="DIR", type=Path, help="a set of shards")
     info.add_argument("--verify", action="store_true", help="read every shard, compare its hashes")
-    convert = add_command(actions, "convert", _convert, "convert boards between formats", _CONVERT)
+    convert = add_action(actions, "convert", _convert, "convert boards between formats", _CONVERT)
     convert.add_argument("source", metavar="SOURCE", help="shards, MovingAI or published rows")
     convert.add_argument("target", metavar="TARGET", type=Path, help="FILE.jsonl, or a folder")
     convert.add_argument("--map", metavar="FILE", type=Path, help="the map of a .scen file")

@@ -2,11 +2,14 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import jaxlake
 from tests.paths import ROOT
 
 COMMANDS = (
@@ -49,9 +52,76 @@ def test_wrong_arguments_end_with_status_2(arguments, cli):
 
 
 def test_help_loads_no_jax():
-    program = "import sys; from training.cli import main\ntry: main(['--help'])\n"
+    program = "import sys; from jaxlake.command_line.entry import main\ntry: main(['--help'])\n"
     program += "finally: assert 'jax' not in sys.modules and 'numpy' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+
+
+def test_the_version_is_told(cli):
+    assert cli("--version") == (0, f"jaxlake {jaxlake.__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["slove", "f"], "did you mean solve?"),
+        (["engineer", "contxt", "r"], "did you mean context?"),
+        (["solve", "f", "--ouput", "g"], "did you mean --output?"),
+        (["study", "s.yaml", "--cluster", "slrm"], "did you mean slurm?"),
+    ],
+)
+def test_a_typo_is_answered_by_what_was_probably_meant(arguments, meant, cli):
+    status, _, err = cli(*arguments)
+    assert status == 2
+    assert err.endswith(meant + "\n")
+
+
+@pytest.fixture
+def of_the_user(tmp_path):
+    """A folder in which a user has packages that are named as two of ours."""
+    for name in ("training", "engineer"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('not ours')\n")
+    return tmp_path
+
+
+def _in_folder(folder, *arguments):
+    """Run `python -m jaxlake`, which looks for packages in the current folder first."""
+    own = Path(jaxlake.__path__[0]).parent
+    return subprocess.run(
+        [sys.executable, "-m", "jaxlake", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(own), "JAX_PLATFORMS": "cpu"},
+    )
+
+
+def test_lake_commands_work_beside_a_users_own_folder_training(of_the_user):
+    (of_the_user / "lines").write_text("junk\n")
+    for command in ("solve", "check"):
+        done = _in_folder(of_the_user, command, "lines")
+        assert done.returncode == 1
+        assert "not JSON" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["training", "engineer"])
+def test_loop_commands_name_the_folder_that_stands_before_ours(name, of_the_user):
+    other = {"training": "engineer", "engineer": "training"}[name]
+    shutil.rmtree(of_the_user / other)
+    done = _in_folder(of_the_user, "report", "somewhere")
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        f"jaxlake: error: `jaxlake report` needs jaxlake's own package {name!r}"
+    )
+    assert f"but Python finds {of_the_user / name} before it: rename that one" in done.stderr
+
+
+def test_a_folder_of_data_named_training_is_no_package_and_hinders_nobody(tmp_path):
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training" / "data.txt").touch()
+    done = _in_folder(tmp_path, "report", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(("missing", "told"), [("vllm.core", True), ("training.nothing", False)])
@@ -73,7 +143,7 @@ def test_a_missing_package_is_named_but_a_missing_module_of_ours_is_a_bug(
 
 def _shell(command: str) -> subprocess.CompletedProcess[str]:
     """Run a shell's command line, in which `jaxlake` is this command line."""
-    program = f'jaxlake() {{ {sys.executable} -m training.cli "$@"; }}; '
+    program = f'jaxlake() {{ {sys.executable} -m jaxlake "$@"; }}; '
     return subprocess.run(
         ["bash", "-c", program + command],
         capture_output=True,
@@ -99,7 +169,8 @@ def test_a_closed_standard_output_is_refused_by_every_command(command, cli, monk
 
 
 def test_files_never_get_the_number_of_a_closed_stream(tmp_path):
-    program = "import os; from training.cli import _occupy_closed_descriptors as occupy; occupy(); "
+    program = "import os; from jaxlake.command_line import entry; "
+    program += "entry._occupy_closed_descriptors(); "
     program += f"print(os.open({str(tmp_path)!r}, os.O_RDONLY), file=open({str(tmp_path / 'n')!r},"
     program += " 'w'))"
     command = [sys.executable, "-c", program]

@@ -21,8 +21,8 @@ from jax.experimental import serialize_executable
 from jax.experimental.compilation_cache import compilation_cache
 
 import jaxlake
+from jaxlake.command_line.compilation_cache import machine_digest
 from jaxlake.files import write_bytes_whole
-from training.runtime import machine_digest
 
 Function = Callable[[Any], Any]
 

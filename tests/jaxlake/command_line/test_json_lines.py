@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from training.commands.json_lines import RecordError, read_records
+from jaxlake.command_line.json_lines import RecordError, read_records
 
 BOARD = {"id": "b", "grid": ["S F G", "s H F", "g F F"]}
 
 
 def process(*arguments, **options):
-    command = [sys.executable, "-m", "training.cli", *arguments]
+    command = [sys.executable, "-m", "jaxlake", *arguments]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
     )
@@ -97,7 +97,7 @@ def test_a_file_that_cannot_be_read_or_written_is_one_message(
 
 def test_a_pipe_is_answered_without_loading_any_learning_library():
     program = (
-        "import sys; from training.cli import main; main(['solve', '-']); "
+        "import sys; from jaxlake.command_line.entry import main; main(['solve', '-']); "
         "print(sorted({m.split('.')[0] for m in sys.modules}), file=sys.stderr)"
     )
     done = subprocess.run(
@@ -143,8 +143,8 @@ def test_an_interrupt_or_sigterm_ends_the_command_quietly(number, status):
 
 LOST_INTERRUPT = """
 import gc, sys
-from training import cli
-from training.commands import board_records
+from jaxlake.command_line import entry
+from jaxlake.command_line import board_records
 
 def interrupted(phase, info):
     gc.callbacks.remove(interrupted)
@@ -156,7 +156,7 @@ def wait(lines):
     yield from enumerate(lines)
 
 board_records.solve_lines = wait
-sys.exit(cli.main(["solve", "-"]))
+sys.exit(entry.main(["solve", "-"]))
 """
 
 
@@ -171,7 +171,7 @@ def test_an_interrupt_that_falls_into_a_garbage_collection_ends_the_command_too(
 def test_progress_is_shown_on_a_terminal_and_wiped_out_at_the_end(cli, write, monkeypatch):
     terminal = io.StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.setattr("training.commands.json_lines._SECONDS_ON_TERMINAL", 0.0)
+    monkeypatch.setattr("jaxlake.command_line.json_lines._SECONDS_ON_TERMINAL", 0.0)
     monkeypatch.setattr(sys, "stderr", terminal)
     assert len(cli("solve", write(*[BOARD] * 3)).records) == 3
     assert "3 boards" in terminal.getvalue()

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from training.kept_programs import keep_program
+from jaxlake.command_line.kept_programs import keep_program
 
 ARGUMENT = {"a": np.arange(4, dtype=np.int32), "b": np.float32(2)}
 EXPECTED = (np.array([2, 3, 4, 5], np.float32), np.int32(6))
@@ -64,7 +64,7 @@ def test_a_damaged_program_is_compiled_and_written_anew(folder, program, traces,
 def test_other_names_shapes_types_and_settings_have_programs_of_their_own(
     folder, program, traces, monkeypatch
 ):
-    from training import kept_programs
+    from jaxlake.command_line import kept_programs
 
     program()(ARGUMENT)
     program("add 2")(ARGUMENT)
@@ -89,5 +89,5 @@ def test_a_full_disk_is_no_error(folder, program, monkeypatch):
     def fail(*_):
         raise OSError("no space")
 
-    monkeypatch.setattr("training.kept_programs.write_bytes_whole", fail)
+    monkeypatch.setattr("jaxlake.command_line.kept_programs.write_bytes_whole", fail)
     check(program()(ARGUMENT))

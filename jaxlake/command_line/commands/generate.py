@@ -6,12 +6,11 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
-from training.commands import Subparsers, add_command, add_output, add_seed, number
-from training.commands.json_lines import open_output, report_progress
-from training.errors import UserError
+from jaxlake.command_line.arguments import add_output, add_seed, describe, number
+from jaxlake.command_line.json_lines import open_output, report_progress
+from jaxlake.errors import UserError
 
 _HELP = """\
 Draw distinct, solvable boards of one kind: JSON lines out, the same for the same arguments.
@@ -32,11 +31,9 @@ _CHUNK = 2048
 _MAX_CANDIDATES = 1 << 18
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the command to those of `jaxlake`."""
-    parser = add_command(
-        subparsers, "generate", run, "draw boards with optimal plans (JSON lines)", _HELP
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    describe(parser, run, _HELP)
     for name, metavar, kind, what in (
         ("--size", "N", number(int, 2, _MAX_SIZE), "side of the board, 2 to 10"),
         ("--hole-ratio", "H", number(float, 0, 1), "share of all cells, 0 to 1"),
@@ -56,7 +53,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the boards, and say which are missing."""
-    from jaxlake import infeasibility
+    from jaxlake.board_limits import infeasibility
 
     if (reason := infeasibility(args.size, args.hole_ratio, args.agents)) is not None:
         raise UserError(reason)
@@ -89,37 +86,41 @@ def run(args: argparse.Namespace) -> int:
 def _records(args: argparse.Namespace, wanted: Counter[bool]) -> Iterator[dict[str, Any]]:
     """Boards in chunks, so that many of them needn't be held; a kind that ran out is given up."""
     import jax
+    import numpy as np
 
+    from jaxlake import format_grid, lake_params
+    from jaxlake.command_line.board_records import solution_fields
     from jaxlake.generator.board_digests import DigestSet
-    from training.commands.board_records import solution_fields
-    from training.rollout.instances import BoardRequest, draw_boards
+    from jaxlake.generator.quotas import BATCH_SIZE, CAPACITY, HORIZON, DrawOptions, fill_quotas
 
     agents = "" if args.agents == 2 else f"_k{args.agents}"
     kind = f"{args.size}x{args.size}{agents}_hr{args.hole_ratio:g}_wr{args.wait_ratio:g}"
-    draw = partial(
-        draw_boards, max_size=_MAX_SIZE, max_candidates=args.max_candidates, seen=DigestSet()
-    )
+    params = lake_params(args.size, args.hole_ratio, num_agents=args.agents)
+    limits = (HORIZON, args.max_candidates, BATCH_SIZE)
+    options = DrawOptions(CAPACITY, _MAX_SIZE, args.agents, *limits)
     left, chunks, made = Counter(wanted), itertools.count(), itertools.count()
+    seen = DigestSet()
     while count := min(_CHUNK, left.total()):
         waits = round(count * left[True] / left.total())
-        request = BoardRequest(args.size, args.hole_ratio, waits / count, count, args.agents)
         key = jax.random.fold_in(jax.random.key(args.seed), next(chunks))
-        try:
-            boards, (outcome,) = draw(key, [request])
-        except UserError:
-            # Not one board of either kind: the shortfall says it.
-            return
+        quotas = np.array([[count - waits, waits]])
+        # A chunk is the one request of its call, see `training.rollout.instances.draw_boards`.
+        drawn = fill_quotas(jax.random.fold_in(key, 0), params, quotas, seen, options)
+        boards = drawn.boards
+        if not len(boards):
+            return  # not one board of either kind: the shortfall says it
         for row in range(len(boards)):
-            solution = jax.tree.map(lambda leaf, row=row: leaf[row], boards.solutions)
+            board, solution = jax.tree.map(
+                lambda leaf, row=row: leaf[row], (boards.instances, boards.solutions)
+            )
             record = {
                 "id": f"{kind}_s{args.seed}_{next(made):06d}",
-                "grid": boards.grid(row),
+                "grid": format_grid(board),
                 **solution_fields(solution),
                 "hole_ratio": args.hole_ratio,
             }
             left[record["needs_wait"]] -= 1
             yield record
-        if outcome.missing_wait:
-            left[True] = 0
-        if outcome.missing_no_wait:
-            left[False] = 0
+        for needs_wait in (True, False):
+            if drawn.made[0, int(needs_wait)] < quotas[0, int(needs_wait)]:
+                left[needs_wait] = 0

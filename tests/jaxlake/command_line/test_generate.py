@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from training.commands.board_records import check_lines, solve_lines
+from jaxlake.command_line.board_records import check_lines, solve_lines
 
 GENERATE = {"size": 4, "hole_ratio": 0.2, "wait_ratio": 0.5, "count": 7, "seed": 3}
 

@@ -2,8 +2,8 @@
 
 import argparse
 
-from training.commands import Subparsers, add_command, add_output
-from training.commands.json_lines import LINES_HELP, answer_file
+from jaxlake.command_line.arguments import add_output, describe
+from jaxlake.command_line.json_lines import LINES_HELP, answer_file
 
 _HELP = f"""\
 Solve boards of one to five agents exactly: JSON lines in, JSON lines out.
@@ -24,17 +24,15 @@ out  {{"id", "status", "sum_of_costs", "makespan", "needs_wait", "plan": [["RIGH
 """
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the command to those of `jaxlake`."""
-    parser = add_command(
-        subparsers, "solve", run, "solve boards of one to five agents exactly (JSON lines)", _HELP
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    describe(parser, run, _HELP)
     parser.add_argument("file", metavar="FILE", help="JSON lines; - reads standard input")
     add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Answer every line of the file."""
-    from training.commands.board_records import solve_lines
+    from jaxlake.command_line.board_records import solve_lines
 
     return answer_file(args.file, args.output, solve_lines, what="boards")

@@ -5,9 +5,9 @@ import json
 import sys
 from dataclasses import asdict
 
-from training.commands import Subparsers, add_command, seed, user_errors
-from training.commands.json_lines import open_output
-from training.errors import UserError
+from jaxlake.command_line.arguments import describe, seed, user_errors
+from jaxlake.command_line.json_lines import open_output
+from jaxlake.errors import UserError
 
 _HELP = """\
 Draw and solve boards of each kind on a grid, and say what share of them a set can use.
@@ -20,11 +20,9 @@ exit status: 0 the map was made, 2 invalid input
 """
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the command to those of `jaxlake`."""
-    parser = add_command(
-        subparsers, "feasibility", run, "which boards can be made, and how easily", _HELP
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    describe(parser, run, _HELP)
     for name, kind, default, what in (
         ("--agents", int, [2], "agents on each board, 1 to 5"),
         ("--sizes", int, list(range(2, 11)), "sides of the boards, 2 to 32"),
@@ -79,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
             json.dump([asdict(row) for row in rows], out, indent=1)
             out.write("\n")
     if args.svg is not None:
-        from training.analysis.charts import feasibility_figure
+        from jaxlake.render.feasibility_map import feasibility_figure
 
         with open_output(args.svg) as out:
             out.write(feasibility_figure(rows))

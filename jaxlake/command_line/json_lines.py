@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from training.errors import UserError
+from jaxlake.errors import UserError
 
 LINES_HELP = """\
 Lines are read, answered in order and written in batches of a few hundred. A line that is no such

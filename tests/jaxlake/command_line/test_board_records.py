@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks import oracles
-from training.commands import board_records
-from training.commands.board_records import MAX_STEPS, check_lines, solve_lines
+from jaxlake.command_line import board_records
+from jaxlake.command_line.board_records import MAX_STEPS, check_lines, solve_lines
 
 CHECK_KEYS = [
     *["id", "parsed", "valid", "optimal_sum_of_costs", "optimal_makespan"],

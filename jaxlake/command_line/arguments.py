@@ -1,0 +1,152 @@
+"""Arguments that several commands share, and how their values are read."""
+
+import argparse
+import math
+import re
+import shutil
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias, TypeVar
+
+from jaxlake.errors import UserError, did_you_mean
+
+Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Command: TypeAlias = Callable[[argparse.Namespace], int]
+Number = TypeVar("Number", int, float)
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Help as wide as the terminal: sentences are wrapped anew, what is laid out stays as it is."""
+
+    def __init__(self, prog: str, **kwargs: Any) -> None:
+        columns = shutil.get_terminal_size().columns
+        super().__init__(prog, **{"width": max(columns - 2, 20), **kwargs})
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Wrap each paragraph, unless its lines are indented or have columns of their own."""
+        paragraphs = text.strip("\n").split("\n\n")
+        return "\n\n".join(
+            paragraph
+            if re.search(r"^ |\S {2,}\S", paragraph, re.MULTILINE)
+            else textwrap.fill(paragraph, width)
+            for paragraph in paragraphs
+        )
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors say what was probably meant."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"formatter_class": HelpFormatter, **kwargs})
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, and refuse unknown arguments here, where the options of the command are known."""
+        namespace, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return namespace, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and the message, and end the process with status 2."""
+        allowed: list[str] = []
+        if match := re.search(r"invalid choice: '?([^' ]*)'? \(choose from (.*)\)", message):
+            allowed = [name.strip(" '") for name in match[2].split(",")]
+        elif match := re.search(r"unrecognized arguments: (--[^ =]+)", message):
+            allowed = list(self._option_string_actions)
+        super().error(message + (did_you_mean(match[1], allowed) if match else ""))
+
+
+def describe(parser: argparse.ArgumentParser, run: Command | None, description: str) -> None:
+    """Say what a command does (`--help` prints it as it is laid out), and which function does it.
+
+    That returns the exit status; None: the command has actions.
+    """
+    parser.description = description
+    parser.set_defaults(run=run)
+
+
+def add_actions(parser: argparse.ArgumentParser) -> Subparsers:
+    """Give a command actions, such as `make` of `jaxlake dataset make`."""
+    return parser.add_subparsers(
+        dest="action", metavar="ACTION", required=True, parser_class=Parser
+    )
+
+
+def add_action(
+    actions: Subparsers, name: str, run: Command, summary: str, description: str
+) -> argparse.ArgumentParser:
+    """Add an action of a command, and return its parser for its arguments.
+
+    `summary` stands in the list of actions; see `describe` for the rest.
+    """
+    parser = actions.add_parser(name, help=summary)
+    describe(parser, run, description)
+    return parser
+
+
+def add_configuration(parser: argparse.ArgumentParser) -> None:
+    """Add the YAML file that a command reads, and values that replace some of the file's."""
+    parser.add_argument("config", metavar="CONFIG", type=Path, help="a YAML file")
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="replace values of the configuration, by dotted keys",
+    )
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Add the directory of a run, as `args.run_dir`."""
+    parser.add_argument("run_dir", metavar="RUN", type=Path, help="a run's directory")
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add the file that a command's answers go to; `args.output` is None for standard output."""
+    parser.add_argument("--output", metavar="FILE", help="write here instead of standard output")
+
+
+def add_seed(parser: argparse.ArgumentParser) -> None:
+    """Add the seed that decides which boards are drawn."""
+    what = "0 to 2**32 - 1; it decides the boards"
+    parser.add_argument("--seed", metavar="S", type=seed, required=True, help=what)
+
+
+def number(
+    kind: type[Number], least: float = -math.inf, most: float = math.inf
+) -> Callable[[str], Number]:
+    """Make the type of an argument: a number from `least` to `most`; argparse reports others."""
+
+    def read(text: str) -> Number:
+        value = kind(text)
+        if not least <= value <= most:  # refuses NaN too
+            allowed = f"at least {least} is" if most == math.inf else f"{least} to {most} are"
+            raise argparse.ArgumentTypeError(f"got {text}, {allowed} allowed")
+        return value
+
+    read.__name__ = kind.__name__  # argparse says "invalid int value"
+    return read
+
+
+seed = number(int, 0, 2**32 - 1)
+
+
+def whole_numbers(text: str) -> list[int]:
+    """Read numbers that are separated by commas, as the type of an argument."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        problem = f"got {text!r}, allowed are whole numbers separated by commas"
+        raise argparse.ArgumentTypeError(problem) from error
+
+
+@contextmanager
+def user_errors(*kinds: type[Exception]) -> Iterator[None]:
+    """Let errors of these kinds end the command with their message and status 2."""
+    try:
+        yield
+    except kinds as error:
+        raise UserError(str(error)) from None

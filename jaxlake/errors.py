@@ -1,0 +1,18 @@
+"""Errors that the user can correct."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UserError(Exception):
+    """Input from outside is invalid: a file, an option, a configuration or a request.
+
+    The message names the field, the value that came and what is allowed. The command line prints
+    it without a traceback, after `jaxlake: error: `, and exits with status 2.
+    """
+
+
+def did_you_mean(given: object, allowed: Iterable[str]) -> str:
+    """Say which allowed name was probably meant, as the end of a message; "" if none is alike."""
+    close = get_close_matches(str(given), list(allowed), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
