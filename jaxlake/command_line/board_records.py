@@ -22,6 +22,7 @@ from jaxlake.command_line.json_lines import Answers, Record, RecordError, clippe
 from jaxlake.command_line.kept_programs import keep_program
 from jaxlake.prompts import MAX_AGENTS, action_names
 from jaxlake.solver import solve_batch
+from jaxlake.solver.solution import unknown_solution
 
 MAX_SIZE = 32
 """Largest side of a board."""
@@ -73,9 +74,13 @@ def solve_lines(lines: Iterable[bytes]) -> Answers:
     return _answer_in_batches(read_records(lines, _read_board), _solution_records)
 
 
-def check_lines(lines: Iterable[bytes]) -> Answers:
-    """Check plans: records and answers have the fields that `jaxlake check --help` lists."""
-    return _answer_in_batches(read_records(lines, _read_plan), _outcome_records)
+def check_lines(lines: Iterable[bytes], *, optimum: bool = True) -> Answers:
+    """Check plans: records and answers have the fields that `jaxlake check --help` lists.
+
+    Without the `optimum` no board is solved, and the `optimal_*` of the answers are None.
+    """
+    answer = partial(_outcome_records, optimum=optimum)
+    return _answer_in_batches(read_records(lines, _read_plan), answer)
 
 
 def _answer_in_batches(
@@ -177,8 +182,9 @@ def solution_fields(solution: Solution, num_agents: int | None = None) -> Record
     }
 
 
-def _outcome_records(tasks: Sequence[_Task], batch_size: int) -> list[Record]:
-    solutions = _solve(tasks, batch_size)
+def _outcome_records(tasks: Sequence[_Task], batch_size: int, *, optimum: bool) -> list[Record]:
+    unknown: Solution = jax.device_get(unknown_solution(0, MAX_AGENTS))
+    solutions = _solve(tasks, batch_size) if optimum else [unknown] * len(tasks)
     rows = []
     for task, solution in zip(tasks, solutions, strict=True):
         # Plans are padded to a power of two.
@@ -188,8 +194,8 @@ def _outcome_records(tasks: Sequence[_Task], batch_size: int) -> list[Record]:
             plan[: len(actions), agent] = actions
         # Verification reads only the optima, and plans of different shapes can't be stacked.
         no_plan: Any = np.zeros((0, MAX_AGENTS), np.int8)
-        optimum = replace(solution, plan=no_plan, makespan_plan=no_plan)
-        rows.append((task.board, plan, np.int32(task.steps), task.plan is not None, optimum))
+        optima = replace(solution, plan=no_plan, makespan_plan=no_plan)
+        rows.append((task.board, plan, np.int32(task.steps), task.plan is not None, optima))
     outcomes = _in_batches(rows, lambda row: (_verifier(), batch_size))
     return [
         _outcome_record(task.id, outcome, optimum_known=bool(solution.status != Status.UNKNOWN))

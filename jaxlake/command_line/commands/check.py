@@ -1,9 +1,10 @@
 """`jaxlake check`: plans and models' answers, verified."""
 
 import argparse
+from collections.abc import Iterable
 
 from jaxlake.command_line.arguments import add_output, describe
-from jaxlake.command_line.json_lines import LINES_HELP, answer_file
+from jaxlake.command_line.json_lines import LINES_HELP, Answers, answer_file
 
 _HELP = f"""\
 Verify plans on boards of one to five agents: JSON lines in, JSON lines out.
@@ -18,7 +19,7 @@ out  {{"id", "parsed", "valid", "optimal_sum_of_costs", "optimal_makespan", "fai
      hole, vertex_conflict, swapping_conflict, goal_not_reached. time is its 0-based step (for
      goal_not_reached the number of steps of the plan), agent the lowest number involved; both are
      null for parse_error. The costs are the given plan's own, null unless valid. The optimal_*
-     are null where `jaxlake solve` says UNKNOWN, and for one agent.
+     are null where `jaxlake solve` says UNKNOWN, for one agent, and with --no-optimum.
 
 {LINES_HELP}
 """
@@ -28,11 +29,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     describe(parser, run, _HELP)
     parser.add_argument("file", metavar="FILE", help="JSON lines; - reads standard input")
+    skip = "solve no board, which takes most of the time, and say nothing of the optimum"
+    parser.add_argument("--no-optimum", action="store_false", dest="optimum", help=skip)
     add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Answer every line of the file."""
-    from jaxlake.command_line.board_records import check_lines
 
-    return answer_file(args.file, args.output, check_lines, what="boards")
+    def answer(lines: Iterable[bytes]) -> Answers:
+        from jaxlake.command_line.board_records import check_lines
+
+        return check_lines(lines, optimum=args.optimum)
+
+    return answer_file(args.file, args.output, answer, what="plans")

@@ -1,9 +1,10 @@
 """`jaxlake solve`: the optima of boards from anywhere."""
 
 import argparse
+from collections.abc import Iterable
 
 from jaxlake.command_line.arguments import add_output, describe
-from jaxlake.command_line.json_lines import LINES_HELP, answer_file
+from jaxlake.command_line.json_lines import LINES_HELP, Answers, answer_file
 
 _HELP = f"""\
 Solve boards of one to five agents exactly: JSON lines in, JSON lines out.
@@ -33,6 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Answer every line of the file."""
-    from jaxlake.command_line.board_records import solve_lines
 
-    return answer_file(args.file, args.output, solve_lines, what="boards")
+    def answer(lines: Iterable[bytes]) -> Answers:
+        from jaxlake.command_line.board_records import solve_lines
+
+        return solve_lines(lines)
+
+    return answer_file(args.file, args.output, answer, what="boards")

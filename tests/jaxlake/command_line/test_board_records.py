@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+from functools import partial
 
 import numpy as np
 import pytest
@@ -171,6 +172,16 @@ def test_optimality_is_told_for_five_agents():
         outcome = check(grid=grid, plan=[first] + [["DOWN"] * 4] * 4)
         assert (outcome["sum_of_costs"], outcome["makespan"]) == (16 + len(first), len(first))
         assert outcome["optimal_sum_of_costs"] is outcome["optimal_makespan"] is optimal
+
+
+def test_without_the_optimum_a_plan_is_checked_and_no_board_is_solved(monkeypatch):
+    board = {"id": 1, "grid": ["S F G", "s F g", "F F F"]}
+    plans = [board | {"plan": [["RIGHT"] * 2] * 2}, board | {"plan": [["RIGHT"], ["RIGHT"]]}]
+    unknown = {"optimal_sum_of_costs": None, "optimal_makespan": None}
+    expected = [outcome | unknown for outcome in answer(check_lines, plans)]
+    monkeypatch.setattr(board_records, "_solve", lambda *_: pytest.fail("a board was solved"))
+    assert answer(partial(check_lines, optimum=False), plans) == expected
+    assert [outcome["valid"] for outcome in expected] == [True, False]
 
 
 def test_one_agent_is_checked_and_solved_and_none_is_refused():

@@ -136,6 +136,7 @@ def test_a_missing_package_is_named_but_a_missing_module_of_ours_is_a_bug(
         status, _, err = cli("report", "somewhere")
         assert status == 2
         assert "`jaxlake report` needs the package 'vllm'" in err
+        assert "pip install 'jaxlake[vllm]'" in err
     else:
         with pytest.raises(ModuleNotFoundError):
             cli("report", "somewhere")

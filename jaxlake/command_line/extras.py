@@ -1,0 +1,44 @@
+"""Which extras of jaxlake bring which packages, as its own metadata says."""
+
+import re
+from importlib import metadata
+
+_DISTRIBUTIONS = {"PIL": "pillow", "yaml": "pyyaml", "orbax": "orbax-checkpoint"}
+"""Packages whose distributions have other names."""
+
+_FOR_DEVELOPERS = {"docs", "lint", "notebooks", "test"}
+
+
+def requirements() -> dict[str, dict[str, str]]:
+    """Return what each extra requires: versions such as `>=2.11` by distribution.
+
+    The key "" stands for the core. Extras for developers of jaxlake are left out; where jaxlake is
+    on the path without being installed, nothing is known.
+    """
+    found: dict[str, dict[str, str]] = {"": {}}
+    try:
+        required = metadata.requires("jaxlake") or []
+    except metadata.PackageNotFoundError:
+        return found
+    for line in required:
+        needed, _, marker = line.partition(";")
+        match = re.fullmatch(r"\s*([\w.-]+)(?:\[.*\])?\s*(.*?)\s*", needed)
+        extra = re.search(r"extra\s*==\s*[\"']([\w-]+)[\"']", marker)
+        name = extra[1] if extra else ""
+        if match and name not in _FOR_DEVELOPERS:
+            found.setdefault(name, {})[_normalised(match[1])] = match[2]
+    return found
+
+
+def installation(package: str) -> str:
+    """Say how to install a package that was not found: by extras of jaxlake that bring it."""
+    distribution = _normalised(_DISTRIBUTIONS.get(package, package))
+    extras = [extra for extra, needed in requirements().items() if distribution in needed and extra]
+    if extras:
+        return " or ".join(f"pip install 'jaxlake[{extra}]'" for extra in extras)
+    return f"pip install {distribution}"
+
+
+def _normalised(name: str) -> str:
+    """Write the name of a distribution as package indexes compare them."""
+    return re.sub(r"[-_.]+", "-", name).lower()
