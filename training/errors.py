@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from jaxlake.errors import UserError as UserError
+from jaxlake.errors import did_you_mean as did_you_mean
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -25,13 +27,18 @@ def problems_of(
     for problem in error.errors():
         location, kind = problem["loc"], problem["type"]
         if kind == "extra_forbidden":
-            what = f"unknown key; allowed are {allowed(location)}" if allowed else "unknown key"
+            names = allowed(location) if allowed else ""
+            what = f"unknown key; allowed are {names}" if allowed else "unknown key"
+            what += did_you_mean(location[-1], names.split(", "))
         elif kind == "missing":
             what = "required, but missing"
         elif kind == "value_error":
             what = problem["msg"].removeprefix("Value error, ")
         else:
             what = f"got {shortened(problem['input'])}: {problem['msg']}"
+            if kind == "literal_error":
+                names = str(problem.get("ctx", {}).get("expected", ""))
+                what += did_you_mean(problem["input"], re.findall(r"'([^']*)'", names))
         key = ".".join(f"{part!s:.100}" for part in location)
         yield f"{key}: {what}" if key else what
 

@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -123,7 +123,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for action in (context, replay, ablate, atlas):
         add_run(action)
         least = "0 (what the run began with) or later" if action is atlas else "1 or later"
-        action.add_argument("--stage", metavar="S", type=int, required=True, help=least)
+        action.add_argument(
+            "--stage", metavar="S", type=int, help=f"{least} (default: the last that was validated)"
+        )
     for action in (replay, ablate, atlas):
         action.add_argument("--json", metavar="FILE", help="write the scores to this file too")
     names = "names as in engineer.kind, separated by commas"
@@ -189,25 +191,47 @@ def _read_answer(record: Record) -> Record:
 
 
 def _context(args: argparse.Namespace) -> int:
+    from training.commands.runs import known_stage
+
+    stage = known_stage(args.run_dir, args.stage)
     from training.analysis.counterfactual import context_shown
 
-    sys.stdout.write(context_shown(args.run_dir, args.stage))
+    sys.stdout.write(context_shown(args.run_dir, stage))
     return 0
 
 
 def _replay(args: argparse.Namespace) -> int:
-    from training.analysis.counterfactual import replay_stage
+    from training.commands.runs import known_stage
+    from training.schema import known_engineer
 
     kinds = [name for kind in args.engineers.split(",") if (name := kind.strip())]
     if not kinds:
         raise UserError("--engineers: got none, names separated by commas are needed")
-    return _print_scores(replay_stage(args.run_dir, args.stage, kinds), args.json)
+    for kind in kinds:
+        _known(kind, known_engineer, "--engineers")
+    stage = known_stage(args.run_dir, args.stage)
+    from training.analysis.counterfactual import replay_stage
+
+    return _print_scores(replay_stage(args.run_dir, stage, kinds), args.json)
 
 
 def _ablate(args: argparse.Namespace) -> int:
+    from training.commands.runs import known_stage
+    from training.schema import known_engineer
+
+    _known(args.engineer, known_engineer, "--engineer")
+    stage = known_stage(args.run_dir, args.stage)
     from training.analysis.counterfactual import ablate_stage
 
-    return _print_scores(ablate_stage(args.run_dir, args.stage, args.engineer), args.json)
+    return _print_scores(ablate_stage(args.run_dir, stage, args.engineer), args.json)
+
+
+def _known(kind: str, check: Callable[[str], object], option: str) -> None:
+    """Raise a `UserError` that names the option for an engineer that there is not."""
+    try:
+        check(kind)
+    except ValueError as error:
+        raise UserError(f"{option}: {error}") from None
 
 
 def _reading(args: argparse.Namespace) -> int:
@@ -230,10 +254,13 @@ def _reading(args: argparse.Namespace) -> int:
 
 
 def _atlas(args: argparse.Namespace) -> int:
+    from training.commands.runs import known_stage
+
+    stage = known_stage(args.run_dir, args.stage, first=0)
     set_library_defaults()
     from training.analysis.atlas import atlas_json, print_atlas, score_stage
 
-    scored = score_stage(args.run_dir, args.stage)
+    scored = score_stage(args.run_dir, stage)
     print_atlas(scored)
     if args.json is not None:
         with open_output(args.json) as out:

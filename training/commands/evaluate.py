@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxlake.command_line.arguments import add_configuration, describe, number, whole_numbers
+from training.commands.runs import known_run
 from training.errors import UserError
 from training.runtime import set_library_defaults
 
@@ -92,12 +93,15 @@ def _add_endpoint(group: "argparse._ArgumentGroup") -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Evaluate the policy and print the table."""
+    _check_options(args)
     set_library_defaults()
-    from training.analysis.evaluation import evaluate, policy_folder
     from training.schema import load
 
-    _check_options(args)
     config = load(args.config, args.set)
+    if args.run_dir is not None:
+        known_run(args.run_dir)
+    from training.analysis.evaluation import evaluate, policy_folder
+
     if args.benchmark is not None:
         return 0 if _evaluate_benchmark(args, config) else 1
     folder = args.model or policy_folder(args.run_dir, args.stage)

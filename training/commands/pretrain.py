@@ -29,9 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Make the model."""
     set_library_defaults()
-    from training.pretraining.pretrain import pretrain
     from training.pretraining.schema import load_pretrain
 
     config = load_pretrain(args.config, args.set)
+    from training.pretraining.pretrain import pretrain
+
     pretrain(config, args.run_dir or Path("runs") / config.name, stop_after=args.stop_after)
     return 0

@@ -23,6 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the report and print its path."""
+    from training.commands.runs import known_run
+
+    known_run(args.run_dir)
     from training.analysis.report import build_report
 
     print(build_report(args.run_dir, args.output))

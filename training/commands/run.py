@@ -63,10 +63,10 @@ def run(args: argparse.Namespace) -> int:
     set_library_defaults()
     from training.schema import load
 
-    config = load(args.config, args.set)
-    run_dir = args.run_dir or Path("runs") / config.name
     if args.compile_for and not args.dry_run:
         raise UserError("--compile-for: got no --dry-run, with which alone it is allowed")
+    config = load(args.config, args.set)
+    run_dir = args.run_dir or Path("runs") / config.name
     if args.dry_run:
         from training.run.dry_run import compile_for, print_plan
 

@@ -60,19 +60,20 @@ def run(args: argparse.Namespace) -> int:
     from training.analysis.study.cluster import Cluster, parameters_of
     from training.analysis.study.config import load_study
     from training.analysis.study.directory import StudyDirectory
+
+    given = parameters_of(args.cluster_set)
+    if given and not args.cluster:
+        raise UserError("--cluster-set: got parameters of a job, allowed is that with --cluster")
+    study = load_study(args.study, seeds=args.seeds, engineers=args.engineers)
+    directory = StudyDirectory(args.study_dir or Path("runs") / study.config.name)
     from training.analysis.study.report import write_report
     from training.analysis.study.runner import print_study_plan, run_study
     from training.run.progress import console
 
-    study = load_study(args.study, seeds=args.seeds, engineers=args.engineers)
-    directory = StudyDirectory(args.study_dir or Path("runs") / study.config.name)
     if args.dry_run:
         print_study_plan(study, directory)
         return 0
     complete, cluster, jobs = True, None, args.jobs or 1
-    given = parameters_of(args.cluster_set)
-    if given and not args.cluster:
-        raise UserError("--cluster-set: got parameters of a job, allowed is that with --cluster")
     if args.report_only:
         directory.check(study)
     else:

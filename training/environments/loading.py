@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from training.environments.user_environment import UserEnvironment
-from training.errors import problems_of, shortened
+from training.errors import did_you_mean, problems_of, shortened
 
 LAKE = "lake"
 """The kind of the environment that the library brings."""
@@ -29,7 +29,8 @@ def environment_class(kind: object) -> type[UserEnvironment[Any]]:
     A `ValueError` says what is wrong with the kind. What the module itself raises is part of it.
     """
     if not isinstance(kind, str) or not _DOTTED.fullmatch(kind):
-        raise ValueError(f"kind: got {shortened(kind)}, allowed are {ALLOWED}")
+        meant = did_you_mean(kind, [LAKE])
+        raise ValueError(f"kind: got {shortened(kind)}, allowed are {ALLOWED}{meant}")
     module_name, name = kind.split(":")
     try:
         with _current_folder_searched():
@@ -41,7 +42,8 @@ def environment_class(kind: object) -> type[UserEnvironment[Any]]:
         ) from error
     found = getattr(module, name, None)
     if found is None:
-        raise ValueError(f"kind: got {kind}, but {module_name} has no {name}")
+        meant = did_you_mean(name, dir(module))
+        raise ValueError(f"kind: got {kind}, but {module_name} has no {name}{meant}")
     if not (inspect.isclass(found) and issubclass(found, UserEnvironment)):
         raise ValueError(f"kind: got {kind}, which is no subclass of UserEnvironment")
     if missing := sorted(getattr(found, "__abstractmethods__", ())):

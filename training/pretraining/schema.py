@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from jaxlake import infeasibility
+from jaxlake.board_limits import infeasibility
 from training.schema.loading import load_as
 from training.schema.sections import (
     Count,

@@ -10,6 +10,7 @@ from engineer import BlockName, Budget, ContextStyle, GateSettings
 from engineer.engineers.catalogue import SCRIPTED
 from engineer.engineers.controls import CONTROL_NAMES, split_control
 from engineer.engineers.endpoint import LONGEST_WAIT, check_url, check_variable
+from jaxlake.errors import did_you_mean
 from training.schema.sections import (
     Count,
     NonNegative,
@@ -40,15 +41,23 @@ _ALLOWED = f"{', '.join((*MODELS, *SCRIPTED))}, each also as {CONTROL_NAMES}, an
 def known_engineer(kind: str) -> str:
     """Return a name that `engineer.kind` may have; a `ValueError` says which are allowed."""
     if kind != ORACLE and not _is_candidate(kind):
-        raise ValueError(f"got {kind!r}, allowed are {_ALLOWED}, {ORACLE}")
+        meant = _meant(kind, ORACLE)
+        raise ValueError(f"got {kind!r}, allowed are {_ALLOWED}, {ORACLE}{meant}")
     return kind
 
 
 def _known_candidates(kinds: tuple[str, ...]) -> tuple[str, ...]:
     for kind in kinds:
         if not _is_candidate(kind):
-            raise ValueError(f"got {kind!r}, allowed are {_ALLOWED}")
+            raise ValueError(f"got {kind!r}, allowed are {_ALLOWED}{_meant(kind)}")
     return kinds
+
+
+def _meant(kind: str, *others: str) -> str:
+    """Say which engineer was probably meant, with the control that was asked for."""
+    control, colon, _ = kind.rpartition(":")
+    names = (*MODELS, *SCRIPTED, ATLAS, *others)
+    return did_you_mean(kind, [f"{control}{colon}{name}" for name in names])
 
 
 def _is_candidate(kind: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import Field, InstanceOf, SerializeAsAny, ValidationError, model_validator
 
 from engineer import KnobConfiguration, KnobSpace
-from training.environments.loading import make_environment
+from training.environments.loading import environment_class, make_environment
 from training.environments.user_environment import UserEnvironment
 from training.errors import problems_of, shortened
 from training.schema.sections import NonNegative, Positive, Section
@@ -32,6 +32,9 @@ class OtherEnvironment(Section):
     @model_validator(mode="before")
     @classmethod
     def _read_by_its_class(cls, tree: Any) -> Any:
+        if isinstance(tree, Mapping):
+            # Of a kind that isn't there, no key can be said to be unknown.
+            environment_class(tree.get("kind"))
         _refuse_unknown(tree, cls)
         environment = make_environment(tree.get("kind"), tree.get("settings") or {})
         try:

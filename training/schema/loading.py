@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,13 +31,51 @@ def load_as(schema: type[Configuration], path: Path, overrides: Sequence[str]) -
         UserError: The file can't be read, is not YAML, or a key or value is not allowed.
     """
     tree = read_yaml(path)
+    refuse_other_kinds(schema.__name__, path, tree)
     for override in overrides:
         _apply(override, tree)
     try:
         return schema.model_validate(tree)
     except ValidationError as error:
         problems = problems_of(error, partial(_allowed, schema))
-        raise UserError("\n".join(f"{path}: {problem}" for problem in problems)) from error
+        raise UserError("\n".join(_blamed(one, path, overrides) for one in problems)) from error
+
+
+_MARKS = {
+    "RunConfig": ("run", {"environment", "validation"}),
+    "StudyConfig": ("study", {"base", "engineers"}),
+    "PretrainConfig": ("pretrain", {"boards", "scratch"}),
+}
+"""By schema, the command that reads such a file, and keys that no other file has together."""
+
+
+def refuse_other_kinds(schema: str, path: Path, tree: Mapping[Any, Any]) -> None:
+    """Raise a `UserError` that names the command for a file which another one than this reads."""
+    wanted = _MARKS.get(schema)
+    if wanted is None or wanted[1] <= set(tree):
+        return
+    for command, marks in _MARKS.values():
+        if marks <= set(tree):
+            raise UserError(
+                f"{path}: has the keys {' and '.join(sorted(marks))}, so it is a file for "
+                f"`jaxlake {command}`, and `jaxlake {wanted[0]}` was asked for"
+            )
+
+
+def _blamed(problem: str, path: Path, overrides: Sequence[str]) -> str:
+    """Put before a problem the override that it speaks of, the last one that does, or the file.
+
+    Only the key of an override is told: its value may be a secret in the wrong place.
+    """
+    place, _, rest = problem.partition(": ")
+    places = (place, f"{place}.{rest.partition(': ')[0]}")  # such as environment: kind: got ...
+    for override in reversed(overrides):
+        key = override.partition("=")[0]
+        within = any(one == key or one.startswith(f"{key}.") for one in places)
+        # Keys of one word, such as model, are words of sentences, too.
+        if within or ("." in key and re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", problem)):
+            return f"--set {key}: {rest if place == key else problem}"
+    return f"{path}: {problem}"
 
 
 def read_yaml(path: Path) -> dict[Any, Any]:

@@ -84,7 +84,10 @@ def test_the_base_model_s_configuration_reads_back_from_its_own_dump(tmp_path: P
         ("grpo.ratio=group", ["grpo.ratio", "'group'", "'token' or 'sequence'"]),
         ("grpo.aggregation=mean", ["grpo.aggregation", "'mean'", "'constant_length'"]),
         ("grpo.resamples=-1", ["grpo.resamples", "got -1"]),
-        ("grpo.resamples=1; stages.instances=40", ["grpo.resamples: got 1", "= 40", "64 boards"]),
+        (
+            "grpo.resamples=1; stages.instances=40",
+            ["resamples: got 1", "= 40", "64 instances"],
+        ),
         ("grpo.prefetch=2", ["grpo.prefetch", "got 2", "0 or 1"]),
         ("grpo.prefetch=1", ["grpo.prefetch: got 1", "engine servers or jax"]),
         ("grpo.prefetch=1; sampling.engine=jax; grpo.resamples=1", ["grpo.resamples = 1"]),
@@ -250,10 +253,10 @@ def test_a_random_first_configuration_follows_from_the_seed_and_keeps_to_the_bou
     ("overrides", "message"),
     [
         (["environment.initial=rando"], r"'rando', allowed are random and a mapping with sizes$"),
-        (["environment.initial=random", "seed=-1"], r"yaml: seed: got -1: [^\n]*$"),
+        (["environment.initial=random", "seed=-1"], r"--set seed: got -1: [^\n]*$"),
         (
             ["environment.initial=random", "environment.bounds.step=7"],
-            r"yaml: environment\.bounds\.step: got 7: [^\n]*$",
+            r"--set environment\.bounds\.step: got 7: [^\n]*$",
         ),
     ],
 )

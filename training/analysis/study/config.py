@@ -10,9 +10,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from training.errors import Location, UserError, problems_of
+from training.errors import Location, UserError, did_you_mean, problems_of
 from training.run.forking import same_first_round
 from training.schema import Positive, RunConfig, Section, load, read_yaml
+from training.schema.loading import refuse_other_kinds
 from training.schema.sections import NonNegative, PositiveFloat
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
@@ -181,6 +182,7 @@ def load_study(
     `UserError` names what is not as it must be.
     """
     tree = read_yaml(path)
+    refuse_other_kinds(StudyConfig.__name__, path, tree)
     if seeds is not None:
         tree |= {"seeds": list(seeds)}
     try:
@@ -198,7 +200,8 @@ def load_study(
             _ = found.lake  # runs are compared board by board
             return found
         except UserError as error:
-            raise UserError(f"{path}: {field}: {error}") from error
+            said = str(error).replace("--set ", "")  # they stand in the study's file
+            raise UserError(f"{path}: {field}: {said}") from error
 
     loaded("base", ())
     study = Study(config, base, loaded("set", config.set))
@@ -212,7 +215,8 @@ def _only(config: StudyConfig, names: Sequence[str]) -> StudyConfig:
     """Leave out all engineers but these; the first is the baseline if the study's isn't there."""
     known = [engineer.name for engineer in config.engineers]
     if unknown := [name for name in names if name not in known]:
-        raise UserError(f"--engineers: got {unknown[0]!r}, allowed are {', '.join(known)}")
+        meant = did_you_mean(unknown[0], known)
+        raise UserError(f"--engineers: got {unknown[0]!r}, allowed are {', '.join(known)}{meant}")
     kept = [one for one in config.engineers if one.name in names]
     baseline = config.baseline if config.baseline in names else kept[0].name
     return StudyConfig.model_validate(

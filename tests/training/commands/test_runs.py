@@ -1,0 +1,35 @@
+"""Which stage a command is about."""
+
+import pytest
+
+from training.commands.runs import known_stage
+from training.errors import UserError
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    """A run whose stages 0 to 2 are validated, and whose third is being trained."""
+    (tmp_path / "config.yaml").touch()
+    for stage in ("0", "1", "2", "3"):
+        (tmp_path / "stages" / stage).mkdir(parents=True)
+        if stage != "3":
+            (tmp_path / "stages" / stage / "validation.json").touch()
+    return tmp_path
+
+
+def test_without_a_stage_the_last_that_was_validated_is_meant(run_dir):
+    assert known_stage(run_dir, None) == 2
+    assert known_stage(run_dir, 1) == 1
+    assert known_stage(run_dir, 0, first=0) == 0
+
+
+@pytest.mark.parametrize("stage", [0, 3, -1])
+def test_another_stage_is_refused_with_those_there_are(stage, run_dir):
+    with pytest.raises(UserError, match=f"got {stage}, the stages with a validation are 1, 2$"):
+        known_stage(run_dir, stage)
+
+
+def test_a_run_that_validated_nothing_has_no_last_stage(tmp_path):
+    (tmp_path / "config.yaml").touch()
+    with pytest.raises(UserError, match="got none, the stages with a validation are none yet"):
+        known_stage(tmp_path, None)
