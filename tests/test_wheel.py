@@ -118,6 +118,7 @@ def test_the_lakes_commands_work_beside_a_folder_named_training(start, environme
     assert json.loads(solved)["sum_of_costs"] == 3
     (checked,) = succeed(*jaxlake, "check", "--no-optimum", "plans.jsonl", cwd=folder).splitlines()
     assert json.loads(checked)["failure"] == "off_board"
+    assert "off the board" in succeed(*jaxlake, "render", "plans.jsonl", cwd=folder)
 
 
 def test_boards_can_be_drawn_and_counted_with_the_core_alone(environment, folder):
@@ -130,6 +131,14 @@ def test_boards_can_be_drawn_and_counted_with_the_core_alone(environment, folder
     line = "feasibility --sizes 3 --hole-ratios 0 --wait-ratios 0 --candidates 16 --svg map.svg"
     assert "2    3" in succeed_in_folder(line)
     assert (folder / "map.svg").read_text().startswith("<svg")
+
+
+def test_the_doctor_finds_the_core_whole(environment, folder):
+    shutil.rmtree(folder / "training")
+    shutil.rmtree(folder / "engineer")
+    told = succeed(environment / "jaxlake", "doctor", cwd=folder)
+    assert "vLLM: not installed" in told
+    assert told.endswith("Nothing is wrong.\n")
 
 
 def test_a_command_names_the_extra_that_it_needs(environment, folder):

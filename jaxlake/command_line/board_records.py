@@ -21,6 +21,7 @@ from jaxlake.answers import Plan, parse_answer
 from jaxlake.command_line.json_lines import Answers, Record, RecordError, clipped_json, read_records
 from jaxlake.command_line.kept_programs import keep_program
 from jaxlake.prompts import MAX_AGENTS, action_names
+from jaxlake.render import Picture
 from jaxlake.solver import solve_batch
 from jaxlake.solver.solution import unknown_solution
 
@@ -81,6 +82,52 @@ def check_lines(lines: Iterable[bytes], *, optimum: bool = True) -> Answers:
     """
     answer = partial(_outcome_records, optimum=optimum)
     return _answer_in_batches(read_records(lines, _read_plan), answer)
+
+
+def drawn_lines(
+    lines: Iterable[bytes], *, only: str | None = None
+) -> Iterator[tuple[int, str, Picture | RecordError]]:
+    """Draw boards, or the plans on them: the fields are those that `jaxlake render --help` lists.
+
+    Yields for each record its line number, its id as text and its picture, or what is wrong with
+    it. With `only` other ids are left out.
+    """
+    for number, task in read_records(lines, _read_drawing):
+        name = str(number if task.id is None else task.id)
+        if only is None or name == only:
+            yield number, name, task if isinstance(task, RecordError) else _picture(*task.drawn)
+
+
+class _Drawing(NamedTuple):
+    """One record to draw."""
+
+    id: Any
+    drawn: tuple[_Task, bool]  # the task, and whether there is a plan or an answer
+
+
+def _read_drawing(record: Record) -> _Drawing:
+    planned = "plan" in record or "text" in record
+    task = _read_plan(record) if planned else _read_task(record)
+    return _Drawing(task.id, (task, planned))
+
+
+def _picture(task: _Task, planned: bool) -> Picture:
+    """Draw a board; with a plan, or an answer that holds none, also what comes of it."""
+    if not planned:
+        return jaxlake.show(task.board)
+    plan = np.full((max(task.steps, 1), task.num_agents), Action.WAIT, np.int8)
+    for agent, actions in enumerate(task.plan or ()):
+        plan[: len(actions), agent] = actions
+    if task.plan is not None:
+        return jaxlake.show(task.board, plan, length=task.steps)
+    unread = jax.jit(jaxlake.verify)(
+        task.board,
+        np.zeros((1, MAX_AGENTS), np.int8),
+        np.int32(0),
+        np.bool_(False),
+        unknown_solution(1, MAX_AGENTS),
+    )
+    return jaxlake.show(task.board, None, unread)
 
 
 def _answer_in_batches(

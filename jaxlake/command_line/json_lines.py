@@ -57,10 +57,10 @@ def answer_file(
     `answer` is called when both files are known to be there, so that what is heavy waits till then.
     """
     require_readable(file)
-    name = "<stdin>" if file == _STDIN else file
+    name = _name(file)
     invalid = 0
     with open_output(output) as out:
-        for number, record in report_progress(answer(_read_lines(file, name)), what):
+        for number, record in report_progress(answer(read_lines(file)), what):
             out.write(json.dumps(record) + "\n")
             if "error" in record:
                 invalid += 1
@@ -78,12 +78,17 @@ def require_readable(file: str) -> None:
         raise UserError(f"{file}: can't be read: {error.strerror or error}") from None
 
 
-def _read_lines(file: str, name: str) -> Iterator[bytes]:
+def read_lines(file: str) -> Iterator[bytes]:
+    """Yield the lines of a file (`-`: standard input); a `UserError` if it can't be read."""
     try:
         with open(0 if file == _STDIN else file, "rb", closefd=file != _STDIN) as lines:
             yield from lines
     except OSError as error:
-        raise UserError(f"{name}: can't be read: {error.strerror or error}") from None
+        raise UserError(f"{_name(file)}: can't be read: {error.strerror or error}") from None
+
+
+def _name(file: str) -> str:
+    return "<stdin>" if file == _STDIN else file
 
 
 def read_records(

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -60,18 +61,34 @@ class Picture:
             ) from error
         return episode_gif(self.playback, side=side, seconds_per_step=self.seconds_per_step)
 
+    def png(self, *, side: int = 640) -> bytes:
+        """Draw a still picture, which shows how a plan ends; see `gif`.
+
+        Raises:
+            ImportError: Pillow is not installed.
+            ValueError: `side` is out of range.
+        """
+        film = self.gif(side=side)
+        from PIL import Image
+
+        with Image.open(BytesIO(film)) as frames, BytesIO() as file:
+            frames.seek(getattr(frames, "n_frames", 1) - 1)
+            frames.save(file, format="PNG")
+            return file.getvalue()
+
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write `path`, whole or not at all: `.svg`, `.gif` or `.txt` as its name ends; return it.
+        """Write `path`, whole or not at all, as its name ends: `.svg`, `.gif`, `.png` or `.txt`.
 
         Raises:
             ValueError: the name ends in something else.
-            ImportError: a GIF is asked for and Pillow is not installed.
+            ImportError: a GIF or PNG is asked for and Pillow is not installed.
             OSError: the file can't be written.
         """
         target = Path(path)
         formats = {
             ".svg": lambda: self.svg.encode(),
             ".gif": self.gif,
+            ".png": self.png,
             ".txt": lambda: (self.text + "\n").encode(),
         }
         if target.suffix.lower() not in formats:

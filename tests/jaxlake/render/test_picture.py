@@ -65,8 +65,8 @@ def test_a_file_has_the_format_of_its_name(tmp_path: Path) -> None:
         path = picture.save(tmp_path / f"episode.{kind}")
         assert path.read_bytes().startswith(start)
     assert {path.name for path in tmp_path.iterdir()} == {f"episode.{kind}" for kind in kinds}
-    with pytest.raises(ValueError, match=r"path: got .*episode\.png"):
-        picture.save(tmp_path / "episode.png")
+    with pytest.raises(ValueError, match=r"path: got .*episode\.jpeg"):
+        picture.save(tmp_path / "episode.jpeg")
 
 
 def test_a_gif_loops_and_ends_with_the_mark_that_no_earlier_picture_has() -> None:

@@ -1,0 +1,81 @@
+"""`jaxlake render`: boards and plans as pictures."""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from jaxlake.command_line.arguments import describe
+from jaxlake.command_line.json_lines import read_lines, require_readable
+from jaxlake.errors import UserError
+
+_HELP = """\
+Draw boards, or the plans on them: JSON lines in, as `jaxlake solve` and `jaxlake check` read them.
+
+in   {"id": ..., "grid": ["S F G", "s H F", "g F F"], "plan": [["RIGHT", "WAIT"], ["UP"]]}
+     or, instead of plan, "text": a model's whole answer; without both the board is drawn alone.
+     A plan is played up to its first failure, which is marked. Other fields are passed over, so
+     that what `jaxlake generate` writes can be drawn as it is.
+out  FILE.svg (animated), FILE.gif, FILE.png (how it ends) or FILE.txt for one record; for many a
+     folder, which gets ID.svg for each, or --format. Without --output text goes to standard output.
+
+GIF and PNG need Pillow: pip install 'jaxlake[pictures]'.
+
+exit status: 0 all were drawn, 1 some lines were invalid, 2 invalid input, or the file can't be read
+"""
+
+_FORMATS = ("svg", "gif", "png", "txt")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    describe(parser, run, _HELP)
+    parser.add_argument("file", metavar="FILE", help="JSON lines; - reads standard input")
+    where = "a file for one picture, or a folder"
+    parser.add_argument("--output", metavar="PATH", type=Path, help=where)
+    kind = "of the files in a folder (default: svg)"
+    parser.add_argument("--format", choices=_FORMATS, default="svg", help=kind)
+    which = "draw only the record of this id"
+    parser.add_argument("--id", metavar="ID", help=which)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Draw every record of the file."""
+    require_readable(args.file)
+    single = args.output is not None and args.output.suffix.lstrip(".").lower() in _FORMATS
+    kind = args.output.suffix.lower() if single else f".{args.format}"
+    if args.output is not None and kind in (".gif", ".png"):
+        import PIL  # noqa: F401  # what is missing is said before anything is drawn
+    from jaxlake.command_line.board_records import drawn_lines
+    from jaxlake.command_line.json_lines import RecordError
+
+    invalid, drawn, names = 0, 0, set[str]()
+    for number, name, picture in drawn_lines(read_lines(args.file), only=args.id):
+        if isinstance(picture, RecordError):
+            print(f"jaxlake: {args.file}:{number}: {picture}", file=sys.stderr)
+            invalid += 1
+            continue
+        drawn += 1
+        if args.output is None:
+            print(f"{name}\n{picture.text}\n", flush=True)
+            continue
+        if single and drawn > 1:
+            raise UserError(
+                f"--output: got {args.output} for several records, of which it holds the first; "
+                "allowed are a folder, and one record chosen by --id"
+            )
+        path = args.output if single else args.output / _file_name(name, number, names, kind)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        picture.save(path)
+    if args.id is not None and not drawn and not invalid:
+        raise UserError(f"--id: got {args.id}, {args.file} has no such record")
+    return 1 if invalid else 0
+
+
+def _file_name(name: str, number: int, taken: set[str], kind: str) -> str:
+    """Return a name that a file may have: that of the record, with its line where it is taken."""
+    plain = re.sub(r"[^\w.-]+", "_", name).strip(".")[:100] or str(number)
+    if plain in taken:
+        plain = f"{plain}_{number}"
+    taken.add(plain)
+    return plain + kind

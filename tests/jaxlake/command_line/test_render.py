@@ -1,0 +1,68 @@
+"""`jaxlake render`: a picture of each record, in the form that its file's name asks for."""
+
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from PIL import Image
+
+GRID = ["S F G", "s H F", "g F F"]
+VALID = {"id": "a/b", "grid": GRID, "plan": [["RIGHT", "RIGHT"], ["DOWN"]]}
+FALLS = {"id": "hole", "grid": GRID, "plan": [["DOWN", "RIGHT"], ["DOWN"]]}
+UNREAD = {"id": "words", "grid": GRID, "text": "no idea"}
+ALONE = {"id": "alone", "grid": GRID}
+
+
+def test_text_says_what_comes_of_each_plan(cli, write):
+    status, out, err = cli("render", write(VALID, FALLS, UNREAD, ALONE))
+    assert (status, err) == (0, "")
+    valid, rest = out.split("\nhole\n")
+    falls, rest = rest.split("\nwords\n")
+    unread, alone = rest.split("\nalone\n")
+    assert valid.startswith("a/b\n")
+    assert "2 steps" in valid
+    assert "hole · step 1, agent 0 at (1, 1)" in falls
+    assert "parse error" in unread
+    assert "S F G\ns H F\ng F F" in alone
+    assert "parse error" not in alone
+
+
+def test_a_folder_gets_a_file_for_each_record(cli, write, tmp_path):
+    folder = tmp_path / "pictures"
+    status, out, err = cli("render", write(VALID, FALLS, FALLS, b"junk"), "--output", folder)
+    assert (status, out) == (1, "")
+    assert ":4: not JSON" in err
+    assert sorted(path.name for path in folder.iterdir()) == ["a_b.svg", "hole.svg", "hole_3.svg"]
+    for path in folder.iterdir():
+        assert ElementTree.parse(path).getroot().tag.endswith("svg")
+
+
+@pytest.mark.parametrize(("kind", "frames"), [("gif", 2), ("png", 1)])
+def test_one_record_goes_to_a_file_of_its_kind(kind, frames, cli, write, tmp_path):
+    path = tmp_path / f"one.{kind}"
+    assert cli("render", write(VALID, ALONE), "--id", "a/b", "--output", path) == (0, "", "")
+    with Image.open(path) as picture:
+        assert picture.format == kind.upper()
+        assert getattr(picture, "n_frames", 1) >= frames
+
+
+def test_a_png_shows_how_the_plan_ends(cli, write, tmp_path):
+    end = {"id": "end", "grid": GRID, "plan": [["RIGHT", "RIGHT"], ["DOWN"]]}
+    start = {"id": "start", "grid": GRID, "plan": [["WAIT", "WAIT"], ["WAIT"]]}
+    cli("render", write(end, start), "--format", "png", "--output", tmp_path)
+    first, second = (Image.open(tmp_path / f"{name}.png") for name in ("end", "start"))
+    assert first.convert("RGB").tobytes() != second.convert("RGB").tobytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--output", "one.svg"], "for several records"),
+        (["--id", "nobody"], "--id: got nobody"),
+    ],
+)
+def test_a_request_that_cannot_be_met_is_refused(arguments, said, cli, write, monkeypatch):
+    file = write(VALID, ALONE)
+    monkeypatch.chdir(file.parent)
+    status, _, err = cli("render", file, *arguments)
+    assert status == 2
+    assert said in err
