@@ -118,7 +118,7 @@ def test_the_lakes_commands_work_beside_a_folder_named_training(start, environme
     assert json.loads(solved)["sum_of_costs"] == 3
     (checked,) = succeed(*jaxlake, "check", "--no-optimum", "plans.jsonl", cwd=folder).splitlines()
     assert json.loads(checked)["failure"] == "off_board"
-    assert "off the board" in succeed(*jaxlake, "render", "plans.jsonl", cwd=folder)
+    assert "off board" in succeed(*jaxlake, "render", "plans.jsonl", cwd=folder)
 
 
 def test_boards_can_be_drawn_and_counted_with_the_core_alone(environment, folder):

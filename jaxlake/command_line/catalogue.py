@@ -33,6 +33,7 @@ LAKE = {
     "doctor": "what is installed, what JAX and vLLM see, and what is missing",
     "generate": "draw boards with optimal plans (JSON lines)",
     "feasibility": "which boards can be made, and how easily",
+    "completion": "print a script that lets a shell complete commands and options",
     "dataset": "make, check, show and convert sets of boards",
 }
 """The lake's commands by name, as modules of `jaxlake.command_line.commands`."""

@@ -69,8 +69,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 2
 
 
-def make_parser() -> Parser:
-    """Make the parser of all commands; what a command takes is added when it is parsed."""
+def make_parser(*, complete: bool = False) -> Parser:
+    """Make the parser of all commands; what a command takes is added when it is parsed.
+
+    With `complete` it is added now, for all of them.
+    """
     parser = Parser(
         prog="jaxlake",
         description="Multi-agent path finding on frozen lakes: exact in JAX, learned by GRPO, "
@@ -81,7 +84,9 @@ def make_parser() -> Parser:
         dest="command", metavar="COMMAND", required=True, parser_class=CommandParser
     )
     for name, summary in (LOOP | LAKE).items():
-        commands.add_parser(name, help=summary, command=name)
+        command = commands.add_parser(name, help=summary, command=name)
+        if complete:
+            command.complete()
     return parser
 
 

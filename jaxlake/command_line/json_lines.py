@@ -177,11 +177,12 @@ class ProgressLine:
             print(_WIPE, end="", file=sys.stderr, flush=True)
 
 
-def report_progress(answers: Answers, what: str = "boards") -> Answers:
-    """Pass answers on and report their number on stderr."""
+def report_progress(answers: Answers, what: str = "boards", total: int | None = None) -> Answers:
+    """Pass answers on and report their number on stderr, their rate, and how many there will be."""
     line = ProgressLine()
+    of = "" if total is None else f" of {total:,}"
     for count, answer in enumerate(answers, start=1):
         if line.due:
-            line.write(f"{count:,} {what}, {count / line.seconds:,.0f}/s")
+            line.write(f"{count:,}{of} {what}, {count / line.seconds:,.0f}/s")
         yield answer
     line.wipe()

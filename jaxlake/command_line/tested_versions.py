@@ -24,6 +24,7 @@ TESTED = {
     "pyyaml": "6.0.3",
     "rich": "15.0.0",
     "safetensors": "0.8.0",
+    "shtab": "1.13.0",
     "submitit": "1.5.4",
     "tensorboardx": "2.6.5",
     "tokenizers": "0.23.3",

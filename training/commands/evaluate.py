@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxlake.command_line.arguments import add_configuration, describe, number, whole_numbers
-from training.commands.runs import known_run
 from training.errors import UserError
 from training.runtime import set_library_defaults
 
@@ -99,6 +98,8 @@ def run(args: argparse.Namespace) -> int:
 
     config = load(args.config, args.set)
     if args.run_dir is not None:
+        from training.commands.runs import known_run
+
         known_run(args.run_dir)
     from training.analysis.evaluation import evaluate, policy_folder
 

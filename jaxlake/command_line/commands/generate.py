@@ -67,7 +67,8 @@ def run(args: argparse.Namespace) -> int:
     wanted[False] = args.count - wanted[True]
     made: Counter[bool] = Counter()
     with open_output(args.output) as out:
-        for _, record in report_progress(enumerate(_records(args, wanted))):
+        records = enumerate(_records(args, wanted))
+        for _, record in report_progress(records, total=args.count):
             out.write(json.dumps(record) + "\n")
             made[record["needs_wait"]] += 1
     missing = wanted - made

@@ -14,7 +14,7 @@ from tests.paths import ROOT
 
 COMMANDS = (
     *("run", "pretrain", "study", "engineer", "evaluate", "report", "audit"),
-    *("solve", "check", "render", "doctor", "generate", "feasibility", "dataset"),
+    *("solve", "check", "render", "doctor", "generate", "feasibility", "completion", "dataset"),
 )
 
 
@@ -160,7 +160,7 @@ def _shell(command: str) -> subprocess.CompletedProcess[str]:
 def test_a_closed_standard_output_is_refused_by_every_command(command, cli, monkeypatch):
     needed = {"run": ["c.yaml"], "pretrain": ["c.yaml"], "study": ["s.yaml"], "report": ["r"]}
     needed |= {"engineer": ["context", "r", "--stage", "1"], "audit": ["r"], "solve": ["f"]}
-    needed |= {"render": ["f"]}
+    needed |= {"render": ["f"], "completion": ["bash"]}
     needed |= {"evaluate": ["c.yaml", "--model", "m"], "check": ["f"], "dataset": ["info", "d"]}
     needed |= {"generate": ["--count", "1", "--size", "3", "--seed", "0"]}
     needed["generate"] += ["--hole-ratio", "0.1", "--wait-ratio", "0"]

@@ -1,0 +1,37 @@
+"""`jaxlake completion`: a script that lets a shell complete commands and options."""
+
+import argparse
+
+from jaxlake.command_line.arguments import describe
+
+_HELP = """\
+Print a script that lets the Tab key complete commands, actions and options:
+
+  bash   jaxlake completion bash > ~/.local/share/bash-completion/completions/jaxlake
+  zsh    jaxlake completion zsh > _jaxlake, in a folder of $fpath
+  fish   jaxlake completion fish > ~/.config/fish/completions/jaxlake.fish
+
+It needs shtab: pip install 'jaxlake[completion]'.
+
+exit status: 0 printed, 2 shtab is missing, or knows no such shell
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    describe(parser, run, _HELP)
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="whose language to write")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the script."""
+    import shtab
+
+    from jaxlake.command_line.entry import make_parser
+    from jaxlake.errors import UserError
+
+    if args.shell not in shtab.SUPPORTED_SHELLS:
+        known = ", ".join(shtab.SUPPORTED_SHELLS)
+        raise UserError(f"shell: got {args.shell}, this version of shtab writes {known}")
+    print(shtab.complete(make_parser(complete=True), args.shell))
+    return 0

@@ -1,0 +1,45 @@
+"""`jaxlake completion`: what the shell itself makes of the script."""
+
+import shutil
+import subprocess
+
+import pytest
+
+COMPLETE = """
+source "$1"
+COMP_WORDS=(jaxlake "${@:2}")
+COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 ))
+_shtab_jaxlake
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["so"], "solve"),
+        (["dataset", "ben"], "benchmark"),
+        (["run", "--dry"], "--dry-run"),
+        (["study", "--cluster", "slu"], "slurm"),
+    ],
+)
+def test_bash_completes_commands_actions_options_and_choices(words, offered, cli, tmp_path):
+    script = tmp_path / "completion"
+    status, out, _ = cli("completion", "bash")
+    assert status == 0
+    script.write_text(out)
+    done = subprocess.run(
+        ["bash", "-c", COMPLETE, "bash", script, *words], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [offered]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_have_scripts_that_they_can_read(shell, cli, tmp_path):
+    status, out, _ = cli("completion", shell)
+    assert status == 0
+    assert "feasibility" in out
+    if shutil.which(shell):
+        script = tmp_path / "completion"
+        script.write_text(out)
+        subprocess.run([shell, "-n", script], check=True)
