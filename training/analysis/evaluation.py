@@ -18,7 +18,7 @@ from training.policy import huggingface
 from training.policy.policy import Policy, load_policy
 from training.rollout.engines import start_sampler
 from training.rollout.sampler import Sampler
-from training.run.answer_records import GroupValidation
+from training.run.answer_records import GroupValidation, Rates
 from training.run.directory import RunDirectory
 from training.run.progress import console, new_table
 from training.run.records import EpisodeRecord, lake_episodes
@@ -75,12 +75,15 @@ def evaluate(config: RunConfig, model: str | Path, output: Path | None) -> None:
     rates, domain = answers.rates, config.domain
     other = isinstance(rates, GroupValidation)
     metrics = {"valid": "valid", "best": "best possible"} if other else METRIC_NAMES
+    # The cooperative success rate asks for all agents, the individual one for each.
+    names = [*metrics.values()] if other else ["valid (CSR)", *list(metrics.values())[1:], "ISR"]
     table = new_table(
-        f"{model} on {len(boards)} {domain.instance}s", domain.space.group_label, *metrics.values()
+        f"{model} on {len(boards)} {domain.instance}s", domain.space.group_label, *names
     )
     for row in (*rates.rows, rates.total):
         name = "all" if row.group is None else domain.called(row.group)
-        table.add_row(name, *(rate(row, metric) for metric in metrics))
+        individual = [f"{100 * row.isr:.1f}"] if isinstance(row, Rates) else []
+        table.add_row(name, *(rate(row, metric) for metric in metrics), *individual)
     console.print(table)
     plain = rates.model_dump(mode="json", exclude={"stage"})
     if not other:
