@@ -46,11 +46,13 @@ def test_one_record_goes_to_a_file_of_its_kind(kind, frames, cli, write, tmp_pat
 
 
 def test_a_png_shows_how_the_plan_ends(cli, write, tmp_path):
-    end = {"id": "end", "grid": GRID, "plan": [["RIGHT", "RIGHT"], ["DOWN"]]}
-    start = {"id": "start", "grid": GRID, "plan": [["WAIT", "WAIT"], ["WAIT"]]}
-    cli("render", write(end, start), "--format", "png", "--output", tmp_path)
-    first, second = (Image.open(tmp_path / f"{name}.png") for name in ("end", "start"))
-    assert first.convert("RGB").tobytes() != second.convert("RGB").tobytes()
+    for kind in ("png", "gif"):
+        cli("render", write(FALLS), "--output", tmp_path / f"one.{kind}")
+    with Image.open(tmp_path / "one.png") as still, Image.open(tmp_path / "one.gif") as film:
+        shown, first = still.convert("RGB").tobytes(), film.convert("RGB").tobytes()
+        film.seek(film.n_frames - 1)
+        last = film.convert("RGB").tobytes()
+    assert shown == last != first
 
 
 @pytest.mark.parametrize(
