@@ -74,7 +74,7 @@ def test_the_solve_example_answers_as_shown(tmp_path: Path, capsys: pytest.Captu
 
 def test_every_command_of_the_table_exists(capsys: pytest.CaptureFixture[str]):
     commands = re.findall(r"^\| `jaxlake (\w+)", README, flags=re.MULTILINE)
-    assert len(commands) == 12
+    assert len(commands) == 14
     for command in commands:
         with pytest.raises(SystemExit, match="0"):
             main([command, "--help"])
