@@ -17,12 +17,12 @@ from jaxlake.datasets.paper_benchmark import Benchmark as Benchmark
 from jaxlake.datasets.paper_benchmark import committed_record as committed_record
 from jaxlake.datasets.paper_benchmark import read_benchmark as read_benchmark
 from jaxlake.datasets.paper_benchmark import write_benchmark as write_benchmark
+from jaxlake.datasets.printed_tables import PublishedResult as PublishedResult
+from jaxlake.datasets.printed_tables import published_models as published_models
+from jaxlake.datasets.printed_tables import published_results as published_results
 from jaxlake.datasets.published import PublishedRow as PublishedRow
 from jaxlake.datasets.published import find_board as find_board
 from jaxlake.datasets.published import read_published as read_published
-from jaxlake.datasets.published_results import PublishedResult as PublishedResult
-from jaxlake.datasets.published_results import published_models as published_models
-from jaxlake.datasets.published_results import published_results as published_results
 from jaxlake.datasets.shards import WriteProgress as WriteProgress
 from jaxlake.datasets.shards import load_shards as load_shards
 from jaxlake.datasets.shards import merge_parts as merge_parts

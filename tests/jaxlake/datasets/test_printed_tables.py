@@ -9,7 +9,7 @@ import pytest
 import jaxlake.datasets
 from jaxlake.datasets import DatasetError, published_models, published_results
 from jaxlake.datasets.paper_benchmark import V2
-from jaxlake.datasets.published_results import FILE_NAME, read_results
+from jaxlake.datasets.printed_tables import FILE_NAME, read_results
 
 FILE = Path(jaxlake.datasets.__file__).with_name(FILE_NAME)
 HEAD = "num_agents,model,size,valid_pct,optimal_pct"
