@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from engineer.space import KnobValues
 from jaxlake.paired import PairedComparison, compare
 from jaxlake.render import FAILURES, episode_svg
 from training.analysis.report import figures
+from training.analysis.report.answers import answers_json
 from training.analysis.report.reading import ReportedRun, ReportedStage, in_order, read_run
 from training.errors import UserError
 from training.run.directory import RunDirectory
@@ -27,7 +30,7 @@ from training.run.typed_files import TextFile
 from training.schema import RunConfig
 from training.schema.environment_sections import OtherEnvironment
 
-TEMPLATE = "report.html"
+TEMPLATE, SCRIPT = "report.html", "report.js"
 EPISODES_SHOWN = 6  # of the failed ones, and of the solved ones
 LONGEST_PLAN = 60
 LONGEST_ANSWER, LONGEST_TEXT = 1500, 20_000  # characters
@@ -69,8 +72,14 @@ def _render(run: ReportedRun) -> str:
     failed, solved = _shown_episodes(run, answered[-1].episodes if answered else ())
     columns = _configuration_columns(run)
     time_figures, time_colours = figures.time_figure(run)
+    script = (Path(__file__).parent / SCRIPT).read_text(encoding="utf-8")
+    embedded, left_out = answers_json(run)
     return environment.get_template(TEMPLATE).render(
         run=run,
+        answers=Markup(embedded),  # escaped for where it stands
+        answers_left_out=left_out,
+        script=Markup(script),
+        script_hash=Markup(_hash_source(script)),
         result=_headline(run),
         facts=_facts(run),
         reads=_reading_said(run),
@@ -93,6 +102,12 @@ def _render(run: ReportedRun) -> str:
         time=time_figures,
         time_colours=time_colours,
     )
+
+
+def _hash_source(script: str) -> str:
+    """Return how a content security policy names a script: `sha256-` and its hash in base 64."""
+    digest = hashlib.sha256(script.encode("utf-8")).digest()
+    return f"sha256-{base64.b64encode(digest).decode('ascii')}"
 
 
 def _headline(run: ReportedRun) -> dict[str, Any] | None:

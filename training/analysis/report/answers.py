@@ -1,0 +1,193 @@
+"""All validation answers of a run as JSON inside the page, where report.js lists and plays them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jaxlake.grids import HOLE_SYMBOL, GridError, parse_grid
+from jaxlake.render.palette import AGENT_COLOURS
+from jaxlake.render.playback import Fault, actions_of_agents, board_of_instance, play
+from training.analysis.report.reading import ReportedRun, ReportedStage
+from training.analysis.report.solver_plans import solver_plans
+from training.run.records import AnyEpisode, EpisodeRecord
+
+MOST_CHARACTERS = 3_500_000
+"""Of the JSON: with the charts, the page stays below 5 MB."""
+
+TEXT_LIMITS = (4000, 1000, 250)
+"""Characters kept of an answer's text: the first limit with which all answers fit."""
+
+LETTERS = {"LEFT": "L", "DOWN": "D", "RIGHT": "R", "UP": "U", "WAIT": "W"}
+
+BoardKey = tuple[int, tuple[str, ...]]
+PlansByBoard = Mapping[tuple[str, ...], Sequence[Sequence[str]] | None]
+
+
+def answers_json(run: ReportedRun, most_characters: int = MOST_CHARACTERS) -> tuple[str, int]:
+    """Return what report.js reads, "" for a run without answers, and how much is left out of it.
+
+    It can stand inside of an element `<script>`: no text in it can end that, or begin a comment.
+    If the answers are more than `most_characters`, texts are cut; if they still are, the answers
+    of the oldest validations are left out, and the number says of how many validations.
+    """
+    stages = [stage for stage in run.stages if stage.episodes]
+    plans = _plans_by_board(stages)
+    text, left_out = "", 0
+    for left_out in range(len(stages)):
+        for limit in TEXT_LIMITS if left_out == 0 else TEXT_LIMITS[-1:]:
+            text = escaped_json(answers(run, stages[left_out:], plans, limit))
+            if len(text) <= most_characters:
+                return text, left_out
+    return text, left_out
+
+
+def escaped_json(value: object) -> str:
+    """Write JSON in ASCII that an element of a page can hold: `<`, `>` and `&` are escaped."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=True)
+    for letter in "<>&":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return text
+
+
+def answers(
+    run: ReportedRun, stages: Sequence[ReportedStage], plans: PlansByBoard, text_limit: int
+) -> dict[str, Any]:
+    """Return the answers of some validations, and the boards they answer.
+
+    Boards are `[id, group, rows, holes, needs_wait, optimum, solver's plan]`. A group is its place
+    in `"groups"`, and rows are one string of cells without spaces per row, or null for a grid that
+    is no board. Instances of other environments are `[id, group, lines]`.
+
+    Answers are `[board, result, plan, time, agents, text, cut, about]`: the board and the result
+    by their places in `"boards"` and `"results"`; `time` is the step of the first failure, counted
+    from 0, and `agents` all who fail in it. Plans are one string per agent, one letter per action.
+    A text is null where it is what the plan says, in the usual words, and `cut` counts characters
+    left out. `about` is the reason of an unreadable answer, or a reward in other environments.
+    """
+    boards: dict[BoardKey, tuple[int, AnyEpisode]] = {}
+    for stage in stages:
+        for one in stage.episodes:
+            boards.setdefault((one.id, one.lines), (len(boards), one))
+    groups = list(dict.fromkeys([*run.groups, *(one.group for _, one in boards.values())]))
+    results = {name: place for place, name in enumerate(_results(run, stages))}
+    return {
+        "lake": run.on_the_lake,
+        "label": run.words.label,
+        "instance": run.words.instance,
+        "colours": AGENT_COLOURS,
+        "groups": [run.called(group) for group in groups],
+        "results": [_result_words(run, name) for name in results],
+        "valid_results": sum(name in _VALID for name in results),
+        "boards": [_board(one, groups, plans) for _, one in boards.values()],
+        "stages": [
+            {
+                "name": run.stage_name(stage.number),
+                "number": stage.number,
+                "answers": [
+                    [boards[one.id, one.lines][0], *_answer(one, results, text_limit)]
+                    for one in stage.episodes
+                ],
+            }
+            for stage in stages
+        ],
+    }
+
+
+_VALID = ("best", "valid")
+
+
+def _results(run: ReportedRun, stages: Sequence[ReportedStage]) -> list[str]:
+    """How answers may turn out: the valid ones first, then kinds of failure in their order."""
+    kinds = dict.fromkeys([*_VALID, *run.words.failures])
+    for stage in stages:
+        kinds |= dict.fromkeys(_result(one) for one in stage.episodes)
+    return list(kinds)
+
+
+def _result(episode: AnyEpisode) -> str:
+    if episode.valid:
+        return "best" if episode.best else "valid"
+    return episode.failure or "failed"
+
+
+def _result_words(run: ReportedRun, result: str) -> str:
+    best = "optimal" if run.on_the_lake else "best possible"
+    known = {"best": best, "valid": f"valid, not {best}" if run.tells_best else "valid"}
+    return known.get(result, result.replace("_", " "))
+
+
+def _plans_by_board(stages: Sequence[ReportedStage]) -> PlansByBoard:
+    """Solve every board that was answered, once."""
+    grids = {
+        one.grid: None
+        for stage in stages
+        for one in stage.episodes
+        if isinstance(one, EpisodeRecord)
+    }
+    return dict(zip(grids, solver_plans(list(grids)), strict=True))
+
+
+def _board(episode: AnyEpisode, groups: Sequence[str], plans: PlansByBoard) -> list[Any]:
+    row: list[Any] = [episode.id, groups.index(episode.group)]
+    if not isinstance(episode, EpisodeRecord):
+        return [*row, "\n".join(episode.lines)]
+    holes = sum(line.split().count(HOLE_SYMBOL) for line in episode.grid)
+    facts = [holes, int(episode.needs_wait), episode.optimum]
+    return [*row, _cells(episode), *facts, _letters(plans[episode.grid])]
+
+
+def _cells(episode: EpisodeRecord) -> list[str] | None:
+    """Return the rows of a grid without spaces; None if it is no board."""
+    try:
+        parse_grid(episode.grid)
+    except GridError:
+        return None
+    return ["".join(row.split()) for row in episode.grid]
+
+
+def _letters(plan: Sequence[Sequence[str]] | None) -> list[str] | None:
+    """Write a plan as one string per agent; None if there is none, or an action is unknown."""
+    if plan is None or not all(name in LETTERS for moves in plan for name in moves):
+        return None
+    return ["".join(LETTERS[name] for name in moves) for moves in plan]
+
+
+def _answer(episode: AnyEpisode, results: Mapping[str, int], text_limit: int) -> list[Any]:
+    """Return an answer without its board, its last fields left out if they are null or empty."""
+    text, plan, agents, about = episode.text, None, [], episode.reason
+    if isinstance(episode, EpisodeRecord):
+        fault = _fault(episode)
+        plan, agents = _letters(episode.plan), list(fault.agents) if fault else []
+        if episode.plan is not None and text == _usual_words(episode.plan):
+            text = None
+    elif about is None:
+        about = f"reward {episode.reward:g}"
+    cut = 0 if text is None else max(len(text) - text_limit, 0)
+    kept = None if text is None else text[:text_limit]
+    row = [results[_result(episode)], plan, episode.time, agents, kept, cut or None, about]
+    while row[-1] is None or row[-1] == []:
+        row.pop()
+    return row
+
+
+def _usual_words(plan: Sequence[Sequence[str]]) -> str:
+    """Write a plan as policies are taught to write it; report.js does the same."""
+    return "\n".join(f"Agent {k}: {' '.join(moves)}" for k, moves in enumerate(plan))
+
+
+def _fault(episode: EpisodeRecord) -> Fault | None:
+    """Return the first failure with all its agents; None where the record makes no sense."""
+    if episode.failure is None:
+        return None
+    try:
+        board = board_of_instance(parse_grid(episode.grid))
+        actions = None
+        if episode.plan is not None:
+            actions = actions_of_agents(episode.plan, len(board.starts))
+        return play(
+            board, actions, failure=episode.failure, agent=episode.agent, time=episode.time
+        ).fault
+    except ValueError:
+        return None
