@@ -114,7 +114,9 @@ def _result(episode: AnyEpisode) -> str:
 
 def _result_words(run: ReportedRun, result: str) -> str:
     best = "optimal" if run.on_the_lake else "best possible"
-    known = {"best": best, "valid": f"valid, not {best}" if run.tells_best else "valid"}
+    known = {"best": "valid", "valid": "valid"}
+    if run.tells_best:
+        known = {"best": best, "valid": f"valid, not {best}"}
     return known.get(result, result.replace("_", " "))
 
 

@@ -15,6 +15,7 @@ import jinja2
 from markupsafe import Markup
 
 from engineer import Spent
+from engineer.review import Repair
 from engineer.scoring.reading import format_reading
 from engineer.space import KnobValues
 from jaxlake.paired import PairedComparison, compare
@@ -25,12 +26,26 @@ from training.analysis.report.reading import ReportedRun, ReportedStage, in_orde
 from training.errors import UserError
 from training.run.directory import RunDirectory
 from training.run.progress import duration
-from training.run.records import AnyEpisode, EpisodeRecord
+from training.run.records import AnyEpisode, DecisionRecord, EpisodeRecord
 from training.run.typed_files import TextFile
 from training.schema import RunConfig
 from training.schema.environment_sections import OtherEnvironment
 
 TEMPLATE, SCRIPT = "report.html", "report.js"
+_SECTIONS = {
+    "missing": ("missing", "What is missing"),
+    "validation": ("progress", "Validation"),
+    "configurations": ("columns", "Configurations"),
+    "answers": ("answers", "All answers"),
+    "failures": ("failures", "Failures"),
+    "learnable": ("atlases", "What could be learned"),
+    "episodes": ("shown", "Examples"),
+    "training": ("curves", "Training"),
+    "time": ("time", "Time"),
+    "run-configuration": ("config_text", "Run configuration"),
+}
+"""The sections of the page by their ids: what there must be for one, and its heading."""
+
 EPISODES_SHOWN = 6  # of the failed ones, and of the solved ones
 LONGEST_PLAN = 60
 LONGEST_ANSWER, LONGEST_TEXT = 1500, 20_000  # characters
@@ -67,6 +82,7 @@ def _render(run: ReportedRun) -> str:
         "ratio": _ratio,
         "reading": format_reading,
         "called": run.called,
+        "changes": _changes,
     }
     answered = [stage for stage in run.stages if stage.episodes]
     failed, solved = _shown_episodes(run, answered[-1].episodes if answered else ())
@@ -74,34 +90,38 @@ def _render(run: ReportedRun) -> str:
     time_figures, time_colours = figures.time_figure(run)
     script = (Path(__file__).parent / SCRIPT).read_text(encoding="utf-8")
     embedded, left_out = answers_json(run)
-    return environment.get_template(TEMPLATE).render(
-        run=run,
-        answers=Markup(embedded),  # escaped for where it stands
-        answers_left_out=left_out,
-        script=Markup(script),
-        script_hash=Markup(_hash_source(script)),
-        result=_headline(run),
-        facts=_facts(run),
-        reads=_reading_said(run),
-        words=run.words,
-        lake=run.on_the_lake,
-        rate=figures.rate,
-        progress=figures.progress_figures(run),
-        failures=figures.failure_figures(run),
-        rate_colours=figures.rate_colours(run),
-        columns=columns,
-        reviewed=_answers_said(run),
-        configured=in_order(group for column in columns for group in column.values),
-        atlases=figures.atlas_figures(run),
-        shown=run.moment(answered[-1].number) if answered else None,
-        failed=failed,
-        solved=solved,
-        longest_answer=LONGEST_ANSWER,
-        training=figures.training_figures(run),
-        warm_start=figures.warm_start_figures(run),
-        time=time_figures,
-        time_colours=time_colours,
-    )
+    page = {
+        "run": run,
+        "missing": run.missing,
+        "config_text": run.config_text,
+        "answers": Markup(embedded),  # escaped for where it stands
+        "answers_left_out": left_out,
+        "script": Markup(script),
+        "script_hash": Markup(_hash_source(script)),
+        "result": _headline(run),
+        "facts": _facts(run),
+        "reads": _reading_said(run),
+        "words": run.words,
+        "lake": run.on_the_lake,
+        "rate": figures.rate,
+        "progress": figures.progress_figures(run),
+        "failures": figures.failure_figures(run),
+        "rate_colours": figures.rate_colours(run),
+        "columns": columns,
+        "reviewed": _answers_said(run),
+        "configured": in_order(group for column in columns for group in column.values),
+        "atlases": figures.atlas_figures(run),
+        "shown": run.moment(answered[-1].number) if answered else None,
+        "failed": failed,
+        "solved": solved,
+        "longest_answer": LONGEST_ANSWER,
+        "curves": [*figures.warm_start_figures(run), *figures.training_figures(run)],
+        "time": time_figures,
+        "time_colours": time_colours,
+        "compact": run.config is not None and run.config.engineer.style == "compact",
+    }
+    contents = {name: heading for name, (known, heading) in _SECTIONS.items() if page[known]}
+    return environment.get_template(TEMPLATE).render(page, contents=contents)
 
 
 def _hash_source(script: str) -> str:
@@ -188,6 +208,43 @@ def _configuration_columns(run: ReportedRun) -> list[_Column]:
             heading, values = f"Stage {stage.number + 1}", decision.configuration.values()
             columns.append(_Column(heading, decision.kind, note, values))
     return columns
+
+
+@dataclass(frozen=True)
+class _KnobChange:
+    """A knob that a decision changed, or whose value was repaired in the engineer's answer."""
+
+    group: str
+    knob: str
+    old: float | None  # None: the group is new
+    new: float
+    repairs: tuple[Repair, ...]
+
+    @property
+    def changed(self) -> bool:
+        """Whether the next stage has another value."""
+        return self.old != self.new
+
+
+def _changes(decision: DecisionRecord) -> list[_KnobChange]:
+    """Every knob that a decision changed or repaired: those that changed come first."""
+    values = {
+        f"{group}.{knob}": value
+        for group, knobs in decision.configuration.values().items()
+        for knob, value in knobs.items()
+    }
+    ends = {change.field: (change.old, change.new) for change in decision.diff}
+    for repair in decision.repairs:
+        if repair.field in values:
+            ends.setdefault(repair.field, (values[repair.field], values[repair.field]))
+    return [
+        _KnobChange(
+            *field.rsplit(".", 1),
+            *ends[field],
+            tuple(repair for repair in decision.repairs if repair.field == field),
+        )
+        for field in ends
+    ]
 
 
 def _facts(run: ReportedRun) -> dict[str, object]:

@@ -6,7 +6,7 @@
   const source = document.getElementById("answers-data");
   if (!source) return;
   const data = JSON.parse(source.textContent);
-  const PAGE_SIZE = 50, CELL = 40, MARGIN = 30, STEP_MS = 700;
+  const PAGE_SIZE = 50, CELL = 40, MARGIN = 30, EDGE = 8, STEP_MS = 700;
   const STARTS = "SsABC", GOALS = "Ggabc";
   const MOVES = {
     L: ["LEFT", 0, -1], D: ["DOWN", 1, 0], R: ["RIGHT", 0, 1], U: ["UP", -1, 0], W: ["WAIT", 0, 0],
@@ -74,7 +74,7 @@
   function outcomeOf(answer) {
     let said = data.results[answer.result];
     if (!isValid(answer)) {
-      if (answer.time !== null) said += ` in step ${answer.time}`;
+      if (answer.time !== null) said += data.lake ? ` in step ${answer.time}` : `, at ${answer.time}`;
       if (answer.agents.length) {
         said += `, agent${answer.agents.length > 1 ? "s" : ""} ${listOf(answer.agents)}`;
       }
@@ -150,12 +150,14 @@
 
     /** Show a board and a plan, or none; a failure has a step or null, and agents. */
     load(board, plan, failure) {
-      const starts = placesOf(board.rows, STARTS), side = 2 * MARGIN + board.rows.length * CELL;
+      const starts = placesOf(board.rows, STARTS), side = MARGIN + board.rows.length * CELL + EDGE;
       const struck = failure && failure.time !== null ? failure.time + 1 : Infinity;
       this.moments = momentsOf(starts, plan, struck);
       this.failure = failure;
       this.offBoard = board.rows.length;
       this.svg = drawn("svg", { viewBox: `0 0 ${side} ${side}`, role: "img", class: "lake-board" });
+      this.svg.style.minWidth = `${0.8 * side}px`; // its text stays readable
+      this.svg.style.maxWidth = `${Math.min(Math.max(420, 1.7 * side), 540)}px`;
       drawGround(this.svg, board);
       this.trails = starts.map((_, agent) => this.svg.appendChild(drawn("polyline", {
         fill: "none", stroke: data.colours[agent][0], class: "lake-trail",
@@ -219,7 +221,7 @@
     /** A ring and a cross where an agent fails. */
     mark(agent, places) {
       const [x, y] = this.point(places[agent], agent, places);
-      const cross = `M${x - 7} ${y - 24}l14 14m0-14l-14 14`;
+      const cross = `M${x + 8} ${y - 20}l11 11m0-11l-11 11`;
       return [
         drawn("circle", { cx: x, cy: y, r: 18, class: "lake-ring" }),
         drawn("path", { d: cross, class: "lake-cross lake-edge" }),
@@ -248,7 +250,7 @@
   function stop() {
     clearInterval(timer);
     timer = null;
-    at("play").textContent = "Play";
+    if (data.lake) at("play").textContent = "Play";
   }
 
   function start() {
@@ -320,7 +322,7 @@
     if (!data.lake) return;
     const counts = [...new Set(boards.map((board) => board.holes))].sort((a, b) => a - b);
     fill(at("holes"), [["", "all"], ...counts.map((count) => [count, count])]);
-    fill(at("waits"), [["", "all"], ["1", "needed"], ["0", "not needed"]]);
+    fill(at("waits"), [["", "all"], ["1", "yes"], ["0", "no"]]);
   }
 
   function isWanted(answer) {
@@ -347,7 +349,7 @@
     number.scope = "row";
     number.append(button);
     const cells = [data.groups[board.group]];
-    if (data.lake) cells.push(board.holes, board.waits ? "needed" : "not needed", board.optimum);
+    if (data.lake) cells.push(board.holes, board.waits ? "yes" : "no", board.optimum);
     const mark = (one) => (one ? `${isValid(one) ? "✓" : "✗"} ${data.results[one.result]}` : "–");
     row.append(number, ...cells.map((value) => element("td", {}, value)));
     row.append(element("td", { class: isValid(answer) ? "good" : "bad" }, mark(answer)));
