@@ -1,6 +1,9 @@
 """The report of a run: one safe page that says what the files say, however far the run got."""
 
+import base64
+import hashlib
 import itertools
+import json
 import re
 import shutil
 import subprocess
@@ -10,18 +13,21 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import jaxlake
 from jaxlake import wilson_interval
 from tests.training.sample_run import DESIGNS, HOSTILE, reading_with
 from training.analysis import METRIC_NAMES
 from training.analysis.report import build_report
+from training.analysis.report.answers import answers_json
 from training.analysis.report.reading import read_run
 from training.errors import UserError
 from training.run.directory import RunDirectory
 from training.run.records import DecisionRecord, DesignUpdateRecord, Rates
 
-VOID = {"meta", "br", "img", "link", "input", "hr"}
+VOID = {"meta", "br", "img", "link", "input", "hr", "wbr"}
 
 
 class Page(HTMLParser):
@@ -35,6 +41,7 @@ class Page(HTMLParser):
         self.open: list[str] = []
         self.words: list[str] = []
         self.rows: list[list[str]] = []
+        self.scripts: list[str] = []
         self.feed(text)
         self.close()
         assert self.open == [], "every element is closed"
@@ -44,6 +51,8 @@ class Page(HTMLParser):
         self.attributes += attrs
         if tag not in VOID:
             self.open.append(tag)
+        if tag == "script":
+            self.scripts.append("")
         if tag == "tr":
             self.rows.append([])
         if tag in ("td", "th"):
@@ -57,6 +66,9 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if "style" in self.open:
+            return
+        if "script" in self.open:
+            self.scripts[-1] += data
             return
         self.words.append(data)
         if ("td" in self.open or "th" in self.open) and self.rows:
@@ -220,7 +232,9 @@ def test_headline_says_the_first_and_the_last_valid_rate(finished_run, page):
 
 def test_text_of_a_model_is_shown_and_never_runs(page):
     assert HOSTILE[:-1] in "".join(page.words)
-    assert not {"script", "img", "iframe", "link", "object"} & set(page.tags)
+    assert not {"img", "iframe", "link", "object"} & set(page.tags)
+    assert len(page.scripts) == page.source.count("<script") == 2, "the answers, and report.js"
+    assert page.source.count("</script") == 2
     assert not [name for name, _ in page.attributes if name.startswith("on")]
 
 
@@ -231,7 +245,91 @@ def test_page_needs_no_other_file(page):
     references += re.findall(r"url\(([^)]*)", page.source)
     assert all(reference.startswith("#") for reference in references)
     assert "@import" not in page.source
-    assert re.search(r"Content-Security-Policy\" content=\"default-src 'none'", page.source)
+
+
+def test_only_the_one_script_of_the_page_may_run(page):
+    [policy] = [value for _, value in page.attributes if value and "default-src" in value]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    digest = hashlib.sha256(page.scripts[1].encode()).digest()
+    assert rules["default-src"] == "'none'"
+    assert rules["script-src"] == f"'sha256-{base64.b64encode(digest).decode()}'"
+    assert re.findall(r"<script[^>]*>", page.source) == [
+        '<script type="application/json" id="answers-data">',
+        "<script>",
+    ]
+
+
+def test_every_answer_is_embedded_as_the_files_say(finished_run, page):
+    data = json.loads(page.scripts[0])
+    letters = {name[0]: name for name in ("LEFT", "DOWN", "RIGHT", "UP", "WAIT")}
+
+    def names(plan: list[str] | None) -> list[list[str]] | None:
+        return None if plan is None else [[letters[one] for one in moves] for moves in plan]
+
+    assert [stage["number"] for stage in data["stages"]] == [0, 1, 2, 3]
+    for stage in data["stages"]:
+        episodes = RunDirectory(finished_run).stage(stage["number"]).episodes.read()
+        assert len(stage["answers"]) == len(episodes)
+        for answer, episode in zip(stage["answers"], episodes, strict=True):
+            number, result, plan, time, agents, text, _, about = answer + [None] * (8 - len(answer))
+            board = data["boards"][number]
+            assert board[0] == episode.id
+            assert data["groups"][board[1]] == f"{episode.size} × {episode.size}"  # noqa: RUF001
+            assert board[2] == [row.replace(" ", "") for row in episode.grid]
+            holes = "".join(episode.grid).count("H")
+            assert board[3:6] == [holes, episode.needs_wait, episode.optimum]
+            assert names(plan) == (episode.plan and [list(moves) for moves in episode.plan])
+            outcome = "optimal" if episode.best else "valid, not optimal"
+            failure = (episode.failure or outcome).replace("_", " ")
+            assert data["results"][result] == failure
+            assert (result < data["valid_results"]) == episode.valid
+            assert (time, about) == (episode.time, episode.reason)
+            assert (episode.agent in (agents or [])) == (episode.agent is not None)
+            if text is None:
+                text = "\n".join(
+                    f"Agent {k}: {' '.join(moves)}" for k, moves in enumerate(names(plan))
+                )
+            assert text == episode.text
+
+
+def test_solver_plans_of_the_page_are_valid_and_cost_the_optimum(page):
+    data = json.loads(page.scripts[0])
+    actions = {action.name[0]: int(action) for action in jaxlake.Action}
+    for _, _, rows, _, _, optimum, letters in data["boards"]:
+        board = jaxlake.parse_grid([" ".join(row) for row in rows], max_size=5)
+        plan = np.full((32, 2), jaxlake.Action.WAIT)
+        for agent, moves in enumerate(letters):
+            plan[: len(moves), agent] = [actions[move] for move in moves]
+        outcome = jaxlake.verify(board, plan)
+        assert bool(outcome.valid)
+        assert int(outcome.sum_of_costs) == optimum == sum(map(len, letters))
+
+
+def test_texts_are_cut_and_old_stages_left_out_where_answers_are_too_many(finished_run):
+    run = read_run(finished_run)
+    whole, left_out = answers_json(run)
+    assert left_out == 0
+    part, left_out = answers_json(run, most_characters=len(whole) // 2)
+    assert 0 < left_out < 4
+    assert len(part) <= len(whole) // 2
+    assert [one["number"] for one in json.loads(part)["stages"]] == [0, 1, 2, 3][left_out:]
+
+
+def test_unchanged_configuration_is_said_and_repairs_are_named(finished_run, page):
+    decisions = decisions_of(finished_run)
+    repairs = [repair for decision in decisions for repair in decision.repairs]
+    assert repairs
+    for repair in repairs:
+        said = f"{repair.name.replace('_', ' ')} {repair.old:.4g} {repair.new:.4g}"
+        assert any(said in " ".join(row[-1].split()) for row in page.rows if len(row) == 5)
+    kept = sum(not decision.diff for decision in decisions)
+    assert page.text.count("Nothing changed: stage") == kept
+
+
+def test_contents_list_links_to_every_section(page):
+    sections = re.findall(r'<section id="([\w-]+)"', page.source)
+    assert re.findall(r'<li><a href="#([\w-]+)"', page.source) == sections
+    assert {"validation", "configurations", "answers", "training"} <= set(sections)
 
 
 def test_charts_take_their_colours_from_the_page_so_that_they_follow_dark_mode(page):
@@ -351,7 +449,7 @@ def test_run_without_a_warm_start_is_not_said_to_have_one(run_copy):
     (run_copy / "metrics.jsonl").write_text("")
     shown = page_of(run_copy).text
     assert "Warm start" not in shown
-    assert "were valid before training" in shown
+    assert "before training: 44 of" in shown
 
 
 @pytest.mark.parametrize("make", [lambda path: None, Path.mkdir, Path.touch])

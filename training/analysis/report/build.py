@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ _SECTIONS = {
 """The sections of the page by their ids: what there must be for one, and its heading."""
 
 EPISODES_SHOWN = 6  # of the failed ones, and of the solved ones
+GALLERY_CELL, GALLERY_BOARD = 44, 170  # least pixels: all text on a board has 11 or more
 LONGEST_PLAN = 60
 LONGEST_ANSWER, LONGEST_TEXT = 1500, 20_000  # characters
 
@@ -74,6 +76,7 @@ def _render(run: ReportedRun) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {
+        "breakable": _breakable,
         "cost": _cost,
         "cut": _cut,
         "percent": lambda share: f"{100 * share:.1f}",
@@ -297,6 +300,11 @@ def _cost(spent: Spent) -> str:
     return ", ".join(f"{amount:,} {words}" for words, amount in amounts.items() if amount)
 
 
+def _breakable(value: object) -> Markup:
+    """Let a long name break after its punctuation, and not within a word."""
+    return Markup("<wbr>").join(re.split(r"(?<=[._:/])(?=\w)", str(value)))
+
+
 def _cut(text: str | None) -> str:
     if text is None:
         return "(no answer)"
@@ -351,6 +359,7 @@ def _picture(episode: AnyEpisode) -> tuple[Markup | None, str]:
             failure=episode.failure,
             failure_agent=episode.agent,
             failure_time=episode.time,
+            cell=max(GALLERY_CELL, GALLERY_BOARD / max(len(episode.grid), 1)),
         )
     except ValueError as error:
         return None, f"It can't be drawn: {error}"

@@ -167,7 +167,7 @@ def training_figures(run: ReportedRun) -> list[PageFigure]:
             log=True,
             limit=None if run.config is None else (run.config.sampling.sync_tolerance, "allowed"),
         ),
-        *draw("Importance ratio", "mean trainer / vLLM probability ratio", ratio, zero=False),
+        *draw("Importance ratio", "mean trainer / engine probability ratio", ratio, zero=False),
     ]
 
 
