@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from tests.training.sample_run import write_sample_run
 from training.analysis.report import build_report
+from training.run.answer_records import AnswerRecord, GroupRates, GroupValidation
 from training.run.directory import RunDirectory
 from training.run.records import EpisodeRecord
 
@@ -268,4 +269,51 @@ def test_policy_of_the_page_refuses_scripts_that_are_not_its_own(browser, addres
     page.goto(file.as_uri())
     assert page.title() != "run"
     assert any("Content Security Policy" in words for words in refused)
+    page.close()
+
+
+def test_answers_of_another_environment_are_listed_as_text(browser: Browser, tmp_path: Path):
+    directory = RunDirectory(tmp_path / "sums")
+    for stage, solved in enumerate(((0,), (0, 1, 3))):
+        rows = [
+            AnswerRecord(
+                id=number,
+                group="short" if number < 2 else "long",
+                instance={"number": number},
+                lines=(f"<b>{number}</b> + 1",),
+                slices={},
+                text=f"{ATTACK} {number}",
+                reward=0.5,
+                valid=number in solved,
+                best=number in solved,
+                parsed=True,
+                failure=None if number in solved else "wrong_digit",
+                time=None,
+                reason=None,
+            )
+            for number in range(4)
+        ]
+        counts = {"valid": len(solved), "best": len(solved), "count": 4}
+        total = GroupRates(**counts, failures={"wrong_digit": 4 - len(solved)})
+        files = directory.stage(stage)
+        files.path.mkdir(parents=True)
+        files.episodes.write(rows)
+        validation = GroupValidation(stage=stage, group_label="digits", rows=(total,), total=total)
+        files.validation.write(validation)
+    page = browser.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(build_report(directory.path).as_uri())
+    assert listed(page) == [0, 1, 2, 3]
+    assert page.inner_text("#instance-lines") == "<b>0</b> + 1"
+    assert page.locator("#play, #holes, #waits, .lake-board").count() == 0
+    page.select_option("#change", "gained")
+    assert listed(page) == [1, 3]
+    page.select_option("#group", label="long")
+    assert listed(page) == [3]
+    assert page.inner_text("#said") == f"{ATTACK} 3"
+    page.select_option("#change", "")
+    page.select_option("#result", label="wrong digit")
+    assert listed(page) == [2]
+    assert errors == []
     page.close()

@@ -158,17 +158,18 @@ def _letters(plan: Sequence[Sequence[str]] | None) -> list[str] | None:
 
 def _answer(episode: AnyEpisode, results: Mapping[str, int], text_limit: int) -> list[Any]:
     """Return an answer without its board, its last fields left out if they are null or empty."""
-    text, plan, agents, about = episode.text, None, [], episode.reason
+    plan: list[str] | None = None
+    agents: list[int] = []
+    text: str | None = episode.text[:text_limit]
+    cut, about = len(episode.text) - text_limit, episode.reason
     if isinstance(episode, EpisodeRecord):
         fault = _fault(episode)
         plan, agents = _letters(episode.plan), list(fault.agents) if fault else []
-        if episode.plan is not None and text == _usual_words(episode.plan):
-            text = None
+        if episode.plan is not None and episode.text == _usual_words(episode.plan):
+            text, cut = None, 0
     elif about is None:
         about = f"reward {episode.reward:g}"
-    cut = 0 if text is None else max(len(text) - text_limit, 0)
-    kept = None if text is None else text[:text_limit]
-    row = [results[_result(episode)], plan, episode.time, agents, kept, cut or None, about]
+    row = [results[_result(episode)], plan, episode.time, agents, text, max(cut, 0) or None, about]
     while row[-1] is None or row[-1] == []:
         row.pop()
     return row

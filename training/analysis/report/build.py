@@ -236,18 +236,18 @@ def _changes(decision: DecisionRecord) -> list[_KnobChange]:
         for group, knobs in decision.configuration.values().items()
         for knob, value in knobs.items()
     }
-    ends = {change.field: (change.old, change.new) for change in decision.diff}
+    ends: dict[str, tuple[float | None, float]] = {
+        change.field: (change.old, change.new) for change in decision.diff
+    }
     for repair in decision.repairs:
         if repair.field in values:
             ends.setdefault(repair.field, (values[repair.field], values[repair.field]))
-    return [
-        _KnobChange(
-            *field.rsplit(".", 1),
-            *ends[field],
-            tuple(repair for repair in decision.repairs if repair.field == field),
-        )
-        for field in ends
-    ]
+    changes = []
+    for field, (old, new) in ends.items():
+        group, knob = field.rsplit(".", 1)
+        repairs = tuple(repair for repair in decision.repairs if repair.field == field)
+        changes.append(_KnobChange(group, knob, old, new, repairs))
+    return changes
 
 
 def _facts(run: ReportedRun) -> dict[str, object]:
