@@ -207,7 +207,7 @@ def rate_chart(
     canvas.text(4, 10, y_label, color=_SOFT)
     _set_y_ticks(axes, [0, 0.25, 0.5, 0.75, 1], ["0%", "25%", "50%", "75%", "100%"])
     axes.set_xlabel(x_label)
-    _draw_series(axes, series, categories, ends=True)
+    _draw_series(axes, series, categories, ends=True, tooltips=True)
     return canvas.element(title)
 
 
@@ -361,7 +361,12 @@ def separate(places: Sequence[float], gap: float, high: float) -> list[float]:
 
 
 def _draw_series(
-    axes: Axes, series: Sequence[Series], categories: Sequence[str], *, ends: bool
+    axes: Axes,
+    series: Sequence[Series],
+    categories: Sequence[str],
+    *,
+    ends: bool,
+    tooltips: bool = False,
 ) -> None:
     """Draw series over categories beside one another; `ends`: with their last values."""
     axes.set_xlim(-0.4, max(len(categories) - 0.6, 0.6))
@@ -376,8 +381,21 @@ def _draw_series(
         reach = np.maximum([value - low, high - value], 0)
         axes.errorbar(x, value, reach, **_mark(one.colour), capsize=2.5, linewidth=1.6)
         last.append((value[-1], f"{100 * value[-1]:.1f}%", _mark(one.colour)))
+        if tooltips:
+            _add_tooltips(axes, one, categories, aside)
     if ends:
         _label_ends(axes, last)
+
+
+def _add_tooltips(axes: Axes, series: Series, categories: Sequence[str], aside: float) -> None:
+    """Lay an invisible spot over each value of a series; its tooltip says value and interval."""
+    for x, (category, value) in enumerate(zip(categories, series.values, strict=True)):
+        if value is not None:
+            share, low, high = (f"{100 * part:.1f}" for part in value)
+            look: dict[str, Any] = _mark(series.colour) | {"markersize": 16, "alpha": 0}
+            [spot] = axes.plot([x + aside], [value[0]], **look)
+            about = f"{series.name} {share}% [{low}, {high}], {axes.get_xlabel()} {category}"
+            spot.set_gid(_TOOLTIP + about)
 
 
 def _label_ends(axes: Axes, ends: Iterable[tuple[float, str, dict[str, Any]]]) -> None:

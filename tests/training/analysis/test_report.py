@@ -345,6 +345,14 @@ def test_charts_take_their_colours_from_the_page_so_that_they_follow_dark_mode(p
     )
 
 
+def test_values_of_the_rate_charts_have_tooltips_with_their_intervals(finished_run, page):
+    for stage, name, row in validated_rows(finished_run):
+        if name == "All sizes":
+            low, high = wilson_interval(row.valid, row.count)
+            said = f"valid {100 * row.valid / row.count:.1f}% [{100 * low:.1f}, {100 * high:.1f}]"
+            assert f"<title>{said}, stage {stage or 'start'}</title>" in page.source
+
+
 def test_failed_and_solved_episodes_of_the_last_stage_are_drawn(finished_run, page):
     episodes = RunDirectory(finished_run).stage(3).episodes.read()
     labels = [value or "" for name, value in page.attributes if name == "aria-label"]

@@ -131,6 +131,9 @@ def test_answer_plays_to_its_end_beside_the_solver(open_page: OpenPage):
     page.click("#play")
     page.click("#play")
     assert page.inner_text("#play") == "Play", "paused"
+    paused = page.input_value("#scrub")
+    page.wait_for_timeout(400)  # two steps at this speed
+    assert page.input_value("#scrub") == paused
 
 
 def test_scrubbing_and_stepping_show_the_same_moment_and_mark_the_failure(

@@ -351,9 +351,12 @@
     const cells = [data.groups[board.group]];
     if (data.lake) cells.push(board.holes, board.waits ? "yes" : "no", board.optimum);
     const mark = (one) => (one ? `${isValid(one) ? "✓" : "✗"} ${data.results[one.result]}` : "–");
-    row.append(number, ...cells.map((value) => element("td", {}, value)));
-    row.append(element("td", { class: isValid(answer) ? "good" : "bad" }, mark(answer)));
-    row.append(element("td", {}, mark(before)));
+    row.append(
+      number,
+      element("td", { class: isValid(answer) ? "good" : "bad" }, mark(answer)),
+      element("td", {}, mark(before)),
+      ...cells.map((value) => element("td", {}, value)),
+    );
     row.answer = answer;
     return row;
   }

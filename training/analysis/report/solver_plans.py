@@ -9,9 +9,9 @@ import numpy as np
 
 from jaxlake.grids import GridError, parse_grid
 from jaxlake.instance import Instance
+from jaxlake.prompts import action_names
 from jaxlake.solver import Status
 from jaxlake.solver.tiers import solve_batch
-from training.policy.prompts import action_names
 
 BATCH_SIZE = 512
 _SIDES = (10, 16, 32)
