@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -41,10 +42,11 @@ def solver_plans(grids: Sequence[Sequence[str]]) -> list[list[list[str]] | None]
 def _solve_into(
     plans: list[list[list[str]] | None], boards: Sequence[tuple[int, Instance]]
 ) -> None:
-    """Solve one batch, filled up with copies of its last board, and keep the plans found."""
+    """Solve one batch, filled up with boards without agents, and keep the plans found."""
     places = [place for place, _ in boards]
     filled = [board for _, board in boards]
-    filled += [filled[-1]] * (BATCH_SIZE - len(filled))
+    nobody = np.zeros_like(filled[-1].agent_mask)
+    filled += [replace(filled[-1], agent_mask=nobody)] * (BATCH_SIZE - len(filled))
     batch = jax.tree.map(lambda *leaves: np.stack(leaves), *filled)
     solution = solve_batch(batch)
     found, moves = np.asarray(solution.status), np.asarray(solution.plan)
