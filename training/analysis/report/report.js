@@ -203,7 +203,8 @@
         this.trails[agent].setAttribute("points", points.join(" "));
       });
       const failed = this.failedBy(now) ? this.failure.agents : [];
-      this.marks.replaceChildren(...failed.flatMap((agent) => this.mark(agent, places)));
+      const cells = new Map(failed.map((agent) => [places[agent].join(), places[agent]]));
+      this.marks.replaceChildren(...[...cells.values()].flatMap((cell) => this.mark(cell)));
       const where = places.map(([r, c], agent) => `agent ${agent} at (${r}, ${c})`);
       const fault = this.failedBy(now) ? `; ${this.failure.words}` : "";
       const said = `${this.title}, after ${now} of ${this.steps} steps: ${listOf(where)}${fault}`;
@@ -211,19 +212,21 @@
     }
 
     /** Where an agent is drawn: in its cell, beside others that are there, too. */
-    point([row, column], agent, places) {
-      const shared = places.filter(([r, c]) => r === row && c === column).length > 1;
-      const aside = shared ? (agent - (places.length - 1) / 2) * 9 : 0;
+    point(place, agent, places) {
+      const same = (other) => other[0] === place[0] && other[1] === place[1];
+      const there = places.map((_, index) => index).filter((index) => same(places[index]));
+      const rank = there.indexOf(agent);
+      const aside = rank < 0 ? 0 : (rank - (there.length - 1) / 2) * 14;
       const inside = (cell) => Math.min(Math.max(cell, -0.75), this.offBoard - 0.25);
-      return [centre(inside(column)) + aside, centre(inside(row))];
+      return [centre(inside(place[1])) + aside, centre(inside(place[0]))];
     }
 
-    /** A ring and a cross where an agent fails. */
-    mark(agent, places) {
-      const [x, y] = this.point(places[agent], agent, places);
-      const cross = `M${x + 8} ${y - 20}l11 11m0-11l-11 11`;
+    /** A ring and a cross at a cell where agents fail. */
+    mark(place) {
+      const [x, y] = this.point(place, -1, []);
+      const cross = `M${x + 9} ${y - 21}l11 11m0-11l-11 11`;
       return [
-        drawn("circle", { cx: x, cy: y, r: 18, class: "lake-ring" }),
+        drawn("circle", { cx: x, cy: y, r: 20, class: "lake-ring" }),
         drawn("path", { d: cross, class: "lake-cross lake-edge" }),
         drawn("path", { d: cross, class: "lake-cross" }),
       ];

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import jax
 import numpy as np
@@ -45,7 +46,7 @@ def _solve_into(
     """Solve one batch, filled up with boards without agents, and keep the plans found."""
     places = [place for place, _ in boards]
     filled = [board for _, board in boards]
-    nobody = np.zeros_like(filled[-1].agent_mask)
+    nobody: Any = np.zeros_like(filled[-1].agent_mask)
     filled += [replace(filled[-1], agent_mask=nobody)] * (BATCH_SIZE - len(filled))
     batch = jax.tree.map(lambda *leaves: np.stack(leaves), *filled)
     solution = solve_batch(batch)
