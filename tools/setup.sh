@@ -66,8 +66,9 @@ case $accelerator in
     exit 2
     ;;
 esac
-# The tests open reports in a browser; without one they are skipped, or fail where CI=true.
-if ! command -v chromium chromium-browser google-chrome >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+# The tests open reports in a browser; without one they are skipped, or fail where CI=true. Nobody else's machine
+# gets one unasked.
+if [ "${CI:-}" = true ] && ! command -v chromium chromium-browser google-chrome >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   say "installing chromium"
   { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; } >/dev/null 2>&1 ||
     say "chromium could not be installed: the tests of reports in a browser need it"

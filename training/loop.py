@@ -63,6 +63,7 @@ def _run(
     config: RunConfig, directory: RunDirectory, stop_after: int | None, *, known: bool
 ) -> None:
     """Run what is missing of the run, and show its result if it is finished then."""
+    validation = None
     if directory.finished():
         summary = directory.summary.read()
         console.print(f"{directory.path} holds this run, finished; remove it to start anew.")
@@ -71,7 +72,12 @@ def _run(
         console.print(f"{verb} {config.name} in {directory.path}.")
         stages = config.stages.count
         last = stages if stop_after is None else min(stop_after, stages)
-        results = _run_stages(config, directory, last)
+        if not alone():
+            share_compiled_programs(directory.compiled)
+        validation = validation_set(config)
+        things = f"{config.domain.instance}s"
+        console.print(f"Validation set: {len(validation)} {things}, the same after every stage.")
+        results = _run_stages(config, directory, validation, last)
         if last < stages:
             console.print(f"Stopped after stage {last} of {stages}.")
             return
@@ -79,19 +85,16 @@ def _run(
         directory.summary.write(summary)
     if not is_first():
         return
-    report = build_report(directory.path)
+    report = build_report(directory.path, validation=validation)
     gates = [directory.stage(stage).gate for stage in range(1, len(summary.stages))]
     print_summary(config, summary, [file.read().comparison for file in gates])
     console.print(f"\nReport: {report}")
 
 
-def _run_stages(config: RunConfig, directory: RunDirectory, last: int) -> list[StageResult]:
+def _run_stages(
+    config: RunConfig, directory: RunDirectory, validation: Any, last: int
+) -> list[StageResult]:
     """Run what is missing of the warm start and of the stages up to `last`."""
-    if not alone():
-        share_compiled_programs(directory.compiled)
-    validation = validation_set(config)
-    things = f"{config.domain.instance}s"
-    console.print(f"Validation set: {len(validation)} {things}, the same after every stage.")
     policy, params = _load_policy(config, directory)
     with closing(Checkpoints(directory.checkpoints)) as checkpoints:
         progress = checkpoints.progress()

@@ -193,11 +193,18 @@ def line_chart(
 
 @matplotlib.rc_context(_PAGE_STYLE)
 def rate_chart(
-    title: str, series: Sequence[Series], categories: Sequence[str], *, x_label: str, y_label: str
+    title: str,
+    series: Sequence[Series],
+    categories: Sequence[str],
+    *,
+    x_label: str,
+    y_label: str,
+    span: tuple[float, float] = (0.0, 1.0),
 ) -> str | None:
-    """Draw shares with whiskers, one column per category, on an axis from 0 to 100 per cent.
+    """Draw shares with whiskers, one column per category, on an axis that covers `span`.
 
-    It is narrow and says the last values beside the curves; the page explains the colours.
+    Charts that are compared have one span. A chart is narrow and says the last values beside the
+    curves; the page explains the colours.
     """
     series = [one for one in series if any(value is not None for value in one.values)]
     if not series:
@@ -205,7 +212,8 @@ def rate_chart(
     canvas = _Canvas(_NARROW, _HEIGHT)
     axes = canvas.axes(_LEFT, 26, _NARROW - 58 - _LEFT, _HEIGHT - _BOTTOM - 26)
     canvas.text(4, 10, y_label, color=_SOFT)
-    _set_y_ticks(axes, [0, 0.25, 0.5, 0.75, 1], ["0%", "25%", "50%", "75%", "100%"])
+    ticks = [tick for tick in _ticks(*span, 4) if -1e-9 < tick < 1 + 1e-9]
+    _set_y_ticks(axes, ticks, [_number(tick, True) for tick in ticks])
     axes.set_xlabel(x_label)
     _draw_series(axes, series, categories, ends=True, tooltips=True)
     return canvas.element(title)

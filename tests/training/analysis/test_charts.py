@@ -80,6 +80,17 @@ def test_series_differ_in_shape_as_well_as_in_colour():
     assert [f"s{n}" for n in range(5)] == [w for w in words_inside(svg) if re.fullmatch(r"s\d", w)]
 
 
+def test_rates_stand_on_an_axis_that_covers_its_span_within_0_and_100_per_cent():
+    series = [Series("a", [(0.31, 0.27, 0.36), (0.4, 0.35, 0.72)])]
+    for span, least, most in (((0.27, 0.72), 0.0, 27), ((0.93, 1.0), 50, 93), ((0.0, 0.02), 0, 0)):
+        svg = rate_chart("t", series, ["1", "2"], x_label="x", y_label="y", span=span) or ""
+        ticks = [float(one[:-1]) for one in words_in(svg) if re.fullmatch(r"[\d.]+%", one)]
+        ticks = [one for one in ticks if one not in (31, 40)]  # the last values, beside the curves
+        assert len(ticks) >= 3
+        assert least <= min(ticks) <= most
+        assert 100 * span[1] <= max(ticks) <= 100
+
+
 def test_names_with_markup_are_text_and_charts_without_values_are_none():
     bars = [("$a^2$ <b>", {"hole": 0.5}, "</svg>")]
     svg = bar_chart("<i>", bars, {"hole": 0}, x_label="x", percent=True) or ""

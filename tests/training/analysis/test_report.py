@@ -20,10 +20,12 @@ import jaxlake
 from jaxlake import wilson_interval
 from tests.training.sample_run import DESIGNS, HOSTILE, reading_with
 from training.analysis import METRIC_NAMES
+from training.analysis.report import answers as report_answers
 from training.analysis.report import build_report
 from training.analysis.report.answers import answers_json
 from training.analysis.report.reading import read_run
 from training.errors import UserError
+from training.phases.validate import validation_set
 from training.run.directory import RunDirectory
 from training.run.records import DecisionRecord, DesignUpdateRecord, Rates
 
@@ -290,6 +292,24 @@ def test_every_answer_is_embedded_as_the_files_say(finished_run, page):
                     f"Agent {k}: {' '.join(moves)}" for k, moves in enumerate(names(plan))
                 )
             assert text == episode.text
+
+
+def test_plans_that_are_known_are_taken_and_no_board_is_solved_again(
+    finished_run, page, tmp_path, monkeypatch
+):
+    def solve(grids):
+        assert not list(grids)
+        return []
+
+    monkeypatch.setattr(report_answers, "solver_plans", solve)
+    config = RunDirectory(finished_run).config()
+    target = tmp_path / "report.html"
+    build_report(finished_run, target, validation=validation_set(config))
+    found = json.loads(Page(target.read_text(encoding="utf-8")).scripts[0])["boards"]
+    expected = json.loads(page.scripts[0])["boards"]
+    assert [board[:-1] for board in found] == [board[:-1] for board in expected]
+    costs = [[sum(map(len, board[-1])) for board in boards] for boards in (found, expected)]
+    assert costs[0] == costs[1]
 
 
 def test_solver_plans_of_the_page_are_valid_and_cost_the_optimum(page):

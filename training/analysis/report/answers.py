@@ -10,7 +10,8 @@ from jaxlake.grids import HOLE_SYMBOL, GridError, parse_grid
 from jaxlake.render.palette import AGENT_COLOURS
 from jaxlake.render.playback import Fault, actions_of_agents, board_of_instance, play
 from training.analysis.report.reading import ReportedRun, ReportedStage
-from training.analysis.report.solver_plans import solver_plans
+from training.analysis.report.solver_plans import known_plans, solver_plans
+from training.rollout.instances import InstanceSet
 from training.run.records import AnyEpisode, EpisodeRecord
 
 MOST_CHARACTERS = 3_500_000
@@ -25,15 +26,18 @@ BoardKey = tuple[int, tuple[str, ...]]
 PlansByBoard = Mapping[tuple[str, ...], Sequence[Sequence[str]] | None]
 
 
-def answers_json(run: ReportedRun, most_characters: int = MOST_CHARACTERS) -> tuple[str, int]:
+def answers_json(
+    run: ReportedRun, validation: Any = None, most_characters: int = MOST_CHARACTERS
+) -> tuple[str, int]:
     """Return what report.js reads, "" for a run without answers, and how much is left out of it.
 
     It can stand inside of an element `<script>`: no text in it can end that, or begin a comment.
     If the answers are more than `most_characters`, texts are cut; if they still are, the answers
-    of the oldest validations are left out, and the number says of how many validations.
+    of the oldest validations are left out, and the number says of how many validations. For the
+    solver's plans see `build_report`.
     """
     stages = [stage for stage in run.stages if stage.episodes]
-    plans = _plans_by_board(stages)
+    plans = _plans_by_board(stages, validation)
     text, left_out = "", 0
     for left_out in range(len(stages)):
         for limit in TEXT_LIMITS if left_out == 0 else TEXT_LIMITS[-1:]:
@@ -120,15 +124,17 @@ def _result_words(run: ReportedRun, result: str) -> str:
     return known.get(result, result.replace("_", " "))
 
 
-def _plans_by_board(stages: Sequence[ReportedStage]) -> PlansByBoard:
-    """Solve every board that was answered, once."""
+def _plans_by_board(stages: Sequence[ReportedStage], validation: Any) -> PlansByBoard:
+    """Take the plans of a solved set of boards, and solve every other one that was answered."""
     grids = {
         one.grid: None
         for stage in stages
         for one in stage.episodes
         if isinstance(one, EpisodeRecord)
     }
-    return dict(zip(grids, solver_plans(list(grids)), strict=True))
+    known = known_plans(validation) if isinstance(validation, InstanceSet) else {}
+    others = [grid for grid in grids if grid not in known]
+    return known | dict(zip(others, solver_plans(others), strict=True))
 
 
 def _board(episode: AnyEpisode, groups: Sequence[str], plans: PlansByBoard) -> list[Any]:

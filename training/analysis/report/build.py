@@ -53,21 +53,23 @@ LONGEST_PLAN = 60
 LONGEST_ANSWER, LONGEST_TEXT = 1500, 20_000  # characters
 
 
-def build_report(run_dir: Path, output: Path | None = None) -> Path:
+def build_report(run_dir: Path, output: Path | None = None, *, validation: Any = None) -> Path:
     """Write the report of a run, finished or not, as one page that needs no other file.
 
     It is written whole, to `output` (None: into the run's directory), and that file is returned.
+    The solver's plans are those of the `validation` set, an `InstanceSet` that is at hand in a run;
+    boards that it lacks are solved.
     """
     run = read_run(run_dir)
     target = RunDirectory(run_dir).report if output is None else output
     if target.is_dir():
         raise UserError(f"{target}: is a folder; the name of a file is needed")
     # A model may write half of a surrogate pair, which no encoding of a file can hold.
-    TextFile(target).write(_render(run).encode("utf-8", "replace").decode("utf-8"))
+    TextFile(target).write(_render(run, validation).encode("utf-8", "replace").decode("utf-8"))
     return target
 
 
-def _render(run: ReportedRun) -> str:
+def _render(run: ReportedRun, validation: Any) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -92,7 +94,7 @@ def _render(run: ReportedRun) -> str:
     columns = _configuration_columns(run)
     time_figures, time_colours = figures.time_figure(run)
     script = (Path(__file__).parent / SCRIPT).read_text(encoding="utf-8")
-    embedded, left_out = answers_json(run)
+    embedded, left_out = answers_json(run, validation)
     page = {
         "run": run,
         "missing": run.missing,

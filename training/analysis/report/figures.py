@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -53,10 +54,13 @@ def rate(successes: int, count: int) -> tuple[float, float, float] | None:
 
 
 def progress_figures(run: ReportedRun) -> list[PageFigure]:
-    """Valid and optimal rate after each validation: for all groups together, then for each."""
+    """Valid and optimal rate after each validation: for all groups together, then for each.
+
+    All have one axis, which covers the intervals of all.
+    """
     names = ["start" if stage.number == 0 else str(stage.number) for stage in run.validated]
-    figures = []
     best = "optimal" if run.on_the_lake else "best"
+    drawn = []
     for group in [None, *run.groups]:
         rows = [stage.rates.get(group) for stage in run.validated]
         series = []
@@ -64,9 +68,15 @@ def progress_figures(run: ReportedRun) -> list[PageFigure]:
         for colour, (name, field) in enumerate(fields.items()):
             values = [rate(getattr(row, field), row.count) if row else None for row in rows]
             series.append(Series(name, values, colour))
+        drawn.append((group, series, sorted({row.count for row in rows if row is not None})))
+    ends = [
+        end for _, series, _ in drawn for one in series for end in chain(*filter(None, one.values))
+    ]
+    span = (min(ends), max(ends)) if ends else (0.0, 1.0)
+    figures = []
+    for group, series, counts in drawn:
         title, y_label = f"Valid and {best} rate, {run.called(group)}", "validation instances, %"
-        chart = rate_chart(title, series, names, x_label="stage", y_label=y_label)
-        counts = sorted({row.count for row in rows if row is not None})
+        chart = rate_chart(title, series, names, x_label="stage", y_label=y_label, span=span)
         figures += _figure(run.called(group), chart, f"n = {' or '.join(map(str, counts))}")
     return figures
 

@@ -178,7 +178,7 @@
 
     /** Say in place of a board why there is none. */
     refuse(words) {
-      this.svg = null;
+      this.svg = this.failure = null;
       this.moments = [[]];
       this.holder.replaceChildren(element("p", { class: "problem" }, words));
     }

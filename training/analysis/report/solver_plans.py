@@ -14,10 +14,22 @@ from jaxlake.instance import Instance
 from jaxlake.prompts import action_names
 from jaxlake.solver import Status
 from jaxlake.solver.tiers import solve_batch
+from training.rollout.instances import InstanceSet
 
 BATCH_SIZE = 512
 _SIDES = (10, 16, 32)
 """Boards are padded to one of these, so that few programs are compiled, and kept on disk."""
+
+
+def known_plans(boards: InstanceSet) -> dict[tuple[str, ...], list[list[str]] | None]:
+    """Return the plans of least sum of costs of solved boards, by the rows of the board."""
+    status, moves = np.asarray(boards.solutions.status), np.asarray(boards.solutions.plan)
+    plans: dict[tuple[str, ...], list[list[str]] | None] = {}
+    for row, board in enumerate(boards):
+        agents = int(np.sum(board.agent_mask))
+        found = status[row] == Status.OPTIMAL
+        plans[tuple(boards.grid(row))] = action_names(moves[row, :, :agents]) if found else None
+    return plans
 
 
 def solver_plans(grids: Sequence[Sequence[str]]) -> list[list[list[str]] | None]:
