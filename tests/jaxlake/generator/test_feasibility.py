@@ -84,7 +84,7 @@ def test_the_scarcer_kind_decides_the_acceptance_rate(wait, no_wait, wait_ratio,
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"num_agents": (6,)}, "num_agents: got 6, 2 to 5"),
+        ({"num_agents": (6,)}, "num_agents: got 6, 1 to 5"),
         ({"sizes": (1,)}, "sizes: got 1, 2 to 32"),
         ({"hole_ratios": (1.5,)}, "hole_ratios: got 1.5, 0 to 1"),
         ({"wait_ratios": (-0.5,)}, "wait_ratios: got -0.5, 0 to 1"),

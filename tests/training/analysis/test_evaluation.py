@@ -44,7 +44,7 @@ def test_evaluate_prints_and_writes_the_rates_of_a_folder(tmp_path, monkeypatch,
     [
         (["evaluate", str(TINY), "--model", "{tmp}/absent"], ["absent"]),
         (["evaluate", str(TINY), "--model", "{tmp}"], ["config.json"]),
-        (["evaluate", str(TINY), "--run-dir", "{tmp}"], ["holds no policy"]),
+        (["evaluate", str(TINY), "--run-dir", "{tmp}"], ["is not a run's directory"]),
         (["evaluate", str(TINY), "--model", "x", "--stage", "1"], ["--stage", "--run-dir"]),
         (["report", "{tmp}"], ["{tmp}"]),
         (["run", str(TINY), "--run-dir", "{tmp}/occupied"], ["not empty"]),
