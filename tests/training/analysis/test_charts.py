@@ -7,20 +7,16 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 
 from tests.training.analysis.pictures import SVG, words_in, words_inside
-from training.analysis.charts import (
+from training.analysis.chart_drawing import (
     Curve,
     Mark,
     Series,
     Tile,
     TileTable,
-    bar_chart,
-    line_chart,
-    rate_chart,
-    rate_panels,
     running_mean,
     separate,
-    tile_chart,
 )
+from training.analysis.charts import bar_chart, line_chart, rate_chart, rate_panels, tile_chart
 
 BLUE = r"var\(--c0\)"
 

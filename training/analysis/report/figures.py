@@ -13,18 +13,8 @@ from markupsafe import Markup
 
 from engineer import AtlasCell, Configuration, DesignAtlas
 from jaxlake.statistics import wilson_interval
-from training.analysis.charts import (
-    COLOURS,
-    Curve,
-    Mark,
-    Series,
-    Tile,
-    TileTable,
-    bar_chart,
-    line_chart,
-    rate_chart,
-    tile_chart,
-)
+from training.analysis.chart_drawing import COLOURS, Curve, Mark, Series, Tile, TileTable
+from training.analysis.charts import bar_chart, line_chart, rate_chart, tile_chart
 from training.analysis.report.reading import ReportedRun, in_order
 from training.run.progress import duration
 from training.run.records import SizeMetrics

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from training.analysis import METRIC_NAMES, charts
-from training.analysis.charts import Series, Tile, TileTable
+from training.analysis.chart_drawing import Series, Tile, TileTable
 from training.analysis.study.results import Results
 
 KNOB_NAMES = {"data_ratio": "data", "hole_ratio": "holes", "wait_ratio": "waits"}

@@ -1,0 +1,357 @@
+"""What all charts share: series and tables as data, colours, how they are drawn, their SVG text.
+
+`charts.py` has the charts themselves.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+from xml.sax.saxutils import escape, quoteattr
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
+
+from jaxlake.render.palette import INK, PAPER
+
+COLOURS = (*("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#7b8894"), INK)
+"""Colours of series by number, from Okabe and Ito; report.css has them for both modes."""
+
+MARKERS = "os^DvPX"  # colour alone does not tell series apart for everyone
+SOFT, LINE, EMPTY = "#55626e", "#d9e1e7", "#e9eef2"
+_PAGE_COLOURS = {colour: f"var(--c{number})" for number, colour in enumerate(COLOURS)} | {
+    INK: "var(--ink)",
+    PAPER: "var(--card)",
+    SOFT: "var(--soft)",
+    LINE: "var(--line)",
+}
+LIGHT_TO_DARK = ["#f5fafd", COLOURS[0]]
+write = partial(Axes.annotate, textcoords="offset points")  # words so many pixels from a place
+_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
+STYLE: Any = {
+    "svg.fonttype": "none",  # text stays text
+    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
+    "font.family": ["sans-serif"],
+    "font.sans-serif": ["DejaVu Sans"],  # measures text; readers see their own type
+    "font.size": 11,
+    "text.color": INK,
+    "axes.facecolor": "none",
+    "axes.edgecolor": SOFT,
+    "axes.labelcolor": SOFT,
+    "axes.axisbelow": True,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "xtick.major.pad": 6,
+    "ytick.major.pad": 6,
+    "grid.color": LINE,
+    "grid.linewidth": 1,
+    "lines.solid_capstyle": "round",
+    "lines.markeredgecolor": PAPER,
+    "patch.edgecolor": PAPER,
+    "patch.force_edgecolor": True,
+}
+PAGE_STYLE: Any = STYLE | {"font.size": 12}
+
+Range: TypeAlias = tuple[float, float, float]
+"""(value, low, high)."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Points in order, and the number of their colour; a y that is None or NaN is a gap."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+    colour: int = 0
+
+
+@dataclass(frozen=True)
+class Series:
+    """One value per category, None where there is none, and the number of their colour."""
+
+    name: str
+    values: Sequence[Range | None]
+    colour: int = 0
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One entry of a table that is coloured by its values."""
+
+    words: str = ""
+    shade: float | None = None  # from 0 (light) to 1 (dark); None: it has no value and is grey
+    about: str = ""  # what a browser shows while the pointer rests on it
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A mark on a table: its place in tiles from the upper left corner, as floats."""
+
+    x: float
+    y: float
+    filled: bool = True  # a diamond; otherwise a ring
+    about: str = ""  # what a browser shows while the pointer rests on it
+
+
+@dataclass(frozen=True)
+class TileTable:
+    """A table of tiles by row and column, with its title and the names of both."""
+
+    title: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    tiles: Sequence[Sequence[Tile]]
+    marks: Sequence[Mark] = ()
+
+
+MARGIN = 16
+"""Pixels around what a file shows."""
+TILE_WIDTH, TILE_HEIGHT = 42, 22
+
+
+@dataclass(frozen=True)
+class TileStyle:
+    """How the tiles of a table look."""
+
+    width: float = TILE_WIDTH
+    height: float = TILE_HEIGHT
+    lift: float = 0.0  # how far words stand above the middle, where there may be a mark
+    inks: tuple[str, str] = (INK, PAPER)  # on light tiles and on dark ones
+
+
+FILE_TILES = TileStyle()
+# The inks are not those of the page, which change with its mode: tiles don't.
+PAGE_TILES = TileStyle(62, 42, 12, ("#11161b", "#fefefe"))
+
+
+def running_mean(values: np.ndarray) -> np.ndarray:
+    """Average each value with its neighbours, a 24th of all values on each side.
+
+    NaN stays NaN in the float (N,) values, which are returned as they are if N is at most 24.
+    """
+    if len(values) <= 24:
+        return values
+    there = np.isfinite(values)
+    window = np.ones(2 * (max(5, len(values) // 12) // 2) + 1)
+    sums = np.convolve(np.where(there, values, 0.0), window, "same")
+    return np.where(there, sums / np.maximum(np.convolve(there, window, "same"), 1), np.nan)
+
+
+def separate(places: Sequence[float], gap: float, high: float) -> list[float]:
+    """Move ascending places as little as it takes until they are `gap` apart, none above `high`."""
+    steps = gap * np.arange(len(places))
+    apart = np.maximum.accumulate(np.subtract(places, steps))
+    return list(np.minimum(apart, high - steps[-1]) + steps)
+
+
+def draw_series(
+    axes: Axes,
+    series: Sequence[Series],
+    categories: Sequence[str],
+    *,
+    ends: bool,
+    tooltips: bool = False,
+) -> None:
+    """Draw series over categories beside one another; `ends`: with their last values."""
+    axes.set_xlim(-0.4, max(len(categories) - 0.6, 0.6))
+    axes.set_xticks(range(len(categories)), categories)
+    pixels = axes.bbox.width / np.ptp(axes.get_xlim())  # of a category
+    apart = min(8, 0.4 * pixels / len(series)) / pixels
+    last = []
+    for rank, one in enumerate(series):
+        aside = (rank - (len(series) - 1) / 2) * apart
+        there = [(x + aside, *value) for x, value in enumerate(one.values) if value is not None]
+        x, value, low, high = np.array(there).T
+        reach = np.maximum([value - low, high - value], 0)
+        axes.errorbar(x, value, reach, **mark_style(one.colour), capsize=2.5, linewidth=1.6)
+        last.append((value[-1], f"{100 * value[-1]:.1f}%", mark_style(one.colour)))
+        if tooltips:
+            _add_tooltips(axes, one, categories, aside)
+    if ends:
+        label_ends(axes, last)
+
+
+def _add_tooltips(axes: Axes, series: Series, categories: Sequence[str], aside: float) -> None:
+    """Lay an invisible spot over each value of a series; its tooltip says value and interval."""
+    for x, (category, value) in enumerate(zip(categories, series.values, strict=True)):
+        if value is not None:
+            share, low, high = (f"{100 * part:.1f}" for part in value)
+            look: dict[str, Any] = mark_style(series.colour) | {"markersize": 16, "alpha": 0}
+            [spot] = axes.plot([x + aside], [value[0]], **look)
+            about = f"{series.name} {share}% [{low}, {high}], {axes.get_xlabel()} {category}"
+            spot.set_gid(TOOLTIP + about)
+
+
+def label_ends(axes: Axes, ends: Iterable[tuple[float, str, dict[str, Any]]]) -> None:
+    """Write words to the right of the axes at the height of their y, moved apart as needed."""
+    ordered = sorted(ends, key=lambda end: end[:2])
+    to_share = axes.transData + axes.transAxes.inverted()
+    heights = [to_share.transform((1, y))[1] for y, _, _ in ordered]
+    x, gap = 1 + 10 / axes.bbox.width, 14 / axes.bbox.height
+    for y, (_, words, mark) in zip(separate(heights, gap, 1.0), ordered, strict=True):
+        style = mark | {"markersize": 6, "clip_on": False}
+        axes.plot([x], [y], transform=axes.transAxes, **style)
+        write(axes, words, (x, y), (7, -4), axes.transAxes)
+
+
+def mark_style(number: int) -> dict[str, Any]:
+    """Line and marker of a series; those after the eighth have broken lines."""
+    return {
+        "color": COLOURS[number % len(COLOURS)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "linestyle": "-" if number < len(COLOURS) else "--",
+        "markersize": 7,
+        "clip_on": False,
+    }
+
+
+def draw_tables(
+    tables: Sequence[TileTable],
+    across: int,
+    colours: Any,
+    top: float,
+    bottom: float,
+    least: float,
+    style: TileStyle = FILE_TILES,
+) -> Canvas:
+    """Draw tables on a canvas at least `least` wide, with room above and below them."""
+    left = max(width_of(name) for table in tables for name in table.rows) + 10
+    longest = max(width_of(name) for table in tables for name in table.columns)
+    slanted = longest > style.width
+    above = 24 + (0.65 * longest if slanted else 14)
+    wide = max(len(table.columns) for table in tables) * style.width
+    tall = max(len(table.rows) for table in tables) * style.height
+    # From table to table, across and down.
+    column = left + wide + (0.8 * longest - 20 if slanted else 0) + MARGIN
+    row = above + tall + MARGIN
+    width = max(least, MARGIN + min(across, len(tables)) * column)
+    canvas = Canvas(width, top + math.ceil(len(tables) / across) * row + bottom)
+    for number, table in enumerate(tables):
+        x, y = MARGIN + number % across * column, top + number // across * row
+        canvas.text(x, y + 12, table.title, weight="bold")
+        wide, tall = len(table.columns) * style.width, len(table.rows) * style.height
+        _draw_tiles(canvas.axes(x + left, y + above, wide, tall), table, colours, style)
+    return canvas
+
+
+def _draw_tiles(axes: Axes, table: TileTable, colours: Any, style: TileStyle = FILE_TILES) -> None:
+    """Fill axes with the tiles of a table; names stand to the left of it and above it."""
+    axes.set(xlim=(0, len(table.columns)), ylim=(len(table.rows), 0))
+    axes.axis("off")
+    slanted = max(map(width_of, table.columns)) > style.width
+    turn = {"rotation": 40, "ha": "left"} if slanted else {"ha": "center"}
+    for x, name in enumerate(table.columns):
+        write(axes, name, (x + 0.5, 0), (0, 6), rotation_mode="anchor", **turn)
+    for y, row in enumerate(table.tiles):
+        write(axes, table.rows[y], (0, y + 0.5), (-7, -4), ha="right")
+        for x, tile in enumerate(row):
+            colour = EMPTY if tile.shade is None else colours(min(max(tile.shade, 0.0), 1.0))
+            patch = Rectangle((x, y), 1, 1, facecolor=colour, clip_on=False)
+            patch.set_gid(TOOLTIP + tile.about if tile.about else None)
+            axes.add_patch(patch)
+            luminance = np.power(to_rgb(colour), 2.2) @ [0.2126, 0.7152, 0.0722]  # as in WCAG 2.1
+            ink = style.inks[0 if luminance > 0.19 else 1]  # whichever has more contrast
+            place = (0, style.lift - 4)
+            write(axes, tile.words, (x + 0.5, y + 0.5), place, ha="center", color=ink)
+    for mark in table.marks:
+        look: dict[str, Any] = {"marker": "D", "markersize": 7, "color": COLOURS[3]}
+        if not mark.filled:
+            look |= {"marker": "o", "markersize": 11, "markerfacecolor": "none"}
+            look |= {"markeredgecolor": COLOURS[3], "markeredgewidth": 2}
+        [drawn] = axes.plot([mark.x], [mark.y], clip_on=False, **look)
+        drawn.set_gid(TOOLTIP + mark.about if mark.about else None)
+
+
+def set_y_ticks(axes: Axes, ticks: Sequence[float], labels: Sequence[str]) -> None:
+    """Give axes a ruled y axis from the first of its ticks to the last."""
+    axes.set_ylim(ticks[0], ticks[-1])
+    axes.set_yticks(ticks, labels)
+    axes.yaxis.grid()
+
+
+def set_rows(axes: Axes, names: Sequence[str], ticks: Sequence[float], x_label: str) -> None:
+    """Give axes one row per name, the first on top, and an x axis that is ruled at its ticks."""
+    axes.set(xlim=(ticks[0], ticks[-1]), ylim=(len(names) - 0.5, -0.5), xlabel=x_label)
+    axes.set_yticks(range(len(names)), names, color=INK)
+    axes.spines["bottom"].set_visible(False)
+    axes.xaxis.grid()
+
+
+def round_ticks(low: float, high: float, steps: int = 5) -> list[float]:
+    """Round numbers in at most `steps` equal steps that cover `low` to `high`."""
+    if not high > low:
+        high = low + (abs(low) or 1.0)
+    return list(MaxNLocator(steps, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high))
+
+
+def number_text(value: float, percent: bool) -> str:
+    """Write a number at a tick, a share in per cent."""
+    return f"{100 * value:.3g}%" if percent else f"{value:.5g}"
+
+
+def width_of(words: str) -> float:
+    """About how wide words are, pixels."""
+    return 6.4 * len(words)
+
+
+TOOLTIP = "tooltip:"
+"""Begins the id of a patch; the rest of the id is what its tooltip says."""
+
+
+class Canvas:
+    """A figure that is measured in pixels from its upper left corner."""
+
+    def __init__(self, width: float, height: float) -> None:
+        self.width, self.height = width, height
+        self.figure = Figure(figsize=(width / 72, height / 72), dpi=72)
+
+    def axes(self, x: float, y: float, width: float, height: float) -> Axes:
+        """Add axes whose frame is this rectangle."""
+        w, h = self.width, self.height
+        return self.figure.add_axes((x / w, 1 - (y + height) / h, width / w, height / h))
+
+    def text(self, x: float, y: float, words: str, size: float = 11, **style: Any) -> None:
+        """Write words whose baseline begins at a place."""
+        self.figure.text(x / self.width, 1 - y / self.height, words, size=size, **style)
+
+    def element(self, title: str) -> str:
+        """Return an element of a page, which lends it colours and type."""
+        self.figure.patch.set_visible(False)
+        text = self._svg(title, 'class="chart"')
+        return re.sub(r"#[0-9a-f]{6}", lambda hit: _PAGE_COLOURS.get(hit[0], hit[0]), text)
+
+    def document(self, title: str) -> str:
+        """Return a file on white paper in the reader's own type."""
+        size = f'width="{self.width:.0f}" height="{self.height:.0f}"'
+        return self._svg(title, size, f"<style>text{{font-family:{_FONT}!important}}</style>")
+
+    def _svg(self, title: str, attributes: str, style: str = "") -> str:
+        buffer = io.StringIO()
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        with matplotlib.rc_context({"svg.hashsalt": title}):  # so that no two charts share an id
+            self.figure.savefig(buffer, format="svg", metadata=nothing)
+        body = buffer.getvalue().partition("<svg")[2].partition(">")[2]
+        body = re.sub(rf'<g id="{TOOLTIP}([^"]*)">', r"<g><title>\1</title>", body)
+        body = re.sub(r'<g id="[^"]*">', "<g>", body).replace("xlink:href", "href")
+        body = re.sub(r"\s*\n\s*", " ", body)
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label={quoteattr(title)} '
+            f'viewBox="0 0 {self.width:.0f} {self.height:.0f}" {attributes}>'
+            f"<title>{escape(title)}</title>{style}{body}"
+        )
