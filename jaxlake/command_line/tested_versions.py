@@ -13,6 +13,7 @@ TESTED = {
     "jax": "0.10.2",
     "jaxlib": "0.10.2",
     "jinja2": "3.1.6",
+    "markdown-it-py": "4.3.0",
     "matplotlib": "3.11.2",
     "numpy": "2.3.5",
     "openai": "3.52.0",

@@ -11,7 +11,7 @@ runs/ENGINEER/SEED/      a run (training/run/directory.py)
 runs/ENGINEER/SEED.log   what it printed
 compiled/                programs that JAX compiled, shared by the runs
 jobs/                    what submitit keeps of a cluster's jobs
-report/                  report.md, results.json, outcomes.json.gz and figures
+report/                  report.md, report.html, results.json, outcomes.json.gz and figures
 .lock                    who works here now (training/run/lock.py); empty if nobody does
 ```
 """

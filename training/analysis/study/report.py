@@ -1,4 +1,4 @@
-"""A study's report: `report.md` with figures beside it, and `results.json`."""
+"""A study's report: `report.md` with figures beside it, `report.html`, and `results.json`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from training.analysis.study.config import Study
 from training.analysis.study.directory import StudyDirectory
 from training.analysis.study.figures import FigureFile, holes_name, study_figures
 from training.analysis.study.outcomes import write_outcomes
+from training.analysis.study.page import study_page
 from training.analysis.study.reading import read_study
 from training.analysis.study.results import Results, build_results
 from training.errors import UserError
@@ -61,7 +62,9 @@ def write_report(study: Study, directory: StudyDirectory, folder: Path | None = 
         TextFile(folder / figure.file).write(figure.svg)
     JsonFile(folder / "results.json", TypeAdapter(Results)).write(results)
     write_outcomes(folder / "outcomes.json.gz", runs)
-    TextFile(folder / "report.md").write(markdown(results, figures))
+    text = markdown(results, figures)
+    TextFile(folder / "report.md").write(text)
+    TextFile(folder / "report.html").write(study_page(results["study"]["name"], text, figures))
     return folder / "report.md"
 
 
