@@ -42,7 +42,7 @@ def open_client(settings: Servers) -> httpx2.AsyncClient:
     )
 
 
-async def together(*work: Coroutine[Any, Any, None]) -> None:
+async def together(*work: Coroutine[Any, Any, Any]) -> None:
     """Wait for all coroutines; the first that fails cancels the others, and its error is raised."""
     try:
         async with asyncio.TaskGroup() as group:

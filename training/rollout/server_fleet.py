@@ -137,33 +137,35 @@ class ServerFleet:
         """
         said: dict[VllmServer, Any] = {}
 
-        async def one(client: httpx2.AsyncClient, server: VllmServer) -> None:
-            async def ask() -> None:
-                said[server] = await (
-                    server.get(client, path) if method == "GET" else server.post(client, path, body)
-                )
+        async def ask(client: httpx2.AsyncClient, server: VllmServer) -> None:
+            said[server] = await (
+                server.get(client, path) if method == "GET" else server.post(client, path, body)
+            )
 
-            await self._watched(client, server, ask())
-
-        async def all_calls() -> None:
-            async with open_client(self._limits) as client:
-                await together(*(one(client, server) for server in self.live))
-
-        asyncio.run(all_calls())
-        return {server: said[server] for server in self.live}
+        return {server: said[server] for server in self._each(ask)}
 
     def require_version(self, version: str) -> None:
         """Raise a `SyncError` if a server that lives holds other weights than these."""
+        self._each(lambda client, server: server.require_version(client, version))
 
-        async def one(client: httpx2.AsyncClient, server: VllmServer) -> None:
-            await self._watched(client, server, server.require_version(client, version))
+    def _each(
+        self,
+        work: Callable[[httpx2.AsyncClient, VllmServer], Coroutine[Any, Any, None]],
+    ) -> list[VllmServer]:
+        """Do the work with every server that lives, at the same time; return those that still do.
 
-        async def all_ask() -> None:
+        Raises:
+            AllServersGoneError: None is left, before the work or after it.
+        """
+
+        async def everywhere() -> None:
             async with open_client(self._limits) as client:
-                await together(*(one(client, server) for server in self.live))
+                await together(
+                    *(self._watched(client, one, work(client, one)) for one in self.live)
+                )
 
-        asyncio.run(all_ask())
-        _ = self.live
+        asyncio.run(everywhere())
+        return self.live
 
     async def _watched(
         self, client: httpx2.AsyncClient, server: VllmServer, work: Coroutine[Any, Any, None]
@@ -235,16 +237,7 @@ class ServerFleet:
         """Let the servers prepare for weights, also those that come back later."""
         path = "/init_weight_transfer_engine"
         self._prepare.append((path, request))
-
-        async def one(client: httpx2.AsyncClient, server: VllmServer) -> None:
-            await self._watched(client, server, self._tell_once(client, server, path, request))
-
-        async def all_of_them() -> None:
-            async with open_client(self._limits) as client:
-                await together(*(one(client, server) for server in self.live))
-
-        asyncio.run(all_of_them())
-        _ = self.live
+        self._each(lambda client, server: self._tell_once(client, server, path, request))
 
     async def _tell_once(
         self, client: httpx2.AsyncClient, server: VllmServer, path: str, body: Any
