@@ -71,6 +71,9 @@ def test_a_run_goes_on_only_with_the_same_settings_and_measures_nothing_twice(tm
     assert json.loads(file.read_text()) == RESULT
     with pytest.raises(SystemExit, match=r"max_time is 1.0, this run's is 0.5"):
         cells.main([*wanted, "--max-time", "0.5", "--resume"])
+    with pytest.raises(SystemExit, match="is there; --resume goes on with it"):
+        cells.main(wanted)
+    assert json.loads(file.read_text()) == RESULT
     with pytest.raises(SystemExit, match="--only: got 'no such cell'"):
         cells.main([*wanted[:2], "--only", "no such cell"])
 
@@ -82,8 +85,8 @@ def test_only_the_cells_asked_for_are_measured_again_and_say_where(tmp_path, mon
     faster = {**ROW, "boards": 9, "unknown": 0}
     monkeypatch.setattr(cells, "measure", lambda *_: iter([faster]))
     monkeypatch.setattr(cells, "cpu_name", lambda: "another processor")
-    wanted = ["--json", str(file), "--only", ROW["cell"], "--cores", "1", "--repeats", "3"]
-    assert cells.main([*wanted, "--boards", "9", "--again"]) == 0
+    wanted = ["--json", str(file), "--only", "3ag_4x4", "--cores", "1", "--repeats", "3"]
+    assert cells.main([*wanted, "--boards", "9", "--again"]) == 0  # ended after the first of them
     written = json.loads(file.read_text())
     assert [row["cell"] for row in written["rows"]] == [other["cell"], ROW["cell"]]
     assert written["rows"][0] == other

@@ -286,6 +286,13 @@ BROKEN = {
 }
 
 
+def test_frequencies_that_old_folders_hold_are_left_out_since_they_follow_from_the_base(folder):
+    before = huggingface.load(folder)
+    put(folder, "model.layers.0.self_attn.rotary_emb.inv_freq", np.ones(2, np.float32))
+    after = huggingface.load(folder)
+    jax.tree.map(np.testing.assert_array_equal, nnx.state(after), nnx.state(before))
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_folder_is_refused_by_name(name, folder):
     break_it, named = BROKEN[name]
