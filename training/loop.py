@@ -55,6 +55,8 @@ def run(config: RunConfig, path: Path, *, stop_after: int | None = None) -> None
     """
     if is_first() and not RunDirectory(path).finished():
         check_key(config.engineer)
+        if config.model.pretrained is not None:
+            huggingface.resolve(config.model.pretrained)
     with open_run(config, path) as (directory, known):
         _run(config, directory, stop_after, known=known)
 

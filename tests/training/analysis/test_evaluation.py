@@ -56,3 +56,12 @@ def test_what_is_missing_is_named(arguments, words, tmp_path, capsys):
     assert main([argument.format(tmp=tmp_path) for argument in arguments]) == 2
     error = capsys.readouterr().err
     assert all(word.format(tmp=tmp_path) in error for word in words)
+
+
+def test_a_model_that_is_missing_is_named_before_a_run_claims_its_directory(tmp_path, capsys):
+    command = ["run", str(TINY), "--run-dir", str(tmp_path / "run")]
+    assert main([*command, "--set", "model.pretrained=/nowhere"]) == 2
+    said = capsys.readouterr()
+    assert "model '/nowhere': no such folder" in said.err
+    assert said.out == ""
+    assert not (tmp_path / "run").exists()
