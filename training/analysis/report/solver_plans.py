@@ -17,6 +17,9 @@ from jaxlake.solver.tiers import solve_batch
 from training.rollout.instances import InstanceSet
 
 BATCH_SIZE = 512
+"""All calls have this size, so that one compiled program serves every run of a kind; a page has a
+few thousand boards, and the compiler takes longer than they do. A run hands over the plans it has.
+"""
 _SIDES = (10, 16, 32)
 """Boards are padded to one of these, so that few programs are compiled, and kept on disk."""
 
