@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from engineer.space import KnobSpace
+from jaxlake.errors import did_you_mean
 
 Knobs = Mapping[str, float]
 """The knobs of one group, by name."""
@@ -95,7 +96,8 @@ class Domain:
 
 
 def _among(name: str, given: Iterable[str], allowed: Iterable[str]) -> None:
-    if unknown := set(given) - set(allowed):
+    if unknown := sorted(set(given) - set(allowed)):
         raise ValueError(
-            f"{name}: got {', '.join(sorted(unknown))}, allowed are {', '.join(allowed) or 'none'}"
+            f"{name}: got {', '.join(unknown)}, allowed are {', '.join(allowed) or 'none'}"
+            + did_you_mean(unknown[0], allowed)
         )

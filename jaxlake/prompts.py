@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from jaxlake.dynamics import Action
+from jaxlake.errors import did_you_mean
 from jaxlake.grids import GOAL_SYMBOLS, START_SYMBOLS, format_grid
 from jaxlake.instance import Instance
 
@@ -73,7 +74,8 @@ def render(board: Instance, style: PromptStyle) -> str:
         ValueError: The style is unknown.
     """
     if style not in PROMPT_STYLES:
-        raise ValueError(f"style: got {style!r}, allowed are {', '.join(PROMPT_STYLES)}")
+        allowed = f"{', '.join(PROMPT_STYLES)}{did_you_mean(style, PROMPT_STYLES)}"
+        raise ValueError(f"style: got {style!r}, allowed are {allowed}")
     rows = format_grid(board)
     agents = np.flatnonzero(np.asarray(board.agent_mask)).tolist()
     starts, goals = np.asarray(board.starts).tolist(), np.asarray(board.goals).tolist()

@@ -18,6 +18,7 @@ from engineer.context.view import FULL_DETAIL, ContextStyle, Detail, StageView
 from engineer.domain import Domain
 from engineer.edits import edits_pattern
 from engineer.space import AnswerForm, answer_schema
+from jaxlake.errors import did_you_mean
 
 BlockName = Literal[
     "failure_breakdown",
@@ -65,9 +66,11 @@ def build_context(
     """
     unknown = sorted(set(blocks) - set(BLOCKS))
     if unknown:
-        raise ValueError(f"blocks: got {unknown}, allowed are {list(BLOCKS)}")
+        meant = did_you_mean(unknown[0], BLOCKS)
+        raise ValueError(f"blocks: got {unknown}, allowed are {list(BLOCKS)}{meant}")
     if style not in STYLES:
-        raise ValueError(f"style: got {style!r}, allowed are {list(STYLES)}")
+        meant = did_you_mean(style, STYLES)
+        raise ValueError(f"style: got {style!r}, allowed are {list(STYLES)}{meant}")
     text = _render(view, detail, blocks, style)
     tokens = count_tokens(text)
     made: dict[str, None] = {}

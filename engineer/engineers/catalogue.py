@@ -19,6 +19,7 @@ from engineer.engineers.plans import (
 )
 from engineer.engineers.rule import RuleEngineer
 from engineer.space import Configuration, KnobSpace
+from jaxlake.errors import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ def scripted_engineer(name: str, run: RunSettings) -> Engineer:
     control, plain = split_control(name)
     if plain not in SCRIPTED:
         allowed = f"{', '.join(SCRIPTED)}, each also as {CONTROL_NAMES}"
-        raise ValueError(f"engineer: got {name!r}, allowed are {allowed}")
+        meant = did_you_mean(plain, SCRIPTED)
+        raise ValueError(f"engineer: got {name!r}, allowed are {allowed}{meant}")
     engineer = SCRIPTED[plain](run)
     return control(engineer) if control else engineer

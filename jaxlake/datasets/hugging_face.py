@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxlake.datasets.source_files import DatasetError
 from jaxlake.dynamics import Action
+from jaxlake.errors import did_you_mean
 from jaxlake.generator import Generated
 from jaxlake.grids import format_grid, parse_grid
 from jaxlake.instance import Instance, pad_instance, stack_instances
@@ -245,6 +246,7 @@ def _plan(names: Sequence[Sequence[str]], agents: int, shape: tuple[int, int]) -
         for time, action in enumerate(actions):
             if action not in Action.__members__:
                 allowed = ", ".join(Action.__members__)
-                raise ValueError(f"got the action {action!r}, allowed are {allowed}")
+                meant = did_you_mean(action, Action.__members__)
+                raise ValueError(f"got the action {action!r}, allowed are {allowed}{meant}")
             plan[time, agent] = Action[action]
     return plan

@@ -14,6 +14,7 @@ from jaxlake.environment.observations import NUM_ACTIONS, Compact, Observation
 from jaxlake.environment.params import EnvParams, EnvState, board, initial_state, state_action_mask
 from jaxlake.environment.spaces import Box, Space
 from jaxlake.environment.step_rewards import RewardFunction, Transition, team_reward
+from jaxlake.errors import did_you_mean
 from jaxlake.instance import Instance
 
 Info = dict[str, Any]
@@ -41,7 +42,8 @@ class LakeEnvironment:
     def __post_init__(self) -> None:
         allowed = [policy.value for policy in ConflictPolicy]
         if not isinstance(self.conflict, ConflictPolicy) and self.conflict not in allowed:
-            raise ValueError(f"conflict: got {self.conflict!r}, allowed are {allowed}")
+            meant = did_you_mean(self.conflict, allowed)
+            raise ValueError(f"conflict: got {self.conflict!r}, allowed are {allowed}{meant}")
         object.__setattr__(self, "conflict", ConflictPolicy(self.conflict))
 
     @property

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from jaxlake.environment.lake_environment import LakeEnvironment
 from jaxlake.environment.params import EnvParams, env_params
+from jaxlake.errors import did_you_mean
 from jaxlake.generator import generate, lake_params
 from jaxlake.instance import Instance
 from jaxlake.solver import DEFAULT_HORIZON
@@ -56,7 +57,8 @@ def spec(id: str) -> LakeSpec:
         KeyError: the id is not registered.
     """
     if id not in _SPECS:
-        raise KeyError(f"id: got {id!r}, registered are {', '.join(_SPECS)}")
+        registered = f"{', '.join(_SPECS)}{did_you_mean(id, _SPECS)}"
+        raise KeyError(f"id: got {id!r}, registered are {registered}")
     return _SPECS[id]
 
 

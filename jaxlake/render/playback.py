@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jaxlake.dynamics import ACTION_DELTAS, Action
+from jaxlake.errors import did_you_mean
 from jaxlake.instance import Instance
 from jaxlake.render.palette import AGENT_COLOURS
 from jaxlake.verification import Failure
@@ -89,6 +90,7 @@ def actions_of_agents(plan: Sequence[Sequence[str | int]], agents: int) -> NDArr
             except (KeyError, ValueError):
                 allowed = ", ".join(f"{action.name} ({action.value})" for action in Action)
                 place = f"plan of agent {k}, step {t}"
+                allowed += did_you_mean(move, Action.__members__)
                 raise ValueError(f"{place}: got {move!r}, allowed are {allowed}") from None
     return actions
 
@@ -109,7 +111,8 @@ def play(
     """
     agents = len(board.starts)
     if failure is not None and failure not in FAILURES:
-        raise ValueError(f"failure: got {failure!r}, allowed are None, {', '.join(FAILURES)}")
+        allowed = f"{', '.join(FAILURES)}{did_you_mean(failure, FAILURES)}"
+        raise ValueError(f"failure: got {failure!r}, allowed are None, {allowed}")
     lowest = None if agent is None or agent < 0 else int(agent)
     step = None if time is None or time < 0 else int(time)
     if lowest is not None and lowest >= agents:

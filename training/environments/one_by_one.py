@@ -26,7 +26,7 @@ from engineer import (
 )
 from training.environments.protocol import Instances, Judged, Scores, VerifiedAnswers
 from training.environments.user_environment import Score, UserEnvironment
-from training.errors import UserError, problems_of, shortened
+from training.errors import UserError, did_you_mean, problems_of, shortened
 from training.run.answer_records import AnswerRecord, GroupRates, GroupValidation
 from training.run.record import six_digits
 from training.run.seeds import seed_of
@@ -122,7 +122,7 @@ class OneByOne:
                 allowed = ", ".join(known) or "none"
                 raise UserError(
                     f"{self.kind}: statistics: got {shortened(name)}, allowed are the domain's: "
-                    f"{allowed}"
+                    f"{allowed}{did_you_mean(name, known)}"
                 )
             if not (isinstance(value, numbers.Real) and math.isfinite(value)):
                 raise UserError(
@@ -206,6 +206,7 @@ class OneByOne:
         known = set(self.user.space.groups)
         if unknown := sorted({self.user.group(one) for one in drawn} - known):
             allowed = ", ".join(self.user.space.groups)
+            allowed += did_you_mean(unknown[0], known)
             raise UserError(f"{self.kind}: group: got {', '.join(unknown)}, allowed are {allowed}")
         held = {json.dumps(self._as_json(one), sort_keys=True) for one in kept}
         for one in drawn:
@@ -220,7 +221,7 @@ class OneByOne:
         if score.failure is not None and score.failure not in self._failures:
             raise UserError(
                 f"{self.kind}: score: failure: got {score.failure!r}, allowed are the domain's: "
-                f"{', '.join(self._failures)}"
+                f"{', '.join(self._failures)}{did_you_mean(score.failure, self._failures)}"
             )
         return score
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from jaxlake.environment.flat_observations import Flat, FlatAgents
 from jaxlake.environment.registry import make
+from jaxlake.errors import did_you_mean
 
 _CLASSES = {
     "gymnax": ("gymnax", "gymnax_lake", "GymnaxLake", Flat()),
@@ -65,5 +66,7 @@ def make_for(interface: str, id: str, **options: Any) -> Any:
 
 def _found(interface: str) -> tuple[str, str, str, Any]:
     if interface not in _CLASSES:
-        raise ValueError(f"interface: got {interface!r}, allowed are {', '.join(_CLASSES)}")
+        names = ", ".join(_CLASSES)
+        meant = did_you_mean(interface, _CLASSES)
+        raise ValueError(f"interface: got {interface!r}, allowed are {names}{meant}")
     return _CLASSES[interface]

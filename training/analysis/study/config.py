@@ -86,7 +86,8 @@ class StudyConfig(Section):
             if len(set(values)) < len(values):
                 raise ValueError(f"{field}: got {values}, each may stand there once")
         if self.baseline not in names:
-            raise ValueError(f"baseline: got {self.baseline!r}, allowed are {', '.join(names)}")
+            allowed = f"{', '.join(names)}{did_you_mean(self.baseline, names)}"
+            raise ValueError(f"baseline: got {self.baseline!r}, allowed are {allowed}")
         for number, engineer in enumerate(self.engineers):
             for override in engineer.set:
                 if not override.startswith(_MAY_DIFFER):
