@@ -59,6 +59,7 @@ class _Task:
 
     id: Any
     board: Instance  # padded to a size of _EFFORTS and to MAX_AGENTS
+    grid: list[str]  # its rows, as they came
     plan: Plan | None = None  # None where there is no plan, or where it can't be read
 
     @property
@@ -106,7 +107,10 @@ class _Drawing(NamedTuple):
 
 
 def _read_drawing(record: Record) -> _Drawing:
-    planned = "plan" in record or "text" in record
+    if "error" in record and "grid" not in record:
+        raise RecordError(f"error: {clipped_json(record['error'])}, so there is no board to draw")
+    # `jaxlake solve` writes null for the plan of a board for which it has none.
+    planned = record.get("plan") is not None or "text" in record
     task = _read_plan(record) if planned else _read_task(record)
     return _Drawing(task.id, (task, planned))
 
@@ -181,7 +185,8 @@ def _read_task(record: Record) -> _Task:
         raise RecordError(f"grid: got {len(grid)} rows, 2 to {MAX_SIZE} are allowed")
     try:
         size = _padded(len(grid), _EFFORTS)
-        return _Task(record["id"], jaxlake.parse_grid(grid, max_size=size, max_agents=MAX_AGENTS))
+        board = jaxlake.parse_grid(grid, max_size=size, max_agents=MAX_AGENTS)
+        return _Task(record["id"], board, grid)
     except GridError as error:
         raise RecordError(f"grid: {str(error).removeprefix('grid: ')}") from None
 
@@ -205,7 +210,7 @@ def _padded(value: int, allowed: Iterable[int]) -> int:
 def _solution_records(tasks: Sequence[_Task], batch_size: int) -> list[Record]:
     records = []
     for task, solution in zip(tasks, _solve(tasks, batch_size), strict=True):
-        record = {"id": task.id, "status": Status(int(solution.status)).name}
+        record = {"id": task.id, "grid": task.grid, "status": Status(int(solution.status)).name}
         if solution.status == Status.OPTIMAL:
             record |= solution_fields(solution, task.num_agents)
             plan = np.asarray(solution.makespan_plan)[:, : task.num_agents]

@@ -13,9 +13,10 @@ _HELP = """\
 Draw boards, or the plans on them: JSON lines in, as `jaxlake solve` and `jaxlake check` read them.
 
 in   {"id": ..., "grid": ["S F G", "s H F", "g F F"], "plan": [["RIGHT", "WAIT"], ["UP"]]}
-     or, instead of plan, "text": a model's whole answer; without both the board is drawn alone.
-     A plan is played up to its first failure, which is marked. Other fields are passed over, so
-     that what `jaxlake generate` writes can be drawn as it is.
+     or, instead of plan, "text": a model's whole answer; without both, and where plan is null, the
+     board is drawn alone. A plan is played up to its first failure, which is marked. Other fields
+     are passed over, so that what `jaxlake solve` and `jaxlake generate` write can be drawn as it
+     is: jaxlake solve boards.jsonl | jaxlake render - --output pictures
 out  FILE.svg (animated), FILE.gif, FILE.png (how it ends) or FILE.txt for one record; for many a
      folder, which gets ID.svg for each, or --format. Without --output text goes to standard output.
 

@@ -12,8 +12,9 @@ Solve boards of one to five agents exactly: JSON lines in, JSON lines out.
 in   {{"id": ..., "grid": ["S F G", "s H F", "g F F"]}}
      letters separated by blanks, sizes 2 to 32; F frozen, H hole, agents start at S s A B C and
      have their goals at G g a b c
-out  {{"id", "status", "sum_of_costs", "makespan", "needs_wait", "plan": [["RIGHT", ...], ...],
-     "makespan_plan": [["RIGHT", ...], ...], "expansions"}}
+out  {{"id", "grid", "status", "sum_of_costs", "makespan", "needs_wait",
+     "plan": [["RIGHT", ...], ...], "makespan_plan": [["RIGHT", ...], ...], "expansions"}}
+     grid is the board as it came, so that `jaxlake render -` and `jaxlake check -` read the lines.
      status is OPTIMAL, UNSOLVABLE (proved) or UNKNOWN: the search spent its budget, or the
      optimum takes more than 1,024 steps (three to five agents: 64 up to size 10, 96 up to 16,
      160 beyond). The optima and plans are null unless OPTIMAL. plan attains the sum of costs,

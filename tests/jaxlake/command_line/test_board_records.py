@@ -17,7 +17,7 @@ CHECK_KEYS = [
     *["failure", "agent", "time", "sum_of_costs", "makespan"],
 ]
 OPTIMA = ["sum_of_costs", "makespan", "needs_wait", "plan", "makespan_plan"]
-SOLVE_KEYS = ["id", "status", *OPTIMA, "expansions"]
+SOLVE_KEYS = ["id", "grid", "status", *OPTIMA, "expansions"]
 
 ISSUE_GRID = ["S F G", "s H F", "g F F"]
 OPEN_GRID = ["S F F G", "s F F g", "F F H F", "F F F F"]
@@ -78,7 +78,7 @@ def solved():
 def test_answers_come_in_order_and_optima_are_null_unless_optimal(solved):
     for board, solution in solved:
         assert list(solution) == SOLVE_KEYS
-        assert solution["id"] == board["id"]
+        assert (solution["id"], solution["grid"]) == (board["id"], board["grid"])
         assert solution["status"] in ("OPTIMAL", "UNSOLVABLE")
         nulls = [solution[key] is None for key in OPTIMA]
         assert nulls == [solution["status"] == "UNSOLVABLE"] * 5

@@ -55,6 +55,20 @@ def test_a_png_shows_how_the_plan_ends(cli, write, tmp_path):
     assert shown == last != first
 
 
+def test_what_solve_writes_is_drawn_as_it_is(cli, write):
+    walled = {"id": "walled", "grid": ["S H", "H G"]}
+    solved = cli("solve", write(ALONE, walled, {"id": "none"}, {"id": "two", "grid": ["S"]}))
+    assert solved.status == 1
+    status, out, err = cli("render", write(*solved.records))
+    assert status == 1
+    alone, unsolvable = out.split("\nwalled\n")
+    assert "2 steps" in alone
+    assert "S H\nH G" in unsolvable
+    assert "parse error" not in unsolvable
+    assert ':3: error: "grid: missing' in err
+    assert ':4: error: "grid: got 1 rows' in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
