@@ -1,5 +1,7 @@
 """Which boards can exist at all: plain arithmetic, for those who ask before JAX is imported."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 MIN_SIZE, MAX_SIZE = 2, 32
@@ -37,3 +39,50 @@ def infeasibility(size: int, hole_ratio: float, num_agents: int) -> str | None:
         f"a {size}x{size} board with hole_ratio {hole_ratio:g} has {holes} holes and {free} free "
         f"cells, but {num_agents} agents need {2 * num_agents} for their starts and goals"
     )
+
+
+def checked_mixture(
+    size: int | Sequence[int],
+    hole_ratio: float | Sequence[float],
+    wait_ratio: float | Sequence[float],
+    num_agents: int | Sequence[int],
+    data_ratio: float | Sequence[float],
+) -> dict[str, np.ndarray]:
+    """Check the arguments of `jaxlake.lake_params`, and give them back as arrays.
+
+    They are by name, int32 or float32, of shape (1,) or (S,).
+
+    Raises:
+        ValueError: a value is out of range, or the lengths differ; the message names the field.
+    """
+    fields = {
+        "size": _numbers("size", size, MIN_SIZE, MAX_SIZE, whole=True),
+        "data_ratio": _numbers("data_ratio", data_ratio, 0, 1e6),
+        "hole_ratio": _numbers("hole_ratio", hole_ratio, 0, 1),
+        "wait_ratio": _numbers("wait_ratio", wait_ratio, 0, 1),
+        "num_agents": _numbers("num_agents", num_agents, MIN_AGENTS, MAX_AGENTS, whole=True),
+    }
+    S = max(len(values) for values in fields.values())
+    for name, values in fields.items():
+        if len(values) not in (1, S):
+            raise ValueError(f"{name}: got {len(values)} values, 1 or {S} are allowed")
+    never_waits = (fields["num_agents"] == 1) & (fields["wait_ratio"] > 0)
+    if never_waits.any():
+        ratio = np.broadcast_to(fields["wait_ratio"], never_waits.shape)[never_waits][0]
+        raise ValueError(f"wait_ratio: got {ratio:g} for one agent, which never waits: only 0 fits")
+    if not fields["data_ratio"].any():
+        raise ValueError("data_ratio: got 0 for every cell, some cell needs a share")
+    return fields
+
+
+def _numbers(
+    name: str, given: object, least: float, most: float, *, whole: bool = False
+) -> np.ndarray:
+    values = np.atleast_1d(np.asarray(given))
+    if values.ndim != 1 or not values.size or values.dtype.kind not in ("iu" if whole else "iuf"):
+        wanted = "an integer" if whole else "a number"
+        raise ValueError(f"{name}: got {given!r}, {wanted} or a sequence of them is needed")
+    for value in values.tolist():
+        if not least <= value <= most:
+            raise ValueError(f"{name}: got {value}, {least:g} to {most:g} are allowed")
+    return values.astype(np.int32 if whole else np.float32)

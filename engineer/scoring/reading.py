@@ -21,6 +21,7 @@ from engineer.edits import EditError, Edits, edits_text, read_edits
 from engineer.engineers.rule import teacher_edits
 from engineer.space import FrozenModel
 from engineer.synthetic import FACTS, Fact, synthetic_readouts, with_fact_of
+from jaxlake.text_tables import aligned_text, wrapped
 
 READS_FROM = 0.9
 """A model reads a fact if at least this share of edits flips with it."""
@@ -306,8 +307,8 @@ def _mean_edit(edits: Sequence[Edits], domain: Domain) -> float:
     return float(np.mean(values)) if values else 0.0
 
 
-def format_reading(reading: Reading) -> str:
-    """Write a reading as a table and a sentence."""
+def format_reading(reading: Reading, width: int | None = None) -> str:
+    """Write a reading as tables and sentences, in lines of `width` characters (None: any)."""
     lines = [
         f"{reading.contexts} contexts, {reading.nats:.2f} nats per answer of the rule",
         f"well-formed answers {reading.well_formed:.1%}",
@@ -320,15 +321,25 @@ def format_reading(reading: Reading) -> str:
             f"on the run's own {own.contexts} contexts, one fact swapped in each, {own.right:.1%}"
             f" (no edits at all {own.copying:.1%}, most frequent {own.marginals:.1%})"
         )
-    lines += [
-        "",
-        f"{'fact':<14}{'gap, nats':>16}{'flips':>9}{'edits':>8}",
+    facts = [
+        (
+            one.fact,
+            f"{one.gap:.2f} +- {one.gap_error:.2f}",
+            "-" if one.flips is None else f"{one.flips:.1%}",
+            f"{one.turned}",
+        )
+        for one in reading.facts
     ]
-    for one in reading.facts:
-        flips = "-" if one.flips is None else f"{one.flips:.1%}"
-        gap = f"{one.gap:.2f} +- {one.gap_error:.2f}"
-        lines.append(f"{one.fact:<14}{gap:>16}{flips:>9}{one.turned:>8}")
-    lines += ["", f"{'valid rate':<14}{'rule':>10}{'model':>9}   mean edit of knobs"]
-    for step in reading.by_valid:
-        lines.append(f"{step.valid:<14.0%}{step.rule:>+10.2f}{step.model:>+9.2f}")
-    return "\n".join([*lines, "", reading.sentence()])
+    steps = [
+        (f"{step.valid:.0%}", f"{step.rule:+.2f}", f"{step.model:+.2f}")
+        for step in reading.by_valid
+    ]
+    heads = ("mean edit of knobs, by valid rate", "rule", "model")
+    return "\n\n".join(
+        [
+            "\n".join(wrapped(line, width) for line in lines),
+            aligned_text(("fact", "gap, nats", "flips", "edits"), facts, left=1, width=width),
+            aligned_text(heads, steps, left=1, width=width),
+            wrapped(reading.sentence(), width),
+        ]
+    )

@@ -19,9 +19,10 @@ from engineer.review import RepairName, review_answer
 from engineer.scoring.behaviours import Behaviours, grid_moves, score_behaviours
 from engineer.scoring.learnability import learnability_model
 from engineer.space import Configuration, FrozenModel, Ratio
+from jaxlake.text_tables import aligned_text, wrapped
 
 WIDTH = 80
-"""The most characters in a line of `format_scores`."""
+"""The characters of a line of `format_scores` unless it is told another number."""
 
 
 class ExpectedLearnability(FrozenModel):
@@ -115,19 +116,20 @@ def _schema_valid(view: StageView, record: DesignRecord) -> bool:
 _WRITTEN: tuple[str, ...] = ("engineer", "kind", "json", "fixes", "edit", "same", "tokens", "sec")
 _SCORED: tuple[str, ...] = ("engineer", "learn", "gain", "sal", "gran", "caus", "corr", "task")
 _LEGEND = (
-    "json: the first answer held every number; fixes: repairs; edit: steps from the",
-    "current configuration; same: share of its knobs kept; learn: expected p(1-p);",
-    "gain: over the current one's; sal, gran, caus, corr, task: salience,",
-    "granularity, causality, self-correction, task modelling",
+    "json: the first answer held every number; fixes: repairs; edit: steps from the "
+    "current configuration; same: share of its knobs kept; learn: expected p(1-p); "
+    "gain: over the current one's; sal, gran, caus, corr, task: salience, "
+    "granularity, causality, self-correction, task modelling"
 )
 
 
-def format_scores(rows: Sequence[ScoredDesign]) -> str:
+def format_scores(rows: Sequence[ScoredDesign], width: int | None = WIDTH) -> str:
     """Return proposals as aligned plain text: what was written, then the scores; `-` is None.
 
-    No line is longer than `WIDTH`; long names are cut.
+    No line is longer than `width` (None: as long as it has to be); long names are cut, and columns
+    that have no room follow in further tables.
     """
-    written, scored = [_WRITTEN], [_SCORED]
+    written, scored = list[tuple[str, ...]](), list[tuple[str, ...]]()
     for row in rows:
         name = " ".join(row.engineer.split())
         seconds = f"{row.seconds:.1f}" if row.seconds < 100 else f"{row.seconds:.0f}"
@@ -140,19 +142,8 @@ def format_scores(rows: Sequence[ScoredDesign]) -> str:
             "-" if value is None else f"{value:.2f}" for value in dict(row.behaviours).values()
         ]
         scored.append((name, f"{learn:.3f}", f"{gain:+.3f}", *scores))
-    return "\n".join([*_aligned(written), "", *_aligned(scored), "", *_LEGEND])
-
-
-def _aligned(cells: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    room = WIDTH - sum(widths[1:]) - 2 * (len(widths) - 1)
-    first = min(widths[0], max(room, len("engineer")))
-    return [
-        "  ".join(
-            [
-                (name if len(name) <= first else name[: first - 3] + "...").ljust(first),
-                *(text.rjust(width) for text, width in zip(others, widths[1:], strict=True)),
-            ]
-        )
-        for name, *others in cells
+    tables = [
+        aligned_text(head, cells, left=1, width=width)
+        for head, cells in ((_WRITTEN, written), (_SCORED, scored))
     ]
+    return "\n\n".join([*tables, wrapped(_LEGEND, WIDTH if width is None else width)])

@@ -4,6 +4,7 @@ A line that is no record of the command is answered by `{"id": ..., "error": "..
 lines are answered all the same.
 """
 
+import errno
 import json
 import os
 import stat
@@ -76,6 +77,30 @@ def require_readable(file: str) -> None:
             open(file, "rb").close()
     except OSError as error:
         raise UserError(f"{file}: can't be read: {error.strerror or error}") from None
+
+
+def require_writable(path: str | Path | None, *, make_folders: bool = False) -> None:
+    """Raise a `UserError` if a file can't be written (None: none is wanted), before the work.
+
+    With `make_folders` missing folders are going to be made. Nothing is touched. That a disk is
+    full is found only when the file is written.
+    """
+    if path is None:
+        return
+    folder = Path(path).absolute().parent
+    while make_folders and not folder.exists():
+        folder = folder.parent
+    if Path(path).is_dir():
+        number = errno.EISDIR
+    elif not folder.exists():
+        number = errno.ENOENT
+    elif not folder.is_dir():
+        number = errno.ENOTDIR
+    elif not os.access(Path(path) if Path(path).exists() else folder, os.W_OK):
+        number = errno.EACCES
+    else:
+        return
+    raise UserError(f"{path}: can't be written: {os.strerror(number)}")
 
 
 def read_lines(file: str) -> Iterator[bytes]:

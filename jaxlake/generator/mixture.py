@@ -7,7 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.board_limits import MAX_AGENTS, MAX_SIZE, MIN_AGENTS, MIN_SIZE, ROUNDING
+from jaxlake.board_limits import MAX_AGENTS as MAX_AGENTS
+from jaxlake.board_limits import MAX_SIZE as MAX_SIZE
+from jaxlake.board_limits import MIN_AGENTS as MIN_AGENTS
+from jaxlake.board_limits import MIN_SIZE as MIN_SIZE
+from jaxlake.board_limits import ROUNDING, checked_mixture
 from jaxlake.board_limits import holes_on_board as holes_on_board
 from jaxlake.board_limits import infeasibility as infeasibility
 
@@ -47,38 +51,10 @@ def lake_params(
     Raises:
         ValueError: a value is out of range, or the lengths differ; the message names the field.
     """
-    fields = {
-        "size": _numbers("size", size, MIN_SIZE, MAX_SIZE, whole=True),
-        "data_ratio": _numbers("data_ratio", data_ratio, 0, 1e6),
-        "hole_ratio": _numbers("hole_ratio", hole_ratio, 0, 1),
-        "wait_ratio": _numbers("wait_ratio", wait_ratio, 0, 1),
-        "num_agents": _numbers("num_agents", num_agents, MIN_AGENTS, MAX_AGENTS, whole=True),
-    }
-    S = max(len(values) for values in fields.values())
-    for name, values in fields.items():
-        if len(values) not in (1, S):
-            raise ValueError(f"{name}: got {len(values)} values, 1 or {S} are allowed")
-    never_waits = (fields["num_agents"] == 1) & (fields["wait_ratio"] > 0)
-    if never_waits.any():
-        ratio = np.broadcast_to(fields["wait_ratio"], never_waits.shape)[never_waits][0]
-        raise ValueError(f"wait_ratio: got {ratio:g} for one agent, which never waits: only 0 fits")
-    if not fields["data_ratio"].any():
-        raise ValueError("data_ratio: got 0 for every cell, some cell needs a share")
+    fields = checked_mixture(size, hole_ratio, wait_ratio, num_agents, data_ratio)
+    S = max(map(len, fields.values()))
     leaves = {name: jnp.asarray(np.broadcast_to(values, S)) for name, values in fields.items()}
     return LakeParams(**leaves)
-
-
-def _numbers(
-    name: str, given: object, least: float, most: float, *, whole: bool = False
-) -> np.ndarray:
-    values = np.atleast_1d(np.asarray(given))
-    if values.ndim != 1 or not values.size or values.dtype.kind not in ("iu" if whole else "iuf"):
-        wanted = "an integer" if whole else "a number"
-        raise ValueError(f"{name}: got {given!r}, {wanted} or a sequence of them is needed")
-    for value in values.tolist():
-        if not least <= value <= most:
-            raise ValueError(f"{name}: got {value}, {least:g} to {most:g} are allowed")
-    return values.astype(np.int32 if whole else np.float32)
 
 
 def hole_count(size: jax.Array | int, hole_ratio: jax.Array | float) -> jax.Array:

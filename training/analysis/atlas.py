@@ -39,7 +39,7 @@ from training.phases.stage_results import (
 )
 from training.phases.validate import validation_set
 from training.run.directory import RunDirectory
-from training.run.progress import console, new_table
+from training.run.progress import console, new_table, print_table
 from training.run.records import AtlasRecord, Record
 from training.schema import RunConfig
 
@@ -172,16 +172,16 @@ def print_atlas(scored: ScoredAtlas) -> None:
         words[cell.knobs["wait_ratio"]] = str(cell.learnability or "no boards")
     for (group, holes), words in rows.items():
         table.add_row(f"{group}x{group}", f"{holes:g}", *(words[wait] for wait in waits))
-    console.print(table)
+    print_table(table, kept=2)
     knobs = list(scored.config.lake.bounds.knobs)
     table = new_table("The best configuration on the grid", "map size", *knobs)
     for group, chosen in scored.best.values().items():
         table.add_row(f"{group}x{group}", *(f"{chosen[knob]:g}" for knob in knobs))
-    console.print(table)
+    print_table(table)
     table = new_table("Configurations", "", "expected p(1-p)", "regret")
     for row in scored.scores:
         table.add_row(row.name, *(str(value or "-") for value in (row.expected, row.regret)))
-    console.print(table)
+    print_table(table)
 
 
 def atlas_json(scored: ScoredAtlas) -> dict[str, Any]:

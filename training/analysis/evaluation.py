@@ -18,26 +18,12 @@ from training.policy import huggingface
 from training.policy.policy import Policy, load_policy
 from training.rollout.engines import start_sampler
 from training.rollout.sampler import Sampler
-from training.run.answer_records import GroupValidation, Rates
-from training.run.directory import RunDirectory
-from training.run.progress import console, new_table
+from training.run.answer_records import GroupValidation
+from training.run.progress import console, new_table, print_table
+from training.run.rates import ISR, VALID, isr_text, rate
 from training.run.records import EpisodeRecord, lake_episodes
-from training.run.summary import rate
 from training.run.typed_files import TextFile
 from training.schema import RunConfig
-
-
-def policy_folder(run_dir: Path, stage: int | None) -> Path:
-    """Return where a run keeps its policy after a stage (None: after the last one that has one)."""
-    directory = RunDirectory(run_dir)
-    stages = [one for one in directory.stage_numbers() if directory.stage(one).policy.is_dir()]
-    if not stages:
-        raise UserError(f"{run_dir}: holds no policy; is it a run that finished a stage?")
-    if stage is None:
-        stage = stages[-1]
-    if stage not in stages:
-        raise UserError(f"--stage: got {stage}, {run_dir} has {stages}")
-    return directory.stage(stage).policy
 
 
 def model_folder(model: str | Path) -> Path:
@@ -75,16 +61,16 @@ def evaluate(config: RunConfig, model: str | Path, output: Path | None) -> None:
     rates, domain = answers.rates, config.domain
     other = isinstance(rates, GroupValidation)
     metrics = {"valid": "valid", "best": "best possible"} if other else METRIC_NAMES
-    # The cooperative success rate asks for all agents, the individual one for each.
-    names = [*metrics.values()] if other else ["valid (CSR)", *list(metrics.values())[1:], "ISR"]
+    names = [*metrics.values()] if other else [VALID, *list(metrics.values())[1:], ISR]
     table = new_table(
         f"{model} on {len(boards)} {domain.instance}s", domain.space.group_label, *names
     )
     for row in (*rates.rows, rates.total):
         name = "all" if row.group is None else domain.called(row.group)
-        individual = [f"{100 * row.isr:.1f}"] if isinstance(row, Rates) else []
-        table.add_row(name, *(rate(row, metric) for metric in metrics), *individual)
-    console.print(table)
+        individual = isr_text(row)
+        rates_of_it = (rate(row, metric) for metric in metrics)
+        table.add_row(name, *rates_of_it, *([] if individual is None else [individual]))
+    print_table(table)
     plain = rates.model_dump(mode="json", exclude={"stage"})
     if not other:
         cells = cells_of(lake_episodes(answers.episodes))

@@ -32,8 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Audit a run, and print one line per stage and the result."""
-    from training.audit import audit_run
+    from training.commands.runs import known_run
     from training.run.directory import RunDirectory
+
+    if not RunDirectory(args.run_dir).chain_file.exists():  # a chain without a run is broken
+        known_run(args.run_dir)
+    from training.audit import audit_run
     from training.run.progress import console
 
     checks = audit_run(args.run_dir, deep=not args.shallow)

@@ -24,7 +24,10 @@ from jaxlake.command_line.json_lines import (
     answer_file,
     open_output,
     read_records,
+    require_readable,
+    require_writable,
 )
+from jaxlake.text_tables import output_width
 from training.errors import UserError
 from training.runtime import set_library_defaults
 
@@ -136,6 +139,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _apply(args: argparse.Namespace) -> int:
+    require_readable(args.answers)
+    require_writable(args.output)
     from engineer import Guard, review_answer
     from engineer.attempt import escape_surrogates
     from training.schema import load
@@ -210,6 +215,7 @@ def _replay(args: argparse.Namespace) -> int:
     for kind in kinds:
         _known(kind, known_engineer, "--engineers")
     stage = known_stage(args.run_dir, args.stage)
+    require_writable(args.json)
     from training.analysis.counterfactual import replay_stage
 
     return _print_scores(replay_stage(args.run_dir, stage, kinds), args.json)
@@ -221,6 +227,7 @@ def _ablate(args: argparse.Namespace) -> int:
 
     _known(args.engineer, known_engineer, "--engineer")
     stage = known_stage(args.run_dir, args.stage)
+    require_writable(args.json)
     from training.analysis.counterfactual import ablate_stage
 
     return _print_scores(ablate_stage(args.run_dir, stage, args.engineer), args.json)
@@ -235,18 +242,27 @@ def _known(kind: str, check: Callable[[str], object], option: str) -> None:
 
 
 def _reading(args: argparse.Namespace) -> int:
+    from training.commands.runs import known_stage
+    from training.policy.model_folders import local_folder
+
+    run_dir = Path(args.target)
+    is_run = (run_dir / "config.yaml").is_file()
+    if is_run:
+        stage = known_stage(run_dir, args.stage, first=0)
+    elif args.stage is not None:
+        raise UserError(f"--stage: {args.target} is not a run's directory, it has no config.yaml")
+    else:
+        local_folder(args.target)
+    require_writable(args.json)
     set_library_defaults()
     from engineer.scoring.reading import format_reading
     from training.analysis.model_reading import read_model, read_run
 
-    run_dir = Path(args.target)
-    if (run_dir / "config.yaml").is_file():
-        reading = read_run(run_dir, args.stage, args.contexts)
-    elif args.stage is not None:
-        raise UserError(f"--stage: {args.target} is not a run's directory, it has no config.yaml")
+    if is_run:
+        reading = read_run(run_dir, stage, args.contexts)
     else:
         reading = read_model(args.target, args.contexts)
-    print(format_reading(reading), flush=True)
+    print(format_reading(reading, output_width()), flush=True)
     if args.json is not None:
         with open_output(args.json) as out:
             out.write(reading.model_dump_json(indent=1) + "\n")
@@ -257,6 +273,7 @@ def _atlas(args: argparse.Namespace) -> int:
     from training.commands.runs import known_stage
 
     stage = known_stage(args.run_dir, args.stage, first=0)
+    require_writable(args.json)
     set_library_defaults()
     from training.analysis.atlas import atlas_json, print_atlas, score_stage
 
@@ -273,7 +290,7 @@ def _print_scores(rows: "list[ScoredDesign]", path: str | None) -> int:
     from engineer.scoring.replay import format_scores
 
     # The table comes before the file, which may be impossible to write after hours of answers.
-    print(format_scores(rows), flush=True)
+    print(format_scores(rows, output_width()), flush=True)
     for row in rows:
         if row.kind == "kept":
             print(f"jaxlake: {row.engineer}: {row.reason}", file=sys.stderr)

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxlake.command_line.arguments import add_configuration, describe, number, whole_numbers
+from jaxlake.command_line.json_lines import require_writable
+from training.commands.runs import policy_folder
 from training.errors import UserError
+from training.policy.model_folders import local_folder
 from training.runtime import set_library_defaults
 
 if TYPE_CHECKING:
@@ -97,16 +100,18 @@ def run(args: argparse.Namespace) -> int:
     from training.schema import load
 
     config = load(args.config, args.set)
+    policy: Any = None
     if args.run_dir is not None:
-        from training.commands.runs import known_run
-
-        known_run(args.run_dir)
-    from training.analysis.evaluation import evaluate, policy_folder
-
+        policy = policy_folder(args.run_dir, args.stage)
+    elif args.model is not None:
+        policy = args.model
+        local_folder(policy)
     if args.benchmark is not None:
-        return 0 if _evaluate_benchmark(args, config) else 1
-    folder = args.model or policy_folder(args.run_dir, args.stage)
-    evaluate(config, folder, args.output)
+        return 0 if _evaluate_benchmark(args, config, policy) else 1
+    require_writable(args.output, make_folders=True)
+    from training.analysis.evaluation import evaluate
+
+    evaluate(config, policy, args.output)
     return 0
 
 
@@ -122,7 +127,9 @@ def _check_options(args: argparse.Namespace) -> None:
         raise UserError("--name: missing, --endpoint needs the model's name there")
 
 
-def _evaluate_benchmark(args: argparse.Namespace, config: "RunConfig") -> bool:
+def _evaluate_benchmark(args: argparse.Namespace, config: "RunConfig", policy: Any) -> bool:
+    if not args.benchmark.exists():
+        raise UserError(f"--benchmark: got {args.benchmark}, there is no such folder")
     from training.analysis.benchmark.boards import read_folder
     from training.analysis.benchmark.evaluate import BESIDE, Selection, evaluate_benchmark
 
@@ -142,13 +149,17 @@ def _evaluate_benchmark(args: argparse.Namespace, config: "RunConfig") -> bool:
         beside=BESIDE if args.beside is None else args.beside,
         request=_request_fields(args.request or ()),
     )
-    answerer = _answerer(args, config, folder.boards, selection.request)
+    answerer = _answerer(args, config, policy, folder.boards, selection.request)
     return evaluate_benchmark(config, folder, answerer, output, selection)
 
 
 @contextmanager
 def _answerer(
-    args: argparse.Namespace, config: "RunConfig", boards: Sequence[Any], fields: dict[str, Any]
+    args: argparse.Namespace,
+    config: "RunConfig",
+    policy_or_name: Any,
+    boards: Sequence[Any],
+    fields: dict[str, Any],
 ) -> "Iterator[Answerer]":
     """Open who answers: an endpoint, or a policy in an engine that ends with the block."""
     from training.analysis.benchmark.answering import EndpointAnswerer, SamplerAnswerer
@@ -158,10 +169,9 @@ def _answerer(
         concurrency = args.concurrency or 16
         yield EndpointAnswerer(config, client, boards, concurrency=concurrency, request=fields)
         return
-    from training.analysis.evaluation import frozen_policy, model_folder, policy_folder
+    from training.analysis.evaluation import frozen_policy, model_folder
 
-    model = args.model or policy_folder(args.run_dir, args.stage)
-    with frozen_policy(config, model_folder(model)) as (policy, sampler):
+    with frozen_policy(config, model_folder(policy_or_name)) as (policy, sampler):
         yield SamplerAnswerer(config, policy, sampler, boards)
 
 

@@ -2,8 +2,13 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jaxlake.command_line.arguments import add_run, describe
+from jaxlake.command_line.json_lines import require_writable
+
+if TYPE_CHECKING:
+    from training.run.directory import RunDirectory
 
 _HELP = """\
 Write the report of a run, finished or not: one HTML file that holds everything it needs.
@@ -25,8 +30,22 @@ def run(args: argparse.Namespace) -> int:
     """Write the report and print its path."""
     from training.commands.runs import known_run
 
-    known_run(args.run_dir)
+    directory = known_run(args.run_dir)
+    require_writable(args.output, make_folders=True)
     from training.analysis.report import build_report
 
-    print(build_report(args.run_dir, args.output))
+    print(build_report(args.run_dir, args.output), flush=True)
+    _say_rates(directory)
     return 0
+
+
+def _say_rates(directory: "RunDirectory") -> None:
+    """Say on stderr how the last stage with a validation did; the path alone is the output."""
+    from training.run.progress import status_console
+    from training.run.rates import success_rates
+
+    validations = [directory.stage(stage).validation for stage in directory.stage_numbers()]
+    last = [file for file in validations if file.exists()][-1:]
+    for record in (file.read() for file in last):
+        line = f"stage {record.stage}: {success_rates(record.total)}"
+        status_console.print(line, soft_wrap=True)

@@ -72,6 +72,12 @@ def run(args: argparse.Namespace) -> int:
 
         print_plan(config, run_dir)
         return compile_for(config, args.compile_for) if args.compile_for else 0
+    from training.run.directory import RunDirectory
+
+    if config.model.pretrained is not None and not RunDirectory(run_dir).finished():
+        from training.policy.model_folders import local_folder
+
+        local_folder(config.model.pretrained)
     from training.processes import joined
 
     with joined(_peers(args)):

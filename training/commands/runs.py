@@ -34,3 +34,16 @@ def known_stage(path: Path, stage: int | None, *, first: int = 1) -> int:
         validated = ", ".join(map(str, known)) or "none yet"
         raise UserError(f"--stage: got {got}, the stages with a validation are {validated}")
     return stage
+
+
+def policy_folder(run_dir: Path, stage: int | None) -> Path:
+    """Return where a run keeps its policy after a stage (None: after the last one that has one)."""
+    directory = known_run(run_dir)
+    stages = [one for one in directory.stage_numbers() if directory.stage(one).policy.is_dir()]
+    if not stages:
+        raise UserError(f"{run_dir}: holds no policy; is it a run that finished a stage?")
+    if stage is None:
+        stage = stages[-1]
+    if stage not in stages:
+        raise UserError(f"--stage: got {stage}, {run_dir} has {stages}")
+    return directory.stage(stage).policy

@@ -173,7 +173,7 @@ def answer_often(
     prompts = [policy.encode_board(board) for board in boards]
     per_call = max(CHUNK // answers, 1)
     texts: list[str] = []
-    with track(f"stage {stage}: {stream}", len(prompts) * answers) as advance:
+    with track(f"stage {stage}: {stream}", len(prompts) * answers, unit="answers") as advance:
         for number, first in enumerate(range(0, len(prompts), per_call)):
             groups = sampler.sample(
                 prompts[first : first + per_call],

@@ -69,7 +69,7 @@ def learn_to_design(
     sampler.drop_cache()  # a run that is resumed here finds it empty
     with (
         run.timed("learn_to_design", stage),
-        track(f"stage {stage}: learn to design", choice.updates) as advance,
+        track(f"stage {stage}: learn to design", choice.updates, unit="updates") as advance,
     ):
         for number in range(1, choice.updates + 1):
             groups = sampler.sample(

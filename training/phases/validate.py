@@ -18,7 +18,8 @@ from training.policy.policy import Policy
 from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.directory import StageDirectory
-from training.run.progress import track
+from training.run.progress import console, track
+from training.run.rates import success_rates
 from training.schema import RunConfig
 
 CHUNK = 512
@@ -46,6 +47,7 @@ def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = No
             answers = verify_answers(run.config, stage, run.validation, texts)
             run.checkpoints.wait()  # what is said of the weights must not outlive them
             write_answers(files, answers)
+        console.print(f"stage {stage}: {success_rates(answers.rates.total)}", soft_wrap=True)
         run.trackers.validation(run.step(stage, run.config.updates_per_stage), answers.rates)
     if trained is None:
         return validated_stage(run.config, stage, None, answers, (), {})
@@ -61,7 +63,7 @@ def answer(
     """Let the policy answer each instance once, at the validation temperature."""
     prompts = [policy.encode_prompt(text) for text in environment_of(config).prompts(boards)]
     texts: list[str] = []
-    with track(title, len(prompts)) as advance:
+    with track(title, len(prompts), unit="answers") as advance:
         for first in range(0, len(prompts), CHUNK):
             groups = sampler.sample(
                 prompts[first : first + CHUNK],

@@ -76,7 +76,7 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
     step = _compiled_step(run.policy, optimizer)
     losses: dict[str, list[jax.Array]] = defaultdict(list)
     began = time.perf_counter()
-    with track("warm start", settings.steps, start=done) as advance:
+    with track("warm start", settings.steps, start=done, unit="steps") as advance:
         for number in range(done + 1, settings.steps + 1):
             rng = np.random.default_rng(run.seed("warm_start", 1, number))
             if settings.engineer_batch_size and number % settings.engineer_every == 0:

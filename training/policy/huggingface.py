@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -25,45 +24,25 @@ from jax.typing import DTypeLike
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from training.errors import UserError
 from training.policy.architectures import DecoderConfig
 from training.policy.decoder import Decoder
 from training.policy.lora import merge_factors
+from training.policy.model_folders import CONFIG_FILE, TOKENIZER_FILES, ModelFolderError
+from training.policy.model_folders import SHIPPED as SHIPPED
+from training.policy.model_folders import resolve as resolve
 from training.policy.parameters import LORA_A, LORA_B, parameter_shapes, parameter_shardings
 from training.policy.whole_folders import replaced, restore
 from training.processes import local_copy, place
 
-SHIPPED = {"jaxlake-base": Path(__file__).resolve().parents[1] / "base_model"}
-"""Models that are packaged with this library, by the name that a configuration gives them."""
-
-CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
-# The files of a tokenizer and of its use in generation, which are copied as they are.
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "vocab.json",
-    "merges.txt",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "chat_template.json",
-    "generation_config.json",
-)
 MAX_SHARD_BYTES = 5 * 10**9
 
 _DTYPES = ("F32", "BF16", "F16")
 _TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
-_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")
 _HEAD = "lm_head.weight"
-
-
-class ModelFolderError(UserError, ValueError):
-    """A model folder is missing, can't be read, or holds another kind of model."""
 
 
 class _Tensor(NamedTuple):
@@ -72,45 +51,6 @@ class _Tensor(NamedTuple):
     layer: int | None  # row of a stacked parameter
     transposed: bool
     shape: tuple[int, ...]  # Hugging Face's
-
-
-def resolve(name_or_folder: str | Path) -> Path:
-    """Return the local folder of a model: one of `SHIPPED`, a folder, or the hub's copy.
-
-    A name that has the hub's form `owner/name`, and is no folder here, is looked up on the hub (or
-    in its local cache). A `ModelFolderError` says that there is neither.
-    """
-    if name_or_folder in SHIPPED:
-        return SHIPPED[str(name_or_folder)]
-    folder = Path(name_or_folder).expanduser()
-    restore(folder)
-    if folder.is_dir():
-        return folder
-    if folder.exists():
-        raise ModelFolderError(f"model {str(folder)!r} is a file; allowed is a folder")
-    if not isinstance(name_or_folder, str) or not _HUB_NAME.fullmatch(name_or_folder):
-        raise ModelFolderError(
-            f"model {str(name_or_folder)!r}: no such folder; allowed is a folder with a "
-            f"{CONFIG_FILE} and safetensors, the hub's name of a model, owner/name, or "
-            f"{', '.join(SHIPPED)}, which comes with this library"
-        )
-    from huggingface_hub import snapshot_download
-
-    patterns = ["*.json", "*.safetensors", *TOKENIZER_FILES]
-    try:
-        # Some repositories hold the weights once more, in their makers' own format.
-        return Path(
-            snapshot_download(
-                name_or_folder,
-                allow_patterns=patterns,
-                ignore_patterns=["consolidated*", "original/*"],
-            )
-        )
-    except (OSError, ValueError) as error:  # the hub's own errors and HTTP failures are OSErrors
-        reason = str(error).strip().split("\n")[0]
-        raise ModelFolderError(
-            f"model {name_or_folder!r}: no such folder here, and the hub did not give it: {reason}"
-        ) from error
 
 
 def load(

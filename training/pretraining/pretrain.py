@@ -34,7 +34,7 @@ from training.rollout.judging import judge
 from training.rollout.sampler import Sampler
 from training.run.checkpoints import Checkpoints, RunProgress
 from training.run.lock import hold
-from training.run.progress import console, track
+from training.run.progress import console, status_console, track
 from training.run.records import six_digits
 from training.run.seeds import seed_for
 from training.schema import Model, Prompt
@@ -110,7 +110,7 @@ def _take_steps(
     step = _compiled_step(run.policy, settings)
     recent: list[Any] = []
     mastered = any(_meets(one, config.goal) for one in directory.evaluations.read())
-    with track("pretraining", settings.most_steps, start=done) as advance:
+    with track("pretraining", settings.most_steps, start=done, unit="steps") as advance:
         while done < settings.most_steps and not mastered:
             if done == stop_after:
                 return None
@@ -138,7 +138,7 @@ def _take_steps(
 
 def _prepare(config: PretrainConfig, directory: PretrainDirectory) -> tuple[_Pretraining, Any]:
     """Draw what is imitated and what is held out, and make the model with random weights."""
-    with console.status("drawing boards and contexts"):
+    with status_console.status("drawing boards and contexts"):
         held_out = draw_held_out(config, config.goal.boards_per_cell)
         if not directory.plans.exists():
             directory.plans.write(draw_plans(config, held_out))
@@ -159,7 +159,7 @@ def _prepare(config: PretrainConfig, directory: PretrainDirectory) -> tuple[_Pre
         make_policy(directory.initial, model, joined, max_len=length, seed=config.seed)
     prompt = Prompt(max_tokens=config.max_tokens, max_steps=MAX_STEPS)
     policy, params = open_policy(directory.initial, model, prompt, length_bucket=LENGTH_STEP)
-    with console.status("encoding"):
+    with status_console.status("encoding"):
         pool = ExamplePool(
             policy.encode_examples(plans),
             policy.encode_examples(designs),

@@ -25,7 +25,9 @@ from training.policy.blockwise import BLOCK
 from training.policy.huggingface import SHIPPED, read_config, resolve
 from training.policy.logprobs import LOGITS_BYTES
 from training.policy.parameters import parameter_shapes
-from training.run.progress import console, new_table
+from training.run.kv_cache import bytes_per_token, kv_caches
+from training.run.progress import console, duration, new_table, print_table
+from training.run.time_estimate import estimated_time
 from training.schema import ATLAS, ORACLE, RunConfig
 from training.schema.environment_sections import OtherEnvironment, OtherValidation
 
@@ -157,7 +159,10 @@ def print_plan(config: RunConfig, run_dir: Path) -> None:
         )
     else:
         _print_memory(config, shape, prompt)
+        if config.sampling.runs_vllm_here:
+            _print_cache(config, shape)
         _print_disk(config, shape, run_dir)
+    print_time(config, run_dir, run_dir.absolute().parent)
 
 
 def update_shape(config: RunConfig, shape: DecoderConfig) -> dict[str, object]:
@@ -264,7 +269,7 @@ def _print_stages(config: RunConfig) -> None:
             probed = f"<= {oracle.max_probes} x {oracle.updates * grpo.prompts_per_update}"
             steps = f"<= {oracle.max_probes} x {oracle.updates} updates"
             table.add_row(f"stage {stage}: probes", probed, steps, completions)
-    console.print(table)
+    print_table(table)
 
 
 def _print_batches(config: RunConfig, prompt: int) -> None:
@@ -307,7 +312,56 @@ def _print_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> None:
     table.add_section()
     table.add_row("trainer in all", f"{sum(memory.values()) / _GIB:.2f}")
     table.add_row("the engine's weights, per device", f"{engine / _GIB:.2f}")
-    console.print(table)
+    print_table(table)
+
+
+def _print_cache(config: RunConfig, shape: DecoderConfig) -> None:
+    sampling = config.engine_sampling
+    weights = parameters(shape) * _BYTES[sampling.dtype] // sampling.tensor_parallel_size
+    title = "\nvLLM's cache of keys and values, of each worker"
+    table = new_table(title, "where", "GiB", "tokens", f"sequences of {sampling.max_model_len:,}")
+    for cache in kv_caches(sampling, shape, weights):
+        most = "<= " if cache.at_most else ""
+        table.add_row(
+            cache.where,
+            f"{most}{cache.gib:.2f}",
+            f"{most}{cache.tokens:,}",
+            f"{most}{cache.sequences:,.1f}",
+        )
+    print_table(table)
+    console.print(
+        f"A token takes {bytes_per_token(sampling, shape):,} bytes. vLLM decodes at most "
+        f"{sampling.max_num_seqs} sequences at once (sampling.max_num_seqs); more wait. On an "
+        "accelerator its activations and graphs, which it measures when it starts, take a part of "
+        "the cache that is not counted here."
+    )
+
+
+def print_time(config: RunConfig, run_dir: Path, within: Path, *, runs: int = 1) -> None:
+    """Print how long a run will take, or `runs` of them in turn, where one was measured."""
+    estimate = estimated_time(config, run_dir, within)
+    if estimate is None:
+        console.print(
+            f"\nTime: not estimated. No run in {within} has updates of this "
+            "model, prompt, sampling and grpo, from which it could be. `--stop-after 1` measures "
+            "one stage, and a dry run says then what all of them take."
+        )
+        return
+    table = new_table("\nEstimated time", "phase", "all stages")
+    for phase, seconds in estimate.seconds.items():
+        table.add_row(phase.replace("_", " "), duration(seconds))
+    for phase in estimate.unknown:
+        table.add_row(phase.replace("_", " "), "not measured")
+    table.add_section()
+    table.add_row("in all", duration(estimate.total))
+    if runs > 1:
+        table.add_row(f"{runs} such runs in turn", duration(runs * estimate.total))
+    print_table(table)
+    console.print(
+        f"It is what {estimate.source} took ({estimate.updates} updates there), compilation "
+        "included, scaled by counts. It holds for the machine that it ran on; the start of the "
+        "engine comes on top."
+    )
 
 
 def _print_disk(config: RunConfig, shape: DecoderConfig, run_dir: Path) -> None:
@@ -315,13 +369,13 @@ def _print_disk(config: RunConfig, shape: DecoderConfig, run_dir: Path) -> None:
     needed = sum(disk.values())
     folder = next(place for place in (run_dir, *run_dir.absolute().parents) if place.exists())
     free = shutil.disk_usage(folder).free
-    table = new_table("Estimated disk", f"in {run_dir}", "GiB")
+    table = new_table("\nEstimated disk", f"in {run_dir}", "GiB")
     for name, size in disk.items():
         table.add_row(name, f"{size / _GIB:.2f}")
     table.add_section()
     table.add_row("in all", f"{needed / _GIB:.2f}")
     table.add_row("free there now", f"{free / _GIB:.2f}")
-    console.print(table)
+    print_table(table)
     if free < needed:
         console.print(f"There is not enough room for this run in {run_dir}.")
 

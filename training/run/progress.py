@@ -1,13 +1,19 @@
-"""What is said on a terminal and in a log: progress (a bar; a line now and then) and tables."""
+"""What is said on a terminal and in a log: progress (a bar; a line now and then) and tables.
+
+Results go to standard output, progress to standard error.
+"""
 
 from __future__ import annotations
 
+import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import NoReturn
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, ConsoleDimensions, JustifyMethod
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -17,38 +23,75 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
+
+from jaxlake.text_tables import column_groups, output_width
 
 SECONDS_BETWEEN_LINES = 10.0
 
+_WIDE = 100
+"""Characters of a line from which a long bar has room."""
+
+_NO_WIDTH = 100_000
+"""Characters of a line where there is no terminal."""
+
+_FRAME = 3
+"""Characters that a table's frame takes for each column; one more closes the line."""
+
 
 class _Console(Console):
-    """A console that leaves it to the command line what a reader that went away means."""
+    """A console that leaves it to the command line what a reader that went away means.
+
+    A pipe or a file has no width, so that lines and tables are not broken there; COLUMNS sets one.
+    """
 
     def on_broken_pipe(self) -> NoReturn:
         raise BrokenPipeError
 
+    @property
+    def size(self) -> ConsoleDimensions:
+        if self.is_terminal or self._width is not None:
+            return super().size
+        return ConsoleDimensions(output_width() or _NO_WIDTH, 25)
+
+    @size.setter
+    def size(self, new_size: tuple[int, int]) -> None:
+        self._width, self._height = new_size
+
 
 console = _Console(highlight=False)
+status_console = _Console(highlight=False, stderr=True)
+"""Standard error, for what is no result."""
 
 
 @contextmanager
-def track(title: str, total: int, *, start: int = 0) -> Iterator[Callable[..., None]]:
-    """Show how far a phase of `total` steps is, from `start` on.
+def track(
+    title: str, total: int, *, start: int = 0, unit: str = ""
+) -> Iterator[Callable[..., None]]:
+    """Show on standard error how far a phase of `total` steps is, from `start` on, and its rate.
 
-    It gives a function of how many are done and, if there is more to say, a note.
+    It gives a function of how many are done and, if there is more to say, a note. `unit` is what
+    the rate counts, such as "answers"; without a terminal there is a line every ten seconds.
     """
-    if console.is_terminal:
+    if status_console.is_terminal:
         columns = (
             TextColumn("{task.description:<24}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=24 if status_console.width > _WIDE else 6),
             MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
         )
-        with Progress(*columns, console=console) as bar:
-            task = bar.add_task(title, total=total, completed=start, note="")
-            yield lambda done, note="": bar.update(task, completed=done, note=note)
+        began = time.monotonic()
+        with Progress(*columns, console=status_console) as bar:
+            task = bar.add_task(title, total=total, completed=start, note="", rate="")
+
+            def show(done: int, note: str = "") -> None:
+                rate = rate_of(done - start, time.monotonic() - began, unit)
+                bar.update(task, completed=done, note=note, rate=rate)
+
+            yield show
         return
 
     began = last = time.monotonic()
@@ -59,7 +102,9 @@ def track(title: str, total: int, *, start: int = 0) -> Iterator[Callable[..., N
         nonlocal written
         written = done, note = newest
         seconds = time.monotonic() - began
-        console.print(f"{title:<24} {done:>5}/{total}  {seconds:5.0f} s  {note}", soft_wrap=True)
+        rate = rate_of(done - start, seconds, unit)
+        words = f"{title:<24} {done:>5}/{total}  {rate}  {seconds:5.0f} s  {note}"
+        status_console.print(words.rstrip(), soft_wrap=True, markup=False)
 
     def advance(done: int, note: str = "") -> None:
         nonlocal last, newest
@@ -73,13 +118,84 @@ def track(title: str, total: int, *, start: int = 0) -> Iterator[Callable[..., N
         line()
 
 
-def new_table(title: str, first: str, *others: str) -> Table:
+def rate_of(count: int, seconds: float, unit: str = "") -> str:
+    """Write how many came per second, or the seconds for each where it takes more than one.
+
+    `unit` is what came, such as "answers".
+    """
+    what = f" {unit}/s" if unit else "/s"
+    if count <= 0 or seconds <= 0:
+        return f"0{what}"
+    each = seconds / count
+    if each > 1.0:
+        return f"{each:.1f} s each" if each < 10 else f"{each:,.0f} s each"
+    return (f"{count / seconds:.1f}" if each > 0.1 else f"{count / seconds:,.0f}") + what
+
+
+@dataclass
+class TextTable:
+    """A table of plain text, as wide as the terminal once it is printed."""
+
+    title: str
+    heads: tuple[str, ...]
+    left: int = 1  # how many of the first columns hold words; the others hold numbers
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+    sections: set[int] = field(default_factory=set)  # numbers of rows that a line follows
+
+    def add_row(self, *cells: str) -> None:
+        """Add a row, with a cell for each head."""
+        self.rows.append(cells)
+
+    def add_section(self) -> None:
+        """Draw a line below the newest row."""
+        self.sections.add(len(self.rows) - 1)
+
+
+def new_table(title: str, first: str, *others: str) -> TextTable:
     """Make a table with these heads, in which all columns but the first hold numbers."""
-    table = Table(title=title, title_justify="left")
-    table.add_column(first)
-    for head in others:
-        table.add_column(head, justify="right")
-    return table
+    return TextTable(title, (first, *others))
+
+
+def print_table(table: TextTable, *, kept: int = 1) -> None:
+    """Print a table as wide as the terminal.
+
+    Heads are broken first; columns for which there is still no room follow in further tables, which
+    repeat the first `kept` ones. A table that goes to a pipe is printed in one piece.
+    """
+    console.print(Text(table.title, style="table.title"), soft_wrap=console.width >= _NO_WIDTH)
+    cells = [_widest(column) for column in zip(*table.rows, strict=True)] or [0] * len(table.heads)
+    whole = [max(_widest([head]), width) for head, width in zip(table.heads, cells, strict=True)]
+    room = console.width - 1
+    if sum(whole) + _FRAME * len(whole) <= room:
+        console.print(_part(table, table.heads, range(len(whole))))
+        return
+    least = [
+        max(_widest(head.split()), width) for head, width in zip(table.heads, cells, strict=True)
+    ]
+    heads = [
+        "\n".join(textwrap.wrap(head, width))
+        for head, width in zip(table.heads, least, strict=True)
+    ]
+    for group in column_groups([width + _FRAME for width in least], room, kept=kept, gap=0):
+        console.print(_part(table, heads, group))
+
+
+def _widest(texts: Iterable[str]) -> int:
+    """Return the characters of the longest line of some texts."""
+    return max((cell_len(line) for text in texts for line in text.splitlines()), default=0)
+
+
+def _part(table: TextTable, heads: Sequence[str], group: Iterable[int]) -> Table:
+    """Make a table of some of the columns, without its title."""
+    columns = list(group)
+    part = Table()
+    for number in columns:
+        justify: JustifyMethod = "left" if number < table.left else "right"
+        part.add_column(Text(heads[number]), justify=justify, overflow="fold")
+    for number, row in enumerate(table.rows):
+        section = number in table.sections
+        part.add_row(*(Text(row[column]) for column in columns), end_section=section)
+    return part
 
 
 def duration(seconds: float) -> str:

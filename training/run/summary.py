@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from engineer import Domain
 from engineer.space import KnobValues
-from jaxlake import wilson_interval
 from jaxlake.paired import PairedComparison
 from training.phases.stage_results import StageResult, decision_of
-from training.run.progress import console, new_table
-from training.run.records import GroupRates, GroupValidation, Rates, SummaryRecord
+from training.run.progress import console, new_table, print_table
+from training.run.rates import ISR, VALID, isr_text, rate
+from training.run.records import GroupValidation, Rates, SummaryRecord
 from training.schema import RunConfig
 from training.schema.environment_sections import OtherEnvironment
 
@@ -39,19 +39,28 @@ def print_summary(
     heads = [f"stage {stage.stage}" if stage.stage else first for stage in stages]
     best = "Best possible" if isinstance(stages[0], GroupValidation) else "Optimal (sum of costs)"
     told = any(row.best != row.valid for stage in stages for row in stage.rows)
-    titles = {"valid": "Valid"} | ({"best": best} if told or on_lake else {})
+    valid = VALID[0].upper() + VALID[1:] if on_lake else "Valid"
+    titles = {"valid": valid} | ({"best": best} if told or on_lake else {})
     for name, title in titles.items():
         table = new_table(f"\n{title}, per cent [95% interval]", label, *heads)
         for rows in zip(*(stage.rows for stage in stages), strict=True):
             table.add_row(_called(domain, rows[0].group), *(rate(row, name) for row in rows))
         table.add_section()
         table.add_row("all", *(rate(stage.total, name) for stage in stages))
-        console.print(table)
+        print_table(table)
         if name == "valid" and changes:
             title = "\nValid, change from the weights it began with, points [95% interval, paired]"
             table = new_table(title, label, *heads[1:])
             table.add_row("all", *map(change, changes))
-            console.print(table)
+            print_table(table)
+
+    if isinstance(stages[0].total, Rates):
+        table = new_table(f"\n{ISR}: share of the agents at their goals, per cent", label, *heads)
+        for rows in zip(*(stage.rows for stage in stages), strict=True):
+            table.add_row(_called(domain, rows[0].group), *(isr_text(row) or "-" for row in rows))
+        table.add_section()
+        table.add_row("all", *(isr_text(stage.total) or "-" for stage in stages))
+        print_table(table)
 
     heads, configurations = ["stage 1 (given)"], [config.environment.initial.values()]
     for decision in summary.decisions:
@@ -62,20 +71,9 @@ def print_summary(
     for group in domain.space.groups:
         percents = (_percents(one, group) for one in configurations)
         table.add_row(_called(domain, group), *percents)
-    console.print(table)
+    print_table(table)
     names = {decision.engineer for decision in summary.decisions}
     console.print(f"Written by: {', '.join(sorted(names))}.")
-
-
-def rate(row: Rates | GroupRates, name: str) -> str:
-    """A rate with its Wilson interval, in per cent; `name` says which one, such as "valid"."""
-    return rate_text(getattr(row, name), row.count)
-
-
-def rate_text(successes: int, count: int) -> str:
-    """Write a rate with its 95% Wilson interval, in per cent."""
-    low, high = wilson_interval(successes, count)
-    return f"{100 * successes / count:.1f} [{100 * low:.0f}, {100 * high:.0f}]"
 
 
 def change(comparison: PairedComparison) -> str:

@@ -10,14 +10,29 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jaxlake.command_line.arguments import add_action, add_actions, add_seed, describe, user_errors
-from jaxlake.command_line.json_lines import ProgressLine, open_output
+from jaxlake.command_line.arguments import (
+    add_action,
+    add_actions,
+    add_seed,
+    describe,
+    number,
+    user_errors,
+)
+from jaxlake.command_line.json_lines import (
+    ProgressLine,
+    open_output,
+    require_readable,
+    require_writable,
+)
 from jaxlake.errors import UserError
+from jaxlake.text_tables import aligned_text, output_width, wrapped
 
 if TYPE_CHECKING:
     from jaxlake import Instance
     from jaxlake.datasets import Manifest, WriteProgress
     from jaxlake.datasets.paper_benchmark import BenchmarkCell
+
+_MANIFEST = "manifest.json"  # `jaxlake.datasets.manifest.FILE_NAME`, whose package imports JAX
 
 _HELP = """\
 Sets of boards on disk: make large ones, make or check the benchmark, look at them, convert them.
@@ -112,16 +127,18 @@ def _add_make(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-ratio", metavar="X", type=float, nargs="+", default=[1.0], help="weights of cells"
     )
-    parser.add_argument("--count", metavar="C", type=int, required=True, help="boards in all")
+    count = number(int, 1, 1 << 31)
+    parser.add_argument("--count", metavar="C", type=count, required=True, help="boards in all")
     add_seed(parser)
     tries = "boards to draw for one cell in one shard before giving up (default: 262,144)"
-    for name, metavar, default, what in (
-        ("--shard-size", "B", 4096, "boards per file (default: 4,096)"),
-        ("--max-candidates", "M", 1 << 18, tries),
-        ("--max-size", "N", None, "padding (default: the largest size)"),
-        ("--max-agents", "K", None, "padding (default: the most agents)"),
+    for name, metavar, most, default, what in (
+        ("--shard-size", "B", 1 << 16, 4096, "boards per file (default: 4,096)"),
+        ("--max-candidates", "M", 1 << 30, 1 << 18, tries),
+        ("--max-size", "N", 32, None, "padding (default: the largest size)"),
+        ("--max-agents", "K", 5, None, "padding (default: the most agents)"),
     ):
-        parser.add_argument(name, metavar=metavar, type=int, default=default, help=what)
+        kind = number(int, 1, most)
+        parser.add_argument(name, metavar=metavar, type=kind, default=default, help=what)
     parser.add_argument(
         "--part", metavar="I/P", type=_part, default=(0, 1), help="make part I of P parts, I from 0"
     )
@@ -136,19 +153,16 @@ def _part(text: str) -> tuple[int, int]:
 
 
 def _make(args: argparse.Namespace) -> int:
+    _check_request(args)
     import jax
 
     from jaxlake.datasets import write_shards
-    from jaxlake.generator import infeasibility, lake_params
+    from jaxlake.generator import lake_params
 
     with user_errors(ValueError):
         params = lake_params(
             args.size, args.hole_ratio, args.wait_ratio, args.agents, args.data_ratio
         )
-        for knobs in zip(params.size, params.hole_ratio, params.num_agents, strict=True):
-            size, ratio, agents = (knob.item() for knob in knobs)
-            if (reason := infeasibility(size, ratio, agents)) is not None:
-                raise UserError(reason)
         manifest = write_shards(
             args.directory,
             jax.random.key(args.seed, impl="threefry2x32"),
@@ -164,7 +178,41 @@ def _make(args: argparse.Namespace) -> int:
     return _report(args.directory, manifest)
 
 
+def _check_request(args: argparse.Namespace) -> None:
+    """Raise a `UserError` for a set that can't be made, before JAX is imported."""
+    from jaxlake.board_limits import checked_mixture, infeasibility
+
+    with user_errors(ValueError):
+        fields = checked_mixture(
+            args.size, args.hole_ratio, args.wait_ratio, args.agents, args.data_ratio
+        )
+    cells = max(map(len, fields.values()))
+    names = ("size", "hole_ratio", "num_agents")
+    columns = [(fields[name].tolist() * cells)[:cells] for name in names]
+    for size, ratio, agents in zip(*columns, strict=True):
+        if (reason := infeasibility(size, ratio, agents)) is not None:
+            raise UserError(reason)
+    for option, padding, values in (
+        ("--max-size", args.max_size, args.size),
+        ("--max-agents", args.max_agents, args.agents),
+    ):
+        if padding is not None and padding < max(values):
+            raise UserError(f"{option}: got {padding}, at least {max(values)} is needed")
+    if args.part[1] > (shards := -(-args.count // args.shard_size)):
+        raise UserError(f"part: got {args.part[1]} parts, the set has {shards} shards to share out")
+    if args.directory.exists() and not args.directory.is_dir():
+        raise UserError(f"{args.directory}: is a file; a new folder, or one to go on in, is needed")
+
+
+def _require_folder(folder: Path) -> None:
+    """Raise a `UserError` if there is no such folder, before JAX is imported."""
+    if not folder.is_dir():
+        problem = "is no folder" if folder.exists() else "there is no such folder"
+        raise UserError(f"{folder}: {problem}")
+
+
 def _merge(args: argparse.Namespace) -> int:
+    _require_folder(args.directory)
     from jaxlake.datasets import DatasetError, merge_parts
 
     with user_errors(DatasetError):
@@ -217,6 +265,8 @@ def _progress_line() -> Callable[["WriteProgress"], None]:
 
 
 def _benchmark(args: argparse.Namespace) -> int:
+    if args.check:
+        _require_folder(args.directory)
     from jaxlake.datasets import DatasetError, paper_benchmark
     from jaxlake.prompts import render
 
@@ -243,6 +293,9 @@ def _benchmark(args: argparse.Namespace) -> int:
 
 
 def _info(args: argparse.Namespace) -> int:
+    _require_folder(args.directory)
+    if not (path := args.directory / _MANIFEST).exists():
+        raise UserError(f"{path}: is missing, so the folder is not a set of shards")
     from jaxlake.datasets import DatasetError, read_manifest, read_shards
 
     with user_errors(DatasetError):
@@ -250,22 +303,23 @@ def _info(args: argparse.Namespace) -> int:
     request = manifest.request
     state = "complete" if manifest.complete else "incomplete"
     part = "" if request.part is None else f" part {request.part}/{request.parts}"
-    print(
+    width = output_width()
+    said = (
         f"{state}{part}: {manifest.rows:,} of {manifest.count:,} boards in "
         f"{len(manifest.shards)} of {manifest.num_shards} shards, padded to "
         f"{request.max_size}x{request.max_size} and {request.max_agents} agents, "
         f"made by jaxlake {manifest.jaxlake}"
     )
-    columns = ("size", "agents", "holes", "waits", "made", "missing", "candidates", "unknown")
-    print("".join(f"{name:>12}" for name in columns))
+    print(wrapped(said, width))
+    heads = ("size", "agents", "holes", "waits", "made", "missing", "candidates", "unknown")
+    rows = []
     for cell in manifest.cells:
         made = cell["made_wait"] + cell["made_no_wait"]
         missing = cell["shortfall_wait"] + cell["shortfall_no_wait"]
         counts = (cell["made_wait"], made, missing, cell["candidates"], cell["unknown"])
-        print(
-            f"{cell['size']:>12}{cell['num_agents']:>12}{cell['hole_ratio']:>12g}"
-            + "".join(f"{count:>12,}" for count in counts)
-        )
+        kind = (f"{cell['size']}", f"{cell['num_agents']}", f"{cell['hole_ratio']:g}")
+        rows.append((*kind, *(f"{count:,}" for count in counts)))
+    print(aligned_text(heads, rows, kept=3, width=width))
     if args.verify:
         with user_errors(DatasetError):
             shards = sum(1 for _ in read_shards(args.directory))
@@ -273,7 +327,27 @@ def _info(args: argparse.Namespace) -> int:
     return 0
 
 
+def _check_conversion(args: argparse.Namespace) -> None:
+    """Raise a `UserError` for files that can't be read or written, before JAX is imported."""
+    source = Path(args.source)
+    if args.agents is not None and args.agents < 1:
+        raise UserError(f"--agents: got {args.agents}, at least 1 is allowed")
+    if source.suffix == ".scen":
+        if args.map is None or args.agents is None:
+            raise UserError(f"{source}: --map and --agents are needed for a .scen file")
+        require_readable(str(args.map))
+        require_readable(args.source)
+    elif not source.exists() and not re.fullmatch(r"[\w.-]+/[\w.-]+", args.source):
+        problem = "no such file or folder, and not owner/name on the hub"
+        raise UserError(f"{args.source}: {problem}")
+    if args.target.suffix == ".jsonl":
+        require_writable(args.target)
+    elif args.target.exists() and not args.target.is_dir():
+        raise UserError(f"{args.target}: is a file; FILE.jsonl or a folder is needed")
+
+
 def _convert(args: argparse.Namespace) -> int:
+    _check_conversion(args)
     from jaxlake import GridError
     from jaxlake.datasets import DatasetError
 
@@ -299,8 +373,6 @@ def _boards(args: argparse.Namespace) -> Iterator[tuple[str, "Instance"]]:
 
     source = Path(args.source)
     if source.suffix == ".scen":
-        if args.map is None or args.agents is None:
-            raise UserError(f"{source}: --map and --agents are needed for a .scen file")
         grid_map, scenarios = datasets.read_map(args.map), datasets.read_scen(source)
         K = args.agents
         if not 1 <= K <= len(scenarios):

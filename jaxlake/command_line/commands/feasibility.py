@@ -3,11 +3,17 @@
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-from jaxlake.command_line.arguments import describe, seed, user_errors
-from jaxlake.command_line.json_lines import open_output
+from jaxlake.command_line.arguments import describe, number, seed, user_errors
+from jaxlake.command_line.json_lines import open_output, require_writable
 from jaxlake.errors import UserError
+from jaxlake.text_tables import aligned_text, output_width, wrapped
+
+if TYPE_CHECKING:
+    from jaxlake.generator.feasibility import FeasibilityRow
 
 _HELP = """\
 Draw and solve boards of each kind on a grid, and say what share of them a set can use.
@@ -23,19 +29,20 @@ exit status: 0 the map was made, 2 invalid input
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     describe(parser, run, _HELP)
+    ratio = number(float, 0, 1)
     for name, kind, default, what in (
-        ("--agents", int, [2], "agents on each board, 1 to 5"),
-        ("--sizes", int, list(range(2, 11)), "sides of the boards, 2 to 32"),
-        ("--hole-ratios", float, [0.0, 0.1, 0.2, 0.3, 0.4, 0.5], "shares of all cells, 0 to 1"),
-        ("--wait-ratios", float, [0.0, 0.25, 0.5, 0.75, 1.0], "shares that need a wait, 0 to 1"),
+        ("--agents", number(int, 1, 5), [2], "agents on each board, 1 to 5"),
+        ("--sizes", number(int, 2, 32), list(range(2, 11)), "sides of the boards, 2 to 32"),
+        ("--hole-ratios", ratio, [0.0, 0.1, 0.2, 0.3, 0.4, 0.5], "shares of all cells, 0 to 1"),
+        ("--wait-ratios", ratio, [0.0, 0.25, 0.5, 0.75, 1.0], "shares that need a wait, 0 to 1"),
     ):
         shown = " ".join(f"{value:g}" for value in default)
         parser.add_argument(
             name, metavar="X", type=kind, nargs="+", default=default, help=f"{what} ({shown})"
         )
-    parser.add_argument(
-        "--candidates", metavar="M", type=int, default=2048, help="boards of each kind (2048)"
-    )
+    boards = "boards of each kind, 1 to 1,048,576 (2048)"
+    count = number(int, 1, 1 << 20)
+    parser.add_argument("--candidates", metavar="M", type=count, default=2048, help=boards)
     parser.add_argument("--seed", metavar="S", type=seed, default=0, help="0 to 2**32 - 1 (0)")
     parser.add_argument("--json", metavar="FILE", help="write the rows of the map, JSON")
     parser.add_argument("--svg", metavar="FILE", help="write the map as a picture")
@@ -47,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the map, and write it where it is wanted."""
     if args.table is not None and (args.json or args.svg):
         raise UserError("--table: has a grid of its own; make --json and --svg in another call")
+    for path in (args.table, args.json, args.svg):
+        require_writable(path)
     import jax
 
     from jaxlake.generator.feasibility import feasibility_map, survey, table_kinds, table_text
@@ -58,20 +67,22 @@ def run(args: argparse.Namespace) -> int:
             strata = []
             for agents in args.agents:
                 kinds = table_kinds([agents])
-                what = f"{agents} agents: {len(kinds)} kinds of {args.candidates:,} boards"
-                print(what, file=sys.stderr, flush=True)
+                _say(args, agents, len(kinds))
                 strata += survey(key, kinds, candidates=args.candidates)
             with open_output(args.table) as out:
                 out.write(table_text(strata, seed=args.seed, horizon=DEFAULT_HORIZON))
             return 0
-        rows = feasibility_map(
-            key,
-            num_agents=args.agents,
-            sizes=args.sizes,
-            hole_ratios=args.hole_ratios,
-            wait_ratios=args.wait_ratios,
-            candidates=args.candidates,
-        )
+        rows = []
+        for agents in args.agents:
+            _say(args, agents, len(args.sizes) * len(args.hole_ratios))
+            rows += feasibility_map(
+                key,
+                num_agents=[agents],
+                sizes=args.sizes,
+                hole_ratios=args.hole_ratios,
+                wait_ratios=args.wait_ratios,
+                candidates=args.candidates,
+            )
     if args.json is not None:
         with open_output(args.json) as out:
             json.dump([asdict(row) for row in rows], out, indent=1)
@@ -81,11 +92,36 @@ def run(args: argparse.Namespace) -> int:
 
         with open_output(args.svg) as out:
             out.write(feasibility_figure(rows))
-    print("agents size holes waits  acceptance [95%]            needs a wait")
-    for row in rows:
-        print(
-            f"{row.num_agents:6d} {row.size:4d} {row.hole_ratio:5.2f} {row.wait_ratio:5.2f}  "
-            f"{row.acceptance:10.5f} [{row.acceptance_low:.5f}, {row.acceptance_high:.5f}] "
-            f"{row.wait_share:10.4f}" + (f"  {row.problem}" if row.problem else "")
-        )
+    _print_map(rows)
     return 0
+
+
+def _say(args: argparse.Namespace, agents: int, kinds: int) -> None:
+    """Say on stderr what is drawn now; all boards of one number of agents are one call."""
+    part = f"{agents} agents ({args.agents.index(agents) + 1} of {len(args.agents)})"
+    what = f"jaxlake: {part}: {kinds} kinds of {args.candidates:,} boards"
+    print(what, file=sys.stderr, flush=True)
+
+
+def _print_map(rows: "Sequence[FeasibilityRow]") -> None:
+    """Print a line for each row, and below them why some of them are not possible."""
+    width = output_width()
+    heads = ("agents", "size", "holes", "waits", "acceptance", "95% interval", "needs a wait")
+    cells = [
+        (
+            *(f"{row.num_agents}", f"{row.size}", f"{row.hole_ratio:g}", f"{row.wait_ratio:g}"),
+            *(f"{row.acceptance:.5f}", f"[{row.acceptance_low:.5f}, {row.acceptance_high:.5f}]"),
+            f"{row.wait_share:.4f}",
+        )
+        for row in rows
+    ]
+    print(aligned_text(heads, cells, kept=4, width=width))
+    problems: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if row.problem:
+            kind = f"{row.num_agents} agents, {row.size}x{row.size}, holes {row.hole_ratio:g}"
+            problems.setdefault((kind, row.problem), []).append(f"{row.wait_ratio:g}")
+    if problems:
+        print()
+    for (kind, problem), waits in problems.items():
+        print(wrapped(f"{kind}, waits {' '.join(waits)}: {problem}", width))

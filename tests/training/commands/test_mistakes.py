@@ -6,11 +6,16 @@ import sys
 
 import pytest
 
+from jaxlake.command_line.catalogue import LAKE, LOOP
 from tests.paths import ROOT
 
+DATASET_ACTIONS = {"make", "merge", "benchmark", "info", "convert"}
+ENGINEER_ACTIONS = {"apply", "context", "replay", "ablate", "atlas", "reading"}
 HEAVY = {"jax", "torch", "vllm", "transformers", "flax", "optax", "matplotlib"}
 
 RUN = "run configs/miniature.yaml --dry-run --set"
+
+MAKE = "dataset make nowhere --agents 2 --hole-ratio 0.2 --wait-ratio 0 --seed 1 --count 9"
 
 MISTAKES = {
     "run configs/study_sizes.yaml": "so it is a file for `jaxlake study`",
@@ -40,6 +45,44 @@ MISTAKES = {
     "report nowhere": "nowhere: is not a run's directory",
     "solve nowhere.jsonl": "nowhere.jsonl: can't be read: No such file",
     "check README.md --output nowhere/out": "nowhere/out: can't be written",
+    "run configs/miniature.yaml --set model.pretrained=nowhere": "model 'nowhere': no such folder",
+    "run configs/miniature.yaml --set model.pretrained=jaxlake-bse": "did you mean jaxlake-base?",
+    "pretrain configs/base.yaml --set wdth=3": "wdth: unknown key",
+    "pretrain configs/base.yaml --stop-after -3": "got -3, at least 0 is allowed",
+    "evaluate configs/miniature.yaml --model nowhere": "model 'nowhere': no such folder",
+    "evaluate configs/miniature.yaml --model jaxlake-base --output docs": "docs: can't be written",
+    "evaluate configs/miniature.yaml --model jaxlake-base --benchmark nowhere": "--benchmark: got",
+    "engineer reading nowhere": "model 'nowhere': no such folder",
+    "engineer reading jaxlake-base --stage 3": "--stage: jaxlake-base is not a run's directory",
+    "engineer reading jaxlake-base --json nowhere/a": "nowhere/a: can't be written",
+    "engineer apply configs/miniature.yaml nowhere --current README.md": "nowhere: can't be read",
+    "audit nowhere": "nowhere: is not a run's directory",
+    "audit README.md": "README.md: is not a run's directory",
+    "report README.md": "README.md: is not a run's directory",
+    "render nowhere.jsonl": "nowhere.jsonl: can't be read: No such file",
+    "render README.md --output nowhere.svg --format pdf": "invalid choice: 'pdf'",
+    "check tests": "tests: can't be read: Is a directory",
+    "completion bsh": "did you mean bash?",
+    "doctor now": "unrecognized arguments: now",
+    "feasibility --agents 6": "--agents: got 6, 1 to 5 are allowed",
+    "feasibility --sizes 1": "--sizes: got 1, 2 to 32 are allowed",
+    "feasibility --hole-ratios nan": "--hole-ratios: got nan, 0 to 1 are allowed",
+    "feasibility --candidates 0": "--candidates: got 0, 1 to 1048576 are allowed",
+    "feasibility --svg nowhere/map.svg": "nowhere/map.svg: can't be written",
+    f"{MAKE} --size 40": "size: got 40, 2 to 32 are allowed",
+    f"{MAKE} --size 3 --hole-ratio 0.9": "but 2 agents need 4 for their starts and goals",
+    f"{MAKE} --size 3 4 --hole-ratio 0.1 0.2 0.3": "size: got 2 values, 1 or 3 are allowed",
+    f"{MAKE} --size 4 --count 0": "--count: got 0, 1 to 2147483648 are allowed",
+    f"{MAKE} --size 4 --max-size 3": "--max-size: got 3, at least 4 is needed",
+    f"{MAKE} --size 4 --part 3/8": "part: got 8 parts, the set has 1 shards to share out",
+    f"{MAKE} --size 4 --part 8/3": "got 8/3, I/P with I from 0 to P - 1 is needed",
+    "dataset merge nowhere": "nowhere: there is no such folder",
+    "dataset info README.md": "README.md: is no folder",
+    "dataset info tests": "tests/manifest.json: is missing, so the folder is not a set of shards",
+    "dataset benchmark nowhere --check": "nowhere: there is no such folder",
+    "dataset convert nowhere out.jsonl": "nowhere: no such file or folder",
+    "dataset convert nowhere.scen out.jsonl": "--map and --agents are needed for a .scen file",
+    "dataset convert tests nowhere/out.jsonl": "nowhere/out.jsonl: can't be written",
     "generate --size 3 --hole-ratio 0.9 --wait-ratio 0 --count 1 --seed 1": "has 8 holes and 1",
 }
 
@@ -70,6 +113,13 @@ def told() -> dict[str, tuple[int, str, list[str]]]:
         check=True,
     )
     return dict(zip(MISTAKES, map(json.loads, done.stdout.splitlines()), strict=True))
+
+
+def test_every_command_has_a_mistake_here():
+    commands = [line.split() for line in MISTAKES]
+    assert {words[0] for words in commands} == set(LOOP | LAKE)
+    assert {words[1] for words in commands if words[0] == "dataset"} == DATASET_ACTIONS
+    assert {words[1] for words in commands if words[0] == "engineer"} == ENGINEER_ACTIONS
 
 
 @pytest.mark.parametrize("line", MISTAKES)

@@ -19,7 +19,7 @@ from training.analysis.benchmark.directory import (
 )
 from training.analysis.benchmark.results import judge_answers, results_json
 from training.analysis.benchmark.tables import print_rates
-from training.errors import UserError
+from training.errors import UserError, did_you_mean
 from training.run.lock import hold
 from training.run.progress import console, track
 from training.schema import RunConfig
@@ -106,7 +106,8 @@ def published_beside(
     """
     known = published_models()
     if unknown := [name for name in names if name not in known]:
-        raise UserError(f"--beside: got {unknown[0]!r}, published are {', '.join(known)}")
+        meant = did_you_mean(unknown[0], known)
+        raise UserError(f"--beside: got {unknown[0]!r}, published are {', '.join(known)}{meant}")
     rows = [one for name in names for one in published_results() if one.model == name]
     cells: dict[int, set[int]] = {}
     for one in rows:
@@ -133,7 +134,7 @@ def _answer(
         console.print(f"{done} of {len(places)} boards are answered already.")
     if not left:
         return
-    with track("benchmark", len(places), start=done) as advance:
+    with track("benchmark", len(places), start=done, unit="answers") as advance:
         for answered in answerer.answer(left):
             board = folder.boards[answered.place]
             directory.answers.append(benchmark_answer(board, answered.text, answered.tokens))

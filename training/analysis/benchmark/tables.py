@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Sequence
-
-from rich.table import Table
 
 from jaxlake.datasets import PublishedResult
 from training.analysis.benchmark.results import (
@@ -16,11 +13,8 @@ from training.analysis.benchmark.results import (
     rates_by_configuration,
     total_rates,
 )
-from training.run.progress import console, new_table
-from training.run.summary import rate_text
-
-_HEAD_WIDTH = 10
-"""Characters of a line of a head, so that a column is as narrow as its numbers."""
+from training.run.progress import TextTable, console, new_table, print_table
+from training.run.rates import rate_text
 
 _OWN = {
     "valid": (("valid", "valid"),),
@@ -32,21 +26,12 @@ _OWN = {
 def print_rates(answers: Sequence[JudgedAnswer], published: Sequence[PublishedResult]) -> None:
     """Print valid and optimal rates by agents and size, with 95% intervals and published ones.
 
-    Where the terminal is too narrow for all published models, they follow in further tables.
+    Where the terminal is too narrow for all columns, they follow in further tables.
     """
     cells, aggregates = rates_by_cell(answers), rates_by_agents(answers)
     for metric in _OWN:
-        left = list(dict.fromkeys(one.model for one in published))
-        while True:
-            count = len(left)
-            table = _table(metric, cells, aggregates, left, published)
-            while count > 1 and _width(table) > console.width:
-                count -= 1
-                table = _table(metric, cells, aggregates, left[:count], published)
-            console.print(table)
-            left = left[count:]
-            if not left:
-                break
+        models = list(dict.fromkeys(one.model for one in published))
+        print_table(_table(metric, cells, aggregates, models, published), kept=2)
     _print_misprints(published, {(one.num_agents, one.size) for one in (*cells, *aggregates)})
     _print_configurations(answers)
     _print_total(answers)
@@ -58,12 +43,11 @@ def _table(
     aggregates: Sequence[BenchmarkRates],
     models: Sequence[str],
     published: Sequence[PublishedResult],
-) -> Table:
+) -> TextTable:
     """Make the table of one metric by agents and size, with a column for each published model."""
     heads = [head for _, head in _OWN[metric]]
-    names = [textwrap.fill(name, _HEAD_WIDTH) for name in models]
     title = f"\n{metric.capitalize()}, per cent [95% interval]"
-    table = new_table(title, "agents,\nboard", "n", *heads, *names)
+    table = new_table(title, "agents, board", "n", *heads, *models)
     printed = {(one.num_agents, one.size, one.model): one for one in published}
     for aggregate in aggregates:
         agents = aggregate.num_agents
@@ -75,12 +59,6 @@ def _table(
             table.add_row(name, f"{row.count}", *own, *beside)
         table.add_section()
     return table
-
-
-def _width(table: Table) -> int:
-    """Return how many characters a table would take if no line of a cell were broken."""
-    unlimited = console.options.update(max_width=10_000)
-    return console.measure(table, options=unlimited).maximum
 
 
 def _printed(result: PublishedResult | None, metric: str) -> str:
@@ -139,10 +117,10 @@ def _print_total(answers: Sequence[JudgedAnswer]) -> None:
 def _print_rows(
     title: str, rows: Sequence[BenchmarkRates], name: Callable[[BenchmarkRates], str]
 ) -> None:
-    heads = ("valid", "optimal\nmakespan", "optimal\nsum of costs")
+    heads = ("valid", "optimal makespan", "optimal sum of costs")
     table = new_table(title, "", "n", *heads)
     for row in rows:
         metrics = ("valid", "optimal_makespan", "optimal_sum_of_costs")
         own = [rate_text(row.counts[metric], row.count) for metric in metrics]
         table.add_row(name(row), f"{row.count}", *own)
-    console.print(table)
+    print_table(table, kept=2)

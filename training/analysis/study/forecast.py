@@ -10,7 +10,7 @@ from training.errors import UserError
 from training.learner.flops import update_flops
 from training.run.dry_run import longest_prompt, shape_of, validation_instances
 from training.run.forking import same_first_round
-from training.run.progress import console, new_table
+from training.run.progress import console, new_table, print_table
 from training.schema import RunConfig
 
 
@@ -112,7 +112,7 @@ def print_forecast(study: Study, policy: Path, forecast: Forecast) -> None:
         ("GPU hours", (forecast.devices * one.hours, forecast.devices * every.hours)),
     ):
         table.add_row(name, *(f"{value:,.1f}" for value in hours))
-    console.print(table)
+    print_table(table)
     console.print(
         f"It assumes {forecast.devices} x {forecast.device} for each run, runs that follow each "
         f"other, answers of {forecast.answer_tokens:,.0f} tokens on average, "

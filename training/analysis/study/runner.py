@@ -16,9 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from rich.table import Table
-from rich.text import Text
-
 from jaxlake.command_line.termination import unwound_by_sigterm
 from training.analysis.study.cluster import Cluster, ClusterJob
 from training.analysis.study.config import Study, StudyRun
@@ -34,8 +31,17 @@ from training.analysis.study.interrupts import interrupts_held
 from training.analysis.study.workers import Worker, WorkerRun
 from training.errors import UserError
 from training.run.directory import RunDirectory
+from training.run.dry_run import print_time
 from training.run.forking import fork_first_round
-from training.run.progress import console, duration, new_table
+from training.run.progress import (
+    TextTable,
+    console,
+    duration,
+    new_table,
+    print_table,
+    status_console,
+)
+from training.run.rates import success_rates
 
 COMMAND = (sys.executable, "-m", "jaxlake")
 """Begins the command line of every run; `run BASE --run-dir DIR ...` follows."""
@@ -53,17 +59,15 @@ def print_study_plan(study: Study, directory: StudyDirectory) -> None:
     config, warm_start, runs = study.config, study.warm_start, study.runs
     left = [run for run in runs if not directory.run(run).finished()]
     console.print(f"Plan of {config.name} in {directory.path}; nothing is started.\n")
-    table = Table(title="Runs, in their order", title_justify="left")
-    for head in ("run", "set", "state"):
-        table.add_column(head, overflow="fold")
+    table = TextTable("Runs, in their order", ("run", "set", "state"), left=3)
     if study.warms_up:
         state = "finished" if directory.warm_started else "to do"
-        table.add_row("warm start", Text(" ".join(config.set)), state)
-    overrides = {one.name: Text(" ".join(one.set)) for one in config.engineers}
+        table.add_row("warm start", " ".join(config.set), state)
+    overrides = {one.name: " ".join(one.set) for one in config.engineers}
     for run in runs:
         begun = "to be continued" if directory.run(run).path.exists() else "to do"
         table.add_row(str(run), overrides[run.engineer], begun if run in left else "finished")
-    console.print(table)
+    print_table(table)
 
     wanted = warm_start.cells
     boards = len(wanted.sizes) * len(wanted.hole_ratios) * len(wanted.wait_ratios) * wanted.per_cell
@@ -82,7 +86,7 @@ def print_study_plan(study: Study, directory: StudyDirectory) -> None:
     attempts = [study.config_of(run, directory.policy).engineer.attempts for run in runs]
     most, total = stages * max(attempts), stages * sum(attempts)
     table.add_row("engineer's answers, at most", f"{most:,}", f"{total:,}")
-    console.print(table)
+    print_table(table)
     if config.forecast is not None:
         print_forecast(study, directory.policy, config.forecast)
     if left and (each := directory.seconds_per_run) is not None:
@@ -90,6 +94,10 @@ def print_study_plan(study: Study, directory: StudyDirectory) -> None:
             f"\n{len(left)} of {len(runs)} runs are left; at {duration(each)} per run, as so far, "
             f"they take about {duration(len(left) * each)}."
         )
+    elif left:
+        first = study.config_of(left[0], directory.policy)
+        within = directory.path.absolute().parent
+        print_time(first, directory.run(left[0]).path, within, runs=len(left))
 
 
 def run_study(
@@ -192,7 +200,7 @@ class _Runner:
                 running[slot] = steps
 
         try:
-            with console.status("") as status:
+            with status_console.status("") as status:
                 while True:
                     for slot in range(self.jobs):
                         if slot not in running and (steps := start(slot)) is not None:
@@ -230,7 +238,7 @@ class _Runner:
         status, seconds = yield self._start(title, name, files, arguments, slot)
         self.left -= 1
         if status == 0 and files.finished():
-            rate = _valid_rate(files, study.warm_start.stages.count)
+            rate = _rates_of(files, study.warm_start.stages.count)
             _say(f"{title}: {duration(seconds)}, {rate}; {self._left()}")
         else:
             self.failed += 1
@@ -245,7 +253,7 @@ class _Runner:
         arguments = ["--stop-after", "1", "--set", *overrides]
         status, seconds = yield self._start(title, name, files, arguments, slot)
         if status == 0:
-            _say(f"{title}: {duration(seconds)}, {_valid_rate(files, 1)}")
+            _say(f"{title}: {duration(seconds)}, {_rates_of(files, 1)}")
         else:
             self._say_failed(title, files, status, seconds)
 
@@ -254,7 +262,7 @@ class _Runner:
         arguments = ["--stop-after", "0", *(["--set", *overrides] if overrides else [])]
         status, seconds = yield self._start("warm start", WARM_START, files, arguments, slot)
         if status == 0 and self.directory.policy.is_dir():
-            _say(f"warm start: {duration(seconds)}, {_valid_rate(files, 0)}")
+            _say(f"warm start: {duration(seconds)}, {_rates_of(files, 0)}")
         else:
             self.failed += 1
             self._say_failed("warm start", files, status, seconds)
@@ -356,9 +364,9 @@ def _say(words: str) -> None:
     console.print(words, soft_wrap=True, markup=False)
 
 
-def _valid_rate(files: RunDirectory, stage: int) -> str:
+def _rates_of(files: RunDirectory, stage: int) -> str:
     total = files.stage(stage).validation.read().total
-    return f"valid {100 * total.valid / total.count:.1f}%"
+    return success_rates(total)
 
 
 def _usable_cores() -> list[int]:

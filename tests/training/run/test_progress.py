@@ -1,0 +1,93 @@
+"""What is said while a command works: tables within a width, progress on standard error."""
+
+import re
+
+import pytest
+
+from training.run import progress
+from training.run.answer_records import GroupRates, Rates
+from training.run.progress import TextTable, print_table, rate_of, track
+from training.run.rates import isr_text, success_rates
+
+HEADS = ("map size", "warm start", "stage 1", "stage 2", "stage 3", "optimal (sum of costs)")
+
+
+def table() -> TextTable:
+    made = TextTable("Valid, per cent [95% interval]", HEADS)
+    for row in range(3):
+        made.add_row(f"{row}x{row}", *(f"{row}{column}.5 [40, 50]" for column in range(1, 6)))
+        if row == 1:
+            made.add_section()
+    return made
+
+
+@pytest.fixture
+def printed(monkeypatch, capsys):
+    """What a table prints at a width (None: into a pipe)."""
+
+    def printed(width: int | None, **options: int) -> list[str]:
+        monkeypatch.setattr(progress.console, "_width", width)
+        monkeypatch.delenv("COLUMNS", raising=False)
+        print_table(table(), **options)
+        return capsys.readouterr().out.splitlines()
+
+    return printed
+
+
+def test_a_pipe_gets_a_table_in_one_piece_and_a_terminal_in_several(printed):
+    whole = printed(None)
+    assert sum("stage 1" in line for line in whole) == sum("(sum of" in line for line in whole) == 1
+    assert max(map(len, whole)) > 100
+    for width in (40, 60, 80):
+        lines = printed(width)
+        assert max(map(len, lines)) <= width
+        for row in range(3):  # every cell stands there once, unbroken, beside its row's name
+            cells = [line for line in lines if line.startswith(f"│ {row}x{row}")]
+            found = [cell for line in cells for cell in re.findall(r"\d\d\.5 \[40, 50\]", line)]
+            assert found == [f"{row}{column}.5 [40, 50]" for column in range(1, 6)]
+
+
+def test_columns_that_say_what_a_row_is_stand_in_every_table(printed):
+    lines = printed(60, kept=2)
+    assert sum("01.5 [40, 50]" in line for line in lines) == 2
+
+
+def test_progress_goes_to_stderr_with_its_total_and_rate(capsys, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with track("evaluate", 60, unit="answers", start=20) as advance:
+        for seconds, done in ((5.0, 25), (6.0, 30), (9.0, 60)):
+            now[0] += seconds
+            advance(done)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert [" ".join(line.split()) for line in err.splitlines()] == [
+        "evaluate 30/60 1.1 s each 11 s",
+        "evaluate 60/60 2.0 answers/s 20 s",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "seconds", "written"),
+    [
+        *((0, 9.0, "0/s"), (5, 0.0, "0/s"), (30, 10.0, "3.0/s"), (30_000, 10.0, "3,000/s")),
+        *((4, 10.0, "2.5 s each"), (2, 90.0, "45 s each")),
+    ],
+)
+def test_a_rate_is_per_second_and_slow_work_is_seconds_each(count, seconds, written):
+    assert rate_of(count, seconds) == written
+
+
+def test_the_lake_has_csr_and_isr_and_others_have_the_valid_rate_alone():
+    means = dict.fromkeys(
+        [
+            *("mean_sum_of_costs", "mean_makespan"),
+            *("mean_excess_sum_of_costs", "mean_excess_makespan"),
+        ]
+    )
+    counts = {"valid": 1, "optimal_sum_of_costs": 0, "optimal_makespan": 0, "compared": 1}
+    lake = Rates(**counts, csr=0.25, isr=0.625, count=4, failures={"hole": 3}, **means)
+    other = GroupRates(valid=1, best=0, count=4, failures={"wrong": 3})
+    assert success_rates(lake) == "valid (CSR) 25.0%, ISR 62.5%"
+    assert success_rates(other) == "valid 25.0%"
+    assert (isr_text(lake), isr_text(other)) == ("62.5", None)

@@ -1,0 +1,87 @@
+"""Where models are: folders, those that come with the library, and the hub's names.
+
+Nothing heavy is imported, so that a model that there is not is told at once.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from training.errors import UserError, did_you_mean
+from training.policy.whole_folders import restore
+
+SHIPPED = {"jaxlake-base": Path(__file__).resolve().parents[1] / "base_model"}
+"""Models that are packaged with this library, by the name that a configuration gives them."""
+
+CONFIG_FILE = "config.json"
+# The files of a tokenizer and of its use in generation, which are copied as they are.
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "generation_config.json",
+)
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+
+
+class ModelFolderError(UserError, ValueError):
+    """A model folder is missing, can't be read, or holds another kind of model."""
+
+
+def local_folder(name_or_folder: str | Path) -> Path | None:
+    """Return the folder of a model that is on this machine; None: it is a name for the hub.
+
+    A `ModelFolderError` says that it can be neither.
+    """
+    if name_or_folder in SHIPPED:
+        return SHIPPED[str(name_or_folder)]
+    folder = Path(name_or_folder).expanduser()
+    restore(folder)
+    if folder.is_dir():
+        return folder
+    if folder.exists():
+        raise ModelFolderError(f"model {str(folder)!r} is a file; allowed is a folder")
+    if not isinstance(name_or_folder, str) or not _HUB_NAME.fullmatch(name_or_folder):
+        raise ModelFolderError(
+            f"model {str(name_or_folder)!r}: no such folder; allowed is a folder with a "
+            f"{CONFIG_FILE} and safetensors, the hub's name of a model, owner/name, or "
+            f"{', '.join(SHIPPED)}, which comes with this library"
+            + did_you_mean(name_or_folder, SHIPPED)
+        )
+    return None
+
+
+def resolve(name_or_folder: str | Path) -> Path:
+    """Return the local folder of a model: one of `SHIPPED`, a folder, or the hub's copy.
+
+    A name that has the hub's form `owner/name`, and is no folder here, is looked up on the hub (or
+    in its local cache). A `ModelFolderError` says that there is neither.
+    """
+    folder = local_folder(name_or_folder)
+    if folder is not None:
+        return folder
+    from huggingface_hub import snapshot_download
+
+    patterns = ["*.json", "*.safetensors", *TOKENIZER_FILES]
+    try:
+        # Some repositories hold the weights once more, in their makers' own format.
+        return Path(
+            snapshot_download(
+                name_or_folder,
+                allow_patterns=patterns,
+                ignore_patterns=["consolidated*", "original/*"],
+            )
+        )
+    except (OSError, ValueError) as error:  # the hub's own errors and HTTP failures are OSErrors
+        reason = str(error).strip().split("\n")[0]
+        raise ModelFolderError(
+            f"model {name_or_folder!r}: no such folder here, and the hub did not give it: {reason}"
+        ) from error
