@@ -23,7 +23,7 @@ from training.analysis.evaluation import frozen_policy
 from training.phases.validate import CHUNK, validation_set
 from training.policy import huggingface
 from training.rollout.instances import InstanceSet
-from training.rollout.judging import judge
+from training.rollout.judging import judge_boards
 from training.run.progress import console, new_table, track
 from training.schema import RunConfig, load
 
@@ -60,7 +60,7 @@ def rates_by_board(config: RunConfig, model: str, boards: InstanceSet, answers: 
                 )
                 texts = [policy.decode(one.token_ids) for group in groups for one in group]
                 rows = np.repeat(np.arange(first, first + len(groups)), answers)
-                outcomes = judge(boards.take(rows), texts, config.prompt).outcomes
+                outcomes = judge_boards(boards.take(rows), texts, config.prompt).outcomes
                 valid.append(np.reshape(outcomes.valid, (len(groups), answers)).mean(axis=1))
                 advance(first + len(groups))
     return np.concatenate(valid)

@@ -37,7 +37,7 @@ from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import Checkpoints
 from training.run.directory import RunDirectory
-from training.run.progress import console, status_console
+from training.run.progress import console, working
 from training.run.shared import open_run
 from training.run.summary import print_summary, summary_of
 from training.run.trackers import open_trackers
@@ -203,7 +203,7 @@ def _reference(config: RunConfig, directory: RunDirectory, params: Any) -> Any:
 
 def _start_engine(run: ActiveRun, state: LearnerState) -> Sampler:
     """Start the engine on the weights, and see that it answers with them."""
-    with status_console.status("starting the engine"):
+    with working("starting the engine"):
         sampler = start_sampler(
             run.policy,
             state.params,

@@ -4,7 +4,6 @@ A line that is no record of the command is answered by `{"id": ..., "error": "..
 lines are answered all the same.
 """
 
-import errno
 import json
 import os
 import stat
@@ -61,7 +60,8 @@ def answer_file(
     name = _name(file)
     invalid = 0
     with open_output(output) as out:
-        for number, record in report_progress(answer(read_lines(file)), what):
+        answers = answer(read_lines(file))
+        for number, record in report_progress(answers, what, total=lambda: _count_lines(file)):
             out.write(json.dumps(record) + "\n")
             if "error" in record:
                 invalid += 1
@@ -79,30 +79,6 @@ def require_readable(file: str) -> None:
         raise UserError(f"{file}: can't be read: {error.strerror or error}") from None
 
 
-def require_writable(path: str | Path | None, *, make_folders: bool = False) -> None:
-    """Raise a `UserError` if a file can't be written (None: none is wanted), before the work.
-
-    With `make_folders` missing folders are going to be made. Nothing is touched. That a disk is
-    full is found only when the file is written.
-    """
-    if path is None:
-        return
-    folder = Path(path).absolute().parent
-    while make_folders and not folder.exists():
-        folder = folder.parent
-    if Path(path).is_dir():
-        number = errno.EISDIR
-    elif not folder.exists():
-        number = errno.ENOENT
-    elif not folder.is_dir():
-        number = errno.ENOTDIR
-    elif not os.access(Path(path) if Path(path).exists() else folder, os.W_OK):
-        number = errno.EACCES
-    else:
-        return
-    raise UserError(f"{path}: can't be written: {os.strerror(number)}")
-
-
 def read_lines(file: str) -> Iterator[bytes]:
     """Yield the lines of a file (`-`: standard input); a `UserError` if it can't be read."""
     try:
@@ -110,6 +86,14 @@ def read_lines(file: str) -> Iterator[bytes]:
             yield from lines
     except OSError as error:
         raise UserError(f"{_name(file)}: can't be read: {error.strerror or error}") from None
+
+
+def _count_lines(file: str) -> int | None:
+    """Count the lines of a file that are not blank; None if it is no regular file."""
+    if file == _STDIN or not os.path.isfile(file):
+        return None
+    with open(file, "rb") as lines:
+        return sum(1 for line in lines if line.strip())
 
 
 def _name(file: str) -> str:
@@ -202,12 +186,22 @@ class ProgressLine:
             print(_WIPE, end="", file=sys.stderr, flush=True)
 
 
-def report_progress(answers: Answers, what: str = "boards", total: int | None = None) -> Answers:
-    """Pass answers on and report their number on stderr, their rate, and how many there will be."""
+def report_progress(
+    answers: Answers,
+    what: str = "boards",
+    total: int | Callable[[], int | None] | None = None,
+) -> Answers:
+    """Pass answers on and report their number on stderr, their rate, and how many there will be.
+
+    A `total` that has to be found out first is a function, which is called with the first report.
+    """
     line = ProgressLine()
-    of = "" if total is None else f" of {total:,}"
+    of: str | None = None
     for count, answer in enumerate(answers, start=1):
         if line.due:
+            if of is None:
+                found = total() if callable(total) else total
+                of = "" if found is None else f" of {found:,}"
             line.write(f"{count:,}{of} {what}, {count / line.seconds:,.0f}/s")
         yield answer
     line.wipe()

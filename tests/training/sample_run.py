@@ -40,7 +40,7 @@ from training.phases.train import write_configuration
 from training.phases.validate import validation_set, verify_answers, write_answers
 from training.policy.tokenizer import train_tokenizer
 from training.rollout.instances import InstanceSet, draw_stage_boards, write_stage_boards
-from training.rollout.judging import Verdict, judge
+from training.rollout.judging import Verdict, judge_boards
 from training.run import records
 from training.run.directory import RunDirectory, StageDirectory
 from training.run.seeds import seed_for
@@ -225,7 +225,7 @@ def _updates(
     for number in range(count):
         now = float(np.interp(number, [0, count - 1], skill[::3]))
         texts += _answers(rng, chosen.part(number, COMPLETIONS), now)
-    verdict = judge(chosen, texts, config.prompt)
+    verdict = judge_boards(chosen, texts, config.prompt)
     sizes = np.asarray(chosen.instances.size)
     for number in range(count):
         part_rows = slice(number * COMPLETIONS, (number + 1) * COMPLETIONS)

@@ -25,8 +25,8 @@ from jaxlake.command_line.json_lines import (
     open_output,
     read_records,
     require_readable,
-    require_writable,
 )
+from jaxlake.command_line.paths import require_writable
 from jaxlake.text_tables import output_width
 from training.errors import UserError
 from training.runtime import set_library_defaults

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxlake.command_line.arguments import add_configuration, describe, number, whole_numbers
-from jaxlake.command_line.json_lines import require_writable
-from training.commands.runs import policy_folder
+from jaxlake.command_line.paths import require_writable
 from training.errors import UserError
-from training.policy.model_folders import local_folder
 from training.runtime import set_library_defaults
 
 if TYPE_CHECKING:
@@ -100,6 +98,9 @@ def run(args: argparse.Namespace) -> int:
     from training.schema import load
 
     config = load(args.config, args.set)
+    from training.commands.runs import policy_folder
+    from training.policy.model_folders import local_folder
+
     policy: Any = None
     if args.run_dir is not None:
         policy = policy_folder(args.run_dir, args.stage)

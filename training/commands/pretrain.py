@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from jaxlake.command_line.arguments import add_configuration, describe, number
+from jaxlake.command_line.paths import usable_folder
 from training.runtime import set_library_defaults
 
 _HELP = """\
@@ -32,7 +33,8 @@ def run(args: argparse.Namespace) -> int:
     from training.pretraining.schema import load_pretrain
 
     config = load_pretrain(args.config, args.set)
+    run_dir = usable_folder("--run-dir", args.run_dir or Path("runs") / config.name)
     from training.pretraining.pretrain import pretrain
 
-    pretrain(config, args.run_dir or Path("runs") / config.name, stop_after=args.stop_after)
+    pretrain(config, run_dir, stop_after=args.stop_after)
     return 0

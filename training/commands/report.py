@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jaxlake.command_line.arguments import add_run, describe
-from jaxlake.command_line.json_lines import require_writable
+from jaxlake.command_line.paths import require_writable
 
 if TYPE_CHECKING:
     from training.run.directory import RunDirectory

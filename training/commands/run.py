@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jaxlake.command_line.arguments import add_configuration, describe, number
+from jaxlake.command_line.paths import usable_folder
 from training.errors import UserError
 from training.runtime import set_library_defaults
 
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     if args.compile_for and not args.dry_run:
         raise UserError("--compile-for: got no --dry-run, with which alone it is allowed")
     config = load(args.config, args.set)
-    run_dir = args.run_dir or Path("runs") / config.name
+    run_dir = usable_folder("--run-dir", args.run_dir or Path("runs") / config.name)
     if args.dry_run:
         from training.run.dry_run import compile_for, print_plan
 

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from jaxlake.command_line.arguments import describe, number, whole_numbers
+from jaxlake.command_line.paths import usable_folder
 from training.errors import UserError
 
 _HELP = """\
@@ -65,7 +66,10 @@ def run(args: argparse.Namespace) -> int:
     if given and not args.cluster:
         raise UserError("--cluster-set: got parameters of a job, allowed is that with --cluster")
     study = load_study(args.study, seeds=args.seeds, engineers=args.engineers)
-    directory = StudyDirectory(args.study_dir or Path("runs") / study.config.name)
+    study_dir = args.study_dir or Path("runs") / study.config.name
+    directory = StudyDirectory(usable_folder("--study-dir", study_dir))
+    if args.output is not None:
+        usable_folder("--output", args.output)
     from training.analysis.study.report import write_report
     from training.analysis.study.runner import print_study_plan, run_study
     from training.run.progress import console

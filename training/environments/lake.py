@@ -24,7 +24,7 @@ from training.rollout.instances import (
     draw_validation_cells,
     fill_stage,
 )
-from training.rollout.judging import judge
+from training.rollout.judging import judge_boards
 from training.run.progress import console
 from training.run.records import EpisodeRecord, Rates, ValidationRecord
 from training.run.seeds import seed_of
@@ -92,7 +92,7 @@ class Lake:
 
     def judge(self, instances: InstanceSet, texts: Sequence[str]) -> Judged:
         """Read the plans and verify them in batches on the device."""
-        verdict = judge(instances, texts, self.config.prompt)
+        verdict = judge_boards(instances, texts, self.config.prompt)
         outcomes = verdict.outcomes
         scores = Scores(
             rewards=np.asarray(reward(outcomes, self.config.reward)),

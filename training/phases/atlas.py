@@ -20,7 +20,7 @@ from training.learner.optimizer import LearnerState
 from training.phases.stage_results import StageResult, reference_of
 from training.policy.policy import Policy
 from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
-from training.rollout.judging import judge
+from training.rollout.judging import judge_boards
 from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
@@ -100,7 +100,7 @@ def measure_atlas(
     )
     sampled = time.perf_counter()
     repeated = boards.take(np.repeat(np.arange(len(boards)), answers))
-    valid = np.reshape(judge(repeated, texts, config.prompt).outcomes.valid, (-1, answers))
+    valid = np.reshape(judge_boards(repeated, texts, config.prompt).outcomes.valid, (-1, answers))
     counts = np.zeros((len(cells), answers + 1), np.int64)
     np.add.at(counts, (cell_of, valid.sum(axis=1)), 1)
     atlas = DesignAtlas(

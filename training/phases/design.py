@@ -31,7 +31,7 @@ from training.rollout.model_server import OtherModels
 from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.directory import StageDirectory
-from training.run.progress import console, status_console
+from training.run.progress import console, working
 from training.run.records import DecisionRecord, attempt_records
 from training.schema import RunConfig
 
@@ -53,7 +53,7 @@ def design(
     for left in (files.notes, files.notes_prompt, files.probes):
         left.remove()  # a design that was killed before it decided may have left it
     with run.timed("design", stage):
-        with status_console.status(f"stage {stage}: design"):
+        with working(f"stage {stage}: design"):
             design, notes = _ask(run, sampler, results, probe)
         if notes.text:
             files.notes_prompt.write(notes.prompt)

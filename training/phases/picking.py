@@ -30,7 +30,7 @@ from training.rollout.instances import (
     StageBoards,
     join_boards,
 )
-from training.rollout.judging import judge
+from training.rollout.judging import judge_boards
 from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory, StageDirectory
@@ -58,7 +58,7 @@ def measure_pool(run: ActiveRun, sampler: Sampler, stage: int) -> None:
         )
         sampler.drop_cache()  # a run that is resumed here finds it empty
         repeated = pool.take(np.repeat(np.arange(len(pool)), choice.answers))
-        verdict = judge(repeated, texts, run.config.prompt)
+        verdict = judge_boards(repeated, texts, run.config.prompt)
         valid = np.reshape(verdict.outcomes.valid, (len(pool), -1))
         counts = tuple(valid.sum(axis=1).tolist())
         file.write(PicksRecord(stage=stage, answers=choice.answers, valid=counts))

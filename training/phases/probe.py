@@ -22,7 +22,7 @@ from training.rollout.instances import (
     draw_validation_cells,
     fill_budget,
 )
-from training.rollout.judging import judge
+from training.rollout.judging import judge_boards
 from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.records import ProbeRecord
@@ -83,7 +83,7 @@ class Prober:
         record = ProbeRecord(
             probe=len(self.records),
             configuration=lake,
-            valid=int(judge(self._scored_on, texts, run.config.prompt).outcomes.valid.sum()),
+            valid=int(judge_boards(self._scored_on, texts, run.config.prompt).outcomes.valid.sum()),
             count=len(texts),
             instances=trained,
             rollouts=trained * settings.completions + len(texts),

@@ -14,7 +14,7 @@ from training.phases.stage_results import StageResult, view_of
 from training.policy.policy import Policy
 from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
-from training.run.progress import console, status_console
+from training.run.progress import console, working
 from training.schema import RunConfig
 
 SEED = 12
@@ -65,7 +65,7 @@ def read(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> Re
     file = run.directory.stage(stage).reading
     if file.exists():
         return file.read()
-    with run.timed("reading", stage), status_console.status(f"stage {stage}: reading"):
+    with run.timed("reading", stage), working(f"stage {stage}: reading"):
         reader = EngineReader(run.policy, sampler, choice.max_tokens)
         contexts = reading_set(
             run.config.domain, choice.reading, SEED, real_contexts(run.config, results)

@@ -30,11 +30,11 @@ from training.pretraining.files import Evaluation, PretrainDirectory, StepMetric
 from training.pretraining.schema import Designs, Goal, Optimization, PretrainConfig
 from training.pretraining.scores import ReadingTest
 from training.rollout.engines import start_sampler
-from training.rollout.judging import judge
+from training.rollout.judging import judge_boards
 from training.rollout.sampler import Sampler
 from training.run.checkpoints import Checkpoints, RunProgress
 from training.run.lock import hold
-from training.run.progress import console, status_console, track
+from training.run.progress import console, track, working
 from training.run.records import six_digits
 from training.run.seeds import seed_for
 from training.schema import Model, Prompt
@@ -138,7 +138,7 @@ def _take_steps(
 
 def _prepare(config: PretrainConfig, directory: PretrainDirectory) -> tuple[_Pretraining, Any]:
     """Draw what is imitated and what is held out, and make the model with random weights."""
-    with status_console.status("drawing boards and contexts"):
+    with working("drawing boards and contexts"):
         held_out = draw_held_out(config, config.goal.boards_per_cell)
         if not directory.plans.exists():
             directory.plans.write(draw_plans(config, held_out))
@@ -159,7 +159,7 @@ def _prepare(config: PretrainConfig, directory: PretrainDirectory) -> tuple[_Pre
         make_policy(directory.initial, model, joined, max_len=length, seed=config.seed)
     prompt = Prompt(max_tokens=config.max_tokens, max_steps=MAX_STEPS)
     policy, params = open_policy(directory.initial, model, prompt, length_bucket=LENGTH_STEP)
-    with status_console.status("encoding"):
+    with working("encoding"):
         pool = ExamplePool(
             policy.encode_examples(plans),
             policy.encode_examples(designs),
@@ -277,7 +277,7 @@ def _valid_rates(run: _Pretraining, params: Any, step: int) -> dict[str, float]:
         seed=run.seed(11, step),
     )
     texts = [run.policy.decode(completion.token_ids) for (completion,) in groups]
-    valid = judge(run.held_out.boards, texts, run.policy.prompt).outcomes.valid
+    valid = judge_boards(run.held_out.boards, texts, run.policy.prompt).outcomes.valid
     return {
         name: six_digits(valid[list(rows)].mean())
         for name, rows in zip(run.held_out.names, run.held_out.rows, strict=True)

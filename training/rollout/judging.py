@@ -10,6 +10,6 @@ from training.rollout.instances import InstanceSet
 from training.schema import Prompt
 
 
-def judge(boards: InstanceSet, texts: Sequence[str], prompt: Prompt) -> Verdict:
+def judge_boards(boards: InstanceSet, texts: Sequence[str], prompt: Prompt) -> Verdict:
     """Parse B answers, one per board, and verify their plans in batches on the device."""
     return judge_texts(texts, boards.instances, boards.solutions, max_steps=prompt.max_steps)

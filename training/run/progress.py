@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleDimensions, JustifyMethod
@@ -59,9 +59,42 @@ class _Console(Console):
         self._width, self._height = new_size
 
 
-console = _Console(highlight=False)
+class _Output(_Console):
+    """Standard output; on a terminal that shows progress, lines go above the bar, not into it."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        if _shown and self.is_terminal:
+            status_console.print(*objects, **options)
+        else:
+            super().print(*objects, **options)
+
+
+console = _Output(highlight=False)
 status_console = _Console(highlight=False, stderr=True)
 """Standard error, for what is no result."""
+
+_shown: list[str] = []
+"""What a terminal shows in its last line at the moment."""
+
+
+@contextmanager
+def _showing(words: str) -> Iterator[None]:
+    """Let lines of standard output go above the last line, if standard error is a terminal."""
+    if not status_console.is_terminal:
+        yield
+        return
+    _shown.append(words)
+    try:
+        yield
+    finally:
+        _shown.pop()
+
+
+@contextmanager
+def working(words: str) -> Iterator[Callable[[str], None]]:
+    """Show on a terminal what is being done; it gives a function that says something else."""
+    with _showing(words), status_console.status(words) as status:
+        yield status.update
 
 
 @contextmanager
@@ -84,7 +117,7 @@ def track(
             TextColumn("{task.fields[note]}"),
         )
         began = time.monotonic()
-        with Progress(*columns, console=status_console) as bar:
+        with _showing(title), Progress(*columns, console=status_console) as bar:
             task = bar.add_task(title, total=total, completed=start, note="", rate="")
 
             def show(done: int, note: str = "") -> None:

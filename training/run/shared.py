@@ -18,7 +18,7 @@ from training.errors import UserError
 from training.processes import alone, from_first, is_first, require_same, wait_for_all
 from training.run.directory import RunDirectory
 from training.run.lock import hold
-from training.run.progress import console
+from training.run.progress import console, status_console
 from training.schema import RunConfig, dump
 
 _WEIGHTS = ("checkpoints", "initial", "engine", "policy", "adapters", "compiled")
@@ -76,7 +76,7 @@ def _copy(path: Path, stack: ExitStack) -> Path:
         )
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jaxlake-"))) / "run"
     shutil.copytree(path, folder, ignore=shutil.ignore_patterns(*_NOT_COPIED))
-    quiet = console.quiet
-    stack.callback(setattr, console, "quiet", quiet)
-    console.quiet = True
+    for one in (console, status_console):
+        stack.callback(setattr, one, "quiet", one.quiet)
+        one.quiet = True
     return folder

@@ -87,7 +87,8 @@ def read_yaml(path: Path) -> dict[Any, Any]:
     except ValueError as error:
         raise UserError(f"{path}: is not YAML: {error}") from error
     if not isinstance(tree, dict):
-        raise UserError(f"{path}: must hold a mapping of keys, got {type(tree).__name__}")
+        got = "nothing" if tree is None else type(tree).__name__
+        raise UserError(f"{path}: must hold a mapping of keys, got {got}")
     return tree
 
 

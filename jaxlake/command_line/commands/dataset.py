@@ -22,8 +22,8 @@ from jaxlake.command_line.json_lines import (
     ProgressLine,
     open_output,
     require_readable,
-    require_writable,
 )
+from jaxlake.command_line.paths import require_writable
 from jaxlake.errors import UserError
 from jaxlake.text_tables import aligned_text, output_width, wrapped
 

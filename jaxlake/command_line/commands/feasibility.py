@@ -8,7 +8,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from jaxlake.command_line.arguments import describe, number, seed, user_errors
-from jaxlake.command_line.json_lines import open_output, require_writable
+from jaxlake.command_line.json_lines import open_output
+from jaxlake.command_line.paths import require_writable
 from jaxlake.errors import UserError
 from jaxlake.text_tables import aligned_text, output_width, wrapped
 

@@ -2,12 +2,14 @@
 
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
 
 import pytest
 
+from jaxlake.command_line import json_lines
 from jaxlake.command_line.json_lines import RecordError, read_records
 
 BOARD = {"id": "b", "grid": ["S F G", "s H F", "g F F"]}
@@ -176,3 +178,14 @@ def test_progress_is_shown_on_a_terminal_and_wiped_out_at_the_end(cli, write, mo
     assert len(cli("solve", write(*[BOARD] * 3)).records) == 3
     assert "3 boards" in terminal.getvalue()
     assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+def test_progress_says_the_total_of_a_file_and_none_of_a_pipe(cli, write, monkeypatch, capsys):
+    monkeypatch.setattr(json_lines, "_SECONDS_IN_LOG", 0.0)
+    status, _, err = cli("solve", write(*[b"junk"] * 3, b"", b"junk"))
+    assert status == 1
+    progress = [line for line in err.splitlines() if " boards, " in line]
+    assert [line.split(",")[0] for line in progress] == [f"{n} of 4 boards" for n in range(1, 5)]
+    assert all(line.endswith("/s") for line in progress)
+    list(json_lines.report_progress(iter([(1, {})]), "plans", total=lambda: None))
+    assert re.fullmatch(r"1 plans, [\d,]+/s\n", capsys.readouterr().err)

@@ -76,7 +76,7 @@ LAUGHS = "\n".join(
 )
 GIVEN_TWICE = "sizes: map size 3 is given more than once"
 NO_CONFIGURATIONS = {
-    "": "must hold a mapping of keys, got NoneType",
+    "": "must hold a mapping of keys, got nothing",
     "sizes: \xff": "is not YAML: 'utf-8' codec",
     "[" * 3_000: "is not YAML: maximum recursion depth",
     "sizes: !!timestamp 2001-99-99": "is not YAML: month must be in 1..12",

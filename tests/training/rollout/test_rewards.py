@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from jaxlake.prompts import target
 from jaxlake.rewards import DEFAULT_MAX_STEPS, RewardValues, reward, score
 from training.rollout.instances import BoardRequest, draw_boards
-from training.rollout.judging import judge
+from training.rollout.judging import judge_boards
 from training.rollout.rewards import overlong_penalty
 from training.schema import Prompt, Reward
 
@@ -21,7 +21,7 @@ def test_rewards_order_optimal_valid_parsed_and_unparsable():
     late = optimal.replace("Agent 0: ", "Agent 0: WAIT ").replace("Agent 1: ", "Agent 1: WAIT ")
     unmoved = "Agent 0: WAIT\nAgent 1: WAIT"
     texts = [optimal, late, unmoved, "I would go right, then down."]
-    verdict = judge(boards.take([row] * 4), texts, Prompt(max_steps=32))
+    verdict = judge_boards(boards.take([row] * 4), texts, Prompt(max_steps=32))
     np.testing.assert_array_equal(verdict.outcomes.valid, [True, True, False, False])
     paid = reward(verdict.outcomes, Reward())
     np.testing.assert_allclose(paid, [1.0, 0.6, 0.0, 0.0])

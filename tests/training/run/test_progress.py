@@ -1,5 +1,6 @@
 """What is said while a command works: tables within a width, progress on standard error."""
 
+import io
 import re
 
 import pytest
@@ -91,3 +92,27 @@ def test_the_lake_has_csr_and_isr_and_others_have_the_valid_rate_alone():
     assert success_rates(lake) == "valid (CSR) 25.0%, ISR 62.5%"
     assert success_rates(other) == "valid 25.0%"
     assert (isr_text(lake), isr_text(other)) == ("62.5", None)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_is_printed_beside_a_bar_goes_above_it_and_never_from_a_pipe(monkeypatch):
+    err = Terminal()
+    monkeypatch.setattr("sys.stderr", err)
+    monkeypatch.setenv("TERM", "xterm")
+    for out in (Terminal(), io.StringIO()):
+        monkeypatch.setattr("sys.stdout", out)
+        with track("train", 2) as advance:
+            advance(1)
+            progress.console.print("said beside the bar")
+        progress.console.print("said after it")
+        piped = not out.isatty()
+        assert ("said beside" in out.getvalue()) is piped
+        assert "said after it" in out.getvalue()
+        assert ("said beside" in err.getvalue()) is not piped
+        assert "1/2" in err.getvalue()
+        err.truncate(0)
+        err.seek(0)

@@ -17,7 +17,7 @@ from training.analysis import METRIC_NAMES
 from training.analysis.benchmark.boards import BenchmarkBoard
 from training.analysis.benchmark.directory import BenchmarkAnswer
 from training.rollout.instances import InstanceSet
-from training.rollout.judging import judge
+from training.rollout.judging import judge_boards
 from training.run.records import six_digits
 from training.schema import Prompt
 
@@ -64,7 +64,7 @@ def judge_answers(
     for _, alike in groupby(sorted(answered, key=_agents), key=_agents):
         group = list(alike)
         texts = [answers[board.key].text for board in group]
-        outcomes = judge(_instance_set(group), texts, prompt).outcomes
+        outcomes = judge_boards(_instance_set(group), texts, prompt).outcomes
         for row, board in enumerate(group):
             failure = Failure(int(outcomes.failure[row]))
             judged[board.key] = JudgedAnswer(

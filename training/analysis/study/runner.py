@@ -39,7 +39,7 @@ from training.run.progress import (
     duration,
     new_table,
     print_table,
-    status_console,
+    working,
 )
 from training.run.rates import success_rates
 
@@ -200,7 +200,7 @@ class _Runner:
                 running[slot] = steps
 
         try:
-            with status_console.status("") as status:
+            with working("") as update:
                 while True:
                     for slot in range(self.jobs):
                         if slot not in running and (steps := start(slot)) is not None:
@@ -208,7 +208,7 @@ class _Runner:
                     if not running:
                         return
                     processes = self.in_progress.values()
-                    status.update(", ".join(self._shown(one) for one in processes))
+                    update(", ".join(self._shown(one) for one in processes))
                     _wait_for_one([one.process for one in processes])
                     for slot, one in list(self.in_progress.items()):
                         if one.process.poll() is not None:

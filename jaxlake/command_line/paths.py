@@ -1,0 +1,47 @@
+"""Files and folders that a command is going to write to, looked at before the work begins."""
+
+import errno
+import os
+from pathlib import Path
+
+from jaxlake.errors import UserError
+
+
+def require_writable(path: str | Path | None, *, make_folders: bool = False) -> None:
+    """Raise a `UserError` if a file can't be written (None: none is wanted), before the work.
+
+    With `make_folders` missing folders are going to be made. Nothing is touched. That a disk is
+    full is found only when the file is written.
+    """
+    if path is None:
+        return
+    folder = Path(path).absolute().parent
+    while make_folders and not folder.exists():
+        folder = folder.parent
+    if Path(path).is_dir():
+        number = errno.EISDIR
+    elif not folder.exists():
+        number = errno.ENOENT
+    elif not folder.is_dir():
+        number = errno.ENOTDIR
+    elif not os.access(Path(path) if Path(path).exists() else folder, os.W_OK):
+        number = errno.EACCES
+    else:
+        return
+    raise UserError(f"{path}: can't be written: {os.strerror(number)}")
+
+
+def usable_folder(option: str, path: Path) -> Path:
+    """Give back the folder that a command is going to write to; a `UserError` if it can't be one.
+
+    `option` names it in the message.
+    """
+    above = path.absolute()
+    while not above.exists():
+        above = above.parent
+    if not above.is_dir():
+        problem = f"{above} is a file" if above != path.absolute() else "is a file"
+        raise UserError(f"{option}: got {path}, {problem}; a folder, or a new one, is allowed")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise UserError(f"{option}: got {path}, nothing can be written in {above}")
+    return path
