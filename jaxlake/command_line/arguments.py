@@ -164,15 +164,19 @@ def number(
     kind: type[Number], least: float = -math.inf, most: float = math.inf
 ) -> Callable[[str], Number]:
     """Make the type of an argument: a number from `least` to `most`; argparse reports others."""
+    allowed = f"at least {least} is" if most == math.inf else f"{least} to {most} are"
+    wanted = "a whole number" if kind is int else "a number"
 
     def read(text: str) -> Number:
-        value = kind(text)
+        try:
+            value = kind(text)
+        except ValueError:
+            problem = f"got {text!r}, {wanted} is needed, {allowed} allowed"
+            raise argparse.ArgumentTypeError(problem) from None
         if not least <= value <= most:  # refuses NaN too
-            allowed = f"at least {least} is" if most == math.inf else f"{least} to {most} are"
             raise argparse.ArgumentTypeError(f"got {text}, {allowed} allowed")
         return value
 
-    read.__name__ = kind.__name__  # argparse says "invalid int value"
     return read
 
 

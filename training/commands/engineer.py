@@ -243,7 +243,7 @@ def _known(kind: str, check: Callable[[str], object], option: str) -> None:
 
 def _reading(args: argparse.Namespace) -> int:
     from training.commands.runs import known_stage
-    from training.policy.model_folders import local_folder
+    from training.policy.model_folders import require_model
 
     run_dir = Path(args.target)
     is_run = (run_dir / "config.yaml").is_file()
@@ -252,7 +252,7 @@ def _reading(args: argparse.Namespace) -> int:
     elif args.stage is not None:
         raise UserError(f"--stage: {args.target} is not a run's directory, it has no config.yaml")
     else:
-        local_folder(args.target)
+        require_model(args.target)
     require_writable(args.json)
     set_library_defaults()
     from engineer.scoring.reading import format_reading

@@ -99,14 +99,14 @@ def run(args: argparse.Namespace) -> int:
 
     config = load(args.config, args.set)
     from training.commands.runs import policy_folder
-    from training.policy.model_folders import local_folder
+    from training.policy.model_folders import require_model
 
     policy: Any = None
     if args.run_dir is not None:
         policy = policy_folder(args.run_dir, args.stage)
     elif args.model is not None:
         policy = args.model
-        local_folder(policy)
+        require_model(policy)
     if args.benchmark is not None:
         return 0 if _evaluate_benchmark(args, config, policy) else 1
     require_writable(args.output, make_folders=True)

@@ -76,9 +76,9 @@ def run(args: argparse.Namespace) -> int:
     from training.run.directory import RunDirectory
 
     if config.model.pretrained is not None and not RunDirectory(run_dir).finished():
-        from training.policy.model_folders import local_folder
+        from training.policy.model_folders import require_model
 
-        local_folder(config.model.pretrained)
+        require_model(config.model.pretrained)
     from training.processes import joined
 
     with joined(_peers(args)):

@@ -59,6 +59,15 @@ def local_folder(name_or_folder: str | Path) -> Path | None:
     return None
 
 
+def require_model(name_or_folder: str | Path) -> None:
+    """Raise a `ModelFolderError` if there can't be such a model; on the hub it is not looked up."""
+    folder = local_folder(name_or_folder)
+    if folder is not None and not (folder / CONFIG_FILE).exists():
+        raise ModelFolderError(
+            f"model {str(folder)!r}: has no {CONFIG_FILE}; allowed is a Hugging Face model folder"
+        )
+
+
 def resolve(name_or_folder: str | Path) -> Path:
     """Return the local folder of a model: one of `SHIPPED`, a folder, or the hub's copy.
 
