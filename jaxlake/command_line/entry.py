@@ -1,5 +1,6 @@
 """Where the command line begins: one command is run, and the process ends as it should."""
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -22,6 +23,8 @@ _OWN_PACKAGES = ("jaxlake", "engineer", "training")
 # What a shell reports for a process that SIGINT or SIGPIPE ended.
 INTERRUPTED = 130
 _BROKEN_PIPE = 141
+
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _SECONDS_TO_END = 5.0
 
@@ -62,8 +65,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"`jaxlake {command}` needs the package {package!r}, which isn't installed: "
             f"{installation(package)}"
         )
-    except (UserError, OSError) as error:
+    except UserError as error:
         message = str(error)
+    except OSError as error:
+        message = str(error)
+        if error.errno in _DISK_FULL and error.filename is None:
+            message = f"a file, or standard output, can't be written: {error.strerror}"
     print(f"jaxlake: error: {message}", file=sys.stderr)
     _discard_output()
     return 2

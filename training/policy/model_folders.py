@@ -84,7 +84,7 @@ def resolve(name_or_folder: str | Path) -> Path:
         # Some repositories hold the weights once more, in their makers' own format.
         return Path(
             snapshot_download(
-                name_or_folder,
+                str(name_or_folder),
                 allow_patterns=patterns,
                 ignore_patterns=["consolidated*", "original/*"],
             )

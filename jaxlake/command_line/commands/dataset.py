@@ -137,8 +137,8 @@ def _add_make(parser: argparse.ArgumentParser) -> None:
         ("--max-size", "N", 32, None, "padding (default: the largest size)"),
         ("--max-agents", "K", 5, None, "padding (default: the most agents)"),
     ):
-        kind = number(int, 1, most)
-        parser.add_argument(name, metavar=metavar, type=kind, default=default, help=what)
+        read = number(int, 1, most)
+        parser.add_argument(name, metavar=metavar, type=read, default=default, help=what)
     parser.add_argument(
         "--part", metavar="I/P", type=_part, default=(0, 1), help="make part I of P parts, I from 0"
     )
