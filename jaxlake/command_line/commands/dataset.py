@@ -131,13 +131,13 @@ def _add_make(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", metavar="C", type=count, required=True, help="boards in all")
     add_seed(parser)
     tries = "boards to draw for one cell in one shard before giving up (default: 262,144)"
-    for name, metavar, most, default, what in (
-        ("--shard-size", "B", 1 << 16, 4096, "boards per file (default: 4,096)"),
-        ("--max-candidates", "M", 1 << 30, 1 << 18, tries),
-        ("--max-size", "N", 32, None, "padding (default: the largest size)"),
-        ("--max-agents", "K", 5, None, "padding (default: the most agents)"),
+    for name, metavar, least, most, default, what in (
+        ("--shard-size", "B", 1, 1 << 16, 4096, "boards per file (default: 4,096)"),
+        ("--max-candidates", "M", 1, 1 << 30, 1 << 18, tries),
+        ("--max-size", "N", 2, 32, None, "padding (default: the largest size)"),
+        ("--max-agents", "K", 1, 5, None, "padding (default: the most agents)"),
     ):
-        read = number(int, 1, most)
+        read = number(int, least, most)
         parser.add_argument(name, metavar=metavar, type=read, default=default, help=what)
     parser.add_argument(
         "--part", metavar="I/P", type=_part, default=(0, 1), help="make part I of P parts, I from 0"

@@ -114,7 +114,7 @@ def test_movingai_files_and_board_lines_convert_to_and_fro(cli, tmp_path):
         ({"count": "0"}, "count: got 0, 1 to"),
         ({"hole_ratio": "0.5"}, "a 2x2 board with hole_ratio 0.5 has 2 holes and 2 free cells"),
         ({"agents": "3"}, "3 agents need 6"),
-        ({"max_size": "33"}, "max_size: got 33, 2 to 32 are allowed"),
+        ({"max_size": "33"}, "--max-size: got 33, 2 to 32 are allowed"),
         ({"part": "2/2"}, "--part: got 2/2, I/P with I from 0 to P - 1 is needed"),
         ({"part": "0/0"}, "--part: got 0/0, I/P with I from 0 to P - 1 is needed"),
         ({"part": "1"}, "--part: got 1, I/P with I from 0 to P - 1 is needed"),
@@ -131,9 +131,9 @@ def test_a_wrong_request_ends_with_status_2_and_names_the_field(make, tmp_path, 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["info", "nothing"], "manifest.json: is missing, so the folder is not a set of shards"),
-        (["merge", "nothing"], "nothing: has no part of a set, such as part-00000-of-00002"),
-        (["benchmark", "nothing", "--check"], "benchmark_wr0.25.jsonl: can't be read"),
+        (["info", "nothing"], "nothing: there is no such folder"),
+        (["merge", "nothing"], "nothing: there is no such folder"),
+        (["benchmark", "nothing", "--check"], "nothing: there is no such folder"),
         (["convert", "x.scen", "y.jsonl"], "--map and --agents are needed"),
         (["convert", "nothing.jsonl", "y.jsonl"], "no such file or folder"),
     ],
@@ -146,3 +146,18 @@ def test_what_is_missing_ends_with_status_2_and_is_named(
     assert (status, out) == (2, "")
     assert said in err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["info", "."], "manifest.json: is missing, so the folder is not a set of shards"),
+        (["merge", "."], ".: has no part of a set, such as part-00000-of-00002"),
+        (["benchmark", ".", "--check"], "benchmark_wr0.25.jsonl: can't be read"),
+    ],
+)
+def test_a_folder_of_something_else_is_refused(tmp_path, monkeypatch, arguments, said, cli):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = cli("dataset", *arguments)
+    assert (status, out) == (2, "")
+    assert said in err

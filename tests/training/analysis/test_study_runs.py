@@ -88,7 +88,7 @@ def test_study_warm_starts_once_and_runs_seeds_outermost(stand_in, capsys):
     printed = capsys.readouterr().out
     for number, run in enumerate(RUNS, start=1):
         title = run.replace("/", ", seed ")
-        assert re.search(rf"\[{number}/4\] {title}: .*valid [\d.]+%", printed)
+        assert re.search(rf"\[{number}/4\] {title}: .*valid \(CSR\) [\d.]+%, ISR [\d.]+%", printed)
     assert len(re.findall("elapsed .*left for", printed)) == 3
     log = stand_in.directory.path / "runs/lively/1.log"
     assert log.read_text() == "this is lively/1\n"
