@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _say(args: argparse.Namespace, agents: int, kinds: int) -> None:
     """Say on stderr what is drawn now; all boards of one number of agents are one call."""
-    part = f"{agents} agents ({args.agents.index(agents) + 1} of {len(args.agents)})"
+    part = f"{_agents(agents)} ({args.agents.index(agents) + 1} of {len(args.agents)})"
     what = f"jaxlake: {part}: {kinds} kinds of {args.candidates:,} boards"
     print(what, file=sys.stderr, flush=True)
 
@@ -120,9 +120,13 @@ def _print_map(rows: "Sequence[FeasibilityRow]") -> None:
     problems: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row.problem:
-            kind = f"{row.num_agents} agents, {row.size}x{row.size}, holes {row.hole_ratio:g}"
+            kind = f"{_agents(row.num_agents)}, {row.size}x{row.size}, holes {row.hole_ratio:g}"
             problems.setdefault((kind, row.problem), []).append(f"{row.wait_ratio:g}")
     if problems:
         print()
     for (kind, problem), waits in problems.items():
         print(wrapped(f"{kind}, waits {' '.join(waits)}: {problem}", width))
+
+
+def _agents(count: int) -> str:
+    return "1 agent" if count == 1 else f"{count} agents"
