@@ -130,7 +130,7 @@ def _check_options(args: argparse.Namespace) -> None:
 
 def _evaluate_benchmark(args: argparse.Namespace, config: "RunConfig", policy: Any) -> bool:
     if not args.benchmark.exists():
-        raise UserError(f"--benchmark: got {args.benchmark}, there is no such folder")
+        raise UserError(f"--benchmark: got {args.benchmark}, allowed is a folder")
     from training.analysis.benchmark.boards import read_folder
     from training.analysis.benchmark.evaluate import BESIDE, Selection, evaluate_benchmark
 
