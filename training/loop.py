@@ -192,6 +192,7 @@ def _reference(config: RunConfig, directory: RunDirectory, params: Any) -> Any:
     not changed.
     """
     if config.model.lora is not None:
+        require_sealed_weights(directory, 0)
         adapters = stage_adapters(directory, params, 0)
         return adapters if config.grpo.kl_coefficient else None
     if not config.grpo.kl_coefficient:

@@ -38,6 +38,7 @@ from training.phases.stage_results import (
 )
 from training.phases.train import write_configuration
 from training.phases.validate import validation_set, verify_answers, write_answers
+from training.policy.adapter_files import save_adapters
 from training.policy.tokenizer import train_tokenizer
 from training.rollout.instances import InstanceSet, draw_stage_boards, write_stage_boards
 from training.rollout.judging import Verdict, judge_boards
@@ -176,6 +177,9 @@ def write_sample_run(
             tokenizer.save_pretrained(files.policy)
             weights = {"weight": np.full((2, 3), stage, np.float32)}
             save_file(weights, files.policy / "model.safetensors")
+            if (lora := config.model.lora) is not None:
+                factors = {"factor": np.full((2, 3), stage, np.float32)}
+                save_adapters(factors, lora, files.adapters, base="0" * 8, base_name="sample")
             seal(config, directory, boards, stage, trained_on)
     directory.summary.write(summary_of(config, read_stage_results(directory, config)))
     return path

@@ -51,8 +51,16 @@ def test_a_run_of_adapters_that_is_stopped_leaves_the_same_files(tmp_path: Path)
         assert [name for name in expected if found[name] != expected[name]] == []
         assert all(check.holds for check in audit_run(tmp_path / "whole"))
 
-        # Adapters of other weights than those that the run began with are refused.
+        # Adapters in which a bit has changed since are refused.
+        adapters = tmp_path / "run/stages/0/adapters/adapter_model.safetensors"
+        intact = adapters.read_bytes()
+        adapters.write_bytes(intact[:-1] + bytes([intact[-1] ^ 1]))
         (tmp_path / "run/summary.json").unlink()
+        with pytest.raises(UserError, match=r"stages/0/adapters: its weights have the digest"):
+            loop.run(config, tmp_path / "run")
+        adapters.write_bytes(intact)
+
+        # So are adapters of other weights than those that the run began with.
         shutil.rmtree(tmp_path / "run/initial")
         shutil.copytree(tmp_path / "run/stages/1/policy", tmp_path / "run/initial")
         with pytest.raises(UserError, match=r"stages/0/adapters: its adapters belong to weights"):

@@ -66,6 +66,9 @@ def _all_checks(directory: RunDirectory, *, deep: bool) -> Iterator[Check]:
         yield checker.compare("metrics", link.metrics, chain.metrics_digest(metrics, stage))
         digest = partial(chain.weights_digest, directory.stage(stage).policy)
         yield checker.compare_read("checkpoint", link.checkpoint, digest)
+        if link.adapters is not None:
+            digest = partial(chain.adapters_digest, directory.stage(stage).adapters)
+            yield checker.compare_read("adapters", link.adapters, digest)
         if deep:
             yield from again.checks(link)
         previous = link.hash

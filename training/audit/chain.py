@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from engineer import Configuration
 from training.environments.catalogue import environment_of
 from training.errors import UserError, problems_of
+from training.policy.adapter_files import CONFIG_FILE, WEIGHTS_FILE
 from training.run.directory import RunDirectory, StageDirectory
 from training.run.records import AttemptRecord, BoardSource, ChainLink, Metrics
 from training.run.seeds import key_for
@@ -62,6 +63,7 @@ def seal(
         metrics=digests.pop(METRICS),
         files=digests,
         checkpoint=weights_digest(files.policy),
+        adapters=None if config.model.lora is None else adapters_digest(files.adapters),
         hash="0" * 64,
     )
     link = link.model_copy(update={"hash": link_hash(link)})
@@ -174,22 +176,32 @@ def weights_digest(folder: Path) -> str:
     return _text_digest(canonical({file.name: file_digest(file) for file in files}))
 
 
-def require_sealed_weights(directory: RunDirectory, stage: int) -> None:
-    """Raise a `UserError` if the policy of a stage is not the one that its link was written for.
+def adapters_digest(folder: Path) -> str:
+    """Hash the names and the bytes of the files in the folder of a policy's adapters."""
+    files = {name: file_digest(folder / name) for name in (CONFIG_FILE, WEIGHTS_FILE)}
+    return _text_digest(canonical(files))
 
-    Whoever computes with weights of an earlier stage asks for this first: another policy in their
-    place would be used without a word. A stage that has no link yet passes.
+
+def require_sealed_weights(directory: RunDirectory, stage: int) -> None:
+    """Raise a `UserError` if a stage's policy or adapters aren't those that its link is of.
+
+    Whoever computes with weights of an earlier stage asks for this first: others in their place
+    would be used without a word. A stage that has no link yet passes, and so do adapters whose link
+    was written before links had a digest of them.
     """
     lines = read_lines(directory)
     if len(lines) <= stage:
         return
-    folder = directory.stage(stage).policy
-    expected, found = read_link(directory, lines, stage).checkpoint, weights_digest(folder)
-    if found != expected:
-        raise UserError(
-            f"{folder}: its weights have the digest {found[:16]}, the chain has {expected[:16]} "
-            f"for stage {stage}: they were changed since. Restore the folder"
-        )
+    link, files = read_link(directory, lines, stage), directory.stage(stage)
+    digests = [(files.policy, link.checkpoint, weights_digest)]
+    if link.adapters is not None:
+        digests.append((files.adapters, link.adapters, adapters_digest))
+    for folder, expected, digest in digests:
+        if (found := digest(folder)) != expected:
+            raise UserError(
+                f"{folder}: its weights have the digest {found[:16]}, the chain has "
+                f"{expected[:16]} for stage {stage}: they were changed since. Restore the folder"
+            )
 
 
 def _lines_digest(values: Iterable[Any]) -> str:

@@ -388,6 +388,8 @@ class BoardSource(Record):
 class ChainLink(Record):
     """One line of `chain.jsonl`: a stage by the hashes of all that decided it and came of it."""
 
+    left_out_if_none = frozenset({"adapters"})
+
     stage: Count
     previous: Digest = Field(description="hash of the link before; of config.yaml for the first")
     generator: BoardSource | None = Field(description="null for stage 0")
@@ -396,4 +398,5 @@ class ChainLink(Record):
     files: dict[str, Digest] = Field(description="by name in the stage's folder")
     metrics: Digest = Field(description="the stage's records of metrics.jsonl")
     checkpoint: Digest = Field(description="weights of the policy that the stage ended with")
+    adapters: Digest | None = Field(None, description="its adapters, if they are what is trained")
     hash: Digest = Field(description="of all the other fields")

@@ -106,6 +106,9 @@ def rehash(run: Path) -> None:
             one.name: sha256(one.read_bytes()) for one in folder.glob("policy/*.safetensors")
         }
         link["checkpoint"] = sha256(canonical(weights))
+        if "adapters" in link:
+            files = {one.name: sha256(one.read_bytes()) for one in folder.glob("adapters/*")}
+            link["adapters"] = sha256(canonical(files))
         link["previous"] = previous
         rest = {name: value for name, value in link.items() if name != "hash"}
         previous = link["hash"] = sha256(canonical(rest))

@@ -14,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engineer import BLOCKS, build_context
+from engineer.attempt import escape_surrogates
 from jaxlake.command_line.entry import main
 from tests.training.audit import forging
 from tests.training.audit.forging import (
@@ -27,16 +28,18 @@ from tests.training.audit.forging import (
     remove,
     rewrite,
 )
-from tests.training.sample_run import write_run
+from tests.training.sample_run import CONFIG, DESIGNS, write_run, write_sample_run
 from training.analysis.counterfactual import context_shown
 from training.audit import audit_run, require_sealed_weights, seal
 from training.audit.checks import Check, first_difference
 from training.errors import UserError
 from training.phases.stage_results import configuration_for, read_stage_results, view_of
 from training.phases.validate import validation_set
+from training.policy.tokenizer import train_tokenizer
 from training.rollout.instances import draw_stage_boards
 from training.run.directory import RunDirectory
 from training.run.progress import console
+from training.schema import RunConfig
 
 VALIDATED = ("episodes.jsonl", "failures.jsonl", "evidence.json", "validation.json")
 DESIGNED = ("gate.json", "context.txt", "answers.jsonl", "decision.json", "summary_prompt.txt")
@@ -79,6 +82,31 @@ def test_weights_of_an_earlier_stage_are_those_of_its_link_or_are_refused(run):
     with pytest.raises(UserError, match=rf"^{re.escape(str(file.parent))}: its weights have"):
         require_sealed_weights(directory, 1)
     require_sealed_weights(directory, 99)  # of which there is no link yet
+
+
+@pytest.mark.parametrize("name", ["adapter_model.safetensors", "adapter_config.json"])
+def test_a_flipped_bit_in_adapters_is_found_by_the_audit_and_refused_by_the_run(name, tmp_path):
+    config = RunConfig.model_validate(CONFIG | {"model": {"pretrained": None, "lora": {"rank": 2}}})
+    texts = [text for answers in DESIGNS for text in answers]
+    tokenizer = train_tokenizer([escape_surrogates(text) for text in texts], 300)
+    path = write_sample_run(tmp_path / "run", config, tokenizer=tokenizer)
+    sealed = (path / "chain.jsonl").read_bytes()
+    forging.rehash(path)
+    assert (path / "chain.jsonl").read_bytes() == sealed
+    assert problem(path, deep=False) is None
+    directory = RunDirectory(path)
+    require_sealed_weights(directory, 2)
+
+    file = directory.stage(2).adapters / name
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    assert re.match(r"stage 2: adapters: expected .*, found ", problem(path, deep=False) or "")
+    require_sealed_weights(directory, 1)
+    with pytest.raises(UserError, match=rf"^{re.escape(str(file.parent))}: its weights have"):
+        require_sealed_weights(directory, 2)
+    file.unlink()
+    assert "adapters" in (problem(path, deep=False) or "")
 
 
 def test_an_untouched_run_holds_and_everything_that_can_be_is_derived_again(finished):
