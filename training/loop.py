@@ -36,12 +36,12 @@ from training.rollout.engines import start_sampler
 from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import Checkpoints
+from training.run.compiled_programs import programs_kept
 from training.run.directory import RunDirectory
 from training.run.progress import console, working
 from training.run.shared import open_run
 from training.run.summary import print_summary, summary_of
 from training.run.trackers import open_trackers
-from training.runtime import share_compiled_programs
 from training.schema import RunConfig
 
 
@@ -74,12 +74,11 @@ def _run(
         console.print(f"{verb} {config.name} in {directory.path}.")
         stages = config.stages.count
         last = stages if stop_after is None else min(stop_after, stages)
-        if not alone():
-            share_compiled_programs(directory.compiled)
-        validation = validation_set(config)
-        things = f"{config.domain.instance}s"
-        console.print(f"Validation set: {len(validation)} {things}, the same after every stage.")
-        results = _run_stages(config, directory, validation, last)
+        with programs_kept(directory.compiled):
+            validation = validation_set(config)
+            count, things = len(validation), f"{config.domain.instance}s"
+            console.print(f"Validation set: {count} {things}, the same after every stage.")
+            results = _run_stages(config, directory, validation, last)
         if last < stages:
             console.print(f"Stopped after stage {last} of {stages}.")
             return

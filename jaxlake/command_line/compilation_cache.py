@@ -20,6 +20,9 @@ def keep_compiled_programs() -> None:
         os.environ[CACHE] = str(folder)
     # Programs of the lake take seconds to compile; smaller ones aren't worth their files.
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+    # XLA's own cache of GPU tuning would stand in this folder, and so the folder's name in the key
+    # of every program: none would be found in a folder that was moved.
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES", "none")
 
 
 def compilation_cache_folder(environment: Mapping[str, str]) -> Path | None:

@@ -28,7 +28,7 @@ from training.environments.protocol import Instances, Judged, Scores, VerifiedAn
 from training.environments.user_environment import Score, UserEnvironment
 from training.errors import UserError, did_you_mean, problems_of, shortened
 from training.run.answer_records import AnswerRecord, GroupRates, GroupValidation
-from training.run.record import six_digits
+from training.run.record_model import six_digits
 from training.run.seeds import seed_of
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, SerializeAsAny, WrapValidator
 from engineer import Configuration, KnobConfiguration
 from engineer.lake import LakeConfiguration
 from training.errors import UserError
-from training.run.record import Count, Rate, Record
+from training.run.record_model import Count, Rate, Record
 
 
 def _read_configuration(value: Any, _: object) -> Any:

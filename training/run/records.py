@@ -41,7 +41,7 @@ from training.run.answer_records import (
     ValidationRecord,
     lake_episodes,
 )
-from training.run.record import (
+from training.run.record_model import (
     Bounded,
     Count,
     NonNegative,

@@ -19,7 +19,7 @@ from training.errors import UserError
 from training.processes import is_first
 from training.run.answer_records import AnyValidation, Rates
 from training.run.directory import RunDirectory
-from training.run.record import Record
+from training.run.record_model import Record
 from training.run.records import TimingRecord, UpdateMetrics, WarmStartMetrics
 from training.schema import RunConfig
 
