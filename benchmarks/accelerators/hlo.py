@@ -172,16 +172,37 @@ def _bytes_moved(one: Instruction, shapes: dict[str, str], fused: list[Instructi
     for result in [inner[n] for n in root.operands] if root.operation == "tuple" else [root]:
         new = _UPDATES.get(result.operation)
         written += size(result.shape if new is None else inner[result.operands[new]].shape)
-    read = 0
-    for line in fused:
-        if line.operation != "parameter":
-            continue
-        users = [other for other in fused if line.name in other.operands]
-        into = [user for user in users if user.operands[0] == line.name]
-        looks = [user for user in into if user.operation in _SCALAR_ADDRESSES]
-        updates = [user for user in into if user.operation in _UPDATES]
-        if users and len(looks) + len(updates) == len(users):
-            read += sum(size(u.shape) for u in looks)
-        else:
-            read += size(line.shape)
-    return read + written
+    return written + _bytes_read(fused, root)
+
+
+def _bytes_read(fused: list[Instruction], root: Instruction) -> int:
+    """Count what a fused computation reads of its parameters, seen from its results.
+
+    Of what is sliced only the slice is needed, also of what stands before it, entry by entry. An
+    array that is written in place isn't read.
+    """
+    needed = dict.fromkeys((line.name for line in fused), 0.0)  # entries
+    needed[root.name] = _entries(root.shape)
+    of = {line.name: line for line in fused}
+    for line in reversed(fused):  # an instruction stands behind its operands
+        for place, name in enumerate(line.operands):
+            if name not in needed:
+                continue
+            whole, made = _entries(of[name].shape), _entries(line.shape)
+            wanted = needed[line.name]
+            if line.operation in _UPDATES and place == 0:
+                wanted = 0.0
+            elif line.operation == "tuple" or (line.operation in _UPDATES and place > 0):
+                wanted = whole
+            elif not (place == 0 and line.operation in (*_SCALAR_ADDRESSES, "slice")):
+                wanted *= max(1.0, whole / max(made, 1))
+            needed[name] = min(whole, needed[name] + wanted)
+    parameters = [line for line in fused if line.operation == "parameter"]
+    shares = ((line, needed[line.name] / max(_entries(line.shape), 1)) for line in parameters)
+    return round(sum(size(line.shape) * share for line, share in shares))
+
+
+def _entries(shape: str) -> int:
+    """Return the entries of all arrays in a shape."""
+    found = _ARRAY.findall(shape.split("{")[0] if shape[:1] != "(" else shape)
+    return sum(math.prod(int(side) for side in sides.split(",") if side) for _, sides in found)

@@ -20,6 +20,7 @@ from benchmarks.trainee.attention_kernels import kernel_flops
 
 COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
 _PRODUCTS = ("dot", "convolution")
+_IN_STEP = '"is_sync":true'  # of a start whose done comes right behind it
 _SHAPE = re.compile(r"\b(?:f32|bf16|f16)\[([\d,]+)\]")
 
 
@@ -31,6 +32,7 @@ class Pace:
     attention: float  # the same, of kernels for attention
     bandwidth: float  # bytes per second that it reads and writes
     launch: float  # seconds that it takes at least
+    sent: float  # bytes per second that a device sends to others
 
 
 @dataclass
@@ -42,6 +44,7 @@ class Traffic:
     product_seconds: float = 0.0  # of kernels with a matrix product, but those for attention
     attention_seconds: float = 0.0  # of kernels for attention
     other_seconds: float = 0.0  # of all others but collectives
+    waiting_seconds: float = 0.0  # for collectives, beside which no kernel runs
     collectives: Counter[str] = field(default_factory=Counter)  # calls by kind
     sent: Counter[str] = field(default_factory=Counter)  # bytes by kind
 
@@ -49,7 +52,9 @@ class Traffic:
 def read_traffic(text: str, pace: Pace, *, micro_batches: int, devices: int) -> Traffic:
     """Add up a compiled program; its loop of unknown length is that over micro-batches.
 
-    A kernel takes as long as its launch, its bytes or its products, whichever is the longest.
+    A kernel takes as long as its launch, its bytes or its products, whichever is the longest. A
+    collective that the compiler has split into a start and a done runs beside the kernels between
+    them, one collective after the other; what is left of it then is waited for.
     """
     computations, entry = hlo._parse(text)
     total = Traffic()
@@ -61,31 +66,45 @@ def read_traffic(text: str, pace: Pace, *, micro_batches: int, devices: int) -> 
         inside = (dict(hlo._CALLED.findall(one.rest)).get("calls", "") for one in lines)
         return sum(_flops(one, shapes) for one in lines) + sum(map(products, filter(None, inside)))
 
-    def walk(name: str, times: int) -> None:
+    def walk(name: str, times: int) -> float:
+        """Add up `times` runs of a computation; return the seconds of one."""
         lines = computations.get(name, [])
         shapes = {one.name: one.shape for one in lines}
+        now, link_free, ends = 0.0, 0.0, dict[str, float]()
         for one in lines:
             called = dict(hlo._CALLED.findall(one.rest))
             inner = called.get("calls", called.get("to_apply", ""))
             kind = one.operation.removesuffix("-start")
             if one.operation == "while":
                 trips = _trips(one, computations.get(called["condition"], [])) or micro_batches
-                walk(called["body"], times * trips)
+                now += trips * walk(called["body"], times * trips)
             elif kind in COLLECTIVES:
                 total.launches += times
                 total.collectives[kind] += times
-                total.sent[kind] += times * _sent(one, kind, shapes, devices)
+                sent = _sent(one, kind, shapes, devices)
+                total.sent[kind] += times * sent
+                link_free = max(now, link_free) + sent / pace.sent
+                if one.operation == kind or _IN_STEP in one.rest:
+                    total.waiting_seconds += times * (link_free - now)
+                    now = link_free
+                else:
+                    ends[one.name] = link_free
+            elif one.operation.endswith("-done") and one.operands[0] in ends:
+                wait = max(0.0, ends[one.operands[0]] - now)
+                total.waiting_seconds += times * wait
+                now += wait
             elif one.operation in ("call", "async-start") or (
                 one.operation == "fusion"
                 and any(line.operation in COLLECTIVES for line in computations.get(inner, []))
             ):
-                walk(inner, times)
+                now += walk(inner, times)
             elif one.operation in hlo.KERNELS and hlo.size(one.shape):
                 attention = _attention_flops(one, shapes)
                 flops = _flops(one, shapes) + products(inner) + attention
                 moved = hlo._bytes_moved(one, shapes, computations.get(inner, []))
                 reached = pace.attention if attention else pace.flops
                 seconds = max(pace.launch, moved / pace.bandwidth, flops / reached)
+                now += seconds
                 total.launches += times
                 total.flops += times * flops
                 if attention:
@@ -94,6 +113,7 @@ def read_traffic(text: str, pace: Pace, *, micro_batches: int, devices: int) -> 
                     total.product_seconds += times * seconds
                 else:
                     total.other_seconds += times * seconds
+        return now
 
     walk(entry, 1)
     return total

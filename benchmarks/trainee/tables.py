@@ -21,7 +21,7 @@ BEGIN, END = "<!-- updates: begin -->", "<!-- updates: end -->"
 _COLUMNS = (
     *("model", "devices", "tokens of a row", "rows", "remat", "compiled in", "arguments"),
     *("temporaries", "fits", "collectives, sent", "launches"),
-    *("products / attention / others / exchange", "forecast", "MFU"),
+    *("products / attention / others / waiting", "forecast", "MFU"),
 )
 
 
@@ -53,7 +53,9 @@ def _row(record: dict[str, Any]) -> str:
     if "error" in record:
         return "| " + " | ".join([*first, "failed: " + record["error"]]) + " |" * 9
     calls, sent = sum(record["collectives"].values()), sum(record["sent_bytes"].values())
-    parts = ("product", "attention", "other", "exchange")
+    # Of an older result nothing was read of what overlaps: it waits for all that is exchanged.
+    waiting = record.get("waiting_seconds", record["exchange_seconds"])
+    parts = [record[f"{name}_seconds"] for name in ("product", "attention", "other")]
     cells = [
         *first,
         f"{record['compile_seconds']:.0f} s",
@@ -61,7 +63,7 @@ def _row(record: dict[str, Any]) -> str:
         "yes" if record["fits"] else "no",
         f"{calls:,}, {sent / 1e9:.0f} GB",
         f"{record['launches']:,}",
-        " / ".join(f"{record[f'{name}_seconds']:.2f}" for name in parts) + " s",
+        " / ".join(f"{seconds:.2f}" for seconds in (*parts, waiting)) + " s",
         f"{record['forecast_seconds']:.1f} s",
         f"{record['forecast_mfu']:.0%}",
     ]

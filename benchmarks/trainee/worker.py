@@ -64,6 +64,7 @@ def examine(work: Work, target: str, hlo: str | None) -> dict[str, Any]:
         speed.peak * speed.attention,
         machine.bandwidth,
         machine.launch,
+        speed.sent_per_second(len(chips)),
     )
     traffic = read_traffic(text, pace, **counts)
     model = work.model
@@ -85,6 +86,7 @@ def examine(work: Work, target: str, hlo: str | None) -> dict[str, Any]:
         "product_seconds": traffic.product_seconds,
         "attention_seconds": traffic.attention_seconds,
         "other_seconds": traffic.other_seconds,
+        "waiting_seconds": traffic.waiting_seconds,
         "collectives": dict(traffic.collectives),
         "sent_bytes": dict(traffic.sent),
         "forbidden": forbidden_arrays(

@@ -139,6 +139,60 @@ ENTRY %main (a: s32[1000,64], b: s32[8,1], c: s32[8,64]) -> s32[1000,64] {
     assert (body.launches, body.bytes) == (1, 8 * 4 + 2 * 8 * 64 * 4)
 
 
+@pytest.mark.parametrize(
+    ("slices", "read"),
+    [
+        ("  ROOT %r = f32[4,8]{1,0} slice(%d), slice={[0:4], [0:8]}\n", 4 * 8),
+        ("  ROOT %r = f32[1,8]{1,0} dynamic-slice(%d, %i, %i), dynamic_slice_sizes={1,8}\n", 8),
+        ("  ROOT %r = f32[8]{0} reduce(%d, %c), dimensions={0}, to_apply=%add\n", 1000 * 8),
+        ("  ROOT %r = f32[1000,8]{1,0} negate(%d)\n", 1000 * 8),
+    ],
+)
+def test_of_what_is_sliced_later_only_the_slice_is_read(slices, read):
+    """Also behind a change of shape and behind what is done entry by entry."""
+    shape = slices.split(" = ")[1].split("{")[0]
+    text = f"""
+%fused (p0: f32[8000], p1: s32[]) -> {shape} {{
+  %p0 = f32[8000]{{0}} parameter(0)
+  %i = s32[] parameter(1)
+  %c = f32[] constant(2)
+  %b = f32[1000,8]{{1,0}} bitcast(%p0)
+  %two = f32[1000,8]{{1,0}} broadcast(%c), dimensions={{}}
+  %d = f32[1000,8]{{1,0}} multiply(%b, %two)
+{slices}}}
+
+ENTRY %main (a: f32[8000], i: s32[]) -> {shape} {{
+  %a = f32[8000]{{0}} parameter(0)
+  %i = s32[] parameter(1)
+  ROOT %f = {shape} fusion(%a, %i), kind=kLoop, calls=%fused
+}}
+"""
+    written = {"f32[4,8]": 32, "f32[1,8]": 8, "f32[8]": 8, "f32[1000,8]": 8000}[shape]
+    used = 4 * ("%i" in slices)
+    assert read_program(text).bytes == 4 * (read + written) + used
+
+
+def test_an_array_that_is_written_in_place_behind_a_change_of_shape_isnt_read():
+    text = """
+%fused (p0: f32[8000], p1: f32[8], p2: s32[]) -> f32[1000,8] {
+  %p0 = f32[8000]{0} parameter(0)
+  %b = f32[1000,8]{1,0} bitcast(%p0)
+  %p1 = f32[8]{0} parameter(1)
+  %n = f32[1,8]{1,0} bitcast(%p1)
+  %p2 = s32[] parameter(2)
+  ROOT %u = f32[1000,8]{1,0} dynamic-update-slice(%b, %n, %p2, %p2)
+}
+
+ENTRY %main (a: f32[8000], b: f32[8], i: s32[]) -> f32[1000,8] {
+  %a = f32[8000]{0} parameter(0)
+  %b = f32[8]{0} parameter(1)
+  %i = s32[] parameter(2)
+  ROOT %f = f32[1000,8]{1,0} fusion(%a, %b, %i), kind=kLoop, calls=%fused
+}
+"""
+    assert read_program(text).bytes == 4 * (8 + 8) + 4
+
+
 def test_kernels_are_opaque_but_their_rounds_are_counted():
     def collatz(numbers, steps):
         def advance(state):

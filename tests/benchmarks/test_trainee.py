@@ -19,7 +19,7 @@ from training.policy.architectures import DecoderConfig
 from training.run.dry_run import _KNOWN, compile_for, update_shape
 from training.schema import load
 
-PACE = Pace(flops=1e12, attention=1e11, bandwidth=1e9, launch=1e-6)
+PACE = Pace(flops=1e12, attention=1e11, bandwidth=1e9, launch=1e-6, sent=1e8)
 COUNTS = {"micro_batches": 3, "devices": 8}
 TINY = Work(DecoderConfig(64, 32, 48, 2, 4, 2, head_dim=8), 1, 8, 2, 16, 3, 1, 1)
 
@@ -156,6 +156,37 @@ backend_config={"known_trip_count":{"n":"6"}}
     found = read_traffic(text, PACE, **COUNTS)
     assert found.collectives == {"all-gather": 6, "reduce-scatter": 6}
     assert found.sent == {"all-gather": 6 * 128 * 7, "reduce-scatter": 6 * 1024 * 7 / 8}
+    assert found.waiting_seconds == pytest.approx(6 * 256 * 7 / 1e8)  # nothing runs beside them
+
+
+_ASYNC = """\
+ENTRY %main (a: f32[1000,4], b: f32[100000]) -> f32[100000] {
+  %a = f32[1000,4]{1,0} parameter(0)
+  %b = f32[100000]{0} parameter(1)
+  %one = (f32[1000,4]{1,0}, f32[8000,4]{1,0}) all-gather-start(%a), dimensions={0}
+  %two = (f32[1000,4]{1,0}, f32[8000,4]{1,0}) all-gather-start(%a), dimensions={0}
+  %kernel = f32[100000]{0} copy(%b)
+  %one.done = f32[8000,4]{1,0} all-gather-done(%one)
+  %two.done = f32[8000,4]{1,0} all-gather-done(%two)
+  ROOT %last = f32[100000]{0} copy(%kernel)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "waited"),
+    [
+        # Two exchanges of 1.12 ms, one after the other, beside a kernel of 0.8 ms.
+        (_ASYNC, 2 * 1.12e-3 - 0.8e-3),
+        (_ASYNC.replace("f32[100000]", "f32[1000000]"), 0.0),  # of 8 ms
+        (_ASYNC.replace(", dimensions", ', c={"is_sync":true}, dimensions'), 2 * 1.12e-3),
+    ],
+    ids=["longer than the kernels", "hidden", "not split"],
+)
+def test_an_exchange_runs_beside_the_kernels_between_its_start_and_its_end(text, waited):
+    found = read_traffic(text, PACE, **COUNTS)
+    assert found.sent == {"all-gather": 2 * 16_000 * 7}
+    assert found.waiting_seconds == pytest.approx(waited)
 
 
 @pytest.mark.parametrize(
@@ -202,14 +233,15 @@ def test_the_paper_s_update_is_the_largest_one():
     assert (work.fsdp, work.tensor, work.dtype, work.remat) == (8, 1, "bfloat16", True)
 
 
-def test_a_forecast_adds_up_kernels_and_exchange():
+def test_a_forecast_adds_up_kernels_and_what_they_wait_for():
     record = {"devices": 8, "product_seconds": 1.5, "attention_seconds": 0.5}
-    record |= {"other_seconds": 1.0, "output_bytes": 5.0}
+    record |= {"other_seconds": 1.0, "waiting_seconds": 0.25, "output_bytes": 5.0}
     record |= {"argument_bytes": 6e9, "temporary_bytes": 7e9, "aliased_bytes": 5.0}
     record |= {"sent_bytes": {"all-gather": 350e9}}
     found = forecast(record, "h100:8", model_flops=8 * 989e12)
-    assert found["forecast_seconds"] == 4.0
-    assert found["forecast_mfu"] == pytest.approx(0.25)
+    assert found["exchange_seconds"] == 1.0
+    assert found["forecast_seconds"] == 3.25
+    assert found["forecast_mfu"] == pytest.approx(1 / 3.25)
     assert found["fits"]
     assert not forecast(record | {"temporary_bytes": 75e9}, "h100:8", 1.0)["fits"]
     two_hosts = forecast(record | {"devices": 16}, "h100:16", 1.0)

@@ -28,7 +28,7 @@ from training.policy.attention import (
     without_memory,
 )
 from training.policy.head import logits_of
-from training.policy.kernels import ATTENDED, EXACT, KERNELS, Implementation
+from training.policy.kernels import ATTENDED, EXACT, KERNELS, PROJECTED, Implementation
 from training.policy.layers import decoder_layer, join_bundle, rms_norm, rotation_of
 from training.policy.parameters import SHARDING_RULES, parameter_shapes
 from training.policy.precision import products_of
@@ -42,6 +42,7 @@ _ATTENDED_KEPT = jax.checkpoint_policies.save_only_these_names(ATTENDED)
 KEPT: dict[bool | str, Callable[..., Any]] = {
     True: jax.checkpoint_policies.nothing_saveable,
     "all_but_attention": _ATTENDED_KEPT,
+    "all_but_mlp": jax.checkpoint_policies.save_only_these_names(ATTENDED, PROJECTED),
     "all_but_products": jax.checkpoint_policies.save_from_both_policies(
         jax.checkpoint_policies.dots_with_no_batch_dims_saveable, _ATTENDED_KEPT
     ),

@@ -30,6 +30,9 @@ SHORTEST = 256
 ATTENDED = "attended"
 """The name by which what attention gives can be kept for the backward pass (`jax.checkpoint`)."""
 
+PROJECTED = "projected"
+"""The same, of the products before and after attention."""
+
 _WIDTHS = (64, 128)  # head_dim that the kernels' blocks are chosen for
 _STEP = 128
 

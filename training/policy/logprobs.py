@@ -7,10 +7,14 @@ import jax.numpy as jnp
 
 from training.policy.decoder import Decoder
 from training.policy.head import target_scores
+from training.policy.kernels import KERNELS
 from training.policy.parameters import SHARDING_RULES
 
-# Float32 logits on each device at once when `token_logprobs` chooses the chunk itself.
+# Float32 logits on each device at once when `token_logprobs` chooses the chunk itself. Each chunk
+# adds to a float32 gradient of the whole output embedding; on devices with kernels the products of
+# 1,000 positions and more take longer than these bytes.
 LOGITS_BYTES = 256 * 2**20
+LOGITS_BYTES_BESIDE_KERNELS = 2**30
 
 
 def token_logprobs(
@@ -27,7 +31,8 @@ def token_logprobs(
     `input_ids`, `positions` and `mask`, all (B, L), are as for `Decoder.__call__`; `temperature`
     divides the logits. The head runs over `chunk` positions at a time and runs again in the
     backward pass, so that no more than B * chunk * V float32 logits exist at once. None chooses the
-    largest chunk that keeps each device's within `LOGITS_BYTES`.
+    largest chunk that keeps each device's within `LOGITS_BYTES`, or within
+    `LOGITS_BYTES_BESIDE_KERNELS` where attention is a kernel.
 
     The result is float32 (B, L), natural logarithm. It is 0 at padding, and at the first token of a
     sequence, before which nothing stands.
@@ -63,7 +68,9 @@ def target_logprobs(
         if model.mesh is not None:  # what one device has of both
             batch = max(1, batch // model.mesh.shape[SHARDING_RULES["batch"]])
             vocabulary //= model.mesh.shape[SHARDING_RULES["vocab"]]
-        chunk = max(1, LOGITS_BYTES // (4 * batch * vocabulary))
+        kernels = model.attention in KERNELS.values()
+        room = LOGITS_BYTES_BESIDE_KERNELS if kernels else LOGITS_BYTES
+        chunk = max(1, room // (4 * batch * vocabulary))
     elif chunk < 1:
         raise ValueError(f"chunk is {chunk}; allowed is an integer of at least 1")
     chunk = min(chunk, targets.shape[1])

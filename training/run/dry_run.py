@@ -23,7 +23,7 @@ from training.policy.architectures import DecoderConfig
 from training.policy.attention import BLOCKWISE_ABOVE
 from training.policy.blockwise import BLOCK
 from training.policy.huggingface import SHIPPED, read_config, resolve
-from training.policy.logprobs import LOGITS_BYTES
+from training.policy.logprobs import LOGITS_BYTES, LOGITS_BYTES_BESIDE_KERNELS
 from training.policy.parameters import parameter_shapes
 from training.run.kv_cache import bytes_per_token, kv_caches
 from training.run.progress import console, duration, new_table, print_table
@@ -101,10 +101,13 @@ def trainer_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> dict
     if config.model.remat:
         heads = (shape.num_attention_heads, shape.num_key_value_heads)
         attended, others = (count * shape.head_dim // mesh.tensor for count in heads)
-        products = attended + 2 * others + 2 * shape.intermediate_size // mesh.tensor
-        more = {"all_but_attention": attended}
-        more["all_but_products"] = attended + products + shape.hidden_size
+        projected = attended + 2 * others + shape.hidden_size
+        more = {"all_but_attention": attended, "all_but_mlp": attended + projected}
+        inner = 2 * shape.intermediate_size // mesh.tensor
+        more["all_but_products"] = attended + projected + inner
         kept = tokens * (shape.hidden_size + more.get(str(config.model.remat), 0)) * width
+    kernels = config.model.dtype == "bfloat16"  # where a device has them
+    logits = LOGITS_BYTES_BESIDE_KERNELS if kernels else LOGITS_BYTES
     adapted = config.model.lora is not None
     reference = learned if adapted else parameters(shape) * width // devices
     return {
@@ -115,7 +118,7 @@ def trainer_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> dict
         "gradients": 2 * learned,
         "activations": layers * kept + (layer if config.model.remat else 0),
         "output layer": shape.vocab_size * shape.hidden_size * (width + 4) // mesh.tensor,
-        "logits": min(LOGITS_BYTES, rows * answer * shape.vocab_size * 4) * 3,
+        "logits": min(logits, rows * answer * shape.vocab_size * 4) * 3,
     }
 
 

@@ -99,10 +99,11 @@ class Model(Section):
         "float32", description="dtype of weights and optimizer state: float32, see `dtype`"
     )
     dtype: Precision = Field("float32", description="dtype of activations")
-    remat: bool | Literal["all_but_attention", "all_but_products"] = Field(
+    remat: bool | Literal["all_but_attention", "all_but_mlp", "all_but_products"] = Field(
         False,
         description="recompute activations: slower, in less memory; all_but_attention keeps what "
-        "kernels or blocks give, all_but_products keeps that and all matrix products",
+        "kernels or blocks give, all_but_mlp also the products before and after attention, "
+        "all_but_products all matrix products",
     )
     attention: Literal["auto", "plain", "blockwise", "triton", "splash"] = Field(
         "auto",
