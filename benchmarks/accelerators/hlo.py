@@ -132,7 +132,8 @@ def _body(computations: dict[str, list[Instruction]], name: str, body: Body) -> 
             for branch in names or (called["true_computation"], called["false_computation"]):
                 _body(computations, branch, body)
         elif one.operation in ("call", "async-start"):
-            _body(computations, called.get("to_apply", called.get("calls", "")), body)
+            inside = called.get("to_apply", called.get("calls", ""))
+            _body(computations, inside, body)
         elif one.operation in KERNELS and size(one.shape):
             body.launches += 1
             body.bytes += _bytes_moved(one, shapes, computations.get(called.get("calls", ""), []))
