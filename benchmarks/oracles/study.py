@@ -34,6 +34,10 @@ READS_FROM = 0.9
 STANDARD_ERRORS = 4
 """How far apart the shares of resamples below an end of an interval may be in two bootstraps."""
 
+MOVES = {"UP": (-1, 0), "DOWN": (1, 0), "LEFT": (0, -1), "RIGHT": (0, 1), "WAIT": (0, 0)}
+STARTS, GOALS = "SsABC", "Ggabc"
+"""Symbols of agents 0 to 4 on a board."""
+
 Object = dict[str, Any]
 Key = tuple[int, int, bool]
 Slices = dict[Key, list[int]]
@@ -331,6 +335,7 @@ def _engineer(settings: Object, runs: list[Run], baseline: list[Run], slices: Sl
     return {
         "seeds": [run.seed for run in runs],
         "rates": {metric: Resampled([run.rows(metric) for run in runs]) for metric in METRICS},
+        "isr": spread([_individual(episodes) for episodes in final]),
         "difference": _difference(runs, baseline),
         "slices": [_slice(key, rows, final) for key, rows in slices.items()],
         "worst_slice": _worst_slice(slices, final, settings["slice_boards"]),
@@ -511,6 +516,7 @@ def _run(run: Run, slices: Slices, kinds: list[str]) -> Object:
     every = range(len(run.episodes[0]))
     return {
         "stages": [_counts(episodes, every) for episodes in run.episodes],
+        "isr": [_individual(episodes) for episodes in run.episodes],
         "slices": [
             {**_key(key, rows), **_counts(run.episodes[-1], rows)} for key, rows in slices.items()
         ],
@@ -519,6 +525,31 @@ def _run(run: Run, slices: Slices, kinds: list[str]) -> Object:
         "ledger": _ledger(run),
         "reading": _flips(run),
     }
+
+
+def _individual(episodes: list[Object]) -> float:
+    """Play all plans, and return the mean share of agents that end at their goals."""
+    return mean([_share_at_goal(one) for one in episodes])
+
+
+def _share_at_goal(episode: Object) -> float:
+    """Play a plan up to the step that breaks a rule; an answer that can't be read moves nobody."""
+    if episode["plan"] is None:
+        return 0.0
+    places = {
+        symbol: (row, column)
+        for row, line in enumerate(episode["grid"])
+        for column, symbol in enumerate(line.split())
+    }
+    broken = episode["failure"] not in (None, "goal_not_reached")
+    arrived = 0
+    for agent, moves in enumerate(episode["plan"]):
+        row, column = places[STARTS[agent]]
+        for move in moves[: episode["time"] if broken else None]:
+            down, right = MOVES[move]
+            row, column = row + down, column + right
+        arrived += places[GOALS[agent]] == (row, column)
+    return arrived / len(episode["plan"])
 
 
 def _counts(episodes: list[Object], rows: Sequence[int]) -> Object:

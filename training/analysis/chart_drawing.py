@@ -23,6 +23,15 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from jaxlake.render.palette import INK, PAPER
+from training.analysis.chart_markup import (
+    MATPLOTLIB_DEFAULTS,
+    MOST_STOPS,
+    TOOLTIP,
+    Stop,
+    stops_attribute,
+    with_tooltips,
+    without_styles,
+)
 
 COLOURS = (*("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#7b8894"), INK)
 """Colours of series by number, from Okabe and Ito; report.css has them for both modes."""
@@ -198,6 +207,43 @@ def _add_tooltips(axes: Axes, series: Series, categories: Sequence[str], aside: 
             spot.set_gid(TOOLTIP + about)
 
 
+def line_stops(
+    axes: Axes,
+    curves: Sequence[tuple[str, np.ndarray, np.ndarray]],  # name, x and y; NaN is a gap
+    boundaries: Sequence[tuple[float, str]],  # x and name of sections, ascending
+    percent: bool,
+) -> list[Stop]:
+    """What a chart tells at `MOST_STOPS` of its x at most, the last among them: all y there.
+
+    A curve of many points tells its running mean, too. Places are pixels of the canvas.
+    """
+    every = sorted({float(x) for _, xs, ys in curves for x in xs[np.isfinite(ys)]})
+    chosen = every[:: -(-len(every) // MOST_STOPS)]
+    if chosen[-1] != every[-1]:
+        chosen.append(every[-1])
+    told: dict[float, list[tuple[str, float]]] = {x: [] for x in chosen}
+    for name, xs, ys in curves:
+        means = running_mean(ys)
+        for x, y, mean in zip(xs.tolist(), ys.tolist(), means.tolist(), strict=True):
+            if x in told and np.isfinite(y):
+                words = f"{name} {_told(y, percent)}".strip()
+                words += "" if means is ys else f" (mean {_told(mean, percent)})"
+                told[x].append((words, y))
+    height = axes.figure.bbox.height
+    stops = []
+    for x, values in told.items():
+        place = axes.transData.transform([(x, y) for _, y in values])
+        section = [name for start, name in boundaries if start <= x][-1:]
+        where = ", ".join([f"{axes.get_xlabel()} {x:g}", *section])
+        words = f"{where}: {', '.join(words for words, _ in values)}"
+        stops.append(Stop(words, float(place[0, 0]), tuple((height - place[:, 1]).tolist())))
+    return stops
+
+
+def _told(value: float, percent: bool) -> str:
+    return f"{100 * value:.1f}%" if percent else f"{value:.3g}"
+
+
 def label_ends(axes: Axes, ends: Iterable[tuple[float, str, dict[str, Any]]]) -> None:
     """Write words to the right of the axes at the height of their y, moved apart as needed."""
     ordered = sorted(ends, key=lambda end: end[:2])
@@ -310,10 +356,6 @@ def width_of(words: str) -> float:
     return 6.4 * len(words)
 
 
-TOOLTIP = "tooltip:"
-"""Begins the id of a patch; the rest of the id is what its tooltip says."""
-
-
 class Canvas:
     """A figure that is measured in pixels from its upper left corner."""
 
@@ -330,28 +372,36 @@ class Canvas:
         """Write words whose baseline begins at a place."""
         self.figure.text(x / self.width, 1 - y / self.height, words, size=size, **style)
 
-    def element(self, title: str) -> str:
-        """Return an element of a page, which lends it colours and type."""
+    def element(self, title: str, stops: Sequence[Stop] = ()) -> str:
+        """Return an element of a page, which lends it colours and type.
+
+        `stops` are the places at which charts.js tells values, beside patches with a tooltip.
+        """
         self.figure.patch.set_visible(False)
-        text = self._svg(title, 'class="chart"')
-        return re.sub(r"#[0-9a-f]{6}", lambda hit: _PAGE_COLOURS.get(hit[0], hit[0]), text)
+        body = without_styles(self._body(title), _PAGE_COLOURS)
+        return self._svg(
+            title, f'class="chart" {MATPLOTLIB_DEFAULTS}{stops_attribute(stops)}', body
+        )
 
     def document(self, title: str) -> str:
         """Return a file on white paper in the reader's own type."""
         size = f'width="{self.width:.0f}" height="{self.height:.0f}"'
-        return self._svg(title, size, f"<style>text{{font-family:{_FONT}!important}}</style>")
+        style = f"<style>text{{font-family:{_FONT}!important}}</style>"
+        return self._svg(title, size, style + self._body(title))
 
-    def _svg(self, title: str, attributes: str, style: str = "") -> str:
+    def _svg(self, title: str, attributes: str, content: str) -> str:
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label={quoteattr(title)} '
+            f'viewBox="0 0 {self.width:.0f} {self.height:.0f}" {attributes}>'
+            f"<title>{escape(title)}</title>{content}"
+        )
+
+    def _body(self, title: str) -> str:
+        """What matplotlib draws, without the beginning of its root element."""
         buffer = io.StringIO()
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         with matplotlib.rc_context({"svg.hashsalt": title}):  # so that no two charts share an id
             self.figure.savefig(buffer, format="svg", metadata=nothing)
         body = buffer.getvalue().partition("<svg")[2].partition(">")[2]
-        body = re.sub(rf'<g id="{TOOLTIP}([^"]*)">', r"<g><title>\1</title>", body)
-        body = re.sub(r'<g id="[^"]*">', "<g>", body).replace("xlink:href", "href")
-        body = re.sub(r"\s*\n\s*", " ", body)
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label={quoteattr(title)} '
-            f'viewBox="0 0 {self.width:.0f} {self.height:.0f}" {attributes}>'
-            f"<title>{escape(title)}</title>{style}{body}"
-        )
+        body = with_tooltips(body).replace("xlink:href", "href")
+        return re.sub(r"\s*\n\s*", " ", body)

@@ -9,7 +9,7 @@ documents on white paper. A title is what screen readers say; lengths are pixels
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import matplotlib
 import numpy as np
@@ -35,6 +35,7 @@ from training.analysis.chart_drawing import (
     draw_series,
     draw_tables,
     label_ends,
+    line_stops,
     mark_style,
     number_text,
     round_ticks,
@@ -48,7 +49,17 @@ from training.analysis.chart_drawing import (
 # Charts of a page.
 
 _HEIGHT, _WIDE, _NARROW = 240, 360, 280
-_LEFT, _BOTTOM = 46, 40
+_LEFT, _RIGHT, _BOTTOM = 46, 104, 40
+
+
+def _page_width(texts: Iterable[str]) -> float:
+    """About how wide the longest of some texts is on a page, pixels; pages write larger."""
+    return 1.15 * max(map(width_of, texts))
+
+
+def _value_text(value: float, percent: bool) -> str:
+    """Write the last value of a curve beside it."""
+    return f"{100 * value:.0f}%" if percent else f"{value:.3g}".replace("e-0", "e-")
 
 
 @matplotlib.rc_context(PAGE_STYLE)
@@ -75,20 +86,29 @@ def line_chart(
     every_y = np.concatenate([y for _, _, y in drawn] + ([] if limit is None else [limit[:1]]))
     least, most = every_x.min(), every_x.max()
     low, high = np.nanmin(every_y), np.nanmax(every_y)
-    canvas = Canvas(_WIDE, _HEIGHT)
-    top = 42 if boundaries else 26
-    axes = canvas.axes(_LEFT, top, _WIDE - 104 - _LEFT, _HEIGHT - _BOTTOM - top)
-    canvas.text(4, 10, y_label, color=SOFT)
     if log:
         first = math.floor(math.log10(low))
         last = max(math.ceil(math.log10(high)), first + 1)
         powers = range(first, last + 1, math.ceil((last - first) / 5))
-        axes.set_yscale("log")
-        axes.yaxis.set_minor_locator(NullLocator())
-        set_y_ticks(axes, [10.0**power for power in powers], [f"1e{power}" for power in powers])
+        ticks, names = [10.0**power for power in powers], [f"1e{power}" for power in powers]
     else:
         ticks = round_ticks(min(low, 0.0) if zero else low, max(high, 0.0) if zero else high)
-        set_y_ticks(axes, ticks, [number_text(tick, percent) for tick in ticks])
+        names = [number_text(tick, percent) for tick in ticks]
+    means = [running_mean(y) for _, _, y in drawn]
+    lasts = [float(mean[np.isfinite(mean)][-1]) for mean in means]
+    ends = [
+        f"{one.name} {_value_text(last, percent)}".strip()
+        for (one, _, _), last in zip(drawn, lasts, strict=True)
+    ]
+    canvas = Canvas(_WIDE, _HEIGHT)
+    top, left = (42 if boundaries else 26), max(_LEFT, 10 + _page_width(names))
+    right = max(_RIGHT, 22 + _page_width(ends))
+    axes = canvas.axes(left, top, _WIDE - right - left, _HEIGHT - _BOTTOM - top)
+    canvas.text(4, 10, y_label, color=SOFT)
+    if log:
+        axes.set_yscale("log")
+        axes.yaxis.set_minor_locator(NullLocator())
+    set_y_ticks(axes, ticks, names)
     axes.set_xlim(least - 0.5 * (least == most), most + 0.5 * (least == most))
     axes.set_xticks([x for x in round_ticks(least, most, 4) if least <= x <= most])
     axes.set_xlabel(x_label)
@@ -98,18 +118,15 @@ def line_chart(
     if limit is not None:
         axes.axhline(limit[0], color=COLOURS[3], linewidth=1.25, linestyle=(0, (5, 3)))
         write(axes, limit[1], (0, limit[0]), (4, -14), axes.get_yaxis_transform(), color=SOFT)
-    ends = []
-    for one, x, y in drawn:
-        mean, mark = running_mean(y), {"color": COLOURS[one.colour], "marker": "o"}
+    marks = [{"color": COLOURS[one.colour], "marker": "o"} for one, _, _ in drawn]
+    for (_, x, y), mean, mark in zip(drawn, means, marks, strict=True):
         if mean is not y:
-            axes.plot(x, y, color=COLOURS[one.colour], linewidth=1, alpha=0.35, clip_on=False)
+            axes.plot(x, y, color=mark["color"], linewidth=1, alpha=0.35, clip_on=False)
         dots = mark if np.isfinite(y).sum() == 1 else mark | {"marker": None}
         axes.plot(x, mean, linewidth=2.25, clip_on=False, **dots)
-        last = mean[np.isfinite(mean)][-1]
-        value = f"{100 * last:.0f}%" if percent else f"{last:.3g}"
-        ends.append((last, f"{one.name} {value}".strip(), mark))
-    label_ends(axes, ends)
-    return canvas.element(title)
+    label_ends(axes, zip(lasts, ends, marks, strict=True))
+    stops = line_stops(axes, [(one.name, x, y) for one, x, y in drawn], boundaries, percent)
+    return canvas.element(title, stops)
 
 
 @matplotlib.rc_context(PAGE_STYLE)
@@ -155,18 +172,21 @@ def bar_chart(
         return None
     width, rows = (_WIDE if wide else _NARROW), len(bars)
     canvas = Canvas(width, 26 + 34 * rows + _BOTTOM)
-    axes = canvas.axes(76, 20, width - 76 - 78, 34 * rows + 6)
+    left = max(76, 10 + _page_width(name for name, _, _ in bars))
+    axes = canvas.axes(left, 20, width - left - 78, 34 * rows + 6)
     ticks = round_ticks(0.0, max(percent, *(sum(parts.values()) for _, parts, _ in bars)) or 1.0, 3)
     set_rows(axes, [name for name, _, _ in bars], ticks, x_label)
     axes.set_xticks(ticks, [number_text(tick, percent) for tick in ticks])
     for row, (name, parts, end) in enumerate(bars):
-        left = 0.0
+        done = 0.0
         for kind, colour in kinds.items():
             if (length := parts.get(kind, 0.0)) > 0:
-                about = f"{TOOLTIP}{name}: {kind} {number_text(length, percent)}"
-                axes.barh(row, length, 0.6, left, color=COLOURS[colour], gid=about)
-                left += length
-        write(axes, end, (left, row), (6, -4))
+                said = kind.replace("_", " ")
+                value = number_text(length, percent) if percent else f"{length:.3g} {x_label}"
+                about = f"{TOOLTIP}{name}: {said} {value}"
+                axes.barh(row, length, 0.6, done, color=COLOURS[colour], gid=about)
+                done += length
+        write(axes, end, (done, row), (6, -4))
     return canvas.element(title)
 
 

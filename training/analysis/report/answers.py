@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jaxlake.grids import HOLE_SYMBOL, GridError, parse_grid
@@ -15,7 +16,7 @@ from training.rollout.instances import InstanceSet
 from training.run.records import AnyEpisode, EpisodeRecord
 
 MOST_CHARACTERS = 3_500_000
-"""Of the JSON: with the charts, the page stays below 5 MB."""
+"""Of the JSON, unless a page says how much room it has."""
 
 TEXT_LIMITS = (4000, 1000, 250)
 """Characters kept of an answer's text: the first limit with which all answers fit."""
@@ -26,25 +27,56 @@ BoardKey = tuple[int, tuple[str, ...]]
 PlansByBoard = Mapping[tuple[str, ...], Sequence[Sequence[str]] | None]
 
 
+@dataclass(frozen=True)
+class EmbeddedAnswers:
+    """The JSON that report.js reads, and what was left out of it for its size."""
+
+    text: str  # "": no answers
+    validations_left_out: int = 0  # the oldest ones
+    one_in: int = 1  # of the answers of the last validation, one in so many is there
+
+    @property
+    def left_out(self) -> str:
+        """Say in a sentence what is left out; nothing if nothing is."""
+        if self.one_in > 1:
+            return f"Only one in {self.one_in} answers of the last validation is listed"
+        if self.validations_left_out > 1:
+            return f"The answers of the first {self.validations_left_out} validations are left out"
+        if self.validations_left_out:
+            return "The answers of the first validation are left out"
+        return ""
+
+
+NO_ANSWERS = EmbeddedAnswers("")
+
+
 def answers_json(
     run: ReportedRun, validation: Any = None, most_characters: int = MOST_CHARACTERS
-) -> tuple[str, int]:
-    """Return what report.js reads, "" for a run without answers, and how much is left out of it.
+) -> EmbeddedAnswers:
+    """Return all answers of a run for report.js, or as many as `most_characters` of ASCII hold.
 
-    It can stand inside of an element `<script>`: no text in it can end that, or begin a comment.
-    If the answers are more than `most_characters`, texts are cut; if they still are, the answers
-    of the oldest validations are left out, and the number says of how many validations. For the
+    The text can stand inside of an element `<script>`: nothing in it can end that, or begin a
+    comment. If the answers are too many, texts are cut; if they still are, the oldest validations
+    are left out, and then every other answer of the last one, as often as it takes. For the
     solver's plans see `build_report`.
     """
     stages = [stage for stage in run.stages if stage.episodes]
     plans = _plans_by_board(stages, validation)
-    text, left_out = "", 0
     for left_out in range(len(stages)):
         for limit in TEXT_LIMITS if left_out == 0 else TEXT_LIMITS[-1:]:
             text = escaped_json(answers(run, stages[left_out:], plans, limit))
             if len(text) <= most_characters:
-                return text, left_out
-    return text, left_out
+                return EmbeddedAnswers(text, left_out)
+    if not stages:
+        return NO_ANSWERS
+    last, one_in = stages[-1], 2
+    while one_in < 2 * len(last.episodes):
+        some = [replace(last, episodes=last.episodes[::one_in])]
+        text = escaped_json(answers(run, some, plans, TEXT_LIMITS[-1]))
+        if len(text) <= most_characters:
+            return EmbeddedAnswers(text, len(stages) - 1, one_in)
+        one_in *= 2
+    return NO_ANSWERS
 
 
 def escaped_json(value: object) -> str:

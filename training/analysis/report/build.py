@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,19 +18,21 @@ from engineer.review import Repair
 from engineer.scoring.reading import format_reading
 from engineer.space import KnobValues
 from jaxlake.paired import PairedComparison, compare
-from jaxlake.render import FAILURES, episode_svg
+from training.analysis import INDIVIDUAL_RATE, SUCCESS_RATES
+from training.analysis.content_policy import content_policy
 from training.analysis.report import figures
-from training.analysis.report.answers import answers_json
+from training.analysis.report.answers import NO_ANSWERS, answers_json
+from training.analysis.report.gallery import shown_episodes
 from training.analysis.report.reading import ReportedRun, ReportedStage, in_order, read_run
 from training.errors import UserError
 from training.run.directory import RunDirectory
 from training.run.progress import duration
-from training.run.records import AnyEpisode, DecisionRecord, EpisodeRecord
+from training.run.records import AnyEpisode, DecisionRecord
 from training.run.typed_files import TextFile
 from training.schema import RunConfig
 from training.schema.environment_sections import OtherEnvironment
 
-TEMPLATE, SCRIPT = "report.html", "report.js"
+TEMPLATE, STYLE, SCRIPTS = "report.html", "report.css", ("charts.js", "report.js")
 _SECTIONS = {
     "missing": ("missing", "What is missing"),
     "validation": ("progress", "Validation"),
@@ -47,10 +47,15 @@ _SECTIONS = {
 }
 """The sections of the page by their ids: what there must be for one, and its heading."""
 
-EPISODES_SHOWN = 6  # of the failed ones, and of the solved ones
-GALLERY_CELL, GALLERY_BOARD = 44, 170  # least pixels: all text on a board has 11 or more
-LONGEST_PLAN = 60
-LONGEST_ANSWER, LONGEST_TEXT = 1500, 20_000  # characters
+LONGEST_ANSWER = 1500  # characters of an example
+
+MOST_BYTES = 5_000_000
+"""Of the whole page."""
+TEXT_LIMITS = (20_000, 5_000, 1_000, 250)
+"""Characters kept of a context, an engineer's answer and the configuration: the first limit with
+which `ROOM_FOR_ANSWERS` is left."""
+ROOM_FOR_ANSWERS = 1_500_000  # bytes
+_ROOM_FOR_PLAYER = 20_000  # bytes of the player's elements and of the list of contents
 
 
 def build_report(run_dir: Path, output: Path | None = None, *, validation: Any = None) -> Path:
@@ -70,6 +75,25 @@ def build_report(run_dir: Path, output: Path | None = None, *, validation: Any =
 
 
 def _render(run: ReportedRun, validation: Any) -> str:
+    template, page = _template(run), _page(run)
+    for text_limit in TEXT_LIMITS:
+        rest = template.render(page, text_limit=text_limit, answers=None, embedded=NO_ANSWERS)
+        room = MOST_BYTES - len(rest.encode("utf-8", "replace")) - _ROOM_FOR_PLAYER
+        if room >= ROOM_FOR_ANSWERS:
+            break
+    embedded = answers_json(run, validation, max(room, 0))
+    answers = Markup(embedded.text)  # escaped for where it stands
+    contents = {
+        name: heading
+        for name, (known, heading) in _SECTIONS.items()
+        if (answers if known == "answers" else page[known])
+    }
+    return template.render(
+        page, text_limit=text_limit, answers=answers, embedded=embedded, contents=contents
+    )
+
+
+def _template(run: ReportedRun) -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -83,32 +107,39 @@ def _render(run: ReportedRun, validation: Any) -> str:
         "cut": _cut,
         "percent": lambda share: f"{100 * share:.1f}",
         "points": lambda share: f"{100 * share:+.1f}".replace("-", "\N{MINUS SIGN}"),
-        "picture": _picture,
         "ratio": _ratio,
         "reading": format_reading,
         "called": run.called,
         "changes": _changes,
+        "said": _said_of_decision,
     }
+    return environment.get_template(TEMPLATE)
+
+
+def _page(run: ReportedRun) -> dict[str, Any]:
+    """What the template shows, but for the answers in the player."""
     answered = [stage for stage in run.stages if stage.episodes]
-    failed, solved = _shown_episodes(run, answered[-1].episodes if answered else ())
+    failed, solved = shown_episodes(run, answered[-1].episodes if answered else ())
     columns = _configuration_columns(run)
     time_figures, time_colours = figures.time_figure(run)
-    script = (Path(__file__).parent / SCRIPT).read_text(encoding="utf-8")
-    embedded, left_out = answers_json(run, validation)
-    page = {
+    style = _source(STYLE)
+    script = "".join(map(_source, SCRIPTS))
+    pictures = [text for one in (*failed, *solved) for text in one.styles]
+    return {
         "run": run,
         "missing": run.missing,
         "config_text": run.config_text,
-        "answers": Markup(embedded),  # escaped for where it stands
-        "answers_left_out": left_out,
+        "style": Markup(style),
         "script": Markup(script),
-        "script_hash": Markup(_hash_source(script)),
+        "policy": content_policy([style, *pictures], script),
         "result": _headline(run),
         "facts": _facts(run),
         "reads": _reading_said(run),
         "words": run.words,
         "lake": run.on_the_lake,
         "rate": figures.rate,
+        "individual_rate": INDIVIDUAL_RATE,
+        "success_rates": SUCCESS_RATES,
         "progress": figures.progress_figures(run),
         "failures": figures.failure_figures(run),
         "rate_colours": figures.rate_colours(run),
@@ -124,15 +155,12 @@ def _render(run: ReportedRun, validation: Any) -> str:
         "time": time_figures,
         "time_colours": time_colours,
         "compact": run.config is not None and run.config.engineer.style == "compact",
+        "contents": {},
     }
-    contents = {name: heading for name, (known, heading) in _SECTIONS.items() if page[known]}
-    return environment.get_template(TEMPLATE).render(page, contents=contents)
 
 
-def _hash_source(script: str) -> str:
-    """Return how a content security policy names a script: `sha256-` and its hash in base 64."""
-    digest = hashlib.sha256(script.encode("utf-8")).digest()
-    return f"sha256-{base64.b64encode(digest).decode('ascii')}"
+def _source(name: str) -> str:
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
 def _headline(run: ReportedRun) -> dict[str, Any] | None:
@@ -154,12 +182,12 @@ def _reading_said(run: ReportedRun) -> str:
     if measured and (reading := measured[-1].reading) is not None:
         return f"{reading.sentence()} Measured {run.moment(measured[-1].number)}."
     if run.config is None:
-        return "Whether the policy reads its evidence was not measured."
+        return "Not measured."
     if run.config.engineer.style != "compact":
-        return "Whether the policy reads can be measured in compact contexts alone."
+        return "Not measured: only compact contexts allow it (engineer.style is full)."
     if not run.config.engineer.reading:
-        return "Whether the policy reads was not measured: engineer.reading is 0."
-    return "Whether the policy reads has not been measured yet."
+        return "Not measured: engineer.reading is 0."
+    return "Not measured yet."
 
 
 def _answers_said(run: ReportedRun) -> str:
@@ -167,9 +195,27 @@ def _answers_said(run: ReportedRun) -> str:
     kinds = Counter(answer.kind for stage in run.stages for answer in stage.answers)
     if not kinds:
         return ""
-    said = f"Of {kinds.total()} answers {kinds['accepted']} were valid as written"
-    said += f" (sums included), {kinds['repaired']} once mended, {kinds['rejected']} were refused"
-    return f"{said} and {kinds['failed']} did not come."
+    total = kinds.total()
+    said = f"The engineer's {f'{total} answers' if total != 1 else 'only answer'}:"
+    said += f" {kinds['accepted']} valid as written (shares that sum to 1 included),"
+    said += f" {kinds['repaired']} valid after repairs, {kinds['rejected']} refused"
+    return f"{said}, {kinds['failed']} never came."
+
+
+_KINDS_SAID = {
+    "accepted": "Its first answer was used as written",
+    "repaired": "Its answer was used after repairs",
+    "retried": "An answer was refused, and a later one was used",
+    "kept": "No answer could be used, so the configuration stayed as it was",
+}
+
+
+def _said_of_decision(decision: DecisionRecord) -> str:
+    """Say how a decision came about, in a sentence that ends with what the record says."""
+    said = _KINDS_SAID.get(decision.kind, f"Its answer was {decision.kind}")
+    if (decision.kind, decision.reason) == ("accepted", "used as written"):
+        return f"{said}."
+    return f"{said}: {decision.reason.replace('_', ' ')}."
 
 
 def _valid_rate(run: ReportedRun, stage: ReportedStage) -> dict[str, Any]:
@@ -307,73 +353,14 @@ def _breakable(value: object) -> Markup:
     return Markup("<wbr>").join(re.split(r"(?<=[._:/])(?=\w)", str(value)))
 
 
-def _cut(text: str | None) -> str:
+def _cut(text: str | None, limit: int) -> str:
     if text is None:
         return "(no answer)"
-    more = f"\n… {len(text) - LONGEST_TEXT} characters more" if len(text) > LONGEST_TEXT else ""
-    return text[:LONGEST_TEXT] + more
+    more = f"\n… {len(text) - limit} characters more" if len(text) > limit else ""
+    return text[:limit] + more
 
 
 def _ratio(value: float) -> str:
     """A knob with at least two decimals: enough for the engineer's grid, and exact beyond it."""
     short = f"{value:.2f}"
     return short if float(short) == value else f"{value:.4g}"
-
-
-def _shown_episodes(
-    run: ReportedRun,
-    episodes: Sequence[AnyEpisode],
-) -> tuple[list[AnyEpisode], list[AnyEpisode]]:
-    """Choose some failed and some solved episodes, by rule and not by eye.
-
-    Failed: the kinds of failure take turns in the verifier's order, each giving its first episode
-    in the file, then its second. Solved: boards that need a wait come first; map sizes take turns
-    from the largest, and groups of other environments from the last.
-    """
-    order = FAILURES if run.on_the_lake else tuple(run.words.failures)
-    kinds = {kind: rank for rank, kind in enumerate(order)}
-    groups = {group: rank for rank, group in enumerate(run.groups)}
-    failed = _take_turns(
-        (one for one in episodes if not one.valid),
-        lambda one: kinds.get(one.failure or "", len(kinds)),
-    )
-    solved = _take_turns(
-        (one for one in episodes if one.valid), lambda one: -groups.get(one.group, 0)
-    )
-    solved.sort(key=lambda one: not (isinstance(one, EpisodeRecord) and one.needs_wait))
-    return failed[:EPISODES_SHOWN], solved[:EPISODES_SHOWN]
-
-
-def _picture(episode: AnyEpisode) -> tuple[Markup | None, str]:
-    """Draw an episode; the second value says why it is not drawn or not played.
-
-    Instances of other environments than the lake are shown in their lines.
-    """
-    if not isinstance(episode, EpisodeRecord):
-        return Markup("<pre>{}</pre>").format("\n".join(episode.lines)), ""
-    plan, problem = episode.plan, ""
-    if plan is not None and max(map(len, plan), default=0) > LONGEST_PLAN:
-        plan, problem = None, f"The plan has more than {LONGEST_PLAN} steps and is not played."
-    try:
-        svg = episode_svg(
-            episode.grid,
-            plan,
-            failure=episode.failure,
-            failure_agent=episode.agent,
-            failure_time=episode.time,
-            cell=max(GALLERY_CELL, GALLERY_BOARD / max(len(episode.grid), 1)),
-        )
-    except ValueError as error:
-        return None, f"It can't be drawn: {error}"
-    return Markup(svg), problem
-
-
-def _take_turns(
-    episodes: Iterable[AnyEpisode], turn: Callable[[AnyEpisode], int]
-) -> list[AnyEpisode]:
-    """The first of each group in the order of their turns, then the second of each, and so on."""
-    groups: dict[int, list[AnyEpisode]] = {}
-    for one in episodes:
-        groups.setdefault(turn(one), []).append(one)
-    ranked = [(rank, key, one) for key, group in groups.items() for rank, one in enumerate(group)]
-    return [one for _, _, one in sorted(ranked, key=lambda entry: entry[:2])]

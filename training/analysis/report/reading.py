@@ -13,7 +13,7 @@ from typing import TypeVar
 from engineer import Configuration
 from engineer.scoring.reading import Reading
 from jaxlake.paired import PairedComparison
-from training.analysis import METRIC_NAMES
+from training.analysis import RATE_NAMES
 from training.analysis.chart_drawing import COLOURS
 from training.errors import UserError
 from training.run import records
@@ -47,7 +47,7 @@ LAKE_WORDS = PageWords(
     label="map size",
     instance="board",
     knobs=("data_ratio", "hole_ratio", "wait_ratio"),
-    metrics=METRIC_NAMES,
+    metrics=RATE_NAMES,
     failures={
         "parse_error": 6,
         "off_board": 5,

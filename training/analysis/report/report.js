@@ -132,7 +132,7 @@
         fill: colour, "fill-opacity": 0.22, stroke: colour, "stroke-width": 2.5,
       }));
       svg.append(drawn("text", {
-        class: "lake-goal", x: centre(c) + 10, y: centre(r) + 12, "text-anchor": "middle",
+        class: "lake-goal", x: centre(c) + 8, y: centre(r) + 11, "text-anchor": "middle",
       }, agent));
     });
     placesOf(board.rows, STARTS).forEach(([r, c], agent) => svg.append(drawn("circle", {
@@ -157,7 +157,10 @@
       this.offBoard = board.rows.length;
       this.svg = drawn("svg", { viewBox: `0 0 ${side} ${side}`, role: "img", class: "lake-board" });
       this.svg.style.minWidth = `${0.8 * side}px`; // its text stays readable
-      this.svg.style.maxWidth = `${Math.min(Math.max(420, 1.7 * side), 540)}px`;
+      const widest = Math.min(Math.max(420, 1.7 * side), 540);
+      this.svg.style.maxWidth = `${widest}px`;
+      // Small boards are enlarged, the numbers beside them less so.
+      this.svg.style.setProperty("--number", `${14 * Math.min(1, (1.7 * side) / widest)}px`);
       drawGround(this.svg, board);
       this.trails = starts.map((_, agent) => this.svg.appendChild(drawn("polyline", {
         fill: "none", stroke: data.colours[agent][0], class: "lake-trail",
@@ -420,6 +423,18 @@
       play: () => (timer === null ? start() : stop()),
       back: () => seek(step - 1),
       forward: () => seek(step + 1),
+    });
+    const keys = {
+      " ": () => (timer === null ? start() : stop()),
+      ArrowLeft: () => seek(step - 1),
+      ArrowRight: () => seek(step + 1),
+      Home: () => seek(0),
+      End: () => seek(steps),
+    };
+    at("boards").addEventListener("keydown", (event) => {
+      if (!(event.key in keys) || event.altKey || event.ctrlKey || event.metaKey) return;
+      event.preventDefault();
+      if (steps > 0) keys[event.key]();
     });
     at("scrub").addEventListener("input", () => seek(Number(at("scrub").value)));
     at("speed").addEventListener("change", () => { if (timer !== null) { stop(); start(); } });

@@ -19,9 +19,10 @@ from markdown_it.token import Token
 from markupsafe import Markup
 
 from training.analysis import report as run_report
+from training.analysis.content_policy import content_policy
 from training.analysis.study.figures import FigureFile
 
-TEMPLATE = "page.html.jinja"
+TEMPLATE, STYLES = "page.html.jinja", ("report.css", "page.css")
 _FOLDERS = [Path(__file__).parent, Path(run_report.__path__[0])]  # the style is that of runs
 
 
@@ -38,20 +39,34 @@ def study_page(name: str, markdown: str, figures: Sequence[FigureFile]) -> str:
     if tokens and tokens[0].tag == "h1":  # the page has a heading of its own
         tokens = tokens[3:]
     contents = _name_headings(tokens)
+    for before, token in itertools.pairwise(tokens):
+        if [one.type for one in token.children or ()] == ["image"]:
+            before.attrs |= {"class": "picture", "tabindex": "0"}  # which may scroll
     for token in tokens:
+        if token.attrs.pop("style", None) == "text-align:right":
+            token.attrs["class"] = "number"  # the page's policy allows no attribute `style`
         for one in token.children or ():
             if one.type == "image" and one.attrs.get("src") in pictures:
                 one.attrs["src"] = pictures[str(one.attrs["src"])]
     renderer = RendererHTML(parser)
     rules: dict[str, Any] = renderer.rules  # which is declared as a mapping of bound methods
-    rules["table_open"] = lambda *_: '<div class="scroll" tabindex="0"><table>\n'
+    box = '<div class="scroll" tabindex="0" role="region" aria-label="Table">'
+    rules["table_open"] = lambda *_: f"{box}<table>\n"
     rules["table_close"] = lambda *_: "</table></div>\n"
     body = renderer.render(tokens, parser.options, {})
+    style = "".join(
+        (folder / sheet).read_text(encoding="utf-8")
+        for folder, sheet in zip(reversed(_FOLDERS), STYLES, strict=True)
+    )
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDERS), autoescape=True, undefined=jinja2.StrictUndefined
     )
     return environment.get_template(TEMPLATE).render(
-        name=name, contents=contents, body=Markup(body)
+        name=name,
+        contents=contents,
+        body=Markup(body),
+        style=Markup(style),
+        policy=content_policy([style], pictures=True),
     )
 
 

@@ -22,6 +22,7 @@ from training.analysis import METRIC_NAMES
 from training.analysis.study.config import Study, StudyRun
 from training.analysis.study.directory import StudyDirectory
 from training.errors import UserError
+from training.run.answer_records import Rates
 from training.run.directory import RunDirectory, StageDirectory
 from training.run.records import EpisodeRecord, UpdateMetrics, lake_episodes
 from training.schema import RunConfig
@@ -55,6 +56,7 @@ class FinishedRun:
     boards: ValidationSet
     scores: np.ndarray  # bool (len(METRICS), T + 1, B)
     kinds: np.ndarray  # int (T + 1, B), index into KINDS
+    isr: tuple[float, ...]  # the individual success rate, 0..1, of each validation
     configurations: tuple[KnobValues, ...]  # of stages 1 to T, by map size and knob
     ledger: Mapping[str, float]  # what it has cost
     designs: tuple[str, ...]  # kinds of the decisions that were trained on, of stages 1 to T - 1
@@ -109,6 +111,7 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
             [[[getattr(one, m) for one in episodes] for episodes in answers] for m in METRICS]
         ),
         kinds=np.array([[KINDS.index(one.failure or "valid") for one in row] for row in answers]),
+        isr=tuple(_total(stage).isr for stage in stages),
         configurations=tuple(_configuration(stage, config) for stage in stages[1:]),
         ledger=_ledger(directory, config, sum((one.spent for one in decisions), Spent())),
         designs=tuple(decision.kind for decision in decisions[:-1]),
@@ -127,7 +130,7 @@ def _episodes(files: StageDirectory) -> list[EpisodeRecord]:
         if (one.failure or "valid") not in KINDS:
             allowed = ", ".join(KINDS[1:])
             raise UserError(f"{path}: failure: got {one.failure!r}, allowed are null, {allowed}")
-    total = files.validation.read().total
+    total = _total(files)
     counted = [len(episodes), *(sum(getattr(one, m) for one in episodes) for m in METRICS)]
     told = [total.count, *(getattr(total, metric) for metric in METRICS)]
     if counted != told:
@@ -136,6 +139,14 @@ def _episodes(files: StageDirectory) -> list[EpisodeRecord]:
             f"{told} in {files.validation.path.name}"
         )
     return episodes
+
+
+def _total(files: StageDirectory) -> Rates:
+    """The lake's rates over all boards of one validation."""
+    total = files.validation.read().total
+    if not isinstance(total, Rates):
+        raise UserError(f"{files.validation.path}: is another environment's, allowed is the lake's")
+    return total
 
 
 def _validation_set(episodes: list[EpisodeRecord], path: Path) -> ValidationSet:

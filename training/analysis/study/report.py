@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 from pydantic import TypeAdapter
 
-from training.analysis import METRIC_NAMES
+from training.analysis import INDIVIDUAL_RATE, METRIC_NAMES, RATE_NAMES, SUCCESS_RATES
 from training.analysis.study.config import Study
 from training.analysis.study.directory import StudyDirectory
 from training.analysis.study.figures import FigureFile, holes_name, study_figures
@@ -89,6 +89,9 @@ def markdown(results: Results, figures: Sequence[FigureFile]) -> str:
         figures=figures,
         verdicts=verdicts(results),
         metric_names=METRIC_NAMES,
+        rate_names=RATE_NAMES,
+        individual_rate=INDIVIDUAL_RATE,
+        success_rates=SUCCESS_RATES,
         cost_names=COST_NAMES,
         design_kinds=DESIGN_KINDS,
         review_words=REVIEW_WORDS,

@@ -126,6 +126,7 @@ def _engineer(
     return {
         "seeds": [run.seed for run in runs],
         "rates": _by_metric(lambda m: asdict(mean_interval(final[:, m], **settings))),
+        "isr": spread([run.isr[-1] for run in runs]),
         "difference": _difference(config, runs, baseline, settings),
         "slices": [_slice(one, final) for one in slices],
         "worst_slice": None if worst is None else _slice(worst, final),
@@ -168,6 +169,7 @@ def _run(run: FinishedRun, slices: Sequence[BoardSlice]) -> Results:
             {"count": len(run.boards), **_counts(scores)}
             for scores in np.moveaxis(run.scores, 1, 0)
         ],
+        "isr": list(run.isr),
         "slices": [{**one.key, **_counts(run.scores[:, -1, one.rows])} for one in slices],
         "configurations": list(run.configurations),
         "flow": flow(run.kinds[0], run.kinds[-1], len(KINDS)).tolist(),
