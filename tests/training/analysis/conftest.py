@@ -1,14 +1,19 @@
-"""One sample run and one sample study, written once for all tests of reports and studies."""
+"""One sample run and one sample study, written once for all tests, and a browser for pages."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
+from tests.training.analysis.browsing import ATTACK, STAGE, OpenPage, chromium
 from tests.training.analysis.studies import SKILLS, report_only, write_study
 from tests.training.sample_run import write_sample_run
+from training.analysis.report import build_report
 from training.analysis.study.config import load_study
 from training.analysis.study.directory import StudyDirectory
+from training.run.directory import RunDirectory
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +49,56 @@ def run_copy(finished_run: Path, tmp_path: Path) -> Path:
 def study_copy(finished_study: Path, tmp_path: Path) -> Path:
     """A copy of the study that a test may damage."""
     return shutil.copytree(finished_study, tmp_path / "copy")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    path = chromium()
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def hostile_run(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose first two answers of the last stage are hostile; all others are as they were."""
+    run = shutil.copytree(finished_run, tmp_path_factory.mktemp("browser") / "run")
+    file = RunDirectory(run).stage(STAGE).episodes
+    first, second, *others = file.read()
+    refused = {"valid": False, "optimal_sum_of_costs": False, "sum_of_costs": None, "time": None}
+    refused |= {"failure": "parse_error", "plan": None, "agent": None, "reason": ATTACK}
+    changes = [{"text": ATTACK}, {"text": f"{ATTACK}\ud800"}]
+    hostile = [
+        one.model_copy(update=refused | change)
+        for one, change in zip((first, second), changes, strict=True)
+    ]
+    file.write([*hostile, *others])
+    return run
+
+
+@pytest.fixture(scope="session")
+def address(hostile_run: Path) -> str:
+    return build_report(hostile_run).as_uri()
+
+
+@pytest.fixture
+def open_page(browser: Browser, address: str) -> Iterator[OpenPage]:
+    """Opens the page; after the test no error and no warning may stand in its console."""
+    said: list[str] = []
+    contexts: list[BrowserContext] = []
+
+    def open_it(width: int = 1400, theme: str = "light", **options: object) -> Page:
+        view = {"width": width, "height": 900}
+        contexts.append(browser.new_context(viewport=view, color_scheme=theme, **options))
+        page = contexts[-1].new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: said.append(request.url))
+        page.goto(address)
+        return page
+
+    yield open_it
+    for context in contexts:
+        context.close()
+    assert [words for words in said if words != address] == []

@@ -5,12 +5,10 @@ import hashlib
 import itertools
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +16,9 @@ import pytest
 
 import jaxlake
 from jaxlake import wilson_interval
+from tests.training.analysis.pages import Page, page_of
 from tests.training.sample_run import DESIGNS, HOSTILE, reading_with
-from training.analysis import METRIC_NAMES
+from training.analysis import INDIVIDUAL_RATE, RATE_NAMES, SUCCESS_RATES
 from training.analysis.report import answers as report_answers
 from training.analysis.report import build_report
 from training.analysis.report.answers import answers_json
@@ -28,61 +27,7 @@ from training.errors import UserError
 from training.phases.validate import validation_set
 from training.run.directory import RunDirectory
 from training.run.records import DecisionRecord, DesignUpdateRecord, Rates
-
-VOID = {"meta", "br", "img", "link", "input", "hr", "wbr"}
-
-
-class Page(HTMLParser):
-    """The elements of a page, and the text of its tables' rows."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.source = text
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.open: list[str] = []
-        self.words: list[str] = []
-        self.rows: list[list[str]] = []
-        self.scripts: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == [], "every element is closed"
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "script":
-            self.scripts.append("")
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in VOID:
-            return
-        assert self.open[-1] == tag, f"</{tag}> closes <{self.open[-1]}>"
-        self.open.pop()
-
-    def handle_data(self, data: str) -> None:
-        if "style" in self.open:
-            return
-        if "script" in self.open:
-            self.scripts[-1] += data
-            return
-        self.words.append(data)
-        if ("td" in self.open or "th" in self.open) and self.rows:
-            self.rows[-1][-1] += data
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
-
-
-def page_of(run: Path) -> Page:
-    return Page(build_report(run).read_text(encoding="utf-8"))
+from training.run.typed_files import TextFile
 
 
 @pytest.fixture(scope="module")
@@ -114,13 +59,22 @@ def test_validation_table_shows_counts_and_intervals_of_the_files(finished_run, 
                 shown[stage, group, cells[0]] = " ".join(cell.split())
     expected = {}
     for stage, name, row in validated_rows(finished_run):
-        for metric, words in METRIC_NAMES.items():
+        for metric, words in RATE_NAMES.items():
             count = getattr(row, metric)
             share, low, high = (
                 f"{100 * x:.1f}" for x in (count / row.count, *wilson_interval(count, row.count))
             )
             expected[stage, name, words] = f"{share} [{low}, {high}] {count}/{row.count}"
     assert shown == expected
+
+
+def test_validation_table_shows_the_individual_success_rate_and_says_what_it_is(finished_run, page):
+    shown = [row[-4:] for row in page.rows if len(row) in (5, 6) and INDIVIDUAL_RATE in row[:2]]
+    rates = {(stage, name): row.isr for stage, name, row in validated_rows(finished_run)}
+    names = [name for stage, name in rates if stage == 0]
+    expected = [[f"{100 * rates[stage, name]:.1f}" for stage in range(4)] for name in names]
+    assert [[cell.strip() for cell in row] for row in shown] == expected
+    assert SUCCESS_RATES in page.text
 
 
 def test_configuration_table_shows_every_stage_and_marks_changes(finished_run, page):
@@ -170,11 +124,11 @@ def test_every_decision_shows_its_costs_and_what_the_gate_took_back(run_copy):
 
 
 def test_it_is_said_whether_the_policy_reads_or_why_that_is_not_known(run_copy):
-    assert "can be measured in compact contexts alone" in page_of(run_copy).text
+    assert "Reading : Not measured: only compact contexts" in page_of(run_copy).text
     directory = RunDirectory(run_copy)
     known = directory.config_file.read_text()
     directory.config_file.write_text(known.replace("style: full", "style: compact"))
-    assert "was not measured: engineer.reading is 0" in page_of(run_copy).text
+    assert "Not measured: engineer.reading is 0" in page_of(run_copy).text
     file = directory.stage(2).reading
     file.write(reading_with(flips=0.97))
     assert "Reading : It reads: for every fact at least 97.0%" in page_of(run_copy).text
@@ -192,9 +146,9 @@ def test_answers_are_counted_as_they_were_written_apart_from_what_was_mended(run
     )
     assert kinds["repaired"] > 0
     said = (
-        f"Of {kinds.total()} answers {kinds['accepted']} were valid as written (sums included),"
-        f" {kinds['repaired']} once mended, {kinds['rejected']} were refused and"
-        f" {kinds['failed']} did not come."
+        f"The engineer's {kinds.total()} answers: {kinds['accepted']} valid as written"
+        f" (shares that sum to 1 included), {kinds['repaired']} valid after repairs,"
+        f" {kinds['rejected']} refused, {kinds['failed']} never came."
     )
     assert said in page_of(run_copy).text
 
@@ -247,6 +201,17 @@ def test_page_needs_no_other_file(page):
     references += re.findall(r"url\(([^)]*)", page.source)
     assert all(reference.startswith("#") for reference in references)
     assert "@import" not in page.source
+
+
+def test_no_style_may_be_applied_but_the_style_sheets_of_the_page(page):
+    [policy] = [value for _, value in page.attributes if value and "default-src" in value]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    sheets = re.findall(r"<style>(.*?)</style>", page.source, flags=re.DOTALL)
+    assert len(sheets) == 13, "the page's, and one in each of 12 pictures"
+    assert page.source.count("<style") == len(sheets)
+    digests = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in sheets]
+    assert set(rules["style-src"].split()) == {f"'sha256-{digest}'" for digest in digests}
+    assert "style" not in {name for name, _ in page.attributes}
 
 
 def test_only_the_one_script_of_the_page_may_run(page):
@@ -327,12 +292,41 @@ def test_solver_plans_of_the_page_are_valid_and_cost_the_optimum(page):
 
 def test_texts_are_cut_and_old_stages_left_out_where_answers_are_too_many(finished_run):
     run = read_run(finished_run)
-    whole, left_out = answers_json(run)
-    assert left_out == 0
-    part, left_out = answers_json(run, most_characters=len(whole) // 2)
-    assert 0 < left_out < 4
-    assert len(part) <= len(whole) // 2
-    assert [one["number"] for one in json.loads(part)["stages"]] == [0, 1, 2, 3][left_out:]
+    whole = answers_json(run)
+    assert whole.left_out == ""
+    part = answers_json(run, most_characters=len(whole.text) // 2)
+    count = part.validations_left_out
+    assert 0 < count < 4
+    assert len(part.text) <= len(whole.text) // 2
+    assert [one["number"] for one in json.loads(part.text)["stages"]] == [0, 1, 2, 3][count:]
+    assert "left out" in part.left_out
+    least = answers_json(run, most_characters=len(whole.text) // 12)
+    assert len(least.text) <= len(whole.text) // 12
+    assert least.one_in > 1
+    [stage] = json.loads(least.text)["stages"]
+    assert len(stage["answers"]) == -(-120 // least.one_in)
+    assert f"one in {least.one_in} answers of the last validation" in least.left_out
+    assert answers_json(run, most_characters=100).text == ""
+
+
+def test_page_of_many_and_long_texts_stays_below_5_mb_and_says_what_was_left_out(run_copy):
+    directory = RunDirectory(run_copy)
+    for number in range(4):
+        file = directory.stage(number).episodes
+        file.write(
+            one.model_copy(update={"id": 120 * copy + one.id, "text": "<" * 5_000})
+            for copy in range(8)
+            for one in file.read()
+        )
+    for number in (1, 2, 3):
+        TextFile(directory.stage(number).path / "context.txt").write("&" * 2_000_000)
+    source = build_report(run_copy).read_text(encoding="utf-8")
+    assert 1_000_000 < len(source.encode()) < 5_000_000
+    assert "so that the page stays below 5 MB" in source
+    assert re.search(r"… \d+ characters more", source)
+    data = json.loads(Page(source).scripts[0])
+    assert data["stages"][-1]["number"] == 3
+    assert all(answer[6] == 4_750 for answer in data["stages"][-1]["answers"])
 
 
 def test_unchanged_configuration_is_said_and_repairs_are_named(finished_run, page):
@@ -387,97 +381,6 @@ def test_failed_and_solved_episodes_of_the_last_stage_are_drawn(finished_run, pa
         episode = episodes[int(number)]
         solved = "optimal" if episode.optimal_sum_of_costs else "valid, not optimal"
         assert outcome == (episode.failure or solved).replace("_", " ")
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "sentence"),
-    [
-        ("summary.json", None, "The run has not finished"),
-        ("metrics.jsonl", None, "metrics.jsonl: is missing"),
-        ("config.yaml", None, "config.yaml: is missing"),
-        ("stages", None, "stages/0: is not there yet"),
-        ("stages/2", None, "stages/2: is not there yet"),
-        ("stages/3/decision.json", None, "stages/3/decision.json: is missing"),
-        ("stages/1/validation.json", None, "stages/1/validation.json: is missing"),
-        ("stages/3/episodes.jsonl", None, "stages/3/episodes.jsonl: is missing"),
-        ("metrics.jsonl", "[1]\n3\n", "metrics.jsonl:1: "),
-        ("stages/2/validation.json", '{"rows": [{"size": 3}]', "validation.json: not JSON"),
-        ("stages/2/validation.json", '{"rows": [{"size": 3}]}', "validation.json: stage: required"),
-        ("stages/3/episodes.jsonl", '{"id": 7}\n', "stages/3/episodes.jsonl:1: size: required"),
-        ("stages/2/decision.json", '{"kind": "accepted"}', "stages/2/decision.json: stage: req"),
-        ("config.yaml", "a: [", "config.yaml: is not YAML"),
-        ("summary.json", "{}", "The run has not finished"),
-    ],
-)
-def test_missing_or_damaged_file_is_named(run_copy, name, text, sentence):
-    victim = run_copy / name
-    if text is not None:
-        victim.write_text(text, encoding="utf-8")
-    else:
-        shutil.rmtree(victim) if victim.is_dir() else victim.unlink()
-    assert sentence in " ".join(read_run(run_copy).missing)
-
-
-def test_damaged_line_is_named_and_all_other_lines_are_read(run_copy):
-    whole = read_run(run_copy).stages[3].episodes
-    path = run_copy / "stages/3/episodes.jsonl"
-    lines = path.read_text().splitlines()
-    lines[1], lines[4] = '{"id": 1}', lines[4][:40]
-    path.write_text("\n".join(lines))
-    run = read_run(run_copy)
-    assert run.stages[3].episodes == (whole[0], *whole[2:4], *whole[5:])
-    unreadable, other = run.missing
-    assert unreadable == "stages/3/episodes.jsonl:5: not JSON; the line is left out"
-    assert other.startswith("stages/3/episodes.jsonl:2: size: required, but missing; ")
-    path.write_text("{}\n" * 9)
-    assert read_run(run_copy).missing[-1] == "stages/3/episodes.jsonl: 4 lines more left out"
-
-
-def test_page_of_a_run_with_almost_no_files_says_what_is_missing(run_copy):
-    shutil.rmtree(run_copy / "stages")
-    for name in ("config.yaml", "summary.json", "timings.jsonl"):
-        (run_copy / name).unlink()
-    page = page_of(run_copy)
-    for sentence in ("not finished", "config.yaml: is missing", "stages/0: is not there yet"):
-        assert sentence in page.text
-    assert "Nothing has been validated yet." in page.text
-    assert "Training reward" in page.text
-
-
-def test_cut_line_of_a_log_that_grows_is_passed_over(run_copy):
-    log = run_copy / "metrics.jsonl"
-    log.write_text(log.read_text() + '{"phase": "train", "stage": 3, "upd')
-    run = read_run(run_copy)
-    assert run.missing == ()
-    assert len(run.updates) == 120
-
-
-def test_episodes_that_cannot_be_drawn_or_shown_whole_do_not_stop_the_page(run_copy):
-    file = RunDirectory(run_copy).stage(3).episodes
-    first = file.read()[0].model_copy(update={"valid": False, "failure": "hole"})
-    changes = (
-        {"grid": ("S G",)},
-        {"failure": "boredom"},
-        {"plan": (("LEFT",) * 500, ("LEFT",))},
-        {"text": "x" * 9999},
-        {"agent": 9, "time": 99},
-    )
-    file.write([first.model_copy(update=change) for change in changes])
-    text = page_of(run_copy).text
-    assert "It can't be drawn" in text
-    assert "more than 60 steps" in text
-    assert "8499 characters more" in text
-
-
-def test_run_without_a_warm_start_is_not_said_to_have_one(run_copy):
-    config = run_copy / "config.yaml"
-    text = config.read_text()
-    start, end = text.index("warm_start:"), text.index("\nstages:")
-    config.write_text(text[:start] + "warm_start: null" + text[end:])
-    (run_copy / "metrics.jsonl").write_text("")
-    shown = page_of(run_copy).text
-    assert "Warm start" not in shown
-    assert "before training: 44 of" in shown
 
 
 @pytest.mark.parametrize("make", [lambda path: None, Path.mkdir, Path.touch])

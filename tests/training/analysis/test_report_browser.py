@@ -1,104 +1,15 @@
 """The page of a run in a real browser: it plays, lists and filters, and stays within its rules."""
 
-import os
-import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
-from tests.training.sample_run import write_sample_run
+from tests.training.analysis.browsing import ATTACK, SMALLEST_TEXT, STAGE, OpenPage, contrast
 from training.analysis.report import build_report
 from training.run.answer_records import AnswerRecord, GroupRates, GroupValidation
 from training.run.directory import RunDirectory
 from training.run.records import EpisodeRecord
-
-STAGE = 3
-ATTACK = (
-    "</script><script>document.title='run'</script><!--<img src=x onerror=document.title='run'>"
-)
-
-SMALLEST_TEXT = """() => {
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  const sizes = [];
-  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
-    const parent = node.parentElement;
-    const hidden = ["SCRIPT", "STYLE", "style", "title"].includes(parent.tagName);
-    if (hidden || !node.textContent.trim() || !parent.getBoundingClientRect().width) continue;
-    const place = parent.ownerSVGElement ? parent.getScreenCTM() : { a: 1, b: 0 };
-    const scale = Math.hypot(place.a, place.b);
-    sizes.push([scale * parseFloat(getComputedStyle(parent).fontSize), node.textContent]);
-  }
-  return sizes.reduce((least, one) => (one[0] < least[0] ? one : least));
-}"""
-
-
-def _chromium() -> str:
-    """Where the browser is; without one the tests are skipped, but not where all have to run."""
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        if path := shutil.which(name):
-            return path
-    if os.environ.get("CI") == "true":
-        pytest.fail("no chromium is installed, which CI=true needs (tools/setup.sh installs it)")
-    pytest.skip("no chromium is installed")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = _chromium()
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose first two answers of the last stage are hostile; all others are as they were."""
-    run = write_sample_run(tmp_path_factory.mktemp("browser") / "run")
-    file = RunDirectory(run).stage(STAGE).episodes
-    first, second, *others = file.read()
-    refused = {"valid": False, "optimal_sum_of_costs": False, "sum_of_costs": None, "time": None}
-    refused |= {"failure": "parse_error", "plan": None, "agent": None, "reason": ATTACK}
-    changes = [{"text": ATTACK}, {"text": f"{ATTACK}\ud800"}]
-    hostile = [
-        one.model_copy(update=refused | change)
-        for one, change in zip((first, second), changes, strict=True)
-    ]
-    file.write([*hostile, *others])
-    return run
-
-
-@pytest.fixture(scope="module")
-def address(run: Path) -> str:
-    return build_report(run).as_uri()
-
-
-OpenPage = Callable[..., Page]
-
-
-@pytest.fixture
-def open_page(browser: Browser, address: str) -> Iterator[OpenPage]:
-    """Opens the page; after the test no error and no warning may stand in its console."""
-    said: list[str] = []
-    contexts: list[BrowserContext] = []
-
-    def open_it(width: int = 1400, theme: str = "light") -> Page:
-        contexts.append(
-            browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
-        )
-        page = contexts[-1].new_page()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: said.append(request.url))
-        page.goto(address)
-        return page
-
-    yield open_it
-    for context in contexts:
-        context.close()
-    assert [words for words in said if words != address] == []
 
 
 def episodes_of(run: Path, stage: int) -> list[EpisodeRecord]:
@@ -137,10 +48,10 @@ def test_answer_plays_to_its_end_beside_the_solver(open_page: OpenPage):
 
 
 def test_scrubbing_and_stepping_show_the_same_moment_and_mark_the_failure(
-    open_page: OpenPage, run: Path
+    open_page: OpenPage, hostile_run: Path
 ):
     page = open_page()
-    conflicts = [one for one in episodes_of(run, STAGE) if one.failure == "vertex_conflict"]
+    conflicts = [one for one in episodes_of(hostile_run, STAGE) if one.failure == "vertex_conflict"]
     page.select_option("#result", label="vertex conflict")
     assert listed(page) == [one.id for one in conflicts][:50]
     failed = conflicts[0]
@@ -161,9 +72,9 @@ def test_scrubbing_and_stepping_show_the_same_moment_and_mark_the_failure(
     assert page.input_value("#scrub") == str(failed.time)
 
 
-def test_filters_list_what_the_files_say(open_page: OpenPage, run: Path):
+def test_filters_list_what_the_files_say(open_page: OpenPage, hostile_run: Path):
     page = open_page()
-    before, after = episodes_of(run, STAGE - 1), episodes_of(run, STAGE)
+    before, after = episodes_of(hostile_run, STAGE - 1), episodes_of(hostile_run, STAGE)
     assert listed(page) == [one.id for one in after][:50]
     page.click("#next-page")
     assert listed(page) == [one.id for one in after][50:100]
@@ -184,13 +95,13 @@ def test_filters_list_what_the_files_say(open_page: OpenPage, run: Path):
     page.select_option("#round", label="Stage 1")
     page.select_option("#result", "failed")
     numbers = {one.id for one in alike}
-    failed = [one.id for one in episodes_of(run, 1) if one.id in numbers and not one.valid]
+    failed = [one.id for one in episodes_of(hostile_run, 1) if one.id in numbers and not one.valid]
     assert listed(page) == failed
 
 
-def test_list_can_be_used_from_the_keyboard(open_page: OpenPage, run: Path):
+def test_list_can_be_used_from_the_keyboard(open_page: OpenPage, hostile_run: Path):
     page = open_page()
-    third = episodes_of(run, STAGE)[2]
+    third = episodes_of(hostile_run, STAGE)[2]
     page.locator("#listed .pick").nth(2).focus()
     page.keyboard.press("Enter")
     assert page.inner_text("#chosen").startswith(f"Board {third.id} ")
@@ -215,7 +126,7 @@ def test_hostile_texts_of_a_model_stay_text(open_page: OpenPage):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1400])
+@pytest.mark.parametrize("width", [390, 820, 1400])
 def test_page_fits_its_window_and_its_text_can_be_read(open_page: OpenPage, width: int, theme: str):
     page = open_page(width, theme)
     page.select_option("#result", "valid")
@@ -224,9 +135,9 @@ def test_page_fits_its_window_and_its_text_can_be_read(open_page: OpenPage, widt
     assert size >= 11, words
     boards = page.locator(".lake-board").all()
     widths = [board.bounding_box()["width"] for board in boards]
-    assert min(widths) >= (420 if width == 1400 else 280)
+    assert min(widths) >= {390: 280, 820: 330, 1400: 420}[width]
     tops = [board.bounding_box()["y"] for board in boards]
-    assert (tops[0] == tops[1]) == (width == 1400)
+    assert (tops[0] == tops[1]) == (width > 390)
     for table in page.locator(".scroll").all():
         reached = table.evaluate(
             "box => { box.scrollLeft = 1e6; const cell = box.querySelector('tr').lastElementChild;"
@@ -249,20 +160,14 @@ def test_both_themes_have_contrast_on_the_ice(open_page: OpenPage):
     assert len(seen) == 2
 
 
-def contrast(*colours: str) -> float:
-    """The contrast of two colours `rgb(r, g, b)`, as WCAG 2.1 defines it."""
-    lights = []
-    for colour in colours:
-        shares = [int(part) / 255 for part in colour[4:-1].split(",")]
-        linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in shares]
-        lights.append(sum(w * x for w, x in zip((0.2126, 0.7152, 0.0722), linear, strict=True)))
-    return (max(lights) + 0.05) / (min(lights) + 0.05)
-
-
-def test_policy_of_the_page_refuses_scripts_that_are_not_its_own(browser, address, tmp_path):
+def test_policy_of_the_page_refuses_scripts_and_styles_that_are_not_its_own(
+    browser, address, tmp_path
+):
     page_file = Path(address.removeprefix("file://"))
     changed = page_file.read_text(encoding="utf-8").replace(
-        "</body>", "<script>document.title = 'run'</script></body>"
+        "</body>",
+        "<script>document.title = 'run'</script><style>h1 { color: red }</style>"
+        '<p id="painted" style="color: red">x</p></body>',
     )
     file = tmp_path / "changed.html"
     file.write_text(changed, encoding="utf-8")
@@ -271,7 +176,11 @@ def test_policy_of_the_page_refuses_scripts_that_are_not_its_own(browser, addres
     page.on("console", lambda message: refused.append(message.text))
     page.goto(file.as_uri())
     assert page.title() != "run"
-    assert any("Content Security Policy" in words for words in refused)
+    assert sum("Content Security Policy" in words for words in refused) == 3
+    colour = "one => getComputedStyle(one).color"
+    assert "rgb(255, 0, 0)" not in [
+        page.locator(one).evaluate(colour) for one in ("h1", "#painted")
+    ]
     page.close()
 
 

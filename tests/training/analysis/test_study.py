@@ -66,6 +66,7 @@ def test_independent_recomputation_finds_planted_errors(finished_study, tmp_path
     lively["difference"]["valid"]["value"] += 1e-6
     lively["worst_slice"] = max(lively["slices"], key=lambda one: one["valid"]["mean"])
     steady["flow"][0][0] += 1
+    lively["isr"]["mean"] += 1e-6
     wrong = tmp_path / "results.json"
     wrong.write_text(json.dumps(results))
     study = str(finished_study / "out")
@@ -80,6 +81,7 @@ def test_independent_recomputation_finds_planted_errors(finished_study, tmp_path
         "engineers.lively.difference.valid.value",
         "engineers.lively.runs.2.ledger.engineer_tokens",
         "engineers.lively.worst_slice",
+        "engineers.lively.isr.mean",
     }
 
 
@@ -110,7 +112,9 @@ def test_main_table_shows_the_numbers_of_results_json(finished_study):
             points = [100 * one["difference"][metric][key] for key in ("value", "low", "high")]
             assert numbers_in(cells[3 + 2 * m]) == pytest.approx(points, abs=0.0501)
         ledger = [one["ledger"][key]["mean"] for key in ("engineer_tokens", "wall_seconds")]
-        assert numbers_in(" ".join(cells[8:])) == pytest.approx(ledger, abs=0.501)
+        individual = [100 * one["isr"][key] for key in ("mean", "low", "high")]
+        assert numbers_in(cells[8]) == pytest.approx(individual, abs=0.0501)
+        assert numbers_in(" ".join(cells[9:])) == pytest.approx(ledger, abs=0.501)
     assert results["steady"]["difference"] is None
 
 

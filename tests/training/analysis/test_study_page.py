@@ -1,6 +1,7 @@
 """A study's page says what its Markdown says, shows its figures, and passes no HTML on."""
 
 import base64
+import hashlib
 import re
 from html.parser import HTMLParser
 
@@ -68,4 +69,7 @@ def test_html_and_addresses_in_a_text_are_not_passed_on():
     assert "script" not in {tag for tag, _ in page.tags}
     assert page.rows[1] == ["<img src=x onerror=alert(1)>"]
     assert not [attrs for tag, attrs in page.tags if "javascript:" in (attrs.get("href") or "")]
-    assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in source
+    sheets = re.findall(r"<style>(.*?)</style>", source, flags=re.DOTALL)
+    [digest] = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in sheets]
+    assert f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:" in source
+    assert "style" not in {name for _, attrs in page.tags for name in attrs}

@@ -1,0 +1,100 @@
+"""A report of damaged or unfinished runs: what is wrong is named, and all the rest is shown."""
+
+import shutil
+
+import pytest
+
+from tests.training.analysis.pages import page_of
+from training.analysis.report.reading import read_run
+from training.run.directory import RunDirectory
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("summary.json", None, "The run has not finished"),
+        ("metrics.jsonl", None, "metrics.jsonl: is missing"),
+        ("config.yaml", None, "config.yaml: is missing"),
+        ("stages", None, "stages/0: is not there yet"),
+        ("stages/2", None, "stages/2: is not there yet"),
+        ("stages/3/decision.json", None, "stages/3/decision.json: is missing"),
+        ("stages/1/validation.json", None, "stages/1/validation.json: is missing"),
+        ("stages/3/episodes.jsonl", None, "stages/3/episodes.jsonl: is missing"),
+        ("metrics.jsonl", "[1]\n3\n", "metrics.jsonl:1: "),
+        ("stages/2/validation.json", '{"rows": [{"size": 3}]', "validation.json: not JSON"),
+        ("stages/2/validation.json", '{"rows": [{"size": 3}]}', "validation.json: stage: required"),
+        ("stages/3/episodes.jsonl", '{"id": 7}\n', "stages/3/episodes.jsonl:1: size: required"),
+        ("stages/2/decision.json", '{"kind": "accepted"}', "stages/2/decision.json: stage: req"),
+        ("config.yaml", "a: [", "config.yaml: is not YAML"),
+        ("summary.json", "{}", "The run has not finished"),
+    ],
+)
+def test_missing_or_damaged_file_is_named(run_copy, name, text, sentence):
+    victim = run_copy / name
+    if text is not None:
+        victim.write_text(text, encoding="utf-8")
+    else:
+        shutil.rmtree(victim) if victim.is_dir() else victim.unlink()
+    assert sentence in " ".join(read_run(run_copy).missing)
+
+
+def test_damaged_line_is_named_and_all_other_lines_are_read(run_copy):
+    whole = read_run(run_copy).stages[3].episodes
+    path = run_copy / "stages/3/episodes.jsonl"
+    lines = path.read_text().splitlines()
+    lines[1], lines[4] = '{"id": 1}', lines[4][:40]
+    path.write_text("\n".join(lines))
+    run = read_run(run_copy)
+    assert run.stages[3].episodes == (whole[0], *whole[2:4], *whole[5:])
+    unreadable, other = run.missing
+    assert unreadable == "stages/3/episodes.jsonl:5: not JSON; the line is left out"
+    assert other.startswith("stages/3/episodes.jsonl:2: size: required, but missing; ")
+    path.write_text("{}\n" * 9)
+    assert read_run(run_copy).missing[-1] == "stages/3/episodes.jsonl: 4 lines more left out"
+
+
+def test_page_of_a_run_with_almost_no_files_says_what_is_missing(run_copy):
+    shutil.rmtree(run_copy / "stages")
+    for name in ("config.yaml", "summary.json", "timings.jsonl"):
+        (run_copy / name).unlink()
+    page = page_of(run_copy)
+    for sentence in ("not finished", "config.yaml: is missing", "stages/0: is not there yet"):
+        assert sentence in page.text
+    assert "Nothing has been validated yet." in page.text
+    assert "Training reward" in page.text
+
+
+def test_cut_line_of_a_log_that_grows_is_passed_over(run_copy):
+    log = run_copy / "metrics.jsonl"
+    log.write_text(log.read_text() + '{"phase": "train", "stage": 3, "upd')
+    run = read_run(run_copy)
+    assert run.missing == ()
+    assert len(run.updates) == 120
+
+
+def test_episodes_that_cannot_be_drawn_or_shown_whole_do_not_stop_the_page(run_copy):
+    file = RunDirectory(run_copy).stage(3).episodes
+    first = file.read()[0].model_copy(update={"valid": False, "failure": "hole"})
+    changes = (
+        {"grid": ("S G",)},
+        {"failure": "boredom"},
+        {"plan": (("LEFT",) * 500, ("LEFT",))},
+        {"text": "x" * 9999},
+        {"agent": 9, "time": 99},
+    )
+    file.write([first.model_copy(update=change) for change in changes])
+    text = page_of(run_copy).text
+    assert "It can't be drawn" in text
+    assert "more than 60 steps" in text
+    assert "8499 characters more" in text
+
+
+def test_run_without_a_warm_start_is_not_said_to_have_one(run_copy):
+    config = run_copy / "config.yaml"
+    text = config.read_text()
+    start, end = text.index("warm_start:"), text.index("\nstages:")
+    config.write_text(text[:start] + "warm_start: null" + text[end:])
+    (run_copy / "metrics.jsonl").write_text("")
+    shown = page_of(run_copy).text
+    assert "Warm start" not in shown
+    assert "before training: 44 of" in shown
