@@ -118,7 +118,7 @@ def accessible(page: Page) -> list[dict[str, Any]]:
     return [
         {
             "role": node["role"]["value"],
-            "name": node.get("name", {}).get("value", ""),
+            "name": node.get("name", {}).get("value", "").strip(),
             "value": node.get("value", {}).get("value", ""),
         }
         for node in nodes
