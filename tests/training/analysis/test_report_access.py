@@ -133,7 +133,7 @@ def test_screen_readers_are_told_a_name_for_everything_that_can_be_used(open_pag
     assert filters == asked | {"Speed"}
     sliders = {node["name"] for node in tree if node["role"] == "slider"}
     assert {"Step", "Training reward", "Valid and optimal rate, All sizes"} <= sliders
-    for role in ("button", "slider", "combobox", "link", "image", "region", "group"):
+    for role in ("button", "slider", "combobox", "link", "image", "region", "DisclosureTriangle"):
         named = [node["name"] for node in tree if node["role"] == role]
         assert named, role
         assert all(named), role

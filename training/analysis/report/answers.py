@@ -203,6 +203,8 @@ def _answer(episode: AnyEpisode, results: Mapping[str, int], text_limit: int) ->
     if isinstance(episode, EpisodeRecord):
         fault = _fault(episode)
         plan, agents = _letters(episode.plan), list(fault.agents) if fault else []
+        if episode.agent is not None and _cells(episode) is None:
+            agents = [episode.agent]  # which no board can be asked for
         if episode.plan is not None and episode.text == _usual_words(episode.plan):
             text, cut = None, 0
     elif about is None:
