@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -118,7 +119,9 @@ def line_chart(
     if limit is not None:
         axes.axhline(limit[0], color=COLOURS[3], linewidth=1.25, linestyle=(0, (5, 3)))
         write(axes, limit[1], (0, limit[0]), (4, -14), axes.get_yaxis_transform(), color=SOFT)
-    marks = [{"color": COLOURS[one.colour], "marker": "o"} for one, _, _ in drawn]
+    marks: list[dict[str, Any]] = [
+        {"color": COLOURS[one.colour], "marker": "o"} for one, _, _ in drawn
+    ]
     for (_, x, y), mean, mark in zip(drawn, means, marks, strict=True):
         if mean is not y:
             axes.plot(x, y, color=mark["color"], linewidth=1, alpha=0.35, clip_on=False)
