@@ -27,7 +27,7 @@ from training.phases.probe import Prober
 from training.phases.reading import read
 from training.phases.stage_results import StageResult, read_stage_results, reference_of
 from training.phases.train import starting_state, train
-from training.phases.validate import validate, validation_set
+from training.phases.validate import encode_prompts, validate, validation_set
 from training.phases.weight_sync import check_engine
 from training.policy import huggingface
 from training.policy.policy import Policy, load_policy, make_policy
@@ -101,7 +101,8 @@ def _run_stages(
         progress = checkpoints.progress()
         step = 0 if progress is None else progress.step
         with open_trackers(config, directory, step) as trackers:
-            run = ActiveRun(config, directory, checkpoints, policy, validation, trackers)
+            prompts = encode_prompts(config, policy, validation)
+            run = ActiveRun(config, directory, checkpoints, policy, validation, trackers, prompts)
             return _stages_of(run, params, last)
 
 

@@ -15,7 +15,7 @@ from training.phases.stage_results import (
 )
 from training.phases.train import TrainedStage
 from training.policy.policy import Policy
-from training.rollout.sampler import Sampler
+from training.rollout.sampler import Sampler, Tokens
 from training.run.active_run import ActiveRun
 from training.run.directory import StageDirectory
 from training.run.progress import console, track
@@ -43,7 +43,14 @@ def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = No
     else:
         with run.timed("validate", stage):
             title = f"stage {stage}: validate"
-            texts = answer(run.config, run.policy, sampler, run.validation, title=title)
+            texts = answer(
+                run.config,
+                run.policy,
+                sampler,
+                run.validation,
+                title=title,
+                prompts=run.validation_prompts,
+            )
             answers = verify_answers(run.config, stage, run.validation, texts)
             run.checkpoints.wait()  # what is said of the weights must not outlive them
             write_answers(files, answers)
@@ -57,11 +64,26 @@ def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = No
     )
 
 
+def encode_prompts(config: RunConfig, policy: Policy, boards: Any) -> list[list[int]]:
+    """Return the token ids of each instance's prompt."""
+    return [policy.encode_prompt(text) for text in environment_of(config).prompts(boards)]
+
+
 def answer(
-    config: RunConfig, policy: Policy, sampler: Sampler, boards: Any, *, title: str
+    config: RunConfig,
+    policy: Policy,
+    sampler: Sampler,
+    boards: Any,
+    *,
+    title: str,
+    prompts: Sequence[Tokens] | None = None,
 ) -> list[str]:
-    """Let the policy answer each instance once, at the validation temperature."""
-    prompts = [policy.encode_prompt(text) for text in environment_of(config).prompts(boards)]
+    """Let the policy answer each instance once, at the validation temperature.
+
+    `prompts` are what `encode_prompts` returns for these instances; None: it is called here.
+    """
+    if prompts is None:
+        prompts = encode_prompts(config, policy, boards)
     texts: list[str] = []
     with track(title, len(prompts), unit="answers") as advance:
         for first in range(0, len(prompts), CHUNK):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -31,6 +31,8 @@ class ActiveRun:
     policy: Policy  # without weights, which belong to the learner
     validation: Any  # `Instances`
     trackers: Trackers = NO_TRACKERS
+    # Token ids of the validation set's prompts, which all stages share; None: each encodes them.
+    validation_prompts: Sequence[Sequence[int]] | None = None
     # Weights in model.dtype that KL is measured from, if it is in the loss; with `model.lora` the
     # adapters among them.
     reference: Any = None

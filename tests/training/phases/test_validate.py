@@ -1,0 +1,95 @@
+"""The Validate phase: what the engine is asked, and that prompts are encoded once for all."""
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.paths import TINY
+from training.phases import validate as phase
+from training.phases.validate import CHUNK, answer, encode_prompts
+from training.rollout.sampler import Completion
+from training.schema import load
+
+CONFIG = load(TINY)
+COUNT = CHUNK + 3
+
+
+class _Policy:
+    """Encodes a text as its length and its number, and counts how often."""
+
+    stop_ids = (1,)
+
+    def __init__(self) -> None:
+        self.encoded = 0
+
+    def encode_prompt(self, text: str) -> list[int]:
+        self.encoded += 1
+        return [len(text), int(text.split()[0])]
+
+    def decode(self, tokens: Any) -> str:
+        return " ".join(map(str, tokens))
+
+
+class _Echo:
+    """Answers each prompt with its own tokens and the seed, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[list[int]], dict[str, Any]]] = []
+
+    def sample(self, prompts: Any, **options: Any) -> list[list[Completion]]:
+        self.asked.append((list(prompts), options))
+        return [
+            [Completion((*prompt, options["seed"]), np.zeros(3, np.float32), truncated=False)]
+            for prompt in prompts
+        ]
+
+
+@pytest.fixture
+def boards(monkeypatch: pytest.MonkeyPatch) -> range:
+    environment = SimpleNamespace(prompts=lambda boards: [f"{row} board" for row in boards])
+    monkeypatch.setattr(phase, "environment_of", lambda config: environment)
+    return range(COUNT)
+
+
+def test_prompts_that_were_encoded_before_give_the_same_questions_and_answers(boards: range):
+    policy, engine, other = _Policy(), _Echo(), _Echo()
+    prompts = encode_prompts(CONFIG, policy, boards)  # type: ignore[arg-type]
+    given = answer(CONFIG, policy, engine, boards, title="", prompts=prompts)  # type: ignore[arg-type]
+    assert policy.encoded == COUNT
+    alone = answer(CONFIG, policy, other, boards, title="")  # type: ignore[arg-type]
+    assert policy.encoded == 2 * COUNT
+    assert given == alone
+    assert engine.asked == other.asked
+    assert [len(prompts) for prompts, _ in engine.asked] == [CHUNK, 3]
+    assert len(set(given)) == COUNT
+
+
+def test_a_run_gives_the_engine_its_own_validation_prompts(
+    boards: range, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(phase, "verify_answers", lambda *parts: _stop(parts[-1]))
+    engine, files = _Echo(), SimpleNamespace(validation=SimpleNamespace(exists=lambda: False))
+    run: Any = SimpleNamespace(
+        config=CONFIG,
+        policy=_Policy(),
+        validation=boards,
+        validation_prompts=[[7, row] for row in boards],
+        directory=SimpleNamespace(stage=lambda stage: files),
+        timed=lambda *place: nullcontext(),
+    )
+    with pytest.raises(_StoppedError) as stopped:
+        phase.validate(run, engine)  # type: ignore[arg-type]
+    assert [text.split()[:2] for text in stopped.value.texts] == [["7", str(row)] for row in boards]
+    assert run.policy.encoded == 0
+
+
+class _StoppedError(Exception):
+    def __init__(self, texts: list[str]) -> None:
+        self.texts = texts
+
+
+def _stop(texts: list[str]) -> None:
+    raise _StoppedError(texts)
