@@ -163,14 +163,14 @@ def measure_reading(contexts: ReadingSet, reader: Reader) -> Reading:
     """Ask a model about all contexts of a set; what the reader raises is passed on."""
     domain, space = contexts.domain, contexts.domain.space
     truth = [teacher_edits(one, domain) for one in contexts.plain]
-    answers = [edits_text(one, domain) for one in truth]
-    plain = _ask(reader, contexts.plain, domain)
-    cost = np.array(reader.nats(_texts(contexts.plain, domain), answers))
+    facts_shown, valid_shown = list(contexts.swapped.values()), _swept(contexts)
+    plain, *asked = _ask_all(reader, [contexts.plain, *facts_shown, *valid_shown], domain)
+    cost, *costs = _costs(reader, truth, [contexts.plain, *facts_shown], domain)
     facts = []
-    for fact, swapped in contexts.swapped.items():
-        increase = np.array(reader.nats(_texts(swapped, domain), answers)) - cost
+    of_facts = zip(contexts.swapped, facts_shown, asked[: len(costs)], costs, strict=True)
+    for fact, swapped, moved, swapped_cost in of_facts:
+        increase = swapped_cost - cost
         turned = [teacher_edits(one, domain) for one in swapped]
-        moved = _ask(reader, swapped, domain)
         flips = [
             old[group][knob] != new[group][knob]
             and _MALFORMED not in (old[group][knob], new[group][knob])
@@ -200,7 +200,7 @@ def measure_reading(contexts: ReadingSet, reader: Reader) -> Reading:
         agreement_marginals=every.marginals,
         own=_agreement(own_edits, own_truth, domain) if contexts.own else None,
         facts=tuple(facts),
-        by_valid=tuple(_sweep(contexts, reader)),
+        by_valid=tuple(_valid_steps(valid_shown, asked[len(costs) :], domain)),
     )
 
 
@@ -223,15 +223,30 @@ _MALFORMED = 2
 """Stands for every edit of an answer that can't be used: it equals none, and is never a flip."""
 
 
-def _ask(reader: Reader, readouts: Sequence[Readout], domain: Domain) -> list[Edits]:
-    edits: list[Edits] = []
-    for text in reader.answers(_texts(readouts, domain)):
-        try:
-            found = read_edits(text, domain)
-        except EditError:
-            found = None
-        edits.append(found if found is not None else _every(domain, _MALFORMED))
-    return edits
+def _ask_all(
+    reader: Reader, shown: Sequence[Sequence[Readout]], domain: Domain
+) -> list[list[Edits]]:
+    """Ask about all lists of contexts in one call, since an engine answers many at once faster."""
+    texts = [text for readouts in shown for text in _texts(readouts, domain)]
+    edits = iter([_read_answer(text, domain) for text in reader.answers(texts)])
+    return [[next(edits) for _ in readouts] for readouts in shown]
+
+
+def _read_answer(text: str, domain: Domain) -> Edits:
+    try:
+        found = read_edits(text, domain)
+    except EditError:
+        found = None
+    return found if found is not None else _every(domain, _MALFORMED)
+
+
+def _costs(
+    reader: Reader, truth: Sequence[Edits], shown: Sequence[Sequence[Readout]], domain: Domain
+) -> np.ndarray:
+    """Return what the rule's answers cost beside each list: float (lists, contexts), nats."""
+    answers = [edits_text(one, domain) for one in truth] * len(shown)
+    texts = [text for readouts in shown for text in _texts(readouts, domain)]
+    return np.reshape(reader.nats(texts, answers), (len(shown), len(truth)))
 
 
 def _every(domain: Domain, edit: int) -> Edits:
@@ -277,23 +292,29 @@ def _balanced(edits: Edits, domain: Domain) -> bool:
     return _MALFORMED not in moves and (1 in moves) == (-1 in moves)
 
 
-def _sweep(contexts: ReadingSet, reader: Reader) -> list[ValidStep]:
+def _swept(contexts: ReadingSet) -> list[list[Readout]]:
     """Show every context with one valid rate in all groups, from none to all in tenths."""
-    domain = contexts.domain
-    steps = []
-    for valid in range(TENTHS + 1):
-        shown = [
+    return [
+        [
             replace(one, groups={g: replace(row, valid=valid) for g, row in one.groups.items()})
             for one in contexts.plain
         ]
-        steps.append(
-            ValidStep(
-                valid=valid / TENTHS,
-                rule=_mean_edit([teacher_edits(one, domain) for one in shown], domain),
-                model=_mean_edit(_ask(reader, shown, domain), domain),
-            )
+        for valid in range(TENTHS + 1)
+    ]
+
+
+def _valid_steps(
+    shown: Sequence[Sequence[Readout]], edits: Sequence[Sequence[Edits]], domain: Domain
+) -> list[ValidStep]:
+    """Compare the rule's edits of `_swept` contexts with the model's."""
+    return [
+        ValidStep(
+            valid=valid / TENTHS,
+            rule=_mean_edit([teacher_edits(one, domain) for one in readouts], domain),
+            model=_mean_edit(own, domain),
         )
-    return steps
+        for valid, (readouts, own) in enumerate(zip(shown, edits, strict=True))
+    ]
 
 
 def _mean_edit(edits: Sequence[Edits], domain: Domain) -> float:
