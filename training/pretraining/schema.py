@@ -9,16 +9,9 @@ from pydantic import Field, model_validator
 
 from jaxlake.board_limits import infeasibility
 from training.schema.loading import load_as
-from training.schema.sections import (
-    Count,
-    NonNegative,
-    Positive,
-    PositiveFloat,
-    Sampling,
-    Scratch,
-    Section,
-    Share,
-)
+from training.schema.model_sections import Scratch
+from training.schema.sampling_sections import Sampling
+from training.schema.section import Count, NonNegative, Positive, PositiveFloat, Section, Share
 
 BoardSize = Annotated[int, Field(ge=2, le=10)]
 HoleRatio = Annotated[float, Field(ge=0.0, le=0.5)]

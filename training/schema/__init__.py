@@ -1,7 +1,7 @@
 """The schema of `configs/*.yaml`: one frozen `RunConfig` decides a run.
 
-`sections.py` and `engineer_section.py` hold its sections, `run_config.py` puts them together and
-checks what must hold between them, `loading.py` reads and writes YAML files.
+The files `..._section(s).py` hold its sections, `section.py` what all of them are. `run_config.py`
+puts them together and checks what must hold between them, `loading.py` reads and writes YAML files.
 """
 
 from training.schema.engineer_section import (
@@ -13,22 +13,14 @@ from training.schema.engineer_section import (
     Picking,
     known_engineer,
 )
+from training.schema.lake_sections import Prompt
+from training.schema.learning_sections import Grpo, Rehearsal, Reward, WarmStart
 from training.schema.loading import dump, load, load_as, parse_yaml, read_yaml
+from training.schema.model_sections import Lora, Model
 from training.schema.run_config import RunConfig
-from training.schema.sections import (
-    Grpo,
-    Lora,
-    Model,
-    Positive,
-    Prompt,
-    Rehearsal,
-    Reward,
-    Sampling,
-    Section,
-    Servers,
-    Tracking,
-    WarmStart,
-)
+from training.schema.run_sections import Tracking
+from training.schema.sampling_sections import Sampling, Servers
+from training.schema.section import Positive, Section
 
 __all__ = [
     "ATLAS",

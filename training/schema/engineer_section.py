@@ -11,15 +11,8 @@ from engineer.engineers.catalogue import SCRIPTED
 from engineer.engineers.controls import CONTROL_NAMES, split_control
 from engineer.engineers.endpoint import LONGEST_WAIT, check_url, check_variable
 from jaxlake.errors import did_you_mean
-from training.schema.sections import (
-    Count,
-    NonNegative,
-    Positive,
-    PositiveFloat,
-    Rehearsal,
-    Section,
-    Share,
-)
+from training.schema.learning_sections import Rehearsal
+from training.schema.section import Count, NonNegative, Positive, PositiveFloat, Section, Share
 
 MODELS = ("checkpoint", "stale", "base", "model", "endpoint")
 """Engineers that read the context: the newest checkpoint, an old one, the model that the run began

@@ -15,7 +15,7 @@ from engineer import KnobConfiguration, KnobSpace
 from training.environments.loading import environment_class, make_environment
 from training.environments.user_environment import UserEnvironment
 from training.errors import problems_of, shortened
-from training.schema.sections import NonNegative, Positive, Section
+from training.schema.section import NonNegative, Positive, Section
 
 
 class OtherEnvironment(Section):

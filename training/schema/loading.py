@@ -14,7 +14,7 @@ from yaml.constructor import SafeConstructor
 
 from training.errors import Location, UserError, problems_of
 from training.schema.run_config import RunConfig
-from training.schema.sections import Section
+from training.schema.section import Section
 
 Configuration = TypeVar("Configuration", bound=Section)
 

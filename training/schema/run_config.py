@@ -25,21 +25,12 @@ from training.environments.loading import LAKE
 from training.errors import UserError
 from training.schema.engineer_section import ATLAS, ORACLE, EngineerChoice
 from training.schema.environment_sections import OtherEnvironment, OtherValidation
-from training.schema.sections import (
-    Agents,
-    Environment,
-    Grpo,
-    Model,
-    Prompt,
-    Rehearsal,
-    Reward,
-    Sampling,
-    Section,
-    Stages,
-    Tracking,
-    Validation,
-    WarmStart,
-)
+from training.schema.lake_sections import Environment, Prompt, Validation
+from training.schema.learning_sections import Grpo, Rehearsal, Reward, WarmStart
+from training.schema.model_sections import Model
+from training.schema.run_sections import Stages, Tracking
+from training.schema.sampling_sections import Sampling
+from training.schema.section import Agents, Section
 
 RANDOM = "random"
 """As `environment.initial`: drawn by the run's seed, as the random engineer draws."""

@@ -28,7 +28,7 @@ from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
 from training.run.throughput import UpdateWork
 from training.schema import load
-from training.schema.sections import Scratch
+from training.schema.model_sections import Scratch
 
 
 class ToldSampler:

@@ -20,7 +20,7 @@ from training.run import records
 from training.run.directory import RunDirectory, StageDirectory
 from training.run.typed_files import JsonLinesFile, TextFile
 from training.schema import RunConfig, load
-from training.schema.sections import Environment
+from training.schema.lake_sections import Environment
 
 T = TypeVar("T")
 

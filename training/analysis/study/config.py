@@ -14,7 +14,7 @@ from training.errors import Location, UserError, did_you_mean, problems_of
 from training.run.forking import same_first_round
 from training.schema import Positive, RunConfig, Section, load, read_yaml
 from training.schema.loading import refuse_other_kinds
-from training.schema.sections import NonNegative, PositiveFloat
+from training.schema.section import NonNegative, PositiveFloat
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 Seed = Annotated[int, Field(strict=True, ge=0, lt=2**31)]

@@ -1,0 +1,92 @@
+"""The section `model`: which policy, in which precision, on how many devices."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from pydantic import Field, field_validator
+
+from training.schema.section import Positive, PositiveFloat, Precision, Section
+
+Projection = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+class Scratch(Section):
+    """The shape of a Qwen3 decoder that is made here, with random weights and its own tokenizer."""
+
+    vocab_size: Positive = Field(512, description="entries of the byte-level BPE vocabulary")
+    hidden_size: Positive = Field(160, description="width of the residual stream")
+    intermediate_size: Positive = Field(448, description="hidden units of each MLP")
+    num_hidden_layers: Positive = Field(4, description="decoder layers")
+    num_attention_heads: Positive = Field(5, description="query heads of each layer")
+    num_key_value_heads: Positive = Field(5, description="key and value heads of each layer")
+    head_dim: Positive = Field(32, description="width of each head")
+
+
+class Mesh(Section):
+    """How many devices share the trainer's weights, along each axis."""
+
+    fsdp: Positive = Field(1, description="devices that split every weight matrix and the batch")
+    tensor: Positive = Field(1, description="devices that split heads and hidden units")
+
+
+class Lora(Section):
+    """Adapters of low rank that are trained in place of the weights (Hu et al. 2021)."""
+
+    rank: Positive = Field(16, description="columns of each factor")
+    alpha: PositiveFloat = Field(32.0, description="adapters are multiplied with alpha / rank")
+    targets: tuple[Projection, ...] = Field(
+        get_args(Projection), min_length=1, description="the kernels of every layer that have one"
+    )
+
+    @field_validator("targets")
+    @classmethod
+    def _each_once(cls, value: tuple[Projection, ...]) -> tuple[Projection, ...]:
+        if len(set(value)) < len(value):
+            raise ValueError(f"got {list(value)}, allowed is each kernel once")
+        return value
+
+    @property
+    def scale(self) -> float:
+        """What the product of an adapter's factors is multiplied with."""
+        return self.alpha / self.rank
+
+
+class Model(Section):
+    """The policy: a pretrained Hugging Face model, or a small one made from scratch."""
+
+    left_out_if_default = frozenset({"lora"})
+
+    pretrained: str | None = Field(
+        None, description="local folder, hub name or jaxlake-base; null: from scratch"
+    )
+    scratch: Scratch = Scratch()
+    param_dtype: Precision = Field(
+        "float32", description="dtype of weights and optimizer state: float32, see `dtype`"
+    )
+    dtype: Precision = Field("float32", description="dtype of activations")
+    remat: bool | Literal["all_but_attention", "all_but_mlp", "all_but_products"] = Field(
+        False,
+        description="recompute activations: slower, in less memory; all_but_attention keeps what "
+        "kernels or blocks give, all_but_mlp also the products before and after attention, "
+        "all_but_products all matrix products",
+    )
+    attention: Literal["auto", "plain", "blockwise", "triton", "splash"] = Field(
+        "auto",
+        description="auto: the device's kernel in bfloat16, else exact; plain: all scores at once; "
+        "blockwise: in XLA; triton: a kernel for NVIDIA GPUs; splash: one for TPUs",
+    )
+    mesh: Mesh = Mesh()
+    lora: Lora | None = Field(None, description="null: all weights are trained")
+
+    @field_validator("param_dtype")
+    @classmethod
+    def _steps_are_not_rounded_away(cls, value: Precision) -> Precision:
+        """Refuse bfloat16: its numbers are 1.2e-4 apart at 0.02 and 0.0078 apart at 1."""
+        if value != "float32":
+            raise ValueError(
+                f"got {value}, allowed is float32: weights in bfloat16 lie 0.4% to 0.8% apart, and "
+                "steps of a learning rate such as 1e-6 are rounded away. model.dtype: bfloat16 "
+                "computes in bfloat16 on float32 weights"
+            )
+        return value
