@@ -3,6 +3,7 @@
 # make test      the tests but for the slow ones (WORKERS=2: that many processes)
 # make test-all  all tests; make test-slow: the slow ones only (PART=1/5: the first of five parts)
 # make test-nightly  three rounds of SmolLM2-135M, checked (about ten minutes; 90 MB are fetched)
+# make test-verifiers  the environment for the library verifiers, in an environment of its own
 # make lint      ruff and mypy
 # make docs      the documentation as a site, build/docs/site; a link that leads nowhere is an error
 # make test-tpu  the lake's programs compiled for a TPU that isn't there
@@ -25,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo smollm test test-slow test-all test-nightly test-tpu accelerators lint docs format clean
+.PHONY: help setup demo smollm test test-slow test-all test-nightly test-tpu test-verifiers accelerators lint docs format clean
 
 help:
 	@sed -n '/^#/!q; s/^# //p' Makefile
@@ -69,6 +70,10 @@ test-tpu: $(STAMP)
 	@tools/accelerators.sh tpu
 	@.venv/bin/python -m benchmarks.accelerators --target v5e:2x2 --boards 1024 --environments 256 \
 	  --compile-only --only $(TPU_PROGRAMS)
+
+test-verifiers: $(STAMP)
+	@tools/verifiers.sh
+	@.venv/bin/python -m pytest -m slow tests/examples/test_verifiers.py $(PYTEST_ARGS)
 
 accelerators: $(STAMP)
 	@tools/accelerators.sh

@@ -48,7 +48,7 @@ class Settings:
     width: int = 128
     learning_rate: float = 2e-3  # falls to 0 linearly
     discount: float = 0.97
-    trace: float = 0.9  # lambda of the advantage estimates
+    gae_lambda: float = 0.9  # of the generalised advantage estimates
     clip: float = 0.2
     entropy: float = 0.005
     value: float = 0.5
@@ -93,7 +93,7 @@ def shaped_reward(transition: Transition) -> jax.Array:
     """The team's reward, float32 (K,) with a hint for each agent.
 
     A tenth for a step nearer to its goal (as a walk without holes counts), and -0.05 for each step
-    that ends elsewhere, so that nobody strolls.
+    that ends elsewhere, so that detours cost something.
     """
 
     def away(places: jax.Array) -> jax.Array:
@@ -115,7 +115,7 @@ def initial_network(key: jax.Array, inputs: int, width: int) -> list[tuple[jax.A
     ]
 
 
-def think(network: Any, seen: jax.Array) -> tuple[jax.Array, jax.Array]:
+def policy_and_value(network: Any, seen: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Give log-probabilities (..., 5) and value (...) of what an agent sees, float32 (..., D)."""
     hidden = seen
     for weights, bias in network[:-1]:
@@ -127,17 +127,17 @@ def think(network: Any, seen: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def collect(
-    key: jax.Array, network: Any, states: Any, seen: jax.Array, pool: EnvParams, how: Settings
+    key: jax.Array, network: Any, states: Any, seen: jax.Array, pool: EnvParams, settings: Settings
 ) -> tuple[Any, jax.Array, Batch, jax.Array]:
     """Play on for some steps: new states and observations, a batch (T, B, K), the success rate."""
 
     def step(carry: Any, key: jax.Array) -> tuple[Any, Any]:
         states, seen = carry
         key_act, key_step = jax.random.split(key)
-        logits, value = think(network, seen)
+        logits, value = policy_and_value(network, seen)
         action = jax.random.categorical(key_act, logits).astype(jnp.int8)
         chosen = _of_action(logits, action)
-        keys = jax.random.split(key_step, how.environments)
+        keys = jax.random.split(key_step, settings.environments)
         following, states, reward, terminated, truncated, info = jax.vmap(
             ENVIRONMENT.step, (0, 0, 0, None)
         )(keys, states, action, pool)
@@ -146,19 +146,22 @@ def collect(
         return (states, following), record
 
     (states, following), record = jax.lax.scan(
-        step, (states, seen), jax.random.split(key, how.steps)
+        step, (states, seen), jax.random.split(key, settings.steps)
     )
     was, action, chosen, value, reward, ends, solved = record
+    # The time limit is part of the task, and each agent sees the time that is left: so a truncated
+    # episode is worth nothing beyond its end. Without that in the observation, the value of
+    # info["final_observation"] would have to be added (Pardo et al. 2018).
     goes_on = 1.0 - ends[..., None].astype(jnp.float32)
 
     def backwards(carry: Any, moment: Any) -> tuple[Any, jax.Array]:
         advantage, later = carry
         reward, value, goes_on = moment
-        surprise = reward + how.discount * later * goes_on - value
-        advantage = surprise + how.discount * how.trace * goes_on * advantage
+        surprise = reward + settings.discount * later * goes_on - value
+        advantage = surprise + settings.discount * settings.gae_lambda * goes_on * advantage
         return (advantage, value), advantage
 
-    last = think(network, following)[1]
+    last = policy_and_value(network, following)[1]
     _, advantage = jax.lax.scan(
         backwards, (jnp.zeros_like(last), last), (reward, value, goes_on), reverse=True
     )
@@ -166,58 +169,58 @@ def collect(
     return states, following, batch, jnp.sum(solved) / jnp.maximum(jnp.sum(ends), 1)
 
 
-def loss(network: Any, batch: Batch, how: Settings) -> jax.Array:
+def loss(network: Any, batch: Batch, settings: Settings) -> jax.Array:
     """PPO's clipped loss, float32 (), with the value's error and a bonus for entropy."""
-    logits, value = think(network, batch.seen)
+    logits, value = policy_and_value(network, batch.seen)
     ratio = jnp.exp(_of_action(logits, batch.action) - batch.log_probability)
     advantage = batch.advantage
     advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-    clipped = jnp.clip(ratio, 1 - how.clip, 1 + how.clip)
+    clipped = jnp.clip(ratio, 1 - settings.clip, 1 + settings.clip)
     policy = -jnp.minimum(ratio * advantage, clipped * advantage).mean()
     entropy = -jnp.sum(jnp.exp(logits) * logits, axis=-1).mean()
     error = jnp.square(value - batch.target).mean()
-    return policy + how.value * error - how.entropy * entropy
+    return policy + settings.value * error - settings.entropy * entropy
 
 
-@partial(jax.jit, static_argnames="how")
-def train(key: jax.Array, pool: EnvParams, how: Settings) -> tuple[Any, jax.Array]:
+@partial(jax.jit, static_argnames="settings")
+def train(key: jax.Array, pool: EnvParams, settings: Settings) -> tuple[Any, jax.Array]:
     """Train from scratch on a pool of boards: the network, and the success rate by update."""
     key, key_network, key_start = jax.random.split(key, 3)
-    keys = jax.random.split(key_start, how.environments)
+    keys = jax.random.split(key_start, settings.environments)
     seen, states = jax.vmap(ENVIRONMENT.reset, (0, None))(keys, pool)
-    network = initial_network(key_network, seen.shape[-1], how.width)
-    gradient_steps = how.updates * how.epochs * how.minibatches
-    schedule = optax.linear_schedule(how.learning_rate, 0.0, gradient_steps)
+    network = initial_network(key_network, seen.shape[-1], settings.width)
+    gradient_steps = settings.updates * settings.epochs * settings.minibatches
+    schedule = optax.linear_schedule(settings.learning_rate, 0.0, gradient_steps)
     optimizer = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(schedule, eps=1e-5))
 
     def gradient_step(carry: Any, batch: Batch) -> tuple[Any, None]:
         network, moments = carry
-        gradient = jax.grad(loss)(network, batch, how)
+        gradient = jax.grad(loss)(network, batch, settings)
         change, moments = optimizer.update(gradient, moments)
         return (optax.apply_updates(network, change), moments), None
 
     def update(carry: Any, key: jax.Array) -> tuple[Any, jax.Array]:
         learner, states, seen = carry
         key_play, key_order = jax.random.split(key)
-        states, seen, batch, success = collect(key_play, learner[0], states, seen, pool, how)
+        states, seen, batch, success = collect(key_play, learner[0], states, seen, pool, settings)
         rows = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), batch)
 
         def epoch(learner: Any, key: jax.Array) -> tuple[Any, None]:
-            order = jax.random.permutation(key, how.steps * how.environments)
-            order = order.reshape(how.minibatches, -1)
+            order = jax.random.permutation(key, settings.steps * settings.environments)
+            order = order.reshape(settings.minibatches, -1)
             take = partial(jax.tree.map, lambda leaf: leaf[order], rows)
             return jax.lax.scan(gradient_step, learner, take())
 
-        learner, _ = jax.lax.scan(epoch, learner, jax.random.split(key_order, how.epochs))
+        learner, _ = jax.lax.scan(epoch, learner, jax.random.split(key_order, settings.epochs))
         return (learner, states, seen), success
 
     start = ((network, optimizer.init(network)), states, seen)
-    (learner, _, _), success = jax.lax.scan(update, start, jax.random.split(key, how.updates))
+    (learner, _, _), success = jax.lax.scan(update, start, jax.random.split(key, settings.updates))
     return learner[0], success
 
 
 @jax.jit
-def judge(
+def evaluate(
     key: jax.Array, network: Any, boards: jaxlake.Instance, solutions: jaxlake.Solution
 ) -> jaxlake.Outcome:
     """Let the network play boards (B, ...) once, actions drawn, and verify the plans it made."""
@@ -230,7 +233,9 @@ def judge(
 
         def step(carry: Any, key: jax.Array) -> tuple[Any, jax.Array]:
             seen, state = carry
-            action = jax.random.categorical(key, think(network, seen)[0]).astype(jnp.int8)
+            action = jax.random.categorical(key, policy_and_value(network, seen)[0]).astype(
+                jnp.int8
+            )
             seen, state, *_ = ENVIRONMENT.step_env(key, state, action, alone)
             return (seen, state), action
 
@@ -261,33 +266,37 @@ def boards_for(count: int, held_out: int) -> tuple[jaxlake.Generated, jaxlake.Ge
 def main(arguments: list[str] | None = None) -> None:
     """Train, print how many held-out boards are solved before and after, and what it took."""
     args = parsed(arguments)
-    how = Settings(updates=args.updates)
+    settings = Settings(updates=args.updates)
     watch = Stopwatch()
     train_on, test_on = jax.block_until_ready(boards_for(args.boards, args.held_out))
     watch.lap(f"{args.boards:,} + {args.held_out:,} boards made and solved")
     pool = env_params(train_on.instances, max_steps=MAX_STEPS, filled=train_on.filled)
     keys = jax.random.split(jax.random.key(2), args.seeds)
-    training = jax.jit(jax.vmap(partial(train, how=how), (0, None))).lower(keys, pool).compile()
+    training = (
+        jax.jit(jax.vmap(partial(train, settings=settings), (0, None))).lower(keys, pool).compile()
+    )
     watch.lap("training compiled")
     networks, curves = jax.block_until_ready(training(keys, pool))
-    steps = how.updates * how.environments * how.steps
-    watch.lap(f"{args.seeds} x {steps:,} steps trained, {how.environments} environments at once")
+    steps = settings.updates * settings.environments * settings.steps
+    watch.lap(
+        f"{args.seeds} x {steps:,} steps trained, {settings.environments} environments at once"
+    )
 
     print("\nshare of episodes that end at all goals, while training (actions are drawn)")
-    for u in sorted({max(0, how.updates * k // 8 - 1) for k in range(9)}):
+    for u in sorted({max(0, settings.updates * k // 8 - 1) for k in range(9)}):
         print(f"  update {u + 1:4d}  {float(curves[:, u].mean()):6.1%}")
     print(f"\none try each on {args.held_out:,} boards that were never trained on")
     print("             valid  optimal  needs a wait: valid")
     inputs = ENVIRONMENT.observation_space(pool).shape[-1]
-    tell("untrained", initial_network(keys[0], inputs, how.width), test_on)
+    print_rates("untrained", initial_network(keys[0], inputs, settings.width), test_on)
     for seed in range(args.seeds):
         one = jax.tree.map(itemgetter(seed), networks)
-        tell(f"seed {seed}", one, test_on)
+        print_rates(f"seed {seed}", one, test_on)
 
 
-def tell(name: str, network: Any, boards: jaxlake.Generated) -> None:
+def print_rates(name: str, network: Any, boards: jaxlake.Generated) -> None:
     """Print which shares of the boards a network solves."""
-    outcome = judge(jax.random.key(3), network, boards.instances, boards.solutions)
+    outcome = evaluate(jax.random.key(3), network, boards.instances, boards.solutions)
     made, waits = boards.filled, boards.filled & boards.solutions.needs_wait
     shares = [
         float(jnp.sum(flags & among) / jnp.maximum(jnp.sum(among), 1))

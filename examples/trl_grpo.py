@@ -1,8 +1,8 @@
 """GRPO on the lake by TRL's trainer: boards, prompts and rewards are jaxlake's, the rest is TRL's.
 
-pip install 'jaxlake[hub]' trl
+pip install '.[hub]' trl                                 # in a clone
 python examples/trl_grpo.py                              # the base model of jaxlake, on a CPU
-python examples/trl_grpo.py --model Qwen/Qwen3-0.6B --prompt full --chat --tokens 512
+python examples/trl_grpo.py --model Qwen/Qwen3-0.6B --prompt full --chat --tokens 512 --rate 1e-6
 """
 
 import argparse
@@ -36,7 +36,9 @@ def main(argv: list[str] | None = None) -> GRPOTrainer:
     parser.add_argument("--model", default=str(BASE_MODEL), help="a folder, or a name on the hub")
     parser.add_argument("--prompt", default="compact", choices=["compact", "full"])
     parser.add_argument("--chat", action="store_true", help="prompts as messages")
+    parser.add_argument("--thinking", action="store_true", help="let chat models think first")
     parser.add_argument("--tokens", type=int, default=40, help="longest answer")
+    parser.add_argument("--rate", type=float, default=3e-4, help="learning rate")
     parser.add_argument("--size", type=int, default=4, help="side of the boards")
     parser.add_argument("--boards", type=int, default=512)
     parser.add_argument("--steps", type=int, default=150, help="updates")
@@ -53,13 +55,15 @@ def main(argv: list[str] | None = None) -> GRPOTrainer:
             per_device_train_batch_size=64,  # completions: eight boards, eight answers each
             num_generations=8,
             max_completion_length=args.tokens,
-            learning_rate=3e-4,
+            learning_rate=args.rate,
             seed=args.seed,
             logging_steps=1,
             log_completions=True,  # into OUTPUT/completions, with what failed in each
             num_completions_to_print=0,
             report_to="none",
-            bf16=torch.cuda.is_available(),
+            bf16=torch.cuda.is_available() and torch.cuda.is_bf16_supported(),
+            # A thought that --tokens cuts is no answer; templates without the switch ignore it.
+            chat_template_kwargs={"enable_thinking": args.thinking} if args.chat else None,
         ),
     )
     trainer.train()

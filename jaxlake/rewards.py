@@ -23,7 +23,7 @@ from jaxlake.verification import Failure, Outcome
 DEFAULT_MAX_STEPS = 64
 """Longest plan of an agent, in steps; `prompt.max_steps` of the loop's configuration."""
 
-RewardFunction = Callable[..., list[float]]
+TextRewardFunction = Callable[..., list[float | None]]
 """`f(prompts, completions, **columns)`; see `lake_reward`."""
 
 
@@ -223,20 +223,24 @@ def _score(
     )
 
 
-def lake_reward(prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float]:
+def lake_reward(
+    prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
+) -> list[float | None]:
     """Reward B completions as the loop does; `GRPOTrainer(reward_funcs=lake_reward, ...)`.
 
     Args:
         prompts: Not read; the boards come from a column.
         completions: B answers, each a string, or chat messages of which the last one by the
             assistant counts.
-        columns: Lists of length B by name: `grid`, the rows of each board, and `sum_of_costs`, the
-            least one, steps, or None where it is unknown. `jaxlake.datasets.to_hugging_face` makes
-            both. Where TRL passes `log_metric` and `log_extra`, it is told how many answers are
-            parsed, valid and optimal, and what failed in each. Nothing else is read.
+        columns: Lists of length B by name: `grid`, the rows of each board, or None for a prompt of
+            another task, and `sum_of_costs`, the least one, steps, or None where it is unknown.
+            `jaxlake.datasets.to_hugging_face` makes both. Where TRL passes `log_metric` and
+            `log_extra`, it is told how many answers are parsed, valid and, of those to boards
+            whose optimum is known, optimal, and what failed in each. Nothing else is read.
 
     Returns:
-        The rewards, one per completion.
+        The rewards, one per completion, None where there is no board: TRL then leaves the
+        completion to other reward functions.
 
     Raises:
         ValueError: A column is missing or has another length, or as for `score`.
@@ -251,7 +255,8 @@ def reward_function(
     optimum: str | None = "sum_of_costs",
     values: RewardTable = _LOOP_VALUES,
     max_steps: int = DEFAULT_MAX_STEPS,
-) -> RewardFunction:
+    name: str = "lake_reward",
+) -> TextRewardFunction:
     """Make a reward function like `lake_reward` for other columns or other rewards.
 
     Args:
@@ -260,17 +265,19 @@ def reward_function(
             all valid plans are paid the same.
         values: What answers are paid.
         max_steps: The longest plan of an agent, steps; an answer with a longer one isn't parsed.
+        name: The function's `__name__`, by which trainers log a reward: two functions of one
+            trainer need two.
     """
     chosen = _Columns(board, optimum, values, max_steps)
 
-    # Trainers log a reward by the name of its function.
-    def lake_reward(
+    def of_columns(
         prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
-    ) -> list[float]:
+    ) -> list[float | None]:
         """Reward completions; see `jaxlake.rewards.lake_reward`."""
         return _column_rewards(completions, columns, chosen)
 
-    return lake_reward
+    of_columns.__name__ = of_columns.__qualname__ = name
+    return of_columns
 
 
 class _Columns(NamedTuple):
@@ -284,33 +291,51 @@ class _Columns(NamedTuple):
 
 def _column_rewards(
     completions: Sequence[Any], columns: Mapping[str, Any], chosen: _Columns
-) -> list[float]:
+) -> list[float | None]:
     for what, name in (("board", chosen.board), ("optimum", chosen.optimum)):
         if name is not None and name not in columns:
             raise ValueError(
                 f"{what}: there is no column {name!r}, only {sorted(columns)}; "
                 "`reward_function` takes other names, and optimum=None where none is known"
             )
+        if name is not None and len(columns[name]) != len(completions):
+            raise ValueError(
+                f"{name}: got {len(columns[name])} rows, {len(completions)} are needed: one for "
+                "each completion"
+            )
+    boards = columns[chosen.board]
+    ours = [row for row, board in enumerate(boards) if board is not None]
+    optima = None if chosen.optimum is None else [columns[chosen.optimum][row] for row in ours]
     scores = score_batch(
-        [completion_text(completion) for completion in completions],
-        columns[chosen.board],
-        None if chosen.optimum is None else columns[chosen.optimum],
+        [completion_text(completions[row]) for row in ours],
+        [boards[row] for row in ours],
+        optima,
         values=chosen.values,
         max_steps=chosen.max_steps,
     )
-    _log(scores, columns)
-    return [one.reward for one in scores]
+    known = [best is not None for best in optima] if optima else [False] * len(ours)
+    _log(scores, known, columns.get("log_metric"))
+    failures = [""] * len(completions)
+    paid: list[float | None] = [None] * len(completions)
+    for row, one in zip(ours, scores, strict=True):
+        failures[row], paid[row] = one.failure.label, one.reward
+    if callable(log_extra := columns.get("log_extra")):
+        log_extra("failure", failures)
+    return paid
 
 
-def _log(scores: Sequence[Score], columns: Mapping[str, Any]) -> None:
-    """Tell TRL's trainer more of the answers, where it asks for it."""
-    log_metric, log_extra = columns.get("log_metric"), columns.get("log_extra")
-    if callable(log_metric) and scores:
-        for name in ("parsed", "valid", "optimal"):
-            share = sum(bool(getattr(one, name)) for one in scores) / len(scores)
-            log_metric(f"lake/{name}", share)
-    if callable(log_extra):
-        log_extra("failure", [one.failure.label for one in scores])
+def _log(scores: Sequence[Score], optimum_known: Sequence[bool], log_metric: Any) -> None:
+    """Tell TRL's trainer how many answers are what, where it asks for it."""
+    compared = [one.optimal for one, known in zip(scores, optimum_known, strict=True) if known]
+    shares = {
+        "parsed": [one.parsed for one in scores],
+        "valid": [one.valid for one in scores],
+        "optimal": compared,
+    }
+    if callable(log_metric):
+        for name, flags in shares.items():
+            if flags:
+                log_metric(f"lake/{name}", sum(map(bool, flags)) / len(flags))
 
 
 def completion_text(completion: Any) -> str:

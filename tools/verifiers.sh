@@ -11,5 +11,7 @@ uv=.venv/bin/uv
 [ -x "$uv" ] || { echo "[verifiers] .venv isn't there: run make setup first" >&2; exit 2; }
 
 [ -x .venv-verifiers/bin/python ] || "$uv" venv --quiet --python .venv/bin/python .venv-verifiers
+echo "[verifiers] installing verifiers, jaxlake and the example"
 "$uv" pip sync --quiet --python .venv-verifiers/bin/python requirements/verifiers.txt
-echo "[verifiers] done: .venv/bin/python -m pytest tests/examples/test_verifiers.py"
+"$uv" pip install --quiet --no-deps --python .venv-verifiers/bin/python -e . ./examples/verifiers_lake
+echo "[verifiers] done"

@@ -92,14 +92,16 @@ def interval(differences: np.ndarray) -> tuple[float, float, float]:
 def report(results: Results) -> str:
     """Write the table of arms and the contrasts, in points."""
     runs = results["runs"]
-    seeds = sorted(set.intersection(*(set(one) for one in runs.values())), key=int)
+    seeds = sorted(set.intersection(*map(set, runs.values())) if runs else (), key=int)
     if len(seeds) < 2:
         return "fewer than two seeds are complete"
     by_arm = {arm: 100 * rates(one, seeds) for arm, one in runs.items()}
+    first = "fixed" if "fixed" in by_arm else next(iter(by_arm))
+    baseline, title = by_arm[first], f"minus {first}"
     lines = [f"{len(seeds)} seeds; valid rates in per cent, differences in points", ""]
-    lines.append(f"{'arm':<32}{'valid':>7}{'minus fixed':>14}   95% interval")
+    lines.append(f"{'arm':<32}{'valid':>7}{title:>14}   95% interval")
     for arm in sorted(by_arm, key=lambda arm: -by_arm[arm].mean()):
-        lines.append(f"{arm:<32}{by_arm[arm].mean():>7.1f}" + _line(by_arm[arm], by_arm["fixed"]))
+        lines.append(f"{arm:<32}{by_arm[arm].mean():>7.1f}" + _line(by_arm[arm], baseline))
     constants = [arm for arm in by_arm if arm in CONSTANTS]
     named = {
         "best constant": max(constants, key=lambda arm: by_arm[arm].mean(), default=""),

@@ -1,12 +1,15 @@
 """The lake as an environment of `verifiers`: boards as tasks, scored by jaxlake.
 
-pip install ./examples/verifiers_lake
+pip install . ./examples/verifiers_lake                  # in a clone
 vf-validate frozen-lakes --runtime.type subprocess
 vf-eval frozen-lakes --env.agent.harness.id null --env.agent.runtime.type subprocess --model NAME
 
 `verifiers` finds the taskset by the name of this module. A task is one question and one answer, so
 it needs neither tools (the harness `null`) nor a sandbox (the runtime `subprocess`).
 """
+
+import asyncio
+import logging
 
 import jax
 import verifiers.v1 as vf
@@ -27,23 +30,24 @@ class LakeData(vf.TaskData):
 class LakeTask(vf.Task[LakeData]):
     """Pays for the plan in the model's last reply."""
 
-    def _score(self, text: str) -> Score:
-        return score(text, self.data.grid, self.data.sum_of_costs)
+    async def _score(self, text: str) -> Score:
+        # In a thread: a reply is verified by a compiled program, and the first one compiles it.
+        return await asyncio.to_thread(score, text, self.data.grid, self.data.sum_of_costs)
 
     @vf.reward
     async def lake_reward(self, trace: vf.Trace) -> float:
         """Pay 1 for an optimal plan, 0.6 for any other that is valid, and else nothing."""
-        return self._score(trace.last_reply).reward
+        return (await self._score(trace.last_reply)).reward
 
     @vf.metric
     async def verdict(self, trace: vf.Trace) -> dict[str, float]:
         """Say whether the reply is a plan, a valid one, and an optimal one."""
-        found = self._score(trace.last_reply)
+        found = await self._score(trace.last_reply)
         return {name: float(getattr(found, name)) for name in ("parsed", "valid", "optimal")}
 
     async def validate(self, runtime: vf.Runtime) -> bool:
         """Check that the solver's plan is optimal, for `vf-validate`."""
-        return self._score(self.data.answer).optimal is True
+        return (await self._score(self.data.answer)).optimal is True
 
 
 class LakeConfig(vf.TasksetConfig):
@@ -76,6 +80,11 @@ class LakeTaskset(vf.Taskset[LakeTask, LakeConfig]):
                 max_agents=chosen.agents,
             )
         )
+        if missing := chosen.count - int(made.filled.sum()):
+            logging.getLogger(__name__).warning(
+                "%d of %d boards could not be made: there are no more of this kind",
+                *(missing, chosen.count),
+            )
         return [self._task(made, row) for row in range(chosen.count) if made.filled[row]]
 
     def _task(self, made: jaxlake.Generated, row: int) -> LakeTask:

@@ -69,8 +69,8 @@ class AgentDictionaryLake:
     ) -> tuple[ByAgent, EnvState, ByAgent, ByAgent, Info]:
         """Make one step; where the episode ends, start the next one, at `reset_state` if given.
 
-        Actions are int (). Returns (observations, state, rewards, dones, info); `info` is that of
-        `LakeEnvironment.step`.
+        Actions are int () or (1,). Returns (observations, state, rewards, dones, info); `info` is
+        that of `LakeEnvironment.step`.
         """
         joint = self._joint(actions)
         seen, following, reward, terminated, truncated, info = self.environment.step(
@@ -115,7 +115,7 @@ class AgentDictionaryLake:
         return self.action_spaces[agent]
 
     def _joint(self, actions: ByAgent) -> jax.Array:
-        return jnp.stack([jnp.asarray(actions[agent], jnp.int8) for agent in self.agents])
+        return jnp.stack([_number(agent, actions[agent]) for agent in self.agents])
 
     def _by_agent(self, rows: jax.Array) -> ByAgent:
         return {agent: rows[k] for k, agent in enumerate(self.agents)}
@@ -125,3 +125,10 @@ class AgentDictionaryLake:
 
     def _dones(self, done: jax.Array) -> ByAgent:
         return {**dict.fromkeys(self.agents, done), "__all__": done}
+
+
+def _number(agent: str, action: Any) -> jax.Array:
+    action = jnp.asarray(action)
+    if action.size != 1:
+        raise ValueError(f"actions[{agent!r}]: got shape {action.shape}, () or (1,) is needed")
+    return action.reshape(())

@@ -18,6 +18,7 @@ from jaxlake.environment.agent_words import (
     places,
     resolve_words,
 )
+from jaxlake.errors import did_you_mean
 from jaxlake.instance import Instance
 from jaxlake.verification import Failure
 
@@ -49,9 +50,23 @@ class ResolvedAction:
     failed: jax.Array  # bool (), a rule is broken for good; only ever with FAIL
 
 
-@partial(jax.jit, static_argnums=0)
+def conflict_policy(conflict: ConflictPolicy | str) -> ConflictPolicy:
+    """Look a conflict policy up by its name, such as "block_both".
+
+    Raises:
+        ValueError: `conflict` is neither a `ConflictPolicy` nor the name of one.
+    """
+    if isinstance(conflict, ConflictPolicy):
+        return conflict
+    allowed = [policy.value for policy in ConflictPolicy]
+    if conflict not in allowed:
+        meant = did_you_mean(conflict, allowed)
+        raise ValueError(f"conflict: got {conflict!r}, allowed are {allowed}{meant}")
+    return ConflictPolicy(conflict)
+
+
 def resolve(
-    policy: ConflictPolicy, instance: Instance, positions: jax.Array, actions: jax.Array
+    policy: ConflictPolicy | str, instance: Instance, positions: jax.Array, actions: jax.Array
 ) -> ResolvedAction:
     """Carry out one joint action under a conflict policy.
 
@@ -61,7 +76,17 @@ def resolve(
 
     The policy is static; actions are int8 (K,), positions int8 (K, 2), distinct free cells for
     agents in the mask.
+
+    Raises:
+        ValueError: `policy` is neither a `ConflictPolicy` nor the name of one.
     """
+    return _resolve(conflict_policy(policy), instance, positions, actions)
+
+
+@partial(jax.jit, static_argnums=0)
+def _resolve(
+    policy: ConflictPolicy, instance: Instance, positions: jax.Array, actions: jax.Array
+) -> ResolvedAction:
     along_agents = partial(resolve_along_agents, policy)
     if len(positions) > MOST_AGENTS or np.shape(instance.holes)[-1] > LARGEST_SIDE:
         return along_agents(instance, positions, actions)

@@ -2,9 +2,12 @@
 
 This is for your own wrappers, observations and rewards, and for other environments of the interface
 `reset`, `step`, `step_env`, `observe`, `action_space` and `observation_space`, a state with `time`,
-parameters with `max_steps`.
+parameters with `max_steps`. Dynamics may be random if they depend on the key of `step_env` alone,
+and `step` passes its own key on to it. `observe` takes (state, params), or, as in gymnax, (key,
+state, action, params).
 """
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -144,16 +147,17 @@ def _play(environment: Any, key: jax.Array, waits: jax.Array, params: Any) -> di
 def _check_course(environment: Any, params: Any, course: dict[str, Any]) -> None:
     """Ask for every step what `step_env` makes of it; leaves (ENVIRONMENTS, STEPS, ...)."""
     steps = course["steps"]
-    key = jax.random.key(0)
+    observe = _observer(environment)
 
-    def step_env(state: Any, actions: jax.Array, params: Any) -> tuple[Any, ...]:
+    def step_env(data: jax.Array, state: Any, actions: jax.Array, params: Any) -> tuple[Any, ...]:
+        key = jax.random.wrap_key_data(data)
         seen, raw, reward, terminated, _ = environment.step_env(key, state, actions, params)
-        return seen, raw, reward, terminated, environment.observe(state, params)
+        return seen, raw, reward, terminated, observe(key, state, actions, params)
 
-    compiled = _quickly_compiled(jax.vmap(jax.vmap(step_env, (0, 0, None)), (0, 0, None)))
+    compiled = _quickly_compiled(jax.vmap(jax.vmap(step_env, (0, 0, 0, None)), (0, 0, 0, None)))
 
     def audit(state: Any, params: Any) -> tuple[Any, ...]:
-        return jax.device_get(compiled(state, steps["actions"], params))
+        return jax.device_get(compiled(steps["key"], state, steps["actions"], params))
 
     raw_seen, raw, _, _, seen_before = audit(steps["before"], params)
     without_limit = audit(steps["before"], _limited(params, 1 << 30))[3]
@@ -165,7 +169,7 @@ def _check_course(environment: Any, params: Any, course: dict[str, Any]) -> None
     from_zero = (course["start"].time == 0).all() and (time == steps["before"].time + 1).all()
     first_again = jax.tree.map(lambda leaf: leaf[:, 0], seen_before)
     observed = _equal(steps["seen"], seen_after) and _equal(course["first"], first_again)
-    ended, stayed, paid = jax.tree.map(lambda leaf: leaf[done], (raw, stuck, stuck_reward))
+    ended, stayed, rewarded = jax.tree.map(lambda leaf: leaf[done], (raw, stuck, stuck_reward))
     for reason, holds in {
         "observation-space": course["first_inside"].all() and steps["inside"].all(),
         "action-space": steps["actions_inside"].all(),
@@ -175,9 +179,17 @@ def _check_course(environment: Any, params: Any, course: dict[str, Any]) -> None
         "time": from_zero,
         "observation": observed,
         "final-observation": _equal(steps["final"], raw_seen),
-        "absorption": _equal(ended, stayed) and not np.any(paid),
+        "absorption": _equal(ended, stayed) and not np.any(rewarded),
     }.items():
         _require(bool(holds), reason, _DEMANDS[reason])
+
+
+def _observer(environment: Any) -> Callable[..., Any]:
+    """`observe` as a function of (key, state, actions, params), which gymnax's takes, too."""
+    if "key" in inspect.signature(environment.observe).parameters:
+        observe: Callable[..., Any] = environment.observe
+        return observe
+    return lambda key, state, actions, params: environment.observe(state, params)
 
 
 def _quickly_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -186,7 +198,8 @@ def _quickly_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _limited(params: Any, max_steps: int) -> Any:
-    return replace(params, max_steps=np.asarray(max_steps, params.max_steps.dtype))
+    dtype = getattr(params.max_steps, "dtype", np.int32)
+    return replace(params, max_steps=np.asarray(max_steps, dtype))
 
 
 def _check_alone(environment: Any, params: Any, course: dict[str, Any]) -> None:

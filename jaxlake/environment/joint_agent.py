@@ -120,10 +120,20 @@ class JointAgentLake:
 
 
 def split_joint_action(action: Any, num_agents: int) -> jax.Array:
-    """Give the agents' actions, int8 (..., K), of joint actions in 0 to 5**K - 1, int (...)."""
+    """Give the agents' actions, int8 (..., K), of joint actions in 0 to 5**K - 1, int (...).
+
+    Any other number lets all agents take 5, which is no action: it leads off the board.
+
+    Raises:
+        ValueError: the actions are no whole numbers.
+    """
+    action = jnp.asarray(action)
+    if not jnp.issubdtype(action.dtype, jnp.integer):
+        raise ValueError(f"action: got {action.dtype}, a whole number is needed")
     powers = NUM_ACTIONS ** np.arange(num_agents, dtype=np.int32)
-    digits = jnp.asarray(action, jnp.int32)[..., None] // powers % NUM_ACTIONS
-    return digits.astype(jnp.int8)
+    digits = action.astype(jnp.int32)[..., None] // powers % NUM_ACTIONS
+    known = (action >= 0) & (action < NUM_ACTIONS**num_agents)
+    return jnp.where(known[..., None], digits, NUM_ACTIONS).astype(jnp.int8)
 
 
 def joint_action(actions: Any) -> jax.Array:

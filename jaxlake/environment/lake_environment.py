@@ -9,12 +9,16 @@ import jax
 import jax.numpy as jnp
 
 from jaxlake.dynamics import Action
-from jaxlake.environment.conflict_policies import ConflictPolicy, first_failure, resolve
+from jaxlake.environment.conflict_policies import (
+    ConflictPolicy,
+    conflict_policy,
+    first_failure,
+    resolve,
+)
 from jaxlake.environment.observations import NUM_ACTIONS, Compact, Observation
 from jaxlake.environment.params import EnvParams, EnvState, board, initial_state, state_action_mask
 from jaxlake.environment.spaces import Box, Space
 from jaxlake.environment.step_rewards import RewardFunction, Transition, team_reward
-from jaxlake.errors import did_you_mean
 from jaxlake.instance import Instance
 
 Info = dict[str, Any]
@@ -40,11 +44,7 @@ class LakeEnvironment:
     reward: RewardFunction = team_reward
 
     def __post_init__(self) -> None:
-        allowed = [policy.value for policy in ConflictPolicy]
-        if not isinstance(self.conflict, ConflictPolicy) and self.conflict not in allowed:
-            meant = did_you_mean(self.conflict, allowed)
-            raise ValueError(f"conflict: got {self.conflict!r}, allowed are {allowed}{meant}")
-        object.__setattr__(self, "conflict", ConflictPolicy(self.conflict))
+        object.__setattr__(self, "conflict", conflict_policy(self.conflict))
 
     @property
     def name(self) -> str:
@@ -66,9 +66,13 @@ class LakeEnvironment:
     def step(
         self, key: jax.Array, state: EnvState, actions: jax.Array, params: EnvParams
     ) -> tuple[Any, EnvState, jax.Array, jax.Array, jax.Array, Info]:
-        """Make one step, actions int8 (K,); where the episode ends, start the next one.
+        """Make one step, actions int (K,); where the episode ends, start the next one.
 
-        Only the board of the next episode depends on the key, a typed one.
+        An action that is none of 0 to 4 leads off the board. Only the board of the next episode
+        depends on the key, a typed one.
+
+        Raises:
+            ValueError: the actions are no whole numbers, or have another shape than (K,).
 
         Returns:
             (observation, state, reward, terminated, truncated, info). Observation and state are
@@ -139,10 +143,10 @@ class LakeEnvironment:
         instance = board(state, params)
         mask = instance.agent_mask
         over = state.terminated | state.truncated
-        actions = jnp.asarray(actions, jnp.int8)
+        actions = _checked_actions(actions, mask.shape[-1])
         # In a state that has ended all wait, and so stay where they are.
         actions = jnp.where(mask & ~over, actions, jnp.int8(Action.WAIT))
-        resolved = resolve(ConflictPolicy(self.conflict), instance, state.positions, actions)
+        resolved = resolve(self.conflict, instance, state.positions, actions)
         failed = resolved.failed & ~over
         solved = (resolved.num_away == 0) & ~failed
         time = jnp.where(over, state.time, state.time + jnp.int32(1))
@@ -176,6 +180,19 @@ class LakeEnvironment:
             "solved": solved,
         }
         return stepped, jnp.where(over, jnp.zeros_like(reward), reward), info
+
+
+def _checked_actions(actions: Any, num_agents: int) -> jax.Array:
+    """The actions as int8 (K,); a wider number that is no action stays none."""
+    actions = jnp.asarray(actions)
+    if actions.shape != (num_agents,) or not jnp.issubdtype(actions.dtype, jnp.integer):
+        raise ValueError(
+            f"actions: got {actions.dtype} {actions.shape}, whole numbers of shape "
+            f"({num_agents},) are needed: one action per agent"
+        )
+    if actions.dtype.itemsize > 1 or not jnp.issubdtype(actions.dtype, jnp.signedinteger):
+        actions = jnp.where((actions < 0) | (actions >= NUM_ACTIONS), NUM_ACTIONS, actions)
+    return actions.astype(jnp.int8)
 
 
 def _where_done(observe: Callable[[EnvState, EnvParams], Any], depth: tuple[Any, ...]) -> Callable:

@@ -40,8 +40,8 @@ class EnvParams:
         """Give these parameters with another time limit or other boards, as gymnax's code does.
 
         Args:
-            changes: `max_steps` or, by gymnax's name, `max_steps_in_episode`; `instances`, of which
-                all are drawn, and whose tables are made anew.
+            changes: `max_steps` or, by gymnax's name, `max_steps_in_episode`; `instances`, whose
+                tables are made anew, and with them `filled`, the boards to draw from.
 
         Raises:
             TypeError: a name is none of these, or both names of the time limit are given.
@@ -52,12 +52,14 @@ class EnvParams:
             if "max_steps" in changes:
                 raise TypeError("replace: max_steps and max_steps_in_episode are one number")
             changes["max_steps"] = limit
-        if unknown := changes.keys() - {"max_steps", "instances"}:
-            allowed = "max_steps, max_steps_in_episode, instances"
+        known = {"max_steps", "instances"} | ({"filled"} if "instances" in changes else set())
+        if unknown := changes.keys() - known:
+            allowed = "max_steps, max_steps_in_episode, instances, and filled beside instances"
             raise TypeError(f"replace: got {', '.join(sorted(unknown))}, allowed are {allowed}")
         limit = changes.get("max_steps", self.max_steps)
         if "instances" in changes:
-            return env_params(changes["instances"], max_steps=limit)
+            filled = changes.get("filled")
+            return env_params(changes["instances"], max_steps=limit, filled=filled)
         if isinstance(limit, int | np.integer) and limit < 1:
             raise ValueError(f"max_steps: got {limit}, at least 1 is allowed")
         return replace(self, max_steps=jnp.asarray(limit, jnp.int32))
@@ -75,12 +77,13 @@ def env_params(
         instances: leaves (P, ...), such as `Generated.instances`; one board without a leading
             axis is a pool of one.
         max_steps: int32 (), at least 1, steps after which an episode is truncated.
-        filled: bool (P,), such as `Generated.filled`: boards to draw from, all if None. Only where
-            none is filled are the others drawn, too.
+        filled: bool (P,), such as `Generated.filled`: boards to draw from, all if None. Under a
+            transformation, where none is filled, all are drawn.
 
     Raises:
         ValueError: the boards are larger than `MAX_SIZE`, the pool is empty, or an array has the
-            wrong number of axes; `max_steps` is a number below 1.
+            wrong number of axes; `max_steps` is a number below 1. Where the values are at hand, not
+            traced: no board is filled, or a board to draw from has no agent.
     """
     if np.ndim(instances.size) == 0:
         instances = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], instances)
@@ -97,7 +100,25 @@ def env_params(
     chosen = jnp.ones(P, bool) if filled is None else jnp.asarray(filled)
     if chosen.shape != (P,):
         raise ValueError(f"filled: got shape {chosen.shape}, ({P},) is needed")
+    _refuse_empty_boards(instances, chosen, filled)
     return _with_tables(instances, chosen, max_steps)
+
+
+def _refuse_empty_boards(instances: Instance, chosen: jax.Array, filled: Any) -> None:
+    """Refuse boards that are solved before they begin, such as those that could not be made."""
+    mask = instances.agent_mask
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in (mask, chosen)):
+        return
+    if not all(getattr(leaf, "is_fully_addressable", True) for leaf in (mask, chosen)):
+        return
+    count = int(np.sum(np.asarray(chosen)))
+    if count == 0:
+        raise ValueError("filled: got no True, at least one board is needed")
+    if empty := count - int(np.sum(np.asarray(mask).any(axis=-1) & np.asarray(chosen))):
+        hint = "; filled=Generated.filled leaves out what could not be made"
+        raise ValueError(
+            f"instances: {empty} of {count} boards have no agent" + (hint if filled is None else "")
+        )
 
 
 @jax.jit

@@ -86,8 +86,11 @@ class Discrete:
         return jax.random.randint(key, (), 0, self.n, jnp.int32)
 
     def contains(self, value: Any) -> jax.Array:
-        """Say whether a value is one of the numbers, int32 (): bool ()."""
-        return Box(0, self.n - 1, (), jnp.int32).contains(value)
+        """Say whether a value is one of the numbers, of Python or any integer dtype (): bool ()."""
+        value = value if isinstance(value, jax.Array) else np.asarray(value)
+        if value.shape != () or not jnp.issubdtype(value.dtype, jnp.integer):
+            return jnp.bool_(False)
+        return jnp.asarray((value >= 0) & (value < self.n))
 
 
 @dataclass(frozen=True)

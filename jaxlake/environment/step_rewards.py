@@ -55,10 +55,14 @@ def sparse_reward(transition: Transition) -> jax.Array:
 def agent_reward(transition: Transition) -> jax.Array:
     """Reward each agent: float32 (K,).
 
-    1 for entering the goal, -1 for leaving it or breaking a rule, 0 outside the mask.
+    1 for entering the goal, -1 for leaving it, 0 outside the mask. Breaking a rule is -1 for the
+    agents involved where it ends the episode, and elsewhere for those of them that are held back:
+    who has waited, or has won a cell, is paid for where it stands.
     """
     at_goal = ~any_of(transition.after != transition.goals)
     was_at_goal = ~any_of(transition.before != transition.goals)
     gained = at_goal.astype(jnp.float32) - was_at_goal.astype(jnp.float32)
-    reward = jnp.where(breaks_a_rule(transition.attempt), jnp.float32(-1), gained)
+    held_back = transition.executed != transition.actions
+    at_fault = breaks_a_rule(transition.attempt) & (held_back | transition.failed)
+    reward = jnp.where(at_fault, jnp.float32(-1), gained)
     return jnp.where(transition.agent_mask, reward, jnp.float32(0))

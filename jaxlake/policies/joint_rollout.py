@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.dynamics import Action
-from jaxlake.environment.conflict_policies import ConflictPolicy, resolve
+from jaxlake.environment.conflict_policies import ConflictPolicy, conflict_policy, resolve
 from jaxlake.instance import Instance
 from jaxlake.solver import DEFAULT_HORIZON, Solution
 from jaxlake.solver.solution import unknown_solution
@@ -56,7 +56,7 @@ def roll_out(
     *,
     max_steps: int = DEFAULT_HORIZON,
     solutions: Solution | None = None,
-    conflict: ConflictPolicy = ConflictPolicy.FAIL,
+    conflict: ConflictPolicy | str = ConflictPolicy.FAIL,
 ) -> JointRollout:
     """Let a policy play every board once.
 
@@ -66,14 +66,17 @@ def roll_out(
         instances: leaves (B, ...).
         max_steps: T, the time limit in steps (static).
         solutions: leaves (B, ...), the optima to compare with; without them no outcome is optimal.
-        conflict: what becomes of actions that break a rule (static). With BLOCK_BOTH and PRIORITY
-            the actions carried out break none, and the only failure is GOAL_NOT_REACHED.
+        conflict: what becomes of actions that break a rule, or its name (static). With BLOCK_BOTH
+            and PRIORITY the actions carried out break none, and the only failure is
+            GOAL_NOT_REACHED.
 
     Can be jitted and vmapped, over keys, boards and configurations.
 
     Raises:
-        ValueError: `max_steps` is below 1, or the boards have no leading axis.
+        ValueError: `max_steps` is below 1, the boards have no leading axis, or there is no such
+            conflict policy.
     """
+    conflict = conflict_policy(conflict)
     if max_steps < 1:
         raise ValueError(f"max_steps: got {max_steps}, at least 1 is allowed")
     if len(shape := np.shape(instances.size)) != 1:
@@ -111,7 +114,7 @@ def sweep(
     mask: jax.Array | None = None,
     *,
     max_steps: int = DEFAULT_HORIZON,
-    conflict: ConflictPolicy = ConflictPolicy.FAIL,
+    conflict: ConflictPolicy | str = ConflictPolicy.FAIL,
     devices: Sequence[jax.Device] | None = None,
 ) -> Statistics:
     """Tables of failures, leaves (P, C, ...), by policy and configuration; one program under jit.
@@ -128,8 +131,10 @@ def sweep(
     same call with the same boards, and each has all tables.
 
     Raises:
-        ValueError: there are no policies or no devices, or the boards don't have two leading axes.
+        ValueError: there are no policies, no devices or no such conflict policy, or the boards
+            don't have two leading axes.
     """
+    conflict = conflict_policy(conflict)
     if not policies:
         raise ValueError("policies: got none, at least one is needed")
     if devices is not None and not devices:

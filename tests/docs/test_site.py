@@ -11,7 +11,7 @@ import yaml
 from tests.paths import ROOT
 from tools.docs_site.links import anchors, links, place_of, rewritten, slug
 from tools.docs_site.navigation import navigation, navigation_problems
-from tools.docs_site.pages import Site, collect, public_names
+from tools.docs_site.pages import Site, collect, generate, public_names, stale_pages
 from training.schema import dump, load
 
 
@@ -72,13 +72,22 @@ def test_the_page_of_all_commands_has_the_help_of_each_and_of_its_actions(site: 
     assert "--stop-after S" in page.partition("## jaxlake run\n")[2].partition("## ")[0]
 
 
+def test_generated_pages_are_committed_as_they_would_be_generated(tmp_path: Path):
+    assert stale_pages() == []
+    (tmp_path / "docs/reference").mkdir(parents=True)
+    assert len(stale_pages(tmp_path)) == 2
+    generate(tmp_path)
+    assert stale_pages(tmp_path) == []
+    with (tmp_path / "docs/reference/commands.md").open("a") as page:
+        page.write("More.\n")
+    (stale,) = stale_pages(tmp_path)
+    assert stale.startswith("docs/reference/commands.md: is not what")
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout of two pages and a file, without a mistake."""
     (tmp_path / "docs").mkdir()
-    # What the generated pages link to.
-    (tmp_path / "docs/studies.md").write_text("## Writing a study\n")
-    (tmp_path / "docs/command_line.md").write_text("# Commands\n")
     (tmp_path / "code.py").write_text("x = 1\n")
     (tmp_path / "docs/a.md").write_text("# A\n\n[b](b.md#in-b) and [code](../code.py)\n")
     (tmp_path / "docs/b.md").write_text("# B\n\n## In `B`\n\n[a](a.md), `[no](link.md)`\n")

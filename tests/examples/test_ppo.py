@@ -9,13 +9,13 @@ import jax
 import numpy as np
 import pytest
 
-from examples.ppo import MAX_STEPS, Settings, initial_network, judge, main, train
+from examples.ppo import MAX_STEPS, Settings, evaluate, initial_network, main, train
 from jaxlake.environment import env_params
 from jaxlake.solver.solution import unknown_solution
 from tests.jaxlake.solver.boards import pool_of
 from tests.paths import ROOT
 
-HOW = replace(Settings(), updates=16, environments=128, epochs=2, minibatches=4, width=64)
+SETTINGS = replace(Settings(), updates=16, environments=128, epochs=2, minibatches=4, width=64)
 
 
 @pytest.mark.slow
@@ -23,12 +23,12 @@ def test_a_short_run_learns_two_seeds_at_once_and_its_plans_are_verified():
     _, boards = pool_of(1, 256, [2], [2], 2, 2, holes=0.0)
     pool = env_params(boards, max_steps=MAX_STEPS)
     keys = jax.random.split(jax.random.key(0), 2)
-    networks, success = jax.jit(jax.vmap(lambda key: train(key, pool, HOW)))(keys)
-    assert success.shape == (2, HOW.updates)
+    networks, success = jax.jit(jax.vmap(lambda key: train(key, pool, SETTINGS)))(keys)
+    assert success.shape == (2, SETTINGS.updates)
     unknown = jax.vmap(lambda _: unknown_solution(MAX_STEPS, 2))(boards.size)
-    untrained = initial_network(keys[0], 204, HOW.width)
+    untrained = initial_network(keys[0], 204, SETTINGS.width)
     rates = [
-        float(np.mean(judge(jax.random.key(1), network, boards, unknown).valid))
+        float(np.mean(evaluate(jax.random.key(1), network, boards, unknown).valid))
         for network in (untrained, *(jax.tree.map(lambda x, i=i: x[i], networks) for i in (0, 1)))
     ]
     assert rates[0] < 0.5

@@ -1,4 +1,4 @@
-"""The environment for verifiers, run by its own commands, which tools/verifiers.sh installs."""
+"""The environment for verifiers, run by its own commands: make test-verifiers installs both."""
 
 import json
 import os
@@ -18,18 +18,17 @@ BOARDS = {"count": 8, "size": 3, "wait_ratio": 0}
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not COMMANDS.exists(), reason="tools/verifiers.sh was not run"),
+    pytest.mark.skipif(not COMMANDS.exists(), reason="make test-verifiers was not run"),
 ]
 
 
 def run(command: str, prefix: str, *arguments: str) -> str:
     """Run a command of verifiers on boards of 3x3 that need no wait; return what it prints."""
     boards = [f"--{prefix}.{name.replace('_', '-')}={value}" for name, value in BOARDS.items()]
-    path = os.pathsep.join([str(ROOT), str(ROOT / "examples/verifiers_lake")])
     tools = os.pathsep.join([str(ROOT / ".venv/bin"), os.environ["PATH"]])  # uv is there
     done = subprocess.run(
         [COMMANDS / command, "frozen-lakes", *boards, *arguments, "--no-rich"],
-        env={**os.environ, "PYTHONPATH": path, "PATH": tools, "NO_KEY": "none"},
+        env={**os.environ, "PYTHONPATH": "", "PATH": tools, "NO_KEY": "none"},
         capture_output=True,
         text=True,
         timeout=600,

@@ -174,6 +174,40 @@ def test_a_reward_function_reads_the_columns_it_was_made_for():
     assert lake_reward([], [], grid=[], sum_of_costs=[]) == []
 
 
+def test_two_functions_of_one_trainer_have_two_names():
+    assert reward_function(name="strict").__name__ == "strict"
+
+
+def test_rows_of_other_tasks_are_left_to_other_reward_functions():
+    metrics, extra = {}, {}
+    paid = lake_reward(
+        [""] * 3,
+        ["2 + 2 = 4", OPTIMAL, PROSE],
+        grid=[None, CORNER, CORNER],
+        sum_of_costs=[None, 3, 3],
+        log_metric=metrics.__setitem__,
+        log_extra=extra.__setitem__,
+    )
+    assert paid == [None, 1.0, 0.0]
+    assert metrics["lake/valid"] == 0.5
+    assert extra == {"failure": ["", "none", "parse_error"]}
+    with pytest.raises(ValueError, match="grid: got 1 rows, 2 are needed"):
+        lake_reward([""] * 2, [OPTIMAL] * 2, grid=[CORNER], sum_of_costs=[3, 3])
+
+
+@pytest.mark.parametrize(("optimum", "share"), [([None, None], None), ([3, None], 1.0)])
+def test_answers_to_boards_without_an_optimum_count_neither_for_nor_against_it(optimum, share):
+    metrics = {}
+    lake_reward(
+        [""] * 2,
+        [OPTIMAL, PROSE],
+        grid=[CORNER] * 2,
+        sum_of_costs=optimum,
+        log_metric=metrics.__setitem__,
+    )
+    assert metrics.get("lake/optimal") == share
+
+
 def test_a_trainer_that_asks_is_told_what_became_of_the_answers():
     metrics, extra = {}, {}
     lake_reward(

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tools.docs_site.navigation import navigation, navigation_problems
-from tools.docs_site.pages import ROOT, Site, collect
+from tools.docs_site.pages import ROOT, Site, collect, generate, stale_pages
 
 CONFIG = ROOT / "zensical.toml"
 PAGES = ROOT / "build" / "docs" / "pages"
@@ -18,9 +18,13 @@ def main() -> int:
     """Return 0 if the site is built, or nothing was found, and 1 with what is wrong."""
     parser = argparse.ArgumentParser(description="Check the documentation and build the site.")
     parser.add_argument("--check", action="store_true", help="look for broken links, build nothing")
+    parser.add_argument("--generate", action="store_true", help="write the generated pages first")
     options = parser.parse_args()
+    if options.generate:
+        generate()
     site = collect()
-    problems = site.problems + navigation_problems(navigation(CONFIG), set(site.pages))
+    problems = stale_pages() + site.problems
+    problems += navigation_problems(navigation(CONFIG), set(site.pages))
     for problem in problems:
         print(problem, file=sys.stderr)
     if problems or options.check:

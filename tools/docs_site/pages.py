@@ -24,7 +24,7 @@ GENERATED = {
     "reference/configuration.md": configuration_page,
     "reference/commands.md": commands_page,
 }
-"""Pages that are generated, as if they stood in `docs/`."""
+"""Pages of `docs/` that are generated; they are committed, so that links to them lead somewhere."""
 
 _ALL_NAMES = re.compile(r"^<!-- all public names of ([\w.]+) -->$", re.MULTILINE)
 _LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json", ".toml": "toml", ".sh": "bash"}
@@ -61,15 +61,28 @@ def collect(root: Path = ROOT) -> Site:
     return site
 
 
+def generate(root: Path = ROOT) -> None:
+    """Write the pages that are generated."""
+    for place, write in GENERATED.items():
+        (root / "docs" / place).write_text(write(), encoding="utf-8")
+
+
+def stale_pages(root: Path = ROOT) -> list[str]:
+    """Name the generated pages that are not what would be generated now."""
+    return [
+        f"docs/{place}: is not what `python -m tools.docs_site --generate` writes"
+        for place, write in GENERATED.items()
+        if not (path := root / "docs" / place).exists()
+        or path.read_text(encoding="utf-8") != write()
+    ]
+
+
 def _sources(root: Path) -> dict[str, tuple[str, str]]:
     """Return the place on the site and the text of every page, by its place in the repository."""
     sources = {
-        **{f"docs/{place}": (place, write()) for place, write in GENERATED.items()},
-        **{
-            name: (place, (root / name).read_text(encoding="utf-8"))
-            for name, place in ROOT_PAGES.items()
-            if (root / name).exists()
-        },
+        name: (place, (root / name).read_text(encoding="utf-8"))
+        for name, place in ROOT_PAGES.items()
+        if (root / name).exists()
     }
     for path in sorted((root / "docs").rglob("*.md")):
         place = path.relative_to(root / "docs").as_posix()

@@ -1,9 +1,11 @@
 """The lake under the interfaces of other libraries, each imported when it is asked for.
 
-`pip install 'jaxlake[adapters]'` installs all of them. What each adapter is checked with stands in
-docs/environment.md.
+The extra `adapters` installs all of them (`pip install '.[adapters]'` in a clone). What each
+adapter is checked with stands in docs/environment.md.
 """
 
+import inspect
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -42,6 +44,26 @@ def adapt(interface: str, environment: Any, params: Any, **options: Any) -> Any:
         ValueError: the interface is unknown.
         ImportError: the library is not installed; the message names the extra to install.
     """
+    return _adapter(interface)(environment, params, **options)
+
+
+def make_for(interface: str, id: str, **options: Any) -> Any:
+    """Make the environment of an id under the interface of another library.
+
+    The observation is `Flat()`, or `FlatAgents()` where agents act one by one, unless `options`
+    name another one. Options are those of `make` and of the adapter's class, such as
+    `render_mode`; errors are those of `make` and `adapt`.
+    """
+    observation = _found(interface)[3]
+    adapter = _adapter(interface)
+    own = options.keys() & inspect.signature(adapter).parameters.keys()
+    of_make = {name: value for name, value in options.items() if name not in own}
+    environment, params = make(id, **{"observation": observation, **of_make})
+    return adapter(environment, params, **{name: options[name] for name in own})
+
+
+def _adapter(interface: str) -> Callable[..., Any]:
+    """Import an adapter's class."""
     library, module, name, _ = _found(interface)
     try:
         import_module(library)
@@ -50,18 +72,10 @@ def adapt(interface: str, environment: Any, params: Any, **options: Any) -> Any:
             raise
         message = f"{library} is not installed: pip install 'jaxlake[adapters]'"
         raise ImportError(message, name=library) from error
-    adapter = getattr(import_module(f"jaxlake.environment.adapters.{module}"), name)
-    return adapter(environment, params, **options)
-
-
-def make_for(interface: str, id: str, **options: Any) -> Any:
-    """Make the environment of an id under the interface of another library.
-
-    The observation is `Flat()`, or `FlatAgents()` where agents act one by one, unless `options`
-    name another one. Options are those of `make`; errors are those of `make` and `adapt`.
-    """
-    observation = _found(interface)[3]
-    return adapt(interface, *make(id, **{"observation": observation, **options}))
+    adapter: Callable[..., Any] = getattr(
+        import_module(f"jaxlake.environment.adapters.{module}"), name
+    )
+    return adapter
 
 
 def _found(interface: str) -> tuple[str, str, str, Any]:

@@ -42,21 +42,23 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
         super().reset(seed=seed)
         key = jax.random.key(int(self.np_random.integers(1 << 32)))
         seen, self._state = self.lake.reset(key)
-        return np.asarray(seen), self._with_mask({})
+        return np.array(seen), self._with_mask({})
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Make one step.
 
         Raises:
             gymnasium.error.ResetNeeded: before the first `reset`.
+            ValueError: the action is not in `action_space`.
         """
         state = self._playing()
+        action = self._checked(action)
         seen, self._state, reward, terminated, info = self.lake.step_env(
             jax.random.key(0), state, action
         )
         ended, truncated = bool(terminated), bool(self._state.truncated)
         info = self._with_mask(jax.device_get(info))
-        return np.asarray(seen), float(reward), ended, truncated, info
+        return np.array(seen), float(reward), ended, truncated, info
 
     def render(self) -> str | None:
         """Give the board as text where `render_mode` is "ansi"."""
@@ -66,8 +68,20 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
         return board_text(self.lake.board(state), state.positions)
 
     def split(self, action: Any) -> np.ndarray:
-        """Give the actions of the agents, int8 (K,), that a joint action stands for."""
-        return np.asarray(split_joint_action(action, self.lake.num_agents))
+        """Give the actions of the agents, int8 (K,), that a joint action stands for.
+
+        Raises:
+            ValueError: the action is not in `action_space`.
+        """
+        return np.asarray(split_joint_action(self._checked(action), self.lake.num_agents))
+
+    def _checked(self, action: Any) -> np.ndarray:
+        if not self.lake.action_space().contains(action):
+            raise ValueError(
+                f"action: got {action!r}, a whole number from 0 to {self.lake.num_actions - 1} is "
+                "needed"
+            )
+        return np.asarray(action)
 
     def _playing(self) -> EnvState:
         if self._state is None:

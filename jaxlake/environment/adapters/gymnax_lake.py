@@ -8,12 +8,21 @@ from gymnax.environments import spaces
 from gymnax.environments.environment import Environment
 
 from jaxlake.environment.joint_agent import JointAgentLake
+from jaxlake.environment.lake_environment import LakeEnvironment
 from jaxlake.environment.params import EnvParams, EnvState
 from jaxlake.environment.spaces import Box, Discrete, Space
 
 
 class GymnaxLake(JointAgentLake, Environment):
-    """A `JointAgentLake` that gymnax's wrappers and rejax take for one of gymnax's own."""
+    """A `JointAgentLake` that gymnax's wrappers and rejax take for one of gymnax's own.
+
+    Raises:
+        ValueError: the observation is no single array, or as for `JointAgentLake`.
+    """
+
+    def __init__(self, environment: LakeEnvironment, params: EnvParams) -> None:
+        super().__init__(environment, params)
+        self.observation_space()
 
     def action_space(self, params: EnvParams | None = None) -> Any:
         """Give gymnax's space of joint actions."""

@@ -1,16 +1,23 @@
 """The lake as an environment of JaxMARL: its base class and its spaces."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxmarl.environments import spaces
 from jaxmarl.environments.multi_agent_env import MultiAgentEnv
 
-from jaxlake.environment.agent_dictionary import AgentDictionaryLake
-from jaxlake.environment.lake_environment import LakeEnvironment
-from jaxlake.environment.params import EnvParams
+from jaxlake.environment.agent_dictionary import AgentDictionaryLake, ByAgent
+from jaxlake.environment.lake_environment import Info, LakeEnvironment
+from jaxlake.environment.params import EnvParams, EnvState
 
 
 class JaxMarlLake(AgentDictionaryLake, MultiAgentEnv):  # type: ignore[misc]
-    """An `AgentDictionaryLake` that JaxMARL's wrappers take for one of its own."""
+    """An `AgentDictionaryLake` that JaxMARL's wrappers and algorithms take for one of its own.
+
+    In JaxMARL's algorithms every value of `info` has one number per agent. So has it here, (K,):
+    what `LakeEnvironment.step` says once for all agents is repeated, and there is no
+    `final_observation`.
+    """
 
     def __init__(self, environment: LakeEnvironment, params: EnvParams) -> None:
         super().__init__(environment, params)
@@ -20,4 +27,29 @@ class JaxMarlLake(AgentDictionaryLake, MultiAgentEnv):  # type: ignore[misc]
         }
         self.action_spaces = {
             agent: spaces.Discrete(space.n) for agent, space in self.action_spaces.items()
+        }
+
+    def step(
+        self,
+        key: jax.Array,
+        state: EnvState,
+        actions: ByAgent,
+        reset_state: EnvState | None = None,
+    ) -> tuple[ByAgent, EnvState, ByAgent, ByAgent, Info]:
+        """Do what `AgentDictionaryLake.step` does, with an `info` of one number per agent."""
+        *stepped, info = super().step(key, state, actions, reset_state)
+        return *stepped, self._per_agent(info)
+
+    def step_env(
+        self, key: jax.Array, state: EnvState, actions: ByAgent
+    ) -> tuple[ByAgent, EnvState, ByAgent, ByAgent, Info]:
+        """Do what `AgentDictionaryLake.step_env` does, with an `info` of one number per agent."""
+        *stepped, info = super().step_env(key, state, actions)
+        return *stepped, self._per_agent(info)
+
+    def _per_agent(self, info: Info) -> Info:
+        return {
+            name: jnp.broadcast_to(value, (self.num_agents,))
+            for name, value in info.items()
+            if name != "final_observation"
         }

@@ -10,6 +10,7 @@ from pettingzoo import ParallelEnv
 from jaxlake.environment.adapters.gymnasium_lake import gymnasium_space
 from jaxlake.environment.agent_dictionary import AgentDictionaryLake, ByAgent
 from jaxlake.environment.lake_environment import LakeEnvironment
+from jaxlake.environment.observations import NUM_ACTIONS
 from jaxlake.environment.params import EnvParams, EnvState
 from jaxlake.render import board_text
 
@@ -68,18 +69,21 @@ class ParallelLake(ParallelEnv):
         key = jax.random.key(int(self._random.integers(1 << 32)))
         seen, self._state = self._reset(key)
         self.agents = list(self.possible_agents)
-        return jax.device_get(seen), self._with_masks({agent: {} for agent in self.agents})
+        return _copied(seen), self._with_masks({agent: {} for agent in self.agents})
 
     def step(self, actions: ByAgent) -> tuple[ByAgent, ByAgent, ByAgent, ByAgent, ByAgent]:
         """Make one step: (observations, rewards, terminations, truncations, infos).
 
         Without agents, before `reset` and after the end, all five are empty.
+
+        Raises:
+            ValueError: an agent's action is missing or no action.
         """
         if not self.agents:
             return {}, {}, {}, {}, {}
-        playing = {agent: np.int8(actions[agent]) for agent in self.agents}
+        playing = {agent: self._checked(agent, actions.get(agent)) for agent in self.agents}
         seen, self._state, rewards, _, info = self._step(jax.random.key(0), self._state, playing)
-        seen, rewards, info = jax.device_get((seen, rewards, info))
+        seen, (rewards, info) = _copied(seen), jax.device_get((rewards, info))
         terminated, truncated = bool(info["terminated"]), bool(info["truncated"])
         infos = {
             agent: {
@@ -105,9 +109,22 @@ class ParallelLake(ParallelEnv):
     def close(self) -> None:
         """Nothing has to be closed."""
 
+    def _checked(self, agent: str, action: Any) -> np.int8:
+        if not self.lake.action_space(agent).contains(action):
+            raise ValueError(
+                f"actions[{agent!r}]: got {action!r}, a whole number from 0 to "
+                f"{NUM_ACTIONS - 1} is needed"
+            )
+        return np.int8(action)
+
     def _with_masks(self, infos: ByAgent) -> ByAgent:
         masks = jax.device_get(self._masks(self._state))
         return {
             agent: {**info, "action_mask": masks[agent].astype(np.int8)}
             for agent, info in infos.items()
         }
+
+
+def _copied(seen: ByAgent) -> ByAgent:
+    """Copy observations into NumPy arrays that may be written to: JAX's own memory may not."""
+    return {agent: np.array(row) for agent, row in jax.device_get(seen).items()}

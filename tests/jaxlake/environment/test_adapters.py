@@ -242,6 +242,63 @@ def test_an_id_is_made_under_an_interface():
     assert lake.default_params.instances.holes.shape == (8, 4, 4)
 
 
+def test_options_go_to_make_or_to_the_adapter_whichever_knows_them():
+    boards = pool_of(1, 4, [4], [2], 4, 2)[1]
+    lake = make_for(
+        "gymnasium", NAME, instances=boards, conflict="block_both", max_steps=2, render_mode="ansi"
+    )
+    lake.reset(seed=0)
+    assert lake.render().count("\n") == 3
+    lake.step(0)
+    assert lake.step(0)[3]
+    with pytest.raises(TypeError, match="no_option"):
+        make_for("gymnasium", NAME, instances=boards, no_option=1)
+
+
+@pytest.mark.parametrize("interface", ["gymnasium", "pettingzoo"])
+def test_observations_may_be_written_to(interface):
+    lake = _lake(interface)
+    seen = lake.reset(seed=0)[0]
+    following = lake.step(0 if interface == "gymnasium" else dict.fromkeys(lake.agents, 0))[0]
+    for arrays in (seen, following):
+        for array in arrays.values() if isinstance(arrays, dict) else [arrays]:
+            array -= 1
+
+
+@pytest.mark.parametrize("action", [25, -1, 999, 3.0, None, [3]])
+def test_a_joint_action_that_is_none_is_refused_by_gymnasiums_lake(action):
+    lake = _lake("gymnasium")
+    lake.reset(seed=0)
+    with pytest.raises(ValueError, match="a whole number from 0 to 24 is needed"):
+        lake.step(action)
+    with pytest.raises(ValueError, match="a whole number from 0 to 24 is needed"):
+        lake.split(action)
+
+
+def test_an_action_that_is_none_is_refused_by_the_parallel_lake_with_the_agents_name():
+    lake = _lake("pettingzoo")
+    lake.reset(seed=0)
+    for actions in ({"agent_0": 0}, {"agent_0": 0, "agent_1": 5}, {"agent_0": 0, "agent_1": 1.5}):
+        with pytest.raises(ValueError, match=r"actions\['agent_1'\].* from 0 to 4 is needed"):
+            lake.step(actions)
+
+
+def test_jaxmarls_ppo_batches_what_the_lake_takes_and_gives():
+    """With the shapes of its independent PPO: actions (1,) per agent, `info` flat over actors."""
+    from jaxmarl.wrappers.baselines import MPELogWrapper
+
+    lake = MPELogWrapper(_lake("jaxmarl"))
+    environments, actors = 3, 3 * len(lake.agents)
+    keys = jax.random.split(jax.random.key(0), environments)
+    _, states = jax.vmap(lake.reset)(keys)
+    actions = {agent: jnp.full((environments, 1), 2) for agent in lake.agents}
+    *_, info = jax.vmap(lake.step)(keys, states, actions)
+    flat = jax.tree.map(lambda leaf: leaf.reshape(actors), info)
+    assert {"returned_episode_returns", "solved", "executed", "failure"} <= flat.keys()
+    with pytest.raises(ValueError, match=r"actions\['agent_0'\]: got shape \(3,\)"):
+        lake.step(keys[0], states, dict.fromkeys(lake.agents, jnp.zeros(3, int)))
+
+
 def test_a_missing_library_is_named_with_the_extra_that_installs_it():
     script = """
 import sys
@@ -267,8 +324,6 @@ assert "gymnasium" not in sys.modules and "jaxmarl" not in sys.modules
 def test_what_does_not_fit_an_interface_is_refused_by_name():
     with pytest.raises(ValueError, match="interface: got 'gym', allowed are gymnax"):
         adapt("gym", LakeEnvironment(), PARAMS)
-    compact = adapt("gymnax", LakeEnvironment(), PARAMS)
-    with pytest.raises(ValueError, match=r"space: got Tree.*Flat\(\) observes a Box"):
-        compact.observation_space()
-    with pytest.raises(ValueError, match=r"space: got Tree.*Flat\(\) observes a Box"):
-        adapt("gymnasium", LakeEnvironment(), PARAMS)
+    for interface in ("gymnax", "gymnasium"):
+        with pytest.raises(ValueError, match=r"space: got Tree.*Flat\(\) observes a Box"):
+            adapt(interface, LakeEnvironment(), PARAMS)

@@ -6,7 +6,16 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxlake.environment import Box, Compact, LakeEnvironment, Tree, make, registered, spec
+from jaxlake.environment import (
+    Box,
+    Compact,
+    JointAgentLake,
+    LakeEnvironment,
+    Tree,
+    make,
+    registered,
+    spec,
+)
 from jaxlake.environment.conformance import ConformanceError, check_environment
 from jaxlake.environment.params import EnvParams, env_params
 from tests.jaxlake.solver.boards import pool_of
@@ -162,6 +171,29 @@ def test_a_broken_environment_is_told_what_it_breaks(environment, reason):
     with pytest.raises(ConformanceError) as caught:
         check_environment(environment, env_params(boards))
     assert caught.value.reason == reason, caught.value
+
+
+def _slipped(key, actions):
+    other = Box(0, 4, actions.shape, jnp.int8).sample(jax.random.fold_in(key, 1))
+    return jnp.where(jax.random.bernoulli(jax.random.fold_in(key, 2)), other, actions)
+
+
+def test_dynamics_that_are_random_by_the_key_of_the_step_conform():
+    def slippery(name):
+        method = getattr(LakeEnvironment, name)
+        return lambda self, key, state, actions, params: method(
+            self, key, state, _slipped(key, actions), params
+        )
+
+    _, boards = pool_of(1, 8, [4], [2], 4, 2)
+    lake = _lake_with(**{name: slippery(name) for name in ("step", "step_env")})
+    check_environment(lake, env_params(boards))
+
+
+def test_the_lake_of_one_agent_and_a_time_limit_of_python_conform():
+    _, boards = pool_of(1, 8, [3], [2], 3, 2)
+    lake = JointAgentLake(LakeEnvironment(), env_params(boards))
+    check_environment(lake, replace(lake.default_params, max_steps=9))
 
 
 def test_parameters_that_are_compiled_in_are_found_out():

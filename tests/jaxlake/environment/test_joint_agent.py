@@ -35,6 +35,17 @@ def test_every_joint_action_stands_for_one_choice_of_all_agents():
     assert np.array_equal(joint_action(actions), numbers)
 
 
+@pytest.mark.parametrize("number", [125, -1, 10_000])
+def test_a_number_that_is_no_joint_action_is_an_action_of_none_of_the_agents(number):
+    assert split_joint_action(number, 3).tolist() == [5, 5, 5]
+    lake = JointAgentLake(LakeEnvironment(), PARAMS)
+    _, state = lake.reset(jax.random.key(0))
+    *_, info = lake.step_env(jax.random.key(0), state, number)
+    assert info["failure"] == jaxlake.Failure.OFF_BOARD
+    with pytest.raises(ValueError, match="action: got float32"):
+        lake.step_env(jax.random.key(0), state, 3.7)
+
+
 def test_a_joint_action_does_what_the_agents_actions_do():
     environment = LakeEnvironment(observation=Flat(), reward=agent_reward)
     lake = JointAgentLake(environment, PARAMS)

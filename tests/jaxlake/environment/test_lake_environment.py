@@ -175,6 +175,55 @@ def test_rewards_can_be_exchanged():
     assert reward(agent_reward, into_the_edge).tolist() == [0, -1, 0]
 
 
+@pytest.mark.parametrize(
+    ("conflict", "moves", "paid"),
+    [
+        ("fail", ("WAIT", "LEFT"), [-1, -1]),
+        ("block_both", ("WAIT", "LEFT"), [0, -1]),
+        ("priority", ("WAIT", "LEFT"), [0, -1]),
+        ("fail", ("RIGHT", "LEFT"), [-1, -1]),
+        ("block_both", ("RIGHT", "LEFT"), [-1, -1]),
+        ("priority", ("RIGHT", "LEFT"), [1, -1]),
+    ],
+)
+def test_agents_are_paid_for_what_became_of_their_actions(conflict, moves, paid):
+    """Agent 0 waits on its goal, or is about to enter it, when agent 1 moves onto that cell."""
+    board = jaxlake.parse_grid(["S G s", "F F g", "F F F"])
+    if moves[0] == "WAIT":
+        board = replace(board, starts=np.stack([board.goals[0], board.starts[1]]))
+    environment = LakeEnvironment(conflict=conflict, reward=agent_reward)
+    params = env_params(board)
+    _, state = environment.reset(jax.random.key(0), params)
+    actions = jnp.array([jaxlake.Action[move] for move in moves], jnp.int8)
+    reward = environment.step_env(jax.random.key(0), state, actions, params)[2]
+    assert reward.tolist() == paid
+
+
+@pytest.mark.parametrize(
+    "actions", [4, [4], [[4, 0]], [[4], [0]], [4.0, 0.0], [True, False], [4, 0, 0]]
+)
+def test_actions_of_another_shape_or_kind_are_refused_by_name(actions):
+    params = env_params(jaxlake.parse_grid(["S G", "s g"]))
+    environment = LakeEnvironment()
+    _, state = environment.reset(jax.random.key(0), params)
+    for step in (environment.step, environment.step_env):
+        with pytest.raises(ValueError, match=r"actions: got .*whole numbers of shape \(2,\)"):
+            step(jax.random.key(0), state, jnp.asarray(actions), params)
+
+
+@pytest.mark.parametrize("dtype", [jnp.int8, jnp.uint8, jnp.int32])
+@pytest.mark.parametrize("action", [5, 100, 256, 260, -1, -252])
+def test_a_number_that_is_no_action_leads_off_the_board_in_every_dtype(action, dtype):
+    if not jnp.iinfo(dtype).min <= action <= jnp.iinfo(dtype).max:
+        pytest.skip(f"{dtype.__name__} doesn't hold {action}")
+    params = env_params(jaxlake.parse_grid(["F F F", "S F G", "s F g"]))
+    environment = LakeEnvironment()
+    _, state = environment.reset(jax.random.key(0), params)
+    actions = jnp.array([0, action], dtype)
+    *_, info = environment.step_env(jax.random.key(0), state, actions, params)
+    assert (info["failure"], info["agent"]) == (Failure.OFF_BOARD, 1)
+
+
 @pytest.mark.parametrize("split", [True, False])
 def test_boards_are_drawn_uniformly_from_those_that_are_filled(split):
     _, boards = pool_of(4, 7, [3, 4], [2], 4, 2)
@@ -226,6 +275,16 @@ def test_wrong_pools_are_refused_by_name():
         env_params(boards, max_steps=0)
     with pytest.raises(ValueError, match="filled: got shape"):
         env_params(boards, filled=np.ones(2, bool))
+    with pytest.raises(ValueError, match="filled: got no True"):
+        env_params(boards, filled=np.zeros(3, bool))
+    empty = replace(boards, agent_mask=np.array([[True] * 2, [False] * 2, [True] * 2]))
+    with pytest.raises(ValueError, match=r"1 of 3 .* no agent; filled=Generated"):
+        env_params(empty)
+    with pytest.raises(ValueError, match=r"1 of 2 boards have no agent$"):
+        env_params(boards).replace(instances=empty, filled=np.array([True, True, False]))
+    assert int(env_params(empty, filled=np.array([True, False, True])).count) == 2
+    with pytest.raises(TypeError, match="replace: got filled"):
+        env_params(boards).replace(filled=np.ones(3, bool))
     with pytest.raises(ValueError, match="at most 32x32"):
         env_params(jaxlake.parse_grid(["S G", "F F"], max_size=33))
     with pytest.raises(ValueError, match="empty pool"):

@@ -84,5 +84,7 @@ def test_unknown_ids_taken_ids_and_foreign_boards_are_refused():
     name, other = "MAPF-FrozenLake-4x4-2ag-v0", jaxlake.parse_grid(["S F", "G F"], max_size=5)
     with pytest.raises(ValueError, match=r"got \(N, K\) = \(5, 2\)"):
         make(name, instances=other)
+    with pytest.raises(ValueError, match="filled: given without instances"):
+        make(name, filled=np.ones(2, bool))
     with pytest.raises(ValueError, match="conflict: got 'soft'"):
         make(name, conflict="soft")

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxlake.environment import Box, Tree
+from jaxlake.environment import Box, Discrete, Tree
 
 
 @pytest.mark.parametrize("per_key", [True, False])
@@ -56,6 +56,14 @@ def test_other_shapes_dtypes_and_values_are_not_contained():
     assert tree.contains(value)
     assert not tree.contains({"a": value["a"]})
     assert not tree.contains(value | {"a": value["a"] + jnp.int8(5)})
+
+
+def test_whole_numbers_of_python_numpy_and_jax_are_contained_in_a_discrete_space():
+    space = Discrete(5)
+    for four in (4, np.int64(4), np.uint8(4), jnp.int32(4)):
+        assert space.contains(four)
+    for other in (5, -1, 4.0, True, [4], None, np.array([4])):
+        assert not space.contains(other)
 
 
 def test_bounds_the_wrong_way_round_are_refused():

@@ -14,7 +14,7 @@ from benchmarks import oracles
 from jaxlake import Failure, Status, policies
 from jaxlake.environment import ConflictPolicy
 from jaxlake.policies import RandomPolicy, ShortestPathPolicy, roll_out, sweep
-from tests.jaxlake.solver.boards import instances, row_of
+from tests.jaxlake.solver.boards import assert_same, instances, row_of
 
 N, K, T = 6, 3, 20
 
@@ -214,8 +214,21 @@ def test_a_sweep_is_the_tables_of_single_rollouts_and_traces_once_for_all_config
         assert np.array_equal(table.failures[1, c].sum(axis=(0, 1, 2, 3)), kinds)
 
 
+@pytest.mark.parametrize("conflict", ConflictPolicy)
+def test_a_conflict_policy_may_be_given_by_its_name(conflict):
+    boards = _boards(_grids(5, 30, 3))
+    policy = RandomPolicy(masked=False)
+    by_name, by_value = (_played(policy, boards, conflict=c) for c in (conflict.value, conflict))
+    assert_same(by_name, by_value)
+
+
 def test_wrong_arguments_are_refused_by_name():
     boards = _boards(_grids(7, 2, 2))
+    unknown = "conflict: got 'failing', allowed are"
+    with pytest.raises(ValueError, match=unknown):
+        roll_out(jax.random.key(0), RandomPolicy(), boards, conflict="failing")
+    with pytest.raises(ValueError, match=unknown):
+        sweep(jax.random.key(0), (RandomPolicy(),), boards, None, conflict="failing")
     one = jax.tree.map(lambda leaf: leaf[0], boards)
     with pytest.raises(ValueError, match="max_steps: got 0"):
         roll_out(jax.random.key(0), RandomPolicy(), boards, max_steps=0)
