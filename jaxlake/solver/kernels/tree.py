@@ -45,7 +45,7 @@ def search_trees(
     from jax.experimental.pallas import triton
 
     from jaxlake.solver.kernels import tree_program
-    from jaxlake.solver.kernels.tree_program import Answers, Task
+    from jaxlake.solver.kernels.tree_queries import Answers, Task
     from jaxlake.solver.kernels.tree_teams import LANES
 
     (K, Q), T = queries.starts.shape, horizon

@@ -15,6 +15,7 @@ from jax.experimental.pallas import triton
 
 from jaxlake.solver.joint_search import Geometry
 from jaxlake.solver.kernels.lanes import any_lane, flag, union
+from jaxlake.solver.kernels.tree_notes import CLOSED, FIXED, MOVES, NOTES, Note
 from jaxlake.solver.kernels.word_sets import Words, either, meet, shift, single, where, without
 from jaxlake.solver.pairs import agent_pairs
 from jaxlake.solver.path_conflicts import FORCED, NONE, SWAP, TARGET, VERTEX, PathConflict
@@ -25,15 +26,6 @@ CELL = FORCED - 1
 
 _CLOCK_BITS = 13
 """Bits for a time where conflicts are compared."""
-
-_UNUSED, _CLOSED, _FIXED, _RIGHT, _LEFT, _DOWN, _UP = range(7)
-"""What a note says of an agent: nothing, that a cell is closed to it, that it has to be in the cell
-while the others keep out, or that a move is forbidden to it."""
-
-_MOVES = (_RIGHT, _LEFT, _DOWN, _UP)
-_CELL_BITS, _AGENT_BITS, _KIND_BITS = 10, 3, 3
-NOTES = 3
-"""Notes that one level of a branch leaves: two at the time of its conflict, one a step later."""
 
 
 class Memory(NamedTuple):
@@ -81,63 +73,6 @@ def pick(values: tuple[jax.Array, ...], agent: jax.Array) -> jax.Array:
     for k in range(1, len(values)):
         chosen = jnp.where(agent == k, values[k], chosen)
     return chosen
-
-
-class Note(NamedTuple):
-    """One constraint at one time, int32 each. The notes of one time are a linked list."""
-
-    cell: jax.Array  # of a move the upper or left one
-    agent: jax.Array
-    kind: jax.Array
-    next: jax.Array
-
-    def pack(self) -> jax.Array:
-        """Put it into one number."""
-        high = self.kind | (self.next << _KIND_BITS)
-        return self.cell | ((self.agent | (high << _AGENT_BITS)) << _CELL_BITS)
-
-    @staticmethod
-    def unpack(code: jax.Array) -> "Note":
-        """Read what `pack` gave."""
-        high = code >> _CELL_BITS
-        kind = high >> _AGENT_BITS
-        return Note(
-            cell=code & ((1 << _CELL_BITS) - 1),
-            agent=high & ((1 << _AGENT_BITS) - 1),
-            kind=kind & ((1 << _KIND_BITS) - 1),
-            next=kind >> _KIND_BITS,
-        )
-
-    def closes(self, cell: jax.Array, agent: jax.Array) -> jax.Array:
-        """Tell whether an agent must not be in a cell."""
-        own, here = self.agent == agent, self.cell == cell
-        return ((self.kind == _CLOSED) & own & here) | ((self.kind == _FIXED) & (own ^ here))
-
-
-def notes_of(
-    conflict: PathConflict, side: jax.Array, following: tuple[jax.Array, ...]
-) -> list[Note]:
-    """Return the notes that a child leaves, each with the number of the next one of its time.
-
-    Of two children one bans the first agent from a cell or from a move, and the other makes it be
-    there, so that the others keep out (disjoint splits). Of a swap it also bans the other's move.
-    """
-    first, vertex, swap = side == 0, conflict.kind == VERTEX, conflict.kind == SWAP
-    here = jnp.where(first, conflict.one_here, conflict.other_here)
-    there = jnp.where(first, conflict.one_there, conflict.other_there)
-    step = there - here
-    move = jnp.where(step > 0, _DOWN, _UP)
-    move = jnp.where(step == 1, _RIGHT, jnp.where(step == -1, _LEFT, move))
-    fixes = ~first & (vertex | swap)
-    now = jnp.where(vertex & first, _CLOSED, jnp.where(fixes, _FIXED, _UNUSED))
-    moves = jnp.where(swap, move, _UNUSED)
-    then = jnp.where(fixes & swap, _FIXED, _UNUSED)
-    mover = jnp.where(first, conflict.one, conflict.other)
-    return [
-        Note(conflict.one_here, conflict.one, now, following[0]),
-        Note(jnp.minimum(here, there), mover, moves, following[1]),
-        Note(conflict.one_there, conflict.one, then, following[2]),
-    ]
 
 
 def largest(values: Sequence[jax.Array]) -> jax.Array:
@@ -334,19 +269,19 @@ class Paths:
             note = Note.unpack(self.memory.notes[jnp.maximum(number - 1, 0), self.lane])
             cell = single(note.cell, self.board.words)
             some, own = number > 0, note.agent == route.agent
-            fixed = some & (note.kind == _FIXED)
-            shut = (some & (note.kind == _CLOSED) & own) | (fixed & ~own)
+            fixed = some & (note.kind == FIXED)
+            shut = (some & (note.kind == CLOSED) & own) | (fixed & ~own)
             # An agent that has to be in a cell keeps out of all others.
             only = where(fixed & own, [~word for word in cell])
             closed = either(closed, where(shut, cell), only)
             bans = tuple(
                 tuple(either(ban, where(some & own & (note.kind == move), cell)))
-                for ban, move in zip(bans, _MOVES, strict=True)
+                for ban, move in zip(bans, MOVES, strict=True)
             )
             return jnp.where(some, note.next, 0), tuple(closed), bans
 
         none = tuple(self.none)
-        begun = (self.memory.heads[t], none, (none,) * len(_MOVES))
+        begun = (self.memory.heads[t], none, (none,) * len(MOVES))
         found = jax.lax.while_loop(lambda state: any_lane(state[0] > 0), read, begun)
         return list(found[1]), [list(ban) for ban in found[2]]
 

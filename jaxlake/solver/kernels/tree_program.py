@@ -5,7 +5,6 @@ branch of its own in memory. Lanes of one team are neighbours, and a program ser
 time: when the last of them has its answer, it takes the next queries.
 """
 
-from collections.abc import Callable
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -13,10 +12,10 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-from jaxlake.solver.arrivals import Stair, look_up_pairs
 from jaxlake.solver.constraint_tree import MAX_DEPTH
 from jaxlake.solver.joint_search import Geometry
 from jaxlake.solver.kernels.lanes import any_lane, flag, union
+from jaxlake.solver.kernels.tree_copies import PathCopies
 from jaxlake.solver.kernels.tree_levels import (
     LEVEL_WORDS,
     Level,
@@ -24,24 +23,22 @@ from jaxlake.solver.kernels.tree_levels import (
     constrained_agent,
     limited_agent,
 )
+from jaxlake.solver.kernels.tree_notes import NOTES, notes_of
 from jaxlake.solver.kernels.tree_paths import (
     CELL,
-    NOTES,
     Boards,
     Memory,
     Paths,
     Route,
     largest,
-    notes_of,
     nowhere,
     pick,
     put,
 )
+from jaxlake.solver.kernels.tree_queries import Answers, Proved, Task
 from jaxlake.solver.kernels.tree_teams import LANES, Teams
-from jaxlake.solver.pairs import best_matching, pair_gains
 from jaxlake.solver.path_conflicts import (
     ARRIVAL,
-    FORCED,
     NONE,
     SWAP,
     TARGET,
@@ -50,48 +47,6 @@ from jaxlake.solver.path_conflicts import (
     arrival_conflict,
 )
 from jaxlake.solver.space_time import NEVER
-
-_TOGETHER = 4
-"""Times at which a path is copied at once."""
-
-
-class Task(NamedTuple):
-    """What a program is told about each query, int32."""
-
-    total: jax.Array
-    waits: jax.Array
-    first: jax.Array
-    last: jax.Array
-    budget: jax.Array
-
-
-class Proved(NamedTuple):
-    """What is known of the agents of each query, int32, and of its pairs."""
-
-    alone: list[jax.Array]  # least arrivals
-    pair_costs: list[jax.Array]
-    stairs: list[list[jax.Array]]  # two words of each pair, uint32
-
-    def excesses(self, costs: tuple[jax.Array, ...]) -> list[jax.Array]:
-        """Return how much later than at the least agents arrive."""
-        return [jnp.maximum(x - y, 0) for x, y in zip(costs, self.alone, strict=True)]
-
-    def stairs_of(self, costs: tuple[jax.Array, ...]) -> list[Stair]:
-        """Look up where the pairs stand on their staircases."""
-        return look_up_pairs(self.stairs, self.excesses(costs))
-
-    def gain(self, costs: tuple[jax.Array, ...], stairs: list[Stair]) -> jax.Array:
-        """Return what pairs without a common agent add to these costs."""
-        return best_matching(pair_gains(costs, self.pair_costs, stairs), len(costs))
-
-
-class Answers(NamedTuple):
-    """What a program says of each query, int32."""
-
-    found: jax.Array
-    gave_up: jax.Array
-    bound: jax.Array
-    expansions: jax.Array
 
 
 class _Lanes(NamedTuple):
@@ -185,6 +140,7 @@ class _Program:
         self.horizon = self.times - 1
         self.total = task.total != 0
         self.paths = Paths(memory, boards, board, lane)
+        self.copies = PathCopies(memory, boards, lane)
         self.levels = Levels(memory.levels, lane)
 
     def run(self, busy: jax.Array) -> _Lanes:
@@ -289,7 +245,7 @@ class _Program:
         fits = planned & (estimate <= lanes.bound)
         # The old path is kept for this level; the new one rests at its goal from its arrival on.
         end = jnp.where(rooting, self.times, jnp.maximum(old_cost, arrival) + 1)
-        self._begin_path(agent, depth, goal, jnp.where(fits, end, 0), fits & ~absent)
+        self.copies.begin(agent, depth, goal, jnp.where(fits, end, 0), fits & ~absent)
         self.paths.trace(route, arrival, fits & ~absent)
         rooted = rooting & fits & (lanes.planned == K - 1)
         tight = [self.total | (cost == lanes.bound) for cost in costs]
@@ -310,7 +266,7 @@ class _Program:
         hopeless = ~planned & (ceiling >= jnp.minimum(own_latest, T))
         cut = jnp.where(refused & ~hopeless, jnp.minimum(lanes.cut, above), lanes.cut)
         lanes = self._release(lanes, tried, splitting & ~commit)
-        self._keep_forced(agent, depth, same_time, jnp.where(bypass, arrival, 0))
+        self.copies.keep_forced(agent, depth, same_time, jnp.where(bypass, arrival, 0))
         turned = jnp.where(refused, self._next_side(level.side, depth), level.side)
         self.levels.write(depth, tried._replace(side=turned, cost=old_cost), splitting, False)
 
@@ -359,7 +315,7 @@ class _Program:
             agent = constrained_agent(level)
             lanes = self._release(lanes, level, inner)
             end = jnp.maximum(pick(lanes.costs, agent), level.cost) + 1
-            self._restore(agent, depth, level.cost, jnp.where(inner, end, 0))
+            self.copies.restore(agent, depth, level.cost, jnp.where(inner, end, 0))
             self.levels.turn(depth, self._next_side(level.side, depth), inner)
             lanes = lanes._replace(
                 through=lanes.through | flag(top),
@@ -397,7 +353,7 @@ class _Program:
         restored = restart & (lanes.strayed != 0)
         root_costs = _choose(rooted, lanes.costs, lanes.root_costs)
         lanes = lanes._replace(root_costs=root_costs)
-        self._keep_roots(lanes, rooted & shares, restored)
+        self.copies.keep_roots(lanes.costs, root_costs, rooted & shares, restored)
         self.levels.turn(jnp.zeros_like(prefix), jnp.where(shares, prefix & 1, 0), taken)
         next_prefix = jnp.minimum(handed_out, prefixes)
         return lanes._replace(
@@ -469,81 +425,6 @@ class _Program:
             latest=_put_at(lanes.latest, limited, limits[0], target & first),
             earliest=_put_at(lanes.earliest, limited, limits[1], delayed),
         )
-
-    def _begin_path(
-        self,
-        agent: jax.Array,
-        depth: jax.Array,
-        goal: jax.Array,
-        end: jax.Array,
-        where: jax.Array,
-    ) -> None:
-        """Save the path of an agent up to `end`, and put a path at its goal in its place."""
-
-        def write(times: list[jax.Array]) -> None:
-            old = [self.memory.paths[agent, t, self.lane] for t in times]
-            for t, entry in zip(times, old, strict=True):
-                put(self.memory.saved, (depth, t, self.lane), entry, where)
-                put(self.memory.paths, (agent, t, self.lane), goal | FORCED, where)
-
-        self._for_times(end, write)
-
-    def _keep_forced(
-        self, agent: jax.Array, depth: jax.Array, same_time: jax.Array, end: jax.Array
-    ) -> None:
-        """Where a path is new but no constraint is, keep where the old one was forced.
-
-        Where a bypassing path is forced is known under the constraint only. But if it costs what
-        the old path did, it too passes through every cell in which the old one was forced.
-        """
-
-        def write(t: jax.Array, _: None) -> None:
-            place = (agent, t, self.lane)
-            kept = jnp.where(same_time, self.memory.saved[depth, t, self.lane] & FORCED, 0)
-            put(self.memory.paths, place, (self.memory.paths[place] & CELL) | kept, t < end)
-
-        jax.lax.fori_loop(0, jnp.max(end), write, None)
-
-    def _restore(self, agent: jax.Array, depth: jax.Array, cost: jax.Array, end: jax.Array) -> None:
-        """Give an agent the path of some cost that is saved at a level, up to `end`."""
-        goal = pick(self.boards.goals, agent) | FORCED
-
-        def write(times: list[jax.Array]) -> None:
-            old = [self.memory.saved[depth, t, self.lane] for t in times]
-            for t, entry in zip(times, old, strict=True):
-                # What is saved may end where the path does.
-                entry = jnp.where(t < cost, entry, goal)
-                put(self.memory.paths, (agent, t, self.lane), entry, t < end)
-
-        self._for_times(end, write)
-
-    def _for_times(self, end: jax.Array, write: Callable[[list[jax.Array]], None]) -> None:
-        """Do something at all times before the last `end`, and perhaps at a few more up to T.
-
-        A few times are done together: a program waits once for what they load.
-        """
-
-        def some(i: jax.Array, _: None) -> None:
-            write([jnp.minimum(_TOGETHER * i + j, self.horizon) for j in range(_TOGETHER)])
-
-        rounds = jax.lax.div(jnp.max(end) + (_TOGETHER - 1), _TOGETHER)
-        jax.lax.fori_loop(0, rounds, some, None)
-
-    def _keep_roots(self, lanes: _Lanes, rooted: jax.Array, restored: jax.Array) -> None:
-        """Keep the paths of a root where there is a new one, and bring those that are kept back."""
-        longest = largest((*lanes.costs, *lanes.root_costs))
-        end = jnp.max(jnp.where(rooted | restored, jnp.minimum(longest + 1, self.times), 0))
-
-        def write(i: jax.Array, _: None) -> None:
-            t, k = jax.lax.div(i, self.agents), jax.lax.rem(i, self.agents)
-            put(self.memory.roots, (k, t, self.lane), self.memory.paths[k, t], rooted)
-            goal = pick(self.boards.goals, k) | FORCED
-            # What is kept may end where the path does.
-            root = jnp.where(t < pick(lanes.root_costs, k), self.memory.roots[k, t], goal)
-            exists = pick(self.boards.goals, k) >= 0
-            put(self.memory.paths, (k, t, self.lane), root, restored & exists & (t <= longest))
-
-        jax.lax.fori_loop(0, end * self.agents, write, None)
 
     def _next_side(self, side: jax.Array, depth: jax.Array) -> jax.Array:
         """Return the side after a child is done: the other child, unless it is another lane's."""
