@@ -30,7 +30,10 @@ _INTERPRETER_ARGUMENTS = (
 )
 _LOADS = ("get", "masked_load")
 _REDUCTIONS = ("reduce_max", "reduce_min", "reduce_sum")
-_LAYOUT = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "concatenate", "transpose")
+_LAYOUT = (
+    *("broadcast_in_dim", "broadcast_to", "reshape", "squeeze", "expand_dims"),
+    *("concatenate", "transpose"),
+)
 
 _NESTED = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")
 """Where calls keep the function that they call."""

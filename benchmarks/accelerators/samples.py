@@ -63,7 +63,8 @@ def scaled(widths: Widths, share: float) -> Widths:
     # One board at a time, or fewer than 64 in a joint search, are other programs.
     least = {"crowded_boards": min(2, widths.crowded_boards)}
     least |= {"joint_boards": min(64, widths.joint_boards)}
-    numbers = {name: x for name, x in vars(widths).items() if name != "kernels"}
+    same = ("kernels", "node_lanes")
+    numbers = {name: x for name, x in vars(widths).items() if name not in same}
     smaller = {name: max(least.get(name, 1), round(share * x)) for name, x in numbers.items()}
     return replace(widths, **smaller)
 

@@ -26,18 +26,17 @@ import numpy as np
 from jaxlake.batch_axes import merge_batch_axes
 from jaxlake.cpu_devices import jit_search
 from jaxlake.instance import Instance
-from jaxlake.solver import chunks, dense_joint
+from jaxlake.solver import dense_joint
 from jaxlake.solver.certificates import BestPlans, prepare_boards, prioritise
 from jaxlake.solver.chunks import Widths, widths_for
-from jaxlake.solver.constraint_tree import search_trees
 from jaxlake.solver.dense_components import DenseBoards, component_sizes
 from jaxlake.solver.dense_joint import DenseAnswers
-from jaxlake.solver.kernels import tree
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.pairs import matching_bound, pair_bounds, pair_staircases, waitless_bounds
 from jaxlake.solver.permutations import proved_unsolvable
 from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
 from jaxlake.solver.space_time import NEVER, actions_of, arrivals_of, waits_in
+from jaxlake.solver.tree_efforts import search_with_teams
 from jaxlake.solver.tree_node import TreeAnswers, TreeQueries, no_answers
 from jaxlake.solver.two_agents import solve_two
 
@@ -309,7 +308,7 @@ def _solve_many_slots(
         queries = jax.tree.map(
             lambda x, y: jnp.where(first, x, y), first_queries, ask_for_the_rest(_halves(before)[0])
         )
-        answers = _search_with_teams(queries, horizon, widths)
+        answers = search_with_teams(queries, horizon, widths)
         return answers, answers
 
     # One loop for both searches, so that it compiles once: for the cost, and then for the rest.
@@ -423,41 +422,6 @@ def _with_dense_answers(known: Solution, shortest: _Shortest, answers: DenseAnsw
         makespan_plan=merge(jnp.where(timed, shortest.plan, makespan_plan), known.makespan_plan),
         expansions=known.expansions + answers.layers,
     )
-
-
-def _search_with_teams(queries: TreeQueries, horizon: int, widths: Widths) -> TreeAnswers:
-    """Search each tree by one lane, and by a team the few that are not done soon."""
-    R, Q = queries.free.shape
-    if machine := tree.serves(widths.kernels, R, horizon):
-        search = partial(tree.search_trees, horizon=horizon, machine=machine, widths=widths)
-    else:
-        # Two questions per board; the number of lanes is a power of two, so that teams divide it.
-        sets = 8 * len(queries.starts) * (horizon + 1) * R * queries.free.dtype.itemsize
-        most = widths.fitting(widths.tree_lanes, sets)
-        lanes = min(1 << (most.bit_length() - 1), 1 << (Q // 2 - 1).bit_length())
-        lanes = max(chunks.TEAM_LANES, lanes)
-        search = partial(search_trees, horizon=horizon, lanes=lanes)
-
-    def go_on(so_far: TreeAnswers, effort: tuple[jax.Array, ...]) -> tuple[TreeAnswers, None]:
-        team, split, most = effort
-        wanted = so_far.gave_up
-        budget = jnp.minimum(queries.budget, most)
-        left = queries._replace(first=so_far.bound, budget=budget, wanted=wanted)
-        answers = search(left, team=team, split=split)
-        return answers._replace(
-            found=so_far.found | answers.found,
-            bound=jnp.where(wanted, answers.bound, so_far.bound),
-            expansions=so_far.expansions + answers.expansions,
-            paths=jnp.where(wanted, answers.paths, so_far.paths),
-        ), None
-
-    efforts = (
-        jnp.array([1, chunks.TEAM_LANES]),
-        jnp.array([0, chunks.SHARED_SPLITS]),
-        jnp.array([chunks.EXPANSIONS_BEFORE_TEAM, np.iinfo(np.int32).max]),
-    )
-    nothing = no_answers(queries, horizon)._replace(gave_up=queries.wanted)
-    return jax.lax.scan(go_on, nothing, efforts)[0]
 
 
 def _halves(answers: TreeAnswers) -> tuple[TreeAnswers, TreeAnswers]:

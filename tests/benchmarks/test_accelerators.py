@@ -244,6 +244,20 @@ def test_a_round_of_a_kernel_waits_once_for_what_it_loads():
     assert body == 4
 
 
+def test_what_says_where_lanes_read_is_no_operation():
+    def gather(table, result):
+        lanes = jax.lax.broadcasted_iota(jnp.int32, (4,), 0)
+        result[...] = table[pl.program_id(0), lanes]
+
+    def run(table):
+        shape = jax.ShapeDtypeStruct((4,), jnp.int32)
+        return pl.pallas_call(gather, out_shape=shape, grid=(1,), interpret=True)(table)
+
+    (kernel,) = loops.kernels_of(jax.make_jaxpr(run)(jnp.ones((4, 4), jnp.int32))).values()
+    # The numbers of the lanes, what they read, and what they write.
+    assert loops.operations_of(kernel, Costs()) == [3]
+
+
 @pytest.mark.parametrize(("warps", "operations"), [(1, 6 * 8 + 2 * 50 + 15), (8, 6 + 2 * 50 + 33)])
 def test_operations_are_instructions_of_a_warp_and_what_it_waits_for(warps, operations):
     def largest(table, result):
@@ -278,6 +292,7 @@ def test_a_smaller_machine_has_as_many_chunks_and_never_one_crowded_board_at_a_t
     assert smaller.planned_boards * 32 == whole.planned_boards
     assert smaller.loop_bytes * 32 == whole.loop_bytes
     assert (smaller.kernels, smaller.crowded_boards) == (whole.kernels, 2)
+    assert smaller.node_lanes == whole.node_lanes
     assert scaled(widths_for("cpu"), 1 / 1024).tree_lanes == 1
 
 

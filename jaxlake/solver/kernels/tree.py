@@ -35,24 +35,26 @@ def search_trees(
     widths: Widths,
     team: jax.Array | int = 1,
     split: jax.Array | int = 0,
+    helpers: int = 1,
 ) -> TreeAnswers:
     """Do what `constraint_tree.search_trees` does in one launch.
 
-    A `team` has one lane, or `chunks.TEAM_LANES`.
+    A `team` has one node in hand, or `chunks.TEAM_LANES`, and each node so many lanes: `helpers`.
     """
     # Imported here because Pallas takes as long as all of JAX, and on CPUs nothing needs it.
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton
 
-    from jaxlake.solver.kernels import tree_program
+    from jaxlake.solver.kernels import tree_program, tree_shared
     from jaxlake.solver.kernels.tree_queries import Answers, Task
     from jaxlake.solver.kernels.tree_teams import LANES
 
     (K, Q), T = queries.starts.shape, horizon
     board = geometry(len(queries.free))
-    memory = tree_program.memory_rows(T, K, board)
-    program_bytes = 4 * LANES * sum(int(np.prod(rows)) for rows in memory)
-    programs = widths.fitting(-(-Q // (LANES // TEAM_LANES)), program_bytes)
+    nodes = LANES // helpers
+    memory = tree_shared.memory_rows(T, K, board, helpers)
+    program_bytes = 4 * nodes * sum(int(np.prod(rows)) for rows in memory)
+    programs = widths.fitting(-(-Q // (nodes // TEAM_LANES)), program_bytes)
     order = jnp.argsort(~queries.wanted, stable=True).astype(jnp.int32)
     count = jnp.sum(queries.wanted, dtype=jnp.int32)
     numbers = jnp.stack([jnp.asarray(x, jnp.int32) for x in (count, team, split)])
@@ -67,7 +69,7 @@ def search_trees(
         return pl.BlockSpec(shape, lambda i: (0,) * len(shape))
 
     def own(rows: tuple[int, ...]) -> Any:
-        return pl.BlockSpec((None, *rows, LANES), lambda i: (i, *(0,) * (len(rows) + 1)))
+        return pl.BlockSpec((None, *rows, nodes), lambda i: (i, *(0,) * (len(rows) + 1)))
 
     places = Q + padding + LANES
     outputs = [
@@ -75,16 +77,16 @@ def search_trees(
         jax.ShapeDtypeStruct((K, T + 1, places), jnp.int16),
     ]
     # Triton has no memory of its own to offer: there it is more outputs.
-    words = memory._replace(layers=jnp.uint32, **dict.fromkeys(memory._fields[:-1], jnp.int32))
+    words = [jnp.int32] * (len(memory) - 2) + [jnp.uint32] * 2
     scratch = [
-        jax.ShapeDtypeStruct((programs, *rows, LANES), dtype)
+        jax.ShapeDtypeStruct((programs, *rows, nodes), dtype)
         for rows, dtype in zip(memory, words, strict=True)
     ]
     options: dict[str, Any] = {"interpret": True}
     if machine is Kernels.GPU:
         options = {"compiler_params": triton.CompilerParams(num_warps=1, num_stages=1)}
     given, paths, *_ = pl.pallas_call(
-        partial(tree_program.search, board=board),
+        partial(tree_program.search, board=board, helpers=helpers, barrier=machine is Kernels.GPU),
         grid=(programs,),
         in_specs=[whole(x.shape) for x in (numbers, *inputs)],
         out_specs=[*(whole(one.shape) for one in outputs), *map(own, memory)],

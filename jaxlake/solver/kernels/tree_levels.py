@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxlake.solver.kernels.tree_paths import CELL, put
+from jaxlake.solver.kernels.tree_paths import CELL
+from jaxlake.solver.kernels.tree_teams import Helpers, put
 from jaxlake.solver.path_conflicts import ARRIVAL, PathConflict
 
 LEVEL_WORDS = 5
@@ -39,27 +40,27 @@ def limited_agent(level: Level) -> jax.Array:
 
 
 class Levels:
-    """The levels in memory, int32 (5, L, lanes)."""
+    """The levels in memory, int32 (5, L, nodes)."""
 
-    def __init__(self, memory: Any, lane: jax.Array) -> None:
-        self.memory, self.lane = memory, lane
+    def __init__(self, memory: Any, helpers: Helpers) -> None:
+        self.memory, self.helpers, self.node = memory, helpers, helpers.node
 
     def clear(self) -> None:
         """Write nothing to the level of the root."""
         for i in range(LEVEL_WORDS):
-            self.memory[i, 0] = jnp.zeros_like(self.lane)
+            self.helpers.write(self.memory, (i, 0), jnp.zeros_like(self.node))
 
     def time_of(self, depth: jax.Array) -> jax.Array:
-        """Return when the conflict of a level is; the depth is the same for all lanes."""
-        return _time_of(self.memory[0, depth])
+        """Return when the conflict of a level is; the depth is that of a round of `Helpers`."""
+        return _time_of(self.helpers.read(self.memory, 0, depth))
 
     def side_of(self, depth: jax.Array) -> jax.Array:
         """Return the side of a level."""
-        return _side_of(self.memory[0, depth, self.lane])
+        return _side_of(self.memory[0, depth, self.node])
 
     def read(self, depth: jax.Array) -> Level:
         """Return the levels at a depth of each lane's own."""
-        conflict, now, then, cost, limit = (self.memory[i, depth, self.lane] for i in range(5))
+        conflict, now, then, cost, limit = (self.memory[i, depth, self.node] for i in range(5))
         return Level(
             conflict=PathConflict(
                 one=conflict & 7,
@@ -90,11 +91,11 @@ class Levels:
             level.limit | ((level.heads[0] | (level.heads[1] << 8)) << _WIDE),
         ]
         for i in (0, 1, 2, 3) if anew else (0, 3, 4):
-            put(self.memory, (i, depth, self.lane), words[i], where)
+            put(self.memory, (i, depth, self.node), words[i], where)
 
     def turn(self, depth: jax.Array, side: jax.Array, where: jax.Array) -> None:
         """Change the side of a level."""
-        place = (0, depth, self.lane)
+        place = (0, depth, self.node)
         word = self.memory[place] & ~(3 << _SIDE)
         put(self.memory, place, word | (side << _SIDE), where)
 

@@ -11,12 +11,21 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.pallas import triton
 
 from jaxlake.solver.joint_search import Geometry
 from jaxlake.solver.kernels.lanes import any_lane, flag, union
 from jaxlake.solver.kernels.tree_notes import CLOSED, FIXED, MOVES, NOTES, Note
-from jaxlake.solver.kernels.word_sets import Words, either, meet, shift, single, where, without
+from jaxlake.solver.kernels.tree_teams import Helpers, put
+from jaxlake.solver.kernels.word_sets import (
+    Words,
+    both,
+    either,
+    meet,
+    shift,
+    single,
+    where,
+    without,
+)
 from jaxlake.solver.pairs import agent_pairs
 from jaxlake.solver.path_conflicts import FORCED, NONE, SWAP, TARGET, VERTEX, PathConflict
 from jaxlake.solver.space_time import NEVER
@@ -29,7 +38,7 @@ _CLOCK_BITS = 13
 
 
 class Memory(NamedTuple):
-    """References to memory of the program, int32 (..., lanes) but for the layers."""
+    """References to memory of the program, int32 (..., nodes) but for the last two."""
 
     paths: Any  # (K, T + 1), cells, with FORCED
     roots: Any  # (K, T + 1), `paths` of the root
@@ -38,6 +47,7 @@ class Memory(NamedTuple):
     notes: Any  # (3 * L,), constraints of the branch, packed, each with the next one of its time
     heads: Any  # (T + 1,), the first note of a time, counted from 1; 0 where there is none
     layers: Any  # words (2, T + 1, W), where the agent can be; in the second, without conflicts
+    masks: Any  # words (2, T + 1, 5, W), of `SharedPaths`: cells and moves that are open
 
 
 class Boards(NamedTuple):
@@ -80,16 +90,12 @@ def largest(values: Sequence[jax.Array]) -> jax.Array:
     return reduce(jnp.maximum, values)
 
 
-def put(ref: Any, place: tuple[Any, ...], values: jax.Array, where: jax.Array) -> None:
-    """Write to a place of each lane's own where bool (lanes) says so."""
-    triton.store(ref.at[place], values, mask=where)
-
-
 class Paths:
     """Paths on the boards of one program."""
 
-    def __init__(self, memory: Memory, boards: Boards, board: Geometry, lane: jax.Array) -> None:
-        self.memory, self.boards, self.board, self.lane = memory, boards, board, lane
+    def __init__(self, memory: Memory, boards: Boards, board: Geometry, helpers: Helpers) -> None:
+        self.memory, self.boards, self.board, self.helpers = memory, boards, board, helpers
+        self.node = helpers.node
         self.agents, times = memory.paths.shape[:2]
         self.horizon = times - 1
         self.words = range(board.words)
@@ -159,7 +165,7 @@ class Paths:
             places = [jnp.where(walking, x, y) for x, y in zip(before, places, strict=True)]
             alone = ~(union(without(places, single(cell, self.board.words))) != 0)
             entry = cell | jnp.where(alone, jnp.int32(FORCED), 0)
-            put(self.memory.paths, (route.agent, t, self.lane), entry, walking)
+            put(self.memory.paths, (route.agent, t, self.node), entry, walking)
             return cell, tuple(places), here
 
         home = single(route.goal, self.board.words)
@@ -181,10 +187,13 @@ class Paths:
         last = jnp.max(jnp.where(wanted, length, 0))
 
         def entries(t: jax.Array) -> tuple[jax.Array, ...]:
-            return tuple(self.memory.paths[k, t] for k in range(self.agents))
+            return tuple(self.helpers.read(self.memory.paths, k, t) for k in range(self.agents))
 
-        def look(t: jax.Array, state: Any) -> Any:
+        def look(i: jax.Array, state: Any) -> Any:
             best, count, here = state
+            t = jnp.minimum(self.helpers.own(i), T - 1)
+            inside = self.helpers.own(i) < last
+            here = entries(t) if shared else here
             there = entries(t + 1)
             now, then = [[entry & CELL for entry in side] for side in (here, there)]
             forced = [flag(x) * ((entry >> 14) & 1) for x, entry in zip(tight, here, strict=True)]
@@ -196,13 +205,17 @@ class Paths:
                 rank = 1 + jnp.where(meets, stuck[i] + stuck[j], move[i] + move[j])
                 which = 2 * p + flag(swap)
                 key = (rank << (5 + _CLOCK_BITS)) | ((T - t) << 5) | which
-                best = jnp.maximum(best, jnp.where(meets | swap, key, 0))
-                count += flag(meets | swap)
-            return best, count, there
+                conflict = (meets | swap) & inside
+                best = jnp.maximum(best, jnp.where(conflict, key, 0))
+                count += flag(conflict)
+            return best, count, () if shared else there
 
+        shared = self.helpers.count > 1
+        self.helpers.meet()
         nothing = jnp.zeros_like(costs[0])
-        state = (nothing, nothing, entries(jnp.int32(0)))
-        best, count, _ = jax.lax.fori_loop(0, last, look, state)
+        state = (nothing, nothing, () if shared else entries(jnp.int32(0)))
+        best, count, _ = jax.lax.fori_loop(0, self.helpers.rounds(last), look, state)
+        best, count = self.helpers.most(best), self.helpers.sum(count)
         return self._read_conflict(best, costs, tight), count
 
     def _read_conflict(
@@ -217,7 +230,7 @@ class Paths:
         sure = tuple(map(flag, tight))
 
         def entry(agent: jax.Array, t: jax.Array) -> jax.Array:
-            return self.memory.paths[agent, t, self.lane]
+            return self.memory.paths[agent, t, self.node]
 
         def is_forced(agent: jax.Array) -> jax.Array:
             return (pick(sure, agent) != 0) & ((entry(agent, time) & FORCED) != 0)
@@ -242,9 +255,12 @@ class Paths:
     def _others(self, route: Route, t: jax.Array) -> tuple[jax.Array, ...]:
         """Return where the others are at t, and a place off the board for the agent itself."""
         return tuple(
-            jnp.where(route.agent == k, jnp.int32(CELL), self.memory.paths[k, t] & CELL)
+            jnp.where(route.agent == k, jnp.int32(CELL), self._cell_at(k, t))
             for k in range(self.agents)
         )
+
+    def _cell_at(self, agent: int, t: jax.Array) -> jax.Array:
+        return self.helpers.read(self.memory.paths, agent, t) & CELL
 
     def _cells(self, cells: tuple[jax.Array, ...]) -> Words:
         return either(*(single(cell, self.board.words) for cell in cells))
@@ -266,7 +282,7 @@ class Paths:
 
         def read(state: Any) -> Any:
             number, closed, bans = state
-            note = Note.unpack(self.memory.notes[jnp.maximum(number - 1, 0), self.lane])
+            note = Note.unpack(self.memory.notes[jnp.maximum(number - 1, 0), self.node])
             cell = single(note.cell, self.board.words)
             some, own = number > 0, note.agent == route.agent
             fixed = some & (note.kind == FIXED)
@@ -281,7 +297,7 @@ class Paths:
             return jnp.where(some, note.next, 0), tuple(closed), bans
 
         none = tuple(self.none)
-        begun = (self.memory.heads[t], none, (none,) * len(MOVES))
+        begun = (self.helpers.read(self.memory.heads, t), none, (none,) * len(MOVES))
         found = jax.lax.while_loop(lambda state: any_lane(state[0] > 0), read, begun)
         return list(found[1]), [list(ban) for ban in found[2]]
 
@@ -310,15 +326,18 @@ class Paths:
         """
 
         def look(i: jax.Array, first: jax.Array) -> jax.Array:
-            now, time = i < levels, time_of(i)
+            level = self.helpers.own(i)
+            now, time = level < levels, time_of(level)
             for slot in range(NOTES):
-                note = Note.unpack(self.memory.notes[NOTES * i + slot])
+                code = self.helpers.read(self.memory.notes, NOTES * level + slot)
+                note = Note.unpack(code)
                 after = time + (1 if slot < NOTES - 1 else 2)
                 closed = now & note.closes(goal, agent)
                 first = jnp.where(closed, jnp.maximum(first, after), first)
             return first
 
-        first = jax.lax.fori_loop(0, jnp.max(levels), look, jnp.zeros_like(goal))
+        rounds = self.helpers.rounds(jnp.max(levels))
+        first = self.helpers.most(jax.lax.fori_loop(0, rounds, look, jnp.zeros_like(goal)))
         closed = flag(~meet(self.boards.free, single(goal, self.board.words)))
         for k, (limit, other) in enumerate(zip(latest, self.boards.goals, strict=True)):
             closed |= flag((agent != k) & (other == goal) & (limit <= self.horizon))
@@ -333,21 +352,23 @@ class Paths:
         """
         last = jnp.max(jnp.where(asked, largest(costs) + 1, 0))
 
-        def look(t: jax.Array, first: jax.Array) -> jax.Array:
+        def look(i: jax.Array, first: jax.Array) -> jax.Array:
+            t = jnp.minimum(self.helpers.own(i), self.horizon)
             for k in range(self.agents):
-                there = (agent != k) & (self.memory.paths[k, t] & CELL == goal)
+                there = (agent != k) & (self._cell_at(k, t) == goal) & (t < last)
                 first = jnp.where(asked & there, t + 1, first)
             return first
 
         last = jnp.minimum(last, self.horizon + 1)
-        return jax.lax.fori_loop(0, last, look, jnp.zeros_like(goal))
+        rounds = self.helpers.rounds(last)
+        return self.helpers.most(jax.lax.fori_loop(0, rounds, look, jnp.zeros_like(goal)))
 
     def _step(self, cells: Words, bans: list[Words]) -> Words:
         """Return where an agent can be after a step or a wait, holes and all."""
         right, left, down, up = bans
         pitch = self.board.pitch
         return either(
-            [x & y for x, y in zip(cells, self.still, strict=True)],
+            both(cells, self.still),
             shift(without(cells, right), 1),
             without(shift(cells, -1), left),
             shift(without(cells, down), pitch),

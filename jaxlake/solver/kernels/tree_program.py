@@ -17,7 +17,6 @@ from jaxlake.solver.joint_search import Geometry
 from jaxlake.solver.kernels.lanes import any_lane, flag, union
 from jaxlake.solver.kernels.tree_copies import PathCopies
 from jaxlake.solver.kernels.tree_levels import (
-    LEVEL_WORDS,
     Level,
     Levels,
     constrained_agent,
@@ -33,10 +32,10 @@ from jaxlake.solver.kernels.tree_paths import (
     largest,
     nowhere,
     pick,
-    put,
 )
 from jaxlake.solver.kernels.tree_queries import Answers, Proved, Task
-from jaxlake.solver.kernels.tree_teams import LANES, Teams
+from jaxlake.solver.kernels.tree_shared import SharedPaths
+from jaxlake.solver.kernels.tree_teams import LANES, Helpers, Teams, put
 from jaxlake.solver.path_conflicts import (
     ARRIVAL,
     NONE,
@@ -70,31 +69,20 @@ class _Lanes(NamedTuple):
     strayed: jax.Array  # a bypass has changed a path since the lane was at the root's
 
 
-def memory_rows(horizon: int, agents: int, board: Geometry) -> Memory:
-    """Return the leading axes of the `Memory` of a program, 32 bits each."""
-    T, K = horizon, agents
-    return Memory(
-        paths=(K, T + 1),
-        roots=(K, T + 1),
-        saved=(MAX_DEPTH, T + 1),
-        levels=(LEVEL_WORDS, MAX_DEPTH),
-        notes=(NOTES * MAX_DEPTH,),
-        heads=(T + 1,),
-        layers=(2, T + 1, board.words),
-    )
-
-
-def search(*refs: Any, board: Geometry) -> None:
+def search(*refs: Any, board: Geometry, helpers: int, barrier: bool) -> None:
     """Answer the queries of one program: a share of the first `count`, the others being idle.
 
+    Every node has so many lanes, `helpers`; a `barrier` stands where they read what others wrote.
     The references are to the inputs and outputs of all programs, packed, and to memory.
     """
     numbers, free, starts, goals, alone, pair_costs, stairs, tasks, answers, paths, *memory = refs
     lane = jax.lax.broadcasted_iota(jnp.int32, (LANES,), 0)
     wanted, size, split = numbers[0], numbers[1], numbers[2]
-    at_once = jax.lax.div(jnp.int32(LANES), size)
+    at_once = jax.lax.div(jnp.int32(LANES // helpers), size)
     sizes = jnp.zeros_like(lane) + size
-    teams = Teams(sizes, jax.lax.div(lane, sizes), jax.lax.rem(lane, sizes), split)
+    mates = Helpers.of(lane, helpers, barrier)
+    node = mates.node
+    teams = Teams(sizes, jax.lax.div(node, sizes), jax.lax.rem(node, sizes), split, mates)
 
     def serve(first: jax.Array) -> jax.Array:
         place = first * at_once + teams.team
@@ -136,12 +124,14 @@ class _Program:
     ) -> None:
         self.task, self.boards, self.proved, self.memory = task, boards, proved, memory
         self.lane, self.teams = lane, teams
+        self.helpers, self.node = teams.helpers, teams.helpers.node
         self.agents, self.times = memory.paths.shape[:2]
         self.horizon = self.times - 1
         self.total = task.total != 0
-        self.paths = Paths(memory, boards, board, lane)
-        self.copies = PathCopies(memory, boards, lane)
-        self.levels = Levels(memory.levels, lane)
+        paths = Paths if self.helpers.count == 1 else SharedPaths
+        self.paths = paths(memory, boards, board, self.helpers)
+        self.copies = PathCopies(memory, boards, self.helpers)
+        self.levels = Levels(memory.levels, self.helpers)
 
     def run(self, busy: jax.Array) -> _Lanes:
         """Search until all teams have their answers."""
@@ -185,7 +175,7 @@ class _Program:
 
         def write(i: jax.Array, _: None) -> None:
             k, t = jax.lax.div(i, self.times), jax.lax.rem(i, self.times)
-            cell = (self.memory.paths[k, t] & CELL).astype(jnp.int16)
+            cell = (self.helpers.read(self.memory.paths, k, t) & CELL).astype(jnp.int16)
             put(paths, (k, t, place), cell, shown)
 
         jax.lax.fori_loop(0, self.agents * self.times, write, None)
@@ -194,9 +184,9 @@ class _Program:
         nothing = jnp.zeros_like(self.lane)
 
         def clear(t: jax.Array, _: None) -> None:
-            self.memory.heads[t] = nothing
+            self.helpers.write(self.memory.heads, (t,), nothing)
             for k in range(self.agents):
-                self.memory.paths[k, t] = nothing + nowhere(k)
+                self.helpers.write(self.memory.paths, (k, t), nothing + nowhere(k))
 
         jax.lax.fori_loop(0, self.times, clear, None)
         self.levels.clear()
@@ -381,7 +371,7 @@ class _Program:
         # Numbers of notes count from 1. A swap's second child leaves two at the same time.
         following = (heads[0], jnp.where(first, heads[0], number + 1), heads[1])
         for slot, note in enumerate(notes_of(conflict, level.side, following)):
-            put(memory.notes, (number + slot, self.lane), note.pack(), where)
+            put(memory.notes, (number + slot, self.node), note.pack(), where)
         now_first = jnp.where(conflict.kind == SWAP, number + 2, number + 1)
         self._set_heads(level, (now_first, number + 3), where)
         arrival = conflict.kind == ARRIVAL
@@ -403,7 +393,7 @@ class _Program:
 
     def _times(self, conflict: PathConflict) -> tuple[Any, Any]:
         later = jnp.minimum(conflict.time + 1, self.horizon)
-        return (conflict.time, self.lane), (later, self.lane)
+        return (conflict.time, self.node), (later, self.node)
 
     def _set_heads(
         self, level: Level, heads: tuple[jax.Array, jax.Array], where: jax.Array

@@ -21,7 +21,7 @@ from jaxlake.solver import (
     space_time,
     widths_for,
 )
-from jaxlake.solver.chunks import SHARED_SPLITS, TEAM_LANES
+from jaxlake.solver.chunks import NODE_LANES, SHARED_SPLITS, TEAM_LANES
 from jaxlake.solver.constraint_tree import search_trees
 from jaxlake.solver.kernels import joint, planning, tree
 from jaxlake.solver.pairs import agent_pairs
@@ -162,23 +162,27 @@ def _tree_queries(seed, count, size, agents):
 
 
 def _compare_searches_of_trees(queries):
-    """Search by loops and by the kernel, by single lanes and by teams; give the answers."""
+    """Search by loops and by kernels, by single lanes and by teams; give the answers."""
 
     def by_loops(queries, team, split):
         lanes = 4 * TEAM_LANES
         return search_trees(queries, horizon=HORIZON, lanes=lanes, team=team, split=split)
 
-    def by_kernel(queries, team, split):
+    def by_kernel(queries, team, split, helpers):
         # So little memory that every program has to take queries again and again.
         options = {"horizon": HORIZON, "machine": MACHINE, "widths": Widths(1, 1, 1, 1 << 20)}
-        return tree.search_trees(queries, **options, team=team, split=split)
+        return tree.search_trees(queries, **options, team=team, split=split, helpers=helpers)
 
-    loops, kernel, answers = jax.jit(by_loops), jax.jit(by_kernel), []
+    loops, answers = jax.jit(by_loops), []
+    kernel = jax.jit(by_kernel, static_argnames="helpers")
     for team, split in [(1, 0), (TEAM_LANES, SHARED_SPLITS), (TEAM_LANES, 1)]:
-        expected, found = loops(queries, team, split), kernel(queries, team, split)
-        for name in ("found", "gave_up", "bound", "expansions"):
-            assert (getattr(found, name) == getattr(expected, name)).all(), (name, team, split)
-        assert ((found.paths == expected.paths) | ~expected.found).all(), (team, split)
+        expected = loops(queries, team, split)
+        for helpers in NODE_LANES if team > 1 else (1,):
+            found = kernel(queries, team, split, helpers=helpers)
+            case = (team, split, helpers)
+            for name in ("found", "gave_up", "bound", "expansions"):
+                assert (getattr(found, name) == getattr(expected, name)).all(), (name, *case)
+            assert ((found.paths == expected.paths) | ~expected.found).all(), case
         answers.append(expected)
     return answers
 
@@ -207,8 +211,37 @@ def test_the_solver_gives_the_same_with_kernels_and_without(size, agents, count)
     boards = instances(random_grids(3, count, sizes, agents=(2, agents)), size, agents)
     widths = Widths(1 << 13, 1 << 7, 1 << 13, 1 << 30)
     expected = solve(boards, count, widths=widths)
-    assert_same(solve(boards, count, widths=replace(widths, kernels=MACHINE)), expected)
+    for lanes in NODE_LANES if agents > 2 else (1,):
+        by_kernels = replace(widths, kernels=MACHINE, node_lanes=lanes)
+        assert_same(solve(boards, count, widths=by_kernels), expected)
     assert set(expected.status.tolist()) >= {Status.OPTIMAL, Status.UNSOLVABLE}
+
+
+def test_a_lone_agent_gets_the_same_from_kernels_and_from_loops():
+    boards = instances(random_grids(4, 200, (2, 3, 4), agents=(1,)), 4, 1)
+    widths = Widths(64, 1, 1, 1 << 30)
+    expected = solve(boards, 200, widths=widths)
+    assert_same(solve(boards, 200, widths=replace(widths, kernels=MACHINE)), expected)
+    assert set(expected.status.tolist()) == {Status.OPTIMAL, Status.UNSOLVABLE}
+
+
+def test_lanes_wait_for_each_other_only_where_one_reads_what_another_wrote():
+    queries = _tree_queries(5, 9, 4, 3)
+
+    def barriers(lanes):
+        def search(queries):
+            widths = Widths(1, 1, 1, 1 << 20)
+            options = {"horizon": HORIZON, "machine": Kernels.GPU, "widths": widths}
+            return tree.search_trees(queries, **options, team=TEAM_LANES, helpers=lanes)
+
+        return str(jax.make_jaxpr(search)(queries)).count("debug_barrier")
+
+    assert [barriers(lanes) > 0 for lanes in NODE_LANES] == [False, True]
+
+
+def test_a_node_has_one_lane_or_eight():
+    with pytest.raises(ValueError, match="node_lanes: got 2, allowed are 1 and 8"):
+        Widths(1, 1, 1, 1, node_lanes=2)
 
 
 def test_large_boards_and_long_plans_are_left_to_the_loops():

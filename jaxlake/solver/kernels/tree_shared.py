@@ -1,0 +1,188 @@
+"""Paths that the lanes of one node plan together, in less time than one lane alone.
+
+Which cells and moves are open is looked up for as many times at once as a node has lanes, and
+written down. Where the agent can be then follows time by time: of two neighbouring lanes the first
+says where it can be at all, the second where without conflicts. On the way back each lane looks at
+one step of the five that may have led to a cell.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxlake.solver.constraint_tree import MAX_DEPTH
+from jaxlake.solver.joint_search import Geometry
+from jaxlake.solver.kernels.lanes import any_lane, bit, flag, union
+from jaxlake.solver.kernels.tree_levels import LEVEL_WORDS
+from jaxlake.solver.kernels.tree_notes import NOTES
+from jaxlake.solver.kernels.tree_paths import Memory, Paths, Route, pick
+from jaxlake.solver.kernels.tree_teams import put
+from jaxlake.solver.kernels.word_sets import Words, both, either, meet, shift, single, without
+from jaxlake.solver.path_conflicts import FORCED
+from jaxlake.solver.space_time import NEVER
+
+_MOVES = 4
+_SPOTLESS, _POLITE, _OPEN = 3, 2, 1
+"""How good a step is: without conflicts from the start on, without one itself, or possible."""
+
+_RANK = 3
+"""Bits that say which step it is, below how good it is."""
+
+
+def memory_rows(horizon: int, agents: int, board: Geometry, helpers: int) -> Memory:
+    """Return the leading axes of the `Memory` of a program, 32 bits each.
+
+    What lanes share out by time is as long as whole rounds of the `helpers` of a node.
+    """
+    T, K, W = horizon, agents, board.words
+    times = -(-(T + 1) // helpers) * helpers
+    return Memory(
+        paths=(K, T + 1),
+        roots=(K, T + 1),
+        saved=(MAX_DEPTH, T + 1),
+        levels=(LEVEL_WORDS, MAX_DEPTH),
+        notes=(NOTES * MAX_DEPTH,),
+        heads=(T + 1,),
+        layers=(2, times, W),
+        masks=(1,) if helpers == 1 else (2, times, 1 + _MOVES, W),
+    )
+
+
+class SharedPaths(Paths):
+    """As `Paths`, for nodes with eight lanes each."""
+
+    def arrive(self, route: Route, earliest: jax.Array, latest: jax.Array) -> jax.Array:
+        """Return the earliest arrival to stay or NEVER, and write `layers` up to it."""
+        side = self.helpers.rank & 1
+        clean = side != 0
+        first = jnp.maximum(route.free_again, earliest)
+        first = jnp.where(clean, jnp.maximum(first, route.deserted), first)
+        counts = ~clean | route.patient
+        home = single(route.goal, self.board.words)
+
+        def unfinished(t: jax.Array, arrival: jax.Array) -> jax.Array:
+            return any_lane((t <= latest) & counts & (arrival == NEVER))
+
+        def look(state: Any) -> Any:
+            t, cells, arrival = state
+            cells_open, *moves = self._masks(side, t)
+            cells = both(cells, cells_open)
+            there = counts & meet(cells, home) & (t >= first) & (t <= latest)
+            arrival = jnp.where(there, jnp.minimum(arrival, t), arrival)
+            for w in self.words:
+                put(self.memory.layers, (side, t, w, self.node), cells[w])
+            return t + 1, tuple(self._move(cells, moves)), arrival
+
+        def look_at_some(state: Any) -> Any:
+            self._write_masks(route, state[0] + self.helpers.rank)
+            self.helpers.meet()
+            end = state[0] + self.helpers.count
+            return jax.lax.while_loop(
+                lambda state: (state[0] < end) & unfinished(state[0], state[2]), look, state
+            )
+
+        start = tuple(single(route.start, self.board.words))
+        state = (jnp.int32(0), start, jnp.zeros_like(latest) + NEVER)
+        *_, arrival = jax.lax.while_loop(
+            lambda state: unfinished(state[0], state[2]), look_at_some, state
+        )
+        plain_arrival = self.helpers.least(jnp.where(clean, NEVER, arrival))
+        clean_arrival = self.helpers.least(jnp.where(clean, arrival, NEVER))
+        return jnp.where(clean_arrival != NEVER, clean_arrival, plain_arrival)
+
+    def _write_masks(self, route: Route, times: jax.Array) -> None:
+        """Write what is open at a time of each lane's own: at all, and without conflicts."""
+        t = jnp.minimum(times, self.horizon)
+        closed, bans = self._constraints(route, t)
+        shut = either([~word for word in self.boards.free], closed, self._resting(route, t))
+        here = self._others(route, t)
+        across, along = self._edges(here, self._others(route, jnp.minimum(t + 1, self.horizon)))
+        edges = (across, across, along, along)
+        polite = [either(ban, edge) for ban, edge in zip(bans, edges, strict=True)]
+        plain, clean = [shut, *bans], [either(shut, self._cells(here)), *polite]
+        for side, masks in enumerate((plain, clean)):
+            for i, words in enumerate(masks):
+                for w, word in enumerate(words):
+                    put(self.memory.masks, (side, times, i, w, self.node), ~word)
+
+    def _masks(self, side: jax.Array | int, t: jax.Array) -> list[Words]:
+        """Read what is open at a time: cells, and moves by direction."""
+        return [
+            [self.memory.masks[side, t, i, w, self.node] for w in self.words]
+            for i in range(1 + _MOVES)
+        ]
+
+    def trace(self, route: Route, arrival: jax.Array, wanted: jax.Array) -> None:
+        """Write an earliest path where it is `wanted`, bool; its end at the goal stands there."""
+        self.helpers.meet()
+        end = jnp.where(wanted, arrival, 0)
+        last = jnp.max(end)
+        # From above, from the left, from the right, from below, and a wait.
+        deltas = tuple(map(jnp.int32, (-self.board.pitch, -1, 1, self.board.pitch, 0)))
+        way = jnp.minimum(self.helpers.rank, _MOVES)
+        delta = pick(deltas, way)
+        mask = 1 + pick(tuple(map(jnp.int32, (2, 0, 1, 3, 0))), way)  # down, right, left, up
+
+        def step_back(i: jax.Array, state: Any) -> Any:
+            t = last - i
+            cell, places = state
+            layer = [self.memory.layers[0, t, w, self.node] for w in self.words]
+            right, left, down, up = self._masks(0, t)[1:]
+            walking = t < end
+            step = pick(deltas, self._step_from(cell, t, way, delta, mask))
+            cell = jnp.where(walking, cell + step, cell)
+            before = both(self._move(list(places), [left, right, up, down]), layer)
+            places = [jnp.where(walking, x, y) for x, y in zip(before, places, strict=True)]
+            alone = ~(union(without(places, single(cell, self.board.words))) != 0)
+            entry = cell | jnp.where(alone, jnp.int32(FORCED), 0)
+            put(self.memory.paths, (route.agent, t, self.node), entry, walking)
+            return cell, tuple(places)
+
+        home = tuple(single(route.goal, self.board.words))
+        # What stands at the last arrival is written already.
+        jax.lax.fori_loop(1, last + 1, step_back, (route.goal, home))
+
+    def _move(self, cells: Words, moves: list[Words]) -> Words:
+        """Return where an agent can be after a step or a wait, as `_step`, by what is open."""
+        right, left, down, up = moves
+        pitch = self.board.pitch
+        return either(
+            both(cells, self.still),
+            shift(both(cells, right), 1),
+            both(shift(cells, -1), left),
+            shift(both(cells, down), pitch),
+            both(shift(cells, -pitch), up),
+        )
+
+    def _step_from(
+        self, cell: jax.Array, t: jax.Array, way: jax.Array, delta: jax.Array, mask: jax.Array
+    ) -> jax.Array:
+        """Choose the way to come to a cell from t on, as `Paths.trace` does.
+
+        Each lane looks at a `way` of its own, with what it adds to a cell and the mask of its move.
+        """
+        waits, origin = way == _MOVES, cell + delta
+        inside = (origin >= 0) & (origin < 32 * self.board.words)
+        # The bit of a move is its lesser cell.
+        own, move = self._place_of(origin), self._place_of(jnp.minimum(cell, origin))
+        memory = self.memory
+
+        def has(ref: Any, place: tuple[Any, ...], bit: tuple[jax.Array, jax.Array]) -> jax.Array:
+            return ref[(*place, bit[0], self.node)] & bit[1] != 0
+
+        possible = inside & has(memory.layers, (0, t), own)
+        possible &= waits | has(memory.masks, (0, t, mask), move)
+        polite = possible & has(memory.masks, (1, t, 0), own)
+        polite &= (waits & self.boards.waits) | (~waits & has(memory.masks, (1, t, mask), move))
+        clean = has(memory.layers, (1, t), own)
+        good = jnp.where(polite, jnp.where(clean, _SPOTLESS, _POLITE), flag(possible) * _OPEN)
+        # Where nothing leads here, the agent stays; of two steps as good the first one is taken.
+        key = jnp.where(good > 0, (good << _RANK) | (_MOVES - way), 0)
+        key = jnp.where(waits, jnp.maximum(key, _OPEN << _RANK), key)
+        return _MOVES - (self.helpers.most(key) & ((1 << _RANK) - 1))
+
+    def _place_of(self, cell: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return which word of a set a cell is in, and its bit there; off the board any."""
+        word = jnp.clip(cell >> 5, 0, self.board.words - 1)
+        return word, bit(cell & 31)
