@@ -20,6 +20,9 @@ with two cores that of the process that ends last.
 
 Our batches all have one shape: copies of one of their boards fill them up.
 
+With `--clock processor` and `--cores 1` seconds are those of the processor, on both sides: on a
+core that other processes use too, the clock on the wall would count their time.
+
 Each cell is written to the JSON file when it is done; `--resume` leaves out those that are there,
 and `--again` replaces them.
 """
@@ -41,7 +44,7 @@ from typing import Any
 from benchmarks.lake.benchmark import cpu_name, git_commit, usable_cores
 from benchmarks.lake.cases import FLAGS_FOR_SEARCHES, Side
 from benchmarks.lake.comparison import agreement, start
-from benchmarks.lake.protocol import ROOT, Worker
+from benchmarks.lake.protocol import CLOCKS, ROOT, Worker
 from benchmarks.lake.random_boards import write_boards
 from benchmarks.lake.tables import between_markers
 from jaxlake.command_line.arguments import number
@@ -114,7 +117,7 @@ def _compare(
     prepared = ours.ask("prepare", _TIMEOUT, boards=str(boards), cores=cores)
     for core, peer in enumerate(peers):
         share = {"core": core, "share": [core, cores], "max_time": options.max_time}
-        peer.ask("prepare", _TIMEOUT, boards=str(boards), **share)
+        peer.ask("prepare", _TIMEOUT, boards=str(boards), clock=options.clock, **share)
     solvable = {i for i, status in enumerate(prepared["status"]) if status != 1}
     seconds: dict[str, dict[str, list[float]]] = {
         kind: {"ours": [], "peer": []} for kind in ("all", "shared", "easy")
@@ -139,7 +142,8 @@ def _compare(
             kinds.append(("all", solvable, 1.0))
         else:
             shares = ask_peers(shared)
-        answer = ours.ask("solve_batches", _TIMEOUT, names=[kind for kind, *_ in kinds])
+        names = [kind for kind, *_ in kinds]
+        answer = ours.ask("solve_batches", _TIMEOUT, names=names, clock=options.clock)
         for kind, boards_of, kept in kinds:
             seconds[kind]["ours"].append(answer[kind])
             seconds[kind]["peer"].append(longest_share(shares, boards_of, kept))
@@ -151,6 +155,7 @@ def _compare(
         "hole_ratio": cell.hole_ratio,
         "cores": cores,
         "boards": options.boards,
+        "clock": options.clock,
         "compile_seconds": prepared["compile_seconds"],
         **{f"{kind}_seconds": taken for kind, taken in seconds.items()},
         **{f"ratio_{kind}": ratio(taken) for kind, taken in seconds.items()},
@@ -217,18 +222,21 @@ def markdown(result: Mapping[str, Any]) -> str:
 def _commits(result: Mapping[str, Any]) -> str:
     """Name the commits of the rows, and the cells of all but the most frequent one.
 
-    Cells that were measured on another processor than the first say on which.
+    Cells that were measured on another processor than the first say on which, and those whose
+    times are the processor's say so.
     """
-    cells: dict[tuple[str, str], set[str]] = {}
+    cells: dict[tuple[str, str, str], set[str]] = {}
     cpu = result["machine"]["cpu"]
     for row in result["rows"]:
-        place = row.get("commit", result["commit"]), row.get("cpu", cpu)
+        commit = row.get("commit", result["commit"])
+        place = commit, row.get("cpu", cpu), row.get("clock", "wall")
         cells.setdefault(place, set()).add(row["cell"])
-    (first, _), *later = sorted(cells, key=lambda place: -len(cells[place]))
+    (first, *_), *later = sorted(cells, key=lambda place: -len(cells[place]))
     named = [
-        f"{', '.join(sorted(cells[commit, where]))} at {commit}"
-        + (f" on {where}" if where != cpu else "")
-        for commit, where in later
+        f"{', '.join(sorted(cells[place]))} at {place[0]}"
+        + (f" on {place[1]}" if place[1] != cpu else "")
+        + (f" by the {place[2]}'s clock" if place[2] != "wall" else "")
+        for place in later
     ]
     return "; ".join([f"commit {first}", *named])
 
@@ -250,9 +258,10 @@ def document(text: str, result: Mapping[str, Any]) -> str:
 
 def run(options: argparse.Namespace) -> int:
     """Measure what is left to measure; return 1 if an optimum differs from the peer's."""
-    chosen = [cell for cell in all_cells() if options.only in cell.name]
+    chosen = [cell for cell in all_cells() if any(part in cell.name for part in options.only)]
     if not chosen:
-        sys.exit(f"--only: got {options.only!r}, allowed are parts of {all_cells()[0].name}, ...")
+        given = ", ".join(map(repr, options.only))
+        sys.exit(f"--only: got {given}, allowed are parts of {all_cells()[0].name}, ...")
     result: Json = {
         "schema": SCHEMA,
         "boards": options.boards,
@@ -311,9 +320,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--boards", type=number(int, 2), default=1024, help="boards of each cell")
     parser.add_argument("--repeats", type=number(int, 1), default=3)
     parser.add_argument("--cores", type=number(int, 1), nargs="+", default=[1, 2])
-    parser.add_argument("--only", metavar="PART", default="", help="cells with this in their name")
+    parser.add_argument(
+        "--only",
+        metavar="PART",
+        nargs="+",
+        default=[""],
+        help="cells with any of these in their name",
+    )
     parser.add_argument(
         "--max-time", type=number(float, 0.001), default=1.0, help="seconds of the peer per board"
+    )
+    parser.add_argument(
+        "--clock",
+        choices=tuple(CLOCKS),
+        default="wall",
+        help="the processor's is for one core that other processes share",
     )
     parser.add_argument("--resume", action="store_true", help="leave out cells that are there")
     parser.add_argument(
@@ -323,6 +344,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--write", action="store_true", help="only write docs/cells.md")
     options = parser.parse_args(argv)
+    if options.clock == "processor" and options.cores != [1]:
+        cores = " ".join(map(str, options.cores))
+        parser.error(f"--clock: got processor with --cores {cores}, it needs --cores 1")
     if options.write:
         text = DOCUMENT.read_text(encoding="utf-8")
         write_text_whole(DOCUMENT, document(text, json.loads(options.json.read_text())))

@@ -10,8 +10,8 @@ and the sum of costs is the least c for which D_c holds the state in which all h
 makespan a step costs 1 and nobody retires; where that set stops to grow without the joint goal, the
 board is unsolvable. To find a plan without waits, waits are left out and D_{c-1} too.
 
-`dense_step` takes a step from all states of a set together. On CPUs, with four or five slots,
-`dense_blocks` searches the same sets block by block. To be without waits, every agent must
+`dense_step` takes a step from all states of a set together. On CPUs `dense_blocks` searches the
+same sets block by block. To be without waits, every agent must
 change the colour of its cell as on a chessboard. The joint states in which all agents that have not
 retired are on cells of the colour of their starts, and those in which all are on cells of the other
 colour, are stepped from apart; nothing else can be reached without waits.
@@ -78,8 +78,7 @@ def solve_dense(
     # Sets of so many states are work enough for a core, where more would leave its cache.
     most = max(1, widths.joint_boards // 32)
     width = min(B, widths.fitting(most, bytes_per_board(K, radix)))
-    # The sets of three agents are one block: whole sets are as fast there, and compile sooner.
-    by_blocks = most == 1 and K > INNER
+    by_blocks = most == 1 and K >= INNER
 
     Buffers = BlockBuffers | None
 

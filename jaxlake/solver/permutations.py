@@ -25,6 +25,7 @@ set, in the order of cells.
 
 from functools import cache
 from itertools import combinations, permutations
+from math import comb
 from typing import NamedTuple
 
 import jax
@@ -71,9 +72,11 @@ def proved_unsolvable(
     if not 1 <= capacity <= 1 << 24:
         raise ValueError(f"capacity: got {capacity}, 1 to {1 << 24} are allowed")
     free, starts, goals, mask, wanted = map(jnp.asarray, (free, starts, goals, mask, wanted))
+    cells, slots = free.shape[-1] ** 2, min(starts.shape[1], MAX_TOGETHER)
+    # Small boards have fewer sets, and every board clears an entry for each.
+    capacity = min(capacity, max(comb(cells, m) for m in range(slots + 1)))
     count = jnp.sum(wanted)
     order = jnp.argsort(~wanted, stable=True)
-    slots = min(starts.shape[1], MAX_TOGETHER)
     side_by_side = () if together == 1 else (together,)
     buffers = (
         jnp.zeros((*side_by_side, capacity + OCCUPANCY_BLOCK, slots), jnp.int16),

@@ -8,6 +8,7 @@ import pytest
 from benchmarks.lake import cells
 from benchmarks.lake.cells import Cell, all_cells, longest_share
 from benchmarks.lake.random_boards import write_boards
+from benchmarks.lake.workers import w9_cells
 from benchmarks.lake.workers.lake_cells import effort
 from jaxlake import Status
 
@@ -94,6 +95,46 @@ def test_only_the_cells_asked_for_are_measured_again_and_say_where(tmp_path, mon
     assert f"{ROW['cell']} at {written['rows'][1]['commit']} on another processor" in (
         cells.markdown(written)
     )
+
+
+def test_times_of_the_processor_are_named_and_are_for_one_core_only(tmp_path, capsys):
+    file = tmp_path / "cells.json"
+    by_processor = {**ROW, "cell": "3ag_4x4_hr0.4", "clock": "processor"}
+    result = {**RESULT, "rows": [ROW, by_processor]}
+    file.write_text(json.dumps(result))
+    options = ["--json", str(file), "--resume", "--clock", "processor"]
+    with pytest.raises(SystemExit):
+        cells.main(options)
+    assert "--clock: got processor with --cores 1 2, it needs" in capsys.readouterr().err
+    # Any of the parts chooses a cell.
+    parts = ["--only", "no such cell", "3ag_4x4_hr0.4"]
+    assert cells.main([*options, "--cores", "1", *parts]) == 0
+    assert json.loads(file.read_text()) == result
+    assert "3ag_4x4_hr0.4 at c0ffee by the processor's clock" in cells.markdown(result)
+
+
+class _Peer:
+    """Needs so many seconds of the processor, which others use half of the time."""
+
+    def __init__(self, needed):
+        self.needed, self.now = needed, 0.0
+
+    def solve(self, index, limit):
+        taken = min(self.needed, limit / 2)
+        self.now += taken
+        return "plan" if taken == self.needed else None
+
+    def cost(self, index, paths):
+        return paths and 7
+
+
+@pytest.mark.parametrize(("needed", "found"), [(0.1, True), (0.8, True), (1.5, False)])
+def test_the_peer_gets_its_time_of_the_processor_where_others_took_some(needed, found):
+    solver = w9_cells.CellSolver()
+    peer = _Peer(needed)
+    solver.use(peer, range(1), 1.0, lambda: peer.now)
+    (board,) = solver.solve_some([0])["boards"]
+    assert board == [0, pytest.approx(needed if found else 1.0), 7 if found else None]
 
 
 def test_boards_left_unknown_are_the_hardest_also_where_expansions_have_32_bits():

@@ -118,7 +118,19 @@ def test_nothing_is_said_where_plans_are_longer_than_the_horizon(solved):
     assert (fit & expected.optimal & ~short).any()
 
 
-@pytest.mark.parametrize("slots", [4, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("radix", [64, pytest.param(96, marks=pytest.mark.slow)])
+def test_larger_sets_of_three_agents_by_blocks_are_whole_sets(radix):
+    grids = random_grids(11, 24, sizes=(6, 7, 8), agents=(2, 3), holes=0.35)
+    boards, wanted, sizes = _prepare(grids, 8, 3)
+    answers = _solver(radix, horizon=60)(boards, wanted)
+    assert ((answers.optimal | answers.unsolvable) == (wanted & (sizes <= radix - 2))).all()
+    assert answers.optimal.sum() > 12
+    whole_sets = _solver(radix, horizon=60, platform="gpu")
+    for one, other in zip(answers, whole_sets(boards, wanted), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("slots", [3, 4, pytest.param(5, marks=pytest.mark.slow)])
 def test_agents_block_by_block_get_the_answers_of_whole_sets_and_of_oracles(slots):
     grids = random_grids(9, 120, sizes=(3, 4), agents=(2, 3, slots), holes=0.4)
     boards, wanted, sizes = _prepare(grids, 4, slots)

@@ -121,6 +121,17 @@ def test_boards_looked_at_together_are_proved_the_same(tight):
     assert one_by_one.any()
 
 
+def test_small_boards_hold_no_more_sets_than_they_have():
+    def memory(capacity):
+        boards = instances([["S0 G0", "S1 G1"]], 3, 3)
+        arguments = ~boards.holes, boards.starts, boards.goals, boards.agent_mask, np.ones(1, bool)
+        compiled = _prove.lower(*arguments, capacity=capacity).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    # 9 cells have 84 sets of three.
+    assert memory(1 << 18) == memory(84) > memory(40)
+
+
 def test_a_capacity_out_of_range_is_named():
     places, yes = np.zeros((1, 2, 2), np.int8), np.ones((1, 2), bool)
     with pytest.raises(ValueError, match="capacity: got 0"):
