@@ -48,8 +48,8 @@ class Widths:
     planned_boards: int  # boards for which prioritised planning plans, at most
     tree_lanes: int  # nodes of constraint trees in hand, at most; rounded down to a power of two;
     #   kernels hold as many as `loop_bytes` allows
-    joint_boards: int  # boards of a joint search, at most; below 64, sets of four and five agents
-    #   are searched block by block
+    joint_boards: int  # boards of a joint search, at most; below 64, `dense_joint` searches
+    #   block by block
     loop_bytes: int  # memory for the sets of each of these loops; long plans leave fewer boards
     kernels: Kernels | None = None  # Pallas kernels in place of XLA's loops where there are some
     crowded_boards: int = 1  # boards at which `permutations` looks together

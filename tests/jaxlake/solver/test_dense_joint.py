@@ -120,7 +120,7 @@ def test_nothing_is_said_where_plans_are_longer_than_the_horizon(solved):
 
 @pytest.mark.parametrize("radix", [64, pytest.param(96, marks=pytest.mark.slow)])
 def test_larger_sets_of_three_agents_by_blocks_are_whole_sets(radix):
-    grids = random_grids(11, 24, sizes=(6, 7, 8), agents=(2, 3), holes=0.35)
+    grids = random_grids(11, 60, sizes=(6, 7, 8), agents=(2, 3), holes=0.3)
     boards, wanted, sizes = _prepare(grids, 8, 3)
     answers = _solver(radix, horizon=60)(boards, wanted)
     assert ((answers.optimal | answers.unsolvable) == (wanted & (sizes <= radix - 2))).all()
