@@ -123,7 +123,7 @@ def test_boards_looked_at_together_are_proved_the_same(tight):
 
 def test_small_boards_hold_no_more_sets_than_they_have():
     def memory(capacity):
-        boards = instances([["S0 G0", "S1 G1"]], 3, 3)
+        boards = instances([["S F G", "F F F", "F F F"]], 3, 3)
         arguments = ~boards.holes, boards.starts, boards.goals, boards.agent_mask, np.ones(1, bool)
         compiled = _prove.lower(*arguments, capacity=capacity).compile()
         return compiled.memory_analysis().temp_size_in_bytes
