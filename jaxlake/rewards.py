@@ -327,7 +327,7 @@ def _column_rewards(
 def _log(scores: Sequence[Score], optimum_known: Sequence[bool], log_metric: Any) -> None:
     """Tell TRL's trainer how many answers are what, where it asks for it."""
     compared = [one.optimal for one, known in zip(scores, optimum_known, strict=True) if known]
-    shares = {
+    shares: dict[str, list[bool | None]] = {
         "parsed": [one.parsed for one in scores],
         "valid": [one.valid for one in scores],
         "optimal": compared,

@@ -82,7 +82,8 @@ class AgentDictionaryLake:
                 lambda again, on: jnp.where(done, again, on), reset_state, following
             )
             seen = self.environment.observe(following, self.params)
-        return self._by_agent(seen), following, self._rewards(reward), self._dones(done), info
+        rewards, dones = self._rewards(reward), self._dones(done)
+        return self._by_agent(seen), following, rewards, dones, self._info(info)
 
     def step_env(
         self, key: jax.Array, state: EnvState, actions: ByAgent
@@ -96,7 +97,7 @@ class AgentDictionaryLake:
         )
         info = {**info, "terminated": terminated, "truncated": state.truncated}
         done = self._dones(terminated | state.truncated)
-        return self._by_agent(seen), state, self._rewards(reward), done, info
+        return self._by_agent(seen), state, self._rewards(reward), done, self._info(info)
 
     def get_obs(self, state: EnvState) -> ByAgent:
         """Give what the agents see of a state."""
@@ -113,6 +114,10 @@ class AgentDictionaryLake:
     def action_space(self, agent: str) -> Space:
         """Give the space of an agent's actions."""
         return self.action_spaces[agent]
+
+    def _info(self, info: Info) -> Info:
+        """Give `info` the form that a library expects."""
+        return info
 
     def _joint(self, actions: ByAgent) -> jax.Array:
         return jnp.stack([_number(agent, actions[agent]) for agent in self.agents])

@@ -1,6 +1,7 @@
 """The search of constraint trees in two efforts: by one lane each, and by teams."""
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +38,7 @@ def search_with_teams(queries: TreeQueries, horizon: int, widths: Widths) -> Tre
         search = partial(search_trees, horizon=horizon, lanes=lanes)
 
     def go_on(
-        so_far: TreeAnswers, effort: tuple[jax.Array | int, ...], **options: int
+        so_far: TreeAnswers, effort: tuple[jax.Array | int, ...], **options: Any
     ) -> tuple[TreeAnswers, None]:
         team, split, most = effort
         wanted = so_far.gave_up

@@ -1,14 +1,13 @@
 """The lake as an environment of JaxMARL: its base class and its spaces."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxmarl.environments import spaces
 from jaxmarl.environments.multi_agent_env import MultiAgentEnv
 
-from jaxlake.environment.agent_dictionary import AgentDictionaryLake, ByAgent
+from jaxlake.environment.agent_dictionary import AgentDictionaryLake
 from jaxlake.environment.lake_environment import Info, LakeEnvironment
-from jaxlake.environment.params import EnvParams, EnvState
+from jaxlake.environment.params import EnvParams
 
 
 class JaxMarlLake(AgentDictionaryLake, MultiAgentEnv):  # type: ignore[misc]
@@ -29,25 +28,7 @@ class JaxMarlLake(AgentDictionaryLake, MultiAgentEnv):  # type: ignore[misc]
             agent: spaces.Discrete(space.n) for agent, space in self.action_spaces.items()
         }
 
-    def step(
-        self,
-        key: jax.Array,
-        state: EnvState,
-        actions: ByAgent,
-        reset_state: EnvState | None = None,
-    ) -> tuple[ByAgent, EnvState, ByAgent, ByAgent, Info]:
-        """Do what `AgentDictionaryLake.step` does, with an `info` of one number per agent."""
-        *stepped, info = super().step(key, state, actions, reset_state)
-        return *stepped, self._per_agent(info)
-
-    def step_env(
-        self, key: jax.Array, state: EnvState, actions: ByAgent
-    ) -> tuple[ByAgent, EnvState, ByAgent, ByAgent, Info]:
-        """Do what `AgentDictionaryLake.step_env` does, with an `info` of one number per agent."""
-        *stepped, info = super().step_env(key, state, actions)
-        return *stepped, self._per_agent(info)
-
-    def _per_agent(self, info: Info) -> Info:
+    def _info(self, info: Info) -> Info:
         return {
             name: jnp.broadcast_to(value, (self.num_agents,))
             for name, value in info.items()

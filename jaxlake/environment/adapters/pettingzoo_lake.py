@@ -83,7 +83,8 @@ class ParallelLake(ParallelEnv):
             return {}, {}, {}, {}, {}
         playing = {agent: self._checked(agent, actions.get(agent)) for agent in self.agents}
         seen, self._state, rewards, _, info = self._step(jax.random.key(0), self._state, playing)
-        seen, (rewards, info) = _copied(seen), jax.device_get((rewards, info))
+        seen = _copied(seen)
+        rewards, info = jax.device_get((rewards, info))
         terminated, truncated = bool(info["terminated"]), bool(info["truncated"])
         infos = {
             agent: {
@@ -93,11 +94,12 @@ class ParallelLake(ParallelEnv):
             }
             for k, agent in enumerate(self.possible_agents)
         }
-        ends = [dict.fromkeys(self.agents, end) for end in (terminated, truncated)]
+        terminations = dict.fromkeys(self.agents, terminated)
+        truncations = dict.fromkeys(self.agents, truncated)
         rewards = {agent: float(reward) for agent, reward in rewards.items()}
         if terminated or truncated:
             self.agents = []
-        return seen, rewards, *ends, self._with_masks(infos)
+        return seen, rewards, terminations, truncations, self._with_masks(infos)
 
     def render(self) -> str | None:
         """Give the board as text where `render_mode` is "ansi" and an episode has begun."""

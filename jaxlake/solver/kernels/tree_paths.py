@@ -199,10 +199,10 @@ class Paths:
             forced = [flag(x) * ((entry >> 14) & 1) for x, entry in zip(tight, here, strict=True)]
             move = [x * ((entry >> 14) & 1) for x, entry in zip(forced, there, strict=True)]
             stuck = [x | flag(t >= cost) for x, cost in zip(forced, costs, strict=True)]
-            for p, (i, j) in enumerate(pairs):
-                meets = now[i] == now[j]
-                swap = (now[i] == then[j]) & (then[i] == now[j]) & ~meets
-                rank = 1 + jnp.where(meets, stuck[i] + stuck[j], move[i] + move[j])
+            for p, (a, b) in enumerate(pairs):
+                meets = now[a] == now[b]
+                swap = (now[a] == then[b]) & (then[a] == now[b]) & ~meets
+                rank = 1 + jnp.where(meets, stuck[a] + stuck[b], move[a] + move[b])
                 which = 2 * p + flag(swap)
                 key = (rank << (5 + _CLOCK_BITS)) | ((T - t) << 5) | which
                 conflict = (meets | swap) & inside
