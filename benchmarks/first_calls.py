@@ -5,7 +5,9 @@ python -m benchmarks.first_calls --json benchmarks/results/first-calls.json
 Each program runs in a process of its own, outside of jit and without a cache on disk; the command
 line is called twice, the first time with an empty one. Processor seconds are those of all threads:
 where other programs run beside, they say more than wall time. A second call has other values of the
-same shapes, and `generate` is asked for another number of boards.
+same shapes, and `generate` is asked for another number of boards. Tiers of the solver are compiled
+when a board needs them: on the boards of `solve` nobody is in the way, and those of "all tiers" are
+settled by the last one only.
 """
 
 import argparse
@@ -27,6 +29,12 @@ from jaxlake.files import write_text_whole
 
 _COMMAND_LINE = "command line: solve"
 _BOARD = {"id": 1, "grid": ["S F G", "s H F", "g F F"]}
+_CROWDED = [
+    ["b g s H", "G H F a", "F F H S", "B A H F"],
+    ["H s a G", "H H S F", "b F H B", "F A F g"],
+]
+"""Four agents on few cells. Boards of 10 x 10 are made of them with holes."""
+
 _COMPILATION = "/jax/core/compile/backend_compile_duration"
 _COLUMNS = ("first_wall", "first_processor", "compiling", "second_wall", "second_processor")
 
@@ -46,6 +54,10 @@ def _calls() -> dict[str, Callable[[], Callable[[int], Any]]]:
         for agent in range(agents):
             rows[agent][number], rows[agent][9] = START_SYMBOLS[agent], GOAL_SYMBOLS[agent]
         return jaxlake.parse_grid([" ".join(row) for row in rows], max_agents=agents)
+
+    def crowded(number: int) -> Any:
+        rows = [row + " H" * 6 for row in _CROWDED[number]]
+        return jaxlake.parse_grid(rows + [" ".join("H" * 10)] * 6)
 
     def solve(agents: int) -> Callable[[int], Any]:
         return lambda number: jaxlake.solve(board(agents, number))
@@ -77,6 +89,7 @@ def _calls() -> dict[str, Callable[[], Callable[[int], Any]]]:
     return {
         "solve, 2 agents": lambda: solve(2),
         "solve, 4 agents": lambda: solve(4),
+        "solve, 4 agents, all tiers": lambda: lambda number: jaxlake.solve(crowded(number)),
         "generate, 2 agents": lambda: generate(2),
         "generate, 4 agents": lambda: generate(4),
         "environment.make, 4 agents": environment,

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib.metadata import version
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 
@@ -65,11 +65,25 @@ def jit_search(
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        # Within another program, constants are traced too.
-        within = isinstance(jax.lax.full((), 0), jax.core.Tracer)
         chosen = FUSION_EMITTERS in os.environ.get("XLA_FLAGS", "")
-        if within or chosen or jax.default_backend() != "cpu":
+        if _within_another_program() or chosen or jax.default_backend() != "cpu":
             return plain(*args, **kwargs)
         return apart(*args, **kwargs)
 
     return call
+
+
+def called_apart(*arguments: Any) -> bool:
+    """Tell whether a call is outside of programs and transformations, with all arrays at hand.
+
+    Then the host may look at values, and choose by them which program is next.
+    """
+    leaves = jax.tree.leaves(arguments)
+    if _within_another_program() or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        return False
+    return all(getattr(leaf, "is_fully_addressable", True) for leaf in leaves)
+
+
+def _within_another_program() -> bool:
+    # There, constants are traced too.
+    return isinstance(jax.lax.full((), 0), jax.core.Tracer)

@@ -10,56 +10,33 @@ cut leaves no trace in the result.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.batch_axes import merge_batch_axes
-from jaxlake.cpu_devices import jit_search
+from jaxlake.cpu_devices import called_apart, jit_search
 from jaxlake.generator import mixture
-from jaxlake.generator.board_parts import ALL_BOARDS, Part, checked_part, draw_into_part
-from jaxlake.generator.candidates import code_words, decode, draw_codes
-from jaxlake.generator.code_table import contains, empty_table, insert
+from jaxlake.generator.board_parts import ALL_BOARDS, Part, checked_part
 from jaxlake.generator.mixture import LakeParams
-from jaxlake.instance import Instance
-from jaxlake.solver import DEFAULT_HORIZON, Solution, Status, Widths, solve_batch, widths_for
-from jaxlake.solver.solution import unknown_solution
+from jaxlake.generator.pool import Generated as Generated
+from jaxlake.generator.pool import (
+    PoolOptions,
+    batch_size_for,
+    fill_pool,
+    make_rounds,
+    put_in_order,
+)
+from jaxlake.solver import DEFAULT_HORIZON, Widths, widths_for
+from jaxlake.solver.dense_tier import DENSE_RADIXES
 
 MAX_CANDIDATES = 1 << 18
 """Candidates of a stream after which `generate` gives up, unless told otherwise."""
 
-_UNFILLED = np.int32(np.iinfo(np.int32).max)
-_KINDS = 2  # boards that need no wait, boards that need one
 _Pool = Callable[[jax.Array, LakeParams, jax.Array, jax.Array], "Generated"]
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Generated:
-    """n boards by cell, inside a cell in the order of their candidates, unfilled slots last.
-
-    Every cell has its slots, whether they could be filled or not; unfilled ones hold zeros. The
-    last five counts are those of the cell's stream up to the candidate that made it complete, so
-    cells that share a stream report the same.
-    """
-
-    instances: Instance  # leaves (n, ...)
-    solutions: Solution  # leaves (n, ...)
-    filled: jax.Array  # bool (n,)
-    cell: jax.Array  # int32 (n,), index into the parameters, ascending
-    requested_wait: jax.Array  # int32 (S,), boards asked for that need a wait
-    requested_no_wait: jax.Array  # int32 (S,), boards asked for that need none
-    shortfall_wait: jax.Array  # int32 (S,), of these, missing
-    shortfall_no_wait: jax.Array  # int32 (S,), of these, missing
-    candidates: jax.Array  # int32 (S,), boards drawn
-    solvable: jax.Array  # int32 (S,), of these
-    unsolvable: jax.Array  # int32 (S,), of these; proved
-    unknown: jax.Array  # int32 (S,), of these; the solver gave up, so not used
-    duplicates: jax.Array  # int32 (S,), of these; solvable, but already in the set
 
 
 def generate(
@@ -116,11 +93,14 @@ def generate(
         ValueError: a static argument is out of range, or the parameters are no (S,) arrays.
     """
     _check(n, max_size, max_agents, batch_size, max_candidates)
-    options = _Options(
+    options = PoolOptions(
         *(_slots(n), max_size, max_agents, horizon, batch_size, widths or widths_for()),
         checked_part(part),
     )
-    return _of_one(_pool(options), key, params, n, max_candidates)
+    # Two slots are solved without the tier for which there are steps.
+    in_steps = max_agents > 2 and called_apart(key, params)
+    pool = _pool_in_steps(options) if in_steps else _pool(options)
+    return _of_one(pool, key, params, n, max_candidates)
 
 
 def generate_sharded(
@@ -156,22 +136,10 @@ def generate_sharded(
     _check(n, max_size, max_agents, batch_size, max_candidates)
     widths = widths or widths_for(chosen[0].platform)
     batch_size = _shared_batch_size(batch_size, n, len(chosen), widths)
-    options = _Options(
+    options = PoolOptions(
         *(_slots(n), max_size, max_agents, horizon, batch_size, widths), checked_part(part)
     )
     return _of_one(_pool_on(options, chosen), key, params, n, max_candidates)
-
-
-class _Options(NamedTuple):
-    """What a program is compiled for."""
-
-    slots: int  # for boards of one set, see `_slots`
-    max_size: int
-    max_agents: int
-    horizon: int
-    batch_size: int | None
-    widths: Widths  # how much of a batch is solved at a time
-    part: Part
 
 
 def _check(
@@ -223,304 +191,48 @@ def _first(made: Generated, n: int) -> Generated:
     return replace(made, instances=instances, solutions=solutions, filled=filled, cell=cell)
 
 
-def _batch_size(boards: int, widths: Widths) -> int:
-    """Enough lanes to use the device well, and not many more than there are boards to make."""
-    most = min(8 * widths.planned_boards, 1 << 16)
-    return min(max(1 << (2 * boards - 1).bit_length(), 64), most)
-
-
 def _shared_batch_size(batch_size: int | None, boards: int, devices: int, widths: Widths) -> int:
     """The batch that is asked for or, if None, a good one of at most 2**20; equal shares."""
     if batch_size is None:
-        return min(_batch_size(boards, widths), (1 << 20) // devices) * devices
+        return min(batch_size_for(boards, widths), (1 << 20) // devices) * devices
     return -(-batch_size // devices) * devices
 
 
 @cache
-def _pool(options: _Options) -> _Pool:
+def _pool(options: PoolOptions) -> _Pool:
     """Fill many configurations in one pool, with further batch axes merged into it."""
-    return jit_search(merge_batch_axes(partial(_fill, options=options)))
+    return jit_search(merge_batch_axes(partial(fill_pool, options=options)))
 
 
 @cache
-def _pool_on(options: _Options, devices: tuple[jax.Device, ...]) -> _Pool:
+def _pool_in_steps(options: PoolOptions) -> _Pool:
+    """The same by programs of their own, so that the solver's last tier is compiled if needed."""
+    begin, go_on = (
+        jit_search(partial(make_rounds, options=options, last_tier=tier)) for tier in (False, True)
+    )
+    order = jit_search(partial(put_in_order, options=options))
+    largest = DENSE_RADIXES[options.max_agents][-1] - 2
+
+    def fill(keys: jax.Array, params: LakeParams, n: jax.Array, most: jax.Array) -> Generated:
+        free = np.asarray(params.size) ** 2 * (1 - np.asarray(params.hole_ratio))
+        # On boards of so few cells the tier is needed sooner or later.
+        if np.min(free) > largest:
+            kept, stopped = begin(keys, params, n, most, None)
+            if stopped:
+                kept, _ = go_on(keys, params, n, most, kept)
+        else:
+            kept, _ = go_on(keys, params, n, most, None)
+        return order(keys, params, n, kept)
+
+    return fill
+
+
+@cache
+def _pool_on(options: PoolOptions, devices: tuple[jax.Device, ...]) -> _Pool:
     """The pool with its lanes shared out over devices, and everything else on all of them."""
     mesh = jax.sharding.Mesh(np.array(devices), ("lanes",))
     everywhere = jax.sharding.PartitionSpec()
-    fill = partial(_fill, options=options, axis_name="lanes")
+    fill = partial(fill_pool, options=options, axis_name="lanes")
     return jit_search(
         jax.shard_map(fill, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False)
     )
-
-
-class _Plan(NamedTuple):
-    """What is to be made, for G = C * S cells. A stream is named by the first cell that draws it.
-
-    Slots are numbered by stream, kind and cell while the set is made. There are M for each of the C
-    sets of n boards; those that are not needed come last.
-    """
-
-    counts: jax.Array  # int32 (G, 2), boards of each cell by kind
-    made_before: jax.Array  # int32 (G, 2), boards of its stream that go to earlier cells
-    stream: jax.Array  # int32 (G,)
-    slots: jax.Array  # int32 (G, 2), first slot of each stream
-    room: jax.Array  # int32 (G, 2), boards to make of each stream, 0 if infeasible
-    cell_of_slot: jax.Array  # int32 (C * M,), G where no board is wanted
-
-
-class _Lanes(NamedTuple):
-    """One candidate a lane, in the order of streams and within a stream of candidates."""
-
-    stream: jax.Array  # int32 (B,)
-    number: jax.Array  # int32 (B,), of the candidate
-    valid: jax.Array  # bool (B,), False beyond max_candidates, and if it belongs to another part
-    first: jax.Array  # int32 (B,), the first lane of the same stream
-
-
-class _Kept(NamedTuple):
-    drawn: jax.Array  # int32 (G,), the next candidate of each stream
-    filled: jax.Array  # int32 (G, 2)
-    seen: jax.Array  # int32 (G, 5), candidates, then by Status, then duplicates
-    number: jax.Array  # int32 (C * M,), candidate in each slot, _UNFILLED if none
-    codes: jax.Array  # uint32 (C * M, V + 1), its code and its stream
-    solutions: Solution  # leaves (C * M, ...)
-    table: jax.Array  # int32 (T,), the slots by code
-
-
-def _fill(
-    keys: jax.Array,
-    params: LakeParams,
-    n: jax.Array,
-    most: jax.Array,
-    options: _Options,
-    axis_name: str | None = None,
-) -> Generated:
-    """The pool: keys (C,) and params (C, S) to a `Generated` with leaves (C, ...) of M slots.
-
-    The boards n and the candidates of a stream at most, int32 (C,), are the same for all.
-    """
-    C, S = params.size.shape
-    G, total = C * S, C * options.slots
-    B = options.batch_size or _batch_size(total, options.widths)
-    boards_of_each, max_candidates = n[0], most[0]
-    size = params.size.astype(jnp.int32).reshape(G)
-    num_agents = params.num_agents.astype(jnp.int32).reshape(G)
-    holes = mixture.hole_count(size, params.hole_ratio.reshape(G))
-    plan = _plan(params, size, holes, num_agents, boards_of_each, options)
-    streams = jnp.repeat(keys, S)
-    for numbers in (size, holes, num_agents):
-        streams = jax.vmap(jax.random.fold_in)(streams, numbers)
-
-    Examined = tuple[jax.Array, jax.Array, Solution]
-
-    def examine(stream: jax.Array, number: jax.Array) -> Examined:
-        """Draw and judge the candidates of some lanes. A filter before the solver belongs here.
-
-        Gives their codes, whether they belong to the part of all boards, and their solutions.
-        """
-        shapes = {"max_size": options.max_size, "max_agents": options.max_agents}
-        keys, agents = streams[stream], num_agents[stream]
-        codes = draw_codes(keys, number, size[stream], holes[stream], agents, **shapes)
-        own = jnp.ones(number.shape, bool)
-        if options.part != ALL_BOARDS:
-            codes, own = draw_into_part(
-                keys, number, codes, size[stream], agents, options.part, **shapes
-            )
-        boards = decode(codes, size[stream], agents, **shapes)
-        solutions = solve_batch(boards, horizon=options.horizon, widths=options.widths)
-        return codes, own, solutions
-
-    def examine_all(stream: jax.Array, number: jax.Array) -> Examined:
-        """With an axis of devices, examine this one's share of the lanes, then gather all."""
-        if axis_name is None:
-            return examine(stream, number)
-        share = B // jax.lax.axis_size(axis_name)
-        start = jax.lax.axis_index(axis_name) * share
-        own = (jax.lax.dynamic_slice_in_dim(leaf, start, share) for leaf in (stream, number))
-        return jax.lax.all_gather(examine(*own), axis_name, tiled=True)
-
-    def is_open(kept: _Kept) -> jax.Array:
-        missing = jnp.any(kept.filled < plan.room, axis=1)
-        return missing & (kept.drawn < max_candidates)
-
-    def try_batch(kept: _Kept) -> _Kept:
-        ends = _share_out(B, kept, plan, is_open(kept), max_candidates)
-        lanes = _lanes(B, ends, kept.drawn, max_candidates)
-        codes, own, solutions = examine_all(lanes.stream, lanes.number)
-        lanes = lanes._replace(valid=lanes.valid & own)
-        return _keep(kept, lanes, ends, codes, solutions, plan, max_candidates)
-
-    V = code_words(options.max_size, options.max_agents)
-    blank = unknown_solution(options.horizon, options.max_agents)
-    nothing = _Kept(
-        drawn=jnp.zeros(G, jnp.int32),
-        filled=jnp.zeros((G, _KINDS), jnp.int32),
-        seen=jnp.zeros((G, 2 + len(Status)), jnp.int32),
-        number=jnp.full(total, _UNFILLED),
-        codes=jnp.zeros((total, V + 1), jnp.uint32),
-        solutions=jax.tree.map(lambda x: jnp.zeros((total, *x.shape), x.dtype), blank),
-        table=empty_table(total),
-    )
-    kept = jax.lax.while_loop(lambda kept: jnp.any(is_open(kept)), try_batch, nothing)
-    return _in_order(kept, plan, size, num_agents, boards_of_each, C, options)
-
-
-def _plan(
-    params: LakeParams,
-    size: jax.Array,
-    holes: jax.Array,
-    num_agents: jax.Array,
-    n: jax.Array,
-    options: _Options,
-) -> _Plan:
-    C, S = params.size.shape
-    G = C * S
-    boards = jax.vmap(partial(mixture.board_counts, n=n))(params)
-    waits = jax.vmap(mixture.wait_counts)(params, boards)
-    counts = jnp.stack([boards - waits, waits], axis=-1).reshape(G, _KINDS)
-
-    feasible = (size >= mixture.MIN_SIZE) & (size <= options.max_size)
-    feasible &= (num_agents >= mixture.MIN_AGENTS) & (num_agents <= options.max_agents)
-    feasible &= (holes >= 0) & (holes + 2 * num_agents <= size * size)
-
-    kinds = jnp.stack([size, holes, num_agents], axis=-1).reshape(C, S, 3)
-    alike = jnp.all(kinds[:, :, None] == kinds[:, None], axis=-1)
-    stream = (jnp.argmax(alike, axis=-1) + S * jnp.arange(C)[:, None]).reshape(G)
-    stream = stream.astype(jnp.int32)
-    wanted = jax.ops.segment_sum(counts, stream, num_segments=G)
-    ends = jnp.cumsum(wanted.reshape(-1), dtype=jnp.int32).reshape(G, _KINDS)
-
-    # Runs of slots that belong to one cell, in the order of the slots.
-    kind_of_run = np.arange(_KINDS)[:, None]
-    order = jnp.argsort((stream * _KINDS + kind_of_run).reshape(-1), stable=True)
-    lengths = counts.T.reshape(-1)[order]
-    run_ends = jnp.cumsum(lengths, dtype=jnp.int32)
-    slots = jnp.arange(C * options.slots, dtype=jnp.int32)
-    run = jnp.searchsorted(run_ends, slots, side="right", method="sort")
-    starts = jnp.zeros(_KINDS * G, jnp.int32).at[order].set(run_ends - lengths)
-    first = ends - wanted
-    return _Plan(
-        counts=counts,
-        made_before=starts.reshape(_KINDS, G).T - first[stream],
-        stream=stream,
-        slots=first,
-        room=jnp.where(feasible[:, None], wanted, 0),
-        cell_of_slot=jnp.where(slots < C * n, order[run] % G, G).astype(jnp.int32),
-    )
-
-
-def _share_out(
-    B: int, kept: _Kept, plan: _Plan, open_streams: jax.Array, max_candidates: jax.Array
-) -> jax.Array:
-    """int32 (G,): each stream gets the lanes from the end of the one before it up to its own."""
-    # Candidates that a stream can expect to need, from what it took so far (Laplace's rule).
-    missing = (plan.room - kept.filled).astype(jnp.float32)
-    rate = (kept.filled + 1) / (kept.drawn[:, None] + 2)
-    left = (max_candidates - kept.drawn).astype(jnp.float32)
-    need = jnp.where(open_streams, jnp.minimum(jnp.max(missing / rate, axis=1), left), 0)
-    # Whole numbers, so that the sums are exact and a stream that is not open gets no lane.
-    weight = jnp.ceil(need / jnp.sum(need) * (1 << 20)).astype(jnp.int32)
-    upto = jnp.cumsum(weight, dtype=jnp.int32)
-    return jnp.floor(upto / upto[-1] * B).astype(jnp.int32)
-
-
-def _lanes(B: int, ends: jax.Array, drawn: jax.Array, max_candidates: jax.Array) -> _Lanes:
-    lane = jnp.arange(B, dtype=jnp.int32)
-    stream = jnp.searchsorted(ends, lane, side="right").astype(jnp.int32)
-    first = jnp.concatenate([jnp.zeros(1, jnp.int32), ends[:-1]])[stream]
-    number = drawn[stream] + lane - first
-    return _Lanes(stream, number, number < max_candidates, first)
-
-
-def _keep(
-    kept: _Kept,
-    lanes: _Lanes,
-    ends: jax.Array,
-    codes: jax.Array,
-    solutions: Solution,
-    plan: _Plan,
-    max_candidates: jax.Array,
-) -> _Kept:
-    """Put the candidates that fit into slots, in order, and count up to a stream's last one."""
-    G, total = plan.stream.shape[0], kept.number.shape[0]
-    lane = jnp.arange(lanes.stream.shape[0], dtype=jnp.int32)
-    named = jnp.concatenate([codes, lanes.stream[:, None].astype(jnp.uint32)], axis=1)
-    solvable = lanes.valid & (solutions.status == Status.OPTIMAL)
-    in_slot = contains(kept.table, kept.codes, named, solvable)
-    _, equal = insert(empty_table(lane.size), named, named, lane, solvable & ~in_slot)
-
-    kind = solutions.needs_wait.astype(jnp.int32)
-    fits = (solvable & ~in_slot & (equal == lane))[:, None] & (kind[:, None] == np.arange(_KINDS))
-    before = jnp.cumsum(fits, axis=0, dtype=jnp.int32) - fits
-    rank = jnp.take_along_axis(before - before[lanes.first], kind[:, None], axis=1)[:, 0]
-    place = kept.filled[lanes.stream, kind] + rank
-    taken = jnp.any(fits, axis=1) & (place < plan.room[lanes.stream, kind])
-    slot = jnp.where(taken, plan.slots[lanes.stream, kind] + place, total)
-
-    by_stream = partial(jax.ops.segment_sum, num_segments=G, indices_are_sorted=True)
-    filled = kept.filled + by_stream((fits & taken[:, None]).astype(jnp.int32), lanes.stream)
-    complete = jnp.all(filled >= plan.room, axis=1)
-    last = jax.ops.segment_max(jnp.where(taken, lane, -1), lanes.stream, G, indices_are_sorted=True)
-    counted = lanes.valid & ~(complete[lanes.stream] & (lane > last[lanes.stream]))
-    duplicate = solvable & (in_slot | ((equal != lane) & taken[equal]))
-    flags = [lanes.valid, *(solutions.status == status for status in Status), duplicate]
-    seen = jnp.stack(flags, axis=1) & counted[:, None]
-
-    def put(slots: jax.Array, values: jax.Array) -> jax.Array:
-        return slots.at[slot].set(values, mode="drop")
-
-    stored = put(kept.codes, named)
-    lanes_of_stream = ends - jnp.concatenate([jnp.zeros(1, jnp.int32), ends[:-1]])
-    return _Kept(
-        drawn=jnp.minimum(kept.drawn + lanes_of_stream, max_candidates),
-        filled=filled,
-        seen=kept.seen + by_stream(seen.astype(jnp.int32), lanes.stream),
-        number=put(kept.number, lanes.number),
-        codes=stored,
-        solutions=jax.tree.map(put, kept.solutions, solutions),
-        table=insert(kept.table, stored, named, slot, taken)[0],
-    )
-
-
-def _in_order(
-    kept: _Kept,
-    plan: _Plan,
-    size: jax.Array,
-    num_agents: jax.Array,
-    n: jax.Array,
-    C: int,
-    options: _Options,
-) -> Generated:
-    slots = jnp.arange(C * options.slots, dtype=jnp.int32)
-    ordered = jax.lax.sort((plan.cell_of_slot, kept.number, slots), num_keys=2)
-    if C > 1:  # each set gets its own n slots first
-        rows = (jnp.arange(C)[:, None] * n + jnp.arange(options.slots)).reshape(-1)
-        ordered = tuple(leaf.at[rows].get(mode="clip") for leaf in ordered)
-    cell, number, order = ordered
-    filled = number != _UNFILLED
-    shapes = {"max_size": options.max_size, "max_agents": options.max_agents}
-    boards = decode(kept.codes[order, :-1], size[cell], num_agents[cell], **shapes)
-
-    def unless_empty(leaf: jax.Array) -> jax.Array:
-        where = filled.reshape(-1, *[1] * (leaf.ndim - 1))
-        return jnp.where(where, leaf, jnp.zeros((), leaf.dtype))
-
-    made = jnp.clip(kept.filled[plan.stream] - plan.made_before, 0, plan.counts)
-    missing = plan.counts - made
-    candidates, solvable, unsolvable, unknown, duplicates = kept.seen[plan.stream].T
-    generated = Generated(
-        instances=jax.tree.map(unless_empty, boards),
-        solutions=jax.tree.map(lambda leaf: leaf[order], kept.solutions),
-        filled=filled,
-        cell=cell % (size.shape[0] // C),
-        requested_wait=plan.counts[:, 1],
-        requested_no_wait=plan.counts[:, 0],
-        shortfall_wait=missing[:, 1],
-        shortfall_no_wait=missing[:, 0],
-        candidates=candidates,
-        solvable=solvable,
-        unsolvable=unsolvable,
-        unknown=unknown,
-        duplicates=duplicates,
-    )
-    return jax.tree.map(lambda leaf: leaf.reshape(C, -1, *leaf.shape[1:]), generated)

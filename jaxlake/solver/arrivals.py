@@ -46,7 +46,7 @@ class Stair(NamedTuple):
 
 
 def look_up(words: list[jax.Array], one: jax.Array, other: jax.Array) -> Stair:
-    """Look up how late two agents are, int (B,) each, in a staircase of two words, uint32 (B,).
+    """Look up how late two agents are, int (..., B), in a staircase of two words, uint32 (..., B).
 
     Lateness counts from the arrival alone. Where the foot is above `one`, they can't arrive so
     early; elsewhere the staircase says nothing against it.
@@ -67,13 +67,25 @@ def look_up(words: list[jax.Array], one: jax.Array, other: jax.Array) -> Stair:
 
 
 def look_up_pairs(
-    words: jax.Array | Sequence[Sequence[jax.Array]], excesses: Sequence[jax.Array]
+    words: Sequence[Sequence[jax.Array]], excesses: Sequence[jax.Array]
 ) -> list[Stair]:
-    """Look up how late agents are, int (B,) each, for all pairs in words uint32 (2, P, B)."""
+    """Look up how late agents are, int (B,) each, pair by pair in words uint32 (B,), 2 by P."""
     return [
         look_up([words[0][p], words[1][p]], excesses[i], excesses[j])
         for p, (i, j) in enumerate(combinations(range(len(excesses)), 2))
     ]
+
+
+def look_up_all_pairs(words: jax.Array, excesses: Sequence[jax.Array]) -> Stair:
+    """Do the same for all P pairs together: words uint32 (2, P, B) to leaves int (P, B).
+
+    It is one look-up to compile, where pairs one by one are P of them.
+    """
+    one, other = (
+        jnp.stack([excesses[pair[side]] for pair in combinations(range(len(excesses)), 2)])
+        for side in (0, 1)
+    )
+    return look_up([words[0], words[1]], one, other)
 
 
 class _Climb(NamedTuple):

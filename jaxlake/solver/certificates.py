@@ -77,7 +77,7 @@ def plan_in_order(
     latest: jax.Array,
     buffers: SearchBuffers,
     *,
-    upwards: bool = False,
+    upwards: jax.Array | bool = False,
 ) -> tuple[PrioritisedPlans, SearchBuffers]:
     """Plan the agents of every board in the order in which they are given.
 
@@ -169,8 +169,7 @@ def _plan_in_chunks(
         agents = chunk.free, chunk.starts, chunk.goals, latest
         turned = chunk.free, chunk.starts[::-1], chunk.goals[::-1], latest
         if kernels is None:
-            forward, buffers = plan_in_order(*agents, buffers)
-            flipped, buffers = plan_in_order(*turned, buffers, upwards=True)
+            forward, flipped, buffers = _plan_in_two_orders(agents, turned, buffers)
         else:
             in_order = partial(planning.plan_in_order, horizon=horizon, machine=kernels)
             forward = PrioritisedPlans(*in_order(*agents))
@@ -183,6 +182,29 @@ def _plan_in_chunks(
     buffers = space_time.search_buffers(steps, boards.free.shape[0], width, levels=1)
     length = jnp.max(boards.alone, axis=0)
     return in_chunks(plan, boards, wanted, length, blank, width, buffers)[0]
+
+
+_Agents = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
+"""The first four arguments of `plan_in_order`."""
+
+
+def _plan_in_two_orders(
+    agents: _Agents, turned: _Agents, buffers: SearchBuffers
+) -> tuple[PrioritisedPlans, PrioritisedPlans, SearchBuffers]:
+    """Plan boards in both orders, in the second one `upwards`; a loop, so that it compiles once."""
+    free = agents[0]
+
+    def plan(
+        buffers: SearchBuffers, order: tuple[jax.Array, ...]
+    ) -> tuple[SearchBuffers, PrioritisedPlans]:
+        starts, goals, latest, upwards = order
+        plans, buffers = plan_in_order(free, starts, goals, latest, buffers, upwards=upwards)
+        return buffers, plans
+
+    both = [jnp.stack(sides) for sides in zip(agents[1:], turned[1:], strict=True)]
+    buffers, plans = jax.lax.scan(plan, buffers, (*both, jnp.array([False, True])))
+    forward, flipped = (jax.tree.map(lambda leaf, i=i: leaf[i], plans) for i in (0, 1))
+    return forward, flipped, buffers
 
 
 def _better(one: PrioritisedPlans, other: PrioritisedPlans) -> BestPlans:

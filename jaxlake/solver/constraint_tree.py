@@ -268,7 +268,9 @@ def _expand(lanes: _TreeLanes, teams: _Teams) -> _TreeLanes:
     planned = active & (arrival != NEVER)
     costs = tree_node.with_agent(node.costs, agent, arrival, planned)
     excesses = list(jnp.maximum(costs - task.alone, 0))
-    stairs = arrivals.look_up_pairs(task.stairs, excesses)
+    # Many results need it; none of them should contain all of the look-up, in code or in time.
+    stair = materialize(arrivals.look_up_all_pairs(task.stairs, excesses), true)
+    stairs = [arrivals.Stair(*(leaf[p] for leaf in stair)) for p in range(len(stair.gain))]
     gains = pair_gains(list(costs), list(task.pair_costs), stairs)
     by_pairs = jnp.sum(costs, axis=0, dtype=jnp.int16) + best_matching(gains, K)
     estimate = jnp.where(task.total, by_pairs, jnp.max(costs, axis=0))

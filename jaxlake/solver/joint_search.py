@@ -157,12 +157,14 @@ def joint_search(
     history: JointHistory | None = None,
     *,
     waitless_cost: jax.Array | None = None,
+    waiting: jax.Array | bool | None = None,
 ) -> JointOptima:
     """Search until every lane has its sum of costs and its makespan, or is stuck.
 
     With a `waitless_cost`, look instead for plans of that sum of costs in which nobody waits
     before its last arrival. Then `sum_of_costs` tells where one was found, and of the rest only
-    `expansions` and `history` have a meaning.
+    `expansions` and `history` have a meaning. A program that does both compiles one search for
+    both if it says by `waiting`, bool (), that the cost is not to be looked at.
 
     Whether a search still grows is checked in every eighth layer only, so a lane is found stuck
     up to seven layers late.
@@ -171,26 +173,23 @@ def joint_search(
     to look at, and `waitless_cost`, int32 (B,), at most twice as much. What the `history` holds is
     overwritten.
     """
-    waiting = waitless_cost is None
     B = running.shape[0]
+    if waiting is None:
+        waiting = waitless_cost is None
+    if waitless_cost is None:
+        waitless_cost = jnp.zeros(B, jnp.int32)
     layer, allowed = first_layer(boards, board)
 
     def examine(state: _JointState) -> _JointState:
         t, optima = state.time, state.optima
         walks, halves = _retire(state.layer, state.walks, boards, board, waiting=waiting)
         even, odd = (_arrived(half, boards.goals) for half in halves)
-        if waitless_cost is None:
-            cell, bit = boards.goals
-            ended = has_cells(state.layer[bit // 32, cell, jnp.arange(B)], bit)
-            cost = jnp.where(even, 2 * t, jnp.where(odd, 2 * t + 1, FAR))
-            cost = jnp.minimum(optima.sum_of_costs, cost)
-            optima = optima._replace(
-                makespan=jnp.minimum(optima.makespan, jnp.where(ended, t, FAR))
-            )
-        else:
-            hit = (even & (waitless_cost == 2 * t)) | (odd & (waitless_cost == 2 * t + 1))
-            cost = jnp.where(state.running & hit, waitless_cost, optima.sum_of_costs)
-            ended = hit | (2 * t + 1 >= waitless_cost)
+        cell, bit = boards.goals
+        both = has_cells(state.layer[bit // 32, cell, jnp.arange(B)], bit)
+        cost = jnp.where(even, 2 * t, jnp.where(odd, 2 * t + 1, FAR))
+        hit = (even & (waitless_cost == 2 * t)) | (odd & (waitless_cost == 2 * t + 1))
+        found = jnp.where(waiting, cost, jnp.where(state.running & hit, waitless_cost, FAR))
+        ended = jnp.where(waiting, both, hit | (2 * t + 1 >= waitless_cost))
         history = optima.history
         if history is not None:
             history = JointHistory(
@@ -200,23 +199,25 @@ def joint_search(
         return state._replace(
             walks=walks,
             running=state.running & ~ended,
-            optima=optima._replace(sum_of_costs=cost, history=history),
+            optima=optima._replace(
+                sum_of_costs=jnp.minimum(optima.sum_of_costs, found),
+                makespan=jnp.minimum(optima.makespan, jnp.where(both & waiting, t, FAR)),
+                history=history,
+            ),
         )
 
     def advance(state: _JointState) -> _JointState:
         optima = state.optima
         optima = optima._replace(expansions=optima.expansions + state.running)
         layer = expand(state.layer, board, waiting=waiting) & allowed
-        running = state.running
-        if waiting:
-            layer |= state.layer
-            halted = jax.lax.cond(
-                state.time % HALT_PERIOD == HALT_PERIOD - 1,
-                lambda: jnp.all(jnp.all(layer == state.layer, axis=0), axis=0),
-                lambda: jnp.zeros(B, bool),
-            )
-            optima = optima._replace(stuck=optima.stuck | (running & halted))
-            running &= ~halted
+        layer |= _if_waiting(state.layer, waiting)
+        halted = jax.lax.cond(
+            (state.time % HALT_PERIOD == HALT_PERIOD - 1) & waiting,
+            lambda: jnp.all(jnp.all(layer == state.layer, axis=0), axis=0),
+            lambda: jnp.zeros(B, bool),
+        )
+        optima = optima._replace(stuck=optima.stuck | (state.running & halted))
+        running = state.running & ~halted
         return examine(_JointState(state.time + 1, layer, state.walks, running, optima))
 
     far = jnp.full(B, FAR, jnp.int32)
@@ -242,7 +243,12 @@ def first_layer(boards: TwoAgentBoards, board: Geometry) -> tuple[jax.Array, jax
     return jnp.where(at_start, bits[:, None], jnp.uint32(0)) & allowed, allowed
 
 
-def expand(layer: jax.Array, board: Geometry, *, waiting: bool) -> jax.Array:
+def _if_waiting(words: jax.Array, waiting: jax.Array | bool) -> jax.Array:
+    """Return the words where agents may wait, else empty ones."""
+    return words & jnp.where(waiting, ~jnp.uint32(0), jnp.uint32(0))
+
+
+def expand(layer: jax.Array, board: Geometry, *, waiting: jax.Array | bool) -> jax.Array:
     """Return all joint cells one simultaneous step away, without swapping conflicts.
 
     Holes and vertex conflicts are for the caller to mask.
@@ -254,7 +260,7 @@ def expand(layer: jax.Array, board: Geometry, *, waiting: bool) -> jax.Array:
     P, M = board.pitch, board.cells
     rim = jax.lax.optimization_barrier(jnp.pad(layer, [(0, 0), (P, P), (0, 0)]))
     moved = [rim[:, P - delta : P - delta + M] for delta in board.deltas]
-    beside = reduce(jnp.bitwise_or, [*moved, layer] if waiting else moved)
+    beside = reduce(jnp.bitwise_or, [*moved, _if_waiting(layer, waiting)])
     beside &= jnp.asarray(~_bits(board, 0))[..., None]
 
     # onto[d]: agent 0 came to agent 1's cell by a move of d. Agent 1 leaves by any move but -d.
@@ -267,8 +273,8 @@ def expand(layer: jax.Array, board: Geometry, *, waiting: bool) -> jax.Array:
     ends, leaving = jax.lax.optimization_barrier(
         (jnp.pad(beside, [(_spare(board), _spare(board)), (0, 0), (0, 0)]), leaving)
     )
-    deltas = (*board.deltas, 0) if waiting else board.deltas
-    stepped = [_shift_bits(ends, delta, board) for delta in deltas]
+    stepped = [_shift_bits(ends, delta, board) for delta in board.deltas]
+    stepped.append(_if_waiting(_shift_bits(ends, 0, board), waiting))
     for away, may_leave in zip(board.deltas, leaving, strict=True):
         stepped.append(jnp.asarray(_bits(board, away))[..., None] & may_leave)
     return reduce(jnp.bitwise_or, stepped)
@@ -319,7 +325,12 @@ def beside_goals(layer: jax.Array, goals: jax.Array) -> tuple[jax.Array, jax.Arr
 
 
 def _retire(
-    layer: jax.Array, walks: jax.Array, boards: TwoAgentBoards, board: Geometry, *, waiting: bool
+    layer: jax.Array,
+    walks: jax.Array,
+    boards: TwoAgentBoards,
+    board: Geometry,
+    *,
+    waiting: jax.Array | bool,
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     """Compute S_{2t} and S_{2t+1} from S_{2t-1}; the latter is also the first value returned."""
     goals = boards.goals
@@ -340,11 +351,11 @@ def _arrived(walks: jax.Array, goals: jax.Array) -> jax.Array:
     return jnp.any(has_cells(words, goals), axis=0)
 
 
-def _dilate(cells: jax.Array, board: Geometry, *, waiting: bool) -> jax.Array:
+def _dilate(cells: jax.Array, board: Geometry, *, waiting: jax.Array | bool) -> jax.Array:
     """Return the cells one step from sets of cells, uint32 (W, ..., B), holes included."""
     ends = jnp.pad(cells, [(_spare(board), _spare(board))] + [(0, 0)] * (cells.ndim - 1))
-    deltas = (*board.deltas, 0) if waiting else board.deltas
-    return reduce(jnp.bitwise_or, (_shift_bits(ends, delta, board) for delta in deltas))
+    moved = [_shift_bits(ends, delta, board) for delta in board.deltas]
+    return reduce(jnp.bitwise_or, [*moved, _if_waiting(cells, waiting)])
 
 
 def _onto_the_other(rim: jax.Array, delta: int, board: Geometry) -> jax.Array:

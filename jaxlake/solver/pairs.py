@@ -29,6 +29,15 @@ class PairOptima(NamedTuple):
     #   before its last arrival; False unless known
 
 
+class _Found(NamedTuple):
+    """What the joint search told of pairs that it was asked for."""
+
+    sum_of_costs: jax.Array  # int32 (B,), FAR if not found
+    makespan: jax.Array  # int32 (B,), likewise
+    stuck: jax.Array  # bool (B,), proved unsolvable
+    waitless: jax.Array  # bool (B,), a plan of that cost without waits was found
+
+
 def pair_optima(
     free: jax.Array,
     starts: jax.Array,
@@ -60,33 +69,45 @@ def pair_optima(
     far = jnp.full(B, FAR, jnp.int32)
 
     def search(
-        boards: TwoAgentBoards, running: jax.Array, cost: jax.Array | None
+        boards: TwoAgentBoards, running: jax.Array, cost: jax.Array, waiting: jax.Array | bool
     ) -> JointOptima | PairPlans:
-        if kernels is not None:
-            return joint.search_pairs(boards, running, horizon, board, kernels, cost)
-        return joint_search.joint_search(boards, running, horizon, board, waitless_cost=cost)
+        if kernels is None:
+            return joint_search.joint_search(
+                boards, running, horizon, board, waitless_cost=cost, waiting=waiting
+            )
+        waitless_cost = None if waiting else cost
+        return joint.search_pairs(boards, running, horizon, board, kernels, waitless_cost)
 
-    def find(chunk: TwoAgentBoards, _: None) -> tuple[tuple[jax.Array, jax.Array, jax.Array], None]:
-        found = search(chunk, chunk.connected, None)
-        return (found.sum_of_costs, found.makespan, found.stuck), None
+    shortest = jnp.max(pairs.alone, axis=0)
 
-    length, blank = jnp.max(pairs.alone, axis=0), (far, far, jnp.zeros(B, bool))
-    found, _ = in_chunks(find, pairs, pairs.connected, length, blank, width, None)
-    sum_of_costs, makespan, stuck = found
+    def find(found: _Found, waiting: jax.Array | bool) -> tuple[_Found, None]:
+        """Find the optima, or then, not waiting, whether there are plans without waits."""
+        sum_of_costs, makespan, _, _ = found
+        known = makespan < FAR
+        undecided = joint_search.worth_searching_without_waits(pairs, known, sum_of_costs)
+        searched = jnp.where(waiting, pairs.connected, undecided)
+        length = jnp.where(waiting, shortest, sum_of_costs)
+
+        def find_chunk(
+            chunk: tuple[TwoAgentBoards, _Found, jax.Array], _: None
+        ) -> tuple[_Found, None]:
+            boards, before, searched = chunk
+            found = search(boards, searched, before.sum_of_costs, waiting)
+            first = _Found(found.sum_of_costs, found.makespan, found.stuck, before.waitless)
+            then = before._replace(waitless=found.sum_of_costs < FAR)
+            return jax.tree.map(lambda x, y: jnp.where(waiting, x, y), first, then), None
+
+        operands = (pairs, found, searched)
+        return in_chunks(find_chunk, operands, searched, length, found, width, None)[0], None
+
+    no = jnp.zeros(B, bool)
+    begun = _Found(far, far, no, no)
+    if kernels is None:  # a loop for both, so that it compiles once
+        found, _ = jax.lax.scan(find, begun, jnp.array([True, False]))
+    else:
+        found, _ = find(find(begun, True)[0], False)
+    sum_of_costs, makespan, stuck, waitless = found
     known = makespan < FAR
-    undecided = joint_search.worth_searching_without_waits(pairs, known, sum_of_costs)
-
-    def find_waitless(
-        chunk: tuple[TwoAgentBoards, jax.Array, jax.Array], _: None
-    ) -> tuple[jax.Array, None]:
-        boards, cost, wanted = chunk
-        found = search(boards, wanted, cost)
-        return found.sum_of_costs < FAR, None
-
-    operands = (pairs, sum_of_costs, undecided)
-    waitless, _ = in_chunks(
-        find_waitless, operands, undecided, sum_of_costs, jnp.zeros(B, bool), width, None
-    )
     excess = sum_of_costs - jnp.sum(pairs.alone, axis=0)
     none = jnp.int32(-1)
     return PairOptima(

@@ -205,7 +205,7 @@ def trace_back(
     *,
     waits: jax.Array | bool,
     buffer: jax.Array,
-    upwards: bool = False,
+    upwards: jax.Array | bool = False,
 ) -> tuple[TracedPath, jax.Array]:
     """Find an earliest path backwards, from the goal through the layers.
 
@@ -221,7 +221,7 @@ def trace_back(
     last = jnp.max(arrival).astype(jnp.int32)
     may_stay = _lane_mask(waits, goal)
     number = np.arange(R, dtype=goal.dtype)[:, None]
-    rank = number[::-1] if upwards else number
+    rank = jnp.where(upwards, number[::-1], number)
     none = np.asarray(R, goal.dtype)
     barrier = jax.lax.optimization_barrier
 

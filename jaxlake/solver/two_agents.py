@@ -16,10 +16,10 @@ from jaxlake.solver.kernels import joint
 from jaxlake.solver.solution import Solution, Status
 
 _Search = Callable[
-    [TwoAgentBoards, jax.Array, JointHistory | None, jax.Array | None],
+    [TwoAgentBoards, jax.Array, JointHistory | None, jax.Array, jax.Array | bool],
     tuple[PairPlans, JointHistory | None],
 ]
-"""Search boards where bool (B,) says so, without waits where there is a cost, int32 (B,)."""
+"""Search boards where bool (B,) says so, with waits or, at a cost of int32 (B,), without."""
 
 
 class _TwoAgentOptima(NamedTuple):
@@ -69,26 +69,41 @@ def solve_two(batch: Instance, wanted: jax.Array, horizon: int, widths: Widths) 
         boards: TwoAgentBoards,
         running: jax.Array,
         history: JointHistory | None,
-        cost: jax.Array | None,
+        cost: jax.Array,
+        waiting: jax.Array | bool,
     ) -> tuple[PairPlans, JointHistory | None]:
         if kernels is None:
-            return search_by_loops(boards, running, history, cost, horizon, board)
-        return joint.search_pairs(boards, running, horizon, board, kernels, cost), None
+            return search_by_loops(boards, running, history, cost, horizon, board, waiting)
+        waitless_cost = None if waiting else cost
+        return joint.search_pairs(boards, running, horizon, board, kernels, waitless_cost), None
 
     no, zero, far = jnp.zeros(B, bool), jnp.zeros(B, jnp.int32), jnp.full(B, FAR, jnp.int32)
     none = jnp.zeros((horizon, 2, B), jnp.int8)
     blank = _TwoAgentOptima(far, far, no, zero, far, none, none, no)
-    solve_chunk = partial(_solve_chunk, search=search)
-    length = jnp.max(boards.alone, axis=0)
-    found, history = in_chunks(solve_chunk, boards, boards.connected, length, blank, width, history)
-    known, cost = found.makespan < FAR, found.sum_of_costs
-    undecided = joint_search.worth_searching_without_waits(boards, known, cost)
-    found = found._replace(undecided=undecided)
-    look = partial(_look_for_waitless_plans, search=search)
-    found, _ = in_chunks(look, (boards, found), undecided, cost, found, width, history)
+    shortest = jnp.max(boards.alone, axis=0)
+
+    def solve_stage(
+        state: tuple[_TwoAgentOptima, JointHistory | None], waiting: jax.Array | bool
+    ) -> tuple[tuple[_TwoAgentOptima, JointHistory | None], None]:
+        """Find the optima and a plan for each, or then, not waiting, plans without waits."""
+        found, history = state
+        known, cost = found.makespan < FAR, found.sum_of_costs
+        undecided = joint_search.worth_searching_without_waits(boards, known, cost)
+        found = found._replace(undecided=undecided & ~jnp.asarray(waiting))
+        searched = jnp.where(waiting, boards.connected, undecided)
+        length = jnp.where(waiting, shortest, cost)
+        work = partial(_search_chunk, search=search, waiting=waiting)
+        operands = (boards, found, searched)
+        return in_chunks(work, operands, searched, length, found, width, history), None
+
+    begun = (blank, history)
+    if kernels is None:  # a loop for both, so that it compiles once
+        (found, _), _ = jax.lax.scan(solve_stage, begun, jnp.array([True, False]))
+    else:
+        found, _ = solve_stage(solve_stage(begun, True)[0], False)[0]
 
     excess = found.sum_of_costs - jnp.sum(boards.alone, axis=0)
-    optimal = known & (found.length <= horizon)
+    optimal = (found.makespan < FAR) & (found.length <= horizon)
     unsolvable = found.stuck | (playing & ~boards.connected)
     unproved = jnp.where(unsolvable, Status.UNSOLVABLE, Status.UNKNOWN)
     status = jnp.where(optimal, Status.OPTIMAL, unproved)
@@ -110,28 +125,27 @@ def solve_two(batch: Instance, wanted: jax.Array, horizon: int, widths: Widths) 
     )
 
 
-def _solve_chunk(
-    boards: TwoAgentBoards, history: JointHistory | None, search: _Search
+def _search_chunk(
+    operands: tuple[TwoAgentBoards, _TwoAgentOptima, jax.Array],
+    history: JointHistory | None,
+    search: _Search,
+    waiting: jax.Array | bool,
 ) -> tuple[_TwoAgentOptima, JointHistory | None]:
-    """Find both optima of a chunk and a plan for each."""
-    found, history = search(boards, boards.connected, history, None)
-    undecided = jnp.zeros_like(found.stuck)
-    return _TwoAgentOptima(**found._asdict(), undecided=undecided), history
+    """Search a chunk where it is wanted, bool (B,); without waits, see what that says of plans.
 
-
-def _look_for_waitless_plans(
-    operands: tuple[TwoAgentBoards, _TwoAgentOptima], history: JointHistory | None, search: _Search
-) -> tuple[_TwoAgentOptima, JointHistory | None]:
-    """Replace the plan of each undecided lane by one without waits, if there is one."""
-    boards, optima = operands
-    found, history = search(boards, optima.undecided, history, optima.sum_of_costs)
-    waitless = found.sum_of_costs < FAR
-    return optima._replace(
-        undecided=optima.undecided & ~waitless,
-        expansions=optima.expansions + found.expansions,
-        length=jnp.where(waitless, found.length, optima.length),
-        plan=jnp.where(waitless, found.plan, optima.plan),
-    ), history
+    A plan without waits takes the place of the one that was known.
+    """
+    boards, known, wanted = operands
+    found, history = search(boards, wanted, history, known.sum_of_costs, waiting)
+    first = _TwoAgentOptima(**found._asdict(), undecided=jnp.zeros_like(found.stuck))
+    waitless = wanted & (found.sum_of_costs < FAR)
+    then = known._replace(
+        undecided=known.undecided & ~waitless,
+        expansions=known.expansions + found.expansions,
+        length=jnp.where(waitless, found.length, known.length),
+        plan=jnp.where(waitless, found.plan, known.plan),
+    )
+    return jax.tree.map(lambda x, y: jnp.where(waiting, x, y), first, then), history
 
 
 def search_by_loops(
@@ -141,28 +155,41 @@ def search_by_loops(
     waitless_cost: jax.Array | None,
     horizon: int,
     board: Geometry,
+    waiting: jax.Array | bool | None = None,
 ) -> tuple[PairPlans, JointHistory]:
     """Search and go back through the history, which must be given; arguments as `joint_search`."""
-    waiting = waitless_cost is None
+    if waiting is None:
+        waiting = waitless_cost is None
+    if waitless_cost is None:
+        waitless_cost = jnp.zeros_like(running, jnp.int32)
     ended = joint_search.joint_search(
-        boards, running, horizon, board, history, waitless_cost=waitless_cost
+        boards, running, horizon, board, history, waitless_cost=waitless_cost, waiting=waiting
     )
     assert ended.history is not None
-    found = (ended.makespan if waiting else ended.sum_of_costs) < FAR
-    cost = ended.sum_of_costs if waitless_cost is None else waitless_cost
-    plan, length = _cheapest_plan(
-        boards, cost, found, ended.history, horizon, board, waiting=waiting
+    layers = ended.history.layers
+    found = jnp.where(waiting, ended.makespan, ended.sum_of_costs) < FAR
+    cost = jnp.where(waiting, ended.sum_of_costs, waitless_cost)
+    walk, places = _walk_back(boards, cost, found, ended.history, horizon, board, waiting)
+    # Where the cheapest plan is also of least makespan it is the answer to both objectives.
+    too_long = found & (walk.length > ended.makespan) & waiting
+
+    def fill(
+        plan: jax.Array, task: tuple[jax.Array, jax.Array, jax.Array]
+    ) -> tuple[jax.Array, jax.Array]:
+        blank, places, time = task
+        plan = jnp.where(blank, jnp.int8(0), plan)
+        plan = _back_through_layers(plan, places, time, layers, board, waiting)
+        return plan, plan
+
+    # The plan of least cost, then the one of least makespan: a loop, so that it compiles once.
+    tasks = (
+        jnp.stack([jnp.zeros_like(too_long), too_long]),
+        jnp.stack([places, boards.goals]),
+        jnp.stack([walk.retirement, jnp.where(too_long, ended.makespan, 0)]),
     )
-    makespan_plan = plan
-    if waiting:
-        # Where the cheapest plan is also of least makespan it is the answer to both objectives.
-        too_long = found & (length > ended.makespan)
-        blank, time = jnp.where(too_long, jnp.int8(0), plan), jnp.where(too_long, ended.makespan, 0)
-        makespan_plan = _back_through_layers(
-            blank, boards.goals, time, ended.history.layers, board, waiting=True
-        )
+    _, (plan, makespan_plan) = jax.lax.scan(fill, walk.plan, tasks)
     numbers = ended.sum_of_costs, ended.makespan, ended.stuck, ended.expansions
-    return PairPlans(*numbers, length, plan, makespan_plan), ended.history
+    return PairPlans(*numbers, walk.length, plan, makespan_plan), ended.history
 
 
 class _WalkBack(NamedTuple):
@@ -175,21 +202,28 @@ class _WalkBack(NamedTuple):
     actions: jax.Array  # int8 (2 * horizon + 2, B), last one first
 
 
-def _cheapest_plan(
+class _CheapestPlan(NamedTuple):
+    """A plan of least sum of costs from the time on at which one agent retires."""
+
+    plan: jax.Array  # int8 (horizon, 2, B)
+    length: jax.Array  # int32 (B,)
+    retirement: jax.Array  # int32 (B,), steps that are still to be filled in
+
+
+def _walk_back(
     boards: TwoAgentBoards,
     cost: jax.Array,
     wanted: jax.Array,
     history: JointHistory,
     horizon: int,
     board: Geometry,
-    *,
-    waiting: bool,
-) -> tuple[jax.Array, jax.Array]:
-    """Return plans of optimal sum of costs, int8 (horizon, 2, B), and their lengths, int32 (B,).
+    waiting: jax.Array | bool,
+) -> tuple[_CheapestPlan, jax.Array]:
+    """Walk from the walker's goal back through S_c until the joint cell lies in a layer.
 
-    From the walker's goal back through S_c until the joint cell lies in a layer, and from there
-    back through the layers. With waits every set of `history` holds the ones before it, but since
-    the cost is the least, every cell on the way back was reached at its time and not before.
+    That joint cell, int32 (2, B), is given too; from there the way back is through the layers. With
+    waits every set of `history` holds the ones before it, but since the cost is the least, every
+    cell on the way back was reached at its time and not before.
     """
     deltas = jnp.asarray((0, *board.deltas), jnp.int32)
     goals, lane = boards.goals, jnp.arange(cost.shape[0])
@@ -211,9 +245,10 @@ def _cheapest_plan(
         inside = (before >= 0) & (before < board.cells)
         cells = jnp.where(inside, before, 0)
         sets = history.walks[jnp.maximum(state.left - 1, 0), cells // 32, walker, lane]
-        legal = inside & joint_search.has_cells(sets, cells)
+        may_wait = jnp.asarray(waiting) | (np.arange(len(deltas)) > 0)
+        legal = inside & joint_search.has_cells(sets, cells) & may_wait[:, None]
         # WAIT comes last: a move is better where both will do.
-        order = np.array([1, 2, 3, 4, 0] if waiting else [1, 2, 3, 4])
+        order = np.array([1, 2, 3, 4, 0])
         action = jnp.asarray(order)[jnp.argmax(legal[order], axis=0)]
         action = jnp.where(state.walking, action, 0)
         place = state.place - deltas[action]
@@ -239,10 +274,7 @@ def _cheapest_plan(
     alone = jnp.take_along_axis(walk.actions, jnp.where(on_foot, back, 0), axis=0)
     alone = jnp.where(on_foot, alone, jnp.int8(0))
     plan = jnp.where(np.arange(2)[:, None] == walker, alone[:, None], jnp.int8(0))
-    plan = _back_through_layers(
-        plan, joint_cell(walk.place), retirement, history.layers, board, waiting=waiting
-    )
-    return plan, length
+    return _CheapestPlan(plan, length, retirement), joint_cell(walk.place)
 
 
 def _back_through_layers(
@@ -251,8 +283,7 @@ def _back_through_layers(
     time: jax.Array,
     layers: jax.Array,
     board: Geometry,
-    *,
-    waiting: bool,
+    waiting: jax.Array | bool,
 ) -> jax.Array:
     """Fill the first `time` steps of a plan, int8 (horizon, 2, B), which end in `places`.
 
@@ -265,7 +296,8 @@ def _back_through_layers(
     choices = np.indices((5, 5)).reshape(2, 25)
     moving = np.sum(choices > 0, axis=0)
     # Of the legal predecessors take one in which as few agents as possible wait.
-    choices = choices[:, np.argsort(-moving, kind="stable")][:, : 25 if waiting else 16]
+    order = np.argsort(-moving, kind="stable")
+    choices, allowed = choices[:, order], jnp.asarray(waiting) | (moving[order] == 2)
     last = jnp.max(time, initial=0)
 
     def step_back(i: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -274,9 +306,10 @@ def _back_through_layers(
         before = places[:, None] - deltas[choices][..., None]
         inside = jnp.all((before >= 0) & (before < board.cells), axis=0)
         swap = (before[0] == places[1]) & (before[1] == places[0])
+        legal = inside & ~swap & allowed[:, None]
         cell, bit = jnp.where(inside, before, 0)
         was_there = joint_search.has_cells(layers[t - 1, bit // 32, cell, lane], bit)
-        action = jnp.asarray(choices)[:, jnp.argmax(inside & ~swap & was_there, axis=0)]
+        action = jnp.asarray(choices)[:, jnp.argmax(legal & was_there, axis=0)]
         due = t <= time
         action = jnp.where(due, action, 0)
         row = jnp.where(due, action.astype(jnp.int8), plan[t - 1])

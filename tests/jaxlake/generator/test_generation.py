@@ -14,7 +14,7 @@ import pytest
 import jaxlake
 from benchmarks import oracles
 from jaxlake import Status, lake_params
-from jaxlake.generator import acceptance, generate, generate_sharded
+from jaxlake.generator import acceptance, generate, generate_sharded, generation
 from jaxlake.generator.candidates import decode, draw_codes
 from jaxlake.generator.generation import _shared_batch_size
 from jaxlake.solver import widths_for
@@ -255,6 +255,28 @@ def test_cells_may_differ_in_their_agents():
         assert oracles.check(grid, plan.tolist()).sum_of_costs == cost
     waits = np.bincount(made.cell[made.solutions.needs_wait], minlength=3)
     assert (waits == made.requested_wait).all()
+
+
+@pytest.mark.slow
+def test_rounds_that_meet_a_board_for_the_last_tier_go_on_with_it(monkeypatch):
+    made_rounds, compiled = generation.make_rounds, []
+
+    def record(*args, last_tier, **kwargs):
+        compiled.append(last_tier)
+        return made_rounds(*args, last_tier=last_tier, **kwargs)
+
+    monkeypatch.setattr(generation, "make_rounds", record)
+    monkeypatch.setattr(generation, "DENSE_RADIXES", {3: (2,)})
+    params = jaxlake.lake_params(4, 0.3, 0.5, 3)
+
+    def make():
+        settings = {"max_size": 4, "max_agents": 3, "horizon": 15}
+        return jaxlake.generate(jax.random.key(5), params, 40, batch_size=16, **settings)
+
+    in_steps = make()
+    assert compiled == [False, True]
+    jax.tree.map(np.testing.assert_array_equal, in_steps, jax.jit(make)())
+    assert in_steps.filled.all()
 
 
 @pytest.mark.slow

@@ -1,0 +1,98 @@
+"""The tier of `dense_joint`: which boards it takes, and how its answers complete what is known."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxlake.instance import Instance
+from jaxlake.solver import dense_joint
+from jaxlake.solver.chunks import Widths
+from jaxlake.solver.dense_components import DenseBoards
+from jaxlake.solver.dense_joint import DenseAnswers
+from jaxlake.solver.solution import Solution, Status
+
+DENSE_BUDGETS = {
+    3: ((30, 32), (62, 128), (94, 512)),
+    4: ((14, 64), (18, 128), (26, 256), (58, 16384)),
+    5: ((14, 1024), (18, 2048), (22, 4096), (26, 16384)),
+}
+"""By slots: the most cells or edges of a component, and after how many agents replanned
+`dense_joint` takes over. It takes longer the more there are."""
+
+DENSE_RADIXES = {3: (32, 64, 96), 4: (20, 28, 60), 5: (20, 28)}
+"""By slots: the arrays of `dense_joint`, each for boards that don't fit into the one before."""
+
+
+def by_size(sizes: jax.Array, limits: Sequence[int]) -> list[jax.Array]:
+    """Tell for each limit, bool (B,), which sizes are not above it, but above the one before."""
+    return [
+        (sizes > below) & (sizes <= limit)
+        for below, limit in zip([-1, *limits[:-1]], limits, strict=True)
+    ]
+
+
+class Shortest(NamedTuple):
+    """Plans of least makespan, also of boards whose least sum of costs is not known."""
+
+    proved: jax.Array  # bool (B,)
+    makespan: jax.Array  # int16 (B,)
+    plan: jax.Array  # int8 (B, T, K)
+
+
+class Searched(NamedTuple):
+    """Boards after the search of constraint trees, in the order of the batch."""
+
+    solution: Solution  # leaves (B, ...)
+    shortest: Shortest
+    bounds: jax.Array  # int32 (2, 2, B), between which the least makespan and the least cost are
+    left: jax.Array  # bool (C, B), boards left for each of the C `DENSE_RADIXES`
+
+
+def solve_left(batch: Instance, searched: Searched, horizon: int, widths: Widths) -> Solution:
+    """Solve boards that are left by `dense_joint`, and give all solutions."""
+    for which in range(len(searched.left)):
+        searched = solve_left_of_class(batch, searched, which, horizon, widths)
+    return searched.solution
+
+
+def solve_left_of_class(
+    batch: Instance, searched: Searched, which: int, horizon: int, widths: Widths
+) -> Searched:
+    """Solve those that are left for one of the radixes (static)."""
+    solution, shortest, bounds, left = searched
+    boards = DenseBoards(
+        free=jnp.moveaxis(~batch.holes, 0, -1),
+        starts=jnp.moveaxis(batch.starts.astype(jnp.int32), 0, -1),
+        goals=jnp.moveaxis(batch.goals.astype(jnp.int32), 0, -1),
+        mask=batch.agent_mask.T,
+        timed=shortest.proved,
+        makespans=bounds[0],
+        costs=bounds[1],
+    )
+    radix = DENSE_RADIXES[batch.agent_mask.shape[1]][which]
+    answers = dense_joint.solve_dense(boards, left[which], horizon, radix, widths)
+    return searched._replace(solution=_with_dense_answers(solution, shortest, answers))
+
+
+def _with_dense_answers(known: Solution, shortest: Shortest, answers: DenseAnswers) -> Solution:
+    optimal, proved = answers.optimal, answers.optimal | answers.unsolvable
+    status = jnp.where(optimal, jnp.int8(Status.OPTIMAL), jnp.int8(Status.UNSOLVABLE))
+
+    timed = shortest.proved[:, None, None]
+    makespan = jnp.where(shortest.proved, shortest.makespan, answers.makespan)
+    plan, makespan_plan = (jnp.moveaxis(x, -1, 0) for x in (answers.plan, answers.makespan_plan))
+
+    def merge(new: jax.Array, old: jax.Array) -> jax.Array:
+        return jnp.where(optimal.reshape(-1, *(1,) * (old.ndim - 1)), new, old)
+
+    return Solution(
+        status=jnp.where(proved, status, known.status),
+        sum_of_costs=merge(answers.sum_of_costs, known.sum_of_costs),
+        makespan=merge(makespan, known.makespan),
+        needs_wait=merge(answers.needs_wait, known.needs_wait),
+        plan=merge(plan, known.plan),
+        makespan_plan=merge(jnp.where(timed, shortest.plan, makespan_plan), known.makespan_plan),
+        expansions=known.expansions + answers.layers,
+    )

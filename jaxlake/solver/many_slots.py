@@ -1,0 +1,306 @@
+"""Three to five slots: exact search between the bounds that cheaper tiers prove.
+
+Outside of other programs the tiers are programs of their own, each compiled when a board first
+needs it; within another program they are one.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxlake.cpu_devices import jit_search
+from jaxlake.instance import Instance
+from jaxlake.solver import dense_tier
+from jaxlake.solver.certificates import BestPlans, PreparedBoards, prepare_boards, prioritise
+from jaxlake.solver.chunks import Widths, widths_for
+from jaxlake.solver.dense_components import component_sizes
+from jaxlake.solver.dense_tier import DENSE_BUDGETS, DENSE_RADIXES, Searched, Shortest, by_size
+from jaxlake.solver.materialize import materialize
+from jaxlake.solver.pairs import matching_bound, pair_bounds, pair_staircases, waitless_bounds
+from jaxlake.solver.permutations import proved_unsolvable
+from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
+from jaxlake.solver.space_time import NEVER, actions_of, arrivals_of, waits_in
+from jaxlake.solver.tree_efforts import search_with_teams
+from jaxlake.solver.tree_node import TreeAnswers, TreeQueries, no_answers
+
+DEFAULT_MAX_EXPANSIONS = {3: 65536, 4: 16384, 5: 16384}
+"""Agents that one search of the constraint tree replans before it gives up, by their number."""
+
+
+def budgets(batch: Instance, max_expansions: jax.Array | None) -> jax.Array:
+    """Return how many agents a search may replan, int32 (B,)."""
+    if max_expansions is None:
+        agents = jnp.sum(batch.agent_mask, axis=-1)
+        return jnp.array(list(DEFAULT_MAX_EXPANSIONS.values()))[jnp.clip(agents, 3, 5) - 3]
+    return jnp.full(batch.agent_mask.shape[0], max_expansions)
+
+
+def solve_many_slots(
+    batch: Instance, horizon: int, budget: jax.Array, widths: Widths, dense: bool
+) -> Solution:
+    """Solve a batch, leaves (B, ...); the budgets, int32 (B,), are those of `budgets`."""
+    planned = _plan_boards(batch, horizon, widths)
+    searched = _search_boards(batch, planned, horizon, budget, widths, dense)
+    return dense_tier.solve_left(batch, searched, horizon, widths) if dense else searched.solution
+
+
+def search_most(
+    batch: Instance, *, horizon: int = DEFAULT_HORIZON, widths: Widths | None = None
+) -> Searched:
+    """Do what `solve_batch` does for three and more slots, up to the boards left for `dense_tier`.
+
+    It is for programs that rarely meet such boards, and would rather not compile that tier.
+    """
+    widths = widths or widths_for()
+    planned = _plan_boards(batch, horizon, widths)
+    return _search_boards(batch, planned, horizon, budgets(batch, None), widths, dense=True)
+
+
+class _Planned(NamedTuple):
+    """Boards after tiers 1 and 2."""
+
+    boards: PreparedBoards
+    best: BestPlans
+
+
+def _plan_boards(batch: Instance, horizon: int, widths: Widths) -> _Planned:
+    boards = prepare_boards(batch, widths)
+    connected = jnp.all(boards.alone < NEVER, axis=0)
+    return _Planned(boards, prioritise(boards, connected, horizon, widths))
+
+
+def _search_boards(
+    batch: Instance,
+    planned: _Planned,
+    horizon: int,
+    budget: jax.Array,
+    widths: Widths,
+    dense: bool,
+) -> Searched:
+    """Do what comes between the first plans and `dense_tier`."""
+    B, K = batch.agent_mask.shape
+    boards, best = planned
+    connected = jnp.all(boards.alone < NEVER, axis=0)
+    alone = jnp.where(connected, boards.alone, 0)
+    floor, longest = jnp.sum(alone, axis=0, dtype=jnp.int16), jnp.max(alone, axis=0)
+
+    undecided = connected & (best.sum_of_costs > floor)
+    pairs = pair_bounds(batch, boards, undecided, horizon, widths)
+    waitless_costs = waitless_bounds(pairs, boards.alone)
+    least_cost = matching_bound(alone, pairs.costs)
+    least_waitless_cost = matching_bound(alone, waitless_costs)
+    least_makespan = jnp.maximum(longest, pairs.makespan)
+    planless = undecided & ~pairs.blocked & (best.sum_of_costs == NEVER)
+    blocked = pairs.blocked | proved_unsolvable(
+        *(~batch.holes, batch.starts, batch.goals, batch.agent_mask, planless),
+        together=min(B, widths.crowded_boards),
+    )
+    undecided &= ~blocked
+    sizes = jnp.zeros(B, jnp.int32)
+    if dense:
+        sizes = component_sizes(boards, undecided, widths)
+        limits, expansions = zip(*DENSE_BUDGETS[K], strict=True)
+        for most, fits in zip(expansions, by_size(sizes, limits), strict=True):
+            budget = jnp.where(undecided & fits, jnp.minimum(budget, most), budget)
+
+    # Only plans better than the best one known are of interest.
+    known_cost = best.sum_of_costs
+    last_cost = jnp.where(known_cost < NEVER, known_cost - 1, jnp.int16(K * horizon))
+    cheaper = undecided & (least_cost <= last_cost)
+    may_be_shorter = undecided & (least_makespan < best.makespan)
+    stairs = pair_staircases(batch, boards, pairs.costs, cheaper | may_be_shorter, widths)
+
+    def ask(
+        total: bool, waits: bool, first: jax.Array, last: jax.Array, wanted: jax.Array
+    ) -> TreeQueries:
+        return TreeQueries(
+            *boards[:3],
+            alone=alone,
+            stairs=stairs,
+            pair_costs=pairs.costs if waits else waitless_costs,
+            total=jnp.full(B, total),
+            waits=jnp.full(B, waits),
+            first=first.astype(jnp.int16),
+            last=last.astype(jnp.int16),
+            budget=budget,
+            wanted=wanted,
+        )
+
+    for_cost = ask(True, True, least_cost, last_cost, cheaper)
+    first_queries = _concatenate(for_cost, for_cost._replace(wanted=jnp.zeros(B, bool)))
+
+    def best_after(costs: TreeAnswers) -> BestPlans:
+        """Return the best plans known after the search for the cost."""
+        length = jnp.max(arrivals_of(costs.paths), axis=0)
+        shorter = costs.found & (length < best.makespan)
+        return BestPlans(
+            sum_of_costs=jnp.where(costs.found, costs.bound, known_cost),
+            paths=jnp.where(costs.found, costs.paths, best.paths),
+            makespan=jnp.where(shorter, length, best.makespan),
+            makespan_paths=jnp.where(shorter, costs.paths, best.makespan_paths),
+        )
+
+    def ask_for_the_rest(costs: TreeAnswers) -> TreeQueries:
+        so_far = best_after(costs)
+        cost = so_far.sum_of_costs
+        # Without the cost a board stays UNKNOWN, whatever else is found.
+        known = undecided & (cost < NEVER) & ~costs.gave_up
+        # A plan without excess has no waits. On a bipartite grid an odd excess can only come from
+        # waiting. So only an even excess leaves the question open, unless the plan has no waits.
+        even = (cost > floor) & ((cost - floor) % 2 == 0)
+        open_question = known & even & (least_waitless_cost <= cost) & waits_in(so_far.paths)
+        waitless = ask(True, False, cost, cost, open_question)
+        last_makespan = jnp.where(so_far.makespan < NEVER, so_far.makespan - 1, horizon)
+        shorter = known & (least_makespan <= last_makespan)
+        return _concatenate(ask(False, True, least_makespan, last_makespan, shorter), waitless)
+
+    def search(before: TreeAnswers, first: jax.Array) -> tuple[TreeAnswers, TreeAnswers]:
+        queries = jax.tree.map(
+            lambda x, y: jnp.where(first, x, y), first_queries, ask_for_the_rest(_halves(before)[0])
+        )
+        answers = search_with_teams(queries, horizon, widths)
+        return answers, answers
+
+    # One loop for both searches, so that it compiles once: for the cost, and then for the rest.
+    nothing = no_answers(first_queries, horizon)
+    _, answers = jax.lax.scan(search, nothing, jnp.array([True, False]))
+    costs, _ = _halves(jax.tree.map(lambda leaf: leaf[0], answers))
+    makespans, waitless = _halves(jax.tree.map(lambda leaf: leaf[1], answers))
+    plans = best_after(costs)
+    cost = plans.sum_of_costs
+    makespan = jnp.where(makespans.found, makespans.bound, plans.makespan)
+    shortest_paths = jnp.where(makespans.found, makespans.paths, plans.makespan_paths)
+    known = connected & ~blocked & (cost < NEVER) & (makespan < NEVER)
+    known &= ~costs.gave_up & ~makespans.gave_up
+    # The search for the cost looks at arrivals up to the horizon only. A plan in which an agent
+    # arrives later costs at least horizon + 1 for that one and the distances for the others, so
+    # cheaper plans are excluded where the cost is no more than that.
+    known &= (cost == least_cost) | (cost <= horizon + 1 + floor - longest)
+    known &= ~waitless.gave_up
+    unproved = jnp.where(~connected | blocked, Status.UNSOLVABLE, Status.UNKNOWN)
+    status = jnp.where(known, Status.OPTIMAL, unproved)
+
+    def plan(paths: jax.Array) -> jax.Array:
+        actions = actions_of(paths).transpose(2, 1, 0)
+        return jnp.where(known[:, None, None], actions, jnp.int8(-1))
+
+    by_trees = Solution(
+        status=status.astype(jnp.int8),
+        sum_of_costs=jnp.where(known, cost, jnp.int16(-1)),
+        makespan=jnp.where(known, makespan, jnp.int16(-1)),
+        needs_wait=known & (cost > floor) & ~waitless.found & waits_in(plans.paths),
+        plan=plan(plans.paths),
+        makespan_plan=plan(shortest_paths),
+        expansions=costs.expansions + makespans.expansions + waitless.expansions,
+    )
+    room = [radix - 2 for radix in DENSE_RADIXES[K]]
+    left = [undecided & ~known & fits for fits in by_size(sizes, room)]
+    proved = (plans.makespan == least_makespan) | (undecided & ~costs.gave_up & ~makespans.gave_up)
+    shortest = Shortest(
+        proved=proved & (makespan < NEVER),
+        makespan=makespan,
+        plan=actions_of(shortest_paths).transpose(2, 1, 0),
+    )
+    by_trees, shortest = materialize((by_trees, shortest), jnp.any(boards.alone <= NEVER))
+    bounds = jnp.array([[makespans.bound, makespan], [costs.bound, cost]], jnp.int32)
+    return Searched(by_trees, shortest, bounds, jnp.stack(left))
+
+
+def _halves(answers: TreeAnswers) -> tuple[TreeAnswers, TreeAnswers]:
+    B = answers.found.shape[0] // 2
+    return (
+        jax.tree.map(lambda leaf: leaf[..., :B], answers),
+        jax.tree.map(lambda leaf: leaf[..., B:], answers),
+    )
+
+
+def _concatenate(left: TreeQueries, right: TreeQueries) -> TreeQueries:
+    return jax.tree.map(lambda x, y: jnp.concatenate([x, y], axis=-1), left, right)
+
+
+def solve_in_stages(
+    instances: Instance,
+    max_expansions: jax.Array | None,
+    horizon: int,
+    widths: Widths,
+    dense: bool,
+    *,
+    single: bool,
+) -> Solution:
+    """Solve a batch, or a `single` board, by programs that are called where boards are left.
+
+    Most boards of a user are settled by the first, which takes a tenth of the time to compile.
+    """
+    batch, planned, solutions, undecided = _first_stage(
+        instances, horizon=horizon, widths=widths, single=single
+    )
+    if undecided:
+        searched, left = _second_stage(
+            batch, planned, max_expansions, horizon=horizon, widths=widths, dense=dense
+        )
+        for which in np.flatnonzero(left).tolist() if dense else ():
+            searched = _third_stage(batch, searched, horizon=horizon, widths=widths, which=which)
+        solutions = searched.solution
+        if single:
+            solutions = _only_one(solutions)
+    return solutions
+
+
+@partial(jit_search, static_argnames=("horizon", "widths", "single"))
+def _first_stage(
+    instances: Instance, *, horizon: int, widths: Widths, single: bool
+) -> tuple[Instance, _Planned, Solution, jax.Array]:
+    """Give the batch, what is known of it, and solutions, which are right if none is undecided."""
+    batch = jax.tree.map(lambda leaf: leaf[None], instances) if single else instances
+    planned = _plan_boards(batch, horizon, widths)
+    boards, best = planned
+    connected = jnp.all(boards.alone < NEVER, axis=0)
+    floor = jnp.sum(boards.alone, axis=0, dtype=jnp.int16)
+    none = jnp.int16(-1)
+    settled = [
+        jnp.where(connected[:, None, None], actions_of(paths).transpose(2, 1, 0), jnp.int8(-1))
+        for paths in (best.paths, best.makespan_paths)
+    ]
+    solutions = Solution(
+        status=jnp.where(connected, jnp.int8(Status.OPTIMAL), jnp.int8(Status.UNSOLVABLE)),
+        sum_of_costs=jnp.where(connected, best.sum_of_costs, none),
+        makespan=jnp.where(connected, best.makespan, none),
+        needs_wait=jnp.zeros_like(connected),
+        plan=settled[0],
+        makespan_plan=settled[1],
+        expansions=jnp.zeros(connected.shape, jnp.int32),
+    )
+    undecided = jnp.any(connected & (best.sum_of_costs > floor))
+    if single:
+        solutions = jax.tree.map(lambda leaf: leaf[0], solutions)
+    return batch, planned, solutions, undecided
+
+
+@partial(jit_search, static_argnames=("horizon", "widths", "dense"))
+def _second_stage(
+    batch: Instance,
+    planned: _Planned,
+    max_expansions: jax.Array | None,
+    *,
+    horizon: int,
+    widths: Widths,
+    dense: bool,
+) -> tuple[Searched, jax.Array]:
+    budget = budgets(batch, max_expansions)
+    searched = _search_boards(batch, planned, horizon, budget, widths, dense)
+    return searched, jnp.any(searched.left, axis=1)
+
+
+@partial(jit_search, static_argnames=("horizon", "widths", "which"))
+def _third_stage(
+    batch: Instance, searched: Searched, *, horizon: int, widths: Widths, which: int
+) -> Searched:
+    return dense_tier.solve_left_of_class(batch, searched, which, horizon, widths)
+
+
+@jax.jit
+def _only_one(solutions: Solution) -> Solution:
+    return jax.tree.map(lambda leaf: leaf[0], solutions)
