@@ -98,6 +98,6 @@ def test_a_dry_run_names_its_source_or_says_that_there_is_none(tmp_path, config,
     assert "Time: not estimated" in capsys.readouterr().out
     write_run(tmp_path / "earlier", config)
     assert main(arguments) == 0
-    printed = capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())
     assert f"It is what {tmp_path / 'earlier'} took (4 updates there)" in printed
     assert "not measured" in printed
