@@ -51,8 +51,13 @@ def study_copy(finished_study: Path, tmp_path: Path) -> Path:
     return shutil.copytree(finished_study, tmp_path / "copy")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """One browser for each file of tests.
+
+    Playwright keeps an event loop running in this thread until it stops: a browser of the whole
+    session would forbid `asyncio.run` to every test that the same worker runs later.
+    """
     path = chromium()
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
