@@ -7,6 +7,7 @@ them read an answer by `jaxlake.answers` and verify its plan by `jaxlake.verify`
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from operator import index
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +23,8 @@ from jaxlake.verification import Failure, Outcome
 
 DEFAULT_MAX_STEPS = 64
 """Longest plan of an agent, in steps; `prompt.max_steps` of the loop's configuration."""
+
+_STAND_IN = ("S G", "F F")  # for rows without a board, which are not paid
 
 TextRewardFunction = Callable[..., list[float | None]]
 """`f(prompts, completions, **columns)`; see `lake_reward`."""
@@ -303,25 +306,24 @@ def _column_rewards(
                 f"{name}: got {len(columns[name])} rows, {len(completions)} are needed: one for "
                 "each completion"
             )
-    boards = columns[chosen.board]
-    ours = [row for row, board in enumerate(boards) if board is not None]
-    optima = None if chosen.optimum is None else [columns[chosen.optimum][row] for row in ours]
+    ours = [board is not None for board in columns[chosen.board]]
+    # Rows of other tasks keep their places, so that errors name the rows of the data set.
+    boards = [_STAND_IN if board is None else board for board in columns[chosen.board]]
+    optima = [None] * len(ours) if chosen.optimum is None else columns[chosen.optimum]
+    optima = [best if own else None for best, own in zip(optima, ours, strict=True)]
     scores = score_batch(
-        [completion_text(completions[row]) for row in ours],
-        [boards[row] for row in ours],
+        [completion_text(c) if own else "" for c, own in zip(completions, ours, strict=True)],
+        boards,
         optima,
         values=chosen.values,
         max_steps=chosen.max_steps,
     )
-    known = [best is not None for best in optima] if optima else [False] * len(ours)
-    _log(scores, known, columns.get("log_metric"))
-    failures = [""] * len(completions)
-    paid: list[float | None] = [None] * len(completions)
-    for row, one in zip(ours, scores, strict=True):
-        failures[row], paid[row] = one.failure.label, one.reward
+    known = [best is not None for best in optima]
+    _log(list(compress(scores, ours)), list(compress(known, ours)), columns.get("log_metric"))
     if callable(log_extra := columns.get("log_extra")):
-        log_extra("failure", failures)
-    return paid
+        rows = zip(scores, ours, strict=True)
+        log_extra("failure", [one.failure.label if own else "" for one, own in rows])
+    return [one.reward if own else None for one, own in zip(scores, ours, strict=True)]
 
 
 def _log(scores: Sequence[Score], optimum_known: Sequence[bool], log_metric: Any) -> None:

@@ -191,6 +191,8 @@ def test_rows_of_other_tasks_are_left_to_other_reward_functions():
     assert paid == [None, 1.0, 0.0]
     assert metrics["lake/valid"] == 0.5
     assert extra == {"failure": ["", "none", "parse_error"]}
+    with pytest.raises(ValueError, match="board: row 1: "):
+        lake_reward([""] * 2, [OPTIMAL] * 2, grid=[None, ["S"]], sum_of_costs=[None, 3])
     with pytest.raises(ValueError, match="grid: got 1 rows, 2 are needed"):
         lake_reward([""] * 2, [OPTIMAL] * 2, grid=[CORNER], sum_of_costs=[3, 3])
 
