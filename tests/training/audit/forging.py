@@ -123,3 +123,12 @@ def _hash(run: Path, name: str) -> str:
         for timed in (record, *record.get("candidates", ())):
             timed.pop("seconds")
     return sha256("".join(canonical(record) + "\n" for record in records))
+
+
+def both(*damages: Damage) -> Damage:
+    return lambda run: [damage(run) for damage in damages]
+
+
+def links(how: Callable[..., list[str]]) -> Damage:
+    """Make other lines of the four of the chain."""
+    return rewrite("chain.jsonl", lambda text: "".join(how(*text.splitlines(keepends=True))))

@@ -5,7 +5,7 @@ import os
 import random
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +13,30 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engineer import BLOCKS, build_context
-from engineer.attempt import escape_surrogates
+from engineer import build_context
 from jaxlake.command_line.entry import main
 from tests.training.audit import forging
+from tests.training.audit.findings import problem
 from tests.training.audit.forging import (
     Damage,
+    both,
     change,
     copy,
     drop,
     flip,
+    links,
     make,
     put,
     remove,
     rewrite,
 )
-from tests.training.sample_run import CONFIG, DESIGNS, write_run, write_sample_run
+from tests.training.sample_run import write_run
 from training.analysis.counterfactual import context_shown
-from training.audit import audit_run, require_sealed_weights, seal
+from training.audit import audit_run
 from training.audit.checks import Check, first_difference
-from training.errors import UserError
-from training.phases.stage_results import configuration_for, read_stage_results, view_of
-from training.phases.validate import validation_set
-from training.policy.tokenizer import train_tokenizer
-from training.rollout.instances import draw_stage_boards
+from training.phases.stage_results import read_stage_results, view_of
 from training.run.directory import RunDirectory
 from training.run.progress import console
-from training.schema import RunConfig
 
 VALIDATED = ("episodes.jsonl", "failures.jsonl", "evidence.json", "validation.json")
 DESIGNED = ("gate.json", "context.txt", "answers.jsonl", "decision.json", "summary_prompt.txt")
@@ -47,66 +44,7 @@ BOARDS = ("configuration.json", "environment.json", "shortfalls.json")
 FILES = (*BOARDS, *VALIDATED, *DESIGNED, "summary.txt")
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    limit = 4_600  # tokens, fewer than the context of stage 3 would have
-    choice = {"style": "full", "blocks": list(BLOCKS), "max_context_tokens": limit}
-    return write_run(tmp_path_factory.mktemp("runs") / "sample", choice)
-
-
-@pytest.fixture
-def run(finished: Path, tmp_path: Path) -> Path:
-    """A copy that a test may damage."""
-    return shutil.copytree(finished, tmp_path / "run")
-
-
-def problem(run: Path, *, deep: bool = True) -> str | None:
-    """What the audit says is wrong; only its last check may say so."""
-    *holding, last = audit_run(run, deep=deep)
-    assert all(check.holds for check in holding)
-    return None if last.holds else str(last)
-
-
 # Runs that hold.
-
-
-def test_weights_of_an_earlier_stage_are_those_of_its_link_or_are_refused(run):
-    directory = RunDirectory(run)
-    for stage in (0, 1):
-        require_sealed_weights(directory, stage)
-    file = directory.stage(1).policy / "model.safetensors"
-    content = bytearray(file.read_bytes())
-    content[-1] ^= 1
-    file.write_bytes(content)
-    require_sealed_weights(directory, 0)
-    with pytest.raises(UserError, match=rf"^{re.escape(str(file.parent))}: its weights have"):
-        require_sealed_weights(directory, 1)
-    require_sealed_weights(directory, 99)  # of which there is no link yet
-
-
-@pytest.mark.parametrize("name", ["adapter_model.safetensors", "adapter_config.json"])
-def test_a_flipped_bit_in_adapters_is_found_by_the_audit_and_refused_by_the_run(name, tmp_path):
-    config = RunConfig.model_validate(CONFIG | {"model": {"pretrained": None, "lora": {"rank": 2}}})
-    texts = [text for answers in DESIGNS for text in answers]
-    tokenizer = train_tokenizer([escape_surrogates(text) for text in texts], 300)
-    path = write_sample_run(tmp_path / "run", config, tokenizer=tokenizer)
-    sealed = (path / "chain.jsonl").read_bytes()
-    forging.rehash(path)
-    assert (path / "chain.jsonl").read_bytes() == sealed
-    assert problem(path, deep=False) is None
-    directory = RunDirectory(path)
-    require_sealed_weights(directory, 2)
-
-    file = directory.stage(2).adapters / name
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
-    assert re.match(r"stage 2: adapters: expected .*, found ", problem(path, deep=False) or "")
-    require_sealed_weights(directory, 1)
-    with pytest.raises(UserError, match=rf"^{re.escape(str(file.parent))}: its weights have"):
-        require_sealed_weights(directory, 2)
-    file.unlink()
-    assert "adapters" in (problem(path, deep=False) or "")
 
 
 def test_an_untouched_run_holds_and_everything_that_can_be_is_derived_again(finished):
@@ -198,15 +136,6 @@ def test_a_control_s_run_holds_what_its_engineer_saw(tmp_path, control):
 
 
 # Runs that were damaged.
-
-
-def both(*damages: Damage) -> Damage:
-    return lambda run: [damage(run) for damage in damages]
-
-
-def links(how: Callable[..., list[str]]) -> Damage:
-    """Make other lines of the four of the chain."""
-    return rewrite("chain.jsonl", lambda text: "".join(how(*text.splitlines(keepends=True))))
 
 
 def other(line: str, **fields: Any) -> str:
@@ -454,66 +383,6 @@ def test_values_have_a_difference_where_they_are_written_differently(one, other)
     difference = first_difference(one, other)
     assert (difference is None) == (forging.canonical(one) == forging.canonical(other))
     assert first_difference(one, json.loads(json.dumps(one))) is None
-
-
-# Runs in progress, and how the chain is written.
-
-
-@pytest.mark.parametrize("after", [0, 2])
-def test_a_run_in_progress_holds_as_far_as_its_chain_goes(run, after, capsys):
-    def leave_off(metrics: list[dict[str, Any]]) -> None:
-        metrics[:] = [one for one in metrics if one.get("stage", 0) <= after]
-
-    remove("summary.json", *(str(stage) for stage in range(after + 1, 4)))(run)
-    links(lambda *links: links[: after + 1])(run)
-    change("metrics.jsonl", leave_off)(run)
-    assert main(["audit", str(run), "--shallow"]) == 0
-    *stages, last = capsys.readouterr().out.splitlines()
-    assert len(stages) == after + 1
-    assert last == "Holds so far: the run is in progress."
-    links(lambda *links: links[:1])(run)
-    cut = "stage 1: chain.jsonl: expected a link, found the end: the chain is truncated"
-    assert problem(run) == (cut if after else None)
-
-
-def sealed_again(run: Path, stage: int) -> bytes:
-    """The chain after the loop has come to the end of a stage (once more)."""
-    directory = RunDirectory(run)
-    config, boards = directory.config(), None
-    validation = validation_set(config)
-    if stage:
-        configuration = configuration_for(config, read_stage_results(directory, config), stage)
-        boards = draw_stage_boards(config, stage, configuration, validation).boards
-    seal(config, directory, validation, stage, boards)
-    return (run / "chain.jsonl").read_bytes()
-
-
-def test_a_stage_is_linked_once_also_after_a_kill(run, finished):
-    chain = (finished / "chain.jsonl").read_bytes()
-    assert sealed_again(run, 0) == sealed_again(run, 3) == chain
-    links(lambda *links: links[:3])(run)
-    (run / ".chain.jsonl.4711.tmp").write_text("left behind by a kill")
-    put("3/answers.jsonl", 0, "seconds", value=99.0)(run)
-    remove("timings.jsonl")(run)
-    assert sealed_again(run, 3) == chain
-
-
-@pytest.mark.parametrize(
-    ("damage", "stage", "message"),
-    [
-        (both(links(lambda *links: []), remove("0/policy")), 0, r"0/policy: holds no \*\.safetens"),
-        (links(lambda *links: links[:2]), 3, r"chain\.jsonl: holds 2 links, but 3 must stand befo"),
-        (links(lambda a, b, c, d: [a, b, c[:99]]), 3, r"chain\.jsonl:3: is not a link: "),
-    ],
-)
-def test_a_stage_that_lacks_its_weights_or_an_earlier_link_is_not_linked(
-    run, damage, stage, message
-):
-    damage(run)
-    before = (run / "chain.jsonl").read_bytes()
-    with pytest.raises(UserError, match=message):
-        sealed_again(run, stage)
-    assert (run / "chain.jsonl").read_bytes() == before
 
 
 # The command.
