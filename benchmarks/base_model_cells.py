@@ -24,7 +24,7 @@ from training.phases.validate import CHUNK, validation_set
 from training.policy import huggingface
 from training.rollout.instances import InstanceSet
 from training.rollout.judging import judge_boards
-from training.run.progress import console, new_table, track
+from training.run.progress import new_table, print_table, track
 from training.schema import RunConfig, load
 
 GOAL = (0.05, 0.85)
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"{100 * one.low:.1f} to {100 * one.high:.1f}",
             "yes" if GOAL[0] <= one.valid <= GOAL[1] else "no",
         )
-    console.print(table)
+    print_table(table, kept=3)
     if options.json is not None:
         plain = {"model": options.model, "answers": options.answers}
         rows = [one._asdict() for one in cells]
