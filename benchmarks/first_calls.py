@@ -88,7 +88,7 @@ def _calls() -> dict[str, Callable[[], Callable[[int], Any]]]:
 
     return {
         "solve, 2 agents": lambda: solve(2),
-        "solve, 4 agents": lambda: solve(4),
+        "solve, 4 agents, nobody in the way": lambda: solve(4),
         "solve, 4 agents, all tiers": lambda: lambda number: jaxlake.solve(crowded(number)),
         "generate, 2 agents": lambda: generate(2),
         "generate, 4 agents": lambda: generate(4),
