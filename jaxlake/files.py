@@ -102,15 +102,20 @@ def unfinished_files(path: Path) -> list[Path]:
     return sorted(file for file in named if file.is_file())
 
 
-def make_room(path: Path) -> bool:
-    """Say whether `path` can be the first file of its folder, which then holds nothing else.
+def has_room(path: Path) -> bool:
+    """Say whether `path` can be the first file of its folder, which holds nothing else.
 
-    What killed writers of `path` itself left there is removed, if there is nothing but that.
+    What killed writers of `path` itself left there does not count.
     """
-    unfinished = unfinished_files(path)
-    if path.parent.exists() and sorted(path.parent.iterdir()) != unfinished:
+    folder = path.parent
+    return not folder.exists() or sorted(folder.iterdir()) == unfinished_files(path)
+
+
+def make_room(path: Path) -> bool:
+    """Say whether there is room for `path` (see `has_room`), and remove what writers left of it."""
+    if not has_room(path):
         return False
-    for file in unfinished:
+    for file in unfinished_files(path):
         file.unlink(missing_ok=True)
     return True
 

@@ -34,6 +34,9 @@ def run(args: argparse.Namespace) -> int:
 
     config = load_pretrain(args.config, args.set)
     run_dir = usable_folder("--run-dir", args.run_dir or Path("runs") / config.name)
+    from training.pretraining.files import PretrainDirectory
+
+    PretrainDirectory(run_dir).belongs_to(config)  # asked again after imports that take seconds
     from training.pretraining.pretrain import pretrain
 
     pretrain(config, run_dir, stop_after=args.stop_after)

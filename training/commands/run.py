@@ -75,7 +75,9 @@ def run(args: argparse.Namespace) -> int:
         return compile_for(config, args.compile_for) if args.compile_for else 0
     from training.run.directory import RunDirectory
 
-    if config.model.pretrained is not None and not RunDirectory(run_dir).finished():
+    directory = RunDirectory(run_dir)
+    directory.belongs_to(config)  # which `loop.run` asks again, after imports that take seconds
+    if config.model.pretrained is not None and not directory.finished():
         from training.policy.model_folders import require_model
 
         require_model(config.model.pretrained)

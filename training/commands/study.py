@@ -70,6 +70,10 @@ def run(args: argparse.Namespace) -> int:
     directory = StudyDirectory(usable_folder("--study-dir", study_dir))
     if args.output is not None:
         usable_folder("--output", args.output)
+    if args.report_only:
+        directory.check(study)
+    elif not args.dry_run:
+        directory.belongs_to(study)  # `claim` asks again, after imports that take seconds
     from training.analysis.study.report import write_report
     from training.analysis.study.runner import print_study_plan, run_study
     from training.run.progress import console
@@ -78,9 +82,7 @@ def run(args: argparse.Namespace) -> int:
         print_study_plan(study, directory)
         return 0
     complete, cluster, jobs = True, None, args.jobs or 1
-    if args.report_only:
-        directory.check(study)
-    else:
+    if not args.report_only:
         known = directory.claim(study)
         verb = "Going on with" if known else "Starting"
         console.print(f"{verb} {study.config.name} in {directory.path}: {len(study.runs)} runs.")

@@ -24,9 +24,9 @@ from pathlib import Path
 
 from pydantic import Field, TypeAdapter
 
-from jaxlake.files import make_room
+from jaxlake.files import has_room, make_room
 from training.errors import UserError
-from training.policy.huggingface import SHIPPED
+from training.policy.model_folders import SHIPPED
 from training.pretraining.schema import PretrainConfig
 from training.run.digests import write_digests
 from training.run.directory import differing_keys
@@ -77,8 +77,8 @@ class PretrainDirectory:
             "evaluations.jsonl": self.evaluations.path,
         }
 
-    def claim(self, config: PretrainConfig) -> bool:
-        """Make the directory this configuration's, and say whether it already was.
+    def belongs_to(self, config: PretrainConfig) -> bool:
+        """Whether the directory is this configuration's; False if it is nobody's yet.
 
         A `UserError` says that it holds something else.
         """
@@ -91,10 +91,17 @@ class PretrainDirectory:
                     " remove it"
                 )
             return True
-        if not make_room(self.config_file):
+        if not has_room(self.config_file):
             raise UserError(
                 f"{self.path}: is not empty and holds no pretraining; choose another --run-dir"
             )
+        return False
+
+    def claim(self, config: PretrainConfig) -> bool:
+        """Make the directory this configuration's, and say whether it was (see `belongs_to`)."""
+        if self.belongs_to(config):
+            return True
+        make_room(self.config_file)
         TextFile(self.config_file).write(dump(config))
         return False
 

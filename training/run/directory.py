@@ -26,7 +26,7 @@ from pydantic import TypeAdapter
 
 from engineer import Configuration, StageEvidence
 from engineer.scoring.reading import Reading
-from jaxlake.files import make_room, write_text_first
+from jaxlake.files import has_room, make_room, write_text_first
 from training.errors import UserError
 from training.run import records
 from training.run.typed_files import File, JsonFile, JsonLinesFile, JsonLog, TextFile
@@ -159,8 +159,8 @@ class RunDirectory:
         if self.timings.exists():
             self.timings.write([one for one in self.timings.read() if one.step <= step])
 
-    def claim(self, config: RunConfig) -> bool:
-        """Make the directory this configuration's, and say whether it already was.
+    def belongs_to(self, config: RunConfig) -> bool:
+        """Whether the directory is this configuration's; False if it is nobody's yet.
 
         On which devices a run goes on (`model.mesh`) may change from call to call, unless the
         policy learns to design, where every device adds a group. So may its vLLM servers, and
@@ -170,23 +170,37 @@ class RunDirectory:
             UserError: It belongs to another configuration (the message names the keys that
                 differ), holds files of something else, or its config.yaml can't be read.
         """
-        if self.config_file.exists():
-            theirs = read_yaml(self.config_file)
-            ours = parse_yaml(dump(config))
-            for tree in (theirs, ours):
-                tree.get("sampling", {}).pop("servers", None)
-                tree.pop("tracking", None)
-                if config.engineer.learning is None:
-                    tree.get("model", {}).pop("mesh", None)
-            if theirs != ours:
+        if not self.config_file.exists():
+            # Another process may have claimed it between these two looks.
+            if not has_room(self.config_file) and not self.config_file.exists():
                 raise UserError(
-                    f"{self.path}: holds a run of another configuration, which differs in "
-                    f"{', '.join(differing_keys(theirs, ours))}; choose another --run-dir, "
-                    "or remove it"
+                    f"{self.path}: is not empty and holds no run; choose another --run-dir"
                 )
+            return False
+        theirs = read_yaml(self.config_file)
+        ours = parse_yaml(dump(config))
+        for tree in (theirs, ours):
+            tree.get("sampling", {}).pop("servers", None)
+            tree.pop("tracking", None)
+            if config.engineer.learning is None:
+                tree.get("model", {}).pop("mesh", None)
+        if theirs != ours:
+            raise UserError(
+                f"{self.path}: holds a run of another configuration, which differs in "
+                f"{', '.join(differing_keys(theirs, ours))}; choose another --run-dir, "
+                "or remove it"
+            )
+        return True
+
+    def claim(self, config: RunConfig) -> bool:
+        """Make the directory this configuration's, and say whether it already was.
+
+        Raises:
+            UserError: see `belongs_to`; or its config.yaml can't be written.
+        """
+        if self.belongs_to(config):
             return True
-        if not make_room(self.config_file):
-            raise UserError(f"{self.path}: is not empty and holds no run; choose another --run-dir")
+        make_room(self.config_file)
         try:
             first = write_text_first(self.config_file, dump(config))
         except OSError as error:

@@ -31,7 +31,7 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
-from jaxlake.files import make_room
+from jaxlake.files import has_room, make_room
 from training.analysis.study.config import Study, StudyRun
 from training.errors import UserError
 from training.run.directory import RunDirectory, differing_keys
@@ -144,18 +144,25 @@ class StudyDirectory:
             seconds[process.run] += process.seconds
         return seconds
 
-    def claim(self, study: Study) -> bool:
-        """Make the directory this study's, and say whether it already was.
+    def belongs_to(self, study: Study) -> bool:
+        """Whether the directory is this study's; False if it is nobody's yet.
 
         What only decides how numbers are computed (baseline, resamples, confidence, slice_boards)
-        may change from call to call.
+        may change from call to call. A `UserError` says that it holds something else.
         """
         if self.claim_file.exists():
             self.check(study)
             return True
-        if not make_room(self.claim_file):
+        if not has_room(self.claim_file):
             problem = "is not empty and holds no study; choose another --study-dir"
             raise UserError(f"{self.path}: {problem}")
+        return False
+
+    def claim(self, study: Study) -> bool:
+        """Make the directory this study's, and say whether it already was (see `belongs_to`)."""
+        if self.belongs_to(study):
+            return True
+        make_room(self.claim_file)
         text = yaml.safe_dump(_claimed(study), sort_keys=False, width=100)
         TextFile(self.claim_file).write(text)
         return False
