@@ -16,6 +16,18 @@ from tests.jaxlake.solver.boards import instances, random_grids
 HORIZON = 24
 RADIX = 32
 
+SNAKE = [
+    "S s A B F F F F",
+    "H H H H H H H F",
+    "F F F F F F F F",
+    "F H H H H H H H",
+    "F F F F F F F F",
+    "H H H H H H H F",
+    "b a g G F F F F",
+    "H H H H H H H H",
+]
+"""A corridor of 35 cells, in which the agents arrive one after the other."""
+
 
 @pytest.fixture(scope="module")
 def solved():
@@ -87,12 +99,7 @@ def test_sizes_of_components_are_those_of_a_plain_search(solved):
         board = oracles.read(grids[i])
         largest = 0
         for start in board.starts:
-            cells, queue = {start}, [start]
-            for r, c in queue:
-                for cell in ((r - 1, c), (r + 1, c), (r, c - 1), (r, c + 1)):
-                    if cell in board.free and cell not in cells:
-                        cells.add(cell)
-                        queue.append(cell)
+            cells = oracles.distances_to(board, start).keys()
             edges = sum(((r + 1, c) in cells) + ((r, c + 1) in cells) for r, c in cells)
             largest = max(largest, len(cells), edges)
         assert sizes[i] == largest
@@ -128,6 +135,31 @@ def test_larger_sets_of_three_agents_by_blocks_are_whole_sets(radix):
     whole_sets = _solver(radix, horizon=60, platform="gpu")
     for one, other in zip(answers, whole_sets(boards, wanted), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_four_agents_with_two_words_for_the_last_agree_with_all_oracles():
+    drawn = random_grids(12, 120, sizes=(6, 7, 8), agents=(4,), holes=0.5)
+    _, wanted, sizes = _prepare(drawn, 8, 4)
+    large = wanted & (sizes > 31) & (sizes <= 58)
+    grids = [grid for grid, chosen in zip(drawn, large, strict=True) if chosen]
+    grids += [SNAKE, [row.translate(str.maketrans("Gg", "gG")) for row in SNAKE]]
+    boards, wanted, _ = _prepare(grids, 8, 4)
+    answers = _solver(60, horizon=60)(boards, wanted)
+    kinds, between_words = set(), 0
+    for i, grid in enumerate(grids):
+        truth = oracles.judge(grid)
+        answer = _answer(answers, i, 4)
+        assert answer.status != "UNKNOWN"
+        assert oracles.mistakes(grid, truth, answer) == []
+        kinds.add(oracles.kind_of_board(grid, truth))
+        board = oracles.read(grid)
+        cells = sorted(oracles.distances_to(board, board.goals[-1]))
+        # Cells have numbers from 1 on, row by row; those from 32 on are in the second word.
+        ends = [cells.index(place[-1]) + 1 >= 32 for place in (board.starts, board.goals)]
+        between_words += ends[0] != ends[1]
+    assert between_words >= 5
+    assert kinds >= {"blocked by each other", "needs_wait=True, excess 1"}
+    assert kinds >= {f"needs_wait={wait}, excess 2" for wait in (True, False)}
 
 
 @pytest.mark.parametrize("slots", [3, 4, pytest.param(5, marks=pytest.mark.slow)])
