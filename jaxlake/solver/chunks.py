@@ -73,7 +73,9 @@ def widths_for(platform: str | None = None, memory_bytes: int = 16 << 30) -> Wid
     if platform == "cpu":
         return Widths(512, 32, 32, 64 << 20)
     kernels = {"gpu": Kernels.GPU, "cuda": Kernels.GPU, "tpu": Kernels.TPU}.get(platform)
-    return Widths(1 << 16, 1 << 12, 1 << 16, memory_bytes // 8, kernels, 1 << 5)
+    # Elsewhere loops search the trees, which have one lane per node.
+    lanes = NODE_LANES[-1] if kernels is Kernels.GPU else NODE_LANES[0]
+    return Widths(1 << 16, 1 << 12, 1 << 16, memory_bytes // 8, kernels, 1 << 5, lanes)
 
 
 def in_chunks(

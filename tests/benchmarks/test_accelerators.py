@@ -288,12 +288,12 @@ def test_the_longest_program_of_a_kernel_is_waited_for():
 
 
 def test_a_smaller_machine_has_as_many_chunks_and_never_one_crowded_board_at_a_time():
-    whole = replace(widths_for("gpu"), node_lanes=8)
+    whole = widths_for("gpu")
     smaller = scaled(whole, 1 / 32)
     assert smaller.planned_boards * 32 == whole.planned_boards
     assert smaller.loop_bytes * 32 == whole.loop_bytes
     assert (smaller.kernels, smaller.crowded_boards) == (whole.kernels, 2)
-    assert smaller.node_lanes == 8
+    assert [smaller.node_lanes, scaled(replace(whole, node_lanes=1), 0.5).node_lanes] == [8, 1]
     assert scaled(widths_for("cpu"), 1 / 1024).tree_lanes == 1
 
 

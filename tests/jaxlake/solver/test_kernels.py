@@ -239,7 +239,9 @@ def test_lanes_wait_for_each_other_only_where_one_reads_what_another_wrote():
     assert [barriers(lanes) > 0 for lanes in NODE_LANES] == [False, True]
 
 
-def test_a_node_has_one_lane_or_eight():
+def test_a_node_has_one_lane_or_eight_and_eight_where_a_kernel_searches_the_trees():
+    lanes = [widths_for(platform).node_lanes for platform in ("cpu", "gpu", "cuda", "tpu")]
+    assert lanes == [1, 8, 8, 1]
     with pytest.raises(ValueError, match="node_lanes: got 2, allowed are 1 and 8"):
         Widths(1, 1, 1, 1, node_lanes=2)
 
