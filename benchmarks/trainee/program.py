@@ -16,7 +16,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from benchmarks.accelerators import hlo
-from benchmarks.trainee.attention_kernels import kernel_flops
+from benchmarks.trainee.attention_kernels import kernel_bytes, kernel_flops
 
 COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
 _PRODUCTS = ("dot", "convolution")
@@ -99,9 +99,9 @@ def read_traffic(text: str, pace: Pace, *, micro_batches: int, devices: int) -> 
             ):
                 now += walk(inner, times)
             elif one.operation in hlo.KERNELS and hlo.size(one.shape):
-                attention = _attention_flops(one, shapes)
+                attention, known = _attention(one, shapes)
                 flops = _flops(one, shapes) + products(inner) + attention
-                moved = hlo._bytes_moved(one, shapes, computations.get(inner, []))
+                moved = known or hlo._bytes_moved(one, shapes, computations.get(inner, []))
                 reached = pace.attention if attention else pace.flops
                 seconds = max(pace.launch, moved / pace.bandwidth, flops / reached)
                 now += seconds
@@ -176,13 +176,16 @@ def _places_met(entries: int, size: int, places: int, axis: int, window: dict[st
     return int(((met >= 0) & (met <= (entries - 1) * gap) & (met % gap == 0)).sum())
 
 
-def _attention_flops(one: hlo.Instruction, shapes: dict[str, str]) -> float:
+def _attention(one: hlo.Instruction, shapes: dict[str, str]) -> tuple[float, float | None]:
+    """Return the operations of a kernel for attention, and its bytes where they are known."""
     if one.operation != "custom-call":
-        return 0.0
+        return 0.0, None
     named = hlo._OP_NAME.search(one.rest)
+    name = named.group(1) if named else ""
     written = (shapes.get(name, "") for name in one.operands)
     operands = [_sides(shape) for shape in written if _SHAPE.match(shape)]
-    return kernel_flops(named.group(1) if named else "", operands)
+    results = [_sides(one.shape)]
+    return kernel_flops(name, operands, results), kernel_bytes(name, operands, results)
 
 
 def _sides(shape: str) -> list[int]:
@@ -212,9 +215,11 @@ def product_flops(program: ClosedJaxpr | Jaxpr, *, micro_batches: int, devices: 
             total += 2.0 * prod(equation.outvars[0].aval.shape) * depth
             continue
         if name == "pallas_call":
-            arrays = (variable.aval for variable in equation.invars)
-            shapes = [one.shape for one in arrays if jnp.issubdtype(one.dtype, jnp.floating)]
-            total += kernel_flops(str(params["name"]), shapes)
+            operands, results = (
+                [one.aval.shape for one in side if jnp.issubdtype(one.aval.dtype, jnp.floating)]
+                for side in (equation.invars, equation.outvars)
+            )
+            total += kernel_flops(str(params["name"]), operands, results)
             continue
         times = 1
         if name == "scan":

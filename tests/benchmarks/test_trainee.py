@@ -119,6 +119,24 @@ ENTRY %main (q: bf16[{shapes[0]}], k: bf16[{shapes[1]}]) -> bf16[{shapes[0]}] {{
     assert kernel_flops(name, [(8, 128), (8, 128)]) == 0  # a call that moves what a kernel takes
 
 
+def test_gradients_of_queries_are_counted_as_a_part_of_what_their_kernel_may_write():
+    text = """\
+ENTRY %main (s: bf16[3,4,1280,256], k: bf16[3,1280,2,64], q: bf16[3,1024,4,64]) -> bf16[3,1024,4,64] {
+  %s = bf16[3,4,1280,256]{3,2,1,0} parameter(0)
+  %k = bf16[3,1280,2,64]{3,2,1,0} parameter(1)
+  %q = bf16[3,1024,4,64]{3,2,1,0} parameter(2)
+  ROOT %c = bf16[3,1024,4,64]{3,2,1,0} custom-call(%s, %k, %q), metadata={op_name="flash_by_query_in_4/call"}
+}
+"""  # noqa: E501
+    pairs = 3 * 4 * sum(256 + (row // 128 + 1) * 128 for row in range(1024))
+    found = read_traffic(text, PACE, **COUNTS)
+    assert found.flops == 2 * 64 * pairs / 4
+    moved = 2 * (pairs / 4 + 3 * 1280 * 2 * 64 + 3 * 256 * 4 * 64)  # bfloat16
+    assert found.attention_seconds == max(found.flops / PACE.attention, moved / PACE.bandwidth)
+    slow = dataclasses.replace(PACE, bandwidth=1e6)
+    assert read_traffic(text, slow, **COUNTS).attention_seconds == moved / slow.bandwidth
+
+
 def test_a_kernel_on_tpus_is_read_past_its_attributes_of_several_lines():
     text = """\
 ENTRY %main (m: s8[1,1,1], q: bf16[4,512,64], k: bf16[2,512,64]) -> bf16[4,512,64] {

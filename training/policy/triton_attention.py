@@ -1,9 +1,15 @@
 """Flash attention for NVIDIA GPUs: kernels in Pallas, which Triton compiles.
 
 A program holds one block of queries and passes over the blocks of keys, with the softmax summed up
-as they pass; the backward pass computes each block of scores again (Dao 2023, FlashAttention-2,
-arXiv 2307.08691). Key and value heads are shared by groups of query heads, and are read where they
-are. Blocks of keys that no query of a block may see are passed over, by bounds from `_Bounds`.
+as they pass (Dao 2023, FlashAttention-2, arXiv 2307.08691). Key and value heads are shared by
+groups of query heads, and are read where they are. Blocks of keys that no query of a block may see
+are passed over, by bounds from `_Bounds`.
+
+The backward pass computes each block of scores once more, where a program holds a block of keys and
+passes over queries. The gradients of queries are sums over keys. Programs that added to them at the
+same time would do so in another order each time; so a second kernel makes these sums, of gradients
+of scores that the first has left in memory. There are those of a part of the queries at a time:
+memory grows with the length, not with its square, and one part follows the other.
 
 Axis letters are those of `training.policy.blockwise`. Sums and softmax are float32; factors of
 products have the inputs' dtype. What Triton makes of float32 factors is TF32 on a GPU, so the
@@ -26,6 +32,9 @@ from training.policy.kernels import ATTENDED
 
 STEP = 128
 """Queries, and keys before them, are padded to multiples of it."""
+
+GRADIENT_BYTES = 5 * 2**28
+"""Gradients of scores that are in memory at once, if those of `STEP` queries are no more."""
 
 _FORWARD, _BY_KEYS, _BY_QUERIES = (128, 64), (64, 128), (128, 64)  # queries, keys of a block
 _NEVER = -1e30  # a score that is masked: finite, so that differences of two are numbers
@@ -141,48 +150,6 @@ def _forward_kernel(
     normaliser_ref[...] = largest + jnp.log2(total)
 
 
-def _by_query_kernel(
-    query_ref: Any,  # (queries, hd)
-    key_ref: Any,  # (prefix + L, hd)
-    value_ref: Any,
-    starts_ref: Any,  # (queries,)
-    visible_ref: Any,  # (prefix + L,)
-    prefix_end_ref: Any,  # ()
-    own_begin_ref: Any,  # ()
-    slope_ref: Any,  # (queries, hd)
-    normaliser_ref: Any,  # (queries,)
-    mean_ref: Any,  # (queries,)
-    by_query_ref: Any,  # (queries, hd)
-    *,
-    prefix: int,
-) -> None:
-    queries, keys = _BY_QUERIES
-    query, slope, starts = query_ref[...], slope_ref[...], starts_ref[...]
-    normaliser, mean = normaliser_ref[...], mean_ref[...]
-    row = pl.num_programs(0) - 1 - pl.program_id(0)
-    numbers = row * queries + jnp.arange(queries)
-    scale = query.shape[1] ** -0.5
-
-    def add(column: jax.Array, by_query: jax.Array) -> jax.Array:
-        here = pl.ds(column * keys, keys)
-        key = key_ref[here, :]
-        scores = triton.dot(query, key.T) * (scale * _LOG2_E)
-        places = column * keys - prefix + jnp.arange(keys)
-        allowed = _allowed(
-            places[None, :], visible_ref[here][None, :], numbers[:, None], starts[:, None]
-        )
-        weights = jnp.where(allowed, jnp.exp2(scores - normaliser[:, None]), 0.0)
-        by_weight = triton.dot(slope, value_ref[here, :].T)
-        by_score = weights * (by_weight - mean[:, None])
-        return by_query + triton.dot(by_score.astype(key.dtype), key)
-
-    by_query = jnp.zeros(query.shape, jnp.float32)
-    by_query = jax.lax.fori_loop(0, prefix_end_ref[...], add, by_query)
-    end = (prefix + (row + 1) * queries) // keys
-    by_query = jax.lax.fori_loop(own_begin_ref[...], end, add, by_query)
-    by_query_ref[...] = (by_query * scale).astype(by_query_ref.dtype)
-
-
 def _by_key_kernel(
     query_ref: Any,  # (L, G, hd)
     key_ref: Any,  # (keys, hd)
@@ -194,16 +161,19 @@ def _by_key_kernel(
     slope_ref: Any,  # (L, G, hd)
     normaliser_ref: Any,  # (G, L)
     mean_ref: Any,  # (G, L)
-    by_key_ref: Any,  # (keys, hd)
-    by_value_ref: Any,
-    *,
+    part_ref: Any,  # (), number of the part
+    *results: Any,  # sums so far, where there are any, and by_score, by_key and by_value
     prefix: int,
 ) -> None:
+    *so_far, by_score_ref, by_key_ref, by_value_ref = results
     queries, keys = _BY_KEYS
     key, value, visible = key_ref[...], value_ref[...], visible_ref[...]
     places = pl.program_id(0) * keys - prefix + jnp.arange(keys)
     scale = key.shape[1] ** -0.5
-    begin, end = query_begin_ref[...], query_end_ref[...]
+    rows = by_score_ref.shape[2] // queries  # of a part
+    first = part_ref[...] * rows
+    begin = jnp.maximum(query_begin_ref[...], first)
+    end = jnp.minimum(query_end_ref[...], first + rows)
 
     def add(head: int, row: jax.Array, carry: Any) -> Any:
         by_key, by_value = carry
@@ -219,13 +189,53 @@ def _by_key_kernel(
         by_value += triton.dot(weights.astype(slope.dtype), slope)
         by_weight = triton.dot(value, slope.T)
         by_score = weights * (by_weight - mean_ref[head, here][None, :])
-        return by_key + triton.dot(by_score.astype(query.dtype), query), by_value
+        by_score = by_score.astype(query.dtype)
+        by_score_ref[head, :, pl.ds((row - first) * queries, queries)] = by_score
+        return by_key + triton.dot(by_score, query), by_value
 
-    carry = (jnp.zeros(key.shape, jnp.float32), jnp.zeros(key.shape, jnp.float32))
+    zeros = jnp.zeros(key.shape, jnp.float32)
+    carry = tuple(ref[...] for ref in so_far) if so_far else (zeros, zeros)
     for head in range(query_ref.shape[1]):
         carry = jax.lax.fori_loop(begin, end, partial(add, head), carry)
-    by_key_ref[...] = (carry[0] * scale).astype(by_key_ref.dtype)
-    by_value_ref[...] = carry[1].astype(by_value_ref.dtype)
+    by_key_ref[...], by_value_ref[...] = carry
+
+
+def _by_query_kernel(
+    by_score_ref: Any,  # (prefix + L, queries), of a part's
+    key_ref: Any,  # (prefix + L, hd)
+    starts_ref: Any,  # (L,)
+    visible_ref: Any,  # (prefix + L,)
+    prefix_end_ref: Any,  # ()
+    own_begin_ref: Any,  # (blocks of queries,)
+    part_ref: Any,  # (), number of the part
+    *results: Any,  # the gradients so far, where there are any, and where all of them go: (L, hd)
+    prefix: int,
+) -> None:
+    by_query_ref = results[-1]
+    queries, keys = _BY_QUERIES
+    row = (part_ref[...] + 1) * pl.num_programs(0) - 1 - pl.program_id(0)
+    here = pl.ds(row * queries, queries)
+
+    @pl.when(row < by_query_ref.shape[0] // queries)  # the last part may be shorter
+    def sum_up() -> None:
+        numbers, starts = row * queries + jnp.arange(queries), starts_ref[here]
+
+        def add(column: jax.Array, by_query: jax.Array) -> jax.Array:
+            there = pl.ds(column * keys, keys)
+            places = column * keys - prefix + jnp.arange(keys)
+            allowed = _allowed(
+                places[:, None], visible_ref[there][:, None], numbers[None, :], starts[None, :]
+            )
+            # Nothing was written where nobody attends.
+            by_score = jnp.where(allowed, by_score_ref[there, :], 0)
+            return by_query + triton.dot(by_score.T, key_ref[there, :])
+
+        width = key_ref.shape[1]
+        by_query = jnp.zeros((queries, width), jnp.float32)
+        by_query = jax.lax.fori_loop(0, prefix_end_ref[...], add, by_query)
+        end = (prefix + (row + 1) * queries) // keys
+        by_query = jax.lax.fori_loop(own_begin_ref[row], end, add, by_query)
+        by_query_ref[here, :] = (by_query * width**-0.5).astype(by_query_ref.dtype)
 
 
 def _forward(
@@ -237,14 +247,26 @@ def _forward(
     prefix: int,
     interpret: bool,
 ) -> tuple[jax.Array, Any]:
-    batch, length, heads, _ = query.shape
+    batch, length, heads, width = query.shape
     bounds = _bounds(starts, visible, prefix, *_FORWARD)
-    inputs, of_queries, of_row = _specs_of_queries(query, key, _FORWARD[0])
+    queries, keys = _FORWARD[0], key.shape[1]
+    last, group = length // queries - 1, heads // key.shape[2]  # the longest work comes first
+    of_queries = pl.BlockSpec((None, queries, None, width), lambda i, h, b: (b, last - i, h, 0))
+    all_keys = pl.BlockSpec((None, keys, None, width), lambda i, h, b: (b, 0, h // group, 0))
     attended, normaliser = pl.pallas_call(
         partial(_forward_kernel, prefix=prefix),
-        grid=(length // _FORWARD[0], heads, batch),
-        in_specs=inputs,
-        out_specs=[of_queries, of_row],
+        grid=(length // queries, heads, batch),
+        in_specs=[
+            *(of_queries, all_keys, all_keys),
+            pl.BlockSpec((None, queries), lambda i, h, b: (b, last - i)),
+            pl.BlockSpec((None, keys), lambda i, h, b: (b, 0)),
+            pl.BlockSpec((None,), lambda i, h, b: (b,)),
+            pl.BlockSpec((None, None), lambda i, h, b: (b, last - i)),
+        ],
+        out_specs=[
+            of_queries,
+            pl.BlockSpec((None, None, queries), lambda i, h, b: (b, h, last - i)),
+        ],
         out_shape=[
             jax.ShapeDtypeStruct(query.shape, query.dtype),
             jax.ShapeDtypeStruct((batch, heads, length), jnp.float32),
@@ -259,74 +281,124 @@ def _forward(
 
 def _backward(prefix: int, interpret: bool, kept: Any, slope: jax.Array) -> tuple[Any, ...]:
     query, key, value, starts, visible, attended, normaliser = kept
-    batch, length, heads, width = query.shape
-    key_heads = key.shape[2]
     # The softmax's gradient takes the mean of its slopes off: FlashAttention, appendix B.
     mean = jnp.einsum(
         "blhd,blhd->bhl", slope, attended, preferred_element_type=jnp.float32
     )  # (B, H, L)
+    tokens = (query, key, value, starts, visible, slope, normaliser, mean)
+    parts = _parts(query, key)
 
-    bounds = _bounds(starts, visible, prefix, *_BY_QUERIES)
-    inputs, of_queries, of_row = _specs_of_queries(query, key, _BY_QUERIES[0])
-    by_query = pl.pallas_call(
-        partial(_by_query_kernel, prefix=prefix),
-        grid=(length // _BY_QUERIES[0], heads, batch),
-        in_specs=[*inputs, of_queries, of_row, of_row],
-        out_specs=of_queries,
-        out_shape=jax.ShapeDtypeStruct(query.shape, query.dtype),
-        compiler_params=triton.CompilerParams(num_warps=8, num_stages=2),
-        interpret=interpret,
-        name="flash_by_query",
-    )(
-        *(query, key, value, starts, visible, bounds.prefix_end, bounds.own_begin),
-        *(slope, normaliser, mean),
-    )
+    def add(number: jax.Array, so_far: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        by_score, *of_keys = _by_key(tokens, prefix, interpret, parts, number, so_far[1:])
+        by_query = _by_query(tokens, by_score, prefix, interpret, parts, number, so_far[:1])
+        return by_query, *of_keys
 
-    bounds = _bounds(starts, visible, prefix, *_BY_KEYS)
-    keys, group = _BY_KEYS[1], heads // key_heads
-    all_queries = pl.BlockSpec((None, length, group, width), lambda i, h, b: (b, 0, h, 0))
-    all_rows = pl.BlockSpec((None, group, length), lambda i, h, b: (b, h, 0))
-    of_keys = pl.BlockSpec((None, keys, None, width), lambda i, h, b: (b, i, h, 0))
-    bound = pl.BlockSpec((None, None), lambda i, h, b: (b, i))
-    by_key, by_value = pl.pallas_call(
-        partial(_by_key_kernel, prefix=prefix),
-        grid=((prefix + length) // keys, key_heads, batch),
-        in_specs=[
-            *(all_queries, of_keys, of_keys),
-            pl.BlockSpec((None, length), lambda i, h, b: (b, 0)),
-            pl.BlockSpec((None, keys), lambda i, h, b: (b, i)),
-            *(bound, bound, all_queries, all_rows, all_rows),
-        ],
-        out_specs=[of_keys, of_keys],
-        out_shape=[jax.ShapeDtypeStruct(key.shape, key.dtype)] * 2,
-        compiler_params=triton.CompilerParams(num_warps=8, num_stages=2),
-        interpret=interpret,
-        name="flash_by_key",
-    )(
-        *(query, key, value, starts, visible, bounds.query_begin, bounds.query_end),
-        *(slope, normaliser, mean),
+    # The first part writes the arrays to which the others add.
+    first = add(jnp.zeros(1, jnp.int32), ())
+    rest = jnp.arange(1, parts, dtype=jnp.int32)[:, None]
+    (by_query, by_key, by_value), _ = jax.lax.scan(
+        lambda so_far, number: (add(number, so_far), None), first, rest
     )
-    return by_query, by_key, by_value, None, None
+    by_key = (by_key * query.shape[-1] ** -0.5).astype(key.dtype)
+    return by_query, by_key, by_value.astype(value.dtype), None, None
 
 
 triton_attention.defvjp(_forward, _backward)
 
 
-def _specs_of_queries(query: jax.Array, key: jax.Array, queries: int) -> tuple[Any, Any, Any]:
-    """Say what a program reads that holds one block of queries; the longest work comes first."""
-    _, length, heads, width = query.shape
-    keys, key_heads = key.shape[1:3]
-    last, group = length // queries - 1, heads // key_heads
-    of_queries = pl.BlockSpec((None, queries, None, width), lambda i, h, b: (b, last - i, h, 0))
-    of_row = pl.BlockSpec((None, None, queries), lambda i, h, b: (b, h, last - i))
-    all_keys = pl.BlockSpec(
-        (None, key.shape[1], None, width), lambda i, h, b: (b, 0, h // group, 0)
-    )
+def _parts(query: jax.Array, key: jax.Array) -> int:
+    """Say in how many parts of queries the gradients of scores are computed."""
+    batch, length, heads, _ = query.shape
+    steps = max(1, GRADIENT_BYTES // (batch * heads * key.shape[1] * STEP * query.dtype.itemsize))
+    return -(-length // (steps * STEP))
+
+
+def _by_key(
+    tokens: tuple[jax.Array, ...],
+    prefix: int,
+    interpret: bool,
+    parts: int,
+    number: jax.Array,  # of the part, int32 (1,)
+    so_far: tuple[jax.Array, ...],  # () before there are any sums
+) -> list[jax.Array]:
+    """Return gradients of a part's scores, (B, H, M, queries), and sums for keys and values."""
+    query, key, value, starts, visible, slope, normaliser, mean = tokens
+    batch, length, heads, width = query.shape
+    count, key_heads = key.shape[1:3]
+    keys, group = _BY_KEYS[1], heads // key_heads
+    of_part = -(-length // (parts * STEP)) * STEP
+    bounds = _bounds(starts, visible, prefix, *_BY_KEYS)
+    all_queries = pl.BlockSpec((None, length, group, width), lambda i, h, b: (b, 0, h, 0))
+    all_rows = pl.BlockSpec((None, group, length), lambda i, h, b: (b, h, 0))
+    of_keys = pl.BlockSpec((None, keys, None, width), lambda i, h, b: (b, i, h, 0))
+    bound = pl.BlockSpec((None, None), lambda i, h, b: (b, i))
     inputs = [
-        *(of_queries, all_keys, all_keys),
-        pl.BlockSpec((None, queries), lambda i, h, b: (b, last - i)),
-        pl.BlockSpec((None, keys), lambda i, h, b: (b, 0)),
-        pl.BlockSpec((None,), lambda i, h, b: (b,)),
-        pl.BlockSpec((None, None), lambda i, h, b: (b, last - i)),
+        *(all_queries, of_keys, of_keys),
+        pl.BlockSpec((None, length), lambda i, h, b: (b, 0)),
+        pl.BlockSpec((None, keys), lambda i, h, b: (b, i)),
+        *(bound, bound, all_queries, all_rows, all_rows),
+        pl.BlockSpec((None,), lambda i, h, b: (0,)),
     ]
-    return inputs, of_queries, of_row
+    gradients: list[jax.Array] = pl.pallas_call(
+        partial(_by_key_kernel, prefix=prefix),
+        grid=(count // keys, key_heads, batch),
+        in_specs=[*inputs, *[of_keys] * len(so_far)],
+        out_specs=[
+            pl.BlockSpec((None, group, keys, of_part), lambda i, h, b: (b, h, i, 0)),
+            *(of_keys, of_keys),
+        ],
+        out_shape=[
+            jax.ShapeDtypeStruct((batch, heads, count, of_part), query.dtype),
+            *[jax.ShapeDtypeStruct(key.shape, jnp.float32)] * 2,
+        ],
+        input_output_aliases={len(inputs) + one: 1 + one for one in range(len(so_far))},
+        compiler_params=triton.CompilerParams(num_warps=8, num_stages=2),
+        interpret=interpret,
+        name=f"flash_by_key_in_{parts}",
+    )(
+        *(query, key, value, starts, visible, bounds.query_begin, bounds.query_end),
+        *(slope, normaliser, mean, number, *so_far),
+    )
+    return gradients
+
+
+def _by_query(
+    tokens: tuple[jax.Array, ...],
+    by_score: jax.Array,
+    prefix: int,
+    interpret: bool,
+    parts: int,
+    number: jax.Array,  # of the part, int32 (1,)
+    so_far: tuple[jax.Array, ...],  # () before there are any
+) -> jax.Array:
+    """Return the gradients of queries with those of a part, given the gradients of its scores."""
+    query, key, _, starts, visible, *_ = tokens
+    batch, length, heads, width = query.shape
+    count, queries, group = key.shape[1], _BY_QUERIES[0], heads // key.shape[2]
+    blocks = by_score.shape[3] // queries
+    bounds = _bounds(starts, visible, prefix, *_BY_QUERIES)
+    all_queries = pl.BlockSpec((None, length, None, width), lambda i, h, b: (b, 0, h, 0))
+    inputs = [
+        pl.BlockSpec((None, None, count, queries), lambda i, h, b: (b, h, 0, blocks - 1 - i)),
+        pl.BlockSpec((None, count, None, width), lambda i, h, b: (b, 0, h // group, 0)),
+        pl.BlockSpec((None, length), lambda i, h, b: (b, 0)),
+        pl.BlockSpec((None, count), lambda i, h, b: (b, 0)),
+        pl.BlockSpec((None,), lambda i, h, b: (b,)),
+        pl.BlockSpec((None, length // queries), lambda i, h, b: (b, 0)),
+        pl.BlockSpec((None,), lambda i, h, b: (0,)),
+    ]
+    by_query: jax.Array = pl.pallas_call(
+        partial(_by_query_kernel, prefix=prefix),
+        grid=(blocks, heads, batch),
+        in_specs=[*inputs, *[all_queries] * len(so_far)],
+        out_specs=all_queries,
+        out_shape=jax.ShapeDtypeStruct(query.shape, query.dtype),
+        input_output_aliases={len(inputs): 0} if so_far else {},
+        compiler_params=triton.CompilerParams(num_warps=8, num_stages=3),
+        interpret=interpret,
+        name=f"flash_by_query_in_{parts}",
+    )(
+        *(by_score, key, starts, visible, bounds.prefix_end, bounds.own_begin),
+        *(number, *so_far),
+    )
+    return by_query

@@ -84,6 +84,24 @@ def test_plain_sequences_attend_to_what_is_not_masked_also_at_their_beginning(ki
     compare(kind, lambda how: causal_attention(jnp.asarray(mask), how), tokens, mask)
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+def test_gradients_are_the_same_if_those_of_scores_are_computed_in_parts(steps, monkeypatch):
+    """Parts of 128 and of 256 queries, of which the last has no more than 128."""
+    size = 2 * 2 * 384 * triton_attention.STEP * 4  # bytes for one step: B, H, M, queries
+    monkeypatch.setattr(triton_attention, "GRADIENT_BYTES", steps * size + 1)
+    mask = np.ones((2, 300), bool)
+    mask[0, 211:], mask[1, :29] = False, False
+    tokens = arrays(4, (2, 300, 2, 64), (2, 300, 1, 64), (2, 300, 1, 64))
+    program = str(jax.make_jaxpr(jax.grad(lambda *tokens: _total(mask, tokens)))(*tokens))
+    assert f"flash_by_key_in_{4 - steps}" in program
+    compare("triton", lambda how: causal_attention(jnp.asarray(mask), how), tokens, mask)
+
+
+def _total(mask: np.ndarray, tokens: tuple[jax.Array, ...]) -> jax.Array:
+    how = Implementation("triton", interpret=True)
+    return causal_attention(jnp.asarray(mask), how)(*tokens).sum()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_device_of_a_mesh_attends_for_its_sequences_and_heads(kind):
