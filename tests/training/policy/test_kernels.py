@@ -86,20 +86,27 @@ def test_plain_sequences_attend_to_what_is_not_masked_also_at_their_beginning(ki
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_gradients_are_the_same_if_those_of_scores_are_computed_in_parts(steps, monkeypatch):
-    """Parts of 128 and of 256 queries, of which the last has no more than 128."""
-    size = 2 * 2 * 384 * triton_attention.STEP * 4  # bytes for one step: B, H, M, queries
-    monkeypatch.setattr(triton_attention, "GRADIENT_BYTES", steps * size + 1)
-    mask = np.ones((2, 300), bool)
-    mask[0, 211:], mask[1, :29] = False, False
-    tokens = arrays(4, (2, 300, 2, 64), (2, 300, 1, 64), (2, 300, 1, 64))
-    program = str(jax.make_jaxpr(jax.grad(lambda *tokens: _total(mask, tokens)))(*tokens))
-    assert f"flash_by_key_in_{4 - steps}" in program
-    compare("triton", lambda how: causal_attention(jnp.asarray(mask), how), tokens, mask)
+    """Parts of 128 and of 256 queries, of which the last has no more than 128.
 
+    A row's second half is a completion of its own. No program writes gradients of its
+    scores for the first 128 keys, but the kernel for queries reads there.
+    """
+    prompt, width = 60, 384
+    size = 2 * (128 + width) * triton_attention.STEP * 4  # heads, keys, queries, float32
+    monkeypatch.setattr(triton_attention, "GRADIENT_BYTES", steps * size)
+    segments = (np.arange(width) >= 192).astype(np.int32)[None, None]
+    mask = np.arange(prompt)[None, None] < prompt - 7
+    tokens = arrays(4, *[(1, prompt + width, heads, 64) for heads in (2, 1, 1)])
+    wanted = np.concatenate([mask.reshape(1, -1), np.ones((1, width), bool)], axis=1)
 
-def _total(mask: np.ndarray, tokens: tuple[jax.Array, ...]) -> jax.Array:
-    how = Implementation("triton", interpret=True)
-    return causal_attention(jnp.asarray(mask), how)(*tokens).sum()
+    def attention(how):
+        row = jnp.zeros((1, 1), jnp.int32)
+        return shared_prompt_attention(jnp.asarray(mask), row, jnp.asarray(segments), how)
+
+    attend = attention(Implementation("triton", interpret=True))
+    program = jax.make_jaxpr(jax.grad(lambda *tokens: attend(*tokens).sum()))(*tokens)
+    assert f"flash_by_key_in_{4 - steps}" in str(program)
+    compare("triton", attention, tokens, wanted)
 
 
 @pytest.mark.slow
