@@ -286,12 +286,15 @@ def _backward(prefix: int, interpret: bool, kept: Any, slope: jax.Array) -> tupl
         "blhd,blhd->bhl", slope, attended, preferred_element_type=jnp.float32
     )  # (B, H, L)
     tokens = (query, key, value, starts, visible, slope, normaliser, mean)
-    parts = _parts(query, key)
+    parts, bounds = _parts(query, key), partial(_bounds, starts, visible, prefix)
+    of_keys, of_queries = bounds(*_BY_KEYS), bounds(*_BY_QUERIES)
 
     def add(number: jax.Array, so_far: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        by_score, *of_keys = _by_key(tokens, prefix, interpret, parts, number, so_far[1:])
-        by_query = _by_query(tokens, by_score, prefix, interpret, parts, number, so_far[:1])
-        return by_query, *of_keys
+        by_score, *sums = _by_key(tokens, of_keys, prefix, interpret, parts, number, so_far[1:])
+        by_query = _by_query(
+            tokens, by_score, of_queries, prefix, interpret, parts, number, so_far[:1]
+        )
+        return by_query, *sums
 
     # The first part writes the arrays to which the others add.
     first = add(jnp.zeros(1, jnp.int32), ())
@@ -307,14 +310,19 @@ triton_attention.defvjp(_forward, _backward)
 
 
 def _parts(query: jax.Array, key: jax.Array) -> int:
-    """Say in how many parts of queries the gradients of scores are computed."""
+    """Say in how many parts of queries the gradients of scores are computed: several, if it can be.
+
+    So there is never an array of all queries and all keys.
+    """
     batch, length, heads, _ = query.shape
-    steps = max(1, GRADIENT_BYTES // (batch * heads * key.shape[1] * STEP * query.dtype.itemsize))
+    fitting = GRADIENT_BYTES // (batch * heads * key.shape[1] * STEP * query.dtype.itemsize)
+    steps = max(1, min(fitting, length // (2 * STEP)))
     return -(-length // (steps * STEP))
 
 
 def _by_key(
     tokens: tuple[jax.Array, ...],
+    bounds: _Bounds,
     prefix: int,
     interpret: bool,
     parts: int,
@@ -327,7 +335,6 @@ def _by_key(
     count, key_heads = key.shape[1:3]
     keys, group = _BY_KEYS[1], heads // key_heads
     of_part = -(-length // (parts * STEP)) * STEP
-    bounds = _bounds(starts, visible, prefix, *_BY_KEYS)
     all_queries = pl.BlockSpec((None, length, group, width), lambda i, h, b: (b, 0, h, 0))
     all_rows = pl.BlockSpec((None, group, length), lambda i, h, b: (b, h, 0))
     of_keys = pl.BlockSpec((None, keys, None, width), lambda i, h, b: (b, i, h, 0))
@@ -365,6 +372,7 @@ def _by_key(
 def _by_query(
     tokens: tuple[jax.Array, ...],
     by_score: jax.Array,
+    bounds: _Bounds,
     prefix: int,
     interpret: bool,
     parts: int,
@@ -376,7 +384,6 @@ def _by_query(
     batch, length, heads, width = query.shape
     count, queries, group = key.shape[1], _BY_QUERIES[0], heads // key.shape[2]
     blocks = by_score.shape[3] // queries
-    bounds = _bounds(starts, visible, prefix, *_BY_QUERIES)
     all_queries = pl.BlockSpec((None, length, None, width), lambda i, h, b: (b, 0, h, 0))
     inputs = [
         pl.BlockSpec((None, None, count, queries), lambda i, h, b: (b, h, 0, blocks - 1 - i)),
