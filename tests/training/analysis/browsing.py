@@ -2,13 +2,13 @@
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, BrowserContext, Page
 
 OpenPage = Callable[..., Page]
-"""Opens the report of `hostile_run`, by width, theme and further options of a browser's context."""
+"""Opens a page, by width, theme and further options of a browser's context."""
 
 STAGE = 3
 ATTACK = (
@@ -68,3 +68,24 @@ def contrast(*colours: str) -> float:
         linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in shares]
         lights.append(sum(w * x for w, x in zip((0.2126, 0.7152, 0.0722), linear, strict=True)))
     return (max(lights) + 0.05) / (min(lights) + 0.05)
+
+
+def open_pages(browser: Browser, address: str) -> Iterator[OpenPage]:
+    """Yield what opens the page at an address; at its end it asserts that the console is empty."""
+    said: list[str] = []
+    contexts: list[BrowserContext] = []
+
+    def open_it(width: int = 1400, theme: str = "light", **options: object) -> Page:
+        view = {"width": width, "height": 900}
+        contexts.append(browser.new_context(viewport=view, color_scheme=theme, **options))
+        page = contexts[-1].new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: said.append(request.url))
+        page.goto(address)
+        return page
+
+    yield open_it
+    for context in contexts:
+        context.close()
+    assert [words for words in said if words != address] == []

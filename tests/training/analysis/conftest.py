@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
-from tests.training.analysis.browsing import ATTACK, STAGE, OpenPage, chromium
+from tests.training.analysis.browsing import ATTACK, STAGE, OpenPage, chromium, open_pages
 from tests.training.analysis.studies import SKILLS, report_only, write_study
 from tests.training.sample_run import write_sample_run
 from training.analysis.report import build_report
@@ -90,20 +90,4 @@ def address(hostile_run: Path) -> str:
 @pytest.fixture
 def open_page(browser: Browser, address: str) -> Iterator[OpenPage]:
     """Opens the page; after the test no error and no warning may stand in its console."""
-    said: list[str] = []
-    contexts: list[BrowserContext] = []
-
-    def open_it(width: int = 1400, theme: str = "light", **options: object) -> Page:
-        view = {"width": width, "height": 900}
-        contexts.append(browser.new_context(viewport=view, color_scheme=theme, **options))
-        page = contexts[-1].new_page()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: said.append(request.url))
-        page.goto(address)
-        return page
-
-    yield open_it
-    for context in contexts:
-        context.close()
-    assert [words for words in said if words != address] == []
+    yield from open_pages(browser, address)

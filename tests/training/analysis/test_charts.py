@@ -7,16 +7,15 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 
 from tests.training.analysis.pictures import SVG, words_in, words_inside
-from training.analysis.chart_drawing import (
-    Curve,
-    Mark,
-    Series,
-    Tile,
-    TileTable,
-    running_mean,
-    separate,
+from training.analysis.pages.chart_drawing import Curve, Series, running_mean, separate
+from training.analysis.pages.charts import (
+    bar_chart,
+    line_chart,
+    rate_chart,
+    rate_panels,
+    tile_chart,
 )
-from training.analysis.charts import bar_chart, line_chart, rate_chart, rate_panels, tile_chart
+from training.analysis.pages.tiles import Mark, Tile, TileTable
 
 BLUE = r"var\(--c0\)"
 

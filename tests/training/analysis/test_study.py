@@ -237,15 +237,20 @@ def test_every_figure_stands_beside_the_report_and_shows_its_numbers(finished_st
     results = results_of(finished_study)
     final = results["engineers"]["lively"]["rates"]["valid"]["value"]
     assert f"{100 * final:.1f}%" in words["learning_curves.svg"]
-    tables = [results["warm_start"], *results["engineers"].values()]
+    rows = [results["warm_start"], *results["engineers"].values()]
     for metric in METRICS:
-        assert [word for word in words[f"slices_{metric}.svg"] if word.isdigit()] == [
-            f"{100 * one[metric]['mean']:.0f}"
+        slices = [
+            [one for one in row["slices"] if (one["size"], one["needs_wait"]) == (size, wait)]
             for size in (3, 4, 5)
-            for table in tables
-            for one in table["slices"]
-            if one["size"] == size
+            for wait in (False, True)
+            for row in rows
         ]
+        expected = []
+        for number, there in enumerate(slices):
+            if number % len(rows) == 0:
+                expected += [str(one["count"]) for one in there]
+            expected += [f"{100 * one[metric]['mean']:.0f}" for one in there]
+        assert [word for word in words[f"slices_{metric}.svg"] if word.isdigit()] == expected
 
 
 def test_report_tells_what_became_of_the_designs(study_copy):
@@ -267,7 +272,7 @@ def test_report_tells_what_became_of_the_designs(study_copy):
     assert "2 stages of 3 can tell them apart" in text
     results = results_of(study_copy)
     results["engineers"]["lively"]["mixture"][0]["3"]["hole_ratio"]["mean"] += 0.1
-    assert "all 3 stages can tell them apart" in markdown(results, [])
+    assert "all 3 stages can tell them apart" in markdown(results, {})
 
 
 def test_report_tells_how_many_answers_were_valid_before_any_were_mended(study_copy):

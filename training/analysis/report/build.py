@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from engineer.scoring.reading import format_reading
 from engineer.space import KnobValues
 from jaxlake.paired import PairedComparison, compare
 from training.analysis import INDIVIDUAL_RATE, SUCCESS_RATES
-from training.analysis.content_policy import content_policy
+from training.analysis.pages.document import page_environment, page_sources
 from training.analysis.report import figures
 from training.analysis.report.answers import NO_ANSWERS, answers_json
 from training.analysis.report.gallery import shown_episodes
@@ -32,7 +31,7 @@ from training.run.typed_files import TextFile
 from training.schema import RunConfig
 from training.schema.environment_sections import OtherEnvironment
 
-TEMPLATE, STYLE, SCRIPTS = "report.html", "report.css", ("charts.js", "report.js")
+_FOLDER = Path(__file__).parent
 _SECTIONS = {
     "missing": ("missing", "What is missing"),
     "validation": ("progress", "Validation"),
@@ -94,15 +93,8 @@ def _render(run: ReportedRun, validation: Any) -> str:
 
 
 def _template(run: ReportedRun) -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page_environment(_FOLDER)
     environment.filters |= {
-        "breakable": _breakable,
         "cost": _cost,
         "cut": _cut,
         "percent": lambda share: f"{100 * share:.1f}",
@@ -113,7 +105,7 @@ def _template(run: ReportedRun) -> jinja2.Template:
         "changes": _changes,
         "said": _said_of_decision,
     }
-    return environment.get_template(TEMPLATE)
+    return environment.get_template("report.html.jinja")
 
 
 def _page(run: ReportedRun) -> dict[str, Any]:
@@ -122,16 +114,14 @@ def _page(run: ReportedRun) -> dict[str, Any]:
     failed, solved = shown_episodes(run, answered[-1].episodes if answered else ())
     columns = _configuration_columns(run)
     time_figures, time_colours = figures.time_figure(run)
-    style = _source(STYLE)
-    script = "".join(map(_source, SCRIPTS))
     pictures = [text for one in (*failed, *solved) for text in one.styles]
     return {
+        **page_sources(_FOLDER / "report.css", _FOLDER / "report.js", pictures=pictures),
+        "name": run.name,
+        "finished": run.finished,
         "run": run,
         "missing": run.missing,
         "config_text": run.config_text,
-        "style": Markup(style),
-        "script": Markup(script),
-        "policy": content_policy([style, *pictures], script),
         "result": _headline(run),
         "facts": _facts(run),
         "reads": _reading_said(run),
@@ -157,10 +147,6 @@ def _page(run: ReportedRun) -> dict[str, Any]:
         "compact": run.config is not None and run.config.engineer.style == "compact",
         "contents": {},
     }
-
-
-def _source(name: str) -> str:
-    return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
 def _headline(run: ReportedRun) -> dict[str, Any] | None:
@@ -346,11 +332,6 @@ def _cost(spent: Spent) -> str:
     """What a design has cost, in words, without what cost nothing."""
     amounts = {words: getattr(spent, name) for name, words in _COSTS.items()}
     return ", ".join(f"{amount:,} {words}" for words, amount in amounts.items() if amount)
-
-
-def _breakable(value: object) -> Markup:
-    """Let a long name break after its punctuation, and not within a word."""
-    return Markup("<wbr>").join(re.split(r"(?<=[._:/])(?=\w)", str(value)))
 
 
 def _cut(text: str | None, limit: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -13,20 +12,13 @@ from markupsafe import Markup
 
 from engineer import AtlasCell, Configuration, DesignAtlas
 from jaxlake.statistics import wilson_interval
-from training.analysis.chart_drawing import COLOURS, Curve, Mark, Series, Tile, TileTable
-from training.analysis.charts import bar_chart, line_chart, rate_chart, tile_chart
+from training.analysis.pages.chart_drawing import COLOURS, Curve, Series
+from training.analysis.pages.charts import bar_chart, line_chart, rate_chart, tile_chart
+from training.analysis.pages.document import PageFigure
+from training.analysis.pages.tiles import Mark, Tile, TileTable
 from training.analysis.report.reading import ReportedRun, in_order
 from training.run.progress import duration
 from training.run.records import SizeMetrics
-
-
-@dataclass(frozen=True)
-class PageFigure:
-    """A chart with the words above it."""
-
-    heading: str
-    chart: Markup
-    note: str = ""
 
 
 def rate_colours(run: ReportedRun) -> dict[str, int]:

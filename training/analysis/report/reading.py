@@ -14,7 +14,7 @@ from engineer import Configuration
 from engineer.scoring.reading import Reading
 from jaxlake.paired import PairedComparison
 from training.analysis import RATE_NAMES
-from training.analysis.chart_drawing import COLOURS
+from training.analysis.pages.chart_drawing import COLOURS
 from training.errors import UserError
 from training.run import records
 from training.run.directory import RunDirectory, StageDirectory

@@ -1,73 +1,96 @@
-"""A study's report as one page, `report.html`: what `report.md` says, with its figures in it.
+"""A study's report as one page, `report.html`: what `report.md` says, with its charts in it.
 
 Model-written names and texts are Markdown text there, and are escaped here: no HTML of the text
-is ever passed on. The page needs no script and no other file.
+is ever passed on. The page needs no other file.
 """
 
 from __future__ import annotations
 
-import base64
 import itertools
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from training.analysis import report as run_report
-from training.analysis.content_policy import content_policy
-from training.analysis.study.figures import FigureFile
+from training.analysis.pages.charts import key_mark
+from training.analysis.pages.document import breakable, page_environment, page_sources
+from training.analysis.study.figures import StudyFigure
 
-TEMPLATE, STYLES = "page.html.jinja", ("report.css", "page.css")
-_FOLDERS = [Path(__file__).parent, Path(run_report.__path__[0])]  # the style is that of runs
+_FOLDER = Path(__file__).parent
+_CARDS = 4
+"""Columns from which on a phone shows each row of a table as a card."""
+_WITH_RANGE = re.compile(r"([+-]?[\d.,]+) (\[[^\[\]]*\]|\([^()]*\))")
+"""A cell with a number, and its interval or its range."""
 
 
-def study_page(name: str, markdown: str, figures: Sequence[FigureFile]) -> str:
+def study_page(
+    name: str,
+    markdown: str,
+    figures: Sequence[StudyFigure] = (),
+    *,
+    colours: Mapping[str, int] | None = None,
+    facts: Mapping[str, object] | None = None,
+    finished: bool = True,
+) -> str:
     """Make a page of the report's Markdown; `name` is the study's.
 
-    Headings get ids, and the page a list of them. Tables scroll in boxes of their own. A figure
-    that the text names is embedded as a picture; a link to any other file stays a link.
+    What stands before the first heading of the second level becomes the head of the page, with the
+    `facts` below it. A figure that the text names is drawn as charts; if these need a key, it has
+    the names and `colours` of the engineers. A link to any other file, and any other picture, stays
+    text. `finished` is whether every run of the study is.
     """
-    pictures = {figure.file: _data_uri(figure.svg) for figure in figures}
+    by_file = {figure.file: figure for figure in figures}
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
-    parser.validateLink = lambda url: url in pictures or url.startswith(("https://", "#"))  # type: ignore[method-assign]
+    parser.validateLink = lambda url: url in by_file or url.startswith(("https://", "#"))  # type: ignore[method-assign]
+    environment = page_environment(_FOLDER)
     tokens = parser.parse(markdown)
     if tokens and tokens[0].tag == "h1":  # the page has a heading of its own
         tokens = tokens[3:]
     contents = _name_headings(tokens)
-    for before, token in itertools.pairwise(tokens):
-        if [one.type for one in token.children or ()] == ["image"]:
-            before.attrs |= {"class": "picture", "tabindex": "0"}  # which may scroll
-    for token in tokens:
-        if token.attrs.pop("style", None) == "text-align:right":
-            token.attrs["class"] = "number"  # the page's policy allows no attribute `style`
-        for one in token.children or ():
-            if one.type == "image" and one.attrs.get("src") in pictures:
-                one.attrs["src"] = pictures[str(one.attrs["src"])]
+    _shape_tables(tokens)
+    marks = {name: Markup(key_mark(name, number)) for name, number in (colours or {}).items()}
+    macros: Any = environment.get_template("figures.html.jinja").module
+    for place, token in enumerate(tokens):
+        [only, *others] = token.children or [None]
+        alone = tokens[place - 1].type == "paragraph_open" and not others
+        if only is None or not alone or only.type != "image":
+            continue
+        if figure := by_file.get(str(only.attrs.get("src"))):
+            drawn = macros.grid(
+                figure.charts, "narrow" if len(figure.charts) > 3 and figure.keyed else ""
+            )
+            markup = (macros.mark_key(marks) if figure.keyed else "") + drawn
+            tokens[place - 1 : place + 2] = [_block(""), _block(markup), _block("")]
     renderer = RendererHTML(parser)
     rules: dict[str, Any] = renderer.rules  # which is declared as a mapping of bound methods
     box = '<div class="scroll" tabindex="0" role="region" aria-label="Table">'
-    rules["table_open"] = lambda *_: f"{box}<table>\n"
+    rules["table_open"] = lambda *call: f"{box}{renderer.renderToken(*call[:3], {})}"
     rules["table_close"] = lambda *_: "</table></div>\n"
-    body = renderer.render(tokens, parser.options, {})
-    style = "".join(
-        (folder / sheet).read_text(encoding="utf-8")
-        for folder, sheet in zip(reversed(_FOLDERS), STYLES, strict=True)
+    rules["image"] = lambda images, place, *_: str(escape(images[place].content))
+    first = next((n for n, one in enumerate(tokens) if one.tag == "h2"), len(tokens))
+    headline, body = (
+        Markup(renderer.render(part, parser.options, {}))
+        for part in (tokens[:first], tokens[first:])
     )
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_FOLDERS), autoescape=True, undefined=jinja2.StrictUndefined
-    )
-    return environment.get_template(TEMPLATE).render(
+    return environment.get_template("study.html.jinja").render(
+        page_sources(_FOLDER / "study.css"),
         name=name,
+        finished=finished,
+        headline=headline,
+        facts=facts or {},
         contents=contents,
-        body=Markup(body),
-        style=Markup(style),
-        policy=content_policy([style], pictures=True),
+        body=body,
     )
+
+
+def _block(markup: str) -> Token:
+    """Make a token of markup of our own."""
+    return Token("html_block", "", 0, content=markup)
 
 
 def _name_headings(tokens: Sequence[Token]) -> dict[str, str]:
@@ -80,5 +103,50 @@ def _name_headings(tokens: Sequence[Token]) -> dict[str, str]:
     return contents
 
 
-def _data_uri(svg: str) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+def _shape_tables(tokens: Sequence[Token]) -> None:
+    """Give tables the roles that they keep as cards, and their cells the names of their columns."""
+    names: list[str] = []
+    column, table = 0, None
+    for token, inline in itertools.pairwise(tokens):
+        if token.attrs.pop("style", None) == "text-align:right":
+            token.attrs["class"] = "number"  # the page's policy allows no attribute `style`
+        match token.type:
+            case "table_open":
+                names, table = [], token
+                token.attrs["role"] = "table"
+            case "thead_open" | "tbody_open":
+                token.attrs["role"] = "rowgroup"
+            case "tr_open":
+                token.attrs["role"], column = "row", 0
+            case "th_open":
+                token.attrs |= {"role": "columnheader", "scope": "col"}
+                names.append(inline.content)
+                if table is not None and len(names) == _CARDS:
+                    table.attrs["class"] = "cards"
+            case "td_open" if column == 0:
+                token.tag = "th"
+                token.attrs |= {"role": "rowheader", "scope": "row"}
+                _let_break(inline)
+            case "td_open":
+                token.attrs |= {"role": "cell", "data-column": names[column]}
+                _mark_range(inline)
+            case "td_close":
+                token.tag = "td" if column else "th"
+                column += 1
+
+
+def _let_break(inline: Token) -> None:
+    """Let a long name break after its punctuation, and not within a word."""
+    if [one.type for one in inline.children or ()] == ["text"]:
+        inline.children = [Token("html_inline", "", 0, content=str(breakable(inline.content)))]
+
+
+def _mark_range(inline: Token) -> None:
+    """Put what a cell says into one element, and its interval or range into one of its own."""
+    said = _WITH_RANGE.fullmatch(inline.content)
+    if said is not None and inline.children:
+        value, reach = said.groups()
+        markup = f'<b>{escape(value)}</b> <span class="ci">{escape(reach)}</span>'
+        inline.children = [Token("html_inline", "", 0, content=markup)]
+    before, after = (Token("html_inline", "", 0, content=tag) for tag in ("<span>", "</span>"))
+    inline.children = [before, *(inline.children or []), after]

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from training.analysis import INDIVIDUAL_RATE, METRIC_NAMES, RATE_NAMES, SUCCESS_RATES
 from training.analysis.study.config import Study
 from training.analysis.study.directory import StudyDirectory
-from training.analysis.study.figures import FigureFile, holes_name, study_figures
+from training.analysis.study.figures import StudyFigure, engineer_colours, holes_name, study_figures
 from training.analysis.study.outcomes import write_outcomes
 from training.analysis.study.page import study_page
 from training.analysis.study.reading import read_study
@@ -58,18 +58,26 @@ def write_report(study: Study, directory: StudyDirectory, folder: Path | None = 
     results = build_results(study, runs, unfinished, machines, seconds)
     figures = study_figures(results)
     folder = folder or directory.report
-    for figure in figures:
+    for figure in figures.values():
         TextFile(folder / figure.file).write(figure.svg)
     JsonFile(folder / "results.json", TypeAdapter(Results)).write(results)
     write_outcomes(folder / "outcomes.json.gz", runs)
     text = markdown(results, figures)
     TextFile(folder / "report.md").write(text)
-    TextFile(folder / "report.html").write(study_page(results["study"]["name"], text, figures))
+    page = study_page(
+        results["study"]["name"],
+        text,
+        list(figures.values()),
+        colours=engineer_colours(results),
+        facts=_facts(results),
+        finished=not results["missing"],
+    )
+    TextFile(folder / "report.html").write(page)
     return folder / "report.md"
 
 
-def markdown(results: Results, figures: Sequence[FigureFile]) -> str:
-    """The whole text of `report.md`."""
+def markdown(results: Results, figures: Mapping[str, StudyFigure]) -> str:
+    """The whole text of `report.md`, with `figures` as `study_figures` names them."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         trim_blocks=True,
@@ -95,7 +103,7 @@ def markdown(results: Results, figures: Sequence[FigureFile]) -> str:
         cost_names=COST_NAMES,
         design_kinds=DESIGN_KINDS,
         review_words=REVIEW_WORDS,
-        runs_planned=len(results["study"]["engineers"]) * len(results["study"]["seeds"]),
+        runs_planned=_runs_planned(results),
         reading=reading_sentences(results),
         same_start=len({str(one["mixture"][0]) for one in engineers.values()}) == 1,
         missing_runs=[
@@ -111,6 +119,26 @@ def markdown(results: Results, figures: Sequence[FigureFile]) -> str:
             name: one["worst_slice"] for name, one in engineers.items() if one["worst_slice"]
         },
     )
+
+
+def _runs_planned(results: Results) -> int:
+    return len(results["study"]["engineers"]) * len(results["study"]["seeds"])
+
+
+def _facts(results: Results) -> dict[str, object]:
+    """What stands at the top of the page."""
+    study, budget, planned = results["study"], results["budget"], _runs_planned(results)
+    seconds = sum(results["process_seconds"].values())
+    return {
+        "Engineers": ", ".join(study["engineers"]),
+        "Baseline": study["baseline"],
+        "Seeds": ", ".join(map(str, study["seeds"])),
+        "Runs finished": f"{planned - len(results['missing'])} of {planned}",
+        "Stages": f"{budget['stages']} of {budget['updates_per_stage']} updates",
+        "Training instances per run": f"{budget['training_instances']:,}",
+        "Validation boards": f"{budget['validation_boards']:,}",
+        **({"Time of all processes": duration(seconds)} if seconds else {}),
+    }
 
 
 def verdicts(results: Results) -> list[str]:

@@ -1,9 +1,10 @@
 """Charts, drawn by matplotlib and returned as SVG text; equal input gives equal text.
 
-Charts of a page (`line_chart`, `rate_chart`, `bar_chart`, `tile_chart`) are `<svg>` elements, or
-None where there is nothing to draw. They take colours and type from the page's style sheet, so they
-follow its dark mode. Those of a file (`rate_panels`, `difference_panels`, `table_panels`) are SVG
-documents on white paper. A title is what screen readers say; lengths are pixels.
+Charts of a page (`line_chart`, `rate_chart`, `bar_chart`, `difference_chart`, `tile_chart`) are
+`<svg>` elements, or None where there is nothing to draw. They take colours and type from the
+page's style sheet, so they follow its dark mode. Those of a file (`rate_panels`,
+`difference_panels`, `table_panels`) are SVG documents on white paper. A title is what screen
+readers say; lengths are pixels.
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
 from jaxlake.render.palette import INK
-from training.analysis.chart_drawing import (
+from training.analysis.pages.chart_drawing import (
     COLOURS,
-    LIGHT_TO_DARK,
+    END_HEIGHT,
+    INTERVALS,
     MARGIN,
     PAGE_STYLE,
-    PAGE_TILES,
+    PAGE_TYPE,
     SOFT,
     STYLE,
     TOOLTIP,
@@ -32,9 +34,7 @@ from training.analysis.chart_drawing import (
     Curve,
     Range,
     Series,
-    TileTable,
     draw_series,
-    draw_tables,
     label_ends,
     line_stops,
     mark_style,
@@ -46,6 +46,7 @@ from training.analysis.chart_drawing import (
     width_of,
     write,
 )
+from training.analysis.pages.tiles import PAGE_TILES, TileStyle, TileTable, draw_tables
 
 # Charts of a page.
 
@@ -55,7 +56,7 @@ _LEFT, _RIGHT, _BOTTOM = 46, 104, 40
 
 def _page_width(texts: Iterable[str]) -> float:
     """About how wide the longest of some texts is on a page, pixels; pages write larger."""
-    return 1.15 * max(map(width_of, texts))
+    return PAGE_TYPE * max(map(width_of, texts))
 
 
 def _value_text(value: float, percent: bool) -> str:
@@ -141,22 +142,24 @@ def rate_chart(
     x_label: str,
     y_label: str,
     span: tuple[float, float] = (0.0, 1.0),
+    tooltips: str = INTERVALS,  # how they tell a value and its range
 ) -> str | None:
     """Draw shares with whiskers, one column per category, on an axis that covers `span`.
 
     Charts that are compared have one span. A chart is narrow and says the last values beside the
-    curves; the page explains the colours.
+    curves, if there is room for all; the page explains the colours.
     """
     series = [one for one in series if any(value is not None for value in one.values)]
     if not series:
         return None
-    canvas = Canvas(_NARROW, _HEIGHT)
-    axes = canvas.axes(_LEFT, 26, _NARROW - 58 - _LEFT, _HEIGHT - _BOTTOM - 26)
+    canvas, tall = Canvas(_NARROW, _HEIGHT), _HEIGHT - _BOTTOM - 26
+    ends = len(series) * END_HEIGHT <= tall
+    axes = canvas.axes(_LEFT, 26, _NARROW - (58 if ends else 14) - _LEFT, tall)
     canvas.text(4, 10, y_label, color=SOFT)
     ticks = [tick for tick in round_ticks(*span, 4) if -1e-9 < tick < 1 + 1e-9]
     set_y_ticks(axes, ticks, [number_text(tick, True) for tick in ticks])
     axes.set_xlabel(x_label)
-    draw_series(axes, series, categories, ends=True, tooltips=True)
+    draw_series(axes, series, categories, ends=ends, tooltips=tooltips)
     return canvas.element(title)
 
 
@@ -195,12 +198,52 @@ def bar_chart(
 
 
 @matplotlib.rc_context(PAGE_STYLE)
-def tile_chart(title: str, tables: Sequence[TileTable], *, across: int) -> str | None:
+def difference_chart(
+    title: str, rows: Mapping[str, tuple[Range, int]], *, x_label: str
+) -> str | None:
+    """Draw intervals, with the numbers of their colours, by row about a line at 0."""
+    if not rows:
+        return None
+    left, height = 10 + _page_width(rows), 26 * len(rows)
+    canvas = Canvas(_WIDE, height + 10 + _BOTTOM)
+    _draw_differences(canvas.axes(left, 8, _WIDE - left - 14, height), rows, x_label, 4)
+    return canvas.element(title)
+
+
+@matplotlib.rc_context(PAGE_STYLE)
+def key_mark(name: str, number: int) -> str:
+    """Draw the line and the marker of a series, to stand beside its name in a key."""
+    canvas = Canvas(34, 16)
+    axes = canvas.axes(0, 0, 34, 16)
+    axes.axis("off")
+    axes.set(xlim=(0, 34), ylim=(0, 16))
+    axes.plot([4, 17, 30], [8, 8, 8], markevery=[1], linewidth=1.6, **mark_style(number))
+    return canvas.mark(f"key of {name}")
+
+
+@matplotlib.rc_context(PAGE_STYLE)
+def tile_chart(
+    title: str, tables: Sequence[TileTable], *, across: int, style: TileStyle = PAGE_TILES
+) -> str | None:
     """Draw tables of tiles, `across` in each row; their tiles keep their colours in dark mode."""
     if not tables:
         return None
-    blues = LinearSegmentedColormap.from_list("blues", LIGHT_TO_DARK)
-    return draw_tables(tables, across, blues, 0, 0, 0, PAGE_TILES).element(title)
+    return draw_tables(tables, across, 0, 0, 0, style).element(title)
+
+
+def _draw_differences(
+    axes: Axes, rows: Mapping[str, tuple[Range, int]], x_label: str, steps: int = 5
+) -> None:
+    """Draw intervals by row about a line at 0; each has a tooltip."""
+    reach = [end for interval, _ in rows.values() for end in interval]
+    ticks = round_ticks(min(0.0, *reach), max(0.0, *reach), steps)
+    set_rows(axes, list(rows), ticks, x_label)
+    axes.set_xticks(ticks, [f"{tick:+.3g}" if tick else "0" for tick in ticks])
+    axes.axvline(0, color=INK, linewidth=1)
+    for row, (name, ((value, low, high), colour)) in enumerate(rows.items()):
+        mark = mark_style(colour) | {"linestyle": "-", "linewidth": 2.2, "markersize": 8}
+        [drawn] = axes.plot([low, value, high], [row] * 3, markevery=[1], **mark)
+        drawn.set_gid(f"{TOOLTIP}{name}: {value:+.1f} [{low:+.1f}, {high:+.1f}] {x_label}")
 
 
 # Charts of a file.
@@ -254,19 +297,11 @@ def difference_panels(
         canvas.text(x, MARGIN + 12, name, weight="bold")
         left = max(map(width_of, rows)) + 10
         axes = canvas.axes(x + left, MARGIN + 24, width - left - 12, height)
-        reach = [end for interval, _ in rows.values() for end in interval]
-        ticks = round_ticks(min(0.0, *reach), max(0.0, *reach))
-        set_rows(axes, list(rows), ticks, x_label)
-        axes.set_xticks(ticks, [f"{tick:+.3g}" if tick else "0" for tick in ticks])
-        axes.axvline(0, color=INK, linewidth=1)
-        for row, ((value, low, high), colour) in enumerate(rows.values()):
-            mark = mark_style(colour) | {"linestyle": "-", "linewidth": 2.2, "markersize": 8}
-            axes.plot([low, value, high], [row] * 3, markevery=[1], **mark)
+        _draw_differences(axes, rows, x_label)
     return canvas.document(title)
 
 
 @matplotlib.rc_context(STYLE)
 def table_panels(title: str, tables: Sequence[TileTable], *, across: int) -> str:
     """Draw tables of tiles, `across` in each row."""
-    blues = LinearSegmentedColormap.from_list("blues", LIGHT_TO_DARK)
-    return draw_tables(tables, across, blues, MARGIN, 0, 0).document(title)
+    return draw_tables(tables, across, MARGIN, 0, 0).document(title)

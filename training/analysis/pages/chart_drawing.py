@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import io
-import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,13 +16,11 @@ from xml.sax.saxutils import escape, quoteattr
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from jaxlake.render.palette import INK, PAPER
-from training.analysis.chart_markup import (
+from training.analysis.pages.chart_markup import (
     MATPLOTLIB_DEFAULTS,
     MOST_STOPS,
     TOOLTIP,
@@ -34,7 +31,7 @@ from training.analysis.chart_markup import (
 )
 
 COLOURS = (*("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#7b8894"), INK)
-"""Colours of series by number, from Okabe and Ito; report.css has them for both modes."""
+"""Colours of series by number, from Okabe and Ito; page.css has them for both modes."""
 
 MARKERS = "os^DvPX"  # colour alone does not tell series apart for everyone
 SOFT, LINE, EMPTY = "#55626e", "#d9e1e7", "#e9eef2"
@@ -99,54 +96,10 @@ class Series:
     colour: int = 0
 
 
-@dataclass(frozen=True)
-class Tile:
-    """One entry of a table that is coloured by its values."""
-
-    words: str = ""
-    shade: float | None = None  # from 0 (light) to 1 (dark); None: it has no value and is grey
-    about: str = ""  # what a browser shows while the pointer rests on it
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A mark on a table: its place in tiles from the upper left corner, as floats."""
-
-    x: float
-    y: float
-    filled: bool = True  # a diamond; otherwise a ring
-    about: str = ""  # what a browser shows while the pointer rests on it
-
-
-@dataclass(frozen=True)
-class TileTable:
-    """A table of tiles by row and column, with its title and the names of both."""
-
-    title: str
-    rows: Sequence[str]
-    columns: Sequence[str]
-    tiles: Sequence[Sequence[Tile]]
-    marks: Sequence[Mark] = ()
-
-
+PAGE_TYPE = 1.15
+"""How much larger the type of a page is than that of a file."""
 MARGIN = 16
 """Pixels around what a file shows."""
-TILE_WIDTH, TILE_HEIGHT = 42, 22
-
-
-@dataclass(frozen=True)
-class TileStyle:
-    """How the tiles of a table look."""
-
-    width: float = TILE_WIDTH
-    height: float = TILE_HEIGHT
-    lift: float = 0.0  # how far words stand above the middle, where there may be a mark
-    inks: tuple[str, str] = (INK, PAPER)  # on light tiles and on dark ones
-
-
-FILE_TILES = TileStyle()
-# The inks are not those of the page, which change with its mode: tiles don't.
-PAGE_TILES = TileStyle(62, 42, 12, ("#11161b", "#fefefe"))
 
 
 def running_mean(values: np.ndarray) -> np.ndarray:
@@ -175,9 +128,12 @@ def draw_series(
     categories: Sequence[str],
     *,
     ends: bool,
-    tooltips: bool = False,
+    tooltips: str = "",
 ) -> None:
-    """Draw series over categories beside one another; `ends`: with their last values."""
+    """Draw series over categories beside one another; `ends`: with their last values.
+
+    `tooltips` is the form in which tooltips tell a value and its range, such as `RANGES`.
+    """
     axes.set_xlim(-0.4, max(len(categories) - 0.6, 0.6))
     axes.set_xticks(range(len(categories)), categories)
     pixels = axes.bbox.width / np.ptp(axes.get_xlim())  # of a category
@@ -191,19 +147,25 @@ def draw_series(
         axes.errorbar(x, value, reach, **mark_style(one.colour), capsize=2.5, linewidth=1.6)
         last.append((value[-1], f"{100 * value[-1]:.1f}%", mark_style(one.colour)))
         if tooltips:
-            _add_tooltips(axes, one, categories, aside)
+            _add_tooltips(axes, one, categories, aside, tooltips)
     if ends:
         label_ends(axes, last)
 
 
-def _add_tooltips(axes: Axes, series: Series, categories: Sequence[str], aside: float) -> None:
-    """Lay an invisible spot over each value of a series; its tooltip says value and interval."""
+INTERVALS, RANGES = "{}% [{}, {}]", "{}% ({} to {})"
+"""How tooltips tell a value with its interval, or with the least and the largest of many."""
+
+
+def _add_tooltips(
+    axes: Axes, series: Series, categories: Sequence[str], aside: float, form: str
+) -> None:
+    """Lay an invisible spot over each value of a series; its tooltip says value and range."""
     for x, (category, value) in enumerate(zip(categories, series.values, strict=True)):
         if value is not None:
-            share, low, high = (f"{100 * part:.1f}" for part in value)
+            said = form.format(*(f"{100 * part:.1f}" for part in value))
             look: dict[str, Any] = mark_style(series.colour) | {"markersize": 16, "alpha": 0}
             [spot] = axes.plot([x + aside], [value[0]], **look)
-            about = f"{series.name} {share}% [{low}, {high}], {axes.get_xlabel()} {category}"
+            about = f"{series.name} {said}, {axes.get_xlabel()} {category}"
             spot.set_gid(TOOLTIP + about)
 
 
@@ -244,12 +206,16 @@ def _told(value: float, percent: bool) -> str:
     return f"{100 * value:.1f}%" if percent else f"{value:.3g}"
 
 
+END_HEIGHT = 14
+"""Pixels that the words at the end of a curve take."""
+
+
 def label_ends(axes: Axes, ends: Iterable[tuple[float, str, dict[str, Any]]]) -> None:
     """Write words to the right of the axes at the height of their y, moved apart as needed."""
     ordered = sorted(ends, key=lambda end: end[:2])
     to_share = axes.transData + axes.transAxes.inverted()
     heights = [to_share.transform((1, y))[1] for y, _, _ in ordered]
-    x, gap = 1 + 10 / axes.bbox.width, 14 / axes.bbox.height
+    x, gap = 1 + 10 / axes.bbox.width, END_HEIGHT / axes.bbox.height
     for y, (_, words, mark) in zip(separate(heights, gap, 1.0), ordered, strict=True):
         style = mark | {"markersize": 6, "clip_on": False}
         axes.plot([x], [y], transform=axes.transAxes, **style)
@@ -265,63 +231,6 @@ def mark_style(number: int) -> dict[str, Any]:
         "markersize": 7,
         "clip_on": False,
     }
-
-
-def draw_tables(
-    tables: Sequence[TileTable],
-    across: int,
-    colours: Any,
-    top: float,
-    bottom: float,
-    least: float,
-    style: TileStyle = FILE_TILES,
-) -> Canvas:
-    """Draw tables on a canvas at least `least` wide, with room above and below them."""
-    left = max(width_of(name) for table in tables for name in table.rows) + 10
-    longest = max(width_of(name) for table in tables for name in table.columns)
-    slanted = longest > style.width
-    above = 24 + (0.65 * longest if slanted else 14)
-    wide = max(len(table.columns) for table in tables) * style.width
-    tall = max(len(table.rows) for table in tables) * style.height
-    # From table to table, across and down.
-    column = left + wide + (0.8 * longest - 20 if slanted else 0) + MARGIN
-    row = above + tall + MARGIN
-    width = max(least, MARGIN + min(across, len(tables)) * column)
-    canvas = Canvas(width, top + math.ceil(len(tables) / across) * row + bottom)
-    for number, table in enumerate(tables):
-        x, y = MARGIN + number % across * column, top + number // across * row
-        canvas.text(x, y + 12, table.title, weight="bold")
-        wide, tall = len(table.columns) * style.width, len(table.rows) * style.height
-        _draw_tiles(canvas.axes(x + left, y + above, wide, tall), table, colours, style)
-    return canvas
-
-
-def _draw_tiles(axes: Axes, table: TileTable, colours: Any, style: TileStyle = FILE_TILES) -> None:
-    """Fill axes with the tiles of a table; names stand to the left of it and above it."""
-    axes.set(xlim=(0, len(table.columns)), ylim=(len(table.rows), 0))
-    axes.axis("off")
-    slanted = max(map(width_of, table.columns)) > style.width
-    turn = {"rotation": 40, "ha": "left"} if slanted else {"ha": "center"}
-    for x, name in enumerate(table.columns):
-        write(axes, name, (x + 0.5, 0), (0, 6), rotation_mode="anchor", **turn)
-    for y, row in enumerate(table.tiles):
-        write(axes, table.rows[y], (0, y + 0.5), (-7, -4), ha="right")
-        for x, tile in enumerate(row):
-            colour = EMPTY if tile.shade is None else colours(min(max(tile.shade, 0.0), 1.0))
-            patch = Rectangle((x, y), 1, 1, facecolor=colour, clip_on=False)
-            patch.set_gid(TOOLTIP + tile.about if tile.about else None)
-            axes.add_patch(patch)
-            luminance = np.power(to_rgb(colour), 2.2) @ [0.2126, 0.7152, 0.0722]  # as in WCAG 2.1
-            ink = style.inks[0 if luminance > 0.19 else 1]  # whichever has more contrast
-            place = (0, style.lift - 4)
-            write(axes, tile.words, (x + 0.5, y + 0.5), place, ha="center", color=ink)
-    for mark in table.marks:
-        look: dict[str, Any] = {"marker": "D", "markersize": 7, "color": COLOURS[3]}
-        if not mark.filled:
-            look |= {"marker": "o", "markersize": 11, "markerfacecolor": "none"}
-            look |= {"markeredgecolor": COLOURS[3], "markeredgewidth": 2}
-        [drawn] = axes.plot([mark.x], [mark.y], clip_on=False, **look)
-        drawn.set_gid(TOOLTIP + mark.about if mark.about else None)
 
 
 def set_y_ticks(axes: Axes, ticks: Sequence[float], labels: Sequence[str]) -> None:
@@ -377,24 +286,32 @@ class Canvas:
 
         `stops` are the places at which charts.js tells values, beside patches with a tooltip.
         """
-        self.figure.patch.set_visible(False)
-        body = without_styles(self._body(title), _PAGE_COLOURS)
-        return self._svg(
-            title, f'class="chart" {MATPLOTLIB_DEFAULTS}{stops_attribute(stops)}', body
-        )
+        named = f'class="chart" {MATPLOTLIB_DEFAULTS}{stops_attribute(stops)} {_name(title)}'
+        return self._svg(named, f"<title>{escape(title)}</title>{self._page_body(title)}")
+
+    def mark(self, name: str) -> str:
+        """Return an element of a page that stands beside words, and says nothing itself.
+
+        No other element of the page has its name, which is not shown.
+        """
+        unnamed = f'class="mark" {MATPLOTLIB_DEFAULTS} aria-hidden="true"'
+        return self._svg(unnamed, self._page_body(name))
 
     def document(self, title: str) -> str:
         """Return a file on white paper in the reader's own type."""
-        size = f'width="{self.width:.0f}" height="{self.height:.0f}"'
+        size = f'width="{self.width:.0f}" height="{self.height:.0f}" {_name(title)}'
         style = f"<style>text{{font-family:{_FONT}!important}}</style>"
-        return self._svg(title, size, style + self._body(title))
+        return self._svg(size, f"<title>{escape(title)}</title>{style}{self._body(title)}")
 
-    def _svg(self, title: str, attributes: str, content: str) -> str:
+    def _svg(self, attributes: str, content: str) -> str:
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label={quoteattr(title)} '
-            f'viewBox="0 0 {self.width:.0f} {self.height:.0f}" {attributes}>'
-            f"<title>{escape(title)}</title>{content}"
+            f'<svg xmlns="http://www.w3.org/2000/svg" '
+            f'viewBox="0 0 {self.width:.0f} {self.height:.0f}" {attributes}>{content}'
         )
+
+    def _page_body(self, title: str) -> str:
+        self.figure.patch.set_visible(False)
+        return without_styles(self._body(title), _PAGE_COLOURS)
 
     def _body(self, title: str) -> str:
         """What matplotlib draws, without the beginning of its root element."""
@@ -405,3 +322,7 @@ class Canvas:
         body = buffer.getvalue().partition("<svg")[2].partition(">")[2]
         body = with_tooltips(body).replace("xlink:href", "href")
         return re.sub(r"\s*\n\s*", " ", body)
+
+
+def _name(title: str) -> str:
+    return f'role="img" aria-label={quoteattr(title)}'

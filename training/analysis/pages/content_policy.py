@@ -9,21 +9,15 @@ from collections.abc import Iterable
 from markupsafe import Markup
 
 
-def content_policy(
-    styles: Iterable[str], script: str | None = None, *, pictures: bool = False
-) -> Markup:
+def content_policy(styles: Iterable[str], script: str) -> Markup:
     """Return the policy that allows these style sheets and this script, and nothing else.
 
     `styles` are the exact texts of the page's elements `<style>`; attributes `style` stay
-    forbidden. `script` is the text of its one script. `pictures` allows images that the page
-    itself holds as data. The result holds no double quote, and can stand in an attribute.
+    forbidden. `script` is the text of its one script. The result holds no double quote, and can
+    stand in an attribute.
     """
     allowed = " ".join(dict.fromkeys(f"'{hash_source(style)}'" for style in styles))
-    rules = ["default-src 'none'", f"style-src {allowed}"]
-    if script is not None:
-        rules.append(f"script-src '{hash_source(script)}'")
-    if pictures:
-        rules.append("img-src data:")
+    rules = ["default-src 'none'", f"style-src {allowed}", f"script-src '{hash_source(script)}'"]
     return Markup("; ".join([*rules, "base-uri 'none'", "form-action 'none'"]))
 
 
