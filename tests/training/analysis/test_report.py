@@ -348,7 +348,7 @@ def test_contents_list_links_to_every_section(page):
 
 def test_charts_take_their_colours_from_the_page_so_that_they_follow_dark_mode(page):
     charts = re.findall(r'<svg[^>]*class="chart".*?</svg>', page.source, flags=re.DOTALL)
-    assert len(charts) == 21, "4 of rates, 4 of failures, 12 of training, 1 of time"
+    assert len(charts) == 23, "4 of rates, 4 of failures, 14 of training, 1 of time"
     for chart in charts:
         assert re.search(r'aria-label="[^"]+"', chart)
         assert not re.search("#[0-9a-f]{6}", chart)

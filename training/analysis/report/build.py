@@ -143,6 +143,7 @@ def _page(run: ReportedRun) -> dict[str, Any]:
         "longest_answer": LONGEST_ANSWER,
         "curves": [*figures.warm_start_figures(run), *figures.training_figures(run)],
         "time": time_figures,
+        "speed": figures.speed_figures(run),
         "time_colours": time_colours,
         "compact": run.config is not None and run.config.engineer.style == "compact",
         "contents": {},

@@ -104,21 +104,9 @@ def warm_start_figures(run: ReportedRun) -> list[PageFigure]:
 
 def training_figures(run: ReportedRun) -> list[PageFigure]:
     """The curves of GRPO over the updates of all stages, with a mark where each stage begins."""
-    over_updates, by_group = partial(_over_updates, run), partial(_by_group, run)
+    draw, over_updates = partial(_draw_over_updates, run), partial(_over_updates, run)
+    by_group = partial(_by_group, run)
     by = "size" if run.on_the_lake else "group"
-    stages = [one.stage for one in run.updates]
-    begins = [
-        (float(i), f"stage {stage}")
-        for i, stage in enumerate(stages, 1)
-        if i == 1 or stage != stages[i - 2]
-    ]
-
-    def draw(
-        heading: str, y_label: str, curves: Sequence[Curve], note: str = "", **style: Any
-    ) -> list[PageFigure]:
-        style |= {"x_label": "GRPO update", "y_label": y_label, "boundaries": begins}
-        return _figure(heading, line_chart(heading, curves, **style), note)
-
     rates = "completions, %"
     valid_rates = by_group(lambda row: row.valid / row.count)
     solved = over_updates(
@@ -137,6 +125,7 @@ def training_figures(run: ReportedRun) -> list[PageFigure]:
             f"p is the valid rate among the completions for one {run.words.instance}.",
         ),
         *draw("Loss", "token-mean GRPO loss", over_updates(loss=("", 0))),
+        *draw("Gradient norm", "before it is clipped", over_updates(grad_norm=("", 3))),
         *draw("Entropy", "nats per token", over_updates(entropy=("", 2))),
         *draw(
             "Clipped and idle",
@@ -159,8 +148,97 @@ def training_figures(run: ReportedRun) -> list[PageFigure]:
             log=True,
             limit=None if run.config is None else (run.config.sampling.sync_tolerance, "allowed"),
         ),
+        *draw(
+            "Sampler gap",
+            "mean |Δ log p| of a token, nats",
+            over_updates(sampler_gap=("", 1)),
+            "What the engine gave the tokens that it drew, against the trainer.",
+            log=True,
+        ),
         *draw("Importance ratio", "mean trainer / engine probability ratio", ratio, zero=False),
+        *_option_figures(run),
     ]
+
+
+def _option_figures(run: ReportedRun) -> list[PageFigure]:
+    """The curves of what only some configurations record."""
+    draw, over_updates = partial(_draw_over_updates, run), partial(_over_updates, run)
+    replaced = over_updates(resampled_boards=("tried", 6), replaced_boards=("put in", 0))
+    return [
+        *draw(
+            "KL divergence to the reference",
+            "nats per token",
+            over_updates(kl=("", 4)),
+            "Mean over the tokens of completions, as it stands in the loss.",
+        ),
+        *draw(
+            "Overlong penalty",
+            "mean, taken from the reward",
+            over_updates(overlong_penalty=("", 3)),
+            "For answers that come close to the longest allowed.",
+        ),
+        *draw(
+            "Dynamic sampling",
+            f"{run.words.instance}s per update",
+            replaced,
+            "Answered beyond those given, and put in place of some with equal rewards.",
+        ),
+        *draw(
+            "Age of the sampled answers",
+            "updates",
+            over_updates(rollout_lag=("", 6)),
+            "Between the weights that sampled and those that were updated.",
+        ),
+        *draw(
+            "Rehearsed designs",
+            "cross-entropy, nats per token",
+            over_updates(rehearsal_loss=("", 1)),
+            "Of the designs that updates train on beside GRPO.",
+        ),
+    ]
+
+
+def speed_figures(run: ReportedRun) -> list[PageFigure]:
+    """How fast the updates were, and the memory that they took, as far as it was measured."""
+    draw = partial(_draw_over_updates, run)
+    known = {(one.stage, one.update): one for one in run.timings if one.update is not None}
+    timings = [known.get((one.stage, one.update)) for one in run.updates]
+
+    def curve(name: str, field: str, colour: int) -> Curve:
+        values = [None if one is None else getattr(one, field) for one in timings]
+        return Curve(name, range(1, len(values) + 1), values, colour)
+
+    memory = [curve("device", "device_gib", 0), curve("host", "host_gib", 4)]
+    return [
+        *draw("Rollout speed", "tokens per second", [curve("", "tokens_per_second", 0)]),
+        *draw(
+            "Model FLOPs utilization",
+            "of the devices' peak, %",
+            [curve("", "mfu", 2)],
+            "Of loss and gradient.",
+            percent=True,
+        ),
+        *draw("Memory", "most so far, GiB", memory, "Of the trainer."),
+    ]
+
+
+def _draw_over_updates(
+    run: ReportedRun,
+    heading: str,
+    y_label: str,
+    curves: Sequence[Curve],
+    note: str = "",
+    **style: Any,
+) -> list[PageFigure]:
+    """Draw curves over the updates of all stages, with a mark where each stage begins."""
+    stages = [one.stage for one in run.updates]
+    begins = [
+        (float(i), f"stage {stage}")
+        for i, stage in enumerate(stages, 1)
+        if i == 1 or stage != stages[i - 2]
+    ]
+    style |= {"x_label": "GRPO update", "y_label": y_label, "boundaries": begins}
+    return _figure(heading, line_chart(heading, curves, **style), note)
 
 
 def atlas_figures(run: ReportedRun) -> list[PageFigure]:
