@@ -17,13 +17,16 @@ import numpy as np
 
 import jaxlake
 from jaxlake import Action, Failure, GridError, Instance, Outcome, Solution, Status
-from jaxlake.answers import Plan, parse_answer
+from jaxlake.answers import Answer, Plan, parse_answer
 from jaxlake.command_line.json_lines import Answers, Record, RecordError, clipped_json, read_records
 from jaxlake.command_line.kept_programs import keep_program
 from jaxlake.prompts import MAX_AGENTS, action_names
 from jaxlake.render import Picture
 from jaxlake.solver import solve_batch
 from jaxlake.solver.solution import unknown_solution
+
+ACTIONS = tuple(Action.__members__)
+"""The names of actions, in the order of their numbers."""
 
 MAX_SIZE = 32
 """Largest side of a board."""
@@ -61,6 +64,7 @@ class _Task:
     board: Instance  # padded to a size of _EFFORTS and to MAX_AGENTS
     grid: list[str]  # its rows, as they came
     plan: Plan | None = None  # None where there is no plan, or where it can't be read
+    unread: str | None = None  # why it can't be read
 
     @property
     def num_agents(self) -> int:
@@ -163,12 +167,12 @@ def _read_plan(record: Record) -> _Task:
         found = " and ".join(given) or "neither"
         raise RecordError(f"plan, text: got {found}, exactly one is needed")
     if given == ["plan"]:
-        plan = _plan_of_names(record["plan"], task.num_agents)
+        answer = _plan_of_names(record["plan"], task.num_agents)
     elif isinstance(text := record["text"], str):
-        plan = parse_answer(text, task.num_agents, max_steps=max(1, len(text))).plan
+        answer = parse_answer(text, task.num_agents, max_steps=max(1, len(text)))
     else:
         raise RecordError(f"text: got {clipped_json(text)}, a string is needed")
-    task = replace(task, plan=plan)
+    task = replace(task, plan=answer.plan, unread=answer.reason)
     if task.steps > MAX_STEPS:
         raise RecordError(f"{given[0]}: got {task.steps} steps, at most {MAX_STEPS} are allowed")
     return task
@@ -191,16 +195,25 @@ def _read_task(record: Record) -> _Task:
         raise RecordError(f"grid: {str(error).removeprefix('grid: ')}") from None
 
 
-def _plan_of_names(plan: Any, num_agents: int) -> Plan | None:
-    """Read a plan that is given as action names; None if it is anything else."""
-    lists = isinstance(plan, list) and all(isinstance(names, list) for names in plan)
-    if not lists or len(plan) != num_agents:
-        return None
-    for name in itertools.chain(*plan):
-        # Letters beyond ASCII may turn into an action's letters when they are upper-cased.
-        if not (isinstance(name, str) and name.isascii() and name.upper() in Action.__members__):
-            return None
-    return tuple(tuple(int(Action[name.upper()]) for name in names) for names in plan)
+def _plan_of_names(plan: Any, num_agents: int) -> Answer:
+    """Read a plan that is given as action names, or say why it is none."""
+
+    def unread(reason: str) -> Answer:
+        return Answer(parsed=False, plan=None, reason=f"plan: {reason}")
+
+    if not isinstance(plan, list) or not all(isinstance(names, list) for names in plan):
+        return unread(f"got {clipped_json(plan)}, a list of actions for each agent is needed")
+    if len(plan) != num_agents:
+        return unread(f"got {len(plan)} lists of actions, the board has {num_agents} agents")
+    for agent, names in enumerate(plan):
+        for step, name in enumerate(names):
+            # Letters beyond ASCII may turn into an action's letters when they are upper-cased.
+            if not (isinstance(name, str) and name.isascii()) or name.upper() not in ACTIONS:
+                place = f"agent {agent}, step {step}"
+                allowed = ", ".join(ACTIONS)
+                return unread(f"{place}: got {clipped_json(name)}, allowed are {allowed}")
+    numbers = tuple(tuple(int(Action[name.upper()]) for name in names) for names in plan)
+    return Answer(parsed=True, plan=numbers, reason=None)
 
 
 def _padded(value: int, allowed: Iterable[int]) -> int:
@@ -250,15 +263,16 @@ def _outcome_records(tasks: Sequence[_Task], batch_size: int, *, optimum: bool) 
         rows.append((task.board, plan, np.int32(task.steps), task.plan is not None, optima))
     outcomes = _in_batches(rows, lambda row: (_verifier(), batch_size))
     return [
-        _outcome_record(task.id, outcome, optimum_known=bool(solution.status != Status.UNKNOWN))
+        _outcome_record(task, outcome, optimum_known=bool(solution.status != Status.UNKNOWN))
         for task, solution, outcome in zip(tasks, solutions, outcomes, strict=True)
     ]
 
 
-def _outcome_record(id: Any, outcome: Outcome, *, optimum_known: bool) -> Record:
+def _outcome_record(task: _Task, outcome: Outcome, *, optimum_known: bool) -> Record:
     failure = Failure(int(outcome.failure))
+    reason = {} if task.unread is None else {"reason": task.unread}
     return {
-        "id": id,
+        "id": task.id,
         "parsed": bool(outcome.parsed),
         "valid": bool(outcome.valid),
         "optimal_sum_of_costs": bool(outcome.optimal_sum_of_costs) if optimum_known else None,
@@ -268,6 +282,7 @@ def _outcome_record(id: Any, outcome: Outcome, *, optimum_known: bool) -> Record
             name: int(value) if (value := getattr(outcome, name)) >= 0 else None
             for name in ("agent", "time", "sum_of_costs", "makespan")
         },
+        **reason,
     }
 
 

@@ -31,6 +31,7 @@ _STDIN = "-"
 _SECONDS_ON_TERMINAL = 0.5
 _SECONDS_IN_LOG = 30.0
 _WIPE = "\r\x1b[K"
+_MOVINGAI_SUFFIXES = (".map", ".scen")
 
 
 class RecordError(ValueError):
@@ -56,7 +57,7 @@ def answer_file(
     The exit status is 1 if some lines were invalid, whose answers have the field `error`, else 0.
     `answer` is called when both files are known to be there, so that what is heavy waits till then.
     """
-    require_readable(file)
+    require_json_lines(file)
     name = _name(file)
     invalid = 0
     with open_output(output) as out:
@@ -67,6 +68,16 @@ def answer_file(
                 invalid += 1
                 print(f"jaxlake: {name}:{number}: {record['error']}", file=sys.stderr)
     return 1 if invalid else 0
+
+
+def require_json_lines(file: str) -> None:
+    """Raise a `UserError` if a file can't be read, or is by its name one of MovingAI's."""
+    if Path(file).suffix in _MOVINGAI_SUFFIXES:
+        raise UserError(
+            f"{file}: is a MovingAI file by its name, and JSON lines are needed; `jaxlake dataset "
+            "convert FILE.scen FILE.jsonl --map FILE.map --agents K` writes them"
+        )
+    require_readable(file)
 
 
 def require_readable(file: str) -> None:

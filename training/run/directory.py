@@ -149,7 +149,8 @@ class RunDirectory:
     def config(self) -> RunConfig:
         """The run's configuration; a `UserError` if there is none that can be read."""
         if not self.config_file.exists():
-            raise UserError(f"{self.path}: is not a run's directory, it has no config.yaml")
+            why = "it has no config.yaml" if self.path.exists() else "it does not exist"
+            raise UserError(f"{self.path}: is not a run's directory, {why}")
         return load(self.config_file)
 
     def rewind(self, step: int) -> None:

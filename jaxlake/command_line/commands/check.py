@@ -18,8 +18,9 @@ out  {{"id", "parsed", "valid", "optimal_sum_of_costs", "optimal_makespan", "fai
      failure is null or the first in time; within one step the first of parse_error, off_board,
      hole, vertex_conflict, swapping_conflict, goal_not_reached. time is its 0-based step (for
      goal_not_reached the number of steps of the plan), agent the lowest number involved; both are
-     null for parse_error. The costs are the given plan's own, null unless valid. The optimal_*
-     are null where `jaxlake solve` says UNKNOWN, and with --no-optimum.
+     null for parse_error, and a further field "reason" says what can't be read. The costs are the
+     given plan's own, null unless valid. The optimal_* are null where `jaxlake solve` says UNKNOWN,
+     and with --no-optimum.
 
 {LINES_HELP}
 """

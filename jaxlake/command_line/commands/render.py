@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from jaxlake.command_line.arguments import describe
-from jaxlake.command_line.json_lines import read_lines, require_readable
+from jaxlake.command_line.json_lines import read_lines, require_json_lines
 from jaxlake.errors import UserError
 
 _HELP = """\
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Draw every record of the file."""
-    require_readable(args.file)
+    require_json_lines(args.file)
     single = args.output is not None and args.output.suffix.lstrip(".").lower() in _FORMATS
     kind = args.output.suffix.lower() if single else f".{args.format}"
     if args.output is not None and kind in (".gif", ".png"):

@@ -209,30 +209,36 @@ def test_boards_up_to_the_largest_size_are_solved_and_checked():
         assert outcome["optimal_sum_of_costs"]
 
 
+ALLOWED = "allowed are WAIT, UP, DOWN, LEFT, RIGHT"
+LISTS_NEEDED = "a list of actions for each agent is needed"
+
+
 @pytest.mark.parametrize(
-    "fields",
+    ("fields", "reason"),
     [
-        {"plan": [["RIGHT", "JUMP"], ["DOWN"]]},
-        {"plan": [["RIGHT", 4], ["DOWN"]]},
-        {"plan": [["R"], ["D"]]},
-        {"plan": [["RIGHT"]]},
-        {"plan": [["RIGHT"], ["DOWN"], []]},
-        {"plan": ["RIGHT", "DOWN"]},
-        {"plan": "RIGHT DOWN"},
-        {"plan": {"0": ["RIGHT"], "1": ["DOWN"]}},
-        {"plan": None},
-        {"plan": []},
-        {"plan": [["R\u0131GHT"], ["DOWN"]]},
-        {"text": ""},
-        {"text": "Agent 0: RIGHT"},
-        {"text": "x" * 10_000},
-        {"text": "Agent 0: " * 1_200},
+        ({"plan": [["RIGHT", "JUMP"], ["DOWN"]]}, f'agent 0, step 1: got "JUMP", {ALLOWED}'),
+        ({"plan": [["RIGHT", "UP"], ["DOWN", 4]]}, f"agent 1, step 1: got 4, {ALLOWED}"),
+        ({"plan": [["R"], ["D"]]}, f'agent 0, step 0: got "R", {ALLOWED}'),
+        ({"plan": [["RIGHT"]]}, "got 1 lists of actions, the board has 2 agents"),
+        ({"plan": [["RIGHT"], ["DOWN"], []]}, "got 3 lists of actions, the board has 2 agents"),
+        ({"plan": ["RIGHT", "DOWN"]}, f'got ["RIGHT", "DOWN"], {LISTS_NEEDED}'),
+        ({"plan": "RIGHT DOWN"}, f'got "RIGHT DOWN", {LISTS_NEEDED}'),
+        ({"plan": {"0": ["UP"], "1": []}}, f'got {{"0": ["UP"], "1": []}}, {LISTS_NEEDED}'),
+        ({"plan": None}, f"got null, {LISTS_NEEDED}"),
+        ({"plan": []}, "got 0 lists of actions, the board has 2 agents"),
+        ({"plan": [["R\u0131GHT"], ["DOWN"]]}, "agent 0, step 0: got "),
+        ({"text": ""}, ""),
+        ({"text": "Agent 0: RIGHT"}, ""),
+        ({"text": "x" * 10_000}, ""),
+        ({"text": "Agent 0: " * 1_200}, ""),
     ],
 )
-def test_what_is_no_plan_is_a_parse_error_of_nobody_at_no_time(fields):
+def test_what_is_no_plan_is_a_parse_error_of_nobody_at_no_time_with_a_reason(fields, reason):
     record = check(grid=ISSUE_GRID, **fields)
     assert not record["parsed"]
     assert failure(grid=ISSUE_GRID, **fields) == ("parse_error", None, None)
+    assert record["reason"].startswith(f"plan: {reason}" if "plan" in fields else "agent")
+    assert len(record["reason"]) < 200
 
 
 def test_plans_of_any_length_up_to_the_limit_are_checked_and_longer_ones_are_errors():

@@ -82,6 +82,8 @@ def test_an_empty_file_has_no_answers(command, cli, write):
     [
         (["missing.jsonl"], "missing.jsonl: can't be read: No such file or directory"),
         (["."], ".: can't be read: Is a directory"),
+        (["random-32-32-20.map"], "random-32-32-20.map: is a MovingAI file by its name, and JSON"),
+        (["a/room.scen"], "a/room.scen: is a MovingAI file by its name, and JSON lines are needed"),
         (["lines.jsonl", "--output", "."], ".: can't be written: Is a directory"),
         (["lines.jsonl", "--output", "no/such/file"], "no/such/file: can't be written: No such"),
     ],
