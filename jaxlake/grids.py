@@ -37,7 +37,7 @@ def parse_grid(
             without gaps, or there are none, or more than `max_agents`.
     """
     if isinstance(rows, str):
-        raise GridError("grid: got one string, a list of rows is needed")
+        raise GridError("grid: got one string, a list of rows is needed (text.splitlines())")
     size = len(rows)
     max_size = max(size, 1) if max_size is None else max_size
     if not 1 <= size <= max_size:

@@ -48,7 +48,7 @@ def test_leaves_have_the_documented_shapes_and_dtypes():
     ("grid", "message"),
     [
         ([], "grid: got 0 rows"),
-        ("S G", "grid: got one string"),
+        ("S G", "grid: got one string, a list of rows is needed (text.splitlines())"),
         (["S G", None], "row 1: got NoneType"),
         (["S G", "F"], "row 1: got 1 cells"),
         (["S G", "FF"], "row 1: got 1 cells"),
