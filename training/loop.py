@@ -21,7 +21,7 @@ from training.phases import warm_start
 from training.phases.adapters import export_stage, stage_adapters
 from training.phases.design import design
 from training.phases.design_learning import learn_to_design
-from training.phases.engineer_factory import check_key
+from training.phases.endpoint_key import check_key
 from training.phases.gate import gate
 from training.phases.probe import Prober
 from training.phases.reading import read

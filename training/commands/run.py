@@ -77,10 +77,13 @@ def run(args: argparse.Namespace) -> int:
 
     directory = RunDirectory(run_dir)
     directory.belongs_to(config)  # which `loop.run` asks again, after imports that take seconds
-    if config.model.pretrained is not None and not directory.finished():
+    if not directory.finished():
+        from training.phases.endpoint_key import check_key
         from training.policy.model_folders import require_model
 
-        require_model(config.model.pretrained)
+        check_key(config.engineer)
+        if config.model.pretrained is not None:
+            require_model(config.model.pretrained)
     from training.processes import joined
 
     with joined(_peers(args)):

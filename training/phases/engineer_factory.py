@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import cache
 
@@ -14,7 +13,6 @@ from engineer.engineers.endpoint import Pace
 from engineer.engineers.language_model import GeneratedText, GenerateText
 from engineer.engineers.oracle import OracleEngineer, Probe
 from engineer.space import AnswerForm
-from training.errors import UserError
 from training.phases.asking import asked_by_first
 from training.phases.stage_results import StageResult, reference_of
 from training.policy.policy import Policy
@@ -80,16 +78,6 @@ def make_engineer(
     choice = config.engineer.oracle
     candidates = tuple(make(name) for name in choice.candidates)
     return OracleEngineer(candidates, probe, choice.max_probes, probe_rollouts, guard)
-
-
-def check_key(choice: EngineerChoice) -> None:
-    """Raise a `UserError`, before anything is trained, if an endpoint's key is not there."""
-    name = choice.api_key_env
-    if "endpoint" in choice.asked and name and not os.environ.get(name, "").strip():
-        raise UserError(
-            f"engineer.api_key_env: the environment variable {name} is not set, or empty; it must "
-            "hold the endpoint's key (null: the endpoint takes none)"
-        )
 
 
 @cache

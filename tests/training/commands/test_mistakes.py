@@ -14,6 +14,10 @@ ENGINEER_ACTIONS = {"apply", "context", "replay", "ablate", "atlas", "reading"}
 HEAVY = {"jax", "torch", "vllm", "transformers", "flax", "optax", "matplotlib"}
 
 RUN = "run configs/miniature.yaml --dry-run --set"
+ENDPOINT = (
+    "run configs/miniature.yaml --run-dir nowhere --set engineer.kind=endpoint engineer.model=x"
+    " engineer.base_url=http://localhost:1"
+)
 
 MAKE = "dataset make nowhere --agents 2 --hole-ratio 0.2 --wait-ratio 0 --seed 1 --count 9"
 
@@ -95,6 +99,7 @@ MISTAKES = {
     "dataset convert nowhere out.jsonl": "nowhere: no such file or folder",
     "dataset convert nowhere.scen out.jsonl": "--map and --agents are needed for a .scen file",
     "dataset convert tests nowhere/out.jsonl": "nowhere/out.jsonl: can't be written",
+    f"{ENDPOINT} engineer.api_key_env=NO_SUCH_KEY": "variable NO_SUCH_KEY is not set, or empty",
     "generate --size 3 --hole-ratio 0.9 --wait-ratio 0 --count 1 --seed 1": "has 8 holes and 1",
 }
 

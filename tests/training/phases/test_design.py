@@ -14,7 +14,7 @@ from tests.training.sample_run import write_run
 from training.errors import UserError
 from training.loop import run
 from training.phases import design as phase
-from training.phases.engineer_factory import check_key
+from training.phases.endpoint_key import check_key
 from training.phases.stage_results import read_stage_results
 from training.run.directory import RunDirectory
 from training.schema import EngineerChoice, OracleChoice, load
