@@ -95,7 +95,7 @@ def draw_tables(
     style = replace(style, width=min(style.width, (style.most - 2 * margin - left) / columns))
     longest = style.scale * max(width_of(name) for table in tables for name in table.columns)
     upright, slanted = _turned(longest, style)
-    above = 24 if any(table.title for table in tables) else 8
+    above = 24.0 if any(table.title for table in tables) else 8.0
     above += longest + 12 if upright else 0.65 * longest if slanted else 14
     wide, tall = columns * style.width, max(len(table.rows) for table in tables) * style.height
     # From table to table, across and down.

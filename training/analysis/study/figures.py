@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from markupsafe import Markup
 
@@ -140,7 +141,7 @@ def _rate_charts(
     every = [value for series in panels.values() for one in series for value in one.values if value]
     span = (min(least, *(low for _, low, _ in every)), max(high for _, _, high in every))
     names = [stage.removeprefix("stage ") for stage in stages]
-    style = {"x_label": "stage", "y_label": y_label, "span": span, "tooltips": RANGES}
+    style: Any = {"x_label": "stage", "y_label": y_label, "span": span, "tooltips": RANGES}
     return tuple(
         _on_page(title, charts.rate_chart(f"{kind}, {title}", series, names, **style))
         for title, series in panels.items()

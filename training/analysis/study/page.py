@@ -56,11 +56,12 @@ def study_page(
     marks = {name: Markup(key_mark(name, number)) for name, number in (colours or {}).items()}
     macros: Any = environment.get_template("figures.html.jinja").module
     for place, token in enumerate(tokens):
-        [only, *others] = token.children or [None]
-        alone = tokens[place - 1].type == "paragraph_open" and not others
-        if only is None or not alone or only.type != "image":
+        children = token.children or []
+        if [one.type for one in children] != ["image"]:
             continue
-        if figure := by_file.get(str(only.attrs.get("src"))):
+        if tokens[place - 1].type != "paragraph_open":
+            continue
+        if figure := by_file.get(str(children[0].attrs.get("src"))):
             drawn = macros.grid(
                 figure.charts, "narrow" if len(figure.charts) > 3 and figure.keyed else ""
             )
@@ -69,7 +70,8 @@ def study_page(
     renderer = RendererHTML(parser)
     rules: dict[str, Any] = renderer.rules  # which is declared as a mapping of bound methods
     box = '<div class="scroll" tabindex="0" role="region" aria-label="Table">'
-    rules["table_open"] = lambda *call: f"{box}{renderer.renderToken(*call[:3], {})}"
+    opened = renderer.renderToken
+    rules["table_open"] = lambda all_, place, options, env: box + opened(all_, place, options, env)
     rules["table_close"] = lambda *_: "</table></div>\n"
     rules["image"] = lambda images, place, *_: str(escape(images[place].content))
     first = next((n for n, one in enumerate(tokens) if one.tag == "h2"), len(tokens))
