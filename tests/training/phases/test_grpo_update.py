@@ -256,7 +256,7 @@ def test_a_kl_divergence_holds_the_weights_near_the_reference(
         _, reference = load_policy(folder, config)
         # Of adapters the run keeps these alone; what they began with is the base model.
         held = trainable(reference)
-        run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards, held)  # type: ignore[arg-type]
+        run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards, reference=held)  # type: ignore[arg-type]
         sampler = ToldSampler(policy, boards)
         state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
         divergences = []
