@@ -268,7 +268,9 @@ def _spread_engine(folder: Path, own: dict[str, str], *, fsdp: int, workers: int
 
 
 def _in_own_process(own: dict[str, str], script: str, *arguments: str) -> str:
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", **own}
+    # An engine in this process, of an earlier test, has set it for the processes to come.
+    inherited = {k: v for k, v in os.environ.items() if k != "VLLM_ENABLE_V1_MULTIPROCESSING"}
+    environment = {**inherited, "JAX_PLATFORMS": "cpu", **own}
     ended = subprocess.run(
         [sys.executable, "-m", f"tests.training.rollout.{script}", *arguments],
         env=environment,
