@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.oracles.study import disagreements
-from benchmarks.oracles.study import main as recompute
+from benchmarks.recomputed_study import disagreements
+from benchmarks.recomputed_study.__main__ import main as recompute
 from benchmarks.study_coverage import DEVIATIONS, SEEDS, Setting, coverage
 from tests.paths import ROOT
 from tests.training.analysis.pictures import words_inside
@@ -87,9 +87,12 @@ def test_independent_recomputation_finds_planted_errors(finished_study, tmp_path
 
 def test_independent_recomputation_needs_nothing_but_python(finished_study):
     documented = (ROOT / "docs/studies.md").read_text(encoding="utf-8")
-    assert "\npython -m benchmarks.oracles.study runs/study_miniature\n" in documented
-    script = ROOT / "benchmarks/oracles/study.py"
-    command = [sys.executable, "-I", "-S", str(script), str(finished_study / "out")]
+    assert "\npython -m benchmarks.recomputed_study runs/study_miniature\n" in documented
+    program = (
+        f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); "
+        "runpy.run_module('benchmarks.recomputed_study', run_name='__main__')"
+    )
+    command = [sys.executable, "-I", "-S", "-c", program, str(finished_study / "out")]
     printed = subprocess.run(
         [*command, "--resamples", "1000"], capture_output=True, text=True, check=True, timeout=100
     )
