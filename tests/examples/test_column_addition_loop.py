@@ -1,0 +1,230 @@
+"""Column addition in the loop: what the engineer reads, the trainee, the stages, the command."""
+
+import re
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from engineer import (
+    SCRIPTED,
+    RuleEngineer,
+    RunSettings,
+    StageEvidence,
+    StageView,
+    answer_text,
+    build_context,
+    scripted_engineer,
+)
+from engineer.context import STYLES
+from engineer.scoring.learnability import learnability_model
+from examples.column_addition.__main__ import INITIAL, SPACE, Experiment, addition, main, run_stages
+from examples.column_addition.engineer_side import (
+    STATISTIC_TERMS,
+    addition_evidence,
+)
+from examples.column_addition.environment import (
+    Sum,
+    check_answer,
+    draw_sums,
+)
+from examples.column_addition.trainee import END, UNTRAINED, Trainee, columns_of, reinforce
+from tests.examples.additions import CURRENT, DOMAIN, one_group
+from tests.paths import ROOT
+
+# What the engineer reads
+
+QUICK = Experiment(stages=4, training={"updates": 20})
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    return list(run_stages(QUICK, RuleEngineer()))
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_context_speaks_of_sums_and_holds_no_word_of_the_lake(outcomes, style):
+    told = outcomes[2]
+    view = StageView(QUICK.domain(), told.evidence, told.configuration, refusal="none was given")
+    text = build_context(view, style=style).text
+    lake = r"\b(lakes?|frozen|holes?|waits?|map sizes?|boards?|agents?|goals?|cells?|path\w*)\b"
+    assert re.findall(lake, text, re.IGNORECASE) == []
+    if style == "compact":
+        assert [row.split(" ")[0] for row in text.split("\n")[1:-2]] == ["d1", "d2", "d3"]
+    else:
+        for block in ("ailure", "istory", "raining", "uideline", "nvironment"):
+            assert block in text
+        assert all(f'"{group}":' in text for group in SPACE.groups)
+        assert "By carries: " in text
+        assert re.search(r'on sum "\d+ \+ \d+ =": "\d*"', text)
+        assert "share of sums that carry 0.1" in text
+
+
+def test_evidence_counts_what_the_verifier_says():
+    asked = draw_sums(CURRENT, 64, seed=5)
+    wrong = {0: "x", 1: "", 2: "9999999", 3: "5"}
+    texts = [wrong.get(i % 7, str(one.total)) for i, one in enumerate(asked)]
+    evidence = addition_evidence(2, asked, texts)
+    checked = [check_answer(one, text)[0] for one, text in zip(asked, texts, strict=True)]
+    for group, tally in evidence.validation.items():
+        own = [c for c, one in zip(checked, asked, strict=True) if one.digits == int(group)]
+        assert (tally.count, tally.valid) == (len(own), sum(c is None for c in own))
+        assert tally.failures == Counter(c for c in own if c)
+        levels = tally.slices["carries"].values()
+        assert sum(level.count for level in levels) == tally.count
+        assert sum(level.valid for level in levels) == tally.valid
+    pairs = [(case.group, case.failure) for case in evidence.failed_cases]
+    frequent = Counter((str(one.digits), c) for one, c in zip(asked, checked, strict=True) if c)
+    assert [frequent[pair] for pair in pairs] == sorted(frequent.values(), reverse=True)[:4]
+    assert StageEvidence.model_validate_json(evidence.model_dump_json()) == evidence
+
+
+def test_times_of_failures_are_those_of_half_and_of_nine_in_ten():
+    wrong = [f"{222222 + 10**column}" for column in (5, 0, 1, 0, 3, 5, 2, 0, 1, 4)]
+    times = addition_evidence(0, [Sum(111111, 111111)] * 10, wrong).failure_times
+    assert {key: (time.median, time.latest) for key, time in times.items()} == {
+        "wrong_digit": (1.0, 5.0)
+    }
+    with pytest.raises(ValueError, match="argument 2 is shorter"):
+        addition_evidence(0, [Sum(1, 2)] * 2, ["3"])
+
+
+def test_knob_shows_in_the_slices_that_a_replay_reads():
+    instances = draw_sums(addition(d1=(0.1, 0.5), d2=(0.4, 0.5), d3=(0.5, 0.5)), 300, seed=5)
+    # Sums without a carry are solved, those with one never.
+    answers = ["0" if one.carries else str(one.total) for one in instances]
+    model = learnability_model(StageView(DOMAIN, addition_evidence(1, instances, answers), INITIAL))
+    few, many = (model.rate("3", {"carry_ratio": ratio}) for ratio in (0.1, 0.4))
+    assert few - many == pytest.approx(0.3, abs=0.1)
+
+
+# The trainee and the loop
+
+
+def rate(trainee: Trainee, asked: list[Sum]) -> float:
+    answers = zip(asked, trainee.answer(asked, 0), strict=True)
+    return sum(check_answer(*pair) == (None, None) for pair in answers) / len(asked)
+
+
+def test_carries_are_learned_from_sums_that_carry():
+    held_out = QUICK.held_out()
+    asked = [one for one in held_out if one.digits == 2 and one.carries]
+    rates = {}
+    for ratio in (0.0, 1.0):
+        shown = draw_sums(one_group(2, ratio), 128, seed=1, held_out=held_out)
+        trained, evidence = reinforce(QUICK.warm_start(), shown, seed=2, updates=120)
+        rates[ratio] = rate(trained, asked)
+        assert evidence.reward_last > evidence.reward_first
+    assert rates[1.0] > rates[0.0] + 0.15
+    assert rates[1.0] > rate(QUICK.warm_start(), asked) + 0.15
+
+
+def test_gradient_step_follows_the_log_probability_of_what_was_written():
+    columns = columns_of([Sum(8, 5)])  # 13, then a carry, then nothing
+    rng = np.random.default_rng(0)
+    shapes = (one.shape for one in vars(UNTRAINED).values())
+    start = Trainee(*(rng.normal(size=shape) for shape in shapes))
+    for actions in ([3, 1, END], [3, END, 7]):  # what follows the end does not count
+        last = actions.index(END) + 1
+
+        def log_probability(trainee: Trainee, actions=actions, last=last) -> float:
+            chances = trainee.probabilities(columns)[0]
+            return float(np.log(chances[range(last), actions[:last]]).sum())
+
+        slope = start.gradient_step(columns, np.array([actions]), np.ones(1)).plain - start.plain
+        for row, action in ((13, 3), (13, 4), (19, 1), (19, END), (19, 7), (5, 5)):
+            step = np.zeros_like(start.plain)
+            step[row, action] = 1e-6
+            moved = Trainee(start.plain + step, start.carried)
+            rise = (log_probability(moved) - log_probability(start)) / 1e-6
+            assert slope[row, action] == pytest.approx(rise, abs=1e-4)
+
+
+def test_stages_train_on_what_was_designed_and_never_on_the_validation_set(outcomes):
+    warm, first, second, third, last = outcomes
+    assert warm.configuration is warm.record is last.record is None
+    assert first.configuration == QUICK.initial()
+    for outcome, after in ((first, second), (second, third), (third, last)):
+        assert after.configuration == outcome.record.configuration
+    assert len({answer_text(outcome.configuration) for outcome in outcomes[1:]}) > 1
+    held_out = set(QUICK.held_out())
+    for outcome in outcomes[1:]:
+        assert len(set(outcome.sums)) == QUICK.instances
+        assert not held_out & set(outcome.sums)
+        for row in outcome.evidence.environment.values():
+            assert set(row) == {term.key for term in STATISTIC_TERMS}
+    assert "Stage 1 (configuration initial)" in third.record.context
+    assert "Stage 2 (configuration accepted)" in third.record.context
+    for group, tally in second.evidence.validation.items():
+        change = f"{first.evidence.validation[group].valid_percent} to {tally.valid_percent}%"
+        assert re.search(rf"^- {group}-digit .* valid {change}", third.record.context, re.MULTILINE)
+
+
+def test_run_is_the_same_for_the_same_seed_only(outcomes):
+    shown = [outcome.evidence for outcome in outcomes[:2]]
+    again, other = (
+        run_stages(Experiment(4, seed=seed, training=QUICK.training), RuleEngineer())
+        for seed in (0, 1)
+    )
+    assert [next(again).evidence, next(again).evidence] == shown
+    assert [next(other).evidence, next(other).evidence] != shown
+
+
+@pytest.mark.parametrize("name", [*SCRIPTED, "shuffled:learnability"])
+def test_every_scripted_engineer_designs_sums(name):
+    training = {"updates": 3, "prompts": 8, "answers": 4}
+    experiment = Experiment(stages=3, instances=40, training=training)
+    engineer = scripted_engineer(name, RunSettings(SPACE, experiment.initial(), 3, 0))
+    for outcome in run_stages(experiment, engineer):
+        assert len(outcome.sums) == (40 if outcome.configuration else 0)
+        if outcome.record:
+            assert outcome.record.kind in ("accepted", "repaired")
+            assert outcome.record.engineer == name
+
+
+# The command line
+
+
+def test_command_runs_stages_and_says_what_was_designed(capsys):
+    assert main(["--stages", "2", "--engineer", "failure_proportional", "--context"]) == 0
+    out = capsys.readouterr().out
+    lines = [line for line in out.split("\n") if line.startswith(("warm", "stage"))]
+    assert lines == ["warm start", "stage 1", "stage 2"]
+    assert "design by failure_proportional: accepted, used as written" in out
+    assert re.search(r"^    3\.data_ratio 0\.3 -> 0\.\d+$", out, re.MULTILINE)
+    assert "## Failure breakdown" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--engineer", "nobody"], "engineer: got 'nobody', allowed are"),
+        (["--stages", "0"], "stages must be at least 1, got 0"),
+        (["--seed", "-3"], "seed must be at least 0, got -3"),
+        (["--instances", "0"], "instances must be at least 1, got 0"),
+        (["--instances", "100000"], "data_ratio 0.4 asks for 40000 different sums"),
+    ],
+)
+def test_bad_arguments_end_with_status_2_and_say_why(capsys, arguments, message):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_module_runs_as_a_program():
+    command = [sys.executable, "-m", "examples.column_addition", "--stages", "1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=600, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"stage 1" in done.stdout
+
+
+def test_code_of_the_documentation_runs():
+    text = (ROOT / "docs" / "your_environment.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert blocks
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, "docs/your_environment.md", "exec"), names)
