@@ -2,6 +2,9 @@
 
 A run that goes on, also where its directory was moved, finds its programs there; another run finds
 them in the user's cache. Files of both are links to one content where the file system allows it.
+
+JAX writes its files in place, and never again: what a full disk or a killed process has cut would
+be read in vain, with a warning, by every later run. Such files are removed here.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from training.processes import alone, is_first, wait_for_all
 MOST_BYTES = 256 * 2**20
 """Of the user's cache at most so much is brought into a run's directory: what is newest."""
 
+_JAXS = "-cache"  # ends the names of JAX's files
 _SETTLED = 60.0  # seconds after which nobody writes to a file of the user's cache any more
 _UNFINISHED = ".tmp"
 
@@ -39,6 +43,9 @@ def programs_kept(folder: Path) -> Iterator[None]:
     if user is not None and is_first():
         with suppress(OSError):  # no room, or no permission: the rest is compiled
             own.mkdir(parents=True, exist_ok=True)
+            for file in list(own.iterdir()):  # to which nobody else writes
+                if not _is_whole(file):
+                    file.unlink()
             _bring(user, own, most_bytes=MOST_BYTES, before=time.time() - _SETTLED)
     if not alone():
         wait_for_all("compiled programs")
@@ -72,7 +79,8 @@ def _bring(
 ) -> None:
     """Link the files of a folder into another one, those that were written last.
 
-    Where that is another disk, those are copied that were written before a time.
+    Where that is another disk, those are copied that were written before a time. Files that are cut
+    stay behind, and are removed if nobody writes to them any more.
     """
     files = [(entry.stat(), entry) for entry in os.scandir(source) if entry.is_file()]
     for status, entry in sorted(files, key=lambda one: -one[0].st_mtime_ns):
@@ -81,6 +89,10 @@ def _bring(
             return
         place = target / entry.name
         if place.exists() or entry.name.endswith(_UNFINISHED):
+            continue
+        if not _is_whole(Path(entry.path)):
+            if status.st_mtime < time.time() - _SETTLED:
+                os.unlink(entry.path)
             continue
         try:
             os.link(entry.path, place)
@@ -92,3 +104,18 @@ def _bring(
             partial = place.with_name(f".{place.name}.{os.getpid()}{_UNFINISHED}")
             shutil.copy2(entry.path, partial)
             os.replace(partial, place)
+
+
+def _is_whole(file: Path) -> bool:
+    """Whether JAX can read a file of its own; True of other files."""
+    if not file.name.endswith(_JAXS):
+        return True
+    try:
+        from jax._src.compilation_cache import decompress_executable
+    except ImportError:  # it is JAX's own, and may go
+        return True
+    try:
+        decompress_executable(file.read_bytes())
+    except Exception:  # which one depends on the library that compresses
+        return False
+    return True

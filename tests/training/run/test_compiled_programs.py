@@ -56,6 +56,21 @@ def test_a_run_keeps_its_programs_and_other_runs_and_a_moved_one_find_them(tmp_p
     assert programs(user)  # for the next run
 
 
+def test_a_cut_file_is_compiled_anew_and_replaced_in_both_places(tmp_path):
+    user, cache = tmp_path / "user", {"XDG_CACHE_HOME": str(tmp_path / "user")}
+    compiled = misses(tmp_path / "run", **cache)
+    whole = {path.name: path.read_bytes() for path in user.rglob("*-cache")}
+    for folder in (user, tmp_path / "run"):
+        for path in folder.rglob("*-cache"):
+            path.write_bytes(path.read_bytes()[:10])  # both, where they are one file
+            os.utime(path, (1e9, 1e9))
+    assert misses(tmp_path / "run", **cache) == compiled
+    for folder in (user, tmp_path / "run"):
+        found = {path.name: len(path.read_bytes()) > 10 for path in folder.rglob("*-cache")}
+        assert found == dict.fromkeys(whole, True)
+    assert misses(tmp_path / "run", **cache) == misses(tmp_path / "other", **cache) == 0
+
+
 def test_programs_stay_in_a_folder_that_the_user_named(tmp_path):
     named = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "named")}
     assert misses(tmp_path / "run", **named) > 0
