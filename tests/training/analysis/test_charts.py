@@ -7,7 +7,13 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 
 from tests.training.analysis.pictures import SVG, words_in, words_inside
-from training.analysis.pages.chart_drawing import Curve, Series, running_mean, separate
+from training.analysis.pages.chart_drawing import (
+    Curve,
+    Series,
+    running_mean,
+    separate,
+    short_number,
+)
 from training.analysis.pages.charts import (
     bar_chart,
     line_chart,
@@ -96,3 +102,9 @@ def test_names_with_markup_are_text_and_charts_without_values_are_none():
     assert "<title>$a^2$ &lt;b&gt;: hole 50%</title>" in svg
     assert bar_chart("t", [], {}, x_label="x") is None
     assert rate_chart("t", [Series("a", [None])], ["1"], x_label="x", y_label="y") is None
+
+
+def test_numbers_are_written_with_three_digits_and_large_ones_whole():
+    values = [0.0, 4.56e-7, -0.789, 12.34, 999.4, 999.6, 12345.6, -2e6]
+    written = ["0", "4.56e-7", "-0.789", "12.3", "999", "1,000", "12,346", "-2,000,000"]
+    assert [short_number(value) for value in values] == written

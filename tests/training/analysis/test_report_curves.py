@@ -4,6 +4,7 @@ import inspect
 import re
 
 from tests.training.analysis.pages import page_of
+from training.analysis.pages.chart_drawing import short_number
 from training.analysis.report import figures
 from training.run.directory import RunDirectory
 from training.run.records import TimingRecord, UpdateMetrics
@@ -40,7 +41,7 @@ def test_metrics_of_options_are_drawn_where_they_are_recorded(finished_run, run_
     for name, (heading, value) in drawn.items():
         pattern = rf"data-stops='([^']*)'[^>]*aria-label=.{heading}."
         [chart] = re.findall(pattern, changed.source)
-        said = f"{100 * value:.1f}%" if name == "mfu" else f"{value:.3g}"
+        said = f"{100 * value:.1f}%" if name == "mfu" else short_number(value)
         assert said in chart, name
     told = {
         "phase",

@@ -203,7 +203,7 @@ def line_stops(
 
 
 def _told(value: float, percent: bool) -> str:
-    return f"{100 * value:.1f}%" if percent else f"{value:.3g}"
+    return f"{100 * value:.1f}%" if percent else short_number(value)
 
 
 END_HEIGHT = 14
@@ -258,6 +258,11 @@ def round_ticks(low: float, high: float, steps: int = 5) -> list[float]:
 def number_text(value: float, percent: bool) -> str:
     """Write a number at a tick, a share in per cent."""
     return f"{100 * value:.3g}%" if percent else f"{value:.5g}"
+
+
+def short_number(value: float) -> str:
+    """Write a number with three digits, and from 1,000 on with all before its point."""
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}".replace("e-0", "e-")
 
 
 def width_of(words: str) -> float:

@@ -43,6 +43,7 @@ from training.analysis.pages.chart_drawing import (
     running_mean,
     set_rows,
     set_y_ticks,
+    short_number,
     width_of,
     write,
 )
@@ -61,7 +62,7 @@ def _page_width(texts: Iterable[str]) -> float:
 
 def _value_text(value: float, percent: bool) -> str:
     """Write the last value of a curve beside it."""
-    return f"{100 * value:.0f}%" if percent else f"{value:.3g}".replace("e-0", "e-")
+    return f"{100 * value:.0f}%" if percent else short_number(value)
 
 
 @matplotlib.rc_context(PAGE_STYLE)
