@@ -14,6 +14,7 @@ ENGINEER_ACTIONS = {"apply", "context", "replay", "ablate", "atlas", "reading"}
 HEAVY = {"jax", "torch", "vllm", "transformers", "flax", "optax", "matplotlib"}
 
 RUN = "run configs/miniature.yaml --dry-run --set"
+NEW = "run configs/miniature.yaml --run-dir nowhere --set"  # the usual one may be there
 ENDPOINT = (
     "run configs/miniature.yaml --run-dir nowhere --set engineer.kind=endpoint engineer.model=x"
     " engineer.base_url=http://localhost:1"
@@ -49,8 +50,8 @@ MISTAKES = {
     "report nowhere": "nowhere: is not a run's directory, it does not exist",
     "solve nowhere.jsonl": "nowhere.jsonl: can't be read: No such file",
     "check README.md --output nowhere/out": "nowhere/out: can't be written",
-    "run configs/miniature.yaml --set model.pretrained=nowhere": "model 'nowhere': no such folder",
-    "run configs/miniature.yaml --set model.pretrained=jaxlake-bse": "did you mean jaxlake-base?",
+    f"{NEW} model.pretrained=nowhere": "model 'nowhere': no such folder",
+    f"{NEW} model.pretrained=jaxlake-bse": "did you mean jaxlake-base?",
     "run configs/miniature.yaml --run-dir README.md": "--run-dir: got README.md, is a file",
     "run configs/miniature.yaml --run-dir README.md/a/b": "README.md is a file; a folder",
     "run configs/miniature.yaml --run-dir docs": "docs: is not empty and holds no run",
