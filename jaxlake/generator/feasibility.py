@@ -25,6 +25,7 @@ import numpy as np
 from jaxlake.generator import mixture
 from jaxlake.generator.candidates import decode, draw_codes
 from jaxlake.solver import DEFAULT_HORIZON, Status, solve_batch
+from jaxlake.solver.many_slots import candidate_budgets
 from jaxlake.statistics import wilson_interval
 
 TABLE_SIZES = tuple(range(2, 11))
@@ -132,7 +133,8 @@ def _survey(
         sides, number = size[stratum], lane % candidates
         codes = draw_codes(keys[stratum], number, sides, holes[stratum], agents, **shapes)
         boards = decode(codes, sides, agents, **shapes)
-        solutions = solve_batch(boards, horizon=horizon)
+        budget = candidate_budgets(boards)  # what `generate` keeps has to be what is counted here
+        solutions = solve_batch(boards, horizon=horizon, max_expansions=budget)
         optimal = solutions.status == Status.OPTIMAL
         kinds = [optimal & solutions.needs_wait, optimal & ~solutions.needs_wait]
         kinds += [solutions.status == status for status in (Status.UNSOLVABLE, Status.UNKNOWN)]

@@ -21,7 +21,7 @@ from jaxlake.generator.code_table import contains, empty_table, insert
 from jaxlake.generator.mixture import LakeParams
 from jaxlake.instance import Instance
 from jaxlake.solver import Solution, Status, Widths, solve_batch
-from jaxlake.solver.many_slots import search_most
+from jaxlake.solver.many_slots import candidate_budgets, search_most
 from jaxlake.solver.solution import unknown_solution
 
 _UNFILLED = np.int32(np.iinfo(np.int32).max)
@@ -171,11 +171,11 @@ def make_rounds(
                 keys, number, codes, size[stream], agents, options.part, **shapes
             )
         boards = decode(codes, size[stream], agents, **shapes)
-        horizon, widths = options.horizon, options.widths
+        horizon, widths, most = options.horizon, options.widths, candidate_budgets(boards)
         if last_tier:
-            solutions = solve_batch(boards, horizon=horizon, widths=widths)
+            solutions = solve_batch(boards, horizon=horizon, max_expansions=most, widths=widths)
             return codes, own, solutions, jnp.zeros_like(own)
-        searched = search_most(boards, horizon=horizon, widths=widths)
+        searched = search_most(boards, horizon=horizon, max_expansions=most, widths=widths)
         return codes, own, searched.solution, jnp.any(searched.left, axis=0)
 
     def examine_all(stream: jax.Array, number: jax.Array) -> Examined:

@@ -26,16 +26,28 @@ from jaxlake.solver.space_time import NEVER, actions_of, arrivals_of, waits_in
 from jaxlake.solver.tree_efforts import search_with_teams
 from jaxlake.solver.tree_node import TreeAnswers, TreeQueries, no_answers
 
-DEFAULT_MAX_EXPANSIONS = {3: 65536, 4: 16384, 5: 16384}
-"""Agents that one search of the constraint tree replans before it gives up, by their number."""
+DEFAULT_MAX_EXPANSIONS = 65536
+"""Agents that one search of the constraint tree replans before it gives up."""
+
+CANDIDATE_MAX_EXPANSIONS = {3: 65536, 4: 16384, 5: 16384}
+"""The same, by number of agents, for boards that were drawn and for which others can be drawn.
+
+Which boards are kept depends on it, so that other numbers make other sets from the same keys.
+"""
 
 
 def budgets(batch: Instance, max_expansions: jax.Array | None) -> jax.Array:
     """Return how many agents a search may replan, int32 (B,)."""
     if max_expansions is None:
-        agents = jnp.sum(batch.agent_mask, axis=-1)
-        return jnp.array(list(DEFAULT_MAX_EXPANSIONS.values()))[jnp.clip(agents, 3, 5) - 3]
-    return jnp.full(batch.agent_mask.shape[0], max_expansions)
+        max_expansions = jnp.int32(DEFAULT_MAX_EXPANSIONS)
+    return jnp.broadcast_to(max_expansions, batch.agent_mask.shape[:1])
+
+
+def candidate_budgets(batch: Instance) -> jax.Array:
+    """Return how many agents a search may replan on boards (...) that were drawn, int32 (...)."""
+    agents = jnp.sum(batch.agent_mask, axis=-1)
+    by_agents = jnp.array(list(CANDIDATE_MAX_EXPANSIONS.values()), jnp.int32)
+    return by_agents[jnp.clip(agents, 3, 5) - 3]
 
 
 def solve_many_slots(
@@ -48,15 +60,22 @@ def solve_many_slots(
 
 
 def search_most(
-    batch: Instance, *, horizon: int = DEFAULT_HORIZON, widths: Widths | None = None
+    batch: Instance,
+    *,
+    horizon: int = DEFAULT_HORIZON,
+    max_expansions: jax.Array | None = None,
+    widths: Widths | None = None,
 ) -> Searched:
     """Do what `solve_batch` does for three and more slots, up to the boards left for `dense_tier`.
+
+    Arguments are those of `solve_batch`.
 
     It is for programs that rarely meet such boards, and would rather not compile that tier.
     """
     widths = widths or widths_for()
     planned = _plan_boards(batch, horizon, widths)
-    return _search_boards(batch, planned, horizon, budgets(batch, None), widths, dense=True)
+    budget = budgets(batch, max_expansions)
+    return _search_boards(batch, planned, horizon, budget, widths, dense=True)
 
 
 class _Planned(NamedTuple):

@@ -42,7 +42,7 @@ def solve(
     instance: Instance,
     *,
     horizon: int = DEFAULT_HORIZON,
-    max_expansions: int | None = None,
+    max_expansions: int | jax.Array | None = None,
     widths: Widths | None = None,
     dense: bool = True,
 ) -> Solution:
@@ -61,7 +61,8 @@ def solve(
             few after which more lanes begin it anew; with three or more slots only. Boards on few
             cells are solved by `dense_joint` when this, or a smaller number, is spent. There are up
             to three such searches: for either objective, and for a plan without waits. None
-            stands for `DEFAULT_MAX_EXPANSIONS` of the instance's number of agents.
+            stands for `DEFAULT_MAX_EXPANSIONS`, 65,536. With a smaller number more boards are
+            UNKNOWN, and a batch waits less long for its hardest ones; no optimum changes.
         widths: How many boards to work on at a time (static). Results don't depend on it. None
             stands for `widths_for()`, which follows the platform.
         dense: Whether boards on few cells that the constraint trees leave open are solved by
@@ -74,9 +75,11 @@ def solve(
         computed by `dense_joint`.
 
     Raises:
-        ValueError: `horizon`, N or the number of slots is out of range.
+        ValueError: `horizon`, N or the number of slots is out of range, or `max_expansions` is not
+            one number.
     """
     _check(instance, horizon)
+    _check_budgets(max_expansions, ())
     # The widths follow the platform, for which a compiled function would not ask again.
     widths, most = widths or widths_for(), _as_int32(max_expansions)
     if _slots(instance) > 2 and called_apart(instance, most):
@@ -88,16 +91,18 @@ def solve_batch(
     instances: Instance,
     *,
     horizon: int = DEFAULT_HORIZON,
-    max_expansions: int | None = None,
+    max_expansions: int | jax.Array | None = None,
     widths: Widths | None = None,
     dense: bool = True,
 ) -> Solution:
     """Solve instances, leaves (B, ...): what `jax.vmap(solve)` gives, in half the time to trace.
 
-    Arguments and errors are those of `solve`, and `max_expansions` holds for each board.
+    Arguments and errors are those of `solve`. `max_expansions` holds for each board, or is an
+    integer array (B,) with a number for each.
     """
     if len(shape := np.shape(instances.agent_mask)) != 2:
         raise ValueError(f"instances: got agent_mask of shape {shape}, (B, K) is needed")
+    _check_budgets(max_expansions, (), shape[:1])
     _check(instances, horizon)
     widths, most = widths or widths_for(), _as_int32(max_expansions)
     if _slots(instances) > 2 and called_apart(instances, most):
@@ -114,6 +119,12 @@ def _check(instance: Instance, horizon: int) -> None:
         raise ValueError(f"agent_mask: got {slots} slots for agents, {allowed} are allowed")
     if size > MAX_SIZE:
         raise ValueError(f"holes: got a board of {size} rows, at most {MAX_SIZE} are allowed")
+
+
+def _check_budgets(max_expansions: int | jax.Array | None, *shapes: tuple[int, ...]) -> None:
+    if max_expansions is not None and (given := np.shape(max_expansions)) not in shapes:
+        needed = " or ".join(map(str, shapes))
+        raise ValueError(f"max_expansions: got an array of shape {given}, {needed} is needed")
 
 
 def _slots(instance: Instance) -> int:

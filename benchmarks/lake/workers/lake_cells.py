@@ -10,7 +10,7 @@ import numpy as np
 import jaxlake
 from benchmarks.lake.protocol import CLOCKS, peak_memory, serve
 from benchmarks.lake.workers.jax_program import BATCH, Program, build
-from benchmarks.lake.workers.lake_solve import read_boards
+from benchmarks.lake.workers.lake_solve import read_boards, solve_drawn
 
 
 def effort(status: np.ndarray, expansions: np.ndarray) -> np.ndarray:
@@ -36,7 +36,7 @@ class _CellSolver:
         self._shape = (*batch.holes.shape, batch.starts.shape[1])
         compile_seconds = 0.0
         if self._shape not in self._programs:
-            built = build(jax.vmap(jaxlake.solve), (batch,), (BATCH,), cores)
+            built = build(jax.vmap(solve_drawn), (batch,), (BATCH,), cores)
             self._programs[self._shape], compile_seconds = built, built.compile_seconds
         self._compiled = self._programs[self._shape].compiled
         solutions = jax.tree.map(np.asarray, self._compiled(self._placed(batch)))

@@ -1,4 +1,8 @@
-"""`jaxlake.solve` on boards from a file, all of them in one call."""
+"""`jaxlake.solve` on boards from a file, all of them in one call.
+
+It gives up a board when `generate` would, after as many replanned agents, and not as late as it
+does by default: a batch waits for its hardest boards, and the peer gives up a board, too.
+"""
 
 from typing import Any
 
@@ -9,6 +13,7 @@ import numpy as np
 import jaxlake
 from benchmarks.lake.protocol import serve
 from benchmarks.lake.workers.jax_program import BATCH, ProgramContestant, build, memory
+from jaxlake.solver.many_slots import candidate_budgets
 
 
 def read_boards(path: str, count: int | None = None) -> jaxlake.Instance:
@@ -24,13 +29,18 @@ def read_boards(path: str, count: int | None = None) -> jaxlake.Instance:
     )
 
 
+def solve_drawn(board: jaxlake.Instance) -> jaxlake.Solution:
+    """Solve a board with the budget that `generate` has for its candidates."""
+    return jaxlake.solve(board, max_expansions=candidate_budgets(board))
+
+
 class _Solver(ProgramContestant):
     """The compiled solver with its boards; a unit is a board solved or proved unsolvable."""
 
     def prepare(self, boards: str, count: int, devices: int | None) -> dict[str, Any]:
         """Read and compile; the first call, which warms up, also gives the answers to compare."""
         instances = read_boards(boards, count)
-        self.program = build(jax.vmap(jaxlake.solve), (instances,), (BATCH,), devices)
+        self.program = build(jax.vmap(solve_drawn), (instances,), (BATCH,), devices)
         self._solutions = jax.tree.map(np.asarray, self.program())
         status = self._solutions.status
         self.units = int(np.sum(status != jaxlake.Status.UNKNOWN))

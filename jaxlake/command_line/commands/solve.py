@@ -15,7 +15,7 @@ in   {{"id": ..., "grid": ["S F G", "s H F", "g F F"]}}
 out  {{"id", "grid", "status", "sum_of_costs", "makespan", "needs_wait",
      "plan": [["RIGHT", ...], ...], "makespan_plan": [["RIGHT", ...], ...], "expansions"}}
      grid is the board as it came, so that `jaxlake render -` and `jaxlake check -` read the lines.
-     status is OPTIMAL, UNSOLVABLE (proved) or UNKNOWN: the search spent its budget, or the
+     status is OPTIMAL, UNSOLVABLE (proved) or UNKNOWN: a search has replanned 65,536 agents, or the
      optimum takes more than 1,024 steps (three to five agents: 64 up to size 10, 96 up to 16,
      160 beyond). The optima and plans are null unless OPTIMAL. plan attains the sum of costs,
      makespan_plan the makespan; both end for each agent with its last arrival.
