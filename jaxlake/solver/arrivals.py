@@ -107,7 +107,8 @@ def staircases(
 
     Cells that can be entered are `free`, bool (F, N, N), and pair i is on board i % F; starts and
     goals int8 (B, 2, 2), (row, column) of both agents, that can both reach their goals. The
-    distances `alone`, int16 (2, B), are computed unless they are known. Entry e has four bits, from the lowest ones of word 0 on.
+    distances `alone`, int16 (2, B), are computed unless they are known. Entry e has four bits, from
+    the lowest ones of word 0 on.
     """
     B = wanted.shape[0]
     if B == 0:

@@ -96,10 +96,14 @@ class TwoAgentLanes(NamedTuple):
         return jnp.all(self.alone < FAR, axis=0)
 
     def on(self, free: jax.Array, board: Geometry) -> TwoAgentBoards:
-        """Lay out the boards of all lanes, of boards with the free cells bool (F, N, N)."""
-        padded = jnp.pad(free[self.board], [(0, 0), (0, 0), (0, 1)])
-        cells = padded.reshape(-1, board.cells).T
-        return TwoAgentBoards(cells, self.starts, self.goals, self.alone)
+        """Lay out the boards of all lanes, of boards with the free cells bool (F, N, N).
+
+        Those of lanes that are not connected are empty, so that no search finds anything there.
+        """
+        cells = free[self.board] & self.connected[:, None, None]
+        padded = jnp.pad(cells, [(0, 0), (0, 0), (0, 1)])
+        laid_out = padded.reshape(-1, board.cells).T
+        return TwoAgentBoards(laid_out, self.starts, self.goals, self.alone)
 
 
 class JointHistory(NamedTuple):
@@ -307,8 +311,9 @@ def worth_searching_without_waits(
 ) -> jax.Array:
     """Tell, as bool (B,), where only a search can say whether an optimal plan needs a wait.
 
-    A plan that costs what the agents need alone, int32 (2, B), has no wait. On a bipartite grid every walk
-    without waits has the parity of the distance, so an odd excess can only come from waiting.
+    A plan that costs what the agents need alone, int32 (2, B), has no wait. On a bipartite grid
+    every walk without waits has the parity of the distance, so an odd excess can only come from
+    waiting.
     """
     excess = sum_of_costs - jnp.sum(alone, axis=0)
     return known & (excess > 0) & (excess % 2 == 0)
