@@ -27,7 +27,7 @@ import numpy as np
 from jaxlake.distance_fields import UNREACHABLE, flood
 from jaxlake.solver import joint_search
 from jaxlake.solver.chunks import Widths, in_chunks
-from jaxlake.solver.joint_search import Geometry, TwoAgentBoards
+from jaxlake.solver.joint_search import Geometry, TwoAgentBoards, TwoAgentLanes
 
 EXCESSES = 16
 """Delays of the one agent that a staircase knows: 0 to 15. 15 for the other agent is 15 or more."""
@@ -105,19 +105,20 @@ def staircases(
 ) -> jax.Array:
     """Compute the staircases of the wanted pairs, uint32 (2, B); 0 where not wanted.
 
-    Cells that can be entered are `free`, bool (B, N, N); starts and goals int8 (B, 2, 2), (row,
-    column) of both agents, that can both reach their goals. The distances `alone`, int16 (2, B),
-    are computed unless they are known. Entry e has four bits, from the lowest ones of word 0 on.
+    Cells that can be entered are `free`, bool (F, N, N), and pair i is on board i % F; starts and
+    goals int8 (B, 2, 2), (row, column) of both agents, that can both reach their goals. The
+    distances `alone`, int16 (2, B), are computed unless they are known. Entry e has four bits, from
+    the lowest ones of word 0 on.
     """
     B = wanted.shape[0]
     if B == 0:
         return jnp.zeros((2, B), jnp.uint32)
     board = joint_search.geometry(free.shape[-1])
     width = min(B, joint_search.lanes_at_once(board, widths))
-    pairs = joint_search.two_agent_boards(free, starts, goals, wanted, board, widths, alone)
+    pairs = joint_search.two_agent_lanes(free, starts, goals, wanted, board, widths, alone)
 
-    def climb(chunk: TwoAgentBoards, _: None) -> tuple[jax.Array, None]:
-        return _climb(chunk, board), None
+    def climb(chunk: TwoAgentLanes, _: None) -> tuple[jax.Array, None]:
+        return _climb(chunk.on(free, board), board), None
 
     blank = jnp.zeros((2, B), jnp.uint32)
     length = jnp.max(pairs.alone, axis=0)

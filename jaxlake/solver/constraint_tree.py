@@ -25,6 +25,7 @@ import jax.numpy as jnp
 
 from jaxlake.solver import arrivals, tree_node
 from jaxlake.solver.bitboard import word_type
+from jaxlake.solver.chunks import wanted_first
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.pairs import best_matching, pair_gains
 from jaxlake.solver.path_conflicts import (
@@ -98,7 +99,7 @@ def search_trees(
     B, work on one query together and share the first `split` splits of its tree, at most 14.
     """
     teams = _Teams(*(jnp.asarray(x, jnp.int32) for x in (team, split)))
-    order = jnp.argsort(~queries.wanted, stable=True)
+    order = wanted_first(queries.wanted)
     number_wanted = jnp.sum(queries.wanted, dtype=jnp.int32)
     B = lanes
 

@@ -79,6 +79,33 @@ class TwoAgentBoards(NamedTuple):
         return jnp.all(self.alone < FAR, axis=0)
 
 
+class TwoAgentLanes(NamedTuple):
+    """Two agents each on one of some boards: of the boards, only which one it is.
+
+    Most lanes are never searched, so the cells of a board are laid out for those that are.
+    """
+
+    board: jax.Array  # int32 (B,), which of the boards
+    starts: jax.Array  # int32 (2, B), cells of the agents
+    goals: jax.Array  # int32 (2, B)
+    alone: jax.Array  # int32 (2, B), distance of each start to its goal without the other agent
+
+    @property
+    def connected(self) -> jax.Array:
+        """Whether each agent alone can reach its goal, bool (B,)."""
+        return jnp.all(self.alone < FAR, axis=0)
+
+    def on(self, free: jax.Array, board: Geometry) -> TwoAgentBoards:
+        """Lay out the boards of all lanes, of boards with the free cells bool (F, N, N).
+
+        Those of lanes that are not connected are empty, so that no search finds anything there.
+        """
+        cells = free[self.board] & self.connected[:, None, None]
+        padded = jnp.pad(cells, [(0, 0), (0, 0), (0, 1)])
+        laid_out = padded.reshape(-1, board.cells).T
+        return TwoAgentBoards(laid_out, self.starts, self.goals, self.alone)
+
+
 class JointHistory(NamedTuple):
     """Every set of a search, for going back through it."""
 
@@ -116,7 +143,7 @@ class _JointState(NamedTuple):
     optima: JointOptima
 
 
-def two_agent_boards(
+def two_agent_lanes(
     free: jax.Array,
     starts: jax.Array,
     goals: jax.Array,
@@ -124,25 +151,24 @@ def two_agent_boards(
     board: Geometry,
     widths: Widths,
     alone: jax.Array | None = None,
-) -> TwoAgentBoards:
-    """Lay out boards for the search.
+) -> TwoAgentLanes:
+    """Bring pairs of agents on some boards into the form from which a search begins.
 
-    Cells that can be entered are bool (B, N, N); starts and goals int8 (B, 2, 2), (row, column) of
-    both agents. Lanes not `playing`, bool (B,), have no free cell, so they are never connected.
-    The distances `alone`, int16 (2, B), are computed unless they are known.
+    Cells that can be entered are bool (F, N, N), and lane i is on board i % F. Starts and goals are
+    int8 (B, 2, 2), (row, column) of both agents. Lanes not `playing`, bool (B,), are never
+    connected. The distances `alone`, int16 (2, B), are computed unless they are known.
     """
 
     def flat_cells(places: jax.Array) -> jax.Array:
         wide = places.astype(jnp.int32)
         return (wide[..., 0] * board.pitch + wide[..., 1]).T
 
-    free = free & playing[:, None, None]
+    number = jnp.arange(len(playing), dtype=jnp.int32) % max(len(free), 1)
     if alone is None:
         cells = cell_numbers(starts).T, cell_numbers(goals).T
-        alone = distances_alone(pack_rows(free), *cells, widths)
-    padded = jnp.pad(free, [(0, 0), (0, 0), (0, 1)])
-    return TwoAgentBoards(
-        free=padded.reshape(-1, board.cells).T,
+        alone = distances_alone(pack_rows(free)[:, number], *cells, widths)
+    return TwoAgentLanes(
+        board=number,
         starts=flat_cells(starts),
         goals=flat_cells(goals),
         alone=jnp.where(playing & (alone < NEVER), alone.astype(jnp.int32), FAR),
@@ -281,14 +307,15 @@ def expand(layer: jax.Array, board: Geometry, *, waiting: jax.Array | bool) -> j
 
 
 def worth_searching_without_waits(
-    boards: TwoAgentBoards, known: jax.Array, sum_of_costs: jax.Array
+    alone: jax.Array, known: jax.Array, sum_of_costs: jax.Array
 ) -> jax.Array:
     """Tell, as bool (B,), where only a search can say whether an optimal plan needs a wait.
 
-    A plan that costs what the agents need alone has no wait. On a bipartite grid every walk
-    without waits has the parity of the distance, so an odd excess can only come from waiting.
+    A plan that costs what the agents need alone, int32 (2, B), has no wait. On a bipartite grid
+    every walk without waits has the parity of the distance, so an odd excess can only come from
+    waiting.
     """
-    excess = sum_of_costs - jnp.sum(boards.alone, axis=0)
+    excess = sum_of_costs - jnp.sum(alone, axis=0)
     return known & (excess > 0) & (excess % 2 == 0)
 
 

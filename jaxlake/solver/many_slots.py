@@ -22,7 +22,7 @@ from jaxlake.solver.materialize import materialize
 from jaxlake.solver.pairs import matching_bound, pair_bounds, pair_staircases, waitless_bounds
 from jaxlake.solver.permutations import proved_unsolvable
 from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
-from jaxlake.solver.space_time import NEVER, actions_of, arrivals_of, waits_in
+from jaxlake.solver.space_time import NEVER, actions_of, by_board, length_of, waits_in
 from jaxlake.solver.tree_efforts import search_with_teams
 from jaxlake.solver.tree_node import TreeAnswers, TreeQueries, no_answers
 
@@ -153,7 +153,7 @@ def _search_boards(
 
     def best_after(costs: TreeAnswers) -> BestPlans:
         """Return the best plans known after the search for the cost."""
-        length = jnp.max(arrivals_of(costs.paths), axis=0)
+        length = length_of(costs.paths)
         shorter = costs.found & (length < best.makespan)
         return BestPlans(
             sum_of_costs=jnp.where(costs.found, costs.bound, known_cost),
@@ -203,7 +203,7 @@ def _search_boards(
     status = jnp.where(known, Status.OPTIMAL, unproved)
 
     def plan(paths: jax.Array) -> jax.Array:
-        actions = actions_of(paths).transpose(2, 1, 0)
+        actions = by_board(actions_of(paths))
         return jnp.where(known[:, None, None], actions, jnp.int8(-1))
 
     by_trees = Solution(
@@ -221,7 +221,7 @@ def _search_boards(
     shortest = Shortest(
         proved=proved & (makespan < NEVER),
         makespan=makespan,
-        plan=actions_of(shortest_paths).transpose(2, 1, 0),
+        plan=by_board(actions_of(shortest_paths)),
     )
     by_trees, shortest = materialize((by_trees, shortest), jnp.any(boards.alone <= NEVER))
     bounds = jnp.array([[makespans.bound, makespan], [costs.bound, cost]], jnp.int32)
@@ -280,7 +280,7 @@ def _first_stage(
     floor = jnp.sum(boards.alone, axis=0, dtype=jnp.int16)
     none = jnp.int16(-1)
     settled = [
-        jnp.where(connected[:, None, None], actions_of(paths).transpose(2, 1, 0), jnp.int8(-1))
+        jnp.where(connected[:, None, None], by_board(actions_of(paths)), jnp.int8(-1))
         for paths in (best.paths, best.makespan_paths)
     ]
     solutions = Solution(

@@ -14,7 +14,7 @@ from jaxlake.solver import arrivals, joint_search
 from jaxlake.solver.arrivals import Stair
 from jaxlake.solver.certificates import PreparedBoards, undisturbed
 from jaxlake.solver.chunks import Widths, in_chunks
-from jaxlake.solver.joint_search import FAR, JointOptima, PairPlans, TwoAgentBoards
+from jaxlake.solver.joint_search import FAR, JointOptima, PairPlans, TwoAgentBoards, TwoAgentLanes
 from jaxlake.solver.kernels import joint
 
 
@@ -51,8 +51,8 @@ def pair_optima(
 
     Time is spent on the wanted pairs only. The others, and those whose makespan is longer than
     `horizon` steps (static), are neither known nor proved unsolvable. Cells that can be entered are
-    `free`, bool (B, N, N); starts and goals int8 (B, 2, 2), (row, column) of both agents. The
-    distances `alone`, int16 (2, B), are computed unless they are known.
+    `free`, bool (F, N, N), and pair i is on board i % F; starts and goals int8 (B, 2, 2), (row,
+    column) of both agents. The distances `alone`, int16 (2, B), are computed unless they are known.
     """
     B = wanted.shape[0]
     if B == 0:
@@ -65,7 +65,7 @@ def pair_optima(
     else:
         width = joint.boards_at_once(board, widths, horizon)
     width = min(B, width)
-    pairs = joint_search.two_agent_boards(free, starts, goals, wanted, board, widths, alone)
+    pairs = joint_search.two_agent_lanes(free, starts, goals, wanted, board, widths, alone)
     far = jnp.full(B, FAR, jnp.int32)
 
     def search(
@@ -84,15 +84,15 @@ def pair_optima(
         """Find the optima, or then, not waiting, whether there are plans without waits."""
         sum_of_costs, makespan, _, _ = found
         known = makespan < FAR
-        undecided = joint_search.worth_searching_without_waits(pairs, known, sum_of_costs)
+        undecided = joint_search.worth_searching_without_waits(pairs.alone, known, sum_of_costs)
         searched = jnp.where(waiting, pairs.connected, undecided)
         length = jnp.where(waiting, shortest, sum_of_costs)
 
         def find_chunk(
-            chunk: tuple[TwoAgentBoards, _Found, jax.Array], _: None
+            chunk: tuple[TwoAgentLanes, _Found, jax.Array], _: None
         ) -> tuple[_Found, None]:
-            boards, before, searched = chunk
-            found = search(boards, searched, before.sum_of_costs, waiting)
+            lanes, before, searched = chunk
+            found = search(lanes.on(free, board), searched, before.sum_of_costs, waiting)
             first = _Found(found.sum_of_costs, found.makespan, found.stuck, before.waitless)
             then = before._replace(waitless=found.sum_of_costs < FAR)
             return jax.tree.map(lambda x, y: jnp.where(waiting, x, y), first, then), None
@@ -176,9 +176,10 @@ def pair_staircases(
 
 
 def _places(batch: Instance) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the free cells, starts and goals of all pairs, one pair of each board after another.
+    """Return the free cells of all boards, and the starts and goals of all pairs.
 
-    Bool (P * B, N, N), and int8 (P * B, 2, 2) with (row, column) of both agents.
+    Bool (B, N, N), and int8 (P * B, 2, 2) with (row, column) of both agents: one pair of each board
+    after another.
     """
     i, j = (np.array(side) for side in zip(*agent_pairs(batch.agent_mask.shape[1]), strict=True))
 
@@ -186,8 +187,7 @@ def _places(batch: Instance) -> tuple[jax.Array, jax.Array, jax.Array]:
         both = jnp.stack([leaf[:, i], leaf[:, j]], axis=2)
         return both.swapaxes(0, 1).reshape(-1, *both.shape[2:])
 
-    free = jnp.tile(~batch.holes, (len(i), 1, 1))
-    return free, of_pairs(batch.starts), of_pairs(batch.goals)
+    return ~batch.holes, of_pairs(batch.starts), of_pairs(batch.goals)
 
 
 def waitless_bounds(pairs: PairBounds, alone: jax.Array) -> jax.Array:

@@ -60,8 +60,9 @@ def choose_conflict(
     t = np.arange(T)[:, None]
     at_rest = t >= costs[:, None]
     forced_move = forced[:, :-1] & forced[:, 1:]
-    best = jnp.zeros(B, width)
-    count = jnp.zeros(B, jnp.int16)
+    # Of all pairs together, and then of all times: two reductions instead of two for each pair.
+    keys = jnp.zeros((T, B), width)
+    conflicts = jnp.zeros((T, B), jnp.int16)
     for p, (i, j) in enumerate(pairs):
         meets = cells[i, :-1] == cells[j, :-1]
         swap = (cells[i, :-1] == cells[j, 1:]) & (cells[i, 1:] == cells[j, :-1]) & ~meets
@@ -72,8 +73,10 @@ def choose_conflict(
         rank = 1 + jnp.where(meets, vertex_rank, swap_rank)
         which = width(2 * p) | swap.astype(width)
         key = (rank << (5 + clock)) | ((T - t).astype(width) << 5) | which
-        best = jnp.maximum(best, jnp.max(jnp.where(meets | swap, key, width(0)), axis=0))
-        count += jnp.sum(meets | swap, axis=0, dtype=jnp.int16)
+        keys = jnp.maximum(keys, jnp.where(meets | swap, key, width(0)))
+        conflicts += meets | swap
+    best = jnp.max(keys, axis=0)
+    count = jnp.sum(conflicts, axis=0, dtype=jnp.int16)
 
     b = jnp.arange(B)
     time = jnp.clip(T - ((best >> 5) & ((1 << clock) - 1)), 0, T - 1).astype(jnp.int16)

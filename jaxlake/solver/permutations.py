@@ -34,7 +34,7 @@ import numpy as np
 
 from jaxlake.distance_fields import UNREACHABLE, flood
 from jaxlake.dynamics import ACTION_DELTAS, Action
-from jaxlake.solver.chunks import OCCUPANCY_BLOCK
+from jaxlake.solver.chunks import OCCUPANCY_BLOCK, wanted_first
 
 MAX_TOGETHER = 5
 """Agents looked at together: with six, cycles of six would have to be moves as well."""
@@ -76,7 +76,7 @@ def proved_unsolvable(
     # Small boards have fewer sets, and every board clears an entry for each.
     capacity = min(capacity, max(comb(cells, m) for m in range(slots + 1)))
     count = jnp.sum(wanted)
-    order = jnp.argsort(~wanted, stable=True)
+    order = wanted_first(wanted)
     side_by_side = () if together == 1 else (together,)
     buffers = (
         jnp.zeros((*side_by_side, capacity + OCCUPANCY_BLOCK, slots), jnp.int16),

@@ -30,7 +30,7 @@ from jaxlake.solver.chunks import Widths, widths_for
 from jaxlake.solver.many_slots import DEFAULT_MAX_EXPANSIONS as DEFAULT_MAX_EXPANSIONS
 from jaxlake.solver.many_slots import budgets, solve_in_stages, solve_many_slots
 from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
-from jaxlake.solver.space_time import NEVER, actions_of
+from jaxlake.solver.space_time import NEVER, actions_of, by_board
 from jaxlake.solver.two_agents import solve_two
 
 MIN_AGENTS, MAX_AGENTS = 1, 5
@@ -188,7 +188,7 @@ def _solve_one_slot(batch: Instance, horizon: int, widths: Widths) -> Solution:
     solved = connected & (best.sum_of_costs < NEVER)  # else the path is longer than the horizon
     unsolved = jnp.where(connected, jnp.int8(Status.UNKNOWN), jnp.int8(Status.UNSOLVABLE))
     cost = jnp.where(solved, best.sum_of_costs, jnp.int16(-1))
-    plan = jnp.where(solved[:, None, None], actions_of(best.paths).transpose(2, 1, 0), jnp.int8(-1))
+    plan = jnp.where(solved[:, None, None], by_board(actions_of(best.paths)), jnp.int8(-1))
     return Solution(
         status=jnp.where(solved, jnp.int8(Status.OPTIMAL), unsolved),
         sum_of_costs=cost,
@@ -206,7 +206,7 @@ def _solve_two_slots(batch: Instance, horizon: int, widths: Widths) -> Solution:
     best = prioritise(boards, connected, horizon, widths)
     floor = jnp.sum(jnp.where(connected, boards.alone, 0), axis=0, dtype=jnp.int16)
     settled = connected & (best.sum_of_costs == floor)
-    plan = actions_of(best.paths).transpose(2, 1, 0)
+    plan = by_board(actions_of(best.paths))
     optimal = jnp.full(settled.shape, Status.OPTIMAL, jnp.int8)
     makespan = jnp.max(boards.alone, axis=0)
     no, none = jnp.zeros_like(settled), jnp.zeros(settled.shape, jnp.int32)

@@ -11,9 +11,17 @@ import numpy as np
 from jaxlake.instance import Instance
 from jaxlake.solver import joint_search
 from jaxlake.solver.chunks import Widths, in_chunks
-from jaxlake.solver.joint_search import FAR, Geometry, JointHistory, PairPlans, TwoAgentBoards
+from jaxlake.solver.joint_search import (
+    FAR,
+    Geometry,
+    JointHistory,
+    PairPlans,
+    TwoAgentBoards,
+    TwoAgentLanes,
+)
 from jaxlake.solver.kernels import joint
 from jaxlake.solver.solution import Solution, Status
+from jaxlake.solver.space_time import by_board
 
 _Search = Callable[
     [TwoAgentBoards, jax.Array, JointHistory | None, jax.Array, jax.Array | bool],
@@ -52,7 +60,8 @@ def solve_two(batch: Instance, wanted: jax.Array, horizon: int, widths: Widths) 
         jnp.take_along_axis(places, slots[..., None], axis=1)
         for places in (batch.starts, batch.goals)
     )
-    boards = joint_search.two_agent_boards(~batch.holes, starts, goals, playing, board, widths)
+    free = ~batch.holes
+    lanes = joint_search.two_agent_lanes(free, starts, goals, playing, board, widths)
     kernels = joint.serves(widths.kernels, horizon, board)
     history: JointHistory | None = None  # a kernel has its own
     if kernels is None:
@@ -80,7 +89,7 @@ def solve_two(batch: Instance, wanted: jax.Array, horizon: int, widths: Widths) 
     no, zero, far = jnp.zeros(B, bool), jnp.zeros(B, jnp.int32), jnp.full(B, FAR, jnp.int32)
     none = jnp.zeros((horizon, 2, B), jnp.int8)
     blank = _TwoAgentOptima(far, far, no, zero, far, none, none, no)
-    shortest = jnp.max(boards.alone, axis=0)
+    shortest = jnp.max(lanes.alone, axis=0)
 
     def solve_stage(
         state: tuple[_TwoAgentOptima, JointHistory | None], waiting: jax.Array | bool
@@ -88,12 +97,13 @@ def solve_two(batch: Instance, wanted: jax.Array, horizon: int, widths: Widths) 
         """Find the optima and a plan for each, or then, not waiting, plans without waits."""
         found, history = state
         known, cost = found.makespan < FAR, found.sum_of_costs
-        undecided = joint_search.worth_searching_without_waits(boards, known, cost)
+        undecided = joint_search.worth_searching_without_waits(lanes.alone, known, cost)
         found = found._replace(undecided=undecided & ~jnp.asarray(waiting))
-        searched = jnp.where(waiting, boards.connected, undecided)
+        searched = jnp.where(waiting, lanes.connected, undecided)
         length = jnp.where(waiting, shortest, cost)
-        work = partial(_search_chunk, search=search, waiting=waiting)
-        operands = (boards, found, searched)
+        place = partial(TwoAgentLanes.on, free=free, board=board)
+        work = partial(_search_chunk, place=place, search=search, waiting=waiting)
+        operands = (lanes, found, searched)
         return in_chunks(work, operands, searched, length, found, width, history), None
 
     begun = (blank, history)
@@ -102,15 +112,15 @@ def solve_two(batch: Instance, wanted: jax.Array, horizon: int, widths: Widths) 
     else:
         found, _ = solve_stage(solve_stage(begun, True)[0], False)[0]
 
-    excess = found.sum_of_costs - jnp.sum(boards.alone, axis=0)
+    excess = found.sum_of_costs - jnp.sum(lanes.alone, axis=0)
     optimal = (found.makespan < FAR) & (found.length <= horizon)
-    unsolvable = found.stuck | (playing & ~boards.connected)
+    unsolvable = found.stuck | (playing & ~lanes.connected)
     unproved = jnp.where(unsolvable, Status.UNSOLVABLE, Status.UNKNOWN)
     status = jnp.where(optimal, Status.OPTIMAL, unproved)
     in_slot = slots[:, None] == jnp.arange(K)[:, None]
 
     def into_slots(plan: jax.Array) -> jax.Array:
-        steps = plan.transpose(2, 0, 1)[:, :, None]
+        steps = by_board(plan.swapaxes(0, 1))[:, :, None]
         own = jnp.sum(jnp.where(in_slot[:, None], steps, jnp.int8(0)), axis=-1, dtype=jnp.int8)
         return jnp.where(optimal[:, None, None], own, jnp.int8(-1))
 
@@ -126,8 +136,9 @@ def solve_two(batch: Instance, wanted: jax.Array, horizon: int, widths: Widths) 
 
 
 def _search_chunk(
-    operands: tuple[TwoAgentBoards, _TwoAgentOptima, jax.Array],
+    operands: tuple[TwoAgentLanes, _TwoAgentOptima, jax.Array],
     history: JointHistory | None,
+    place: Callable[[TwoAgentLanes], TwoAgentBoards],
     search: _Search,
     waiting: jax.Array | bool,
 ) -> tuple[_TwoAgentOptima, JointHistory | None]:
@@ -135,8 +146,8 @@ def _search_chunk(
 
     A plan without waits takes the place of the one that was known.
     """
-    boards, known, wanted = operands
-    found, history = search(boards, wanted, history, known.sum_of_costs, waiting)
+    lanes, known, wanted = operands
+    found, history = search(place(lanes), wanted, history, known.sum_of_costs, waiting)
     first = _TwoAgentOptima(**found._asdict(), undecided=jnp.zeros_like(found.stuck))
     waitless = wanted & (found.sum_of_costs < FAR)
     then = known._replace(

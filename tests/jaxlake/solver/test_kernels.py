@@ -72,7 +72,8 @@ def _compare_joint_searches(batch, playing, horizon, *, waiting=True, machine=MA
     count, size = batch.holes.shape[:2]
     board = joint_search.geometry(size)
     arguments = ~batch.holes, batch.starts, batch.goals, playing, board
-    pairs = joint_search.two_agent_boards(*arguments, Widths(1, 1, 1, 1))
+    lanes = joint_search.two_agent_lanes(*arguments, Widths(1, 1, 1, 1))
+    pairs = lanes.on(arguments[0], arguments[4])
     layers = jnp.zeros((horizon + 1, board.words, board.cells, count), jnp.uint32)
     walks = jnp.zeros((2 * horizon + 2, board.words, 2, count), jnp.uint32)
     history = joint_search.JointHistory(layers, walks)
@@ -86,7 +87,7 @@ def _compare_joint_searches(batch, playing, horizon, *, waiting=True, machine=MA
     expected, running, cost = jax.jit(by_loops)(pairs.connected, None), pairs.connected, None
     if not waiting:
         known, cost = expected.makespan < joint_search.FAR, expected.sum_of_costs
-        running = joint_search.worth_searching_without_waits(pairs, known, cost)
+        running = joint_search.worth_searching_without_waits(pairs.alone, known, cost)
         expected = jax.jit(by_loops)(running, cost)
     found = jax.jit(by_kernel)(running, cost)
     for name, values in found._asdict().items():

@@ -1,0 +1,54 @@
+"""The order in which lanes are worked on, and plans turned to boards first, beside plain NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxlake.solver.chunks import in_chunks, wanted_first
+from jaxlake.solver.space_time import by_board
+
+RANDOM = np.random.default_rng(20261126)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("count", [1, 7, 1000])
+def test_wanted_lanes_come_first_and_all_keep_their_order(count, share):
+    wanted = RANDOM.random(count) < share
+    expected = np.argsort(~wanted, kind="stable")
+    np.testing.assert_array_equal(jax.jit(wanted_first)(jnp.asarray(wanted)), expected)
+
+
+@pytest.mark.parametrize("longest", [20, np.iinfo(np.int32).max])
+@pytest.mark.parametrize("dtype", [np.int16, np.int32])
+def test_lanes_of_similar_length_share_a_chunk_and_every_wanted_lane_is_worked_on(longest, dtype):
+    count, width = 1000, 64
+    wanted = RANDOM.random(count) < 0.4
+    length = RANDOM.integers(0, min(longest, np.iinfo(dtype).max), count).astype(dtype)
+
+    def work(operands, chunk):
+        lane, lengths = operands
+        return (lane, jnp.full(width, chunk), lengths), chunk + 1
+
+    def run(wanted, length):
+        lanes = jnp.arange(count)
+        blank = (jnp.full(count, -1), jnp.full(count, -1), jnp.zeros(count, dtype))
+        return in_chunks(work, (lanes, length), wanted, length, blank, width, jnp.int32(0))
+
+    (lane, chunk, lengths), chunks = jax.jit(run)(jnp.asarray(wanted), jnp.asarray(length))
+    assert chunks == -(-wanted.sum() // width)
+    assert (lane[wanted] == np.flatnonzero(wanted)).all()
+    assert (lengths[wanted] == length[wanted]).all()
+    # Lengths beyond what there is room for share the last chunks, in the order of the lanes.
+    known = np.minimum(length[wanted].astype(np.int64), np.iinfo(np.int32).max // count - 2)
+    place = np.empty(wanted.sum(), int)
+    place[np.argsort(known, kind="stable")] = np.arange(wanted.sum())
+    last = place >= (chunks - 1) * width  # it is filled up with lanes of the one before
+    np.testing.assert_array_equal(np.asarray(chunk)[wanted][~last], place[~last] // width)
+
+
+@pytest.mark.parametrize(("agents", "steps"), [(5, 64), (2, 64), (3, 7), (1, 1)])
+def test_actions_are_turned_to_boards_first(agents, steps):
+    actions = RANDOM.integers(-1, 5, (agents, steps, 33)).astype(np.int8)
+    turned = jax.jit(by_board)(jnp.asarray(actions))
+    np.testing.assert_array_equal(turned, actions.transpose(2, 1, 0))
