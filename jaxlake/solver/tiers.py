@@ -24,7 +24,7 @@ import numpy as np
 
 from jaxlake.batch_axes import merge_batch_axes
 from jaxlake.cpu_devices import called_apart, jit_search
-from jaxlake.instance import Instance
+from jaxlake.instance import Instance, check_instance
 from jaxlake.solver.certificates import prepare_boards, prioritise
 from jaxlake.solver.chunks import Widths, widths_for
 from jaxlake.solver.many_slots import DEFAULT_MAX_EXPANSIONS as DEFAULT_MAX_EXPANSIONS
@@ -74,8 +74,10 @@ def solve(
         computed by `dense_joint`.
 
     Raises:
+        TypeError: `instance` is no `Instance`, but for example the rows of a grid.
         ValueError: `horizon`, N or the number of slots is out of range.
     """
+    check_instance(instance)
     _check(instance, horizon)
     # The widths follow the platform, for which a compiled function would not ask again.
     widths, most = widths or widths_for(), _as_int32(max_expansions)
@@ -96,6 +98,7 @@ def solve_batch(
 
     Arguments and errors are those of `solve`, and `max_expansions` holds for each board.
     """
+    check_instance(instances)
     if len(shape := np.shape(instances.agent_mask)) != 2:
         raise ValueError(f"instances: got agent_mask of shape {shape}, (B, K) is needed")
     _check(instances, horizon)
@@ -106,8 +109,8 @@ def solve_batch(
 
 
 def _check(instance: Instance, horizon: int) -> None:
-    if not 1 <= horizon <= _MAX_HORIZON:
-        raise ValueError(f"horizon: got {horizon}, 1 to {_MAX_HORIZON} are allowed")
+    if not isinstance(horizon, int | np.integer) or not 1 <= horizon <= _MAX_HORIZON:
+        raise ValueError(f"horizon: got {horizon!r}, 1 to {_MAX_HORIZON} are allowed")
     slots, size = _slots(instance), np.shape(instance.holes)[-1]
     if not MIN_AGENTS <= slots <= MAX_AGENTS:
         allowed = f"{MIN_AGENTS} to {MAX_AGENTS}"
