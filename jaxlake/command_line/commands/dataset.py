@@ -25,6 +25,7 @@ from jaxlake.command_line.json_lines import (
 )
 from jaxlake.command_line.paths import require_writable
 from jaxlake.errors import UserError
+from jaxlake.files import read_json_lines
 from jaxlake.text_tables import aligned_text, output_width, wrapped
 
 if TYPE_CHECKING:
@@ -79,8 +80,9 @@ exit status: 0 shown, 2 it is no set, or --verify found a damaged one
 _CONVERT = """\
 Convert boards between formats.
 
-SOURCE  a folder of shards; a MovingAI .scen file with --map and --agents; rows in the published
-        format (.jsonl, .json, .csv, .parquet, a folder of these, or owner/name on the hub)
+SOURCE  a folder of shards; a MovingAI .scen file with --map and --agents; FILE.jsonl of the
+        {"id", "grid"} lines that `jaxlake solve` reads and writes; rows in the published format
+        (.jsonl, .json, .csv, .parquet, a folder of these, or owner/name on the hub)
 TARGET  FILE.jsonl: {"id", "grid"} lines for `jaxlake solve`; any other name: a folder, which gets
         a MovingAI .map and .scen for each board
 
@@ -107,7 +109,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     info.add_argument("directory", metavar="DIR", type=Path, help="a set of shards")
     info.add_argument("--verify", action="store_true", help="read every shard, compare its hashes")
     convert = add_action(actions, "convert", _convert, "convert boards between formats", _CONVERT)
-    convert.add_argument("source", metavar="SOURCE", help="shards, MovingAI or published rows")
+    convert.add_argument(
+        "source", metavar="SOURCE", help="shards, MovingAI, boards or published rows"
+    )
     convert.add_argument("target", metavar="TARGET", type=Path, help="FILE.jsonl, or a folder")
     convert.add_argument("--map", metavar="FILE", type=Path, help="the map of a .scen file")
     agents = "a board for every K rows of a .scen file"
@@ -368,7 +372,7 @@ def _boards(args: argparse.Namespace) -> Iterator[tuple[str, "Instance"]]:
     """(id, board) of every board of the source."""
     import jax
 
-    from jaxlake import datasets
+    from jaxlake import GridError, datasets, parse_grid
     from jaxlake.datasets.manifest import FILE_NAME
 
     source = Path(args.source)
@@ -387,10 +391,29 @@ def _boards(args: argparse.Namespace) -> Iterator[tuple[str, "Instance"]]:
             for row in range(len(instances.size)):
                 board = jax.tree.map(lambda leaf, row=row: leaf[row], instances)
                 yield f"{next(numbers):08d}", board
+    elif _holds_board_lines(source):
+        for number, record in read_json_lines(source):
+            if not isinstance(record, dict) or not {"id", "grid"} <= record.keys():
+                raise UserError(f"{source}:{number}: an object with id and grid is needed")
+            try:
+                yield str(record["id"]), parse_grid(record["grid"])
+            except GridError as error:
+                raise UserError(f"{source}:{number}: {error}") from None
     else:
         for published in datasets.read_published(args.source, config=args.config):
             config, name = published.config, published.sample_id
             yield name if config is None else f"{config}_{name}", published.instance
+
+
+def _holds_board_lines(source: Path) -> bool:
+    """Whether this is a file of `{"id", "grid"}` lines, by its first one."""
+    if source.suffix != ".jsonl" or not source.is_file():
+        return False
+    try:
+        _, first = next(read_json_lines(source), (0, None))
+    except ValueError:
+        return False  # the reader of published rows says what is wrong with it
+    return isinstance(first, dict) and {"id", "grid"} <= first.keys() - {"sample_id"}
 
 
 def _write_lines(target: Path, boards: Iterator[tuple[str, "Instance"]]) -> int:

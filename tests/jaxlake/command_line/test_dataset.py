@@ -1,6 +1,7 @@
 """`jaxlake dataset`: sets on disk from the command line."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -103,6 +104,26 @@ def test_movingai_files_and_board_lines_convert_to_and_fro(cli, tmp_path):
         arguments = [f"{stem}.scen", lines, "--map", f"{stem}.map", "--agents", "2"]
         assert cli("dataset", "convert", *arguments).status == 0
         assert json.loads(lines.read_text()) == {"id": f"{stem.name}-00000", "grid": row["grid"]}
+        again = tmp_path / f"again{i}"  # lines of boards are a source, too
+        assert cli("dataset", "convert", lines, again).status == 0
+        made = again / f"{stem.name}-00000.map"
+        assert made.read_bytes() == Path(f"{stem}.map").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        ({"id": 2, "grid": ["S F", "F F"]}, ":2: row 0, column 0: got 'S' without its partner"),
+        ({"id": 2}, ":2: an object with id and grid is needed"),
+    ],
+)
+def test_a_wrong_line_of_boards_is_named_when_it_is_converted(cli, tmp_path, second, said):
+    source = tmp_path / "boards.jsonl"
+    lines = ({"id": 1, "grid": ["S G", "F F"]}, second)
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = cli("dataset", "convert", source, tmp_path / "maps")
+    assert done.status == 2
+    assert f"{source}{said}" in done.err
 
 
 @pytest.mark.parametrize(
