@@ -8,8 +8,8 @@ them read an answer by `jaxlake.answers` and verify its plan by `jaxlake.verify`
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from operator import index
 from numbers import Real
+from operator import index
 from typing import Any, NamedTuple, Protocol
 
 import jax
