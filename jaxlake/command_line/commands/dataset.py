@@ -18,6 +18,7 @@ from jaxlake.command_line.arguments import (
     number,
     user_errors,
 )
+from jaxlake.command_line.extras import require_package
 from jaxlake.command_line.json_lines import (
     ProgressLine,
     open_output,
@@ -158,6 +159,7 @@ def _part(text: str) -> tuple[int, int]:
 
 def _make(args: argparse.Namespace) -> int:
     _check_request(args)
+    require_package("pyarrow")
     import jax
 
     from jaxlake.datasets import write_shards

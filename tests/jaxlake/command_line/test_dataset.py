@@ -1,6 +1,8 @@
 """`jaxlake dataset`: sets on disk from the command line."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -182,3 +184,20 @@ def test_a_folder_of_something_else_is_refused(tmp_path, monkeypatch, arguments,
     status, out, err = cli("dataset", *arguments)
     assert (status, out) == (2, "")
     assert said in err
+
+
+def test_a_set_without_pyarrow_is_refused_before_jax_is_imported():
+    program = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "from jaxlake.command_line.entry import main\n"
+        "print(main(sys.argv[1:]), 'jax' in sys.modules)"
+    )
+    line = (
+        "dataset make nowhere --size 3 --hole-ratio 0 --wait-ratio 0 --count 4 --seed 1 --agents 2"
+    )
+    command = [sys.executable, "-c", program, *line.split()]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout == "2 False\n"
+    assert "needs the package 'pyarrow', which isn't installed: pip install 'jaxlake[hub]'" in (
+        done.stderr
+    )
