@@ -383,9 +383,15 @@ def _boards(args: argparse.Namespace) -> Iterator[tuple[str, "Instance"]]:
         K = args.agents
         if not 1 <= K <= len(scenarios):
             raise UserError(f"--agents: got {K}, {source} has {len(scenarios)} rows")
+        if rest := len(scenarios) % K:
+            print(f"jaxlake: {source}: no board of the last {rest} rows", file=sys.stderr)
         for number in range(len(scenarios) // K):
             tasks = scenarios[number * K : (number + 1) * K]
-            board = datasets.instance_from_scenarios(grid_map, tasks, K)
+            try:
+                board = datasets.instance_from_scenarios(grid_map, tasks, K)
+            except datasets.DatasetError as error:
+                place = f"{source}: board {number}, of the {K} rows from row {number * K} on"
+                raise UserError(f"{place}: {error}") from None
             yield f"{source.stem}-{number:05d}", board
     elif (source / FILE_NAME).exists():
         numbers = itertools.count()
