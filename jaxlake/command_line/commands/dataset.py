@@ -1,11 +1,9 @@
 """`jaxlake dataset`: sets of boards on disk."""
 
 import argparse
-import itertools
-import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,19 +16,15 @@ from jaxlake.command_line.arguments import (
     number,
     user_errors,
 )
+from jaxlake.command_line.conversion import check_conversion, write_boards
 from jaxlake.command_line.extras import require_package
 from jaxlake.command_line.json_lines import (
     ProgressLine,
-    open_output,
-    require_readable,
 )
-from jaxlake.command_line.paths import require_writable
 from jaxlake.errors import UserError
-from jaxlake.files import read_json_lines
 from jaxlake.text_tables import aligned_text, output_width, wrapped
 
 if TYPE_CHECKING:
-    from jaxlake import Instance
     from jaxlake.datasets import Manifest, WriteProgress
     from jaxlake.datasets.paper_benchmark import BenchmarkCell
 
@@ -333,34 +327,14 @@ def _info(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check_conversion(args: argparse.Namespace) -> None:
-    """Raise a `UserError` for files that can't be read or written, before JAX is imported."""
-    source = Path(args.source)
-    if args.agents is not None and args.agents < 1:
-        raise UserError(f"--agents: got {args.agents}, at least 1 is allowed")
-    if source.suffix == ".scen":
-        if args.map is None or args.agents is None:
-            raise UserError(f"{source}: --map and --agents are needed for a .scen file")
-        require_readable(str(args.map))
-        require_readable(args.source)
-    elif not source.exists() and not re.fullmatch(r"[\w.-]+/[\w.-]+", args.source):
-        problem = "no such file or folder, and not owner/name on the hub"
-        raise UserError(f"{args.source}: {problem}")
-    if args.target.suffix == ".jsonl":
-        require_writable(args.target)
-    elif args.target.exists() and not args.target.is_dir():
-        raise UserError(f"{args.target}: is a file; FILE.jsonl or a folder is needed")
-
-
 def _convert(args: argparse.Namespace) -> int:
-    _check_conversion(args)
+    check_conversion(args)
     from jaxlake import GridError
     from jaxlake.datasets import DatasetError
 
     try:
         with user_errors(DatasetError, GridError):
-            write = _write_lines if args.target.suffix == ".jsonl" else _write_movingai
-            count = write(args.target, _boards(args))
+            count = write_boards(args)
     except ModuleNotFoundError as error:
         # The reader's own message names the extra that it needs.
         if error.name in ("huggingface_hub", "pyarrow"):
@@ -368,81 +342,3 @@ def _convert(args: argparse.Namespace) -> int:
         raise
     print(f"{args.target}: {count:,} boards")
     return 0
-
-
-def _boards(args: argparse.Namespace) -> Iterator[tuple[str, "Instance"]]:
-    """(id, board) of every board of the source."""
-    import jax
-
-    from jaxlake import GridError, datasets, parse_grid
-    from jaxlake.datasets.manifest import FILE_NAME
-
-    source = Path(args.source)
-    if source.suffix == ".scen":
-        grid_map, scenarios = datasets.read_map(args.map), datasets.read_scen(source)
-        K = args.agents
-        if not 1 <= K <= len(scenarios):
-            raise UserError(f"--agents: got {K}, {source} has {len(scenarios)} rows")
-        if rest := len(scenarios) % K:
-            print(f"jaxlake: {source}: no board of the last {rest} rows", file=sys.stderr)
-        for number in range(len(scenarios) // K):
-            tasks = scenarios[number * K : (number + 1) * K]
-            try:
-                board = datasets.instance_from_scenarios(grid_map, tasks, K)
-            except datasets.DatasetError as error:
-                place = f"{source}: board {number}, of the {K} rows from row {number * K} on"
-                raise UserError(f"{place}: {error}") from None
-            yield f"{source.stem}-{number:05d}", board
-    elif (source / FILE_NAME).exists():
-        numbers = itertools.count()
-        for instances, _ in datasets.read_shards(source):
-            for row in range(len(instances.size)):
-                board = jax.tree.map(lambda leaf, row=row: leaf[row], instances)
-                yield f"{next(numbers):08d}", board
-    elif _holds_board_lines(source):
-        for number, record in read_json_lines(source):
-            if not isinstance(record, dict) or not {"id", "grid"} <= record.keys():
-                raise UserError(f"{source}:{number}: an object with id and grid is needed")
-            try:
-                yield str(record["id"]), parse_grid(record["grid"])
-            except GridError as error:
-                raise UserError(f"{source}:{number}: {error}") from None
-    else:
-        for published in datasets.read_published(args.source, config=args.config):
-            config, name = published.config, published.sample_id
-            yield name if config is None else f"{config}_{name}", published.instance
-
-
-def _holds_board_lines(source: Path) -> bool:
-    """Whether this is a file of `{"id", "grid"}` lines, by its first one."""
-    if source.suffix != ".jsonl" or not source.is_file():
-        return False
-    try:
-        _, first = next(read_json_lines(source), (0, None))
-    except ValueError:
-        return False  # the reader of published rows says what is wrong with it
-    return isinstance(first, dict) and {"id", "grid"} <= first.keys() - {"sample_id"}
-
-
-def _write_lines(target: Path, boards: Iterator[tuple[str, "Instance"]]) -> int:
-    from jaxlake import format_grid
-
-    count = 0
-    with open_output(str(target)) as out:
-        for name, board in boards:
-            out.write(json.dumps({"id": name, "grid": format_grid(board)}) + "\n")
-            count += 1
-    return count
-
-
-def _write_movingai(target: Path, boards: Iterator[tuple[str, "Instance"]]) -> int:
-    from jaxlake.datasets import map_from_instance, scenarios_from_instance, write_map, write_scen
-
-    target.mkdir(parents=True, exist_ok=True)
-    count = 0
-    for given, board in boards:
-        name = re.sub(r"[^\w.-]", "_", given)
-        write_map(target / f"{name}.map", map_from_instance(board))
-        write_scen(target / f"{name}.scen", scenarios_from_instance(board, f"{name}.map"))
-        count += 1
-    return count
