@@ -40,17 +40,17 @@ MAX_STEPS = 20
 class Settings:
     """What a run is made of."""
 
-    updates: int = 200
+    updates: int = 140
     environments: int = 512
     steps: int = 16  # of every environment, between two updates
     epochs: int = 3
     minibatches: int = 8
-    width: int = 128
-    learning_rate: float = 2e-3  # falls to 0 linearly
+    width: int = 96
+    learning_rate: float = 5e-3  # falls to 0 linearly
     discount: float = 0.97
     gae_lambda: float = 0.9  # of the generalised advantage estimates
     clip: float = 0.2
-    entropy: float = 0.005
+    entropy: float = 0.001
     value: float = 0.5
 
 

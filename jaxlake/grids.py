@@ -13,6 +13,9 @@ HOLE_SYMBOL = "H"
 SYMBOLS = FROZEN_SYMBOL + HOLE_SYMBOL + START_SYMBOLS + GOAL_SYMBOLS
 
 
+_AGENTS_IN_ORDER = ", ".join(map("{} and {}".format, START_SYMBOLS, GOAL_SYMBOLS))
+
+
 class GridError(ValueError):
     """A grid that is not a board; the message names the row, the column and the letter."""
 
@@ -38,9 +41,13 @@ def parse_grid(
     """
     if isinstance(rows, str):
         raise GridError("grid: got one string, a list of rows is needed (text.splitlines())")
+    if not isinstance(rows, Iterable):
+        raise GridError(f"grid: got {type(rows).__name__}, a list of rows is needed")
     size = len(rows)
-    max_size = max(size, 1) if max_size is None else max_size
-    if not 1 <= size <= max_size:
+    if not size:
+        raise GridError("grid: got no rows, at least one is needed")
+    max_size = size if max_size is None else max_size
+    if size > max_size:
         raise GridError(f"grid: got {size} rows, 1 to {max_size} are allowed")
     holes = np.ones((max_size, max_size), dtype=bool)
     cells: dict[str, tuple[int, int]] = {}
@@ -93,7 +100,7 @@ def _count_agents(cells: dict[str, tuple[int, int]], max_agents: int) -> int:
         if agent >= num_agents:
             raise GridError(
                 f"row {r}, column {c}: got {letter!r} of agent {agent} on a board of {num_agents}; "
-                "agents are numbered from 0 without gaps"
+                f"agents are numbered from 0 without gaps, by {_AGENTS_IN_ORDER}"
             )
     if num_agents == 0:
         raise GridError("grid: got no agents, at least 'S' and 'G' are needed")

@@ -25,6 +25,18 @@ class Instance:
     agent_mask: jax.Array  # bool (K,)
 
 
+def check_instance(given: object) -> None:
+    """Raise a TypeError that names `jaxlake.parse_grid` if something else than an `Instance` came.
+
+    Users pass the rows of a grid, or the name of a file, where a board is needed.
+    """
+    if not isinstance(given, Instance):
+        raise TypeError(
+            f"instance: got {type(given).__name__}, an Instance is needed; "
+            "jaxlake.parse_grid(rows) makes one of the rows of a grid"
+        )
+
+
 def numpy_instance(
     holes: np.ndarray, size: int, starts: np.ndarray, goals: np.ndarray, num_agents: int
 ) -> Instance:

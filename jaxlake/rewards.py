@@ -8,6 +8,7 @@ them read an answer by `jaxlake.answers` and verify its plan by `jaxlake.verify`
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
+from numbers import Real
 from operator import index
 from typing import Any, NamedTuple, Protocol
 
@@ -65,10 +66,12 @@ class RewardValues:
 
     def __post_init__(self) -> None:
         paid = [self.optimal, self.valid, self.parsed, self.unparsable]
-        if not np.isfinite(paid).all() or paid != sorted(paid, reverse=True):
+        if not all(isinstance(value, Real) and np.isfinite(value) for value in paid) or (
+            paid != sorted(paid, reverse=True)
+        ):
             raise ValueError(
-                f"optimal {self.optimal}, valid {self.valid}, parsed {self.parsed}, unparsable "
-                f"{self.unparsable}: finite values in descending order are needed"
+                f"optimal {self.optimal!r}, valid {self.valid!r}, parsed {self.parsed!r}, "
+                f"unparsable {self.unparsable!r}: finite values in descending order are needed"
             )
 
 
@@ -90,6 +93,8 @@ def reward(outcome: Outcome, values: RewardTable = _LOOP_VALUES) -> jax.Array:
 
 def _paid(values: RewardTable) -> list[float]:
     """What is paid at each `_level`."""
+    if isinstance(values, Mapping):
+        raise TypeError(f"values: got {type(values).__name__}, RewardValues(...) is needed")
     return [values.unparsable, values.parsed, values.valid, values.optimal]
 
 
@@ -271,6 +276,7 @@ def reward_function(
         name: The function's `__name__`, by which trainers log a reward: two functions of one
             trainer need two.
     """
+    _paid(values)  # what is wrong with them is said here, and not after the first answers
     chosen = _Columns(board, optimum, values, max_steps)
 
     def of_columns(

@@ -10,13 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.batch_axes import merge_batch_axes
-from jaxlake.dynamics import moves
-from jaxlake.instance import Instance
+from jaxlake.cpu_devices import called_apart
+from jaxlake.dynamics import Action, moves
+from jaxlake.instance import Instance, check_instance
 from jaxlake.solver import Solution, Status
 from jaxlake.solver.bitboard import pack_rows, word_type
 
 _RULES = 4
 """Kinds of failure that one step can show, from OFF_BOARD on."""
+
+_ACTIONS = ", ".join(f"{action:d} {action.name}" for action in Action)
 
 _NO_FAILURE = np.iinfo(np.int32).max
 
@@ -70,9 +73,11 @@ def verify(
 
     Args:
         instance: The board.
-        plan: int8 (T, K), actions; rows from `length` on are not read.
-        length: int32 (), the number of steps of the plan, at most T (larger values count as T);
-            None stands for T.
+        plan: int8 (T, K), actions 0 to 4, or another dtype of integers; rows from `length` on are
+            not read. Under jit and vmap, where values can't be looked at, any other number leads
+            to no cell: its failure is OFF_BOARD.
+        length: int32 (), the number of steps of the plan, at most T (larger values count as T,
+            negative ones as 0); None stands for T.
         parsed: bool (), whether there is a plan at all; if not, the failure is PARSE_ERROR, with
             agent and time -1.
         solution: The optimum to compare with; the optimal flags are False unless it is OPTIMAL,
@@ -85,9 +90,12 @@ def verify(
         `at_goal` is False.
 
     Raises:
+        TypeError: `instance` is no `Instance`, or `plan` no array of integers.
         ValueError: `plan` is no array (T, K) for the K slots of the board, or T * K is above
-            32,767, the largest sum of costs that int16 holds.
+            32,767, the largest sum of costs that int16 holds. Outside jit and vmap also where an
+            agent of the board has an action that is none of 0 to 4 in a row that is read.
     """
+    check_instance(instance)
     slots = np.shape(instance.agent_mask)[-1]
     if len(np.shape(plan)) != 2 or np.shape(plan)[1] != slots:
         raise ValueError(
@@ -97,7 +105,13 @@ def verify(
     T, K = np.shape(plan)
     if np.iinfo(np.int16).max < T * K:
         raise ValueError(f"plan: got {T} steps of {K} agents, {T} * {K} must be at most 32767")
-    plan = jnp.asarray(plan, jnp.int8)
+    plan = plan if isinstance(plan, jax.Array) else np.asarray(plan)
+    if plan.dtype.kind not in "iu":
+        raise TypeError(f"plan: got {plan.dtype}, integers are needed: {_ACTIONS}")
+    if parsed is True and called_apart(instance, plan, length):
+        _check_actions(np.asarray(plan), T if length is None else int(length), instance)
+    # An action that int8 can't hold must not become one that it can.
+    plan = jnp.asarray(jnp.clip(plan, -1, len(Action)), jnp.int8)
     length = jnp.asarray(T if length is None else length, jnp.int32)
     if solution is None:
         nothing = jnp.int16(-1)
@@ -105,6 +119,19 @@ def verify(
     else:
         optimum = _Optimum(solution.status, solution.sum_of_costs, solution.makespan)
     return _verify(instance, plan, length, jnp.asarray(parsed, bool), optimum)
+
+
+def _check_actions(plan: np.ndarray, length: int, instance: Instance) -> None:
+    """Raise a ValueError for the first action of a real agent, read at all, that is none."""
+    read = plan[: max(length, 0)]
+    unknown = ((read < 0) | (read >= len(Action))) & np.asarray(instance.agent_mask)
+    for time, agent in np.argwhere(unknown)[:1]:
+        action = read[time, agent]
+        there_is_none = "; solutions that are not OPTIMAL have no plan" if action == -1 else ""
+        raise ValueError(
+            f"plan: got action {action} in step {time} of agent {agent}, "
+            f"allowed are {_ACTIONS}{there_is_none}"
+        )
 
 
 class _Optimum(NamedTuple):

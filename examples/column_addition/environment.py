@@ -97,7 +97,7 @@ class AdditionSpace(KnobSpace):
 
 
 def draw_sums(
-    configuration: AdditionConfiguration,
+    configuration: Configuration,
     count: int,
     seed: int,
     held_out: Collection[Sum] = frozenset(),
@@ -122,7 +122,7 @@ def draw_sums(
     return tuple(drawn)
 
 
-def quotas(configuration: AdditionConfiguration, count: int) -> dict[tuple[int, bool], int]:
+def quotas(configuration: Configuration, count: int) -> dict[tuple[int, bool], int]:
     """How many sums of each kind (digits, carries) a stage of `count` sums has."""
     groups = configuration.values()
     counts = apportion([knobs["data_ratio"] for knobs in groups.values()], count)

@@ -32,7 +32,7 @@ class ColumnAddition(UserEnvironment[Sum]):
         self, configuration: Configuration, count: int, seed: int, held_out: Sequence[Sum]
     ) -> Sequence[Sum]:
         """Draw different sums."""
-        return draw_sums(self.space.make(configuration.values()), count, seed, held_out)
+        return draw_sums(configuration, count, seed, held_out)
 
     def group(self, instance: Sum) -> str:
         """Return the number of digits."""

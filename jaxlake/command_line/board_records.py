@@ -164,8 +164,8 @@ def _read_plan(record: Record) -> _Task:
     task = _read_task(record)
     given = [name for name in ("plan", "text") if name in record]
     if len(given) != 1:
-        found = " and ".join(given) or "neither"
-        raise RecordError(f"plan, text: got {found}, exactly one is needed")
+        found = " and ".join(given) or f"neither, but the fields {clipped_json(sorted(record))}"
+        raise RecordError(f"plan, text: got {found}; exactly one of the two is needed")
     if given == ["plan"]:
         answer = _plan_of_names(record["plan"], task.num_agents)
     elif isinstance(text := record["text"], str):

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from jaxlake.errors import UserError
+from jaxlake.errors import UserError, why_unreadable
 
 LINES_HELP = """\
 Lines are read, answered in order and written in batches of a few hundred. A line that is no such
@@ -87,7 +87,7 @@ def require_readable(file: str) -> None:
         if file != _STDIN and stat.S_IFMT(os.stat(file).st_mode) in (stat.S_IFREG, stat.S_IFDIR):
             open(file, "rb").close()
     except OSError as error:
-        raise UserError(f"{file}: can't be read: {error.strerror or error}") from None
+        raise UserError(f"{file}: can't be read: {why_unreadable(file, error)}") from None
 
 
 def read_lines(file: str) -> Iterator[bytes]:

@@ -71,8 +71,8 @@ def generate(
 
     Args:
         key: typed PRNG key; it alone decides among the boards of the same parameters.
-        params: leaves (S,), see `lake_params`; cells that are infeasible, or beyond `max_size` or
-            `max_agents`, cost nothing and are all shortfall.
+        params: leaves (S,), see `lake_params`; cells that are infeasible, and under jit and vmap
+            those beyond `max_size` or `max_agents`, cost nothing and are all shortfall.
         n: boards (static), 1 to 2**24.
         max_size: N, the padding of the boards (static), 2 to 32.
         max_agents: K, the padding of the agents (static), 1 to 5.
@@ -90,9 +90,11 @@ def generate(
 
     Raises:
         TypeError: `key` is no typed key.
-        ValueError: a static argument is out of range, or the parameters are no (S,) arrays.
+        ValueError: a static argument is out of range, or the parameters are no (S,) arrays. Outside
+            jit and vmap also where a cell that has a share is beyond `max_size` or `max_agents`.
     """
     _check(n, max_size, max_agents, batch_size, max_candidates)
+    _check_padding(params, max_size, max_agents)
     options = PoolOptions(
         *(_slots(n), max_size, max_agents, horizon, batch_size, widths or widths_for()),
         checked_part(part),
@@ -134,6 +136,7 @@ def generate_sharded(
     if not chosen:
         raise ValueError("devices: got none, at least one is needed")
     _check(n, max_size, max_agents, batch_size, max_candidates)
+    _check_padding(params, max_size, max_agents)
     widths = widths or widths_for(chosen[0].platform)
     batch_size = _shared_batch_size(batch_size, n, len(chosen), widths)
     options = PoolOptions(
@@ -154,6 +157,23 @@ def _check(
     ):
         if value is not None and not least <= value <= most:
             raise ValueError(f"{name}: got {value}, {least} to {most} are allowed")
+
+
+def _check_padding(params: LakeParams, max_size: int, max_agents: int) -> None:
+    """Raise a ValueError if a cell that has a share does not fit, where values can be looked at."""
+    shapes = {np.shape(leaf) for leaf in vars(params).values()}
+    if any(len(shape) != 1 for shape in shapes) or len(shapes) > 1 or not called_apart(params):
+        return  # other shapes are refused later, and values of a program can't be looked at
+    for field, padding, most in (
+        ("size", "max_size", max_size),
+        ("num_agents", "max_agents", max_agents),
+    ):
+        values = np.where(np.asarray(params.data_ratio) > 0, np.asarray(getattr(params, field)), 0)
+        if (largest := int(values.max(initial=0))) > most:
+            raise ValueError(
+                f"params.{field}: got {largest}, but {padding} is {most}; "
+                f"pass {padding}={largest} or more"
+            )
 
 
 def _slots(n: int) -> int:

@@ -120,7 +120,7 @@ def show(
 ) -> Picture:
     """Show one board, or one plan on it with its failure marked where it happens.
 
-    A notebook shows the `Picture`, and its `save` writes SVG, GIF or text.
+    A notebook shows the `Picture`, and its `save` writes SVG, GIF, PNG or text.
 
     Args:
         instance: the board, 1 to 5 agents, not a batch.

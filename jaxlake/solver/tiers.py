@@ -24,7 +24,7 @@ import numpy as np
 
 from jaxlake.batch_axes import merge_batch_axes
 from jaxlake.cpu_devices import called_apart, jit_search
-from jaxlake.instance import Instance
+from jaxlake.instance import Instance, check_instance
 from jaxlake.solver.certificates import prepare_boards, prioritise
 from jaxlake.solver.chunks import Widths, widths_for
 from jaxlake.solver.many_slots import DEFAULT_MAX_EXPANSIONS as DEFAULT_MAX_EXPANSIONS
@@ -75,9 +75,11 @@ def solve(
         computed by `dense_joint`.
 
     Raises:
+        TypeError: `instance` is no `Instance`, but for example the rows of a grid.
         ValueError: `horizon`, N or the number of slots is out of range, or `max_expansions` is not
             one number.
     """
+    check_instance(instance)
     _check(instance, horizon)
     _check_budgets(max_expansions, ())
     # The widths follow the platform, for which a compiled function would not ask again.
@@ -100,6 +102,7 @@ def solve_batch(
     Arguments and errors are those of `solve`. `max_expansions` holds for each board, or is an
     integer array (B,) with a number for each.
     """
+    check_instance(instances)
     if len(shape := np.shape(instances.agent_mask)) != 2:
         raise ValueError(f"instances: got agent_mask of shape {shape}, (B, K) is needed")
     _check_budgets(max_expansions, (), shape[:1])
@@ -111,8 +114,8 @@ def solve_batch(
 
 
 def _check(instance: Instance, horizon: int) -> None:
-    if not 1 <= horizon <= _MAX_HORIZON:
-        raise ValueError(f"horizon: got {horizon}, 1 to {_MAX_HORIZON} are allowed")
+    if not isinstance(horizon, int | np.integer) or not 1 <= horizon <= _MAX_HORIZON:
+        raise ValueError(f"horizon: got {horizon!r}, 1 to {_MAX_HORIZON} are allowed")
     slots, size = _slots(instance), np.shape(instance.holes)[-1]
     if not MIN_AGENTS <= slots <= MAX_AGENTS:
         allowed = f"{MIN_AGENTS} to {MAX_AGENTS}"

@@ -47,7 +47,7 @@ def test_leaves_have_the_documented_shapes_and_dtypes():
 @pytest.mark.parametrize(
     ("grid", "message"),
     [
-        ([], "grid: got 0 rows"),
+        ([], "grid: got no rows"),
         ("S G", "grid: got one string, a list of rows is needed (text.splitlines())"),
         (["S G", None], "row 1: got NoneType"),
         (["S G", "F"], "row 1: got 1 cells"),

@@ -282,7 +282,15 @@ def test_a_missing_column_is_named_with_those_that_are_there():
         lake_reward([""], [OPTIMAL], grid=[CORNER])
 
 
-@pytest.mark.parametrize("wrong", [{"valid": 1.5}, {"parsed": float("nan")}, {"unparsable": 0.1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"valid": 1.5}, {"parsed": float("nan")}, {"unparsable": 0.1}, {"valid": "much"}],
+)
 def test_rewards_that_pay_more_for_worse_are_refused(wrong):
     with pytest.raises(ValueError, match="descending order"):
         RewardValues(**wrong)
+
+
+def test_a_dictionary_of_rewards_is_refused_before_the_first_answer():
+    with pytest.raises(TypeError, match=r"values: got dict, RewardValues\(\.\.\.\) is needed"):
+        reward_function(values={"valid": 1.0})

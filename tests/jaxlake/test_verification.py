@@ -288,3 +288,42 @@ def test_a_plan_of_another_shape_is_refused_with_the_one_that_is_needed(shape):
     board = jaxlake.parse_grid(["S G", "s g"])
     with pytest.raises(ValueError, match=r"plan: got shape .* \(T, 2\) is needed"):
         jaxlake.verify(board, np.zeros(shape, np.int8))
+
+
+REFUSED = {
+    "float32": (np.ones((2, 2), np.float32), TypeError, "plan: got float32, integers are needed"),
+    "bool": (np.ones((2, 2), bool), TypeError, "plan: got bool"),
+    "words": ([["UP", "UP"]], TypeError, "integers are needed: 0 WAIT, 1 UP"),
+    "9": (np.array([[4, 2], [9, 0]]), ValueError, "plan: got action 9 in step 1 of agent 0"),
+    "256": (np.array([[4, 2], [4, 256]]), ValueError, "got action 256 in step 1 of agent 1"),
+    "no plan": (np.full((3, 2), -1), ValueError, "-1 .* not OPTIMAL have no plan"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_plan_of_actions_is_refused_outside_of_programs(name):
+    plan, error, words = REFUSED[name]
+    board = jaxlake.parse_grid(["S F G", "s H F", "g F F"])
+    with pytest.raises(error, match=words):
+        jaxlake.verify(board, plan)
+
+
+def test_actions_that_are_not_read_may_be_anything():
+    board = jaxlake.parse_grid(["S G", "F F"])  # its second slot is empty
+    assert jaxlake.verify(board, np.array([[4, 9], [-1, -1]]), 1).valid
+    assert jaxlake.verify(board, [[4, 0]]).valid
+    assert jaxlake.verify(board, np.full((2, 2), 9), parsed=False).failure == Failure.PARSE_ERROR
+
+
+def test_a_wide_number_does_not_become_an_action_inside_a_program():
+    board = jaxlake.parse_grid(["S G", "F F"])
+    moved = _verify(board, np.array([[4, 0]]), None, True, None)
+    wide = _verify(board, np.array([[4 + 256, 0]]), None, True, None)
+    assert moved.valid
+    assert wide.failure == Failure.OFF_BOARD
+
+
+@pytest.mark.parametrize("call", [jaxlake.solve, lambda rows: jaxlake.verify(rows, [[0, 0]])])
+def test_rows_of_a_grid_in_place_of_a_board_are_refused_with_what_reads_them(call):
+    with pytest.raises(TypeError, match=r"got list, an Instance is needed; jaxlake\.parse_grid"):
+        call(["S G", "F F"])

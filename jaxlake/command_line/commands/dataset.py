@@ -1,11 +1,9 @@
 """`jaxlake dataset`: sets of boards on disk."""
 
 import argparse
-import itertools
-import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,17 +16,15 @@ from jaxlake.command_line.arguments import (
     number,
     user_errors,
 )
+from jaxlake.command_line.conversion import check_conversion, write_boards
+from jaxlake.command_line.extras import require_package
 from jaxlake.command_line.json_lines import (
     ProgressLine,
-    open_output,
-    require_readable,
 )
-from jaxlake.command_line.paths import require_writable
 from jaxlake.errors import UserError
 from jaxlake.text_tables import aligned_text, output_width, wrapped
 
 if TYPE_CHECKING:
-    from jaxlake import Instance
     from jaxlake.datasets import Manifest, WriteProgress
     from jaxlake.datasets.paper_benchmark import BenchmarkCell
 
@@ -79,8 +75,9 @@ exit status: 0 shown, 2 it is no set, or --verify found a damaged one
 _CONVERT = """\
 Convert boards between formats.
 
-SOURCE  a folder of shards; a MovingAI .scen file with --map and --agents; rows in the published
-        format (.jsonl, .json, .csv, .parquet, a folder of these, or owner/name on the hub)
+SOURCE  a folder of shards; a MovingAI .scen file with --map and --agents; FILE.jsonl of the
+        {"id", "grid"} lines that `jaxlake solve` reads and writes; rows in the published format
+        (.jsonl, .json, .csv, .parquet, a folder of these, or owner/name on the hub)
 TARGET  FILE.jsonl: {"id", "grid"} lines for `jaxlake solve`; any other name: a folder, which gets
         a MovingAI .map and .scen for each board
 
@@ -107,7 +104,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     info.add_argument("directory", metavar="DIR", type=Path, help="a set of shards")
     info.add_argument("--verify", action="store_true", help="read every shard, compare its hashes")
     convert = add_action(actions, "convert", _convert, "convert boards between formats", _CONVERT)
-    convert.add_argument("source", metavar="SOURCE", help="shards, MovingAI or published rows")
+    convert.add_argument(
+        "source", metavar="SOURCE", help="shards, MovingAI, boards or published rows"
+    )
     convert.add_argument("target", metavar="TARGET", type=Path, help="FILE.jsonl, or a folder")
     convert.add_argument("--map", metavar="FILE", type=Path, help="the map of a .scen file")
     agents = "a board for every K rows of a .scen file"
@@ -154,6 +153,7 @@ def _part(text: str) -> tuple[int, int]:
 
 def _make(args: argparse.Namespace) -> int:
     _check_request(args)
+    require_package("pyarrow")
     import jax
 
     from jaxlake.datasets import write_shards
@@ -327,34 +327,14 @@ def _info(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check_conversion(args: argparse.Namespace) -> None:
-    """Raise a `UserError` for files that can't be read or written, before JAX is imported."""
-    source = Path(args.source)
-    if args.agents is not None and args.agents < 1:
-        raise UserError(f"--agents: got {args.agents}, at least 1 is allowed")
-    if source.suffix == ".scen":
-        if args.map is None or args.agents is None:
-            raise UserError(f"{source}: --map and --agents are needed for a .scen file")
-        require_readable(str(args.map))
-        require_readable(args.source)
-    elif not source.exists() and not re.fullmatch(r"[\w.-]+/[\w.-]+", args.source):
-        problem = "no such file or folder, and not owner/name on the hub"
-        raise UserError(f"{args.source}: {problem}")
-    if args.target.suffix == ".jsonl":
-        require_writable(args.target)
-    elif args.target.exists() and not args.target.is_dir():
-        raise UserError(f"{args.target}: is a file; FILE.jsonl or a folder is needed")
-
-
 def _convert(args: argparse.Namespace) -> int:
-    _check_conversion(args)
+    check_conversion(args)
     from jaxlake import GridError
     from jaxlake.datasets import DatasetError
 
     try:
         with user_errors(DatasetError, GridError):
-            write = _write_lines if args.target.suffix == ".jsonl" else _write_movingai
-            count = write(args.target, _boards(args))
+            count = write_boards(args)
     except ModuleNotFoundError as error:
         # The reader's own message names the extra that it needs.
         if error.name in ("huggingface_hub", "pyarrow"):
@@ -362,56 +342,3 @@ def _convert(args: argparse.Namespace) -> int:
         raise
     print(f"{args.target}: {count:,} boards")
     return 0
-
-
-def _boards(args: argparse.Namespace) -> Iterator[tuple[str, "Instance"]]:
-    """(id, board) of every board of the source."""
-    import jax
-
-    from jaxlake import datasets
-    from jaxlake.datasets.manifest import FILE_NAME
-
-    source = Path(args.source)
-    if source.suffix == ".scen":
-        grid_map, scenarios = datasets.read_map(args.map), datasets.read_scen(source)
-        K = args.agents
-        if not 1 <= K <= len(scenarios):
-            raise UserError(f"--agents: got {K}, {source} has {len(scenarios)} rows")
-        for number in range(len(scenarios) // K):
-            tasks = scenarios[number * K : (number + 1) * K]
-            board = datasets.instance_from_scenarios(grid_map, tasks, K)
-            yield f"{source.stem}-{number:05d}", board
-    elif (source / FILE_NAME).exists():
-        numbers = itertools.count()
-        for instances, _ in datasets.read_shards(source):
-            for row in range(len(instances.size)):
-                board = jax.tree.map(lambda leaf, row=row: leaf[row], instances)
-                yield f"{next(numbers):08d}", board
-    else:
-        for published in datasets.read_published(args.source, config=args.config):
-            config, name = published.config, published.sample_id
-            yield name if config is None else f"{config}_{name}", published.instance
-
-
-def _write_lines(target: Path, boards: Iterator[tuple[str, "Instance"]]) -> int:
-    from jaxlake import format_grid
-
-    count = 0
-    with open_output(str(target)) as out:
-        for name, board in boards:
-            out.write(json.dumps({"id": name, "grid": format_grid(board)}) + "\n")
-            count += 1
-    return count
-
-
-def _write_movingai(target: Path, boards: Iterator[tuple[str, "Instance"]]) -> int:
-    from jaxlake.datasets import map_from_instance, scenarios_from_instance, write_map, write_scen
-
-    target.mkdir(parents=True, exist_ok=True)
-    count = 0
-    for given, board in boards:
-        name = re.sub(r"[^\w.-]", "_", given)
-        write_map(target / f"{name}.map", map_from_instance(board))
-        write_scen(target / f"{name}.scen", scenarios_from_instance(board, f"{name}.map"))
-        count += 1
-    return count

@@ -281,8 +281,15 @@ def test_a_record_without_a_board_is_answered_with_what_is_wrong(record, message
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({}, "plan, text: got neither, exactly one is needed"),
-        ({"plan": [[], []], "text": ""}, "plan, text: got plan and text, exactly one is needed"),
+        (
+            {},
+            'plan, text: got neither, but the fields ["grid", "id"]; '
+            "exactly one of the two is needed",
+        ),
+        (
+            {"plan": [[], []], "text": ""},
+            "plan, text: got plan and text; exactly one of the two is needed",
+        ),
         ({"text": ["Agent 0: UP"]}, 'text: got ["Agent 0: UP"], a string is needed'),
     ],
 )

@@ -1,6 +1,9 @@
 """`jaxlake dataset`: sets on disk from the command line."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -103,6 +106,26 @@ def test_movingai_files_and_board_lines_convert_to_and_fro(cli, tmp_path):
         arguments = [f"{stem}.scen", lines, "--map", f"{stem}.map", "--agents", "2"]
         assert cli("dataset", "convert", *arguments).status == 0
         assert json.loads(lines.read_text()) == {"id": f"{stem.name}-00000", "grid": row["grid"]}
+        again = tmp_path / f"again{i}"  # lines of boards are a source, too
+        assert cli("dataset", "convert", lines, again).status == 0
+        made = again / f"{stem.name}-00000.map"
+        assert made.read_bytes() == Path(f"{stem}.map").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        ({"id": 2, "grid": ["S F", "F F"]}, ":2: row 0, column 0: got 'S' without its partner"),
+        ({"id": 2}, ":2: an object with id and grid is needed"),
+    ],
+)
+def test_a_wrong_line_of_boards_is_named_when_it_is_converted(cli, tmp_path, second, said):
+    source = tmp_path / "boards.jsonl"
+    lines = ({"id": 1, "grid": ["S G", "F F"]}, second)
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = cli("dataset", "convert", source, tmp_path / "maps")
+    assert done.status == 2
+    assert f"{source}{said}" in done.err
 
 
 @pytest.mark.parametrize(
@@ -161,3 +184,42 @@ def test_a_folder_of_something_else_is_refused(tmp_path, monkeypatch, arguments,
     status, out, err = cli("dataset", *arguments)
     assert (status, out) == (2, "")
     assert said in err
+
+
+def test_a_set_without_pyarrow_is_refused_before_jax_is_imported():
+    program = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "from jaxlake.command_line.entry import main\n"
+        "print(main(sys.argv[1:]), 'jax' in sys.modules)"
+    )
+    line = (
+        "dataset make nowhere --size 3 --hole-ratio 0 --wait-ratio 0 --count 4 --seed 1 --agents 2"
+    )
+    command = [sys.executable, "-c", program, *line.split()]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout == "2 False\n"
+    assert "needs the package 'pyarrow', which isn't installed: pip install 'jaxlake[hub]'" in (
+        done.stderr
+    )
+
+
+def test_a_scenario_that_is_no_board_is_named_with_its_rows_and_rows_left_over_are_told(
+    cli, tmp_path
+):
+    grid_map, source, lines = (tmp_path / name for name in ("a.map", "a.scen", "a.jsonl"))
+    grid_map.write_text("type octile\nheight 2\nwidth 2\nmap\n..\n.@\n")
+    rows = [(0, 0, 1, 0), (0, 0, 0, 1), (1, 1, 0, 0)]  # from x, y to x, y
+    places = ("\t".join(map(str, row)) for row in rows)
+    source.write_text("version 1\n" + "".join(f"0\ta.map\t2\t2\t{row}\t1\n" for row in places))
+
+    def convert(agents):
+        return cli("dataset", "convert", source, lines, "--map", grid_map, "--agents", agents)
+
+    done = convert("1")
+    assert done.status == 2
+    assert f"{source}: board 2, of the 1 rows from row 2 on: " in done.err
+    assert "(1, 1), is not passable" in done.err
+    source.write_text(source.read_text().replace("\t1\t1\t0\t0\t", "\t1\t0\t0\t0\t"))
+    source.write_text(source.read_text().replace("\t0\t0\t0\t1\t", "\t0\t1\t0\t0\t"))
+    done = convert("2")
+    assert f"{source}: no board of the last 1 rows" in done.err

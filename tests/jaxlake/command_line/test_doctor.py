@@ -18,6 +18,8 @@ def test_the_versions_tested_with_are_those_of_the_requirements():
     assert {name: pins[name] for name in TESTED} == TESTED
     found = requirements()
     assert set(found[""]) | set(found["train"]) <= set(TESTED)
+    shown = {name for needed in found.values() for name in needed}
+    assert shown & set(pins) <= set(TESTED)
 
 
 def test_what_is_installed_stands_beside_what_was_tested(cli):

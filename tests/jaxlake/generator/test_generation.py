@@ -329,3 +329,24 @@ def test_parameters_of_another_shape_and_raw_keys_are_refused():
         generate(jax.random.PRNGKey(0), MIXTURES[0], 4)
     with pytest.raises(ValueError, match="devices: got none"):
         generate_sharded(jax.random.key(0), MIXTURES[0], 4, devices=())
+
+
+@pytest.mark.parametrize("make", [generate, generate_sharded])
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        (lake_params(size=7), r"params\.size: got 7, but max_size is 5; pass max_size=7 or more"),
+        (
+            lake_params(size=[3, 4], num_agents=[2, 3]),
+            r"params\.num_agents: got 3, but max_agents is 2; pass max_agents=3",
+        ),
+    ],
+)
+def test_boards_larger_than_the_padding_are_refused_by_name(make, params, words):
+    with pytest.raises(ValueError, match=words):
+        make(jax.random.key(0), params, 8, max_size=5)
+
+
+def test_a_cell_without_a_share_may_be_larger_than_the_padding():
+    params = lake_params(size=[3, 7], data_ratio=[1, 0])
+    assert generate(jax.random.key(0), params, 8, max_size=N, horizon=HORIZON).filled.all()
