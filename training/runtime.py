@@ -13,6 +13,8 @@ _DEFAULTS = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_USE_V2_MODEL_RUNNER": "0",
+    # On GPUs Triton compiles vLLM's attention in float32, and would round its factors to TF32.
+    "TRITON_F32_DEFAULT": "ieee",
     # Workers of several GPUs: a fork after JAX has initialised CUDA can't use it.
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
 }
