@@ -19,6 +19,7 @@ import optax
 from flax import nnx
 
 from training.learner.batching import split_rows
+from training.learner.finite import require_finite
 from training.learner.imitation import LENGTH_STEP, Batch, ExamplePool, answer_nats
 from training.learner.optimizer import LearnerState, Metrics, gradient_step, initial_state, muon
 from training.learner.placement import placement_of
@@ -136,6 +137,9 @@ def _take_steps(
                 directory.evaluations.append(evaluation)
                 mastered = _meets(evaluation, config.goal)
             if saves or mastered:
+                latest = jax.device_get({key: metrics[key] for key in ("loss", "grad_norm")})
+                advice = "a smaller optimization.learning_rate"
+                require_finite(f"step {done}", latest, help=advice)
                 checkpoints.save(state, RunProgress("pretrain", 0, done, done))
     return state, done
 
