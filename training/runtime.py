@@ -24,4 +24,6 @@ def set_library_defaults() -> None:
     """Set these variables where the user did not; call it before JAX, torch or vLLM is imported."""
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
+    # On a full disk, once for each program: it is compiled again when it is needed.
+    warnings.filterwarnings("ignore", message="Error writing persistent compilation cache entry")
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\b.*")
