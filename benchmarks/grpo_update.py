@@ -65,7 +65,7 @@ def miniature(folder: Path) -> tuple[RunConfig, Policy, Any, list[tuple[list[int
     boards = [(prompt, answer) for prompt, answer in pairs if prompt.startswith("Find paths")]
     rng = np.random.default_rng(0)
     chosen = []
-    shares = {size: knobs.data_ratio for size, knobs in config.environment.initial.sizes.items()}
+    shares = {size: knobs.data_ratio for size, knobs in config.lake.initial.sizes.items()}
     for size in rng.choice(list(shares), config.grpo.prompts_per_update, p=list(shares.values())):
         of_size = [board for board in boards if f" {size}x{size}" in board[0]]
         prompt, answer = of_size[rng.integers(len(of_size))]
@@ -87,8 +87,8 @@ def make_rollout(config: RunConfig, boards: list[tuple[list[int], int]], lengths
             completions.append(Completion(ids, sampled, truncated=tokens == limit))
         rewards.append(rng.permutation([0.0, 1.0, *rng.choice([0.0, 0.6, 1.0], count - 2)]))
     prompts = [prompt for prompt, _ in boards]
-    known, penalty = np.float32(rewards), np.float32(0 * np.array(rewards))
-    return Rollout(None, prompts, completions, None, known, penalty)  # type: ignore[arg-type]
+    known = np.array(rewards, np.float32)
+    return Rollout(None, prompts, completions, None, known, 0 * known)  # type: ignore[arg-type]
 
 
 def shared_update(config: RunConfig, policy: Policy, rollout: Rollout, state: Any) -> Update:

@@ -71,7 +71,7 @@ def main() -> None:
     best = measure(
         "2 prioritised planning",
         B,
-        lambda *x: prioritise(*x, HORIZON, widths_for()),
+        lambda boards, wanted: prioritise(boards, wanted, HORIZON, widths_for()),
         boards,
         connected,
     )
@@ -81,7 +81,7 @@ def main() -> None:
         measure(
             "3 pairs",
             B,
-            lambda *x: pair_bounds(*x, HORIZON, widths_for()),
+            lambda *x: pair_bounds(x[0], x[1], x[2], HORIZON, widths_for()),
             batch,
             boards,
             left_open,

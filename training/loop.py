@@ -17,6 +17,7 @@ from training.audit import records_digests, require_sealed_weights, seal
 from training.errors import UserError
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
+from training.memory import full_memory_told, require_memory
 from training.phases import warm_start
 from training.phases.adapters import export_stage, stage_adapters
 from training.phases.design import design
@@ -30,6 +31,7 @@ from training.phases.train import starting_state, train
 from training.phases.validate import encode_prompts, validate, validation_set
 from training.phases.weight_sync import check_engine
 from training.policy import huggingface
+from training.policy.architectures import DecoderConfig
 from training.policy.policy import Policy, load_policy, make_policy
 from training.processes import alone, from_first, is_first, require_same, wait_for_all
 from training.rollout.engines import start_sampler
@@ -44,6 +46,12 @@ from training.run.summary import print_summary, summary_of
 from training.run.trackers import open_trackers
 from training.schema import RunConfig
 
+_LESS_MEMORY = (
+    "a smaller grpo.micro_batch_size or prompt.max_tokens, model.remat, model.dtype: bfloat16, "
+    "more devices in model.mesh and a smaller sampling.gpu_memory_utilization take less, in a run "
+    "of its own, whose --dry-run estimates it"
+)
+
 
 def run(config: RunConfig, path: Path, *, stop_after: int | None = None) -> None:
     """Run all stages of `config` in the directory `path`, or go on where it was.
@@ -57,7 +65,9 @@ def run(config: RunConfig, path: Path, *, stop_after: int | None = None) -> None
         check_key(config.engineer)
         if config.model.pretrained is not None:
             huggingface.resolve(config.model.pretrained)
-    with open_run(config, path) as (directory, known):
+        else:
+            require_memory("model.scratch", DecoderConfig(**config.model.scratch.model_dump()))
+    with open_run(config, path) as (directory, known), full_memory_told(_LESS_MEMORY):
         _run(config, directory, stop_after, known=known)
 
 

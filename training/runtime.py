@@ -13,6 +13,8 @@ _DEFAULTS = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_USE_V2_MODEL_RUNNER": "0",
+    # On GPUs Triton compiles vLLM's attention in float32, and would round its factors to TF32.
+    "TRITON_F32_DEFAULT": "ieee",
     # Workers of several GPUs: a fork after JAX has initialised CUDA can't use it.
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
 }
@@ -22,4 +24,6 @@ def set_library_defaults() -> None:
     """Set these variables where the user did not; call it before JAX, torch or vLLM is imported."""
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
+    # On a full disk, once for each program: it is compiled again when it is needed.
+    warnings.filterwarnings("ignore", message="Error writing persistent compilation cache entry")
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\b.*")

@@ -132,7 +132,7 @@ def _body(computations: dict[str, list[Instruction]], name: str, body: Body) -> 
             for branch in names or (called["true_computation"], called["false_computation"]):
                 _body(computations, branch, body)
         elif one.operation in ("call", "async-start"):
-            inside = called.get("to_apply", called.get("calls", ""))
+            inside = called.get("to_apply") or called.get("calls") or ""
             _body(computations, inside, body)
         elif one.operation in KERNELS and size(one.shape):
             body.launches += 1

@@ -81,8 +81,8 @@ def _of_the_learner(config: RunConfig, shape: DecoderConfig, device: Any) -> Ite
 
 
 def _of_the_lake(config: RunConfig, device: Any) -> Iterator[Call]:
-    lake = config.environment
-    agents, size = lake.num_agents, max((*config.validation.sizes, *lake.bounds.sizes))
+    lake = config.lake
+    agents, size = lake.num_agents, max((*config.cells.sizes, *lake.bounds.sizes))
     options = DrawOptions(CAPACITY, size, agents, HORIZON, lake.max_candidates, BATCH_SIZE)
     params = jaxlake.lake_params(size, 0.2, num_agents=agents)
     request = jax.eval_shape(lambda: (jax.random.key(0), params))
@@ -98,7 +98,7 @@ def _of_the_lake(config: RunConfig, device: Any) -> Iterator[Call]:
     arguments = (boards, plans, lengths, parsed, solutions)
     yield Call("verify", verify, arguments, False)
     outcomes = jax.eval_shape(verify, *arguments)
-    count = config.validation.cells * config.validation.per_cell
+    count = config.cells.cells * config.cells.per_cell
     waits = _array(device, made.solutions.needs_wait.dtype, count)
     boards, outcomes, solutions = (rows(part, count) for part in (boards, outcomes, solutions))
     yield Call("tabulate", tabulate, (boards, waits, outcomes, None, solutions), False)

@@ -112,9 +112,9 @@ def compare(case: Case, effort: Effort, cores: int) -> dict[str, Any]:
             if answer := ask(name, "finish", _GRACE):
                 answers[name] = answer
                 row[name] |= {key: answer[key] for key in answer if key.startswith("peak_")}
-    for side in (row["ours"], row["peer"] or {}):
-        if rates := side.get("rates"):
-            side |= {"median": statistics.median(rates), "min": min(rates), "max": max(rates)}
+    for shown in (row["ours"], row["peer"] or {}):
+        if rates := shown.get("rates"):
+            shown |= {"median": statistics.median(rates), "min": min(rates), "max": max(rates)}
     if case.name.startswith("solve-") and len(answers) == 2:
         row["agreement"] = agreement(answers["ours"], answers["peer"])
     row["ratio"] = _ratio(row)

@@ -49,7 +49,7 @@ def curves(quick: bool, on_gpu: bool, devices: int) -> list[Curve]:
     holes = (0.0, 0.3) if quick else (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 
     def solving(
-        name: str, setting: str, boards: Mapping[float, Boards], on_devices: bool = False
+        name: str, setting: str, boards: Mapping[Any, Boards], on_devices: bool = False
     ) -> Curve:
         points = (
             Point(x, b.count, b, {"count": b.count}, devices=int(x) if on_devices else None)

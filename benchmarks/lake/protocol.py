@@ -30,11 +30,13 @@ CLOCKS: dict[str, Callable[[], float]] = {
 class Contestant(Protocol):
     """What a worker serves: one side of a comparison."""
 
-    prepare: Callable[..., dict[str, Any]]
-    """Make everything, compile it and run it once; its arguments are the fields of the side."""
+    @property
+    def prepare(self) -> Callable[..., dict[str, Any]]:
+        """Make everything, compile it and run it once; its arguments are the fields of the side."""
 
-    def measure(self, seconds: float) -> dict[str, Any]:
-        """Work for so long; return the `units` done and the `seconds` taken."""
+    @property
+    def measure(self) -> Callable[..., dict[str, Any]]:
+        """Work for so many `seconds`; return the `units` done and the `seconds` taken."""
 
     def finish(self) -> dict[str, Any]:
         """Return the peak of memory and the results to compare."""

@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from benchmarks.oracles.boards import GridCell, distances_to, neighbours, read
 
@@ -82,7 +83,7 @@ def arrival_times(grid: list[str], last: int) -> set[tuple[int, ...]]:
     board = read(grid)
     agents = range(len(board.starts))
     choices = {cell: [cell, *neighbours(board, cell)] for cell in board.free}
-    frontier = {(board.starts, (None,) * len(board.starts))}
+    frontier: set[Any] = {(board.starts, (None,) * len(board.starts))}  # cells, arrivals
     found: set[tuple[int, ...]] = set()
     for time in range(last + 1):
         for i in agents:

@@ -14,8 +14,13 @@ _SECONDS = 1.0  # of each repeat, at least
 
 
 def measure_here(args: argparse.Namespace) -> int:
-    """Measure what is asked for, print the tables, write the JSON; return the exit status."""
+    """Measure what is asked for, print the tables, write the JSON; return the exit status.
+
+    Of the two parts of the JSON the file keeps the one that isn't measured.
+    """
     result: dict[str, Any] = {}
+    if args.json is not None and args.json.exists():  # what isn't measured now is kept
+        result = json.loads(args.json.read_text())
     if args.beside:
         result["beside_trl"] = measure_beside_trl(args.repeats, _SECONDS)
         print(table_beside(result["beside_trl"]), flush=True)

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -73,7 +74,7 @@ def read_traffic(text: str, pace: Pace, *, micro_batches: int, devices: int) -> 
         now, link_free, ends = 0.0, 0.0, dict[str, float]()
         for one in lines:
             called = dict(hlo._CALLED.findall(one.rest))
-            inner = called.get("calls", called.get("to_apply", ""))
+            inner = called.get("calls") or called.get("to_apply") or ""
             kind = one.operation.removesuffix("-start")
             if one.operation == "while":
                 trips = _trips(one, computations.get(called["condition"], [])) or micro_batches
@@ -206,7 +207,8 @@ def product_flops(program: ClosedJaxpr | Jaxpr, *, micro_batches: int, devices: 
     """Count two operations for each multiplication in the matrix products of a traced program."""
     jaxpr = program.jaxpr if isinstance(program, ClosedJaxpr) else program
     total = 0.0
-    for equation in jaxpr.eqns:
+    equations: Any = jaxpr.eqns  # whose values all have shapes
+    for equation in equations:
         name, params = equation.primitive.name, equation.params
         if name == "dot_general":
             (contracted, _), _ = params["dimension_numbers"]

@@ -20,6 +20,10 @@ from training.schema import Grpo
 _LOSS_TYPES = {"token_mean": "dapo", "sequence_mean": "grpo", "constant_length": "dr_grpo"}
 
 
+def _no_reward(completions: list[Any], **_: Any) -> list[float | None]:
+    return [0.0] * len(completions)
+
+
 def make_trainer(
     folder: Path,
     tokenizer: PreTrainedTokenizerBase,
@@ -30,7 +34,7 @@ def make_trainer(
     limit: int,
     rows: int,
     micro_batch: int,
-) -> GRPOTrainer:
+) -> Any:  # a GRPOTrainer, whose model and optimizer are there
     """Make a trainer of the model in `folder`, with the options that `settings` stand for.
 
     A step takes `rows` completions of at most `limit` tokens in micro-batches; nothing is
@@ -60,9 +64,9 @@ def make_trainer(
         logging_strategy="no",
         save_strategy="no",
     )
-    trainer = GRPOTrainer(
+    trainer: Any = GRPOTrainer(
         model=Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32),
-        reward_funcs=lambda completions, **_: [0.0] * len(completions),
+        reward_funcs=_no_reward,
         args=options,
         train_dataset=Dataset.from_list([{"prompt": "S"}] * rows),
         processing_class=tokenizer,

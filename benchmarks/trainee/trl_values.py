@@ -112,7 +112,7 @@ def trl_values() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         folder = huggingface.save(tiny_model(), Path(scratch) / "model", tokenizer_from=None)
         for combination in COMBINATIONS:
-            settings, data = settings_of(combination), case(combination["masked"])
+            settings, data = settings_of(combination), case(bool(combination["masked"]))
             pairs = zip(data.old, data.sampler, strict=True)
             inputs = trl_inputs(
                 data.prompts,

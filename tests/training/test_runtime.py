@@ -1,7 +1,13 @@
 """What libraries read from the environment."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
+import pytest
+
+from tests.paths import ROOT
 from training.rollout import server_process
 from training.rollout.vllm_sampler import prepare_environment
 from training.schema import Sampling
@@ -15,3 +21,61 @@ def test_vllm_spawns_its_workers_whichever_command_starts_it(monkeypatch):
     assert os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"
     assert os.environ["VLLM_CPU_KVCACHE_SPACE"] == "3"
     assert prepare_environment.__module__ == server_process.prepare_environment.__module__
+
+
+# vLLM's kernels write `tl.dot(Q, K)` without a precision, as this one does.
+COMPILES_A_PRODUCT = """
+import sys
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+
+@triton.jit
+def product(left, right, result, N: tl.constexpr):
+    numbers = tl.arange(0, N)
+    places = numbers[:, None] * N + numbers[None, :]
+    tl.store(result + places, tl.dot(tl.load(left + places), tl.load(right + places)))
+
+
+if sys.argv[1] == "ours":
+    from training.runtime import set_library_defaults
+
+    set_library_defaults()
+signature = {"left": "*fp32", "right": "*fp32", "result": "*fp32", "N": "constexpr"}
+source = ASTSource(product, signature, {"N": 64})
+print("tf32" in triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"])
+"""
+
+
+@pytest.mark.parametrize(("whose", "rounds"), [("triton's", "True"), ("ours", "False")])
+def test_products_of_float32_in_vllms_attention_are_not_rounded_on_an_h100(
+    whose: str, rounds: str, tmp_path: Path
+):
+    """Compiled for one; that Triton would round them shows that the test can fail."""
+    script = tmp_path / "product.py"
+    script.write_text(COMPILES_A_PRODUCT)
+    kept = {key: value for key, value in os.environ.items() if key != "TRITON_F32_DEFAULT"}
+    environment = kept | {"PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-W", "ignore", str(script), whose]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == rounds
+
+
+@pytest.mark.parametrize(("first", "told"), [("", True), ("set_library_defaults();", False)])
+def test_programs_that_cannot_be_kept_are_no_warnings_of_a_run(
+    first: str, told: bool, tmp_path: Path
+):
+    """No file may have a byte, as on a full disk; without ours JAX tells of each program."""
+    script = f"from training.runtime import set_library_defaults; {first} import jax, resource; "
+    script += "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); jax.jit(lambda x: x + 1)(1)"
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert ("Error writing persistent compilation cache" in done.stderr) == told

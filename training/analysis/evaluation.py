@@ -13,6 +13,7 @@ from pathlib import Path
 from jaxlake.grids import HOLE_SYMBOL
 from training.analysis import METRIC_NAMES
 from training.errors import UserError
+from training.memory import full_memory_told
 from training.phases.validate import answer, validation_set, verify_answers
 from training.policy import huggingface
 from training.policy.policy import Policy, load_policy
@@ -37,8 +38,9 @@ def model_folder(model: str | Path) -> Path:
 @contextmanager
 def frozen_policy(config: RunConfig, folder: Path) -> Iterator[tuple[Policy, Sampler]]:
     """Load a policy from its folder into an engine, which ends with the block."""
-    policy, params = load_policy(folder, config)
-    with tempfile.TemporaryDirectory() as scratch:
+    less = "more devices in model.mesh and a smaller sampling.max_num_seqs take less"
+    with full_memory_told(less), tempfile.TemporaryDirectory() as scratch:
+        policy, params = load_policy(folder, config)
         folder = Path(scratch) / "engine"
         sampler = start_sampler(policy, params, config.sampling, folder, seed=config.seed)
         try:

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from training.errors import UserError
 from training.learner import grpo
 from training.learner.batching import Sequences, split_rows
+from training.learner.finite import require_finite
 from training.learner.flops import update_flops
 from training.learner.grpo import GrpoBatch
 from training.learner.grpo_step import compiled_step
@@ -104,13 +104,8 @@ def take_update(
 
 def refuse_what_is_not_finite(learned: Mapping[str, float]) -> None:
     """Stop a run whose weights may have become NaN, before anything of this update is kept."""
-    wrong = [f"{name} {value}" for name, value in learned.items() if not np.isfinite(value)]
-    if wrong:
-        raise UserError(
-            f"the update can't be used: {', '.join(wrong)}, allowed are finite numbers. The last "
-            "checkpoint has none of it; a smaller grpo.learning_rate, a smaller "
-            "grpo.max_grad_norm or model.dtype=float32 may help, in a run of its own"
-        )
+    advice = "a smaller grpo.learning_rate, a smaller grpo.max_grad_norm or model.dtype=float32"
+    require_finite("the update", learned, help=advice)
 
 
 def _flops_of(model: Decoder, rollout: Rollout) -> float:

@@ -19,6 +19,7 @@ import optax
 from training.environments.catalogue import environment_of
 from training.environments.protocol import TrainingEnvironment
 from training.learner.batching import Sequences, split_rows
+from training.learner.finite import require_finite
 from training.learner.imitation import ExamplePool, answer_nats
 from training.learner.optimizer import (
     LearnerState,
@@ -101,6 +102,9 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
                 began = time.perf_counter()
                 advance(number, "  ".join(f"{name} {value:.3f}" for name, value in means.items()))
             if number % settings.checkpoint_every == 0 or number == settings.steps:
+                latest = jax.device_get({key: metrics[key] for key in ("loss", "grad_norm")})
+                advice = "a smaller warm_start.learning_rate or model.dtype=float32"
+                require_finite(f"step {number} of the warm start", latest, help=advice)
                 run.checkpoints.save(state, RunProgress("warm_start", 0, number, number))
     return state.params
 

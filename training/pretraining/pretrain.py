@@ -19,9 +19,12 @@ import optax
 from flax import nnx
 
 from training.learner.batching import split_rows
+from training.learner.finite import require_finite
 from training.learner.imitation import LENGTH_STEP, Batch, ExamplePool, answer_nats
 from training.learner.optimizer import LearnerState, Metrics, gradient_step, initial_state, muon
 from training.learner.placement import placement_of
+from training.memory import full_memory_told, require_memory
+from training.policy.architectures import DecoderConfig
 from training.policy.policy import Policy, make_policy, open_policy
 from training.pretraining.boards import CellBoards, draw_held_out, draw_plans
 from training.pretraining.card import shortfalls, write_card
@@ -67,13 +70,15 @@ def pretrain(config: PretrainConfig, path: Path, *, stop_after: int | None = Non
 
     With `stop_after` it stops after this step, as if killed there, and returns None.
     """
+    require_memory("scratch", DecoderConfig(**config.scratch.model_dump()))
     directory = PretrainDirectory(path)
     known = directory.claim(config)
     if directory.model.exists():
         console.print(f"{directory.model} is the finished model; remove {path} to start anew.")
         return directory.model
     console.print(f"{'Going on with' if known else 'Starting'} {config.name} in {path}.")
-    with hold(path):
+    less = "a smaller scratch or optimization.batch_size takes less, in a directory of its own"
+    with hold(path), full_memory_told(less):
         return _pretrain(config, directory, stop_after)
 
 
@@ -132,6 +137,9 @@ def _take_steps(
                 directory.evaluations.append(evaluation)
                 mastered = _meets(evaluation, config.goal)
             if saves or mastered:
+                latest = jax.device_get({key: metrics[key] for key in ("loss", "grad_norm")})
+                advice = "a smaller optimization.learning_rate"
+                require_finite(f"step {done}", latest, help=advice)
                 checkpoints.save(state, RunProgress("pretrain", 0, done, done))
     return state, done
 

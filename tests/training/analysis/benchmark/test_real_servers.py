@@ -59,6 +59,7 @@ def test_an_evaluation_that_was_killed_ends_with_the_results_of_one_that_was_not
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.vllm
 def test_a_vllm_server_gives_the_answers_of_the_model_in_this_process(tmp_path: Path):
     folder, local, served = tmp_path / "boards", tmp_path / "local", tmp_path / "served"

@@ -1,0 +1,31 @@
+"""A warm start whose weights have become NaN keeps nothing of them."""
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.paths import TINY
+from training.errors import UserError
+from training.phases.warm_start import texts_for_tokenizer, warm_start
+from training.policy.policy import load_policy, make_policy
+from training.run.active_run import ActiveRun
+from training.run.checkpoints import Checkpoints
+from training.run.directory import RunDirectory
+from training.schema import load
+
+# Fewer steps than are between two lines of metrics, which hold no NaN either.
+BROKEN = ["warm_start.steps=4", "warm_start.learning_rate=1e30", "warm_start.warmup_steps=0"]
+SMALL = ["warm_start.instances=16", "warm_start.engineer_batch_size=0"]
+
+
+def test_the_last_step_of_a_warm_start_is_not_saved_if_it_is_not_finite(tmp_path: Path) -> None:
+    config = load(TINY, [*BROKEN, *SMALL])
+    texts = texts_for_tokenizer(config)
+    make_policy(tmp_path / "initial", config.model, texts, max_len=512, seed=0)
+    policy, params = load_policy(tmp_path / "initial", config)
+    with closing(Checkpoints(tmp_path / "checkpoints")) as checkpoints:
+        run = ActiveRun(config, RunDirectory(tmp_path), checkpoints, policy, None)  # type: ignore[arg-type]
+        with pytest.raises(UserError, match=r"^step 4 of the warm start can't be used: .*nan"):
+            warm_start(run, params)
+        assert checkpoints.progress() is None

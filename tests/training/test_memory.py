@@ -1,0 +1,43 @@
+"""Full memory ends a command with a line that says what takes less."""
+
+from pathlib import Path
+
+import jax.numpy as jnp
+import pytest
+
+from jaxlake.command_line.entry import main
+from tests.paths import ROOT, TINY
+from training.errors import UserError
+from training.memory import full_memory_told
+
+LAYERS = 10**9
+
+
+@pytest.mark.parametrize(
+    ("command", "file", "key"),
+    [("run", TINY, "model.scratch"), ("pretrain", ROOT / "configs/base.yaml", "scratch")],
+)
+def test_a_model_that_no_memory_holds_is_refused_before_anything_is_written(
+    command: str, file: Path, key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    run_dir = tmp_path / "run"
+    setting = f"{key}.num_hidden_layers={LAYERS}"
+    assert main([command, str(file), "--run-dir", str(run_dir), "--set", setting]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"jaxlake: error: {key}: got a model of ")
+    assert "allowed is what this machine's memory holds" in told
+    assert told.count("\n") == 1
+    assert not run_dir.exists()
+
+
+def test_an_array_that_a_device_has_no_room_for_is_told_with_what_takes_less():
+    told = r"memory is full \(RESOURCE_EXHAUSTED.*\): smaller ones"
+    with pytest.raises(UserError, match=told), full_memory_told("smaller ones"):
+        jnp.zeros(2**50, jnp.int8).block_until_ready()
+    with pytest.raises(UserError, match="memory is full"), full_memory_told("smaller ones"):
+        raise MemoryError
+
+
+def test_other_errors_stay_as_they_are():
+    with pytest.raises(ZeroDivisionError), full_memory_told(""):
+        _ = 1 // 0
