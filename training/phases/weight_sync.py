@@ -20,12 +20,11 @@ from training.run.active_run import ActiveRun
 
 def sync_weights(run: ActiveRun, params: Any, sampler: Sampler, rollout: Rollout) -> LogprobGaps:
     """Hand the weights to the engine, then compare a few of the newest sequences under both."""
-    sampler.sync(run.policy.tensors(params))
     completions = rollout.completions
     per_prompt = len(completions) // len(rollout.prompts)
     rows = np.linspace(0, len(completions) - 1, run.config.sampling.sync_sequences).astype(int)
     sequences = [[*rollout.prompts[row // per_prompt], *completions[row].token_ids] for row in rows]
-    return compare_weights(run, params, sampler, sequences)
+    return _sync_and_compare(run, params, sampler, sequences)
 
 
 def check_engine(run: ActiveRun, params: Any, sampler: Sampler) -> LogprobGaps:
@@ -33,11 +32,19 @@ def check_engine(run: ActiveRun, params: Any, sampler: Sampler) -> LogprobGaps:
 
     So weights that can't be handed over stop the run before its first rollout.
     """
-    sampler.sync(run.policy.tensors(params))
     count = min(run.config.sampling.sync_sequences, len(run.validation))
     texts = run.environment.prompts(run.validation.take(range(count)))
     prompts = [run.policy.encode_prompt(text) for text in texts]
-    return compare_weights(run, params, sampler, prompts)
+    return _sync_and_compare(run, params, sampler, prompts)
+
+
+def _sync_and_compare(
+    run: ActiveRun, params: Any, sampler: Sampler, sequences: Sequence[Sequence[int]]
+) -> LogprobGaps:
+    """Hand the weights over while the trainer scores sequences, then let the engine score them."""
+    expected = run.policy.start_logprobs(params, sequences)
+    sampler.sync(run.policy.tensors(params))
+    return check_sync(sampler, sequences, expected(), run.config.sampling.sync_tolerance)
 
 
 def compare_weights(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,15 +90,25 @@ class Policy:
 
     def logprobs(self, params: Any, sequences: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """Score tokens as the trainer does, at temperature 1; see `Sampler.score`."""
+        return self.start_logprobs(params, sequences)()
+
+    def start_logprobs(
+        self, params: Any, sequences: Sequence[Sequence[int]]
+    ) -> Callable[[], list[np.ndarray]]:
+        """Begin to score tokens; what is returned waits for the scores, which `logprobs` gives.
+
+        The buffers of `params` must not be donated before that.
+        """
         padded = pad_sequences(
             sequences, [()] * len(sequences), bucket=self.length_bucket, pad_id=self.pad_id
         )
-        scores = np.asarray(
-            local_copy(
-                _logprobs(params, padded.input_ids, padded.positions, padded.mask, self.graphdef)
-            )
-        )
-        return [scores[row, : len(sequence)] for row, sequence in enumerate(sequences)]
+        begun = _logprobs(params, padded.input_ids, padded.positions, padded.mask, self.graphdef)
+
+        def wait() -> list[np.ndarray]:
+            scores = np.asarray(local_copy(begun))
+            return [scores[row, : len(sequence)] for row, sequence in enumerate(sequences)]
+
+        return wait
 
     def tensors(self, params: Any) -> Iterable[tuple[str, Any]]:
         """Yield the weights under Hugging Face names, with an untied head, as vLLM gets them."""

@@ -122,6 +122,7 @@ class VllmSampler:
                 ignore_eos=False,
                 seed=seeds[place],
                 logprobs=0,
+                flat_logprobs=True,
                 detokenize=False,
                 structured_outputs=allowed,
             )
@@ -274,8 +275,13 @@ def _inputs(sequences: Sequence[Tokens]) -> Any:
 
 
 def _completion(output: Any) -> Completion:
-    token_ids = tuple(output.token_ids)
-    logprobs = _logprobs(token_ids, output.logprobs)
+    token_ids, flat = tuple(output.token_ids), output.logprobs
+    if tuple(flat.token_ids) != token_ids:  # with `logprobs` 0 there is one entry for each token
+        raise UserError(
+            f"vLLM gave log-probabilities of {len(flat.token_ids)} tokens for an answer of "
+            f"{len(token_ids)}, allowed is one for each of its tokens"
+        )
+    logprobs = np.array(flat.logprobs, np.float32)
     return Completion(token_ids, logprobs, truncated=output.finish_reason == "length")
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, TypeAlias
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 Tensors: TypeAlias = Iterable[tuple[str, jax.Array]]
 """Weights by their Hugging Face names, in the engine's dtype; each may be spread over devices."""
@@ -35,7 +37,7 @@ class WeightTransport(Protocol):
 
 
 class InProcessTransport:
-    """For an engine in the trainer's process: tensors are handed over by dlpack.
+    """For an engine in the trainer's process: tensors are handed over in memory.
 
     The engine's side copies each at once. So it never holds views of the trainer's memory, which
     the next update overwrites, and at most one layer is there twice.
@@ -109,9 +111,15 @@ def in_buckets(tensors: Tensors, limit: int) -> Iterator[Bucket]:
 
 def _copy_for_torch(array: jax.Array) -> Any:
     """Copy an array to a torch tensor on one device, which is that of the first of its parts."""
-    from torch import accelerator, from_dlpack
+    from torch import accelerator, bfloat16, from_dlpack, from_numpy
 
-    whole = jax.device_put(array, array.addressable_shards[0].device).block_until_ready()
+    device = array.addressable_shards[0].device
+    if device.platform == "cpu":  # NumPy's copy starts no computation and waits for no other one
+        values = np.array(array)
+        if array.dtype == jnp.bfloat16:  # torch doesn't know NumPy's
+            return from_numpy(values.view(np.int16)).view(bfloat16)
+        return from_numpy(values)
+    whole = jax.device_put(array, device).block_until_ready()
     copied = from_dlpack(whole).clone()
     if copied.device.type != "cpu":  # `whole` may not be freed while it is still being read
         accelerator.synchronize(copied.device)
