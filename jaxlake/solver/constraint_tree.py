@@ -71,6 +71,7 @@ class _TreeLanes(NamedTuple):
     found: jax.Array  # bool (B,)
     gave_up: jax.Array  # bool (B,)
     node: TreeNode
+    last_time: jax.Array  # int16 (B,), after which `node.forbidden` is empty
     root: jax.Array  # int16 (K, T + 1, B), `paths` of the root
     root_costs: jax.Array  # int16 (K, B), its `costs`
     branch: TreeBranch
@@ -171,6 +172,7 @@ def _new_lanes(queries: TreeQueries, query: jax.Array, horizon: int, teams: _Tea
             forbidden=zeros(5, K, T + 1, R, dtype=word),
             fixed=zeros(2, K, T + 1, dtype=word),
         ),
+        last_time=zeros(),
         root=paths,
         root_costs=zeros(K),
         branch=TreeBranch(
@@ -186,7 +188,12 @@ def _start_queries(
 ) -> _TreeLanes:
     """Put queries (B,) into the lanes that `taken`, bool (B,), marks."""
     # A search writes the rest before it reads it, so it stays the very same arrays.
-    new = _new_lanes(queries, query, lanes.node.paths.shape[1] - 1, teams)._replace(
+    new = _new_lanes(queries, query, lanes.node.paths.shape[1] - 1, teams)
+    last = jnp.max(jnp.where(taken, lanes.last_time, jnp.int16(0)))
+    forbidden = _without_constraints(lanes.node.forbidden, taken, last)
+    lanes = lanes._replace(node=lanes.node._replace(forbidden=forbidden))
+    new = new._replace(
+        node=new.node._replace(forbidden=forbidden),
         root=lanes.root,
         root_costs=lanes.root_costs,
         branch=lanes.branch,
@@ -194,6 +201,24 @@ def _start_queries(
         buffers=lanes.buffers,
     )
     return jax.tree.map(lambda x, y: y if x is y else jnp.where(taken, x, y), new, lanes)
+
+
+def _without_constraints(forbidden: jax.Array, taken: jax.Array, last: jax.Array) -> jax.Array:
+    """Empty the sets (5, K, T + 1, R, B) of the lanes taken, bool (B,), up to a time, int16 ()."""
+    none = jnp.zeros((), forbidden.dtype)
+
+    def together(forbidden: jax.Array) -> jax.Array:
+        return jnp.where(taken, none, forbidden)
+
+    def time_by_time(forbidden: jax.Array) -> jax.Array:
+        def clear(t: jax.Array, forbidden: jax.Array) -> jax.Array:
+            now = jax.lax.dynamic_index_in_dim(forbidden, t, axis=2)
+            return jax.lax.dynamic_update_index_in_dim(forbidden, together(now), t, axis=2)
+
+        return jax.lax.fori_loop(0, last.astype(jnp.int32) + 1, clear, forbidden)
+
+    # They are the largest arrays of a search, and on small boards plans are short.
+    return jax.lax.platform_dependent(forbidden, cpu=time_by_time, default=together)
 
 
 def _hand_in_answers(
@@ -251,6 +276,7 @@ def _expand(lanes: _TreeLanes, teams: _Teams) -> _TreeLanes:
     # Replan the agent, up to the latest arrival at which the node could be within the bound.
     node, (limit, fixed) = tree_node.toggle_constraint(lanes.node, level, splitting)
     tried = level._replace(limit=limit, fixed=fixed)
+    constrained = jnp.where(splitting, level.conflict.time, jnp.int16(0))
     absent = tree_node.of_agent(task.goals, agent) == NOBODY
     old_cost = tree_node.of_agent(node.costs, agent)
     old_path = tree_node.of_agent(node.paths, agent)
@@ -342,6 +368,7 @@ def _expand(lanes: _TreeLanes, teams: _Teams) -> _TreeLanes:
         found=lanes.found | found,
         gave_up=lanes.gave_up | spent,
         node=node,
+        last_time=jnp.maximum(lanes.last_time, constrained),
         branch=branch,
         buffers=buffers,
     )
