@@ -111,7 +111,8 @@ def verify(
     if parsed is True and called_apart(instance, plan, length):
         _check_actions(np.asarray(plan), T if length is None else int(length), instance)
     # An action that int8 can't hold must not become one that it can.
-    plan = jnp.asarray(jnp.clip(plan, -1, len(Action)), jnp.int8)
+    least = -1 if plan.dtype.kind == "i" else 0
+    plan = jnp.asarray(jnp.clip(plan, least, len(Action)), jnp.int8)
     length = jnp.asarray(T if length is None else length, jnp.int32)
     if solution is None:
         nothing = jnp.int16(-1)

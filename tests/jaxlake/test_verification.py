@@ -315,6 +315,15 @@ def test_actions_that_are_not_read_may_be_anything():
     assert jaxlake.verify(board, np.full((2, 2), 9), parsed=False).failure == Failure.PARSE_ERROR
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint32, np.int64])
+def test_a_plan_may_be_of_any_kind_of_integers(dtype):
+    board = jaxlake.parse_grid(["S F G", "s H F", "g F F"])
+    solution = jaxlake.solve(board)
+    plan = np.maximum(solution.plan, 0).astype(dtype)
+    for check in (jaxlake.verify, jax.jit(jaxlake.verify)):
+        assert bool(check(board, plan).valid), check
+
+
 def test_a_wide_number_does_not_become_an_action_inside_a_program():
     board = jaxlake.parse_grid(["S G", "F F"])
     moved = _verify(board, np.array([[4, 0]]), None, True, None)
