@@ -24,63 +24,22 @@ import jax
 import jax.numpy as jnp
 
 from jaxlake.solver import arrivals, tree_node
-from jaxlake.solver.bitboard import word_type
 from jaxlake.solver.chunks import wanted_first
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.pairs import best_matching, pair_gains
 from jaxlake.solver.path_conflicts import (
     FORCED,
     NONE,
-    PathConflict,
     arrival_conflict,
     choose_conflict,
 )
-from jaxlake.solver.space_time import NEVER, NOBODY, SearchBuffers, search_buffers
-from jaxlake.solver.tree_node import TreeAnswers, TreeBranch, TreeLevel, TreeNode, TreeQueries
-
-MAX_DEPTH = 64
-"""Constraints on one branch; a query that needs more gives up."""
-
-
-class _Teams(NamedTuple):
-    """Lanes that search the tree of one query together, each below prefixes of its own.
-
-    A prefix says which child to take at the first `split` splits. A team hands its lanes prefix
-    after prefix; when all of them are done and every lane is through, the bound is refuted. The
-    splits must be the same ones for all: so there is no bypass above `split`, and every prefix
-    begins with the same paths. What a team does depends on its query alone.
-    """
-
-    size: jax.Array  # int32 (), lanes of a team; divides the number of lanes
-    split: jax.Array  # int32 (), at most 14
-
-
-class _TreeLanes(NamedTuple):
-    query: jax.Array  # int32 (B,), index of the query in hand, -1 if there is none
-    task: TreeQueries  # leaves (..., B), of the queries in hand
-    bound: jax.Array  # int16 (B,)
-    cut: jax.Array  # int16 (B,), least cost that was cut at this bound
-    prefix: jax.Array  # int32 (B,), the sides taken at the first splits, a bit each
-    next_prefix: jax.Array  # int32 (B,), the prefix that the team hands out next
-    through: jax.Array  # bool (B,), done with its prefix
-    planned: jax.Array  # int16 (B,), agents of the root that have their first path
-    depth: jax.Array  # int16 (B,)
-    agent: jax.Array  # int16 (B,), to be planned next
-    expansions: jax.Array  # int32 (B,)
-    done: jax.Array  # bool (B,), has its answer
-    found: jax.Array  # bool (B,)
-    gave_up: jax.Array  # bool (B,)
-    node: TreeNode
-    last_time: jax.Array  # int16 (B,), after which `node.forbidden` is empty
-    root: jax.Array  # int16 (K, T + 1, B), `paths` of the root
-    root_costs: jax.Array  # int16 (K, B), its `costs`
-    branch: TreeBranch
-    level: TreeLevel  # of the node in hand
-    buffers: SearchBuffers
+from jaxlake.solver.space_time import NEVER, NOBODY
+from jaxlake.solver.tree_lanes import MAX_DEPTH, Teams, TreeLanes, new_lanes, start_queries
+from jaxlake.solver.tree_node import TreeAnswers, TreeLevel, TreeQueries
 
 
 class _SearchState(NamedTuple):
-    lanes: _TreeLanes
+    lanes: TreeLanes
     answers: TreeAnswers
     served: jax.Array  # int32 (), queries handed out
 
@@ -99,7 +58,7 @@ def search_trees(
     steps (static), and B = `lanes` nodes are in hand at a time (static). `team` lanes, a divisor of
     B, work on one query together and share the first `split` splits of its tree, at most 14.
     """
-    teams = _Teams(*(jnp.asarray(x, jnp.int32) for x in (team, split)))
+    teams = Teams(*(jnp.asarray(x, jnp.int32) for x in (team, split)))
     order = wanted_first(queries.wanted)
     number_wanted = jnp.sum(queries.wanted, dtype=jnp.int32)
     B = lanes
@@ -113,7 +72,7 @@ def search_trees(
         taken = empty & (place < number_wanted)
         query = order[jnp.where(taken, place, 0)]
         served = state.served + jnp.sum(taken & leads, dtype=jnp.int32)
-        return _SearchState(_start_queries(lanes, queries, query, taken, teams), answers, served)
+        return _SearchState(start_queries(lanes, queries, query, taken, teams), answers, served)
 
     def step(state: _SearchState) -> _SearchState:
         finished = state.lanes.done | (state.lanes.query < 0)
@@ -129,101 +88,16 @@ def search_trees(
         busy = jnp.any((state.lanes.query >= 0) & ~state.lanes.done)
         return busy | (state.served < number_wanted)
 
-    idle = _new_lanes(queries, jnp.zeros(B, jnp.int32), horizon, teams)
+    idle = new_lanes(queries, jnp.zeros(B, jnp.int32), horizon, teams)
     idle = idle._replace(query=idle.query - 1)
     start = _SearchState(idle, tree_node.no_answers(queries, horizon), jnp.int32(0))
     state = jax.lax.while_loop(unfinished, step, start)
     return _hand_in_answers(state.lanes, state.answers, teams)[1]
 
 
-def _new_lanes(queries: TreeQueries, query: jax.Array, horizon: int, teams: _Teams) -> _TreeLanes:
-    """Return lanes that begin queries (B,)."""
-    R, K, T, L, B = queries.free.shape[0], len(queries.starts), horizon, MAX_DEPTH, len(query)
-    word = word_type(R)
-
-    def zeros(*shape: int, dtype: jax.typing.DTypeLike = jnp.int16) -> jax.Array:
-        return jnp.zeros((*shape, B), dtype)
-
-    no, number, never = zeros(dtype=bool), zeros(dtype=jnp.int32), zeros() + NEVER
-    # Unplanned agents are each in a cell of its own off the board, so that none meet.
-    nowhere = (NOBODY - jnp.arange(K, dtype=jnp.int16))[:, None, None]
-    paths = jnp.broadcast_to(nowhere, (K, T + 1, B))
-    return _TreeLanes(
-        query=query,
-        task=jax.tree.map(lambda leaf: leaf[..., query], queries),
-        bound=queries.first[query],
-        cut=never,
-        prefix=jnp.arange(B) % teams.size,
-        next_prefix=number + teams.size,
-        # All plan the root, also those for which there is no prefix.
-        through=no,
-        planned=zeros(),
-        depth=zeros(),
-        agent=zeros(),
-        expansions=number,
-        done=no,
-        found=no,
-        gave_up=no,
-        node=TreeNode(
-            paths=paths,
-            costs=zeros(K),
-            earliest=zeros(K),
-            latest=zeros(K) + NEVER,
-            forbidden=zeros(5, K, T + 1, R, dtype=word),
-            fixed=zeros(2, K, T + 1, dtype=word),
-        ),
-        last_time=zeros(),
-        root=paths,
-        root_costs=zeros(K),
-        branch=TreeBranch(
-            levels=zeros(tree_node.FIELDS, L), paths=jnp.zeros((B, L, T + 1), jnp.int16)
-        ),
-        level=TreeLevel(PathConflict(*(zeros(),) * 8), *(zeros(),) * 5),
-        buffers=search_buffers(T, R, B, levels=2),
-    )
-
-
-def _start_queries(
-    lanes: _TreeLanes, queries: TreeQueries, query: jax.Array, taken: jax.Array, teams: _Teams
-) -> _TreeLanes:
-    """Put queries (B,) into the lanes that `taken`, bool (B,), marks."""
-    # A search writes the rest before it reads it, so it stays the very same arrays.
-    new = _new_lanes(queries, query, lanes.node.paths.shape[1] - 1, teams)
-    last = jnp.max(jnp.where(taken, lanes.last_time, jnp.int16(0)))
-    forbidden = _without_constraints(lanes.node.forbidden, taken, last)
-    lanes = lanes._replace(node=lanes.node._replace(forbidden=forbidden))
-    new = new._replace(
-        node=new.node._replace(forbidden=forbidden),
-        root=lanes.root,
-        root_costs=lanes.root_costs,
-        branch=lanes.branch,
-        level=lanes.level,
-        buffers=lanes.buffers,
-    )
-    return jax.tree.map(lambda x, y: y if x is y else jnp.where(taken, x, y), new, lanes)
-
-
-def _without_constraints(forbidden: jax.Array, taken: jax.Array, last: jax.Array) -> jax.Array:
-    """Empty the sets (5, K, T + 1, R, B) of the lanes taken, bool (B,), up to a time, int16 ()."""
-    none = jnp.zeros((), forbidden.dtype)
-
-    def together(forbidden: jax.Array) -> jax.Array:
-        return jnp.where(taken, none, forbidden)
-
-    def time_by_time(forbidden: jax.Array) -> jax.Array:
-        def clear(t: jax.Array, forbidden: jax.Array) -> jax.Array:
-            now = jax.lax.dynamic_index_in_dim(forbidden, t, axis=2)
-            return jax.lax.dynamic_update_index_in_dim(forbidden, together(now), t, axis=2)
-
-        return jax.lax.fori_loop(0, last.astype(jnp.int32) + 1, clear, forbidden)
-
-    # They are the largest arrays of a search, and on small boards plans are short.
-    return jax.lax.platform_dependent(forbidden, cpu=time_by_time, default=together)
-
-
 def _hand_in_answers(
-    lanes: _TreeLanes, answers: TreeAnswers, teams: _Teams
-) -> tuple[_TreeLanes, TreeAnswers]:
+    lanes: TreeLanes, answers: TreeAnswers, teams: Teams
+) -> tuple[TreeLanes, TreeAnswers]:
     """Write the answers of the teams that have one, and free their lanes."""
     Q = answers.found.shape[0]
     # The first lane that found a plan speaks for its team, or else the first.
@@ -246,7 +120,7 @@ def _hand_in_answers(
     return lanes._replace(query=freed, done=jnp.zeros_like(lanes.done)), answers
 
 
-def _teammates(lanes: int, teams: _Teams) -> tuple[jax.Array, jax.Array]:
+def _teammates(lanes: int, teams: Teams) -> tuple[jax.Array, jax.Array]:
     """Tell, as bool (B, B), whether lane j is in the team of lane i and whether it precedes it."""
     lane = jnp.arange(lanes)
     team = lane // teams.size
@@ -258,12 +132,12 @@ def _sum_over(values: jax.Array, mates: jax.Array) -> jax.Array:
     return jnp.sum(jnp.where(mates, values.astype(jnp.int32), 0), axis=1)
 
 
-def _next_side(side: jax.Array, depth: jax.Array, teams: _Teams) -> jax.Array:
+def _next_side(side: jax.Array, depth: jax.Array, teams: Teams) -> jax.Array:
     """Return the side after a child is done: the other child, unless it is another lane's."""
     return jnp.where(depth < teams.split, jnp.int16(2), side + 1)
 
 
-def _expand(lanes: _TreeLanes, teams: _Teams) -> _TreeLanes:
+def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
     """In every lane try one child of the node in hand, or plan one agent of the root."""
     K, times, B = lanes.node.paths.shape
     T = times - 1
@@ -379,16 +253,16 @@ def _expand(lanes: _TreeLanes, teams: _Teams) -> _TreeLanes:
     return lanes._replace(level=level, agent=agent)
 
 
-def _backtrack(lanes: _TreeLanes, moved: jax.Array, teams: _Teams) -> _TreeLanes:
+def _backtrack(lanes: TreeLanes, moved: jax.Array, teams: Teams) -> TreeLanes:
     """Leave nodes whose children are both refuted, up to one that has a child left."""
     b = jnp.arange(lanes.depth.shape[0])
     true = jnp.any(lanes.query >= 0)  # a search without queries ends
 
-    def exhausted(lanes: _TreeLanes) -> jax.Array:
+    def exhausted(lanes: TreeLanes) -> jax.Array:
         tried = lanes.branch.levels[tree_node.SIDE, lanes.depth, b] > 1
         return moved & ~lanes.done & ~lanes.through & tried
 
-    def leave(lanes: _TreeLanes) -> _TreeLanes:
+    def leave(lanes: TreeLanes) -> TreeLanes:
         stuck = exhausted(lanes)
         top = stuck & (lanes.depth == 0)
         inner = stuck & ~top
@@ -412,7 +286,7 @@ def _backtrack(lanes: _TreeLanes, moved: jax.Array, teams: _Teams) -> _TreeLanes
     return jax.lax.while_loop(lambda lanes: jnp.any(exhausted(lanes)), leave, lanes)
 
 
-def _coordinate_teams(lanes: _TreeLanes, rooted: jax.Array, teams: _Teams) -> _TreeLanes:
+def _coordinate_teams(lanes: TreeLanes, rooted: jax.Array, teams: Teams) -> TreeLanes:
     """Let the teams hand out prefixes, raise their bounds and end."""
     B = lanes.query.shape[0]
     mates, before = _teammates(B, teams)

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-from jaxlake.solver.constraint_tree import MAX_DEPTH
 from jaxlake.solver.joint_search import Geometry
 from jaxlake.solver.kernels.lanes import any_lane, flag, union
 from jaxlake.solver.kernels.tree_copies import PathCopies
@@ -46,10 +45,11 @@ from jaxlake.solver.path_conflicts import (
     arrival_conflict,
 )
 from jaxlake.solver.space_time import NEVER
+from jaxlake.solver.tree_lanes import MAX_DEPTH
 
 
 class _Lanes(NamedTuple):
-    """As `constraint_tree._TreeLanes`, int32 each; what is not here is in memory."""
+    """As `tree_lanes.TreeLanes`, int32 each; what is not here is in memory."""
 
     bound: jax.Array
     cut: jax.Array

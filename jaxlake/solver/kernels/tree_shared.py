@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxlake.solver.constraint_tree import MAX_DEPTH
 from jaxlake.solver.joint_search import Geometry
 from jaxlake.solver.kernels.lanes import any_lane, bit, flag, union
 from jaxlake.solver.kernels.tree_levels import LEVEL_WORDS
@@ -21,6 +20,7 @@ from jaxlake.solver.kernels.tree_teams import put
 from jaxlake.solver.kernels.word_sets import Words, both, either, meet, shift, single, without
 from jaxlake.solver.path_conflicts import FORCED
 from jaxlake.solver.space_time import NEVER
+from jaxlake.solver.tree_lanes import MAX_DEPTH
 
 _MOVES = 4
 _SPOTLESS, _POLITE, _OPEN = 3, 2, 1
