@@ -118,7 +118,7 @@ def staircases(
     pairs = joint_search.two_agent_lanes(free, starts, goals, wanted, board, widths, alone)
 
     def climb(chunk: TwoAgentLanes, _: None) -> tuple[jax.Array, None]:
-        return _climb(chunk.on(free, board), board), None
+        return _climb(chunk.on(free, board), chunk.connected, board), None
 
     blank = jnp.zeros((2, B), jnp.uint32)
     length = jnp.max(pairs.alone, axis=0)
@@ -127,7 +127,7 @@ def staircases(
     return jnp.where(pairs.connected, stairs, blank)
 
 
-def _climb(boards: TwoAgentBoards, board: Geometry) -> jax.Array:
+def _climb(boards: TwoAgentBoards, running: jax.Array, board: Geometry) -> jax.Array:
     B = boards.free.shape[-1]
     alone = boards.alone
     left = _distances_around(boards, board)
@@ -149,7 +149,7 @@ def _climb(boards: TwoAgentBoards, board: Geometry) -> jax.Array:
         return examine(state.time + 1, wider | state.layer, state)
 
     delays = jnp.full((2, EXCESSES, B), _MOST)
-    begun = examine(jnp.int32(0), layer, _Climb(jnp.int32(0), layer, delays, boards.connected))
+    begun = examine(jnp.int32(0), layer, _Climb(jnp.int32(0), layer, delays, running))
     ended = jax.lax.while_loop(lambda state: jnp.any(state.running), advance, begun)
     first, second = jax.lax.cummin(ended.delays, axis=1)
     # If agent 1 is the first to arrive: the least excess of it that lets agent 0 arrive in time.

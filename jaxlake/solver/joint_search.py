@@ -73,11 +73,6 @@ class TwoAgentBoards(NamedTuple):
     goals: jax.Array  # int32 (2, B)
     alone: jax.Array  # int32 (2, B), distance of each start to its goal without the other agent
 
-    @property
-    def connected(self) -> jax.Array:
-        """Whether each agent alone can reach its goal, bool (B,)."""
-        return jnp.all(self.alone < FAR, axis=0)
-
 
 class TwoAgentLanes(NamedTuple):
     """Two agents each on one of some boards: of the boards, only which one it is.

@@ -84,7 +84,7 @@ def _compare_joint_searches(batch, playing, horizon, *, waiting=True, machine=MA
     def by_kernel(running, cost):
         return joint.search_pairs(pairs, running, horizon, board, machine, cost)
 
-    expected, running, cost = jax.jit(by_loops)(pairs.connected, None), pairs.connected, None
+    expected, running, cost = jax.jit(by_loops)(lanes.connected, None), lanes.connected, None
     if not waiting:
         known, cost = expected.makespan < joint_search.FAR, expected.sum_of_costs
         running = joint_search.worth_searching_without_waits(pairs.alone, known, cost)
