@@ -27,12 +27,7 @@ from jaxlake.solver import arrivals, tree_node
 from jaxlake.solver.chunks import wanted_first
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.pairs import best_matching, pair_gains
-from jaxlake.solver.path_conflicts import (
-    FORCED,
-    NONE,
-    arrival_conflict,
-    choose_conflict,
-)
+from jaxlake.solver.path_conflicts import FORCED, NONE, arrival_conflict, choose_conflict
 from jaxlake.solver.space_time import NEVER, NOBODY
 from jaxlake.solver.tree_lanes import MAX_DEPTH, Teams, TreeLanes, new_lanes, start_queries
 from jaxlake.solver.tree_node import TreeAnswers, TreeLevel, TreeQueries

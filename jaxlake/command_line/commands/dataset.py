@@ -18,9 +18,7 @@ from jaxlake.command_line.arguments import (
 )
 from jaxlake.command_line.conversion import check_conversion, write_boards
 from jaxlake.command_line.extras import require_package
-from jaxlake.command_line.json_lines import (
-    ProgressLine,
-)
+from jaxlake.command_line.json_lines import ProgressLine
 from jaxlake.errors import UserError
 from jaxlake.text_tables import aligned_text, output_width, wrapped
 
