@@ -208,7 +208,10 @@ def wait(output: Path) -> None:
 
 
 def run(output: Path) -> None:
-    """Run a configuration, as far as STOP_AFTER says; process 1 kills itself at DIE_AT."""
+    """Run a configuration, as far as STOP_AFTER says; process 1 kills itself at DIE_AT.
+
+    Checkpoints are written in the background, so it first waits for the folder WHEN_SAVED.
+    """
     from tests.training.killed_run import dying_at
     from training import loop
     from training.schema import load
@@ -216,7 +219,15 @@ def run(output: Path) -> None:
     config = load(TINY, [*LEARNS, f"model.mesh.fsdp={jax.device_count()}"])
     point = os.environ.get("DIE_AT", "none") if jax.process_index() == 1 else "none"
     stop_after = os.environ.get("STOP_AFTER")
-    with dying_at(point, lambda: os.kill(os.getpid(), signal.SIGKILL)):
+    saved = output.parent / os.environ.get("WHEN_SAVED", "")
+
+    def die() -> None:
+        until = time.monotonic() + 300
+        while not saved.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with dying_at(point, die):
         loop.run(config, output.parent, stop_after=int(stop_after) if stop_after else None)
 
 
