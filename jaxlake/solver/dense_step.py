@@ -237,7 +237,9 @@ def _move_last(
         across = [(words[w] | beside[w]) & last.right[w] & between.across[..., w] for w in range(W)]
         return across, [below[w] & between.along[..., w] for w in range(W)]
 
-    def to_cells(edges: tuple[list[jax.Array], list[jax.Array]], before: jax.Array) -> jax.Array:
+    def to_cells(
+        edges: tuple[list[jax.Array], list[jax.Array]], before: jax.Array
+    ) -> list[jax.Array]:
         across, along = edges
         moved = [across[w] | shifted | along[w] for w, shifted in enumerate(_up(across, 1))]
         for i in range(N):
@@ -246,6 +248,10 @@ def _move_last(
         home = reduce(jnp.bitwise_or, (moved[w] & last.home[w] for w in range(W)))
         moved[0] |= jnp.where(between.apart, before[..., 0] & 1, jnp.uint32(0))
         moved[0] |= ((home != 0) & total).astype(jnp.uint32)
-        return jnp.stack(moved, axis=-1)
+        return moved
 
-    return computed_apart(to_cells, true, computed_apart(to_edges, true, states), states)
+    words = computed_apart(to_cells, true, computed_apart(to_edges, true, states), states)
+    if W == 1:
+        return words[0][..., None]
+    # Computed while they are put together, no word is vectorised.
+    return computed_apart(partial(jnp.stack, axis=-1), true, words)
