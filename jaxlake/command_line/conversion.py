@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jaxlake.board_limits import MAX_AGENTS
 from jaxlake.command_line.json_lines import open_output, require_readable
-from jaxlake.command_line.paths import require_writable
+from jaxlake.command_line.paths import file_name, require_writable
 from jaxlake.errors import UserError
 from jaxlake.files import read_json_lines
 
@@ -21,9 +22,18 @@ if TYPE_CHECKING:
 def check_conversion(args: argparse.Namespace) -> None:
     """Raise a `UserError` for files that can't be read or written, before JAX is imported."""
     source = Path(args.source)
-    if args.agents is not None and args.agents < 1:
-        raise UserError(f"--agents: got {args.agents}, at least 1 is allowed")
-    if source.suffix == ".scen":
+    scenarios = source.suffix == ".scen"
+    for option, value, of_scenarios in (
+        ("--agents", args.agents, True),
+        ("--map", args.map, True),
+        ("--config", args.config, False),
+    ):
+        if value is not None and scenarios != of_scenarios:
+            what = "a .scen file" if of_scenarios else "published rows"
+            raise UserError(f"{option}: got {value}, allowed with {what} only, not with {source}")
+    if args.agents is not None and not 1 <= args.agents <= MAX_AGENTS:
+        raise UserError(f"--agents: got {args.agents}, 1 to {MAX_AGENTS} are allowed")
+    if scenarios:
         if args.map is None or args.agents is None:
             raise UserError(f"{source}: --map and --agents are needed for a .scen file")
         require_readable(str(args.map))
@@ -54,8 +64,10 @@ def _boards(args: argparse.Namespace) -> Iterator[tuple[str, "Instance"]]:
     if source.suffix == ".scen":
         grid_map, scenarios = datasets.read_map(args.map), datasets.read_scen(source)
         K = args.agents
-        if not 1 <= K <= len(scenarios):
-            raise UserError(f"--agents: got {K}, {source} has {len(scenarios)} rows")
+        if (rows := len(scenarios)) < K:
+            raise UserError(
+                f"--agents: got {K}, {source} has {rows} rows, so 1 to {rows} are allowed"
+            )
         if rest := len(scenarios) % K:
             print(f"jaxlake: {source}: no board of the last {rest} rows", file=sys.stderr)
         for number in range(len(scenarios) // K):
@@ -112,10 +124,9 @@ def _write_movingai(target: Path, boards: Iterator[tuple[str, "Instance"]]) -> i
     from jaxlake.datasets import map_from_instance, scenarios_from_instance, write_map, write_scen
 
     target.mkdir(parents=True, exist_ok=True)
-    count = 0
-    for given, board in boards:
-        name = re.sub(r"[^\w.-]", "_", given)
+    names = set[str]()
+    for number, (given, board) in enumerate(boards, 1):
+        name = file_name(given, number, names)
         write_map(target / f"{name}.map", map_from_instance(board))
         write_scen(target / f"{name}.scen", scenarios_from_instance(board, f"{name}.map"))
-        count += 1
-    return count
+    return len(names)

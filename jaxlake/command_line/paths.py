@@ -1,7 +1,8 @@
-"""Files and folders that a command is going to write to, looked at before the work begins."""
+"""Files and folders that a command is going to write to: names, and a look before the work."""
 
 import errno
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -52,3 +53,16 @@ def usable_folder(option: str, path: Path) -> Path:
             problem = f"no folder can be made in {above}: {error.strerror}"
             raise UserError(f"{option}: got {path}, {problem}") from None
     return path
+
+
+def file_name(name: str, number: int, taken: set[str]) -> str:
+    """Return what a file of this record may be called, and add it to those that are taken.
+
+    What is neither a letter, a digit nor one of `_.-` becomes `_`. Where another record has the
+    name already, or nothing is left of it, the number of the record's line tells them apart.
+    """
+    plain = re.sub(r"[^\w.-]+", "_", name).strip(".")[:100] or str(number)
+    while plain in taken:
+        plain = f"{plain}_{number}"
+    taken.add(plain)
+    return plain

@@ -15,7 +15,7 @@ Follow the chain of hashes of a run's stages (chain.jsonl), and derive again wha
 files: boards from the seed and the configuration, verdicts from the answers, the gate, the prompts,
 the review of the engineer's answers, the next configuration. One line per stage says what was
 checked, up to the first part that does not hold. A run in progress is checked as far as its chain
-goes. See docs/audit.md.
+goes. See docs/how_to/audit.md.
 
 exit status: 0 everything holds, 1 a part does not hold, 2 there is no run
 """

@@ -45,5 +45,6 @@ def policy_folder(run_dir: Path, stage: int | None) -> Path:
     if stage is None:
         stage = stages[-1]
     if stage not in stages:
-        raise UserError(f"--stage: got {stage}, {run_dir} has {stages}")
+        allowed = ", ".join(map(str, stages))
+        raise UserError(f"--stage: got {stage}, allowed are the stages of {run_dir}: {allowed}")
     return directory.stage(stage).policy

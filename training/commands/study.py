@@ -12,7 +12,7 @@ Run every engineer of a study with every seed, each run in a process of its own 
 shared warm start; then write report.md, its figures and results.json. The same command goes on
 where it was stopped: finished runs are kept. A run that fails is reported, and the others go on.
 
-docs/studies.md says how a study is written and what its numbers mean.
+docs/how_to/studies.md says how a study is written and what its numbers mean.
 
 exit status: 0 every run is finished (--report-only: the report is written), 1 some runs are not,
 2 invalid input or configuration

@@ -8,7 +8,7 @@ _HELP = """\
 Print a script that lets the Tab key complete commands, actions and options:
 
   bash   jaxlake completion bash > ~/.local/share/bash-completion/completions/jaxlake
-  zsh    jaxlake completion zsh > _jaxlake, in a folder of $fpath
+  zsh    jaxlake completion zsh > "${fpath[1]}/_jaxlake"
   fish   jaxlake completion fish > ~/.config/fish/completions/jaxlake.fish
 
 It needs shtab: pip install 'jaxlake[completion]'.

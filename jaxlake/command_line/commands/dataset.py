@@ -197,7 +197,10 @@ def _check_request(args: argparse.Namespace) -> None:
         if padding is not None and padding < max(values):
             raise UserError(f"{option}: got {padding}, at least {max(values)} is needed")
     if args.part[1] > (shards := -(-args.count // args.shard_size)):
-        raise UserError(f"part: got {args.part[1]} parts, the set has {shards} shards to share out")
+        part = "/".join(map(str, args.part))
+        raise UserError(
+            f"--part: got {part}, at most {shards} parts are allowed: the set has so many shards"
+        )
     if args.directory.exists() and not args.directory.is_dir():
         raise UserError(f"{args.directory}: is a file; a new folder, or one to go on in, is needed")
 

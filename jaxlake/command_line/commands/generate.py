@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--size", "N", number(int, 2, _MAX_SIZE), "side of the board, 2 to 10"),
         ("--hole-ratio", "H", number(float, 0, 1), "share of all cells, 0 to 1"),
         ("--wait-ratio", "W", number(float, 0, 1), "share of the boards that need a wait, 0 to 1"),
-        ("--count", "C", number(int, 1, _MAX_COUNT), "number of boards, at least 1"),
+        ("--count", "C", number(int, 1, _MAX_COUNT), f"number of boards, 1 to {_MAX_COUNT:,}"),
     ):
         parser.add_argument(name, metavar=metavar, type=kind, required=True, help=what)
     add_seed(parser)

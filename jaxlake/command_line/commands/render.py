@@ -1,12 +1,12 @@
 """`jaxlake render`: boards and plans as pictures."""
 
 import argparse
-import re
 import sys
 from pathlib import Path
 
 from jaxlake.command_line.arguments import describe
 from jaxlake.command_line.json_lines import read_lines, require_json_lines
+from jaxlake.command_line.paths import file_name
 from jaxlake.errors import UserError
 
 _HELP = """\
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where = "a file for one picture, or a folder"
     parser.add_argument("--output", metavar="PATH", type=Path, help=where)
     kind = "of the files in a folder (default: svg)"
-    parser.add_argument("--format", choices=_FORMATS, default="svg", help=kind)
+    parser.add_argument("--format", choices=_FORMATS, help=kind)
     which = "draw only the record of this id"
     parser.add_argument("--id", metavar="ID", help=which)
 
@@ -44,7 +44,8 @@ def run(args: argparse.Namespace) -> int:
     """Draw every record of the file."""
     require_json_lines(args.file)
     single = args.output is not None and args.output.suffix.lstrip(".").lower() in _FORMATS
-    kind = args.output.suffix.lower() if single else f".{args.format}"
+    _check_output(args.output, args.format, single=single)
+    kind = args.output.suffix.lower() if single else f".{args.format or 'svg'}"
     if args.output is not None and kind in (".gif", ".png"):
         import PIL  # noqa: F401  # what is missing is said before anything is drawn
     from jaxlake.command_line.board_records import drawn_lines
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
                 f"--output: got {args.output} for several records, of which it holds the first; "
                 "allowed are a folder, and one record chosen by --id"
             )
-        path = args.output if single else args.output / _file_name(name, number, names, kind)
+        path = args.output if single else args.output / (file_name(name, number, names) + kind)
         path.parent.mkdir(parents=True, exist_ok=True)
         picture.save(path)
     if args.id is not None and not drawn and not invalid:
@@ -73,10 +74,16 @@ def run(args: argparse.Namespace) -> int:
     return 1 if invalid else 0
 
 
-def _file_name(name: str, number: int, taken: set[str], kind: str) -> str:
-    """Return a name that a file may have: that of the record, with its line where it is taken."""
-    plain = re.sub(r"[^\w.-]+", "_", name).strip(".")[:100] or str(number)
-    if plain in taken:
-        plain = f"{plain}_{number}"
-    taken.add(plain)
-    return plain + kind
+def _check_output(output: Path | None, kind: str | None, *, single: bool) -> None:
+    """Raise a `UserError` where --output names what can't be drawn, or --format says nothing."""
+    if kind is not None and (output is None or single):
+        given = "goes to standard output as text" if output is None else f"is in {output}"
+        raise UserError(
+            f"--format: got {kind}, allowed with --output FOLDER; what is drawn {given}"
+        )
+    if output is not None and output.suffix and not single and not output.is_dir():
+        endings = ", ".join(f".{one}" for one in _FORMATS)
+        raise UserError(
+            f"--output: got {output}, allowed are a file that ends in {endings}, and a folder; a "
+            "new folder's name has no ending"
+        )

@@ -112,6 +112,21 @@ def test_movingai_files_and_board_lines_convert_to_and_fro(cli, tmp_path):
         assert made.read_bytes() == Path(f"{stem}.map").read_bytes()
 
 
+def test_boards_whose_ids_make_one_file_name_get_files_of_their_own(cli, tmp_path):
+    source, maps = tmp_path / "boards.jsonl", tmp_path / "maps"
+    ids = ("a b", "a_b", "a b")
+    boards = [{"id": one, "grid": ["S G", "F F"]} for one in ids]
+    source.write_text("".join(json.dumps(board) + "\n" for board in boards))
+    done = cli("dataset", "convert", source, maps)
+    assert done.status == 0
+    names = {"a_b", "a_b_2", "a_b_3"}
+    assert {file.name for file in maps.iterdir()} == {
+        name + kind for name in names for kind in (".map", ".scen")
+    }
+    assert "type octile" in (maps / "a_b_3.map").read_text()
+    assert "a_b_3.map" in (maps / "a_b_3.scen").read_text()
+
+
 @pytest.mark.parametrize(
     ("second", "said"),
     [
@@ -141,7 +156,10 @@ def test_a_wrong_line_of_boards_is_named_when_it_is_converted(cli, tmp_path, sec
         ({"part": "2/2"}, "--part: got 2/2, I/P with I from 0 to P - 1 is needed"),
         ({"part": "0/0"}, "--part: got 0/0, I/P with I from 0 to P - 1 is needed"),
         ({"part": "1"}, "--part: got 1, I/P with I from 0 to P - 1 is needed"),
-        ({"part": "0/4"}, "part: got 4 parts, the set has 3 shards to share out"),
+        (
+            {"part": "0/4"},
+            "--part: got 0/4, at most 3 parts are allowed: the set has so many shards",
+        ),
     ],
 )
 def test_a_wrong_request_ends_with_status_2_and_names_the_field(make, tmp_path, changes, said):
@@ -158,6 +176,9 @@ def test_a_wrong_request_ends_with_status_2_and_names_the_field(make, tmp_path, 
         (["merge", "nothing"], "nothing: there is no such folder"),
         (["benchmark", "nothing", "--check"], "nothing: there is no such folder"),
         (["convert", "x.scen", "y.jsonl"], "--map and --agents are needed"),
+        (["convert", "x.scen", "y", "--agents", "6"], "--agents: got 6, 1 to 5 are allowed"),
+        (["convert", "x.scen", "y", "--config", "c"], "--config: got c, allowed with published"),
+        (["convert", "o/n", "y", "--agents", "2"], "--agents: got 2, allowed with a .scen file"),
         (["convert", "nothing.jsonl", "y.jsonl"], "no such file or folder"),
     ],
 )
@@ -223,3 +244,4 @@ def test_a_scenario_that_is_no_board_is_named_with_its_rows_and_rows_left_over_a
     source.write_text(source.read_text().replace("\t0\t0\t0\t1\t", "\t0\t1\t0\t0\t"))
     done = convert("2")
     assert f"{source}: no board of the last 1 rows" in done.err
+    assert f"--agents: got 4, {source} has 3 rows, so 1 to 3 are allowed" in convert("4").err

@@ -270,8 +270,11 @@ def test_any_field_of_a_request_reaches_the_server_as_it_is(folder: Path, server
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model", "x", "--limit", "3"], "--limit: needs --benchmark"),
-        (["--endpoint", "http://h/v1"], "--endpoint: needs --benchmark"),
+        (["--model", "x", "--limit", "3"], "--limit: got 3, allowed with --benchmark only"),
+        (
+            ["--endpoint", "http://h/v1"],
+            "--endpoint: got http://h/v1, allowed with --benchmark only",
+        ),
         (["--model", "x", "--benchmark", "d", "--name", "m"], "--name: needs --endpoint"),
         (["--endpoint", "http://h/v1", "--benchmark", "d"], "--name: missing"),
     ],
