@@ -113,14 +113,10 @@ def _run_stages(
         with open_trackers(config, directory, step) as trackers:
             prompts = encode_prompts(config, policy, validation)
             run = ActiveRun(config, directory, checkpoints, policy, validation, trackers, prompts)
-            return _stages_of(run, params, last)
-
-
-def _stages_of(run: ActiveRun, params: Any, last: int) -> list[StageResult]:
-    """Go on from the newest checkpoint, or from the weights `params` if there is none."""
-    state, first, done = _restore(run, params)
-    with closing(_start_engine(run, state)) as sampler:
-        return _stages_with(run, sampler, state, first, done, last)
+            state, first, done = _restore(run, params)
+            del params  # a checkpoint's state has weights of its own
+            with closing(_start_engine(run, state)) as sampler:
+                return _stages_with(run, sampler, state, first, done, last)
 
 
 def _stages_with(
@@ -148,10 +144,12 @@ def _stages_with(
         state = starting_state(run, trained.state, results)
         if state is not trained.state:
             sampler.sync(run.policy.tensors(state.params))
+        boards = trained.boards.boards
+        del trained  # if the gate has taken the stage back, it holds another learner
         state = learn_to_design(run, sampler, state, results)
         results[stage] = design(run, sampler, results, Prober(run, sampler, state, stage))
         read(run, sampler, results)
-        _close_stage(run, stage, trained.boards.boards)
+        _close_stage(run, stage, boards)
         done = 0
     return results
 

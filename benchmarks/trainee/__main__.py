@@ -60,6 +60,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="as model.remat (default: all_but_attention)",
     )
     parser.add_argument("--attention", default="auto", help="as model.attention (default: auto)")
+    parser.add_argument(
+        "--engine-share",
+        type=number(float, 0, 1),
+        default=0.0,
+        help="of each device's memory, taken by an engine beside the trainer (default: 0)",
+    )
     parser.add_argument("--work", type=json.loads, help="one update as JSON, instead of all these")
     parser.add_argument(
         "--json", metavar="FILE", type=Path, help="put the results into this file, too"
@@ -84,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             record = {"target": target, "model": name}
             record |= compile_update(python, target, dataclasses.asdict(work), args.hlo, name)
             if "error" not in record:
-                record |= forecast(record, target, work.model_flops())
+                record |= forecast(record, target, work.model_flops(), args.engine_share)
             records.append(record)
             print(row(record), flush=True)
             if args.json is not None:  # after each: some take minutes
@@ -177,8 +183,13 @@ def compile_update(
     return record
 
 
-def forecast(record: dict[str, Any], target: str, model_flops: float) -> dict[str, Any]:
-    """Forecast the seconds of an update: kernels, and where they wait for what is exchanged."""
+def forecast(
+    record: dict[str, Any], target: str, model_flops: float, engine_share: float = 0.0
+) -> dict[str, Any]:
+    """Forecast the seconds of an update: kernels, and where they wait for what is exchanged.
+
+    The update fits if its memory does beside an engine that has `engine_share` of each device's.
+    """
     speed = SPEEDS[target.partition(":")[0]]
     devices = record["devices"]
     exchange = sum(record["sent_bytes"].values()) / speed.sent_per_second(record["devices"])
@@ -188,7 +199,7 @@ def forecast(record: dict[str, Any], target: str, model_flops: float) -> dict[st
     used += record["output_bytes"] - record["aliased_bytes"]
     return {
         "used_bytes": used,
-        "fits": used <= speed.memory,
+        "fits": used + engine_share * speed.memory <= speed.memory,
         "model_flops": model_flops,
         "exchange_seconds": exchange,
         "forecast_seconds": seconds,

@@ -262,6 +262,8 @@ def test_a_forecast_adds_up_kernels_and_what_they_wait_for():
     assert found["forecast_mfu"] == pytest.approx(1 / 3.25)
     assert found["fits"]
     assert not forecast(record | {"temporary_bytes": 75e9}, "h100:8", 1.0)["fits"]
+    assert forecast(record, "h100:8", 1.0, engine_share=0.8)["fits"]
+    assert not forecast(record, "h100:8", 1.0, engine_share=0.9)["fits"]
     two_hosts = forecast(record | {"devices": 16}, "h100:16", 1.0)
     assert two_hosts["exchange_seconds"] == pytest.approx(350 / 45)
 

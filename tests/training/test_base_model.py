@@ -16,6 +16,7 @@ from engineer.edits import edits_text, read_edits
 from engineer.engineers.rule import teacher_edits
 from engineer.scoring.reading import reading_set
 from engineer.synthetic import FACTS
+from jaxlake.intervals import wilson_interval
 from tests.engineer.scoring.test_reading import parse
 from tests.paths import ROOT
 from training.phases.reading import EngineReader
@@ -168,5 +169,6 @@ def test_no_cell_is_dead(tmp_path: Path):
         product((3, 4, 5, 6), (False, True))
     )
     for cell in cells:
-        rate, error = cell["valid"] / cell["count"], 0.5 / cell["count"] ** 0.5
-        assert 0.05 - error < rate < 0.85 + error, cell
+        low, high = wilson_interval(cell["valid"], cell["count"])
+        assert high > 0.05, cell
+        assert low < 0.85, cell

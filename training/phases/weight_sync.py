@@ -4,11 +4,15 @@ After every update `sync_weights` hands all tensors to the running engine (`Samp
 with vLLM compares a checksum of each), and then scores a few sequences under both. That shows
 whether the engine computes with the weights what the trainer does: `check_sync` returns how their
 log-probabilities differ, or raises a `SyncError` that stops the run.
+
+Of a long sequence its beginning is compared. For the log-probabilities of a prompt vLLM makes the
+logits of all its tokens at once, in memory that it has not set aside. When it starts it measures
+what logits of `sampling.max_num_seqs` tokens take, so no more are asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +20,9 @@ import numpy as np
 from training.rollout.rollout import Rollout
 from training.rollout.sampler import LogprobGaps, Sampler, check_sync
 from training.run.active_run import ActiveRun
+
+_LEAST_COMPARED = 128
+"""Tokens of a sequence that are compared, even if fewer sequences are decoded at once."""
 
 
 def sync_weights(run: ActiveRun, params: Any, sampler: Sampler, rollout: Rollout) -> LogprobGaps:
@@ -42,6 +49,7 @@ def _sync_and_compare(
     run: ActiveRun, params: Any, sampler: Sampler, sequences: Sequence[Sequence[int]]
 ) -> LogprobGaps:
     """Hand the weights over while the trainer scores sequences, then let the engine score them."""
+    sequences = _beginnings(run, sequences)
     expected = run.policy.start_logprobs(params, sequences)
     sampler.sync(run.policy.tensors(params))
     return check_sync(sampler, sequences, expected(), run.config.sampling.sync_tolerance)
@@ -51,8 +59,14 @@ def compare_weights(
     run: ActiveRun, params: Any, sampler: Sampler, sequences: Sequence[Sequence[int]]
 ) -> LogprobGaps:
     """Score sequences under both; return how these differ, or raise a `SyncError`."""
+    sequences = _beginnings(run, sequences)
     expected = run.policy.logprobs(params, sequences)
     return check_sync(sampler, sequences, expected, run.config.sampling.sync_tolerance)
+
+
+def _beginnings(run: ActiveRun, sequences: Iterable[Sequence[int]]) -> list[Sequence[int]]:
+    most = max(run.config.sampling.max_num_seqs, _LEAST_COMPARED)
+    return [sequence[:most] for sequence in sequences]
 
 
 def sync_metrics(gaps: LogprobGaps) -> dict[str, float]:

@@ -209,7 +209,8 @@ class NcclTransport(VllmTransfer):
         from torch import from_dlpack
 
         wholes = [jax.device_put(array, self._device) for _, array in bucket]
-        jax.block_until_ready(wholes)  # so that none of JAX's own collectives runs any more
+        # What JAX gathers for these is over then; its other programs exchange nothing with workers.
+        jax.block_until_ready(wholes)
         told = {"update_info": told_of(bucket)}
         receiving = self._worker_thread.submit(self._engine.update_weights, told)
         tensors = [from_dlpack(whole) for whole in wholes]

@@ -221,6 +221,13 @@ def compile_for(config: RunConfig, target: str) -> int:
         )
     work = json.dumps(update_shape(config, shape))
     command = [sys.executable, "-m", "benchmarks.trainee", "--target", target, "--work", work]
+    if config.sampling.runs_vllm_here:
+        share = config.sampling.gpu_memory_utilization
+        command += ["--engine-share", str(share)]
+        console.print(
+            f"Whether it fits is said of what vLLM leaves of each device: it takes {share:.0%}"
+            " (sampling.gpu_memory_utilization)."
+        )
     sys.stdout.flush()
     own = {"PYTHONPATH": str(root)}
     done = subprocess.run(
