@@ -3,8 +3,8 @@
 A process makes one part of the set on one chip: the device draws and solves a shard, then the host
 hashes its boards and writes its file, one after the other. How fast the device is comes from a
 forecast of `python -m benchmarks.accelerators`. What the host takes, and how large files are, is
-measured here, in processor time of one core, on boards of the same kind. docs/pods.md says how
-such a set is made.
+measured here, in processor time of one core, on boards of the same kind.
+docs/how_to/pods.md says how such a set is made.
 """
 
 import argparse

@@ -8,7 +8,7 @@ each stage; for each contrast A B the paired difference A minus B over the seeds
 far the differences of single seeds lie apart, and its power: the smallest true difference that so
 many seeds find in four of five cases, and how often they find one of `--detect` points, by a paired
 two-sided t-test over seeds at the 5% level; with `--scale` each engineer's regret to BEST, in
-shares of the way from WORST to BEST. Intervals are those of `docs/studies.md`.
+shares of the way from WORST to BEST. Intervals are those of `docs/how_to/studies.md`.
 """
 
 import argparse

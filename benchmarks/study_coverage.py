@@ -1,4 +1,4 @@
-"""Simulate how often a study's 95% intervals contain the truth: the tables of `docs/studies.md`.
+"""Simulate how often a study's 95% intervals contain the truth, for docs/how_to/studies.md.
 
     python -m benchmarks.study_coverage [--repeats 2000]
     python -m benchmarks.study_coverage --measure STUDY_DIR

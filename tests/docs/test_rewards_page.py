@@ -1,4 +1,4 @@
-"""What docs/rewards.md shows runs as it stands there."""
+"""What docs/how_to/rewards.md shows runs as it stands there."""
 
 import doctest
 import re
@@ -8,7 +8,8 @@ import pytest
 
 from tests.paths import ROOT
 
-PAGE = (ROOT / "docs/rewards.md").read_text(encoding="utf-8")
+FILE = ROOT / "docs/how_to/rewards.md"
+PAGE = FILE.read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)
 EXAMPLES = [block for block in BLOCKS if block.startswith(">>>")]
 
@@ -45,6 +46,6 @@ def test_every_file_that_the_page_names_is_there():
     assert len(links) == 2
     assert len(files) >= 2
     for link in links:
-        assert (ROOT / "docs" / link).exists(), link
+        assert (FILE.parent / link).exists(), link
     for file in files:
         assert (ROOT / file).exists(), file

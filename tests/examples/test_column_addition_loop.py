@@ -222,9 +222,9 @@ def test_module_runs_as_a_program():
 
 
 def test_code_of_the_documentation_runs():
-    text = (ROOT / "docs" / "your_environment.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "tutorials" / "your_environment.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     assert blocks
     names: dict[str, object] = {}
     for block in blocks:
-        exec(compile(block, "docs/your_environment.md", "exec"), names)
+        exec(compile(block, "docs/tutorials/your_environment.md", "exec"), names)

@@ -2,7 +2,7 @@
 
 A link holds the hashes of all that decided its stage and of all that came of it, so no stage can be
 changed, left out or moved without breaking a link. Hashes are SHA-256 in hexadecimal, over bytes or
-over canonical JSON. docs/audit.md describes every field.
+over canonical JSON. docs/how_to/audit.md describes every field.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ class Environment(Section):
     kind: Literal["lake"] = Field(
         "lake",
         description="lake, or package.module:NAME of an environment of your own, which then has "
-        "the keys settings and initial (docs/your_environment.md)",
+        "the keys settings and initial (docs/tutorials/your_environment.md)",
     )
     num_agents: Agents = Field(2, description="agents on every board")
     initial: LakeConfiguration = Field(

@@ -14,7 +14,7 @@ Address = Annotated[str, Field(pattern=r"^https?://[^/\s?#@]+(/[^\s?#]*[^\s?#/])
 class Servers(Section):
     """The vLLM servers of `sampling.engine: servers`: started on this machine, or elsewhere.
 
-    docs/servers.md says how to start them, and what they have to be told.
+    docs/how_to/servers.md says how to start them, and what they have to be told.
     """
 
     count: Positive | None = Field(

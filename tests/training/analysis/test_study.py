@@ -86,7 +86,7 @@ def test_independent_recomputation_finds_planted_errors(finished_study, tmp_path
 
 
 def test_independent_recomputation_needs_nothing_but_python(finished_study):
-    documented = (ROOT / "docs/studies.md").read_text(encoding="utf-8")
+    documented = (ROOT / "docs/how_to/studies.md").read_text(encoding="utf-8")
     assert "\npython -m benchmarks.recomputed_study runs/study_miniature\n" in documented
     program = (
         f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); "
@@ -135,7 +135,7 @@ def test_intervals_know_that_all_seeds_answer_the_same_boards(setting):
 
 def documented_coverage() -> dict[int, list[float]]:
     """By number of seeds, the first table of coverage in the documentation, from top to bottom."""
-    text = (ROOT / "docs/studies.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/how_to/studies.md").read_text(encoding="utf-8")
     title = "standard deviation of a run's true rate between seeds"
     lines = text[text.index(f"| {title} |") :].split("\n\n", 1)[0].splitlines()
     heads, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)

@@ -1,6 +1,6 @@
 """Ways to damage a run, and a chain whose hashes agree with the files again.
 
-Hashes are computed here on their own, as docs/audit.md states them.
+Hashes are computed here on their own, as docs/how_to/audit.md states them.
 """
 
 import hashlib

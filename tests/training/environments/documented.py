@@ -1,11 +1,11 @@
-"""The environment of docs/your_environment.md, as a reader would save it."""
+"""The environment of docs/tutorials/your_environment.md, as a reader would save it."""
 
 import re
 from pathlib import Path
 
 from tests.paths import ROOT
 
-PAGE = (ROOT / "docs" / "your_environment.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "tutorials" / "your_environment.md").read_text(encoding="utf-8")
 
 
 def save_documented(folder: Path) -> Path:
