@@ -34,6 +34,7 @@ import os
 import statistics
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -200,7 +201,7 @@ def markdown(result: Mapping[str, Any]) -> str:
         headings += [f"{name}: all boards", "ratio", "both solve", "ratio", "99% of these", "ratio"]
     headings += ["unsolvable", "UNKNOWN", "peer gave up", "compared", "different"]
     lines = [
-        f"{machine['cpu']}, {machine['cores']} cores, {_commits(result)}; "
+        f"{machine['cpu']}; {_commits(result)}; "
         f"{result['repeats']} repeats, medians, in seconds (ours, the peer's); the peer gives up "
         f"after {result['max_time']:g} s.",
         "",
@@ -209,7 +210,8 @@ def markdown(result: Mapping[str, Any]) -> str:
     ]
     for name, by_cores in by_name.items():
         one = next(iter(by_cores.values()))
-        fields = [name, str(one["boards"])]
+        boards = dict.fromkeys(f"{row['boards']:,}" for _, row in sorted(by_cores.items()))
+        fields = [name, " and ".join(boards)]
         for cores in counts:
             row = by_cores.get(cores)
             fields += [""] * 6 if row is None else _times(row)
@@ -220,25 +222,23 @@ def markdown(result: Mapping[str, Any]) -> str:
 
 
 def _commits(result: Mapping[str, Any]) -> str:
-    """Name the commits of the rows, and the cells of all but the most frequent one.
+    """Say how many rows were measured at which commit, the most frequent one first.
 
-    Cells that were measured on another processor than the first say on which, and those whose
-    times are the processor's say so.
+    Those that were measured on another processor than the first say on which, and those whose times
+    are the processor's say so. The JSON file has it for each row.
     """
-    cells: dict[tuple[str, str, str], set[str]] = {}
     cpu = result["machine"]["cpu"]
-    for row in result["rows"]:
-        commit = row.get("commit", result["commit"])
-        place = commit, row.get("cpu", cpu), row.get("clock", "wall")
-        cells.setdefault(place, set()).add(row["cell"])
-    (first, *_), *later = sorted(cells, key=lambda place: -len(cells[place]))
+    places = Counter(
+        (row.get("commit", result["commit"])[:12], row.get("cpu", cpu), row.get("clock", "wall"))
+        for row in result["rows"]
+    )
     named = [
-        f"{', '.join(sorted(cells[place]))} at {place[0]}"
-        + (f" on {place[1]}" if place[1] != cpu else "")
-        + (f" by the {place[2]}'s clock" if place[2] != "wall" else "")
-        for place in later
+        f"{count} at {commit}"
+        + (f" on {own}" if own != cpu else "")
+        + (f" by the {clock}'s clock" if clock != "wall" else "")
+        for (commit, own, clock), count in places.most_common()
     ]
-    return "; ".join([f"commit {first}", *named])
+    return f"rows by commit: {'; '.join(named)}"
 
 
 def _times(row: Json) -> list[str]:

@@ -62,6 +62,11 @@ def test_the_table_shows_medians_and_stands_between_its_markers():
         cells.document("no marker", RESULT)
 
 
+def test_the_page_shows_the_committed_results():
+    text, result = cells.DOCUMENT.read_text(encoding="utf-8"), json.loads(cells.RESULT.read_text())
+    assert cells.document(text, result) == text
+
+
 def test_a_run_goes_on_only_with_the_same_settings_and_measures_nothing_twice(tmp_path, capsys):
     file = tmp_path / "cells.json"
     file.write_text(json.dumps(RESULT))
@@ -92,7 +97,7 @@ def test_only_the_cells_asked_for_are_measured_again_and_say_where(tmp_path, mon
     assert [row["cell"] for row in written["rows"]] == [other["cell"], ROW["cell"]]
     assert written["rows"][0] == other
     assert written["rows"][1].items() >= {**faster, "cpu": "another processor"}.items()
-    assert f"{ROW['cell']} at {written['rows'][1]['commit']} on another processor" in (
+    assert f"1 at {written['rows'][1]['commit'][:12]} on another processor" in (
         cells.markdown(written)
     )
 
