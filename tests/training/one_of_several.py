@@ -3,6 +3,7 @@
 `python -m tests.training.one_of_several ADDRESS PROCESSES INDEX TASK OUTPUT` does one of `TASKS`.
 """
 
+import errno
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from engineer import EngineerError, NoteWriter, Spent
 from engineer.engineers.base import Proposal
+from jaxlake.command_line.termination import unwound_by_sigterm
 from tests.paths import ROOT, TINY
 from training import processes
 from training.errors import UserError
@@ -198,12 +200,20 @@ def exchange(output: Path) -> None:
 
 
 def wait(output: Path) -> None:
-    """Meet the other, then wait for it once more."""
+    """Meet the other, then wait for it once more; the process LATE never comes."""
     processes.wait_for_all("a start")
     output.write_text("waiting")
-    if jax.process_index() == 1:
+    if jax.process_index() == int(os.environ.get("LATE", "1")):
         while True:
             time.sleep(1)
+    processes.wait_for_all("an end")
+
+
+def fail(output: Path) -> None:
+    """Meet the other, then raise the error FAILURE in process 1, for which process 0 waits."""
+    processes.wait_for_all("a start")
+    if jax.process_index() == 1:
+        raise FAILURES[os.environ["FAILURE"]]
     processes.wait_for_all("an end")
 
 
@@ -231,7 +241,13 @@ def run(output: Path) -> None:
         loop.run(config, output.parent, stop_after=int(stop_after) if stop_after else None)
 
 
-TASKS = {"exchange": exchange, "wait": wait, "run": run}
+TASKS = {"exchange": exchange, "wait": wait, "fail": fail, "run": run}
+
+FAILURES: dict[str, BaseException] = {
+    "reader": BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)),
+    "package": ModuleNotFoundError(name="vllm.core"),
+    "bug": ZeroDivisionError("a bug"),
+}
 
 
 def main(address: str, count: str, index: str, task: str, output: str) -> None:
@@ -240,7 +256,7 @@ def main(address: str, count: str, index: str, task: str, output: str) -> None:
     peers = Peers(address, int(count), int(index), seconds)
     if address == "auto":
         peers = Peers(None, None, None, seconds)
-    with processes.joined(peers if int(count) > 1 else None):
+    with unwound_by_sigterm(), processes.joined(peers if int(count) > 1 else None):
         TASKS[task](Path(output))
 
 
