@@ -65,8 +65,7 @@ def join(peers: Peers) -> None:
             peers.coordinator,
             peers.processes,
             peers.process,
-            # A process has all devices that it sees, unless JAX_LOCAL_DEVICE_IDS or the cluster
-            # says otherwise.
+            local_device_ids=_local_device_ids(),
             cluster_detection_method=None if peers.coordinator is None else "deactivate",
             heartbeat_timeout_seconds=peers.heartbeat_seconds,
         )
@@ -75,6 +74,23 @@ def join(peers: Peers) -> None:
         raise UserError(
             f"--coordinator: got {where}: the processes don't come together: {_line(error)}"
         ) from error
+
+
+def _local_device_ids() -> list[int] | None:
+    """Return which accelerators of its host this process has; [] means all, None: as JAX says.
+
+    Under SLURM and Open MPI JAX gives each process the one accelerator of its number on the host,
+    also where it is alone there and the others would stay idle. JAX_LOCAL_DEVICE_IDS wins.
+    """
+    told = os.environ
+    if told.get("JAX_LOCAL_DEVICE_IDS"):
+        return None
+    if "OMPI_MCA_orte_hnp_uri" in told:  # JAX, too, looks for Open MPI first
+        alone_on_host = told.get("OMPI_COMM_WORLD_LOCAL_SIZE") == "1"
+    else:
+        nodes = told.get("SLURM_STEP_NUM_NODES")  # each node of a step has a task at least
+        alone_on_host = nodes is not None and nodes == told.get("SLURM_NTASKS")
+    return [] if alone_on_host else None
 
 
 def alone() -> bool:

@@ -83,8 +83,11 @@ def start(
     return started
 
 
-def slurm(processes: int) -> dict[str, str]:
-    """Return what SLURM tells each process of a job on this machine, from which JAX takes all."""
+def slurm(processes: int, nodes: int = 1) -> dict[str, str]:
+    """Return what SLURM tells each process of a job on this machine, from which JAX takes all.
+
+    The machine stands for one node with all processes, or for as many nodes as there are processes.
+    """
     with socket.socket() as free:
         least = 2**16 - 2**12
         for job in range(os.getpid() % 2**12, 2**13):
@@ -96,10 +99,10 @@ def slurm(processes: int) -> dict[str, str]:
     return {
         "SLURM_JOB_ID": str(job % 2**12),
         "SLURM_STEP_NODELIST": "127.0.0.1",
-        "SLURM_STEP_NUM_NODES": "1",
+        "SLURM_STEP_NUM_NODES": str(nodes),
         "SLURM_NTASKS": str(processes),
         "SLURM_PROCID": "{index}",
-        "SLURM_LOCALID": "{index}",
+        "SLURM_LOCALID": "{index}" if nodes == 1 else "0",
     }
 
 
@@ -209,6 +212,11 @@ def wait(output: Path) -> None:
     processes.wait_for_all("an end")
 
 
+def visible(output: Path) -> None:
+    """Tell which GPUs JAX would take."""
+    output.write_text(jax.config.read("jax_cuda_visible_devices"))
+
+
 def fail(output: Path) -> None:
     """Meet the other, then raise the error FAILURE in process 1, for which process 0 waits."""
     processes.wait_for_all("a start")
@@ -241,7 +249,7 @@ def run(output: Path) -> None:
         loop.run(config, output.parent, stop_after=int(stop_after) if stop_after else None)
 
 
-TASKS = {"exchange": exchange, "wait": wait, "fail": fail, "run": run}
+TASKS = {"exchange": exchange, "wait": wait, "visible": visible, "fail": fail, "run": run}
 
 FAILURES: dict[str, BaseException] = {
     "reader": BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)),

@@ -25,7 +25,7 @@ def two(
     """Two processes of a task, which write to `0` and `1` and talk to `0.log` and `1.log`."""
     address = address or one_of_several.free_address()
     if address == "auto":
-        environment |= one_of_several.slurm(2)
+        environment = one_of_several.slurm(2) | environment
     command = [STARTED, address, "2", "{index}", task]
     logs = [folder / f"{index}.log" for index in range(2)]
     with ExitStack() as stack:
@@ -92,6 +92,18 @@ def test_a_process_that_fails_ends_the_other_with_its_reason(exchanged):
     assert "jaxlake: error: no room on the disk" in second["said"]
     assert "jaxlake: error: an end: process 1 on " in first["said"]
     assert "has failed: no room on the disk" in first["said"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("nodes", "named", "visible"),
+    [(2, "", ["all", "all"]), (2, "2,3", ["2,3", "2,3"]), (1, "", ["0", "1"])],
+)
+def test_a_process_that_is_alone_on_its_node_has_all_gpus_of_it(tmp_path, nodes, named, visible):
+    told = one_of_several.slurm(2, nodes) | {"JAX_LOCAL_DEVICE_IDS": named}
+    with two("visible", tmp_path, "auto", **told) as started:
+        assert [process.wait(120) for process in started] == [0, 0]
+    assert [(tmp_path / str(index)).read_text() for index in range(2)] == visible
 
 
 def until_both_wait(started: list[subprocess.Popen[bytes]], folder: Path) -> None:
