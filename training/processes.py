@@ -28,6 +28,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from jaxlake.command_line.endings import end_children, ending_of
+from jaxlake.command_line.termination import TERMINATED
 from training.errors import UserError
 
 _POLL_MS = 1000
@@ -63,8 +65,7 @@ def join(peers: Peers) -> None:
             peers.coordinator,
             peers.processes,
             peers.process,
-            # A process has all devices that it sees, unless JAX_LOCAL_DEVICE_IDS or the cluster
-            # says otherwise.
+            local_device_ids=_local_device_ids(),
             cluster_detection_method=None if peers.coordinator is None else "deactivate",
             heartbeat_timeout_seconds=peers.heartbeat_seconds,
         )
@@ -73,6 +74,23 @@ def join(peers: Peers) -> None:
         raise UserError(
             f"--coordinator: got {where}: the processes don't come together: {_line(error)}"
         ) from error
+
+
+def _local_device_ids() -> list[int] | None:
+    """Return which accelerators of its host this process has; [] means all, None: as JAX says.
+
+    Under SLURM and Open MPI JAX gives each process the one accelerator of its number on the host,
+    also where it is alone there and the others would stay idle. JAX_LOCAL_DEVICE_IDS wins.
+    """
+    told = os.environ
+    if told.get("JAX_LOCAL_DEVICE_IDS"):
+        return None
+    if "OMPI_MCA_orte_hnp_uri" in told:  # JAX, too, looks for Open MPI first
+        alone_on_host = told.get("OMPI_COMM_WORLD_LOCAL_SIZE") == "1"
+    else:
+        nodes = told.get("SLURM_STEP_NUM_NODES")  # each node of a step has a task at least
+        alone_on_host = nodes is not None and nodes == told.get("SLURM_NTASKS")
+    return [] if alone_on_host else None
 
 
 def alone() -> bool:
@@ -199,28 +217,36 @@ def joined(peers: Peers | None) -> Iterator[None]:
 def _leave(error: BaseException) -> NoReturn:
     if _lost_connection(error):
         error = PeerError(_failure() or f"a process of this run is gone: {_line(error)}")
-    status = 1
-    if isinstance(error, (UserError, OSError)):
-        print(f"jaxlake: error: {error}", file=sys.stderr)
-        status = 2
-    elif isinstance(error, KeyboardInterrupt):
-        status = 130
-    else:
+    ending = ending_of(error)
+    if ending is None:
         traceback.print_exception(error)
+    elif ending.message is not None:
+        print(f"jaxlake: error: {ending.message}", file=sys.stderr)
     if not isinstance(error, PeerError):
-        _tell_failure(_line(error) or type(error).__name__)
+        _tell_failure(_what_happened(error))
+    end_children()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             stream.flush()
-    os._exit(status)
+    os._exit(1 if ending is None else ending.status)
 
 
-def _tell_failure(why: str) -> None:
+def _what_happened(error: BaseException) -> str:
+    """Say what ended a process, after its name."""
+    if isinstance(error, SystemExit) and error.code == TERMINATED:
+        return "was ended by SIGTERM"
+    if isinstance(error, KeyboardInterrupt):
+        return "was interrupted"
+    return f"has failed: {_line(error) or type(error).__name__}"
+
+
+def _tell_failure(what_happened: str) -> None:
     """Leave a message for the others, which look for it while they wait."""
-    who = f"process {jax.process_index()} on {socket.gethostname()}"
+    number = _state().process_id  # JAX's own function would first wait for the others' devices
+    who = f"process {number} on {socket.gethostname()}"
     with suppress(jax.errors.JaxRuntimeError):
-        _client().key_value_set(_FAILED, f"{who} has failed: {why}")
-    if is_first():  # the message is with this process
+        _client().key_value_set(_FAILED, f"{who} {what_happened}")
+    if number == 0:  # the message is with this process
         time.sleep(_SECONDS_TO_READ)
 
 
@@ -271,6 +297,10 @@ _rounds = itertools.count()
 
 
 def _client() -> Any:
+    return _state().client
+
+
+def _state() -> Any:
     from jax._src import distributed  # JAX has no public name for its coordination service
 
-    return distributed.global_state.client
+    return distributed.global_state

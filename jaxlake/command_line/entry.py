@@ -1,12 +1,9 @@
 """Where the command line begins: one command is run, and the process ends as it should."""
 
-import errno
-import multiprocessing
 import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -14,19 +11,10 @@ import jaxlake
 from jaxlake.command_line.arguments import Parser
 from jaxlake.command_line.catalogue import LAKE, LOOP, CommandParser
 from jaxlake.command_line.compilation_cache import keep_compiled_programs
-from jaxlake.command_line.extras import installation
+from jaxlake.command_line.endings import INTERRUPTED as INTERRUPTED
+from jaxlake.command_line.endings import end_children, ending_of
 from jaxlake.command_line.termination import TERMINATED, unwound_by_sigterm
 from jaxlake.errors import UserError
-
-_OWN_PACKAGES = ("jaxlake", "engineer", "training")
-
-# What a shell reports for a process that SIGINT or SIGPIPE ended.
-INTERRUPTED = 130
-_BROKEN_PIPE = 141
-
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-_SECONDS_TO_END = 5.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,30 +38,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             status: int = args.run(args)
         sys.stdout.flush()
         return status
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:
-        _discard_output()
-        return _BROKEN_PIPE
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package in ("", *_OWN_PACKAGES):
+    except (KeyboardInterrupt, Exception) as error:
+        ending = ending_of(error, argv)
+        if ending is None:
             raise
-        words = sys.argv[1:] if argv is None else argv
-        command = next((word for word in words if word in LOOP | LAKE), "")
-        message = (
-            f"`jaxlake {command}` needs the package {package!r}, which isn't installed: "
-            f"{installation(package)}"
-        )
-    except UserError as error:
-        message = str(error)
-    except OSError as error:
-        message = str(error)
-        if error.errno in _DISK_FULL and error.filename is None:
-            message = f"a file, or standard output, can't be written: {error.strerror}"
-    print(f"jaxlake: error: {message}", file=sys.stderr)
-    _discard_output()
-    return 2
+    if ending.message is not None:
+        print(f"jaxlake: error: {ending.message}", file=sys.stderr)
+    if ending.status != INTERRUPTED:  # then `entry` first ends what vLLM started
+        _discard_output()
+    return ending.status
 
 
 def make_parser(*, complete: bool = False) -> Parser:
@@ -113,22 +86,11 @@ def entry() -> None:
             raise
         status = TERMINATED
     if status in (INTERRUPTED, TERMINATED):
-        _end_children()
+        end_children()
         _discard_output()
         sys.stderr.flush()
         os._exit(status)
     sys.exit(status)
-
-
-def _end_children() -> None:
-    """End the processes that vLLM started; without Python's own end nobody else does."""
-    children = multiprocessing.active_children()
-    for child in children:
-        child.terminate()
-    deadline = time.monotonic() + _SECONDS_TO_END
-    for child in children:
-        child.join(max(0.0, deadline - time.monotonic()))
-        child.kill()  # does nothing to a process that has ended
 
 
 def _speed_up_searches() -> None:

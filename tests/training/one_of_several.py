@@ -3,6 +3,7 @@
 `python -m tests.training.one_of_several ADDRESS PROCESSES INDEX TASK OUTPUT` does one of `TASKS`.
 """
 
+import errno
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from engineer import EngineerError, NoteWriter, Spent
 from engineer.engineers.base import Proposal
+from jaxlake.command_line.termination import unwound_by_sigterm
 from tests.paths import ROOT, TINY
 from training import processes
 from training.errors import UserError
@@ -81,8 +83,11 @@ def start(
     return started
 
 
-def slurm(processes: int) -> dict[str, str]:
-    """Return what SLURM tells each process of a job on this machine, from which JAX takes all."""
+def slurm(processes: int, nodes: int = 1) -> dict[str, str]:
+    """Return what SLURM tells each process of a job on this machine, from which JAX takes all.
+
+    The machine stands for one node with all processes, or for as many nodes as there are processes.
+    """
     with socket.socket() as free:
         least = 2**16 - 2**12
         for job in range(os.getpid() % 2**12, 2**13):
@@ -94,10 +99,10 @@ def slurm(processes: int) -> dict[str, str]:
     return {
         "SLURM_JOB_ID": str(job % 2**12),
         "SLURM_STEP_NODELIST": "127.0.0.1",
-        "SLURM_STEP_NUM_NODES": "1",
+        "SLURM_STEP_NUM_NODES": str(nodes),
         "SLURM_NTASKS": str(processes),
         "SLURM_PROCID": "{index}",
-        "SLURM_LOCALID": "{index}",
+        "SLURM_LOCALID": "{index}" if nodes == 1 else "0",
     }
 
 
@@ -198,12 +203,25 @@ def exchange(output: Path) -> None:
 
 
 def wait(output: Path) -> None:
-    """Meet the other, then wait for it once more."""
+    """Meet the other, then wait for it once more; the process LATE never comes."""
     processes.wait_for_all("a start")
     output.write_text("waiting")
-    if jax.process_index() == 1:
+    if jax.process_index() == int(os.environ.get("LATE", "1")):
         while True:
             time.sleep(1)
+    processes.wait_for_all("an end")
+
+
+def visible(output: Path) -> None:
+    """Tell which GPUs JAX would take."""
+    output.write_text(jax.config.read("jax_cuda_visible_devices"))
+
+
+def fail(output: Path) -> None:
+    """Meet the other, then raise the error FAILURE in process 1, for which process 0 waits."""
+    processes.wait_for_all("a start")
+    if jax.process_index() == 1:
+        raise FAILURES[os.environ["FAILURE"]]
     processes.wait_for_all("an end")
 
 
@@ -231,7 +249,13 @@ def run(output: Path) -> None:
         loop.run(config, output.parent, stop_after=int(stop_after) if stop_after else None)
 
 
-TASKS = {"exchange": exchange, "wait": wait, "run": run}
+TASKS = {"exchange": exchange, "wait": wait, "visible": visible, "fail": fail, "run": run}
+
+FAILURES: dict[str, BaseException] = {
+    "reader": BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)),
+    "package": ModuleNotFoundError(name="vllm.core"),
+    "bug": ZeroDivisionError("a bug"),
+}
 
 
 def main(address: str, count: str, index: str, task: str, output: str) -> None:
@@ -240,7 +264,7 @@ def main(address: str, count: str, index: str, task: str, output: str) -> None:
     peers = Peers(address, int(count), int(index), seconds)
     if address == "auto":
         peers = Peers(None, None, None, seconds)
-    with processes.joined(peers if int(count) > 1 else None):
+    with unwound_by_sigterm(), processes.joined(peers if int(count) > 1 else None):
         TASKS[task](Path(output))
 
 

@@ -19,11 +19,13 @@ STARTED = "tests.training.one_of_several"
 
 
 @contextmanager
-def two(task: str, folder: Path, address: str = "") -> Iterator[list[subprocess.Popen[bytes]]]:
+def two(
+    task: str, folder: Path, address: str = "", **environment: str
+) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Two processes of a task, which write to `0` and `1` and talk to `0.log` and `1.log`."""
-    address, environment = address or one_of_several.free_address(), {}
+    address = address or one_of_several.free_address()
     if address == "auto":
-        environment = one_of_several.slurm(2)
+        environment = one_of_several.slurm(2) | environment
     command = [STARTED, address, "2", "{index}", task]
     logs = [folder / f"{index}.log" for index in range(2)]
     with ExitStack() as stack:
@@ -93,18 +95,71 @@ def test_a_process_that_fails_ends_the_other_with_its_reason(exchanged):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("nodes", "named", "visible"),
+    [(2, "", ["all", "all"]), (2, "2,3", ["2,3", "2,3"]), (1, "", ["0", "1"])],
+)
+def test_a_process_that_is_alone_on_its_node_has_all_gpus_of_it(tmp_path, nodes, named, visible):
+    told = one_of_several.slurm(2, nodes) | {"JAX_LOCAL_DEVICE_IDS": named}
+    with two("visible", tmp_path, "auto", **told) as started:
+        assert [process.wait(120) for process in started] == [0, 0]
+    assert [(tmp_path / str(index)).read_text() for index in range(2)] == visible
+
+
+def until_both_wait(started: list[subprocess.Popen[bytes]], folder: Path) -> None:
+    while not all((folder / str(index)).exists() for index in range(2)):
+        assert all(process.poll() is None for process in started)
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_killed_process_ends_the_other_within_the_heartbeat(tmp_path, killed):
     with two("wait", tmp_path) as started:
-        while not all((tmp_path / str(index)).exists() for index in range(2)):
-            assert all(process.poll() is None for process in started)
-            time.sleep(0.1)
+        until_both_wait(started, tmp_path)
         started[killed].send_signal(signal.SIGKILL)
         began = time.monotonic()
         assert started[1 - killed].wait(60 + 3 * HEARTBEAT) != 0
         assert time.monotonic() - began < 30 + 2 * HEARTBEAT
     said = (tmp_path / f"{1 - killed}.log").read_text()
     assert "task" in said  # which task died, in words of JAX or of ours
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ended", [0, 1])
+def test_a_process_that_sigterm_ends_has_status_143_and_tells_the_other(tmp_path, ended):
+    with two("wait", tmp_path, LATE=str(ended)) as started:
+        until_both_wait(started, tmp_path)
+        started[ended].send_signal(signal.SIGTERM)
+        statuses = [process.wait(60) for process in started]
+    said = [(tmp_path / f"{index}.log").read_text() for index in range(2)]
+    assert statuses[ended] == 143, said
+    assert statuses[1 - ended] == 2, said
+    assert "Traceback" not in said[0] + said[1]
+    assert "jaxlake: error:" not in said[ended]
+    assert f"jaxlake: error: an end: process {ended} on " in said[1 - ended]
+    assert " was ended by SIGTERM" in said[1 - ended]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("failure", "status", "own", "told"),
+    [
+        ("reader", 141, "", "has failed: [Errno 32] Broken pipe"),
+        ("package", 2, "needs the package 'vllm', which isn't installed", "has failed: "),
+        ("bug", 1, "Traceback", "has failed: a bug"),
+    ],
+)
+def test_a_process_of_several_ends_as_it_would_alone(tmp_path, failure, status, own, told):
+    with two("fail", tmp_path, FAILURE=failure) as started:
+        statuses = [process.wait(120) for process in started]
+    first, second = ((tmp_path / f"{index}.log").read_text() for index in range(2))
+    assert statuses == [2, status], first + second
+    assert own in second
+    assert ("Traceback" in second) == (failure == "bug")
+    assert ("jaxlake: error:" in second) == (status == 2)
+    assert "jaxlake: error: an end: process 1 on " in first
+    assert told in first
 
 
 def test_arguments_of_several_processes_belong_together(tmp_path, capsys):

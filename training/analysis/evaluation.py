@@ -37,12 +37,16 @@ def model_folder(model: str | Path) -> Path:
 
 @contextmanager
 def frozen_policy(config: RunConfig, folder: Path) -> Iterator[tuple[Policy, Sampler]]:
-    """Load a policy from its folder into an engine, which ends with the block."""
+    """Load a policy from its folder into an engine, which ends with the block.
+
+    The engine has weights of its own; those that were loaded are let go of when it runs.
+    """
     less = "more devices in model.mesh and a smaller sampling.max_num_seqs take less"
     with full_memory_told(less), tempfile.TemporaryDirectory() as scratch:
         policy, params = load_policy(folder, config)
         folder = Path(scratch) / "engine"
         sampler = start_sampler(policy, params, config.sampling, folder, seed=config.seed)
+        del params
         try:
             yield policy, sampler
         finally:

@@ -59,6 +59,7 @@ def _measure(folder: Path, contexts: ReadingSet, settings: _Settings) -> Reading
     policy, params = open_policy(folder, settings.model, settings.prompt, length_bucket=64)
     with tempfile.TemporaryDirectory() as scratch:
         sampler = start_sampler(policy, params, settings.sampling, Path(scratch) / "engine")
+        del params  # the engine has weights of its own
         reading = measure_reading(contexts, EngineReader(policy, sampler, settings.max_tokens))
         sampler.close()
     return reading

@@ -55,7 +55,8 @@ class Checkpoints:
         then on the newest one is intact.
 
         Raises:
-            UserError: There are checkpoints, but none is intact. All are kept.
+            UserError: There are checkpoints, but none is intact, or a file of one can't be read.
+                All are kept.
         """
         self._folder = folder.absolute()
         self._saving: int | None = None
@@ -183,7 +184,7 @@ def _remove_damaged(folder: Path) -> None:
     )
     damage: dict[int, str] = {}
     for step in steps:
-        problem = damage_of(folder / str(step), left_out=_WITHOUT_DIGEST)
+        problem = _damage_of(folder / str(step))
         if problem is None:
             break
         damage[step] = problem
@@ -199,3 +200,17 @@ def _remove_damaged(folder: Path) -> None:
             soft_wrap=True,
         )
         shutil.rmtree(folder / str(newer))
+
+
+def _damage_of(checkpoint: Path) -> str | None:
+    """Say what of a checkpoint is missing or has changed.
+
+    A file that can't be read is no damage: a network disk may have it again in a moment.
+    """
+    try:
+        return damage_of(checkpoint, left_out=_WITHOUT_DIGEST)
+    except OSError as error:
+        raise UserError(
+            f"{error.filename}: can't be read: {error.strerror}. No checkpoint was removed; once "
+            "it can be read, the same command goes on"
+        ) from error

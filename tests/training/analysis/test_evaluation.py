@@ -1,12 +1,15 @@
 """A model folder can be evaluated without a run; what is missing is named."""
 
+import gc
 import json
 
+import jax
 import pytest
 
 from jaxlake.command_line.entry import main
 from tests.paths import TINY
 from tests.training.stand_in_sampler import StandInSampler
+from training.analysis.evaluation import frozen_policy
 from training.policy.policy import make_policy
 from training.rollout import engines
 from training.schema import load
@@ -37,6 +40,17 @@ def test_evaluate_prints_and_writes_the_rates_of_a_folder(tmp_path, monkeypatch,
     assert f"{100 * total['isr']:.1f}" in last
     low = min(cells, key=lambda cell: cell["valid"] / cell["count"])
     assert f"valid from {low['valid'] / low['count']:.0%} (" in printed
+
+
+def test_only_the_engine_keeps_weights_while_it_answers(tmp_path):
+    settings = ["sampling.engine=jax", "sampling.dtype=bfloat16"]
+    config = load(TINY, [*settings, "model.scratch.hidden_size=72"])  # no other test's weights
+    folder = tmp_path / "policy"
+    make_policy(folder, config.model, ["Agent 0: UP (0, 1)"] * 4, max_len=512, seed=0)
+    with frozen_policy(config, folder):
+        gc.collect()
+        dtypes = [str(one.dtype) for one in jax.live_arrays() if 72 in one.shape]
+    assert set(dtypes) == {"bfloat16"}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from tests.paths import ROOT
 from training.errors import UserError
-from training.rollout import shared_memory, vllm_transfer
+from training.rollout import engines, shared_memory, vllm_transfer
 from training.rollout.sampler import SyncError
 from training.rollout.vllm_sampler import _errors_of
 from training.rollout.vllm_transfer import choose_way
@@ -63,6 +63,34 @@ def test_a_way_that_is_not_there_is_refused(
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
     with pytest.raises(UserError, match=rf"^sampling\.weight_transfer: .*{error}"):
         choose_way(Sampling(**settings), jax.devices()[:1])
+
+
+@pytest.mark.parametrize(
+    ("settings", "taken"),
+    [
+        ({"tensor_parallel_size": 2}, [0, 1]),
+        ({"engine": "servers", "servers": {"count": 3}}, [0, 1, 2]),
+        ({}, None),  # the GPU that the process trains on
+        ({"tensor_parallel_size": 2, "devices": (4, 5)}, None),
+        ({"engine": "servers", "servers": {"addresses": ["http://elsewhere:8000"]}}, None),
+        ({"engine": "jax"}, None),
+    ],
+)
+def test_of_several_processes_none_starts_vllm_on_gpus_that_another_may_train_on(
+    settings: Any, taken: list[int] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    policy: Any = None  # it is not asked for anything
+    params = {"kernel": jnp.zeros(1)}
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    engines._require_own_accelerators(Sampling(**settings), params)  # a process that is alone
+    monkeypatch.setattr(engines, "alone", lambda: False)
+    if taken is None:
+        engines._require_own_accelerators(Sampling(**settings), params)
+        return
+    with pytest.raises(UserError, match=r"^sampling\.devices: got null") as refused:
+        engines.start_sampler(policy, params, Sampling(**settings), tmp_path)
+    expected = f"vLLM takes GPUs {taken}, but process 0 trains on [0]; allowed are"
+    assert expected in str(refused.value)
 
 
 def test_a_worker_that_the_user_put_into_another_process_is_reached_there(

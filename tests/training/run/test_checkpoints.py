@@ -1,6 +1,8 @@
 """Checkpoints are whole or absent, damage in them is found, and the state may go on at once."""
 
+import errno
 import functools
+import os
 import shutil
 import signal
 import subprocess
@@ -172,6 +174,37 @@ def test_without_an_intact_checkpoint_all_are_named_and_kept(copy: Path) -> None
     with pytest.raises(UserError, match=r"no checkpoint is intact: .*/2/progress.*/1/progress"):
         Checkpoints(copy)
     assert {"1", "2"} <= {one.name for one in copy.iterdir()}
+
+
+def test_checkpoint_with_a_file_that_cannot_be_read_is_kept_and_the_file_named(
+    copy: Path, tmp_path: Path
+) -> None:
+    for name in ("progress/metadata", "SHA256SUMS"):
+        file, aside = copy / "2" / name, tmp_path / "aside"
+        file.rename(aside)
+        file.symlink_to("/proc/self/mem")  # can be opened, but not read: EIO
+        with pytest.raises(UserError, match=rf"^{file}: can't be read: Input/output error\. No "):
+            Checkpoints(copy)
+        file.unlink()
+        aside.rename(file)
+    assert_restores(copy, 2)
+
+
+def test_checkpoint_with_a_folder_that_cannot_be_listed_is_kept_and_the_folder_named(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan, stale = os.scandir, str(copy / "2/state")
+
+    def scandir(path: object) -> object:
+        if str(path) == stale:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), stale)
+        return scan(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", scandir)
+        with pytest.raises(UserError, match=rf"^{stale}: can't be read: Stale file handle\. No "):
+            Checkpoints(copy)
+    assert_restores(copy, 2)
 
 
 def test_two_checkpoints_are_kept(tmp_path: Path) -> None:

@@ -1,0 +1,73 @@
+"""A folder that appears whole is on the disk before it gets its name."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from training.policy.whole_folders import replaced
+
+
+def write(folder: Path, text: str) -> None:
+    with replaced(folder) as partial:
+        (partial / "below").mkdir()
+        for name in ("weights", "below/config"):
+            (partial / name).write_text(text)
+
+
+def test_files_and_folders_are_synced_before_the_rename_and_the_rename_before_the_removal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync, rename = os.fsync, os.replace
+    synced: set[int] = set()
+    not_synced: list[set[int]] = []
+
+    def fsync(descriptor: int) -> None:
+        sync(descriptor)
+        synced.add(os.fstat(descriptor).st_ino)
+
+    def replace(source: Path, target: Path) -> None:
+        inodes = {one.stat().st_ino for one in (source, *source.rglob("*"))}
+        assert len(inodes) == 4
+        not_synced.append(inodes - synced)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    write(tmp_path / "model", "old")
+    write(tmp_path / "model", "new")
+    assert not_synced == [set()] * 3
+    assert tmp_path.stat().st_ino in synced
+    assert (tmp_path / "model/below/config").read_text() == "new"
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_file_that_the_disk_does_not_take_is_named_and_the_older_folder_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    write(tmp_path / "model", "old")
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match=r"Input/output error: .*/below/config'"):
+        write(tmp_path / "model", "new")
+    assert (tmp_path / "model/weights").read_text() == "old"
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_file_system_that_cannot_sync_folders_is_used_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write(tmp_path / "model", "old")
+    write(tmp_path / "model", "new")
+    assert (tmp_path / "model/weights").read_text() == "new"
