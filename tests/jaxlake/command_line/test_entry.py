@@ -191,4 +191,6 @@ def test_a_closed_error_output_does_not_put_errors_among_the_answers():
 )
 def test_a_reader_that_went_away_ends_a_command_with_status_141(command):
     ended = _shell(f"jaxlake {command} | true; exit ${{PIPESTATUS[0]}}")
-    assert (ended.returncode, ended.stderr) == (141, "")
+    progress = re.compile(r"jaxlake: \d+ agents \(\d+ of \d+\): .*")  # on a slow machine
+    said = [line for line in ended.stderr.splitlines() if not progress.fullmatch(line)]
+    assert (ended.returncode, said) == (141, [])
