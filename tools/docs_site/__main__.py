@@ -32,8 +32,8 @@ def main() -> int:
         return bool(problems)
     write(site, PAGES)
     shutil.rmtree(BUILT, ignore_errors=True)
-    zensical = Path(sys.executable).with_name("zensical")
-    command = [str(zensical), "build", "--clean", "--strict", "--config-file", str(CONFIG)]
+    command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
+    command += ["--config-file", str(CONFIG)]
     if code := subprocess.run(command, cwd=ROOT).returncode:
         return code
     print(f"{BUILT / 'index.html'}")
