@@ -115,7 +115,7 @@ def test_times_of_the_processor_are_named_and_are_for_one_core_only(tmp_path, ca
     parts = ["--only", "no such cell", "3ag_4x4_hr0.4"]
     assert cells.main([*options, "--cores", "1", *parts]) == 0
     assert json.loads(file.read_text()) == result
-    assert "3ag_4x4_hr0.4 at c0ffee by the processor's clock" in cells.markdown(result)
+    assert "1 at c0ffee by the processor's clock" in cells.markdown(result)
 
 
 class _Peer:

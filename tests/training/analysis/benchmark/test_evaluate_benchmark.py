@@ -275,7 +275,7 @@ def test_any_field_of_a_request_reaches_the_server_as_it_is(folder: Path, server
             ["--endpoint", "http://h/v1"],
             "--endpoint: got http://h/v1, allowed with --benchmark only",
         ),
-        (["--model", "x", "--benchmark", "d", "--name", "m"], "--name: needs --endpoint"),
+        (["--model", "x", "--benchmark", "d", "--name", "m"], "--name: got m, allowed with"),
         (["--endpoint", "http://h/v1", "--benchmark", "d"], "--name: missing"),
     ],
 )
