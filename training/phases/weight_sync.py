@@ -12,7 +12,7 @@ what logits of `sampling.max_num_seqs` tokens take, so no more are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,7 @@ def compare_weights(
     return check_sync(sampler, sequences, expected, run.config.sampling.sync_tolerance)
 
 
-def _beginnings(run: ActiveRun, sequences: Iterable[Sequence[int]]) -> list[Sequence[int]]:
+def _beginnings(run: ActiveRun, sequences: Sequence[Sequence[int]]) -> list[Sequence[int]]:
     most = max(run.config.sampling.max_num_seqs, _LEAST_COMPARED)
     return [sequence[:most] for sequence in sequences]
 
