@@ -199,6 +199,7 @@ def forecast(
     used += record["output_bytes"] - record["aliased_bytes"]
     return {
         "used_bytes": used,
+        "engine_share": engine_share,
         "fits": used + engine_share * speed.memory <= speed.memory,
         "model_flops": model_flops,
         "exchange_seconds": exchange,

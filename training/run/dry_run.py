@@ -225,8 +225,8 @@ def compile_for(config: RunConfig, target: str) -> int:
         share = config.sampling.gpu_memory_utilization
         command += ["--engine-share", str(share)]
         console.print(
-            f"Whether it fits is said of what vLLM leaves of each device: it takes {share:.0%}"
-            " (sampling.gpu_memory_utilization)."
+            "It fits if it does beside vLLM, which takes "
+            f"{share:.0%} of each device (sampling.gpu_memory_utilization)."
         )
     sys.stdout.flush()
     own = {"PYTHONPATH": str(root)}

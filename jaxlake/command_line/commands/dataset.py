@@ -198,9 +198,7 @@ def _check_request(args: argparse.Namespace) -> None:
             raise UserError(f"{option}: got {padding}, at least {max(values)} is needed")
     if args.part[1] > (shards := -(-args.count // args.shard_size)):
         part = "/".join(map(str, args.part))
-        raise UserError(
-            f"--part: got {part}, at most {shards} parts are allowed: the set has so many shards"
-        )
+        raise UserError(f"--part: got {part}, P up to {shards} is allowed, the number of shards")
     if args.directory.exists() and not args.directory.is_dir():
         raise UserError(f"{args.directory}: is a file; a new folder, or one to go on in, is needed")
 

@@ -158,7 +158,7 @@ def test_a_wrong_line_of_boards_is_named_when_it_is_converted(cli, tmp_path, sec
         ({"part": "1"}, "--part: got 1, I/P with I from 0 to P - 1 is needed"),
         (
             {"part": "0/4"},
-            "--part: got 0/4, at most 3 parts are allowed: the set has so many shards",
+            "--part: got 0/4, P up to 3 is allowed, the number of shards",
         ),
     ],
 )
