@@ -129,7 +129,7 @@ def accessible(page: Page) -> list[dict[str, Any]]:
 def test_screen_readers_are_told_a_name_for_everything_that_can_be_used(open_page):
     tree = accessible(open_page())
     filters = {node["name"] for node in tree if node["role"] == "combobox"}
-    asked = {"Round", "Map size", "Holes", "Wait needed", "Result", "Since the round before"}
+    asked = {"Stage", "Map size", "Holes", "Wait needed", "Result", "Since the stage before"}
     assert filters == asked | {"Speed"}
     sliders = {node["name"] for node in tree if node["role"] == "slider"}
     assert {"Step", "Training reward", "Valid and optimal rate, All sizes"} <= sliders

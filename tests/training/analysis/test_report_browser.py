@@ -93,7 +93,7 @@ def test_filters_list_what_the_files_say(open_page: OpenPage, hostile_run: Path)
     page.select_option("#holes", label=str(holes))
     alike = [one for one in waiting if "".join(one.grid).count("H") == holes]
     assert listed(page) == [one.id for one in alike]
-    page.select_option("#round", label="Stage 1")
+    page.select_option("#stage", label="Stage 1")
     page.select_option("#result", "failed")
     numbers = {one.id for one in alike}
     failed = [one.id for one in episodes_of(hostile_run, 1) if one.id in numbers and not one.valid]

@@ -42,20 +42,20 @@
     return { id, group, rows, holes, waits, optimum, plan };
   });
 
-  const rounds = data.stages.map((stage, round) => ({
+  const stages = data.stages.map((stage, number) => ({
     name: stage.name,
     answers: stage.answers.map(([board, result, plan, time, agents, text, cut, about]) => ({
-      round, board, result, plan: plan ?? null, time: time ?? null, agents: agents ?? [],
+      stage: number, board, result, plan: plan ?? null, time: time ?? null, agents: agents ?? [],
       text: text ?? null, cut: cut ?? 0, about: about ?? "",
     })),
   }));
   const isValid = (answer) => answer.result < data.valid_results;
-  const resultsByRound = rounds.map(
-    (round) => new Map(round.answers.map((answer) => [answer.board, answer])),
+  const resultsByStage = stages.map(
+    (stage) => new Map(stage.answers.map((answer) => [answer.board, answer])),
   );
 
   function answerBefore(answer) {
-    return answer.round > 0 ? resultsByRound[answer.round - 1].get(answer.board) : undefined;
+    return answer.stage > 0 ? resultsByStage[answer.stage - 1].get(answer.board) : undefined;
   }
 
   function usualWords(plan) {
@@ -275,13 +275,13 @@
     const board = boards[answer.board], before = answerBefore(answer), words = outcomeOf(answer);
     const failure = isValid(answer) ? null : { time: answer.time, agents: answer.agents, words };
     at("chosen").textContent = [
-      `${instanceWord} ${board.id}`, data.groups[board.group], rounds[answer.round].name,
+      `${instanceWord} ${board.id}`, data.groups[board.group], stages[answer.stage].name,
     ].join(" · ");
     at("outcome").className = isValid(answer) ? "good" : "bad";
     at("outcome").textContent = (isValid(answer) ? "✓ " : "✗ ") + words;
     at("about").textContent = [
       ...(data.lake ? [`optimum ${board.optimum}`, board.waits ? "needs a wait" : "needs no wait"] : []),
-      ...(before ? [`in the round before: ${data.results[before.result]}`] : []),
+      ...(before ? [`in the stage before: ${data.results[before.result]}`] : []),
       ...(answer.about ? [answer.about] : []),
     ].join(" · ");
     at("said").textContent = textOf(answer);
@@ -317,11 +317,11 @@
   }
 
   function fillFilters() {
-    fill(at("round"), rounds.map((round, index) => [index, round.name]));
-    at("round").value = rounds.length - 1;
+    fill(at("stage"), stages.map((stage, index) => [index, stage.name]));
+    at("stage").value = stages.length - 1;
     fill(at("group"), [["", "all"], ...data.groups.map((name, index) => [index, name])]);
     const kinds = data.results.map((name, index) => [index, name]);
-    const seen = new Set(rounds.flatMap((round) => round.answers.map((answer) => answer.result)));
+    const seen = new Set(stages.flatMap((stage) => stage.answers.map((answer) => answer.result)));
     const there = kinds.filter(([index]) => seen.has(index));
     fill(at("result"), [["", "all"], ["valid", "all valid"], ["failed", "all failed"], ...there]);
     fill(at("change"), [["", "all"], ["gained", "became valid"], ["lost", "became invalid"]]);
@@ -390,7 +390,7 @@
   }
 
   function applyFilters() {
-    found = rounds[Number(at("round").value)].answers.filter(isWanted);
+    found = stages[Number(at("stage").value)].answers.filter(isWanted);
     showPage(0);
     if (found.length && !found.includes(chosen)) choose(found[0]);
   }
