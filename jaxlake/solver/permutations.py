@@ -25,7 +25,7 @@ set, in the order of cells.
 
 from functools import cache
 from itertools import combinations, permutations
-from math import comb
+from math import comb, factorial
 from typing import NamedTuple
 
 import jax
@@ -39,8 +39,8 @@ from jaxlake.solver.chunks import OCCUPANCY_BLOCK, wanted_first
 MAX_TOGETHER = 5
 """Agents looked at together: with six, cycles of six would have to be moves as well."""
 
-_Buffers = tuple[jax.Array, jax.Array]
-"""`sets` and `finder` of `_SpanningSearch`, allocated once: that costs more than most boards."""
+REPEATING_SIZE = 4
+"""The largest N at which a batch is expected to hold many boards with the same free cells."""
 
 
 def proved_unsolvable(
@@ -76,34 +76,44 @@ def proved_unsolvable(
     # Small boards have fewer sets, and every board clears an entry for each.
     capacity = min(capacity, max(comb(cells, m) for m in range(slots + 1)))
     count = jnp.sum(wanted)
-    order = wanted_first(wanted)
-    side_by_side = () if together == 1 else (together,)
-    buffers = (
-        jnp.zeros((*side_by_side, capacity + OCCUPANCY_BLOCK, slots), jnp.int16),
-        jnp.zeros((*side_by_side, capacity + 1), jnp.int32),
-    )
+    order = _same_cells_together(free, wanted)
+    last = _no_search(free.shape[-1], slots, capacity)
+    if together > 1:
+        last = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (together, *leaf.shape)), last)
 
-    def look(i: jax.Array, state: tuple[jax.Array, _Buffers]) -> tuple[jax.Array, _Buffers]:
-        proved, buffers = state
+    def look(i: jax.Array, state: tuple[jax.Array, _Searched]) -> tuple[jax.Array, _Searched]:
+        proved, last = state
         b = order[i]
-        unsolvable, buffers = _board_unsolvable(free[b], starts[b], goals[b], mask[b], buffers)
-        return proved.at[b].set(unsolvable), buffers
+        unsolvable, last = _board_unsolvable(free[b], starts[b], goals[b], mask[b], last)
+        return proved.at[b].set(unsolvable), last
 
-    def look_at_many(i: jax.Array, state: tuple[jax.Array, _Buffers]) -> tuple[jax.Array, _Buffers]:
-        proved, buffers = state
+    def look_at_many(
+        i: jax.Array, state: tuple[jax.Array, _Searched]
+    ) -> tuple[jax.Array, _Searched]:
+        proved, last = state
         place = i * together + jnp.arange(together)
         real = place < count
         b = order[jnp.where(real, place, 0)]
         # Without agents there is nothing to prove.
         present = mask[b] & real[:, None]
-        unsolvable, buffers = jax.vmap(_board_unsolvable)(
-            free[b], starts[b], goals[b], present, buffers
-        )
-        return proved.at[jnp.where(real, b, len(wanted))].set(unsolvable, mode="drop"), buffers
+        unsolvable, last = jax.vmap(_board_unsolvable)(free[b], starts[b], goals[b], present, last)
+        return proved.at[jnp.where(real, b, len(wanted))].set(unsolvable, mode="drop"), last
 
     nothing = jnp.zeros(wanted.shape, bool)
     work = look if together == 1 else look_at_many
-    return jax.lax.fori_loop(0, -(-count // together), work, (nothing, buffers))[0]
+    return jax.lax.fori_loop(0, -(-count // together), work, (nothing, last))[0]
+
+
+def _same_cells_together(free: jax.Array, wanted: jax.Array) -> jax.Array:
+    """Return the boards int32 (B,), the wanted ones first, on small boards by their free cells.
+
+    Then a search goes on where the one before it ended, instead of beginning anew.
+    """
+    if free.shape[-1] > REPEATING_SIZE:
+        return wanted_first(wanted)
+    cells = free.reshape(len(free), -1)
+    pattern = jnp.sum(jnp.where(cells, 1 << np.arange(cells.shape[1]), 0), axis=1)
+    return jnp.argsort(jnp.where(wanted, pattern, 1 << cells.shape[1]))
 
 
 class _SymmetricGroup(NamedTuple):
@@ -136,11 +146,57 @@ def _binomials(cells: int, K: int, most: int) -> np.ndarray:
     return table.astype(np.int32)
 
 
+class _SpanningSearch(NamedTuple):
+    """A breadth-first search over sets of cells. Sets have numbers, their ranks.
+
+    The last entry of `arrangement` and `finder` takes what is written for illegal moves.
+    """
+
+    sets: jax.Array  # int16 (capacity + block, K), in the order of finding, without the first
+    block: jax.Array  # int16 (block, K), those of them to look at next
+    arrangement: jax.Array  # uint8 (capacity + 1,), w(S) by rank of S; K! if S is not found yet
+    finder: jax.Array  # int32 (capacity + 1,), by rank: number within its block of a move to it
+    done: jax.Array  # int32 (), sets whose moves have been looked at
+    found: jax.Array  # int32 ()
+    group: jax.Array  # bool (K!,), the permutations g found so far, and what they generate
+
+
+class _Searched(NamedTuple):
+    """A search as far as it went, and what it was about: no agent's start or goal.
+
+    `sets` and `finder` are allocated once and never cleared: that costs more than most boards.
+    """
+
+    component: jax.Array  # bool (N, N), connected cells
+    agents: jax.Array  # int32 (), how many stand on them; 0 before the first search
+    ids: jax.Array  # int32 (N * N,), the cells of the component numbered from 0 without gaps
+    beside: jax.Array  # int32 (N * N + 1, 4), the neighbours of each by direction
+    search: _SpanningSearch
+
+
+def _no_search(N: int, K: int, capacity: int) -> _Searched:
+    return _Searched(
+        component=jnp.zeros((N, N), bool),
+        agents=jnp.int32(0),
+        ids=jnp.zeros(N * N, jnp.int32),
+        beside=jnp.zeros((N * N + 1, 4), jnp.int32),
+        search=_SpanningSearch(
+            sets=jnp.zeros((capacity + OCCUPANCY_BLOCK, K), jnp.int16),
+            block=jnp.zeros((OCCUPANCY_BLOCK, K), jnp.int16),
+            arrangement=jnp.zeros(capacity + 1, jnp.uint8),
+            finder=jnp.zeros(capacity + 1, jnp.int32),
+            done=jnp.int32(0),
+            found=jnp.int32(0),
+            group=jnp.zeros(factorial(K), bool),
+        ),
+    )
+
+
 def _board_unsolvable(
-    free: jax.Array, starts: jax.Array, goals: jax.Array, mask: jax.Array, buffers: _Buffers
-) -> tuple[jax.Array, _Buffers]:
-    """Tell, as bool (), whether one board is proved unsolvable."""
-    capacity = buffers[1].shape[0] - 1
+    free: jax.Array, starts: jax.Array, goals: jax.Array, mask: jax.Array, last: _Searched
+) -> tuple[jax.Array, _Searched]:
+    """Tell, as bool (), whether one board is proved unsolvable; give the last search for reuse."""
+    capacity = last.search.finder.shape[0] - 1
     N, K = free.shape[-1], starts.shape[0]
     S = min(K, MAX_TOGETHER)
     starts, goals, mask = starts.astype(jnp.int32), goals.astype(jnp.int32), jnp.asarray(mask)
@@ -160,60 +216,43 @@ def _board_unsolvable(
     largest = jnp.max(jnp.where(fits, size, 0), axis=1)
     subsets = [c for n in range(2, S + 1) for c in combinations(range(K), n)]
     if not subsets:
-        return jnp.any(apart), buffers
+        return jnp.any(apart), last
     members = np.zeros((len(subsets), K), bool)
     for i, subset in enumerate(subsets):
         members[i, list(subset)] = True
     first = np.array([subset[0] for subset in subsets])
+    # The agents of each subset, then the others.
+    slots = np.argsort(~members, axis=1, kind="stable")[:, :S]
     inside = jnp.all(~members | together[first], axis=1)
     relevant = inside & (np.sum(members, axis=1) == largest[first])
-    todo = jnp.argsort(~relevant, stable=True)
-
-    State = tuple[jax.Array, jax.Array, _Buffers]
+    State = tuple[jax.Array, jax.Array, _Searched]
 
     def look(state: State) -> State:
-        i, _, buffers = state
-        chosen = jnp.asarray(members)[todo[i]]
-        slots = jnp.argsort(~chosen, stable=True)[:S]
-        count = jnp.sum(chosen, dtype=jnp.int32)
-        unsolvable, buffers = _unreachable(
-            reach[..., slots[0]], starts[slots], goals[slots], count, buffers
-        )
-        return i + 1, unsolvable, buffers
+        left, _, last = state
+        i = jnp.argmax(left)
+        own = jnp.asarray(slots)[i]
+        count = jnp.sum(jnp.asarray(members)[i], dtype=jnp.int32)
+        unsolvable, last = _unreachable(reach[..., own[0]], starts[own], goals[own], count, last)
+        return left & (np.arange(len(subsets)) != i), unsolvable, last
 
-    begun = (jnp.int32(0), jnp.any(apart), buffers)
-    _, proved, buffers = jax.lax.while_loop(
-        lambda state: ~state[1] & (state[0] < jnp.sum(relevant)), look, begun
+    _, proved, last = jax.lax.while_loop(
+        lambda state: ~state[1] & jnp.any(state[0]), look, (relevant, jnp.any(apart), last)
     )
-    return proved, buffers
-
-
-class _SpanningSearch(NamedTuple):
-    """A breadth-first search over sets of cells. Sets have numbers, their ranks.
-
-    The last entry of `arrangement` and `finder` takes what is written for illegal moves.
-    """
-
-    sets: jax.Array  # int16 (capacity + block, K), in the order of finding, without the first
-    block: jax.Array  # int16 (block, K), those of them to look at next
-    arrangement: jax.Array  # uint8 (capacity + 1,), w(S) by rank of S; K! if S is not found yet
-    finder: jax.Array  # int32 (capacity + 1,), by rank: number within its block of a move to it
-    done: jax.Array  # int32 (), sets whose moves have been looked at
-    found: jax.Array  # int32 ()
-    group: jax.Array  # bool (K!,), the permutations g found so far, and what they generate
+    return proved, last
 
 
 def _unreachable(
-    component: jax.Array, starts: jax.Array, goals: jax.Array, m: jax.Array, buffers: _Buffers
-) -> tuple[jax.Array, _Buffers]:
+    component: jax.Array, starts: jax.Array, goals: jax.Array, m: jax.Array, last: _Searched
+) -> tuple[jax.Array, _Searched]:
     """Tell, as bool (), whether the first m of K agents can't reach their goals together.
 
     Their starts and goals, int32 (K, 2), lie in the component, bool (N, N), of connected cells.
-    There are at most `capacity` sets of m cells of it, for which the buffers, returned for reuse,
-    have room; m is 2 to K.
+    There are at most `capacity` sets of m cells of it, for which the last search, returned for
+    reuse, has room; m is 2 to K. If it was about as many agents on the same cells it goes on: what
+    it found does not depend on where they stand.
     """
     N, K = component.shape[-1], starts.shape[0]
-    capacity = buffers[1].shape[0] - 1
+    capacity = last.search.finder.shape[0] - 1
     table = _symmetric_group(K)
     images, compose = jnp.asarray(table.images), jnp.asarray(table.compose)
     inverse, number = jnp.asarray(table.inverse), jnp.asarray(table.number)
@@ -223,16 +262,6 @@ def _unreachable(
     slot = np.arange(K)
     playing = slot < m
 
-    # The cells of the component are numbered from 0 without gaps, so that the ranks of their sets
-    # are; `beside` holds the neighbours of each by direction, in the order of the actions.
-    flat = component.reshape(-1)
-    ids = jnp.where(flat, jnp.cumsum(flat) - 1, nowhere).astype(jnp.int32)
-    rim = jnp.pad(ids.reshape(N, N), 1, constant_values=nowhere)
-    beside = jnp.stack(
-        [rim[1 + dr : 1 + dr + N, 1 + dc : 1 + dc + N] for dr, dc in ACTION_DELTAS[1:]], axis=-1
-    ).reshape(-1, 4)
-    beside = jnp.full((nowhere + 1, 4), nowhere, jnp.int32).at[ids].set(beside)
-    beside = beside.at[nowhere].set(nowhere)
     to_right, to_below = Action.RIGHT - 1, Action.DOWN - 1
 
     def canonical(cells: jax.Array, who: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -250,6 +279,41 @@ def _unreachable(
         images_of = jnp.sum(jnp.where(at, who[..., None, :], 0), axis=-1)
         return ordered, rank, number[jnp.sum(images_of * K**slot, axis=-1)]
 
+    Begun = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
+
+    def begin() -> Begun:
+        # The cells are numbered without gaps, so that the ranks of their sets are.
+        flat = component.reshape(-1)
+        ids = jnp.where(flat, jnp.cumsum(flat) - 1, nowhere).astype(jnp.int32)
+        rim = jnp.pad(ids.reshape(N, N), 1, constant_values=nowhere)
+        beside = jnp.stack(
+            [rim[1 + dr : 1 + dr + N, 1 + dc : 1 + dc + N] for dr, dc in ACTION_DELTAS[1:]], axis=-1
+        ).reshape(-1, 4)
+        beside = jnp.full((nowhere + 1, 4), nowhere, jnp.int32).at[ids].set(beside)
+        beside = beside.at[nowhere].set(nowhere)
+        base = jnp.where(playing, ids[_roomiest_cells(component, K)], nowhere)
+        first_set, rank, arrangement = canonical(base, jnp.asarray(slot))
+        return (
+            ids,
+            beside,
+            jnp.zeros((OCCUPANCY_BLOCK, K), jnp.int16).at[0].set(first_set.astype(jnp.int16)),
+            jnp.full(capacity + 1, unknown, jnp.uint8).at[rank].set(arrangement.astype(jnp.uint8)),
+            jnp.int32(0),
+            jnp.int32(1),
+            jnp.arange(unknown) == 0,
+        )
+
+    def go_on() -> Begun:
+        search = last.search
+        places = (search.block, search.arrangement, search.done, search.found, search.group)
+        return last.ids, last.beside, *places
+
+    same = jnp.all(component == last.component) & (m == last.agents)
+    ids, beside, block, arrangement, done, found, group = jax.lax.cond(same, go_on, begin)
+    begun = _SpanningSearch(
+        last.search.sets, block, arrangement, last.search.finder, done, found, group
+    )
+
     def of_agents(places: jax.Array) -> tuple[jax.Array, jax.Array]:
         cells = ids[places[:, 0] * N + places[:, 1]]
         _, rank, arrangement = canonical(jnp.where(playing, cells, nowhere), jnp.asarray(slot))
@@ -257,9 +321,7 @@ def _unreachable(
 
     start_rank, start_arrangement = of_agents(starts)
     goal_rank, goal_arrangement = of_agents(goals)
-    base = jnp.where(playing, ids[_roomiest_cells(component, K)], nowhere)
-    first_set, first_rank, first_arrangement = canonical(base, jnp.asarray(slot))
-    factorial = jnp.asarray(np.cumprod(np.maximum(np.arange(K + 1), 1)))[m]
+    orders = jnp.asarray(np.cumprod(np.maximum(np.arange(K + 1), 1)))[m]
 
     def solvable(state: _SpanningSearch) -> jax.Array:
         # The search carries tokens from a set of its own. Where it comes to the starts, `tokens`
@@ -269,7 +331,7 @@ def _unreachable(
         known = (here < unknown) & (there < unknown)
         tokens = compose[jnp.where(known, here, 0), inverse[start_arrangement]]
         h = compose[tokens, compose[goal_arrangement, inverse[jnp.where(known, there, 0)]]]
-        return (known & state.group[h]) | (jnp.sum(state.group) == factorial)
+        return (known & state.group[h]) | (jnp.sum(state.group) == orders)
 
     def advance(state: _SpanningSearch) -> _SpanningSearch:
         cells = state.block.astype(jnp.int32)
@@ -330,21 +392,10 @@ def _unreachable(
             group=_generated_group(state.group.at[loop].set(True), state.group, table),
         )
 
-    sets, finder = buffers
-    nothing = jnp.full(capacity + 1, unknown, jnp.uint8)
-    begun = _SpanningSearch(
-        sets=sets,
-        block=jnp.zeros((OCCUPANCY_BLOCK, K), jnp.int16).at[0].set(first_set.astype(jnp.int16)),
-        arrangement=nothing.at[first_rank].set(first_arrangement.astype(jnp.uint8)),
-        finder=finder,
-        done=jnp.int32(0),
-        found=jnp.int32(1),
-        group=jnp.arange(unknown) == 0,
-    )
     state = jax.lax.while_loop(
         lambda state: (state.done < state.found) & ~solvable(state), advance, begun
     )
-    return ~solvable(state), (state.sets, state.finder)
+    return ~solvable(state), _Searched(component, m, ids, beside, state)
 
 
 def _roomiest_cells(component: jax.Array, count: int) -> jax.Array:

@@ -97,6 +97,31 @@ def test_components_are_independent_and_large_ones_are_looked_at_whole():
     assert (~unsolvable).any()
 
 
+@pytest.mark.parametrize("together", [1, 7])
+def test_a_search_that_goes_on_for_boards_of_the_same_cells_proves_the_same(together):
+    """Small boards are sorted by their cells; agents differ in number and in where they stand."""
+    rng = random.Random(5)
+    free = {
+        3: ["FFFFFFFFF", "FFFFHFFFF", "FHFFHFFFF", "FFFHFHFFF"],
+        4: ["FFFFFHHFFHHFFFFF", "FFFFHHHFFFFFFHHH", "FHHHFHHHFFFFFHHH"],
+    }
+    for N, patterns in free.items():
+        grids = []
+        for _ in range(200):
+            cells = list(rng.choice(patterns))
+            k = rng.choice((2, 3))
+            places = rng.sample([i for i, cell in enumerate(cells) if cell == "F"], 2 * k)
+            for place, letter in zip(places, ("SsA"[:k] + "Gga"[:k]), strict=True):
+                cells[place] = letter
+            grids.append([" ".join(cells[N * row : N * row + N]) for row in range(N)])
+        unsolvable = np.array([not oracles.solvable(grid) for grid in grids])
+        boards = instances(grids, N, SLOTS)
+        arguments = ~boards.holes, boards.starts, boards.goals, boards.agent_mask
+        proved = np.asarray(_prove(*arguments, np.ones(len(grids), bool), together=together))
+        assert (proved == unsolvable).all()
+        assert 20 < unsolvable.sum() < len(grids) - 20, N
+
+
 def test_little_capacity_proves_less_but_never_anything_wrong(tight):
     grids, full = tight
     little = _proved(grids, capacity=60)
