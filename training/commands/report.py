@@ -28,9 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the report and print its path."""
-    from training.commands.runs import known_run
+    from training.commands.runs import begun_run
 
-    directory = known_run(args.run_dir)
+    directory = begun_run(args.run_dir)
     require_writable(args.output, make_folders=True)
     from training.analysis.report import build_report
 
