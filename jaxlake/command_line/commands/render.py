@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
             continue
         drawn += 1
         if args.output is None:
-            print(f"{name}\n{picture.text}\n", flush=True)
+            print(f"{_printable(name)}\n{picture.text}\n", flush=True)
             continue
         if single and drawn > 1:
             raise UserError(
@@ -73,6 +73,14 @@ def run(args: argparse.Namespace) -> int:
     if args.id is not None and not drawn and not invalid:
         raise UserError(f"--id: got {args.id}, {source} has no such record")
     return 1 if invalid else 0
+
+
+def _printable(text: str) -> str:
+    """Escape what a terminal would obey, and halves of surrogate pairs, which no encoding holds."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
 
 
 def _check_output(output: Path | None, kind: str | None, *, single: bool) -> None:

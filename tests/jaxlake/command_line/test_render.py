@@ -28,6 +28,15 @@ def test_text_says_what_comes_of_each_plan(cli, write):
     assert "parse error" not in alone
 
 
+def test_ids_are_printed_so_that_no_terminal_obeys_them(cli, write, tmp_path):
+    ids = ["\ud800", "\x1b[2J", "two\nlines", "Zürich 湖"]
+    lines = write(*({"id": one, "grid": GRID} for one in ids))
+    status, out, err = cli("render", lines)
+    assert (status, err) == (0, "")
+    assert {"\\ud800", "\\x1b[2J", "two\\nlines", "Zürich 湖"} <= set(out.split("\n"))
+    assert cli("render", lines, "--output", tmp_path / "pictures").status == 0
+
+
 def test_a_folder_gets_a_file_for_each_record(cli, write, tmp_path):
     folder = tmp_path / "pictures"
     status, out, err = cli("render", write(VALID, FALLS, FALLS, b"junk"), "--output", folder)
