@@ -113,3 +113,11 @@ def test_the_command_writes_a_page_of_a_run_that_lost_its_configuration(run_copy
     (run_copy / "config.yaml").unlink()
     assert cli("report", run_copy).status == 0
     assert "config.yaml: is missing" in (run_copy / "report.html").read_text()
+
+
+def test_a_context_that_is_missing_is_not_said_to_be_an_answer_that_never_came(run_copy):
+    (run_copy / "stages/1/context.txt").unlink()
+    shown = page_of(run_copy).text
+    assert "stages/1/context.txt: is missing" in shown
+    assert "(no answer)" not in shown
+    assert shown.count("It can't be shown: the page says what is missing.") == 1
