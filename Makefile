@@ -7,7 +7,7 @@
 # make lint      ruff and mypy
 # make docs      the documentation as a site, build/docs/site; a link that leads nowhere is an error
 # make test-tpu  the lake's programs compiled for a TPU that isn't there
-# make accelerators  compilers for GPUs (5.5 GB) and TPUs (1.3 GB), for forecasts
+# make accelerators  compilers for GPUs (5.9 GB) and TPUs (1.4 GB), for forecasts
 # Each sets up .venv first, once. ACCELERATOR=cuda sets up for GPUs.
 
 RUN_DIR ?= runs/miniature

@@ -31,8 +31,8 @@ def parse_grid(
         rows: One string per row, one letter per cell, cells separated by spaces. `F` is frozen,
             `H` a hole; agents 0 to 4 start at `S s A B C` and have their goals at `G g a b c`.
         max_size: N, the side of the padded board; None stands for that of the grid.
-        max_agents: K, the number of agent slots; None stands for those of the grid, but at least
-            the two that `solve` needs.
+        max_agents: K, the number of agent slots; None stands for as many as the grid has agents,
+            but at least two. Slots without an agent take part in nothing.
 
     Raises:
         GridError: The grid is empty, not square or larger than `max_size`; a letter is unknown or

@@ -100,7 +100,8 @@ def verify(
     if len(np.shape(plan)) != 2 or np.shape(plan)[1] != slots:
         raise ValueError(
             f"plan: got shape {np.shape(plan)}, (T, {slots}) is needed: one row of actions per "
-            f"step, one action for each of the board's {slots} agents"
+            f"step, one action for each of the board's {slots} slots, 0 (WAIT) in a slot "
+            "without an agent; parse_grid(rows, max_agents=K) makes a board of K slots"
         )
     T, K = np.shape(plan)
     if np.iinfo(np.int16).max < T * K:

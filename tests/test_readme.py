@@ -1,4 +1,7 @@
-"""What the README shows runs as it stands there, and its links lead somewhere."""
+"""What the README shows is there, and runs where a test can run it: lines of Python and commands.
+
+What installs or takes minutes is looked up instead: targets, what they call, extras, folders.
+"""
 
 import importlib.util
 import json
@@ -12,7 +15,7 @@ import pytest
 import yaml
 
 from benchmarks import study_contrasts
-from jaxlake.command_line.entry import main
+from jaxlake.command_line.entry import main, make_parser
 from tests.paths import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -26,7 +29,7 @@ def block(beginning: str) -> str:
     return found
 
 
-def test_every_block_of_code_is_one_that_a_test_here_runs():
+def test_every_block_of_code_is_one_that_a_test_here_runs_or_looks_up():
     beginnings = ("make ", "pip ", "import jax", "$ echo", "jaxlake/ ", "@software")
     for _, code in BLOCKS:
         assert code.startswith(beginnings), code
@@ -87,6 +90,26 @@ def test_targets_of_make_are_there():
     assert {"demo", "test", "docs"} <= set(targets)
     for target in set(targets) - {"a"}:
         assert re.search(rf"^{target}:", MAKEFILE, flags=re.MULTILINE), target
+
+
+def test_the_first_commands_run_the_demo_and_the_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(ROOT)
+    targets = re.findall(r"^make (\w+) ", block("make "), flags=re.MULTILINE)
+    assert targets == ["demo", "test"]
+    planned = {
+        target: subprocess.run(
+            ["make", "--dry-run", target], capture_output=True, text=True, check=True
+        ).stdout
+        for target in targets
+    }
+    assert "-m pytest" in planned["test"]
+    assert '-m "not slow and not nightly"' in planned["test"]
+    (run,) = re.findall(r"^\S+/jaxlake (run .*)$", planned["demo"], flags=re.MULTILINE)
+    assert main([*run.split(), "--run-dir", str(tmp_path / "run"), "--dry-run"]) == 0
+    (report,) = re.findall(r"^\S+/jaxlake (report .*)$", planned["demo"], flags=re.MULTILINE)
+    make_parser().parse_args(report.split())
 
 
 def test_extras_that_the_install_names_are_there():

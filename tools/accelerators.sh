@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Make the environments whose compilers know GPUs and TPUs: `python -m benchmarks.accelerators`.
 #
-# Neither needs a device or a driver. Name one (gpu: 5.7 GB, tpu: 1.5 GB) or get both. Run
+# Neither needs a device or a driver. Name one (gpu: 5.9 GB, tpu: 1.4 GB) or get both. Run
 # `make setup` first; it is safe to run this again. Beside JAX they hold what the learner imports.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -5,7 +5,7 @@ import math
 import re
 import shutil
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias, TypeVar
@@ -190,6 +190,18 @@ def whole_numbers(text: str) -> list[int]:
     except ValueError as error:
         problem = f"got {text!r}, allowed are whole numbers separated by commas"
         raise argparse.ArgumentTypeError(problem) from error
+
+
+def refuse_ignored(args: argparse.Namespace, given: str, options: Iterable[str]) -> None:
+    """Raise a `UserError` for the first of these options that came beside one that ignores it.
+
+    `given` is the option that came; options that did not come are None or empty.
+    """
+    for option in options:
+        value = getattr(args, option.removeprefix("--").replace("-", "_"))
+        if value is not None and value != []:
+            shown = " ".join(map(str, value)) if isinstance(value, list) else value
+            raise UserError(f"{option}: got {shown}, not allowed with {given}, which ignores it")
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """All commands: their names, a line of help for each, and the module of the one that is asked for.
 
 The lake's commands never import `training` or `engineer`, so that folders of these names, which are
-not rare, break nothing there. The loop's commands need ours, and look which one Python would find.
+not rare, break nothing there. The loop's commands need ours, and look which one Python would find;
+`completion`, which lists the options of all, leaves theirs out where Python would find another one.
 """
 
 import importlib

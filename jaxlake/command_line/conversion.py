@@ -59,6 +59,7 @@ def _boards(args: argparse.Namespace) -> Iterator[tuple[str, "Instance"]]:
 
     from jaxlake import GridError, datasets, parse_grid
     from jaxlake.datasets.manifest import FILE_NAME
+    from jaxlake.datasets.source_files import read_rows
 
     source = Path(args.source)
     if source.suffix == ".scen":
@@ -85,13 +86,13 @@ def _boards(args: argparse.Namespace) -> Iterator[tuple[str, "Instance"]]:
                 board = jax.tree.map(lambda leaf, row=row: leaf[row], instances)
                 yield f"{next(numbers):08d}", board
     elif _holds_board_lines(source):
-        for number, record in read_json_lines(source):
-            if not isinstance(record, dict) or not {"id", "grid"} <= record.keys():
-                raise UserError(f"{source}:{number}: an object with id and grid is needed")
+        for place, record in read_rows(source):
+            if not {"id", "grid"} <= record.keys():
+                raise UserError(f"{place}: an object with id and grid is needed")
             try:
                 yield str(record["id"]), parse_grid(record["grid"])
             except GridError as error:
-                raise UserError(f"{source}:{number}: {error}") from None
+                raise UserError(f"{place}: {error}") from None
     else:
         for published in datasets.read_published(args.source, config=args.config):
             config, name = published.config, published.sample_id
@@ -123,9 +124,10 @@ def _write_lines(target: Path, boards: Iterator[tuple[str, "Instance"]]) -> int:
 def _write_movingai(target: Path, boards: Iterator[tuple[str, "Instance"]]) -> int:
     from jaxlake.datasets import map_from_instance, scenarios_from_instance, write_map, write_scen
 
+    every = list(boards)  # a source that is damaged further down leaves no files
     target.mkdir(parents=True, exist_ok=True)
     names = set[str]()
-    for number, (given, board) in enumerate(boards, 1):
+    for number, (given, board) in enumerate(every, 1):
         name = file_name(given, number, names)
         write_map(target / f"{name}.map", map_from_instance(board))
         write_scen(target / f"{name}.scen", scenarios_from_instance(board, f"{name}.map"))

@@ -52,7 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def make_parser(*, complete: bool = False) -> Parser:
     """Make the parser of all commands; what a command takes is added when it is parsed.
 
-    With `complete` it is added now, for all of them.
+    With `complete` it is added now, for all of them but those whose module can't be found, which
+    stderr names.
     """
     parser = Parser(
         prog="jaxlake",
@@ -63,10 +64,17 @@ def make_parser(*, complete: bool = False) -> Parser:
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, parser_class=CommandParser
     )
+    left_out: dict[str, UserError] = {}
     for name, summary in (LOOP | LAKE).items():
         command = commands.add_parser(name, help=summary, command=name)
         if complete:
-            command.complete()
+            try:
+                command.complete()
+            except UserError as error:
+                left_out[name] = error
+    if left_out:
+        names, why = ", ".join(left_out), next(iter(left_out.values()))
+        print(f"jaxlake: without the options of {names}: {why}", file=sys.stderr)
     return parser
 
 

@@ -58,7 +58,7 @@ def answer_file(
     `answer` is called when both files are known to be there, so that what is heavy waits till then.
     """
     require_json_lines(file)
-    name = _name(file)
+    name = input_name(file)
     invalid = 0
     with open_output(output) as out:
         answers = answer(read_lines(file))
@@ -96,7 +96,7 @@ def read_lines(file: str) -> Iterator[bytes]:
         with open(0 if file == _STDIN else file, "rb", closefd=file != _STDIN) as lines:
             yield from lines
     except OSError as error:
-        raise UserError(f"{_name(file)}: can't be read: {error.strerror or error}") from None
+        raise UserError(f"{input_name(file)}: can't be read: {error.strerror or error}") from None
 
 
 def _count_lines(file: str) -> int | None:
@@ -107,7 +107,8 @@ def _count_lines(file: str) -> int | None:
         return sum(1 for line in lines if line.strip())
 
 
-def _name(file: str) -> str:
+def input_name(file: str) -> str:
+    """Return what messages call a file (`-`: standard input)."""
     return "<stdin>" if file == _STDIN else file
 
 

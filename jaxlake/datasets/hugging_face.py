@@ -101,7 +101,7 @@ def from_hugging_face(
             `grid` is needed. Without `status` there are no solutions.
         max_size: N, the side of the padded boards; None stands for the largest of the set.
         max_agents: K, the number of slots; None stands for the most agents of the set, but at least
-            the two that `solve` needs.
+            two.
         horizon: Steps of the plans, with waits after the last move.
 
     Raises:

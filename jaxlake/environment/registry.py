@@ -1,4 +1,7 @@
-"""Versioned ids of environments: what `make` gives for an id never changes."""
+"""Versioned ids of environments: within one version of jaxlake `make` gives the same for an id.
+
+Pools are drawn by `generate`. CHANGELOG.md says where a new version makes other ones.
+"""
 
 import sys
 from dataclasses import dataclass

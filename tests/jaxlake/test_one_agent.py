@@ -108,6 +108,16 @@ def test_one_and_two_slots_give_one_answer(solutions):
         assert np.array_equal(getattr(padded, name), getattr(solutions, name)), name
 
 
+def test_a_plan_of_one_agent_on_a_board_of_two_slots_is_refused_with_what_makes_it_fit():
+    rows, plan = ["S G", "F F"], np.array([[4]], np.int8)
+    board = jaxlake.parse_grid(rows)
+    message = r"got shape \(1, 1\), \(T, 2\) is needed: .* each of the board's 2 slots, 0 \(WAIT\)"
+    with pytest.raises(ValueError, match=message):
+        jaxlake.verify(board, plan)
+    assert jaxlake.verify(board, np.pad(plan, [(0, 0), (0, 1)])).valid
+    assert jaxlake.verify(jaxlake.parse_grid(rows, max_agents=1), plan).valid
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [

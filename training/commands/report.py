@@ -28,9 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the report and print its path."""
-    from training.commands.runs import known_run
+    from training.commands.runs import begun_run
 
-    directory = known_run(args.run_dir)
+    directory = begun_run(args.run_dir)
     require_writable(args.output, make_folders=True)
     from training.analysis.report import build_report
 
@@ -41,11 +41,16 @@ def run(args: argparse.Namespace) -> int:
 
 def _say_rates(directory: "RunDirectory") -> None:
     """Say on stderr how the last stage with a validation did; the path alone is the output."""
+    from training.errors import UserError
     from training.run.progress import status_console
     from training.run.rates import success_rates
 
     validations = [directory.stage(stage).validation for stage in directory.stage_numbers()]
     last = [file for file in validations if file.exists()][-1:]
-    for record in (file.read() for file in last):
-        line = f"stage {record.stage}: {success_rates(record.total)}"
-        status_console.print(line, soft_wrap=True)
+    for file in last:
+        try:
+            record = file.read()
+            line = f"stage {record.stage}: {success_rates(record.total)}"
+        except UserError as error:  # The page names it, too.
+            line = f"{error}; its rates are left out"
+        status_console.print(line, soft_wrap=True, markup=False)

@@ -4,13 +4,15 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jaxlake.command_line.arguments import add_configuration, describe, number
+from jaxlake.command_line.arguments import add_configuration, describe, number, refuse_ignored
 from jaxlake.command_line.paths import usable_folder
 from training.errors import UserError
 from training.runtime import set_library_defaults
 
 if TYPE_CHECKING:
     from training.processes import Peers
+
+_HEARTBEAT = 60  # seconds
 
 _HELP = """\
 Run all stages of a configuration, or go on where the same command was stopped.
@@ -52,7 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--heartbeat",
         metavar="S",
         type=number(int, 1),
-        default=60,
         help="seconds after which a process that is not heard of is taken for dead (default: 60)",
     )
     stop = "stop after this stage (0: the warm start); the same command without it goes on"
@@ -66,6 +67,11 @@ def run(args: argparse.Namespace) -> int:
 
     if args.compile_for and not args.dry_run:
         raise UserError("--compile-for: got no --dry-run, with which alone it is allowed")
+    if args.dry_run:
+        processes = ("--coordinator", "--processes", "--process", "--heartbeat")
+        refuse_ignored(args, "--dry-run", ("--stop-after", *processes))
+    if args.heartbeat is not None and args.coordinator is None:
+        raise UserError(f"--heartbeat: got {args.heartbeat}, allowed with --coordinator only")
     config = load(args.config, args.set)
     run_dir = usable_folder("--run-dir", args.run_dir or Path("runs") / config.name)
     if args.dry_run:
@@ -104,16 +110,17 @@ def _peers(args: argparse.Namespace) -> "Peers | None":
     """Read how the processes of the run find each other; None: this one is alone."""
     from training.processes import Peers
 
+    heartbeat = args.heartbeat or _HEARTBEAT
     numbers = {"--processes": args.processes, "--process": args.process}
     given = [name for name, value in numbers.items() if value is not None]
     if args.coordinator in (None, "auto"):
         if given:
             allowed = "allowed is one beside --coordinator HOST:PORT"
             raise UserError(f"{given[0]}: got a number, {allowed}")
-        return Peers(None, None, None, args.heartbeat) if args.coordinator else None
+        return Peers(None, None, None, heartbeat) if args.coordinator else None
     if len(given) < 2:
         raise UserError("--coordinator HOST:PORT: needs --processes and --process beside it")
     if args.process >= args.processes:
         allowed = f"allowed are 0 to {args.processes - 1} with --processes {args.processes}"
         raise UserError(f"--process: got {args.process}, {allowed}")
-    return Peers(args.coordinator, args.processes, args.process, args.heartbeat)
+    return Peers(args.coordinator, args.processes, args.process, heartbeat)

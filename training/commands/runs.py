@@ -14,6 +14,19 @@ def known_run(path: Path) -> RunDirectory:
     return directory
 
 
+def begun_run(path: Path) -> RunDirectory:
+    """Return the files of a run of which some may be lost, its config.yaml too.
+
+    Raises:
+        UserError: there is nothing of a run.
+    """
+    directory = RunDirectory(path)
+    logs = (directory.metrics, directory.timings)
+    if directory.stage_numbers() or any(log.exists() for log in logs):
+        return directory
+    return known_run(path)
+
+
 def known_stage(path: Path, stage: int | None, *, first: int = 1) -> int:
     """Return a validated stage of a run, or the last one (None).
 

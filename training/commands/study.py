@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from jaxlake.command_line.arguments import describe, number, whole_numbers
+from jaxlake.command_line.arguments import describe, number, refuse_ignored, whole_numbers
 from jaxlake.command_line.paths import usable_folder
 from training.errors import UserError
 
@@ -65,6 +65,10 @@ def run(args: argparse.Namespace) -> int:
     given = parameters_of(args.cluster_set)
     if given and not args.cluster:
         raise UserError("--cluster-set: got parameters of a job, allowed is that with --cluster")
+    if args.dry_run:
+        refuse_ignored(args, "--dry-run", ("--jobs", "--cluster", "--output"))
+    if args.report_only:
+        refuse_ignored(args, "--report-only", ("--jobs", "--cluster"))
     study = load_study(args.study, seeds=args.seeds, engineers=args.engineers)
     study_dir = args.study_dir or Path("runs") / study.config.name
     directory = StudyDirectory(usable_folder("--study-dir", study_dir))

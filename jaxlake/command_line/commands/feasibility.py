@@ -5,9 +5,9 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from jaxlake.command_line.arguments import describe, number, seed, user_errors
+from jaxlake.command_line.arguments import describe, number, refuse_ignored, seed, user_errors
 from jaxlake.command_line.json_lines import open_output
 from jaxlake.command_line.paths import require_writable
 from jaxlake.errors import UserError
@@ -15,6 +15,13 @@ from jaxlake.text_tables import aligned_text, output_width, wrapped
 
 if TYPE_CHECKING:
     from jaxlake.generator.feasibility import FeasibilityRow
+
+_GRID: dict[str, list[Any]] = {
+    "sizes": list(range(2, 11)),
+    "hole_ratios": [0.0, 0.1, 0.2, 0.3, 0.4, 0.5],
+    "wait_ratios": [0.0, 0.25, 0.5, 0.75, 1.0],
+}
+"""What the map shows unless other values are asked for."""
 
 _HELP = """\
 Draw and solve boards of each kind on a grid, and say what share of them a set can use.
@@ -31,16 +38,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     describe(parser, run, _HELP)
     ratio = number(float, 0, 1)
-    for name, kind, default, what in (
-        ("--agents", number(int, 1, 5), [2], "agents on each board, 1 to 5"),
-        ("--sizes", number(int, 2, 32), list(range(2, 11)), "sides of the boards, 2 to 32"),
-        ("--hole-ratios", ratio, [0.0, 0.1, 0.2, 0.3, 0.4, 0.5], "shares of all cells, 0 to 1"),
-        ("--wait-ratios", ratio, [0.0, 0.25, 0.5, 0.75, 1.0], "shares that need a wait, 0 to 1"),
+    agents = "agents on each board, 1 to 5 (2)"
+    parser.add_argument(
+        "--agents", metavar="X", type=number(int, 1, 5), nargs="+", default=[2], help=agents
+    )
+    for name, kind, what in (
+        ("sizes", number(int, 2, 32), "sides of the boards, 2 to 32"),
+        ("hole_ratios", ratio, "shares of all cells, 0 to 1"),
+        ("wait_ratios", ratio, "shares that need a wait, 0 to 1"),
     ):
-        shown = " ".join(f"{value:g}" for value in default)
-        parser.add_argument(
-            name, metavar="X", type=kind, nargs="+", default=default, help=f"{what} ({shown})"
-        )
+        shown = " ".join(f"{value:g}" for value in _GRID[name])
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, metavar="X", type=kind, nargs="+", help=f"{what} ({shown})")
     boards = "boards of each kind, 1 to 1,048,576 (2048)"
     count = number(int, 1, 1 << 20)
     parser.add_argument("--candidates", metavar="M", type=count, default=2048, help=boards)
@@ -55,6 +64,9 @@ def run(args: argparse.Namespace) -> int:
     """Print the map, and write it where it is wanted."""
     if args.table is not None and (args.json or args.svg):
         raise UserError("--table: has a grid of its own; make --json and --svg in another call")
+    if args.table is not None:
+        refuse_ignored(args, "--table", ("--sizes", "--hole-ratios", "--wait-ratios"))
+    grid: dict[str, Any] = {name: getattr(args, name) or _GRID[name] for name in _GRID}
     for path in (args.table, args.json, args.svg):
         require_writable(path)
     import jax
@@ -75,15 +87,8 @@ def run(args: argparse.Namespace) -> int:
             return 0
         rows = []
         for agents in args.agents:
-            _say(args, agents, len(args.sizes) * len(args.hole_ratios))
-            rows += feasibility_map(
-                key,
-                num_agents=[agents],
-                sizes=args.sizes,
-                hole_ratios=args.hole_ratios,
-                wait_ratios=args.wait_ratios,
-                candidates=args.candidates,
-            )
+            _say(args, agents, len(grid["sizes"]) * len(grid["hole_ratios"]))
+            rows += feasibility_map(key, num_agents=[agents], **grid, candidates=args.candidates)
     if args.json is not None:
         with open_output(args.json) as out:
             json.dump([asdict(row) for row in rows], out, indent=1)

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from jaxlake.command_line.arguments import describe
-from jaxlake.command_line.json_lines import read_lines, require_json_lines
+from jaxlake.command_line.json_lines import input_name, read_lines, require_json_lines
 from jaxlake.command_line.paths import file_name
 from jaxlake.errors import UserError
 
@@ -51,15 +51,16 @@ def run(args: argparse.Namespace) -> int:
     from jaxlake.command_line.board_records import drawn_lines
     from jaxlake.command_line.json_lines import RecordError
 
+    source = input_name(args.file)
     invalid, drawn, names = 0, 0, set[str]()
     for number, name, picture in drawn_lines(read_lines(args.file), only=args.id):
         if isinstance(picture, RecordError):
-            print(f"jaxlake: {args.file}:{number}: {picture}", file=sys.stderr)
+            print(f"jaxlake: {source}:{number}: {picture}", file=sys.stderr)
             invalid += 1
             continue
         drawn += 1
         if args.output is None:
-            print(f"{name}\n{picture.text}\n", flush=True)
+            print(f"{_printable(name)}\n{picture.text}\n", flush=True)
             continue
         if single and drawn > 1:
             raise UserError(
@@ -70,8 +71,16 @@ def run(args: argparse.Namespace) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         picture.save(path)
     if args.id is not None and not drawn and not invalid:
-        raise UserError(f"--id: got {args.id}, {args.file} has no such record")
+        raise UserError(f"--id: got {args.id}, {source} has no such record")
     return 1 if invalid else 0
+
+
+def _printable(text: str) -> str:
+    """Escape what a terminal would obey, and halves of surrogate pairs, which no encoding holds."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
 
 
 def _check_output(output: Path | None, kind: str | None, *, single: bool) -> None:

@@ -16,9 +16,9 @@ from jaxlake.render import board_text
 class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
     """One episode at a time, in NumPy; `render` gives the board as text (render_mode "ansi").
 
-    Action a lets agent k take action a // 5**k % 5. `info` holds what `LakeEnvironment.step_env`
-    says, and `action_mask`: int8 (5**K,), 1 for what leads no agent off the board or onto a hole,
-    as `Discrete.sample` takes it. An episode doesn't start again by itself.
+    Action a lets agent k take action a // 5**k % 5. `info` holds `action_mask`: int8 (5**K,), 1 for
+    what leads no agent off the board or onto a hole, as `Discrete.sample` takes it; after a step
+    also what `LakeEnvironment.step_env` says. An episode doesn't start again by itself.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 2}  # noqa: RUF012

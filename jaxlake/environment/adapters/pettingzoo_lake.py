@@ -18,9 +18,10 @@ from jaxlake.render import board_text
 class ParallelLake(ParallelEnv):
     """One episode at a time, in NumPy; all agents leave `agents` when the episode ends.
 
-    Each agent's `info` holds `failure`, the `jaxlake.Failure` of the step, `agent`, the lowest one
-    involved in it or -1, `at_goal`, and `action_mask`: int8 (5,), 1 for what leads neither off the
-    board nor onto a hole. `render` gives the board as text (render_mode "ansi").
+    Each agent's `info` holds `action_mask`: int8 (5,), 1 for what leads neither off the board nor
+    onto a hole. After a step it also holds `failure`, the `jaxlake.Failure` of the step, `agent`,
+    the lowest one involved in it or -1, and `at_goal`. `render` gives the board as
+    text (render_mode "ansi").
     """
 
     metadata: ClassVar[dict[str, Any]] = {

@@ -130,17 +130,24 @@ def test_boards_whose_ids_make_one_file_name_get_files_of_their_own(cli, tmp_pat
 @pytest.mark.parametrize(
     ("second", "said"),
     [
-        ({"id": 2, "grid": ["S F", "F F"]}, ":2: row 0, column 0: got 'S' without its partner"),
-        ({"id": 2}, ":2: an object with id and grid is needed"),
+        (b'{"id": 2, "grid": ["S F", "F F"]}', "row 0, column 0: got 'S' without its partner"),
+        (b'{"id": 2}', "an object with id and grid is needed"),
+        (b"[2]", "got list, an object is needed"),
+        (b'{"id": 2, "grid": ["S F", "F ', "not JSON: "),
+        (b'{"id": "\xff", "grid": ["S G", "F F"]}', "not JSON: 'utf-8' codec can't decode"),
+        (b'{"id": 2, "id": 3, "grid": ["S G", "F F"]}', "the key 'id' stands twice"),
     ],
 )
-def test_a_wrong_line_of_boards_is_named_when_it_is_converted(cli, tmp_path, second, said):
+@pytest.mark.parametrize("target", ["maps", "lines.jsonl"])
+def test_a_wrong_line_of_boards_is_named_and_nothing_is_written(
+    cli, tmp_path, second, said, target
+):
     source = tmp_path / "boards.jsonl"
-    lines = ({"id": 1, "grid": ["S G", "F F"]}, second)
-    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    done = cli("dataset", "convert", source, tmp_path / "maps")
+    source.write_bytes(b'{"id": 1, "grid": ["S G", "F F"]}\n' + second + b"\n")
+    done = cli("dataset", "convert", source, tmp_path / target)
     assert done.status == 2
-    assert f"{source}{said}" in done.err
+    assert f"{source}:2: {said}" in done.err
+    assert list(tmp_path.iterdir()) == [source]
 
 
 @pytest.mark.parametrize(

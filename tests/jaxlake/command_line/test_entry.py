@@ -105,6 +105,15 @@ def test_lake_commands_work_beside_a_users_own_folder_training(of_the_user):
         assert "not JSON" in done.stdout
 
 
+def test_completion_leaves_out_the_options_of_the_loop_beside_a_users_own_folder(of_the_user):
+    done = _in_folder(of_the_user, "completion", "bash")
+    assert done.returncode == 0
+    assert "--hole-ratios" in done.stdout  # of a lake's command
+    assert "--dry-run" not in done.stdout
+    assert done.stderr.startswith("jaxlake: without the options of run, pretrain, study, ")
+    assert "before it: rename that one" in done.stderr
+
+
 @pytest.mark.parametrize("name", ["training", "engineer"])
 def test_loop_commands_name_the_folder_that_stands_before_ours(name, of_the_user):
     other = {"training": "engineer", "engineer": "training"}[name]

@@ -1,5 +1,7 @@
 """`jaxlake render`: a picture of each record, in the form that its file's name asks for."""
 
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -26,6 +28,15 @@ def test_text_says_what_comes_of_each_plan(cli, write):
     assert "parse error" not in alone
 
 
+def test_ids_are_printed_so_that_no_terminal_obeys_them(cli, write, tmp_path):
+    ids = ["\ud800", "\x1b[2J", "two\nlines", "Zürich 湖"]
+    lines = write(*({"id": one, "grid": GRID} for one in ids))
+    status, out, err = cli("render", lines)
+    assert (status, err) == (0, "")
+    assert {"\\ud800", "\\x1b[2J", "two\\nlines", "Zürich 湖"} <= set(out.split("\n"))
+    assert cli("render", lines, "--output", tmp_path / "pictures").status == 0
+
+
 def test_a_folder_gets_a_file_for_each_record(cli, write, tmp_path):
     folder = tmp_path / "pictures"
     status, out, err = cli("render", write(VALID, FALLS, FALLS, b"junk"), "--output", folder)
@@ -34,6 +45,13 @@ def test_a_folder_gets_a_file_for_each_record(cli, write, tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == ["a_b.svg", "hole.svg", "hole_3.svg"]
     for path in folder.iterdir():
         assert ElementTree.parse(path).getroot().tag.endswith("svg")
+
+
+def test_standard_input_is_called_as_solve_and_check_call_it():
+    command = [sys.executable, "-m", "jaxlake", "render", "-"]
+    done = subprocess.run(command, input=b"junk\n", capture_output=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"jaxlake: <stdin>:1: not JSON")
 
 
 @pytest.mark.parametrize(("kind", "frames"), [("gif", 2), ("png", 1)])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
+from tests.commands import cli as cli
 from tests.training.analysis.browsing import ATTACK, STAGE, OpenPage, chromium, open_pages
 from tests.training.analysis.studies import SKILLS, report_only, write_study
 from tests.training.sample_run import write_sample_run

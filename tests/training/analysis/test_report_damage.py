@@ -98,3 +98,26 @@ def test_run_without_a_warm_start_is_not_said_to_have_one(run_copy):
     shown = page_of(run_copy).text
     assert "Warm start" not in shown
     assert "before training: 44 of" in shown
+
+
+def test_the_command_writes_a_page_of_a_run_whose_last_validation_is_damaged(run_copy, cli):
+    damaged = run_copy / "stages/3/validation.json"
+    damaged.write_text(damaged.read_text()[:40])
+    done = cli("report", run_copy)
+    assert (done.status, done.out) == (0, f"{run_copy / 'report.html'}\n")
+    assert f"{damaged}: not JSON" in done.err
+    assert "stages/3/validation.json: not JSON" in (run_copy / "report.html").read_text()
+
+
+def test_the_command_writes_a_page_of_a_run_that_lost_its_configuration(run_copy, cli):
+    (run_copy / "config.yaml").unlink()
+    assert cli("report", run_copy).status == 0
+    assert "config.yaml: is missing" in (run_copy / "report.html").read_text()
+
+
+def test_a_context_that_is_missing_is_not_said_to_be_an_answer_that_never_came(run_copy):
+    (run_copy / "stages/1/context.txt").unlink()
+    shown = page_of(run_copy).text
+    assert "stages/1/context.txt: is missing" in shown
+    assert "(no answer)" not in shown
+    assert shown.count("It can't be shown: the page says what is missing.") == 1

@@ -13,6 +13,7 @@ DATASET_ACTIONS = {"make", "merge", "benchmark", "info", "convert"}
 ENGINEER_ACTIONS = {"apply", "context", "replay", "ablate", "atlas", "reading"}
 HEAVY = {"jax", "torch", "vllm", "transformers", "flax", "optax", "matplotlib"}
 
+REPORT = "study configs/study_sizes.yaml --study-dir docs --report-only"
 RUN = "run configs/miniature.yaml --dry-run --set"
 NEW = "run configs/miniature.yaml --run-dir nowhere --set"  # the usual one may be there
 ENDPOINT = (
@@ -31,6 +32,18 @@ MISTAKES = {
     "run configs/minature.yaml": "did you mean configs/miniature.yaml?",
     "check REDME.md": "did you mean README.md?",
     "run configs/miniature.yaml --compile-for h100:8": "--compile-for: got no --dry-run",
+    "run configs/miniature.yaml --run-dir docs --heartbeat 5": "--heartbeat: got 5, allowed with",
+    "run configs/miniature.yaml --dry-run --stop-after 1": "--stop-after: got 1, not allowed with "
+    "--dry-run, which ignores it",
+    "run configs/miniature.yaml --dry-run --coordinator auto": "--coordinator: got auto, not",
+    "run configs/miniature.yaml --dry-run --process 1": "--process: got 1, not allowed with --dry",
+    f"{REPORT} --jobs 2": "--jobs: got 2, not allowed with --report-only, which ignores it",
+    f"{REPORT} --cluster local": "--cluster: got local, not allowed with --report-only",
+    "study configs/study_sizes.yaml --dry-run --output x": "--output: got x, not allowed with",
+    "study configs/study_sizes.yaml --dry-run --jobs 2": "--jobs: got 2, not allowed with",
+    "feasibility --table nowhere/a --sizes 3 4": "--sizes: got 3 4, not allowed with --table",
+    "feasibility --table nowhere/a --hole-ratios 0.1": "--hole-ratios: got 0.1, not allowed with",
+    "feasibility --table nowhere/a --wait-ratios 0": "--wait-ratios: got 0.0, not allowed with",
     f"{RUN} grpo.lerning_rate=3": "--set grpo.lerning_rate: unknown key",
     f"{RUN} seed=2 grpo.lerning_rate=3": "did you mean learning_rate?",
     f"{RUN} stages.instances=3": "--set stages.instances: got 3",
@@ -61,7 +74,7 @@ MISTAKES = {
     "pretrain configs/base.yaml --run-dir README.md": "--run-dir: got README.md, is a file",
     "pretrain configs/base.yaml --run-dir docs": "docs: is not empty and holds no pretraining",
     "study configs/study_sizes.yaml --study-dir docs": "docs: is not empty and holds no study",
-    "study configs/study_sizes.yaml --report-only --study-dir docs": "docs: holds no study",
+    REPORT: "docs: holds no study",
     "study configs/study_sizes.yaml --study-dir README.md": "--study-dir: got README.md, is a file",
     "pretrain configs/base.yaml --set wdth=3": "wdth: unknown key",
     "pretrain configs/base.yaml --stop-after -3": "got -3, at least 0 is allowed",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from statistics import fmean
 from typing import Any
 
 import jax
@@ -31,6 +32,7 @@ class JudgedAnswer:
     valid: bool
     optimal_sum_of_costs: bool  # False, too, where the board's optimum is not known
     optimal_makespan: bool  # the same
+    at_goal: float  # share of the agents that are at their goals at the end
     failure: str | None  # label of the first failure; None for a valid plan
 
 
@@ -43,6 +45,7 @@ class BenchmarkRates:
     config: str | None  # that the boards are of; None: any
     count: int
     counts: Mapping[str, int]  # by name in `METRIC_NAMES`
+    isr: float  # individual success rate: the mean share of agents at their goals, 0 to 1
     failures: Mapping[str, int]  # by label of the first failure
     tokens: int  # generated in all
 
@@ -73,6 +76,7 @@ def judge_answers(
                 valid=bool(outcomes.valid[row]),
                 optimal_sum_of_costs=bool(outcomes.optimal_sum_of_costs[row]),
                 optimal_makespan=bool(outcomes.optimal_makespan[row]),
+                at_goal=int(outcomes.at_goal[row].sum()) / board.num_agents,
                 failure=None if failure is Failure.NONE else failure.label,
             )
     return [judged[board.key] for board in answered]
@@ -147,6 +151,7 @@ def _plain(rates: BenchmarkRates, published: Sequence[PublishedResult]) -> dict[
         "count": rates.count,
         "tokens": rates.tokens,
         **rates.counts,
+        "isr": six_digits(rates.isr),
         "intervals": {
             metric: [six_digits(end) for end in rates.interval(metric)] for metric in rates.counts
         },
@@ -165,6 +170,7 @@ def _rates(
         config=config,
         count=len(answers),
         counts={metric: sum(getattr(one, metric) for one in answers) for metric in METRIC_NAMES},
+        isr=fmean(answer.at_goal for answer in answers),
         failures={kind.label: failures.count(kind.label) for kind in Failure if kind},
         tokens=sum(answer.tokens for answer in answers),
     )

@@ -14,17 +14,17 @@ from training.analysis.benchmark.results import (
     total_rates,
 )
 from training.run.progress import TextTable, console, new_table, print_table
-from training.run.rates import rate_text
+from training.run.rates import ISR, VALID, rate_text
 
 _OWN = {
-    "valid": (("valid", "valid"),),
+    "valid": (("valid", VALID), ("isr", ISR)),
     "optimal": (("optimal_makespan", "makespan"), ("optimal_sum_of_costs", "sum of costs")),
 }
 """The columns of our own that stand beside a published metric: names of rates, and their heads."""
 
 
 def print_rates(answers: Sequence[JudgedAnswer], published: Sequence[PublishedResult]) -> None:
-    """Print valid and optimal rates by agents and size, with 95% intervals and published ones.
+    """Print valid and optimal rates and the ISR by agents and size, beside published rates.
 
     Where the terminal is too narrow for all columns, they follow in further tables.
     """
@@ -53,7 +53,7 @@ def _table(
         agents = aggregate.num_agents
         for row in (*(cell for cell in cells if cell.num_agents == agents), aggregate):
             name = f"{agents}, all" if row.size is None else f"{agents}, {row.size}x{row.size}"
-            own = [rate_text(row.counts[one], row.count) for one, _ in _OWN[metric]]
+            own = [_rate(row, one) for one, _ in _OWN[metric]]
             found = (printed.get((agents or 0, row.size, model)) for model in models)
             beside = [_printed(one, metric) for one in found]
             table.add_row(name, f"{row.count}", *own, *beside)
@@ -117,10 +117,17 @@ def _print_total(answers: Sequence[JudgedAnswer]) -> None:
 def _print_rows(
     title: str, rows: Sequence[BenchmarkRates], name: Callable[[BenchmarkRates], str]
 ) -> None:
-    heads = ("valid", "optimal makespan", "optimal sum of costs")
+    heads = (VALID, ISR, "optimal makespan", "optimal sum of costs")
     table = new_table(title, "", "n", *heads)
     for row in rows:
-        metrics = ("valid", "optimal_makespan", "optimal_sum_of_costs")
-        own = [rate_text(row.counts[metric], row.count) for metric in metrics]
+        metrics = ("valid", "isr", "optimal_makespan", "optimal_sum_of_costs")
+        own = [_rate(row, metric) for metric in metrics]
         table.add_row(name(row), f"{row.count}", *own)
     print_table(table, kept=2)
+
+
+def _rate(row: BenchmarkRates, metric: str) -> str:
+    """Write a rate in per cent, with its interval; the ISR, a mean of shares, has none."""
+    if metric == "isr":
+        return f"{100 * row.isr:.1f}"
+    return rate_text(row.counts[metric], row.count)

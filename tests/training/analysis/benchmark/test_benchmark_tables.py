@@ -41,6 +41,7 @@ def test_each_answer_is_judged_by_the_agents_and_the_optima_of_its_own_board():
         board(two, 2, Optimum(4, 2), "slow"),
         board(two, 2, Optimum(4, 2), "no answer"),
         board(two, 2, Optimum(4, 2), "wrong"),
+        board(two, 2, Optimum(4, 2), "half"),
     ]
     straight = "Agent 0: RIGHT RIGHT\nAgent 1: RIGHT RIGHT"
     texts = {
@@ -49,6 +50,7 @@ def test_each_answer_is_judged_by_the_agents_and_the_optima_of_its_own_board():
         "unknown": straight,
         "slow": "Agent 0: RIGHT RIGHT\nAgent 1: WAIT RIGHT RIGHT",
         "wrong": "Agent 0: UP\nAgent 1: RIGHT RIGHT",
+        "half": "Agent 0: RIGHT\nAgent 1: RIGHT RIGHT",
     }
     answers = {
         ("benchmark_wr0.25", name): BenchmarkAnswer(
@@ -58,19 +60,27 @@ def test_each_answer_is_judged_by_the_agents_and_the_optima_of_its_own_board():
     }
     judged = judge_answers(boards, answers, PROMPT)
     assert [
-        (one.board.sample_id, one.valid, one.optimal_sum_of_costs, one.optimal_makespan)
+        (
+            one.board.sample_id,
+            one.valid,
+            one.optimal_sum_of_costs,
+            one.optimal_makespan,
+            one.at_goal,
+        )
         for one in judged
     ] == [
-        ("three", True, True, True),
-        ("two", True, True, True),
-        ("unknown", True, False, False),
-        ("slow", True, False, False),
-        ("wrong", False, False, False),
+        ("three", True, True, True, 1.0),
+        ("two", True, True, True, 1.0),
+        ("unknown", True, False, False, 1.0),
+        ("slow", True, False, False, 1.0),
+        ("wrong", False, False, False, 0.0),
+        ("half", False, False, False, 0.5),
     ]
-    assert [one.failure for one in judged] == [None] * 4 + ["off_board"]
+    assert [one.failure for one in judged] == [None] * 4 + ["off_board", "goal_not_reached"]
     results = results_json("m", boards, judged, ())
-    assert (results["boards"], results["answered"], results["without_known_optimum"]) == (6, 5, 1)
-    assert [row["num_agents"] for row in results["aggregates"]] == [2, 3]
+    assert (results["boards"], results["answered"], results["without_known_optimum"]) == (7, 6, 1)
+    assert [(row["num_agents"], row["isr"]) for row in results["aggregates"]] == [(2, 0.7), (3, 1)]
+    assert (results["total"]["isr"], results["total"]["valid"]) == (0.75, 4)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.oracles import check
+from benchmarks.oracles.boards import MOVES, read
 from jaxlake.command_line.entry import main
 from tests.paths import ROOT
 from tests.training.analysis.benchmark.boards import read_rows, write_rows
@@ -78,23 +79,35 @@ def answers_of(output: Path) -> dict[tuple[str, str], dict[str, Any]]:
     return found
 
 
-def verdict(row: dict[str, Any], text: str) -> tuple[bool, bool, bool, str | None]:
-    """Judge an answer of the strictest form by the oracle's walk: valid, both optima, failure."""
+def verdict(row: dict[str, Any], text: str) -> tuple[bool, bool, bool, str | None, float]:
+    """Judge an answer of the strictest form by the oracle's walk.
+
+    Valid, both optima, the failure, and the share of agents that are at their goals at the end.
+    """
     lines = text.strip().splitlines()
     plans = [re.fullmatch(r"Agent (\d): ((?:[A-Z]+ ?)+)", line.strip()) for line in lines]
     numbers = [int(one[1]) for one in plans if one]
     if None in plans or numbers != list(range(row["num_agents"])):
-        return False, False, False, "parse_error"
+        return False, False, False, "parse_error", 0.0
     moves = [[ACTIONS.get(word) for word in one[2].split()] for one in plans if one]
     if any(move is None for agent in moves for move in agent):
-        return False, False, False, "parse_error"
+        return False, False, False, "parse_error", 0.0
     steps = max(map(len, moves))
     plan = [[agent[t] if t < len(agent) else 0 for agent in moves] for t in range(steps)]
     found = check(row["grid"], plan)  # type: ignore[arg-type]
     if found.failure is not None:
-        return False, False, False, found.failure
+        return False, False, False, found.failure, share_at_goals(row["grid"], plan[: found.time])
     cheapest = found.sum_of_costs == row["sum_of_costs"]
-    return True, cheapest, found.makespan == row["makespan"], None
+    return True, cheapest, found.makespan == row["makespan"], None, 1.0
+
+
+def share_at_goals(grid: list[str], steps: list[list[Any]]) -> float:
+    board = read(grid)
+    cells = list(board.starts)
+    for actions in steps:
+        moves = [MOVES[action] for action in actions]
+        cells = [(r + dr, c + dc) for (r, c), (dr, dc) in zip(cells, moves, strict=True)]
+    return sum(map(tuple.__eq__, cells, board.goals)) / len(cells)
 
 
 def wilson(k: int, n: int) -> tuple[float, float]:
@@ -120,6 +133,7 @@ def test_rates_and_tables_are_those_that_other_code_computes_from_the_answers(
     judged = {key: verdict(rows[key], answers[key]["text"]) for key in rows}
     assert sum(one[0] for one in judged.values()) >= 5  # otherwise nothing is compared
     assert len({one[3] for one in judged.values()}) >= 3
+    assert len({one[4] for one in judged.values()}) >= 3  # nobody, one and both at their goals
     for cell in results["cells"]:
         own = [key for key in rows if rows[key]["size"] == cell["size"]]
         assert cell["count"] == len(own) == 2 * EACH
@@ -131,6 +145,9 @@ def test_rates_and_tables_are_those_that_other_code_computes_from_the_answers(
             assert cell["intervals"][metric] == pytest.approx([low, high], abs=1e-6)
             rate = f"{100 * count / len(own):.1f} [{100 * low:.0f}, {100 * high:.0f}]"
             assert rate in printed
+        individual = sum(judged[key][4] for key in own) / len(own)
+        assert cell["isr"] == pytest.approx(individual, abs=1e-6)
+        assert f"{100 * individual:.1f}" in printed
         kinds = Counter(judged[key][3] for key in own if judged[key][3])
         assert {kind: n for kind, n in cell["failures"].items() if n} == kinds
     for row in results["configurations"]:
