@@ -151,7 +151,11 @@ def sweep(
     options = _SweepOptions(tuple(policies), max_steps, conflict)
     if devices is None:
         return _tables(options, None, keys, instances, solutions, counted)
-    return _tables_on(options, tuple(devices))(keys, instances, solutions, counted)
+    # Policies that solve boards do so as the default device asks, which is not one of these where
+    # a machine with a GPU sweeps on its cores.
+    own = [device for device in devices if device.process_index == jax.process_index()]
+    with jax.default_device(own[0] if own else None):
+        return _tables_on(options, tuple(devices))(keys, instances, solutions, counted)
 
 
 class _SweepOptions(NamedTuple):
