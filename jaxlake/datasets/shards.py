@@ -56,7 +56,7 @@ from jaxlake.solver import DEFAULT_HORIZON, Solution
 
 DEFAULT_SHARD_SIZE = 4096
 
-_MAX_COUNT = 1 << 31
+_MAX_COUNT = (1 << 31) - 1  # quotas are int32 numbers
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def write_shards(
             kind inside it, `part_folder`, beside those of other parts.
         key: one typed PRNG key, of a kind that `generate` takes.
         params: the mixture, leaves (S,); see `lake_params`.
-        count: boards of the whole set, S cells sharing it as `generate` would.
+        count: boards of the whole set, 1 to 2**31 - 1, S cells sharing it as `generate` would.
         shard_size: boards a file, the last one's may be fewer; at most 65,536.
         max_size: N, the padding of the boards.
         max_agents: K.
