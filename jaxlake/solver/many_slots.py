@@ -21,7 +21,7 @@ from jaxlake.solver.dense_tier import DENSE_BUDGETS, DENSE_RADIXES, Searched, Sh
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.pairs import matching_bound, pair_bounds, pair_staircases, waitless_bounds
 from jaxlake.solver.permutations import proved_unsolvable
-from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
+from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status, no_solutions
 from jaxlake.solver.space_time import NEVER, actions_of, by_board, length_of, waits_in
 from jaxlake.solver.tree_efforts import search_with_teams
 from jaxlake.solver.tree_node import TreeAnswers, TreeQueries, no_answers
@@ -260,6 +260,8 @@ def solve_in_stages(
 
     Most boards of a user are settled by the first, which takes a tenth of the time to compile.
     """
+    if not single and len(instances.agent_mask) == 0:
+        return no_solutions(horizon, instances.agent_mask.shape[-1])
     batch, planned, solutions, undecided = _first_stage(
         instances, horizon=horizon, widths=widths, single=single
     )
