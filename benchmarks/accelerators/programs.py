@@ -161,11 +161,9 @@ def _step(count: int) -> Program:
     actions = jax.random.randint(jax.random.key(1), (count, AGENTS), 0, 5).astype(jnp.int8)
 
     def step(keys: Any, states: Any, actions: Any, params: Any) -> Any:
-        """One step as a rollout takes it: what ended an episode is not read."""
-        observation, states, reward, _, _, info = jax.vmap(environment.step, (0, 0, 0, None))(
-            keys, states, actions, params
-        )
-        return observation, states, reward, info["failure"]
+        """One step as a learner takes it."""
+        *stepped, info = jax.vmap(environment.step, (0, 0, 0, None))(keys, states, actions, params)
+        return *stepped, info["failure"]
 
     arguments = (keys, replace(states, time=times), actions, params)
     return Program(f"step-{AGENTS}", "step", count, step, arguments)
