@@ -171,7 +171,7 @@ def _step(count: int) -> Program:
 
 OF_BOARDS: dict[str, Callable[[int], Program]] = {
     **{f"solve-{agents}": partial(_solve, agents) for agents in HOLES},
-    **{f"generate-{agents}": partial(_generate, agents) for agents in (2, 4)},
+    **{f"generate-{agents}": partial(_generate, agents) for agents in HOLES},
     **{
         f"verify-{AGENTS}": _verify,
         f"tabulate-{AGENTS}": _tabulate,
