@@ -1,6 +1,6 @@
 """The public programs of the lake, with the arguments on which they are compiled and run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -180,3 +180,15 @@ OF_BOARDS: dict[str, Callable[[int], Program]] = {
 }
 OF_ENVIRONMENTS = {f"reset-{AGENTS}": _reset, f"step-{AGENTS}": _step}
 """What makes each program for so many boards, or so many environments."""
+
+
+def makers(
+    boards: int, environments: int, only: Sequence[str] = ()
+) -> dict[str, Callable[[], Program]]:
+    """Return what makes each program, by name, for so many boards or environments of a call.
+
+    With `only`, just those are returned whose names hold one of its parts.
+    """
+    made = {name: partial(make, boards) for name, make in OF_BOARDS.items()}
+    made |= {name: partial(make, environments) for name, make in OF_ENVIRONMENTS.items()}
+    return {n: make for n, make in made.items() if not only or any(part in n for part in only)}
