@@ -27,8 +27,12 @@ def merge_batch_axes(function: Callable[..., T]) -> Callable[..., T]:
             wide = leaf if batched else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
             return wide.reshape(-1, *wide.shape[2:])
 
-        results = merged(*jax.tree.map(flatten, arguments, tuple(in_batched)))
-        split = jax.tree.map(lambda leaf: leaf.reshape(axis_size, -1, *leaf.shape[1:]), results)
+        flat = jax.tree.map(flatten, arguments, tuple(in_batched))
+        first, batched = jax.tree.leaves(arguments)[0], jax.tree.leaves(in_batched)[0]
+        B = first.shape[1 if batched else 0]  # not to be told from the results of no elements
+        split = jax.tree.map(
+            lambda leaf: leaf.reshape(axis_size, B, *leaf.shape[1:]), merged(*flat)
+        )
         return split, jax.tree.map(lambda _: True, split)
 
     return merged

@@ -16,6 +16,9 @@ from jaxlake.instance import Instance, check_instance
 from jaxlake.solver import Solution, Status
 from jaxlake.solver.bitboard import pack_rows, word_type
 
+_MAX_SLOTS = 128
+"""Slots for agents, which are numbered in int8."""
+
 _RULES = 4
 """Kinds of failure that one step can show, from OFF_BOARD on."""
 
@@ -91,12 +94,18 @@ def verify(
 
     Raises:
         TypeError: `instance` is no `Instance`, or `plan` no array of integers.
-        ValueError: `plan` is no array (T, K) for the K slots of the board, or T * K is above
-            32,767, the largest sum of costs that int16 holds. Outside jit and vmap also where an
-            agent of the board has an action that is none of 0 to 4 in a row that is read.
+        ValueError: the board has more than 128 slots, `plan` is no array (T, K) for its K slots, or
+            T * K is above 32,767, the largest sum of costs that int16 holds. Outside jit and vmap
+            also where an agent of the board has an action that is none of 0 to 4 in a row that is
+            read.
     """
     check_instance(instance)
     slots = np.shape(instance.agent_mask)[-1]
+    if slots > _MAX_SLOTS:
+        raise ValueError(
+            f"agent_mask: got {slots} slots for agents, at most {_MAX_SLOTS} are allowed: "
+            "the agent of a failure is an int8 number"
+        )
     if len(np.shape(plan)) != 2 or np.shape(plan)[1] != slots:
         raise ValueError(
             f"plan: got shape {np.shape(plan)}, (T, {slots}) is needed: one row of actions per "

@@ -9,9 +9,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.accelerators.programs import OF_BOARDS, OF_ENVIRONMENTS
+import jax
+
+from benchmarks.accelerators.measuring import measure, require_device
+from benchmarks.accelerators.programs import OF_BOARDS, OF_ENVIRONMENTS, makers
 from benchmarks.accelerators.samples import COUNTED_BOARDS
 from benchmarks.accelerators.targets import MACHINES, environment_of, machine_of
+from benchmarks.lake.benchmark import git_commit
 from jaxlake.command_line.arguments import number
 from jaxlake.files import write_text_whole
 
@@ -26,7 +30,10 @@ counted in a run of the same program on this CPU, on fewer boards where that tak
 `make accelerators` makes the environments with the compilers. docs/forecasts.md says what the
 numbers mean.
 
-exit status: 0 all was compiled, 1 something was not, 2 wrong use
+With --measure, on a machine whose JAX computes on such a device, the programs run there instead,
+and their times stand beside the forecasts that the JSON file holds.
+
+exit status: 0 all was compiled, 1 something was not, 2 wrong use, or no such device to measure on
 """
 
 
@@ -51,7 +58,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         " default %(default)s",
     )
     parser.add_argument("--only", nargs="*", default=[], help="programs whose names hold one")
-    parser.add_argument("--compile-only", action="store_true", help="don't count rounds on the CPU")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--compile-only", action="store_true", help="don't count rounds on the CPU")
+    kind.add_argument(
+        "--measure", action="store_true", help="run the programs on this machine's device"
+    )
     parser.add_argument(
         "--json",
         metavar="FILE",
@@ -68,7 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     try:
         for target in args.target:
-            _python_for(target)
+            if args.measure:
+                require_device(target)
+            else:
+                _python_for(target)
         for part in args.only:
             names = [*OF_BOARDS, *OF_ENVIRONMENTS]
             if not any(part in name for name in names):
@@ -78,38 +92,42 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     for target in args.target:
         machine = machine_of(target)
-        print("\n".join(header(target)), flush=True)
+        print("\n".join(header(target, measured=args.measure)), flush=True)
         assumptions = {"launch": machine.launch, "condition": machine.condition}
         assumptions |= {"bandwidth": machine.bandwidth, "operation": machine.operation}
         assumptions |= {"programs": machine.programs, **vars(machine.costs)}
         records: list[dict[str, Any]] = []
         result["targets"][target] = {"assumptions": assumptions, "programs": records}
-        for record in _records(target, args):
-            if "error" not in record and not args.compile_only:
+        for record in _measured(args) if args.measure else _records(target, args):
+            if args.measure:
+                record = held_record(args.json, result, target, record["program"]) | record
+            elif "error" not in record and not args.compile_only:
                 record |= forecast(record, target)
             records.append(record)
-            print(row(record), flush=True)
+            print(row(record, measured=args.measure), flush=True)
             if args.json is not None:  # after each: some take minutes
                 put_into(args.json, result)
-    failed = any("error" in one for part in result["targets"].values() for one in part["programs"])
-    return int(failed)
+    made = [one for part in result["targets"].values() for one in part["programs"]]
+    if args.measure:
+        made = [one["measured"] for one in made]
+    return int(any("error" in one for one in made))
 
 
 def put_into(path: Path, result: dict[str, Any]) -> None:
     """Write results to a file; those that it has of other targets and programs stay there.
 
     Of a target, programs stay if they were forecast by the same assumptions, and for a call of the
-    same size.
+    same size. What was measured of a program stays beside a new forecast of it.
     """
-    held = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    sizes = ("schema", "boards", "environments")
-    if any(held.get(name) != result[name] for name in sizes):
-        held = {"targets": {}}
-    targets = dict(held["targets"])
+    targets = _held_targets(path, result)
     for target, new in result["targets"].items():
-        old = targets.get(target, {})
+        old = targets.get(target, {"programs": []})
+        measured = {one["program"]: one["measured"] for one in old["programs"] if "measured" in one}
+        done = {
+            name: {"measured": measured[name], **record} if name in measured else record
+            for name, record in ((record["program"], record) for record in new["programs"])
+        }
         same = old.get("assumptions") == new["assumptions"]
-        done = {record["program"]: record for record in new["programs"]}
         kept = [one for one in old["programs"] if one["program"] not in done] if same else []
         order = {name: place for place, name in enumerate((*OF_BOARDS, *OF_ENVIRONMENTS))}
         kept = [one for one in kept if one["program"] in order]  # others were renamed since
@@ -117,6 +135,25 @@ def put_into(path: Path, result: dict[str, Any]) -> None:
         targets[target] = {**new, "programs": programs}
     text = json.dumps({**result, "targets": targets}, indent=1)
     write_text_whole(path, text + "\n")
+
+
+def held_record(
+    path: Path | None, result: dict[str, Any], target: str, program: str
+) -> dict[str, Any]:
+    """Return a program's record in a file, of the same assumptions and size, or an empty one."""
+    held = _held_targets(path, result).get(target)
+    if held is None or held["assumptions"] != result["targets"][target]["assumptions"]:
+        return {}
+    return next((dict(one) for one in held["programs"] if one["program"] == program), {})
+
+
+def _held_targets(path: Path | None, result: dict[str, Any]) -> dict[str, Any]:
+    """Return the targets of a file whose calls have the size of this result's."""
+    if path is None or not path.exists():
+        return {}
+    held = json.loads(path.read_text(encoding="utf-8"))
+    same = all(held.get(name) == result[name] for name in ("schema", "boards", "environments"))
+    return dict(held["targets"]) if same else {}
 
 
 def forecast(record: dict[str, Any], target: str) -> dict[str, Any]:
@@ -137,7 +174,7 @@ def forecast(record: dict[str, Any], target: str) -> dict[str, Any]:
     return {"forecast_seconds": seconds, "forecast_rate": record["units"] / seconds}
 
 
-def header(target: str) -> list[str]:
+def header(target: str, *, measured: bool = False) -> list[str]:
     """Say what a target is taken to be, and name the columns."""
     machine = machine_of(target)
     return [
@@ -148,17 +185,25 @@ def header(target: str) -> list[str]:
         f" {machine.costs.lanes} lanes, the time of {machine.costs.wait} operations for what a"
         f" round of a loop loads, and of {machine.costs.meeting} for a barrier.",
         "| program | compiled in | arguments | temporaries | counted on | launches | decisions"
-        " | bytes moved | forecast |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        " | bytes moved | forecast |" + " measured |" * measured,
+        "|" + " --- |" * (9 + measured),
     ]
 
 
-def row(record: dict[str, Any]) -> str:
-    """Write one program as a row of a Markdown table."""
+def row(record: dict[str, Any], *, measured: bool = False) -> str:
+    """Write one program as a row of a Markdown table, with its measurement or without."""
+    cells = [record["program"], *_forecast_cells(record)]
+    if measured:
+        cells.append(_measured_cell(record["measured"], record.get("unit", "unit")))
+    return "| " + " | ".join(cells) + " |"
+
+
+def _forecast_cells(record: dict[str, Any]) -> list[str]:
     if "error" in record:
-        return f"| {record['program']} | failed: {record['error']} |" + " |" * 7
+        return [f"failed: {record['error']}", *[""] * 7]
+    if "compile_seconds" not in record:
+        return ["not forecast", *[""] * 7]
     cells = [
-        record["program"],
         f"{record['compile_seconds']:.1f} s",
         *(f"{record[name] / 1e6:,.1f} MB" for name in ("argument_bytes", "temporary_bytes")),
     ]
@@ -173,7 +218,17 @@ def row(record: dict[str, Any]) -> str:
         ]
     else:
         cells += ["not counted"] * 5
-    return "| " + " | ".join(cells) + " |"
+    return cells
+
+
+def _measured_cell(measured: dict[str, Any], unit: str) -> str:
+    if "error" in measured:
+        return f"failed: {measured['error']}"
+    return (
+        f"{measured['seconds'] * 1e3:,.2f} ms, {measured['rate']:,.0f} {unit}s/s on"
+        f" {measured['device']} (compiled in {measured['compile_seconds']:.1f} s, first call"
+        f" {measured['first_call_seconds']:.2f} s)"
+    )
 
 
 def _counted_on(record: dict[str, Any]) -> str:
@@ -211,6 +266,21 @@ def _records(target: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
     if worker.returncode:
         yield {"program": "the rest", "error": f"the compiler ended with {worker.returncode}"}
+
+
+def _measured(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Run the programs on this machine's device, and yield what each of them took."""
+    source = {"commit": git_commit(), "jax": jax.__version__}
+    for name, make in makers(args.boards, args.environments, args.only).items():
+        record: dict[str, Any] = {"program": name}
+        measured: dict[str, Any] = dict(source)
+        try:
+            program = make()
+            record |= {"unit": program.unit, "units": program.units}
+            measured |= measure(program)
+        except Exception as error:  # what a device says of a program is a result
+            measured["error"] = f"{type(error).__name__}: {str(error)[:500]}"
+        yield {**record, "measured": measured}
 
 
 if __name__ == "__main__":

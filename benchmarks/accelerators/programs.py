@@ -1,6 +1,6 @@
 """The public programs of the lake, with the arguments on which they are compiled and run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -161,11 +161,9 @@ def _step(count: int) -> Program:
     actions = jax.random.randint(jax.random.key(1), (count, AGENTS), 0, 5).astype(jnp.int8)
 
     def step(keys: Any, states: Any, actions: Any, params: Any) -> Any:
-        """One step as a rollout takes it: what ended an episode is not read."""
-        observation, states, reward, _, _, info = jax.vmap(environment.step, (0, 0, 0, None))(
-            keys, states, actions, params
-        )
-        return observation, states, reward, info["failure"]
+        """One step as a learner takes it."""
+        *stepped, info = jax.vmap(environment.step, (0, 0, 0, None))(keys, states, actions, params)
+        return *stepped, info["failure"]
 
     arguments = (keys, replace(states, time=times), actions, params)
     return Program(f"step-{AGENTS}", "step", count, step, arguments)
@@ -173,7 +171,7 @@ def _step(count: int) -> Program:
 
 OF_BOARDS: dict[str, Callable[[int], Program]] = {
     **{f"solve-{agents}": partial(_solve, agents) for agents in HOLES},
-    **{f"generate-{agents}": partial(_generate, agents) for agents in (2, 4)},
+    **{f"generate-{agents}": partial(_generate, agents) for agents in HOLES},
     **{
         f"verify-{AGENTS}": _verify,
         f"tabulate-{AGENTS}": _tabulate,
@@ -182,3 +180,15 @@ OF_BOARDS: dict[str, Callable[[int], Program]] = {
 }
 OF_ENVIRONMENTS = {f"reset-{AGENTS}": _reset, f"step-{AGENTS}": _step}
 """What makes each program for so many boards, or so many environments."""
+
+
+def makers(
+    boards: int, environments: int, only: Sequence[str] = ()
+) -> dict[str, Callable[[], Program]]:
+    """Return what makes each program, by name, for so many boards or environments of a call.
+
+    With `only`, just those are returned whose names hold one of its parts.
+    """
+    made = {name: partial(make, boards) for name, make in OF_BOARDS.items()}
+    made |= {name: partial(make, environments) for name, make in OF_ENVIRONMENTS.items()}
+    return {n: make for n, make in made.items() if not only or any(part in n for part in only)}

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -23,9 +22,10 @@ import jax
 
 from benchmarks.accelerators import loops
 from benchmarks.accelerators.hlo import Body, read_program
-from benchmarks.accelerators.programs import OF_BOARDS, OF_ENVIRONMENTS, Program
+from benchmarks.accelerators.programs import Program, makers
 from benchmarks.accelerators.samples import Sample, sample_of
 from benchmarks.accelerators.targets import Machine, devices, machine_of
+from benchmarks.lake.benchmark import git_commit
 from jaxlake.solver import widths_for
 
 
@@ -41,12 +41,9 @@ def main() -> int:
     args = parser.parse_args()
     machine, device = machine_of(args.target), devices(args.target)[0]
     sharding = jax.sharding.SingleDeviceSharding(device)
-    makers = {name: partial(make, args.boards) for name, make in OF_BOARDS.items()}
-    makers |= {name: partial(make, args.environments) for name, make in OF_ENVIRONMENTS.items()}
-    for name, make in makers.items():
-        if args.only and not any(part in name for part in args.only):
-            continue
-        record: dict[str, Any] = {"program": name}
+    source = {"commit": git_commit(), "jax": jax.__version__}
+    for name, make in makers(args.boards, args.environments, args.only).items():
+        record: dict[str, Any] = {"program": name, **source}
         began = time.monotonic()
         try:
             record |= examine(make(), machine, sharding, counted=args.counted_boards, hlo=args.hlo)

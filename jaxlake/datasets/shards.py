@@ -51,11 +51,12 @@ from jaxlake.generator.board_parts import ALL_BOARDS, Part, checked_part, part_o
 from jaxlake.generator.mixture import board_counts, wait_counts
 from jaxlake.generator.quotas import FilledQuotas, SolvedBoards
 from jaxlake.instance import Instance
+from jaxlake.random_keys import check_kind
 from jaxlake.solver import DEFAULT_HORIZON, Solution
 
 DEFAULT_SHARD_SIZE = 4096
 
-_MAX_COUNT = 1 << 31
+_MAX_COUNT = (1 << 31) - 1  # quotas are int32 numbers
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,9 @@ def write_shards(
         directory: a new or empty folder, or one that this function, with these arguments, was
             interrupted in (or finished: then it is only checked). One part goes to a folder of that
             kind inside it, `part_folder`, beside those of other parts.
-        key: one typed PRNG key.
+        key: one typed PRNG key, of a kind that `generate` takes.
         params: the mixture, leaves (S,); see `lake_params`.
-        count: boards of the whole set, S cells sharing it as `generate` would.
+        count: boards of the whole set, 1 to 2**31 - 1, S cells sharing it as `generate` would.
         shard_size: boards a file, the last one's may be fewer; at most 65,536.
         max_size: N, the padding of the boards.
         max_agents: K.
@@ -272,6 +273,7 @@ def _request(
         raise ValueError(f"part: got {parts} parts, the set has {shards} shards to share out")
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.shape:
         raise ValueError(f"key: got {key.dtype} {key.shape}, one typed key is needed")
+    check_kind(key)
     leaves = {name: np.asarray(leaf) for name, leaf in vars(params).items()}
     S = len(leaves["size"])
     if any(leaf.shape != (S,) for leaf in leaves.values()):

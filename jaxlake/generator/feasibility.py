@@ -24,6 +24,7 @@ import numpy as np
 
 from jaxlake.generator import mixture
 from jaxlake.generator.candidates import decode, draw_codes
+from jaxlake.random_keys import check_kind
 from jaxlake.solver import DEFAULT_HORIZON, Status, solve_batch
 from jaxlake.solver.many_slots import candidate_budgets
 from jaxlake.statistics import wilson_interval
@@ -89,11 +90,12 @@ def survey(
     of `solve`. How many are judged at once, 1 to 2**20, does not change the result.
 
     Raises:
-        ValueError: an argument is out of range.
+        ValueError: an argument is out of range, or the key is of kind `rbg` or `unsafe_rbg`.
     """
     for name, value in (("candidates", candidates), ("batch_size", batch_size)):
         if not 1 <= value <= 1 << 20:
             raise ValueError(f"{name}: got {value}, 1 to {1 << 20} are allowed")
+    check_kind(key)
     found: dict[tuple[int, int, int], KindSurvey] = {}
     for agents in sorted({kind[0] for kind in strata}):
         kinds = list(dict.fromkeys(kind for kind in strata if kind[0] == agents))
@@ -184,7 +186,8 @@ def feasibility_map(
     ratio (0 to 1), in this order of loops.
 
     Raises:
-        ValueError: a ratio, size or number of agents is out of range.
+        ValueError: a ratio, size or number of agents is out of range, or the key is of kind `rbg`
+            or `unsafe_rbg`.
     """
     waits = [float(ratio) for ratio in wait_ratios]
     grid = list(itertools.product(num_agents, sizes, map(float, hole_ratios)))

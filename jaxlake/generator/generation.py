@@ -30,6 +30,7 @@ from jaxlake.generator.pool import (
     make_rounds,
     put_in_order,
 )
+from jaxlake.random_keys import check_kind
 from jaxlake.solver import DEFAULT_HORIZON, Widths, widths_for
 from jaxlake.solver.dense_tier import DENSE_RADIXES
 
@@ -90,8 +91,9 @@ def generate(
 
     Raises:
         TypeError: `key` is no typed key.
-        ValueError: a static argument is out of range, or the parameters are no (S,) arrays. Outside
-            jit and vmap also where a cell that has a share is beyond `max_size` or `max_agents`.
+        ValueError: `key` is of kind `rbg` or `unsafe_rbg`, a static argument is out of range, or
+            the parameters are no (S,) arrays. Outside jit and vmap also where a cell that has a
+            share is beyond `max_size` or `max_agents`.
     """
     _check(n, max_size, max_agents, batch_size, max_candidates)
     _check_padding(params, max_size, max_agents)
@@ -197,6 +199,7 @@ def _of_one(
             )
     if not jax.dtypes.issubdtype(getattr(key, "dtype", None), jax.dtypes.prng_key):
         raise TypeError("key: a typed key is needed, such as jax.random.key(0)")
+    check_kind(key)
     most = max(MAX_CANDIDATES, 8 * n) if max_candidates is None else max_candidates
     one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], params)
     return _first(pool(key[None], one, *np.array([[n], [most]], np.int32)), n)

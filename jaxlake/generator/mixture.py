@@ -14,8 +14,15 @@ from jaxlake.board_limits import MIN_SIZE as MIN_SIZE
 from jaxlake.board_limits import ROUNDING, checked_mixture
 from jaxlake.board_limits import holes_on_board as holes_on_board
 from jaxlake.board_limits import infeasibility as infeasibility
+from jaxlake.generator.candidates import multiply_high
 
 _ULP = np.float32(1.2e-7)
+
+_FEW = 1 << 15
+"""Boards of which float32 numbers with a guard give the right share of any hundredth."""
+
+_PARTS = 30_000
+"""Denominator of decimals, thirds and sixths; its squares are int32 numbers."""
 
 
 @jax.tree_util.register_dataclass
@@ -94,11 +101,54 @@ def board_counts(params: LakeParams, n: jax.Array | int) -> jax.Array:
 
 
 def wait_counts(params: LakeParams, counts: jax.Array) -> jax.Array:
-    """Boards of each cell that need a wait: wait_ratio * counts, rounded, halves up; int32 (S,)."""
+    """Boards of each cell that need a wait: wait_ratio * counts, rounded, halves up; int32 (S,).
+
+    A ratio that is the float32 number of a multiple of 1/30,000, such as a third or what has up to
+    four decimals, stands for that multiple, and any other one for the float32 number itself. Of up
+    to 2**31 - 1 boards the result is exact. Up to 32,768 boards a product counts as a half, too,
+    which is by 1e-4, and 1.2e-7 of itself, below it.
+    """
+    counts = jnp.asarray(counts, jnp.int32)
     ratio = jnp.clip(jnp.asarray(params.wait_ratio, jnp.float32), 0, 1)
-    exact = jnp.where(jnp.isnan(ratio), 0, ratio) * counts.astype(jnp.float32)
-    waits = jnp.floor(exact + jnp.float32(0.5) + _guard(exact)).astype(jnp.int32)
+    ratio = jnp.where(jnp.isnan(ratio), 0, ratio)
+    product = ratio * counts.astype(jnp.float32)
+    waits = jnp.floor(product + jnp.float32(0.5) + _guard(product)).astype(jnp.int32)
+    waits = jnp.where(counts <= _FEW, waits, _exact_share(ratio, counts))
     return jnp.clip(waits, 0, counts)
+
+
+def _exact_share(ratio: jax.Array, counts: jax.Array) -> jax.Array:
+    """Ratio * counts, rounded, halves up; int32 (S,), by integers alone.
+
+    The ratios are float32, 0 to 1, and read as `wait_counts` says; the counts int32, 0 or more.
+    """
+    # A ratio is mantissa / 2**scale; where it is 0, or next to it, the scale makes it 0 below.
+    bits = jax.lax.bitcast_convert_type(ratio, jnp.uint32)
+    mantissa = (bits & 0x7FFFFF) | 0x800000
+    scale = 150 - (bits >> 23 & 0xFF).astype(jnp.int32)
+
+    # Twice the product without its fraction, from the two words of mantissa * counts.
+    high = multiply_high(mantissa, counts.astype(jnp.uint32))
+    low = mantissa * counts.astype(jnp.uint32)
+    shift = (scale - 1).astype(jnp.uint32)  # 22 or more
+    within = jnp.minimum(shift, 31)
+    twice = jnp.where(
+        shift < 32,
+        (high << (32 - within)) | (low >> within),
+        high >> jnp.clip(scale - 33, 0, 31).astype(jnp.uint32),
+    )
+    by_float = ((twice + 1) >> 1).astype(jnp.int32)
+
+    # The float32 number next to parts / _PARTS differs from it by at most half of 1 / 2**scale.
+    scaled = ratio * jnp.float32(_PARTS)
+    parts = jnp.round(scaled).astype(jnp.int32)
+    shifted = parts.astype(jnp.uint32) << jnp.minimum(scale, 31).astype(jnp.uint32)
+    difference = mantissa * jnp.uint32(_PARTS) - jnp.where(scale < 32, shifted, jnp.uint32(0))
+    difference = jax.lax.bitcast_convert_type(difference, jnp.int32)  # what 2**32 adds is not near
+    near = (parts > 0) & (jnp.abs(scaled - parts) < 0.004) & (jnp.abs(difference) <= _PARTS // 2)
+    whole, rest = counts // _PARTS, counts % _PARTS
+    by_parts = whole * parts + (rest * parts + _PARTS // 2) // _PARTS
+    return jnp.where(near, by_parts, by_float)
 
 
 def _guard(product: jax.Array) -> jax.Array:

@@ -13,6 +13,7 @@ import numpy as np
 from jaxlake.dynamics import Action
 from jaxlake.environment.conflict_policies import ConflictPolicy, conflict_policy, resolve
 from jaxlake.instance import Instance
+from jaxlake.random_keys import check_kind
 from jaxlake.solver import DEFAULT_HORIZON, Solution
 from jaxlake.solver.solution import unknown_solution
 from jaxlake.statistics import Statistics, tabulate
@@ -73,14 +74,15 @@ def roll_out(
     Can be jitted and vmapped, over keys, boards and configurations.
 
     Raises:
-        ValueError: `max_steps` is below 1, the boards have no leading axis, or there is no such
-            conflict policy.
+        ValueError: `key` is of kind `rbg` or `unsafe_rbg`, `max_steps` is below 1, the boards have
+            no leading axis, or there is no such conflict policy.
     """
     conflict = conflict_policy(conflict)
     if max_steps < 1:
         raise ValueError(f"max_steps: got {max_steps}, at least 1 is allowed")
     if len(shape := np.shape(instances.size)) != 1:
         raise ValueError(f"instances: got size of shape {shape}, one leading axis is needed")
+    check_kind(key)
     instances = jax.tree.map(jnp.asarray, instances)
     keys = _numbered_keys(key, jnp.arange(instances.size.shape[0]))
     return _roll_out(keys, policy, instances, max_steps, solutions, conflict)
@@ -131,8 +133,8 @@ def sweep(
     same call with the same boards, and each has all tables.
 
     Raises:
-        ValueError: there are no policies, no devices or no such conflict policy, or the boards
-            don't have two leading axes.
+        ValueError: `key` is of kind `rbg` or `unsafe_rbg`, there are no policies, no devices or no
+            such conflict policy, or the boards don't have two leading axes.
     """
     conflict = conflict_policy(conflict)
     if not policies:
@@ -141,6 +143,7 @@ def sweep(
         raise ValueError("devices: got none, at least one is needed")
     if len(shape := np.shape(instances.size)) != 2:
         raise ValueError(f"instances: got size of shape {shape}, two leading axes are needed")
+    check_kind(key)
     instances, solutions = jax.tree.map(jnp.asarray, (instances, solutions))
     C, B = instances.size.shape
     counted = jnp.ones((C, B), bool) if mask is None else jnp.asarray(mask, bool)
@@ -148,7 +151,11 @@ def sweep(
     options = _SweepOptions(tuple(policies), max_steps, conflict)
     if devices is None:
         return _tables(options, None, keys, instances, solutions, counted)
-    return _tables_on(options, tuple(devices))(keys, instances, solutions, counted)
+    # Policies that solve boards do so as the default device asks, which is not one of these where
+    # a machine with a GPU sweeps on its cores.
+    own = [device for device in devices if device.process_index == jax.process_index()]
+    with jax.default_device(own[0] if own else None):
+        return _tables_on(options, tuple(devices))(keys, instances, solutions, counted)
 
 
 class _SweepOptions(NamedTuple):

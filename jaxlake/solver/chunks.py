@@ -68,9 +68,24 @@ class Widths:
         return max(1, min(most, self.loop_bytes // bytes_each))
 
 
+def default_platform() -> str:
+    """Return the platform on which JAX computes what is put nowhere else."""
+    # Set for good, or by `with jax.default_device(...)`.
+    chosen = jax.config.jax_default_device  # type: ignore[attr-defined]
+    if chosen is None:
+        return jax.default_backend()
+    return chosen if isinstance(chosen, str) else str(chosen.platform)
+
+
 def widths_for(platform: str | None = None, memory_bytes: int = 16 << 30) -> Widths:
-    """Return widths for a platform, by default JAX's: a CPU's cache, or a full accelerator."""
-    platform = platform or jax.default_backend()
+    """Return widths for a platform: few boards for a CPU's cache, many for an accelerator.
+
+    Args:
+        platform: such as "cpu", "gpu" or "tpu"; None stands for that of JAX's default device.
+        memory_bytes: Of the accelerator, of which each loop gets an eighth. It is not asked how
+            much memory the device has: 16 GiB hold unless told otherwise.
+    """
+    platform = platform or default_platform()
     if platform == "cpu":
         return Widths(512, 32, 32, 64 << 20)
     kernels = {"gpu": Kernels.GPU, "cuda": Kernels.GPU, "tpu": Kernels.TPU}.get(platform)

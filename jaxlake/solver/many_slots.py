@@ -21,7 +21,7 @@ from jaxlake.solver.dense_tier import DENSE_BUDGETS, DENSE_RADIXES, Searched, Sh
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.pairs import matching_bound, pair_bounds, pair_staircases, waitless_bounds
 from jaxlake.solver.permutations import proved_unsolvable
-from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
+from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status, no_solutions
 from jaxlake.solver.space_time import NEVER, actions_of, by_board, length_of, waits_in
 from jaxlake.solver.tree_efforts import search_with_teams
 from jaxlake.solver.tree_node import TreeAnswers, TreeQueries, no_answers
@@ -162,16 +162,20 @@ def _search_boards(
             makespan_paths=jnp.where(shorter, costs.paths, best.makespan_paths),
         )
 
+    def may_need_no_wait(plans: BestPlans) -> jax.Array:
+        """Tell of which boards it is open whether a plan of that cost has no waits, bool (B,)."""
+        cost = plans.sum_of_costs
+        # A plan without excess has no waits. On a bipartite grid an odd excess can only come from
+        # waiting. So only an even excess leaves the question open, unless the plan has no waits.
+        even = (cost > floor) & ((cost - floor) % 2 == 0)
+        return even & (least_waitless_cost <= cost) & waits_in(plans.paths)
+
     def ask_for_the_rest(costs: TreeAnswers) -> TreeQueries:
         so_far = best_after(costs)
         cost = so_far.sum_of_costs
         # Without the cost a board stays UNKNOWN, whatever else is found.
         known = undecided & (cost < NEVER) & ~costs.gave_up
-        # A plan without excess has no waits. On a bipartite grid an odd excess can only come from
-        # waiting. So only an even excess leaves the question open, unless the plan has no waits.
-        even = (cost > floor) & ((cost - floor) % 2 == 0)
-        open_question = known & even & (least_waitless_cost <= cost) & waits_in(so_far.paths)
-        waitless = ask(True, False, cost, cost, open_question)
+        waitless = ask(True, False, cost, cost, known & may_need_no_wait(so_far))
         last_makespan = jnp.where(so_far.makespan < NEVER, so_far.makespan - 1, horizon)
         shorter = known & (least_makespan <= last_makespan)
         return _concatenate(ask(False, True, least_makespan, last_makespan, shorter), waitless)
@@ -194,10 +198,13 @@ def _search_boards(
     shortest_paths = jnp.where(makespans.found, makespans.paths, plans.makespan_paths)
     known = connected & ~blocked & (cost < NEVER) & (makespan < NEVER)
     known &= ~costs.gave_up & ~makespans.gave_up
-    # The search for the cost looks at arrivals up to the horizon only. A plan in which an agent
-    # arrives later costs at least horizon + 1 for that one and the distances for the others, so
-    # cheaper plans are excluded where the cost is no more than that.
-    known &= (cost == least_cost) | (cost <= horizon + 1 + floor - longest)
+    # These searches look at arrivals up to the horizon only. A plan in which an agent arrives later
+    # costs at least horizon + 1 for that one and the distances for the others. So cheaper plans are
+    # excluded where the cost is no more than that, and longer ones of the same cost, which may have
+    # no waits, where it is less.
+    least_late_cost = horizon + 1 + floor - longest
+    known &= (cost == least_cost) | (cost <= least_late_cost)
+    known &= waitless.found | ~may_need_no_wait(plans) | (cost < least_late_cost)
     known &= ~waitless.gave_up
     unproved = jnp.where(~connected | blocked, Status.UNSOLVABLE, Status.UNKNOWN)
     status = jnp.where(known, Status.OPTIMAL, unproved)
@@ -253,6 +260,8 @@ def solve_in_stages(
 
     Most boards of a user are settled by the first, which takes a tenth of the time to compile.
     """
+    if not single and len(instances.agent_mask) == 0:
+        return no_solutions(horizon, instances.agent_mask.shape[-1])
     batch, planned, solutions, undecided = _first_stage(
         instances, horizon=horizon, widths=widths, single=single
     )

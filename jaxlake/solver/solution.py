@@ -40,3 +40,9 @@ def unknown_solution(horizon: int, num_agents: int) -> Solution:
     none, plan = jnp.int16(-1), jnp.full((horizon, num_agents), -1, jnp.int8)
     status, needs_wait = jnp.int8(Status.UNKNOWN), jnp.bool_(False)
     return Solution(status, none, none, needs_wait, plan, plan, expansions=jnp.int32(0))
+
+
+def no_solutions(horizon: int, num_agents: int) -> Solution:
+    """Give the solutions of no boards, leaves (0, ...)."""
+    one = unknown_solution(horizon, num_agents)
+    return jax.tree.map(lambda leaf: jnp.zeros((0, *leaf.shape), leaf.dtype), one)

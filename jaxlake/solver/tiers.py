@@ -29,7 +29,7 @@ from jaxlake.solver.certificates import prepare_boards, prioritise
 from jaxlake.solver.chunks import Widths, widths_for
 from jaxlake.solver.many_slots import DEFAULT_MAX_EXPANSIONS as DEFAULT_MAX_EXPANSIONS
 from jaxlake.solver.many_slots import budgets, solve_in_stages, solve_many_slots
-from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
+from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status, no_solutions
 from jaxlake.solver.space_time import NEVER, actions_of, by_board
 from jaxlake.solver.two_agents import solve_two
 
@@ -173,7 +173,9 @@ def _batch_solver(
     """Return the solver of a whole batch; merged into one, no board waits for the slowest."""
 
     def solver(batch: Instance, budget: jax.Array) -> Solution:
-        slots = batch.agent_mask.shape[-1]
+        B, slots = batch.agent_mask.shape
+        if B == 0:
+            return no_solutions(horizon, slots)
         if slots == 1:
             return _solve_one_slot(batch, horizon, widths)
         if slots == 2:

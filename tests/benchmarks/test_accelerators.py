@@ -1,6 +1,8 @@
 """Forecasts count what runs: rounds of loops, kernels of their bodies, bytes that are moved."""
 
 import json
+import statistics
+import time
 from dataclasses import replace
 
 import jax
@@ -10,11 +12,12 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from benchmarks.accelerators import loops
+from benchmarks.accelerators import loops, worker
 from benchmarks.accelerators.__main__ import forecast, main, put_into
 from benchmarks.accelerators.hlo import read_program
 from benchmarks.accelerators.loops import Costs
-from benchmarks.accelerators.programs import OF_BOARDS
+from benchmarks.accelerators.measuring import call_seconds
+from benchmarks.accelerators.programs import OF_BOARDS, OF_ENVIRONMENTS
 from benchmarks.accelerators.samples import Part, Sample, sample_of, scaled
 from benchmarks.accelerators.targets import machine_of
 from benchmarks.accelerators.worker import count
@@ -321,3 +324,93 @@ def test_rounds_of_a_sample_are_the_most_of_its_parts_and_kernels_are_scaled_up(
     assert (rounds, work) == ([_steps(27), 2 * _steps(27)], [])
     with pytest.raises(ValueError, match="other loops"):
         count(sample, loops_of_call[:1], machine_of("h100:1"))
+
+
+SMALL = ["--target", "h100:1", "--boards", "4", "--environments", "4", "--only", "reset-4"]
+
+
+def test_a_measurement_stands_beside_the_forecast_of_the_same_call(tmp_path, monkeypatch, capsys):
+    counted = {"launches": 9, "bytes": 8, "conditions": 0, "units": 4, "unit": "environment"}
+    counted |= {"compile_seconds": 0.5, "argument_bytes": 1, "temporary_bytes": 1}
+    counted |= {"uncounted_loops": 0, "counted_boards": None, "hardest_boards": 0}
+    module = "benchmarks.accelerators.__main__."
+    monkeypatch.setattr(f"{module}_python_for", lambda target: tmp_path)
+    monkeypatch.setattr(f"{module}_records", lambda *_: iter([{"program": "reset-4", **counted}]))
+    monkeypatch.setattr(f"{module}require_device", lambda target: None)
+    file = tmp_path / "results.json"
+
+    def record():
+        (program,) = json.loads(file.read_text())["targets"]["h100:1"]["programs"]
+        return program
+
+    assert main([*SMALL, "--json", str(file)]) == 0
+    forecast_only = record()
+    assert main([*SMALL, "--json", str(file), "--measure"]) == 0
+    both = record()
+    measured = both["measured"]
+    assert {name: both[name] for name in forecast_only} == forecast_only
+    assert measured["device"] == jax.devices()[0].device_kind
+    assert measured["jax"] == jax.__version__
+    assert measured["commit"]
+    assert measured["rate"] == 4 / measured["seconds"]
+    assert measured["seconds"] == statistics.median(measured["call_seconds"])
+    *_, names, _, cells = capsys.readouterr().out.splitlines()
+    assert names.count("|") == cells.count("|")
+    assert "0.04 ms, 111,111 environments/s | " in cells
+    assert f"environments/s on {measured['device']} (compiled in " in cells
+    assert main([*SMALL, "--json", str(file)]) == 0
+    assert record()["measured"] == measured
+    assert main([*SMALL, "--measure"]) == 0
+    assert "| reset-4 | not forecast |" in capsys.readouterr().out
+
+
+def test_a_program_that_fails_on_the_device_is_said_and_its_forecast_stays(
+    tmp_path, monkeypatch, capsys
+):
+    def fail(program):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr("benchmarks.accelerators.__main__.require_device", lambda target: None)
+    monkeypatch.setattr("benchmarks.accelerators.__main__.measure", fail)
+    assert main([*SMALL, "--measure"]) == 1
+    assert "| failed: RuntimeError: out of memory |" in capsys.readouterr().out
+
+
+def test_without_the_targets_device_nothing_is_measured(capsys, tmp_path):
+    file = tmp_path / "results.json"
+    assert main([*SMALL, "--measure", "--json", str(file)]) == 2
+    assert capsys.readouterr().err == (
+        "error: --measure: got JAX on cpu here, h100:1 needs it on gpu\n"
+    )
+    assert not file.exists()
+
+
+def test_every_call_is_timed_until_its_result_is_there():
+    def slow(wait):
+        time.sleep(wait)
+        return jnp.zeros(2)
+
+    seconds = call_seconds(slow, (0.01,), 3)
+    assert len(seconds) == 3
+    assert min(seconds) >= 0.01
+
+
+def test_a_forecast_names_the_commit_and_the_version_of_jax(monkeypatch, capsys):
+    monkeypatch.setattr(worker, "devices", lambda target: jax.devices())
+    monkeypatch.setattr("sys.argv", ["worker", *SMALL])
+    assert worker.main() == 0
+    record = json.loads(capsys.readouterr().out)
+    assert "error" not in record
+    assert record["jax"] == jax.__version__
+    assert len(record["commit"].rstrip("+")) == 40
+
+
+def test_programs_are_made_for_every_number_of_agents_and_a_step_gives_all_that_a_learner_reads():
+    assert [name for name in OF_BOARDS if name.startswith("generate")] == [
+        f"generate-{agents}" for agents in (2, 3, 4, 5)
+    ]
+    step = OF_ENVIRONMENTS["step-4"](4)
+    _, _, reward, terminated, truncated, failure = jax.eval_shape(step.function, *step.arguments)
+    assert reward.dtype == jnp.float32
+    assert terminated.dtype == truncated.dtype == bool
+    assert len({leaf.shape[0] for leaf in (reward, terminated, truncated, failure)}) == 1

@@ -19,6 +19,7 @@ def test_the_page_shows_the_committed_forecast():
     (program,) = (p for p in forecast["programs"] if p["program"] == result["program"])
     assert result["device_seconds"] == 1 / program["forecast_rate"]
     assert result["compile_seconds"] == program["compile_seconds"]
+    assert result["uncounted_loops"] == program["uncounted_loops"]
 
 
 def test_a_cost_is_shared_by_the_chips_but_for_compilation():
@@ -40,3 +41,11 @@ def test_a_cost_is_shared_by_the_chips_but_for_compilation():
 def test_a_forecast_that_is_not_there_is_named(capsys, forecast, target, said):
     assert main(["--forecast", str(RESULTS / forecast), "--target", target]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("uncounted", "least"), [(0, ""), (1, "at least ")])
+def test_a_cost_is_a_lower_bound_where_rounds_of_a_loop_were_not_counted(uncounted, least):
+    result = json.loads((RESULTS / "large-set-v5e.json").read_text())
+    head, *_, row = table(result | {"uncounted_loops": uncounted})
+    assert f"forecast: {least}0.60 us of the device" in head
+    assert row.startswith(f"| 256 | {least}2 s | 28 s | {least}4 min | {least}16.2 |")

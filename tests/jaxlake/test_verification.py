@@ -336,3 +336,12 @@ def test_a_wide_number_does_not_become_an_action_inside_a_program():
 def test_rows_of_a_grid_in_place_of_a_board_are_refused_with_what_reads_them(call):
     with pytest.raises(TypeError, match=r"got list, an Instance is needed; jaxlake\.parse_grid"):
         call(["S G", "F F"])
+
+
+def test_agents_that_int8_cannot_number_are_refused_by_name():
+    slots = 129
+    places = np.stack(np.divmod(np.arange(2 * slots), 17), axis=1).astype(np.int8)
+    free, mask = np.zeros((17, 17), bool), np.ones(slots, bool)
+    board = jaxlake.Instance(free, np.int32(17), places[:slots], places[slots:], mask)
+    with pytest.raises(ValueError, match="agent_mask: got 129 slots for agents, at most 128"):
+        jaxlake.verify(board, np.zeros((1, slots), np.int8))

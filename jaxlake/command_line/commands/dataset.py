@@ -124,7 +124,7 @@ def _add_make(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-ratio", metavar="X", type=float, nargs="+", default=[1.0], help="weights of cells"
     )
-    count = number(int, 1, 1 << 31)
+    count = number(int, 1, (1 << 31) - 1)
     parser.add_argument("--count", metavar="C", type=count, required=True, help="boards in all")
     add_seed(parser)
     tries = "boards to draw for one cell in one shard before giving up (default: 262,144)"

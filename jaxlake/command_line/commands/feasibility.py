@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     from jaxlake.generator.feasibility import feasibility_map, survey, table_kinds, table_text
     from jaxlake.solver import DEFAULT_HORIZON
 
-    key = jax.random.key(args.seed)
+    key = jax.random.key(args.seed, impl="threefry2x32")  # whatever the process has set
     with user_errors(ValueError):
         if args.table is not None:
             strata = []

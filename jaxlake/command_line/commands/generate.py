@@ -101,9 +101,10 @@ def _records(args: argparse.Namespace, wanted: Counter[bool]) -> Iterator[dict[s
     options = DrawOptions(CAPACITY, _MAX_SIZE, args.agents, *limits)
     left, chunks, made = Counter(wanted), itertools.count(), itertools.count()
     seen = DigestSet()
+    first_key = jax.random.key(args.seed, impl="threefry2x32")  # whatever the process has set
     while count := min(_CHUNK, left.total()):
         waits = round(count * left[True] / left.total())
-        key = jax.random.fold_in(jax.random.key(args.seed), next(chunks))
+        key = jax.random.fold_in(first_key, next(chunks))
         quotas = np.array([[count - waits, waits]])
         # A chunk is the one request of its call, see `training.rollout.instances.draw_boards`.
         drawn = fill_quotas(jax.random.fold_in(key, 0), params, quotas, seen, options)

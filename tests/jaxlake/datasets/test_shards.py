@@ -311,7 +311,8 @@ def test_a_wrong_manifest_is_one_clear_message(tmp_path, text, said):
 
 
 def test_arguments_out_of_range_are_named(tmp_path):
-    for name, value in (("count", 0), ("shard_size", 1 << 17), ("max_candidates", 0)):
+    wrong = [("count", 0), ("count", 1 << 31), ("shard_size", 1 << 17), ("max_candidates", 0)]
+    for name, value in wrong:
         arguments = {"count": 8, "shard_size": 8} | {name: value}
         with pytest.raises(ValueError, match=f"{name}: got {value}"):
             write_shards(tmp_path / "set", jax.random.key(0), lake_params(3), **arguments)

@@ -1,5 +1,6 @@
 """What a mixture asks for: counts, quotas, and what is refused by name."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import jax
@@ -111,3 +112,38 @@ def test_waits_are_rounded_with_halves_up_for_every_hundredth():
         params = jaxlake.lake_params(4, wait_ratio=(hundredths / 100).tolist())
         waits = wait_counts(params, jnp.full(101, count, jnp.int32))
         assert (waits == (2 * hundredths * count + 100) // 200).all()
+
+
+def test_waits_are_the_same_for_every_hundredth_and_up_to_4000_boards():
+    hundredths = np.arange(101)
+    counts = np.arange(4001)[:, None]
+    ratios = np.broadcast_to(np.float32(hundredths / 100), (4001, 101))
+    params = replace(jaxlake.lake_params(4), wait_ratio=jnp.asarray(ratios))
+    waits = jax.jit(wait_counts)(params, jnp.broadcast_to(jnp.int32(counts), (4001, 101)))
+    assert (waits == (2 * hundredths * counts + 100) // 200).all()
+
+
+@pytest.mark.parametrize("compile_", [jax.jit, lambda function: function])
+def test_waits_are_exact_for_as_many_boards_as_a_set_may_have(compile_):
+    exact = [Fraction(1, 3), Fraction(5, 6), Fraction(1, 30_000), Fraction(29_999, 30_000)]
+    exact += [Fraction(k, 100) for k in range(101)] + [Fraction(k, 10_000) for k in (1, 625, 9999)]
+    exact += [Fraction(k, 1024) for k in (1, 3, 511, 1023)] + [Fraction(2**23 + 1, 2**24)]
+    exact += [Fraction(1, 2**31), Fraction(1, 2**40), Fraction(2**24 - 1, 2**24)]
+    counts = [32_769, 65_535, 4_200_001, 10**7, 16_777_217, 100_000_050, 10**9, 2**31 - 1]
+    counts += np.random.default_rng(0).integers(2**15, 2**31, 500).tolist()
+    params = replace(
+        jaxlake.lake_params(4), wait_ratio=jnp.asarray([float(x) for x in exact], jnp.float32)
+    )
+    counted = compile_(jax.vmap(wait_counts, (None, 0)))
+    waits = counted(params, jnp.asarray(counts, jnp.int32)[:, None] + jnp.zeros(len(exact), int))
+    expected = [[(2 * ratio * n + 1) // 2 for ratio in exact] for n in counts]
+    np.testing.assert_array_equal(waits, np.array(expected, np.int64))
+
+
+@pytest.mark.parametrize("ratios", [[1.0], [1.0, 1.0], [1.0, 0.0, 1e-9], [0.1, 0.2, 0.7]])
+def test_as_many_boards_as_a_set_may_have_are_shared_out(ratios):
+    most = 2**31 - 1
+    counts = board_counts(jaxlake.lake_params(4, data_ratio=ratios), most)
+    assert np.sum(np.asarray(counts, np.int64)) == most
+    shares = np.array(ratios) / np.sum(ratios)
+    assert (np.abs(counts - shares * most) < 1000).all()

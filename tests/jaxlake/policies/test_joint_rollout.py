@@ -238,3 +238,11 @@ def test_wrong_arguments_are_refused_by_name():
         sweep(jax.random.key(0), (), boards, None)
     with pytest.raises(ValueError, match="devices: got none"):
         sweep(jax.random.key(0), (RandomPolicy(),), boards, None, devices=())
+
+
+def test_a_sweep_on_cores_solves_boards_there_also_where_jax_has_a_gpu(solved, monkeypatch):
+    boards, optima = jax.tree.map(lambda leaf: leaf[None, :8], solved)
+    calls = partial(sweep, jax.random.key(0), (policies.optimal_policy(T),), boards, optima)
+    expected = calls(max_steps=T)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert_same(calls(max_steps=T, devices=jax.devices()[:1]), expected)

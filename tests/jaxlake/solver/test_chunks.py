@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxlake.solver.chunks import in_chunks, wanted_first
+from jaxlake.solver.chunks import in_chunks, wanted_first, widths_for
 from jaxlake.solver.space_time import by_board
 
 RANDOM = np.random.default_rng(20261126)
@@ -52,3 +52,12 @@ def test_actions_are_turned_to_boards_first(agents, steps):
     actions = RANDOM.integers(-1, 5, (agents, steps, 33)).astype(np.int8)
     turned = jax.jit(by_board)(jnp.asarray(actions))
     np.testing.assert_array_equal(turned, actions.transpose(2, 1, 0))
+
+
+def test_widths_are_by_default_those_of_the_device_that_jax_is_told_to_use(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert widths_for() == widths_for("gpu")
+    for device in (jax.local_devices(backend="cpu")[0], "cpu"):
+        with jax.default_device(device):
+            assert widths_for() == widths_for("cpu")
+    assert widths_for("tpu", 32 << 30).loop_bytes == 2 * widths_for("tpu").loop_bytes

@@ -5,8 +5,17 @@ import numpy as np
 import pytest
 
 import jaxlake
+from benchmarks import oracles
+from jaxlake import Status
 from jaxlake.solver import many_slots, solve_batch
-from tests.jaxlake.solver.boards import assert_same, instances, random_grids, row_of
+from tests.jaxlake.solver.boards import (
+    assert_same,
+    compare,
+    instances,
+    random_grids,
+    row_of,
+    solve,
+)
 
 STAGES = ("_first_stage", "_second_stage", "_third_stage")
 FEW = {"horizon": 16, "max_expansions": 8}
@@ -65,3 +74,36 @@ def test_a_board_alone_takes_all_stages_if_it_needs_them(crowded, called):
     called.clear()
     assert_same(jaxlake.solve(row_of(crowded, hardest), **FEW), row_of(solutions, hardest))
     assert called == [*STAGES]
+
+
+# Agents s and A follow each other down a column, and S crosses their way. At the least cost, 14,
+# both of them wait once, or S steps back and forth, which makes 8 steps.
+CROSSED = [
+    *("H H A H H G", "H H s H H F", "F S F F F F"),
+    *("H H a H H H", "H H g H H H", "H H H H H H"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dense", [True, False])
+def test_an_equally_cheap_plan_without_waits_may_be_longer_than_the_horizon(dense):
+    board = jaxlake.parse_grid(CROSSED)
+    enough, short = (jaxlake.solve(board, horizon=steps, dense=dense) for steps in (8, 7))
+    assert (enough.status, enough.sum_of_costs, enough.needs_wait) == (Status.OPTIMAL, 14, False)
+    assert oracles.least_sum_of_costs(CROSSED) == (14, False)
+    assert short.status == (Status.OPTIMAL if dense else Status.UNKNOWN)
+    assert not short.needs_wait
+
+
+@pytest.mark.slow
+def test_answers_near_the_horizon_agree_with_all_oracles():
+    horizon = 6
+    grids = random_grids(horizon, 400, sizes=(3, 4), agents=(3,), holes=0.4)
+    truths = list(oracles.judge_all(grids))
+    near = [i for i, truth in enumerate(truths) if (truth.makespan or 0) in (horizon, horizon - 1)]
+    assert len(near) > 20
+    grids, truths = [grids[i] for i in near], [truths[i] for i in near]
+    boards = instances(grids, max_size=4, max_agents=3)
+    for dense in (True, False):
+        solutions = solve(boards, len(near), horizon=horizon, dense=dense)
+        assert compare(grids, solutions, truths)["OPTIMAL"] > 10

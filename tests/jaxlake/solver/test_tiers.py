@@ -14,7 +14,7 @@ import pytest
 import jaxlake
 from benchmarks import oracles
 from jaxlake import Status
-from jaxlake.solver import Widths, widths_for
+from jaxlake.solver import Widths, solve_batch, widths_for
 from tests.jaxlake.solver.boards import (
     ANSWER,
     assert_same,
@@ -222,3 +222,14 @@ def test_arguments_out_of_range_are_named():
         jaxlake.solve(jaxlake.parse_grid(["S G", "F F"], max_agents=6))
     with pytest.raises(ValueError, match="holes"):
         jaxlake.solve(jaxlake.parse_grid(["S G", "F F"], max_size=33))
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 4, 5])
+def test_no_boards_have_no_solutions(slots):
+    grid = ["S G F", "F F F", "F F F"]
+    none = jax.tree.map(lambda leaf: leaf[:0], instances([grid], 3, slots))
+    one = jax.eval_shape(jaxlake.solve, jaxlake.parse_grid(grid, max_agents=slots))
+    for solve_all in (solve_batch, jax.jit(solve_batch), jax.vmap(jaxlake.solve)):
+        solutions = solve_all(none)
+        for leaf, expected in zip(*map(jax.tree.leaves, (solutions, one)), strict=True):
+            assert (leaf.shape, leaf.dtype) == ((0, *expected.shape), expected.dtype)

@@ -105,7 +105,7 @@ MISTAKES = {
     f"{MAKE} --size 40": "size: got 40, 2 to 32 are allowed",
     f"{MAKE} --size 3 --hole-ratio 0.9": "but 2 agents need 4 for their starts and goals",
     f"{MAKE} --size 3 4 --hole-ratio 0.1 0.2 0.3": "size: got 2 values, 1 or 3 are allowed",
-    f"{MAKE} --size 4 --count 0": "--count: got 0, 1 to 2147483648 are allowed",
+    f"{MAKE} --size 4 --count 0": "--count: got 0, 1 to 2147483647 are allowed",
     f"{MAKE} --size 4 --max-size 3": "--max-size: got 3, at least 4 is needed",
     f"{MAKE} --size 4 --part 3/8": "--part: got 3/8, P up to 1 is allowed",
     f"{MAKE} --size 4 --part 8/3": "got 8/3, I/P with I from 0 to P - 1 is needed",
