@@ -4,11 +4,17 @@
 
 A long study is run in pieces, each with seeds or engineers of its own. Printed are, for every
 engineer, its seeds, the rate of valid answers after the last stage with its interval, and after
-each stage; for each contrast A B the paired difference A minus B over the seeds that both have, how
-far the differences of single seeds lie apart, and its power: the smallest true difference that so
-many seeds find in four of five cases, and how often they find one of `--detect` points, by a paired
-two-sided t-test over seeds at the 5% level; with `--scale` each engineer's regret to BEST, in
-shares of the way from WORST to BEST. Intervals are those of `docs/how_to/studies.md`.
+each stage. For each contrast A B follows the paired difference A minus B over the seeds that both
+have, with two 95% intervals, which answer two questions:
+
+- the first is about other seeds on other boards of the same kind: a bootstrap over seeds and boards
+  (`docs/how_to/studies.md`);
+- `seeds` is about other seeds on these same boards: that of a paired t-test over seeds.
+
+Beside it stand how far the differences of single seeds lie apart and the power of that t-test: the
+smallest true difference that so many seeds find in four of five cases, and how often they find one
+of `--detect` points. With `--scale` each engineer's regret to BEST follows, in shares of the way
+from WORST to BEST. Intervals of rates are the bootstrap's.
 """
 
 import argparse
@@ -52,6 +58,15 @@ class Contrast(NamedTuple):
     seeds: tuple[int, ...]
     difference: Interval
     deviation: float  # standard deviation of the differences of single seeds; NaN of one seed
+
+    @property
+    def over_seeds(self) -> tuple[float, float]:
+        """The interval of the paired t-test over seeds, on these boards; NaN of one seed."""
+        if math.isnan(self.deviation):
+            return math.nan, math.nan
+        seeds = len(self.seeds)
+        reach = stats.t.ppf(1 - LEVEL / 2, seeds - 1) * self.deviation / math.sqrt(seeds)
+        return float(self.difference.value - reach), float(self.difference.value + reach)
 
     @property
     def detectable(self) -> float:
@@ -157,14 +172,15 @@ def print_report(
         print(f"  {name:<{width}}  {_points(rate(runs, name))}  {len(own):>2} seeds  {curve}")
     if contrasts:
         print(
-            "\nDifferences, points; apart: between seeds; found: in four of five cases;"
-            f" power: how often {wanted:g} points are found."
+            "\nDifferences, points. First interval: other seeds on other boards (bootstrap); that of"
+            "\n`seeds`: other seeds on these boards (t-test). apart: between seeds; found: by this"
+            f"\nt-test in four of five cases; power: how often {wanted:g} points are found."
         )
     for first, second in contrasts:
         one = contrast(runs, first, second)
         print(
-            f"  {first} - {second}: {_points(one.difference, signed=True)}, {len(one.seeds)} "
-            f"seeds, {_power(one, wanted)}"
+            f"  {first} - {second}: {_points(one.difference, signed=True)}, seeds "
+            f"{_ends(*one.over_seeds)}, {len(one.seeds)} seeds, {_power(one, wanted)}"
         )
     if scale:
         worst, best = (rate(runs, name).value for name in scale)
@@ -186,6 +202,10 @@ def _points(interval: Interval, *, signed: bool = False) -> str:
         format(100 * x, form) for x in (interval.value, interval.low, interval.high)
     )
     return f"{value} [{low}, {high}]"
+
+
+def _ends(low: float, high: float) -> str:
+    return "unknown" if math.isnan(low) else f"[{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

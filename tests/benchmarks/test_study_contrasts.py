@@ -69,6 +69,32 @@ def test_power_is_how_often_a_t_test_over_seeds_finds_the_difference(seeds: int)
     assert one.power(0.0) == pytest.approx(0.05, rel=1e-3)
 
 
+@pytest.mark.parametrize("seeds", [2, 3, 8])
+def test_the_interval_over_seeds_is_that_of_the_paired_t_test(seeds: int):
+    """Its ends are those of SciPy."""
+    differences = np.random.default_rng(seeds).normal(0.01, 0.01, seeds)
+    mean, deviation = float(differences.mean()), float(differences.std(ddof=1))
+    one = Contrast("a", "b", tuple(range(seeds)), Interval(mean, 0.0, 0.0, 0), deviation)
+    expected = stats.ttest_1samp(differences, 0.0).confidence_interval(0.95)
+    assert one.over_seeds == pytest.approx((expected.low, expected.high))
+    assert np.isnan(one._replace(deviation=np.nan).over_seeds).all()
+    assert one._replace(deviation=0.0).over_seeds == (mean, mean)
+
+
+def test_the_report_shows_both_intervals_of_a_difference(
+    pieces: list[Path], capsys: pytest.CaptureFixture[str]
+):
+    one = contrast(read_pieces(pieces), "reads", "blind")
+    names = ["--contrast", "reads", "blind", "--contrast", "reads", "worst"]
+    assert main([*map(str, pieces), *names]) == 0
+    _, printed = capsys.readouterr().out.split("Differences")
+    paired, single = (line for line in printed.splitlines() if line.startswith("  reads"))
+    low, high = (f"{100 * end:+.1f}" for end in one.over_seeds)
+    bootstrap = f"[{100 * one.difference.low:+.1f}, {100 * one.difference.high:+.1f}]"
+    assert f"{bootstrap}, seeds [{low}, {high}], 2 seeds" in paired
+    assert "seeds unknown, 1 seeds" in single
+
+
 def test_without_spread_between_seeds_power_is_unknown(
     pieces: list[Path], capsys: pytest.CaptureFixture[str]
 ):
