@@ -10,19 +10,25 @@ import pytest
 from scipy import stats
 
 from benchmarks.study_contrasts import Contrast, contrast, main, rate, read_pieces
+from tests.paths import ROOT
 from training.analysis.study.bootstrap import Interval
 
 BOARDS = 400
 
 
-def _write(path: Path, skills: dict[tuple[str, int], float], **changes: Any) -> Path:
-    """Write answers: boards have a common difficulty, so that runs agree about them."""
+def _write(
+    path: Path, skills: dict[tuple[str, int], float], start: float = 0.3, **changes: Any
+) -> Path:
+    """Write answers: boards have a common difficulty, so that runs agree about them.
+
+    Before training all give the same answers, which follow from `start` alone.
+    """
     hard = np.random.default_rng(0).random(BOARDS)
     runs = []
     for (engineer, seed), skill in skills.items():
         noise = np.random.default_rng([seed, len(engineer)]).random(BOARDS)
-        rows = [(0.7 * hard + 0.3 * noise < level).astype(int) for level in (0.3, skill)]
-        valid = ["".join(map(str, row.tolist())) for row in rows]
+        rows = [hard < start, 0.7 * hard + 0.3 * noise < skill]
+        valid = ["".join(map(str, row.astype(int).tolist())) for row in rows]
         runs.append({"engineer": engineer, "seed": seed, "valid": valid})
     boards = [{"grid": [str(number)]} for number in range(BOARDS)]
     content = {"boards": boards, "runs": runs} | changes
@@ -136,3 +142,23 @@ def test_what_does_not_fit_is_named(
     pieces[0].write_bytes(b"no gzip")
     assert main([str(pieces[0])]) == 2
     assert "can't be read as outcomes" in capsys.readouterr().err
+
+
+def test_runs_that_began_with_another_model_are_refused(
+    pieces: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    other = _write(tmp_path / "other.json.gz", {("reads", 9): 0.6}, start=0.45)
+    assert main([str(pieces[0]), str(other)]) == 2
+    said = capsys.readouterr().err
+    assert f"{other}: reads, seed 9: began with another model" in said
+    assert "allowed are 5%" in said
+    near = _write(tmp_path / "near.json.gz", {("reads", 9): 0.6}, start=0.31)
+    assert main([str(pieces[0]), str(near)]) == 0  # as on another machine
+
+
+def test_pieces_of_different_base_models_in_the_repository_are_refused():
+    folder = ROOT / "benchmarks/results/study-3-engineers"
+    earlier, shipped, again = (folder / f"piece-{n}.outcomes.json.gz" for n in (1, 3, 6))
+    with pytest.raises(ValueError, match="began with another model"):
+        read_pieces([earlier, shipped])
+    assert len(read_pieces([shipped, again])) == 33
