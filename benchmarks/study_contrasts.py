@@ -14,7 +14,7 @@ have, with two 95% intervals, which answer two questions:
 Beside it stand how far the differences of single seeds lie apart and the power of that t-test: the
 smallest true difference that so many seeds find in four of five cases, and how often they find one
 of `--detect` points. With `--scale` each engineer's regret to BEST follows, in shares of the way
-from WORST to BEST. Intervals of rates are the bootstrap's.
+from WORST to BEST, over the seeds that all three have. Intervals of rates are the bootstrap's.
 
 Runs that began with different models can't be compared. So before training all have to give the
 same answers, but for a few, because another machine rounds otherwise.
@@ -199,10 +199,30 @@ def print_report(
             f"{_ends(*one.over_seeds)}, {len(one.seeds)} seeds, {_power(one, wanted)}"
         )
     if scale:
-        worst, best = (rate(runs, name).value for name in scale)
-        print(f"\nRegret, share of the way from {scale[1]} back to {scale[0]}.")
+        print(f"\nRegret, share of the way from {scale[1]} back to {scale[0]}, over common seeds.")
         for name in engineers:
-            print(f"  {name:<{width}}  {(best - rate(runs, name).value) / (best - worst):.2f}")
+            print(f"  {name:<{width}}  {_regret(runs, name, *scale)}")
+
+
+def regret(runs: Sequence[Answers], engineer: str, worst: str, best: str) -> float:
+    """Return the share of the way from the best back to the worst that an engineer is at.
+
+    Over the seeds that all three have, since seeds differ. A `ValueError` says that there are none.
+    """
+    finals = {(run.engineer, run.seed): run.valid[-1].mean() for run in runs}
+    names = (engineer, worst, best)
+    seeds = {run.seed for run in runs if all((name, run.seed) in finals for name in names)}
+    if not seeds:
+        raise ValueError(f"{engineer}: has no seed in common with both {worst} and {best}")
+    own, low, high = (np.mean([finals[name, seed] for seed in seeds]) for name in names)
+    return float((high - own) / (high - low))
+
+
+def _regret(runs: Sequence[Answers], engineer: str, worst: str, best: str) -> str:
+    try:
+        return f"{regret(runs, engineer, worst, best):.2f}"
+    except ValueError:
+        return "unknown, no common seed"
 
 
 def _power(one: Contrast, wanted: float) -> str:

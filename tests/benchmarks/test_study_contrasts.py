@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.study_contrasts import Contrast, contrast, main, rate, read_pieces
+from benchmarks.study_contrasts import Contrast, contrast, main, rate, read_pieces, regret
 from tests.paths import ROOT
 from training.analysis.study.bootstrap import Interval
 
@@ -162,3 +162,20 @@ def test_pieces_of_different_base_models_in_the_repository_are_refused():
     with pytest.raises(ValueError, match="began with another model"):
         read_pieces([earlier, shipped])
     assert len(read_pieces([shipped, again])) == 33
+
+
+def test_regret_is_that_of_common_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Seed 2 is easier for all, and the engineer and one end of the scale have seed 1 alone."""
+    skills = {("best", 1): 0.6, ("best", 2): 0.8, ("worst", 1): 0.3, ("worst", 2): 0.5}
+    skills |= {("half", 1): 0.45, ("alone", 7): 0.5}
+    file = _write(tmp_path / "a.json.gz", skills)
+    runs = read_pieces([file])
+    rates = {(run.engineer, run.seed): run.valid[-1].mean() for run in runs}
+    best, worst, half = (rates[name, 1] for name in ("best", "worst", "half"))
+    found = regret(runs, "half", "worst", "best")
+    assert found == pytest.approx((best - half) / (best - worst))
+    assert found == pytest.approx(0.5, abs=0.1)
+    assert main([str(file), "--scale", "worst", "best"]) == 0
+    printed = capsys.readouterr().out.split("Regret")[1]
+    assert f"half   {found:.2f}" in printed
+    assert "alone  unknown, no common seed" in printed
