@@ -65,6 +65,7 @@ class TrainingEvidence(FrozenModel):
 
     updates: Count
     instances: Count = Field(description="training instances used")
+    resampled: Count = Field(0, description="instances answered beyond these, to replace some")
     reward_first: Finite = Field(description="mean reward of the first update's rollouts")
     reward_last: Finite = Field(description="mean reward of the last update's rollouts")
     groups_without_variance: Ratio = Field(description="share of groups whose gradient is zero")

@@ -228,7 +228,7 @@ def _reading(runs: list[Run]) -> Object:
 
 def _ledger(run: Run) -> Object:
     updates = {
-        (one["stage"], one["update"])
+        (one["stage"], one["update"]): one.get("resampled_boards") or 0
         for one in json_lines(run.folder / "metrics.jsonl")
         if one["phase"] == "train"
     }
@@ -237,7 +237,7 @@ def _ledger(run: Run) -> Object:
         for one in json_lines(run.folder / "timings.jsonl")
     ]
     return {
-        "training_instances": len(updates) * run.prompts,
+        "training_instances": len(updates) * run.prompts + sum(updates.values()),
         **{name: sum(decision["spent"][name] for decision in run.decisions) for name in SPENT},
         "design_seconds": math.fsum(took for phase, took in seconds if phase == "design"),
         "wall_seconds": math.fsum(took for _, took in seconds),

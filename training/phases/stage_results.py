@@ -260,6 +260,7 @@ def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> T
     return TrainingEvidence(
         updates=len(updates),
         instances=len(updates) * config.grpo.prompts_per_update,
+        resampled=sum(one.resampled_boards or 0 for one in updates),
         reward_first=updates[0].reward_mean,
         reward_last=updates[-1].reward_mean,
         groups_without_variance=_mean([one.zero_variance_share for one in updates]),

@@ -35,6 +35,7 @@ from training.analysis.study.reading import METRICS, read_run
 from training.analysis.study.report import markdown, verdicts
 from training.errors import UserError
 from training.run.directory import RunDirectory
+from training.run.records import UpdateMetrics
 
 Damage = Callable[[str], str]
 
@@ -330,6 +331,24 @@ def test_run_that_used_another_budget_is_named(study_copy):
     (warning,) = re.findall(r"^\*\*Not every run used.*$", report_of(study_copy), re.MULTILINE)
     assert f"budget of {budget} training instances" in warning
     assert warning.endswith(f": lively seed 2 used {budget - 8}.")
+
+
+def test_boards_that_replaced_others_are_in_both_ledgers(study_copy):
+    """Of `grpo.resamples`: the independent recomputation counts them as the study does."""
+    metrics = run_of(study_copy, "lively", 2).metrics
+    metrics.write(
+        [
+            one.model_copy(update={"resampled_boards": 3, "replaced_boards": 1})
+            if isinstance(one, UpdateMetrics)
+            else one
+            for one in metrics.read()
+        ]
+    )
+    assert report_only(study_copy) == 0
+    ledgers = [results_of(study_copy)["engineers"]["lively"]["runs"][s]["ledger"] for s in "12"]
+    first, second = (ledger["training_instances"] for ledger in ledgers)
+    assert second > first
+    assert disagreements(study_copy / "out", resamples=1000)[1] == []
 
 
 def test_moved_study_gives_the_same_report_wherever_it_is_written(
