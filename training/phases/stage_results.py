@@ -250,7 +250,11 @@ def _history_before(
 
 
 def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> TrainingEvidence:
-    """What a stage's updates looked like, as the engineer reads it."""
+    """What a stage's updates looked like, as the engineer reads it.
+
+    Means are over updates, each counting alike: a group's learnability too, however many prompts of
+    the group an update had.
+    """
     learnability: dict[str, list[float]] = defaultdict(list)
     for update in updates:
         for group, row in update.groups.items():
