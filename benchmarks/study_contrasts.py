@@ -188,9 +188,9 @@ def print_report(
         print(f"  {name:<{width}}  {_points(rate(runs, name))}  {len(own):>2} seeds  {curve}")
     if contrasts:
         print(
-            "\nDifferences, points. First interval: other seeds on other boards (bootstrap); that of"
-            "\n`seeds`: other seeds on these boards (t-test). apart: between seeds; found: by this"
-            f"\nt-test in four of five cases; power: how often {wanted:g} points are found."
+            "\nDifferences, points. First interval: other seeds on other boards (bootstrap); that"
+            "\nof `seeds`: other seeds on these boards (t-test). apart: between seeds; found: by"
+            f"\nthis t-test in four of five cases; power: how often {wanted:g} points are found."
         )
     for first, second in contrasts:
         one = contrast(runs, first, second)

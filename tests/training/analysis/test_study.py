@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.recomputed_study import disagreements
+from benchmarks.recomputed_study import disagreements, disagreements_with_answers
 from benchmarks.recomputed_study.__main__ import main as recompute
 from benchmarks.study_coverage import DEVIATIONS, SEEDS, Setting, coverage
 from tests.paths import ROOT
@@ -84,6 +84,14 @@ def test_independent_recomputation_finds_planted_errors(finished_study, tmp_path
         "engineers.lively.worst_slice",
         "engineers.lively.isr.mean",
     }
+
+
+def test_answers_alone_are_recomputed_too(finished_study):
+    report = finished_study / "out/report"
+    outcomes, results = [report / "outcomes.json.gz"], report / "results.json"
+    compared, found = disagreements_with_answers(outcomes, results, resamples=1000)
+    assert found == []
+    assert compared > 500
 
 
 def test_independent_recomputation_needs_nothing_but_python(finished_study):
