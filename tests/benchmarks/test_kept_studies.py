@@ -147,12 +147,14 @@ def check_arm(runs: list[Answers], arm: str, row: dict[str, str], scale: list[st
 
 def test_the_tables_of_the_findings_hold_what_the_answers_say():
     """Every cell of every arm and every contrast, from the files that the command beside names."""
-    held, pieces = 0, {}
+    held, pieces = 0, dict[str, list[Answers]]()
     for title, words, (heads, _, *rows) in sections():
         files = [word for word in words if word.endswith(".json.gz")]
         assert {RESULTS.parents[1] / file for file in files} <= {*RESULTS.glob("*/*.gz")}, title
         key = " ".join(files)
-        runs = pieces.setdefault(key, read_pieces([ROOT / file for file in files]))
+        if key not in pieces:
+            pieces[key] = read_pieces([ROOT / file for file in files])
+        runs = pieces[key]
         scale = words[words.index("--scale") + 1 :][:2] if "--scale" in words else []
         for cells in rows:
             row = dict(zip(heads, cells, strict=True))
