@@ -367,6 +367,16 @@ def test_moved_study_gives_the_same_report_wherever_it_is_written(
         assert (tmp_path / "there" / path.name).read_bytes() == path.read_bytes()
 
 
+def test_runs_that_began_with_different_models_are_not_compared(study_copy, capsys):
+    """Boards are the same, but what was answered before training can't be one model's."""
+    ours, trained = (run_of(study_copy, "lively", 2).stage(stage) for stage in (0, 3))
+    ours.episodes.write(trained.episodes.read())
+    ours.validation.write(trained.validation.read())
+    assert report_only(study_copy) == 2
+    said = capsys.readouterr().err
+    assert "lively, seed 2 began with another model than steady, seed 1" in said
+
+
 def test_unfinished_run_is_named_and_left_out(study_copy):
     run_of(study_copy, "lively", 2).summary.remove()
     assert report_only(study_copy) == 0
