@@ -186,9 +186,9 @@ def _events(view: StageView) -> Iterator[_Event]:
     """Yield all events, oldest first.
 
     A stage's configuration is compared with that of the latest stage before it that was not rolled
-    back. So is what the stage that just ended trained on, by what the weights that it made answered,
-    whether it was taken back or not. A view that doesn't say so (made by hand) has no event of a
-    stage that was rolled back or follows one.
+    back. So is what the stage that just ended trained on, by what the weights that it made
+    answered, whether it was taken back or not. A view that doesn't say so (made by hand) has no
+    event of a stage that was rolled back or follows one.
     """
     reference: Configuration | None = None
     for past in view.history:
@@ -201,9 +201,7 @@ def _events(view: StageView) -> Iterator[_Event]:
     now = view.evidence.valid_rates()
     if view.trained and view.designed_from and view.valid_before:
         made = {group: one.valid / one.count for group, one in view.taken_back.items() if one.count}
-        yield from _changed(
-            view, view.designed_from, view.trained, view.valid_before, made or now
-        )
+        yield from _changed(view, view.designed_from, view.trained, view.valid_before, made or now)
     elif view.history and not view.notice and view.history[-1].decision != "rolled_back":
         last = view.history[-1]
         yield from _changed(view, last.configuration, view.current, last.valid_after, now)

@@ -30,8 +30,8 @@ It is a starting point for experiments on two CPU cores, not a planner: plans ar
 {right:.1%} of its edits equal the rule's. Where a swapped fact changes the rule's edit, its own
 changes with it: {flips}.
 
-Each of these edits was predicted after the rule's edits before it, on the swapped side after those of
-the swapped answer. `jaxlake engineer reading` measures answers that the model writes by itself.
+Each of these edits was predicted after the rule's edits before it, on the swapped side after those
+of the swapped answer. `jaxlake engineer reading` measures answers that the model writes by itself.
 
 ## Plans, on held-out boards, at temperature 1
 

@@ -1,7 +1,7 @@
 """How well designs are imitated: edits that are right, and edits that follow a swapped fact.
 
-Each edit is the most probable one after the rule's own edits before it (teacher forcing), since that
-takes one pass. It decides when a pretraining ends.
+Each edit is the most probable one after the rule's own edits before it (teacher forcing), since
+that takes one pass. It decides when a pretraining ends.
 """
 
 from __future__ import annotations
