@@ -26,10 +26,12 @@ def same_first_round(one: RunConfig, other: RunConfig) -> bool:
 def _undesigned(config: RunConfig) -> RunConfig:
     choice = config.engineer
     # Where the engineer reads of training answers, an update's metrics count their failures.
-    shared = {"picking": choice.picking, "training_rollouts": choice.training_rollouts}
+    shared = {"picking", "training_rollouts"}
     if choice.picking is not None:  # the pool that boards are picked from has the atlas's cells
-        shared["atlas"] = choice.atlas
-    engineer = EngineerChoice(kind="fixed").model_copy(update=shared)
+        shared.add("atlas")
+    engineer = EngineerChoice(kind="fixed").model_copy(
+        update={name: getattr(choice, name) for name in shared}
+    )
     update = {"name": "", "engineer": engineer, "tracking": Tracking()}
     return config.model_copy(update=update)
 
