@@ -4,11 +4,20 @@
 
 A long study is run in pieces, each with seeds or engineers of its own. Printed are, for every
 engineer, its seeds, the rate of valid answers after the last stage with its interval, and after
-each stage; for each contrast A B the paired difference A minus B over the seeds that both have, how
-far the differences of single seeds lie apart, and its power: the smallest true difference that so
-many seeds find in four of five cases, and how often they find one of `--detect` points, by a paired
-two-sided t-test over seeds at the 5% level; with `--scale` each engineer's regret to BEST, in
-shares of the way from WORST to BEST. Intervals are those of `docs/how_to/studies.md`.
+each stage. For each contrast A B follows the paired difference A minus B over the seeds that both
+have, with two 95% intervals, which answer two questions:
+
+- the first is about other seeds on other boards of the same kind: a bootstrap over seeds and boards
+  (`docs/how_to/studies.md`);
+- `seeds` is about other seeds on these same boards: that of a paired t-test over seeds.
+
+Beside it stand how far the differences of single seeds lie apart and the power of that t-test: the
+smallest true difference that so many seeds find in four of five cases, and how often they find one
+of `--detect` points. With `--scale` each engineer's regret to BEST follows, in shares of the way
+from WORST to BEST, over the seeds that all three have. Intervals of rates are the bootstrap's.
+
+Runs that began with different models can't be compared. So before training all have to give the
+same answers, but for a few, because another machine rounds otherwise.
 """
 
 import argparse
@@ -32,6 +41,12 @@ LEVEL = 0.05
 WANTED = 2.0
 """The true difference whose power is printed, points, unless `--detect` says another."""
 
+START_MAY_DIFFER = 0.05
+"""The largest share of boards that two runs of one model answer otherwise before training.
+
+On another processor it was none of 1,800 (`docs/findings.md`), between two base models a fifth.
+"""
+
 _SPREADS = 10_000
 """How many equally probable spreads between seeds the power is the mean over."""
 
@@ -52,6 +67,15 @@ class Contrast(NamedTuple):
     seeds: tuple[int, ...]
     difference: Interval
     deviation: float  # standard deviation of the differences of single seeds; NaN of one seed
+
+    @property
+    def over_seeds(self) -> tuple[float, float]:
+        """The interval of the paired t-test over seeds, on these boards; NaN of one seed."""
+        if math.isnan(self.deviation):
+            return math.nan, math.nan
+        seeds = len(self.seeds)
+        reach = stats.t.ppf(1 - LEVEL / 2, seeds - 1) * self.deviation / math.sqrt(seeds)
+        return float(self.difference.value - reach), float(self.difference.value + reach)
 
     @property
     def detectable(self) -> float:
@@ -92,11 +116,11 @@ def read_pieces(paths: Sequence[Path]) -> list[Answers]:
     """Read all runs of these files.
 
     Raises:
-        ValueError: A file is damaged, holds answers to other boards than the first, or a run that
-            another one holds too.
+        ValueError: A file is damaged, holds answers to other boards than the first, a run that
+            another one holds too, or one that began with another model.
     """
     runs: dict[tuple[str, int], Answers] = {}
-    boards = None
+    boards = start = None
     for path in paths:
         try:
             content = json.loads(gzip.decompress(path.read_bytes()))
@@ -110,10 +134,17 @@ def read_pieces(paths: Sequence[Path]) -> list[Answers]:
         if boards not in (None, grids):
             raise ValueError(f"{path}: its boards are not those of {paths[0]}")
         boards = grids
-        for run in read:
+        for run in (one._replace(valid=one.valid == "1") for one in read):
+            start = run.valid[0] if start is None else start
+            if (apart := np.mean(run.valid[0] != start)) > START_MAY_DIFFER:
+                raise ValueError(
+                    f"{path}: {run.engineer}, seed {run.seed}: began with another model than the "
+                    f"first run of {paths[0]}: before training {apart:.1%} of its answers differ, "
+                    f"allowed are {START_MAY_DIFFER:.0%}"
+                )
             if (run.engineer, run.seed) in runs:
                 raise ValueError(f"{path}: {run.engineer}, seed {run.seed}: is in two files")
-            runs[run.engineer, run.seed] = run._replace(valid=run.valid == "1")
+            runs[run.engineer, run.seed] = run
     return list(runs.values())
 
 
@@ -157,20 +188,41 @@ def print_report(
         print(f"  {name:<{width}}  {_points(rate(runs, name))}  {len(own):>2} seeds  {curve}")
     if contrasts:
         print(
-            "\nDifferences, points; apart: between seeds; found: in four of five cases;"
-            f" power: how often {wanted:g} points are found."
+            "\nDifferences, points. First interval: other seeds on other boards (bootstrap); that"
+            "\nof `seeds`: other seeds on these boards (t-test). apart: between seeds; found: by"
+            f"\nthis t-test in four of five cases; power: how often {wanted:g} points are found."
         )
     for first, second in contrasts:
         one = contrast(runs, first, second)
         print(
-            f"  {first} - {second}: {_points(one.difference, signed=True)}, {len(one.seeds)} "
-            f"seeds, {_power(one, wanted)}"
+            f"  {first} - {second}: {_points(one.difference, signed=True)}, seeds "
+            f"{_ends(*one.over_seeds)}, {len(one.seeds)} seeds, {_power(one, wanted)}"
         )
     if scale:
-        worst, best = (rate(runs, name).value for name in scale)
-        print(f"\nRegret, share of the way from {scale[1]} back to {scale[0]}.")
+        print(f"\nRegret, share of the way from {scale[1]} back to {scale[0]}, over common seeds.")
         for name in engineers:
-            print(f"  {name:<{width}}  {(best - rate(runs, name).value) / (best - worst):.2f}")
+            print(f"  {name:<{width}}  {_regret(runs, name, *scale)}")
+
+
+def regret(runs: Sequence[Answers], engineer: str, worst: str, best: str) -> float:
+    """Return the share of the way from the best back to the worst that an engineer is at.
+
+    Over the seeds that all three have, since seeds differ. A `ValueError` says that there are none.
+    """
+    finals = {(run.engineer, run.seed): run.valid[-1].mean() for run in runs}
+    names = (engineer, worst, best)
+    seeds = {run.seed for run in runs if all((name, run.seed) in finals for name in names)}
+    if not seeds:
+        raise ValueError(f"{engineer}: has no seed in common with both {worst} and {best}")
+    own, low, high = (np.mean([finals[name, seed] for seed in seeds]) for name in names)
+    return float((high - own) / (high - low))
+
+
+def _regret(runs: Sequence[Answers], engineer: str, worst: str, best: str) -> str:
+    try:
+        return f"{regret(runs, engineer, worst, best):.2f}"
+    except ValueError:
+        return "unknown, no common seed"
 
 
 def _power(one: Contrast, wanted: float) -> str:
@@ -186,6 +238,10 @@ def _points(interval: Interval, *, signed: bool = False) -> str:
         format(100 * x, form) for x in (interval.value, interval.low, interval.high)
     )
     return f"{value} [{low}, {high}]"
+
+
+def _ends(low: float, high: float) -> str:
+    return "unknown" if math.isnan(low) else f"[{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

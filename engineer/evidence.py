@@ -65,6 +65,7 @@ class TrainingEvidence(FrozenModel):
 
     updates: Count
     instances: Count = Field(description="training instances used")
+    resampled: Count = Field(0, description="instances answered beyond these, to replace some")
     reward_first: Finite = Field(description="mean reward of the first update's rollouts")
     reward_last: Finite = Field(description="mean reward of the last update's rollouts")
     groups_without_variance: Ratio = Field(description="share of groups whose gradient is zero")
@@ -73,7 +74,8 @@ class TrainingEvidence(FrozenModel):
     completion_length: Finite = Field(description="mean length, tokens")
     learnability: dict[str, Annotated[float, Field(ge=0.0, le=0.25)]] = Field(
         default_factory=dict,
-        description="by group: mean of p(1-p) over prompts, p the share of valid rollouts",
+        description="by group: mean of p(1-p) over its prompts in an update, p the share of valid"
+        " rollouts; then the mean over the updates that had such prompts, however many",
     )
     rollouts: dict[str, Tally] = Field(
         default_factory=dict,

@@ -1,17 +1,23 @@
 """Recompute every number of a study's `results.json` independently, from its runs' plain files.
 
     python -m benchmarks.recomputed_study STUDY_DIR [--results FILE]
+    python -m benchmarks.recomputed_study OUTCOMES [OUTCOMES ...] --results FILE
 
 `docs/how_to/studies.md` defines each number; here it is computed the slow way, by the standard
 library alone and without any code of the packages. Some parts are taken from `results.json` as they
 are: what the study is (`study`), the budget as far as the runs' files do not contain it, the
 machines and the seconds of processes. Ends of intervals are drawn again, one board after the other,
 and must lie within the range that so many resamples allow; all else must be equal.
+
+Where answers alone are kept (`outcomes.json.gz`), what follows from these is recomputed: all but
+plans, designs, reading and ledger.
 """
 
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
-from benchmarks.recomputed_study.comparison import Comparison
+from benchmarks.recomputed_study.comparison import Comparison, Object
 from benchmarks.recomputed_study.numbers import budget, expected
 from benchmarks.recomputed_study.runs import (
     METRICS,
@@ -20,11 +26,15 @@ from benchmarks.recomputed_study.runs import (
     counts,
     folders,
     read_json,
+    read_outcomes,
     read_run,
 )
 
 NOT_RECOMPUTED = ("schema", "study", "start", "budget", "machines", "process_seconds", "missing")
 """Parts of `results.json` that are not compared as a whole."""
+
+FROM_OTHER_FILES = ("isr", "designs", "reading", "ledger")
+"""Numbers of an engineer and of its runs that don't follow from answers and configurations."""
 
 
 def disagreements(
@@ -68,14 +78,52 @@ def disagreements(
         return comparison.compared, [*comparison.found, *faults]
     for run in runs:
         _compare_tables(comparison, run)
-    whole = expected(settings, runs)
     for name, value in budget(runs, told["budget"]["updates_per_stage"]).items():
         comparison.tree(f"budget.{name}", told["budget"][name], value)
+    _compare_whole(comparison, told, expected(settings, runs))
+    return comparison.compared, comparison.found
+
+
+def disagreements_with_answers(
+    outcomes: Sequence[Path], results: Path, *, resamples: int = 4000
+) -> tuple[int, list[str]]:
+    """Compare `results.json` with the answers of its runs alone, in one or several files.
+
+    Runs of the files that `results` does not speak of are left out. What is returned and raised is
+    that of `disagreements`.
+    """
+    told = read_json(results)
+    settings = told["study"]
+    comparison = Comparison(resamples, settings["resamples"], settings["confidence"])
+    kept = {(run.engineer, run.seed): run for run in read_outcomes(outcomes)}
+    left_out = {(one["engineer"], one["seed"]) for one in told["missing"]}
+    runs = []
+    for seed, engineer in product(settings["seeds"], settings["engineers"]):
+        if (engineer, seed) in left_out:
+            continue
+        if (engineer, seed) in kept:
+            runs.append(kept[engineer, seed])
+        else:
+            comparison.found.append(f"{engineer}/{seed}: its answers are in none of the files")
+    faults = [fault for run in runs for fault in contradictions(run, runs[0])]
+    if comparison.found or faults or not runs:
+        return 0, [*comparison.found, *faults] or ["no run to compare"]
+    known = {"stages": runs[0].stage_count, "validation_boards": len(runs[0].episodes[0])}
+    for name, value in known.items():
+        comparison.tree(f"budget.{name}", told["budget"][name], value)
+    for engineer in told["engineers"].values():
+        for one in (engineer, *engineer["runs"].values()):
+            for name in FROM_OTHER_FILES:
+                one.pop(name, None)
+    _compare_whole(comparison, told, expected(settings, runs))
+    return comparison.compared, comparison.found
+
+
+def _compare_whole(comparison: Comparison, told: Object, whole: Object) -> None:
     given = {name: value for name, value in told.items() if name not in NOT_RECOMPUTED}
     if comparison.keys("results.json", given, whole):
         for name, value in whole.items():
             comparison.tree(name, given[name], value)
-    return comparison.compared, comparison.found
 
 
 def _compare_tables(comparison: Comparison, run: Run) -> None:

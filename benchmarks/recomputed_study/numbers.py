@@ -32,7 +32,10 @@ def budget(runs: list[Run], updates: int) -> Object:
 
 
 def expected(settings: Object, runs: list[Run]) -> Object:
-    """Recompute everything that is compared as a whole."""
+    """Recompute everything that is compared as a whole.
+
+    Of runs whose answers alone are kept that is what follows from answers and configurations.
+    """
     slices = _slices(runs[0].episodes[0])
     by_engineer = {
         name: [run for run in runs if run.engineer == name] for name in settings["engineers"]
@@ -62,11 +65,9 @@ def expected(settings: Object, runs: list[Run]) -> Object:
 
 def _engineer(settings: Object, runs: list[Run], baseline: list[Run], slices: Slices) -> Object:
     final = [run.episodes[-1] for run in runs]
-    ledgers = [_ledger(run) for run in runs]
-    return {
+    found: Object = {
         "seeds": [run.seed for run in runs],
         "rates": {metric: Resampled([run.rows(metric) for run in runs]) for metric in METRICS},
-        "isr": spread([individual(episodes) for episodes in final]),
         "difference": _difference(runs, baseline),
         "slices": [_slice(key, rows, final) for key, rows in slices.items()],
         "worst_slice": _worst_slice(slices, final, settings["slice_boards"]),
@@ -82,10 +83,16 @@ def _engineer(settings: Object, runs: list[Run], baseline: list[Run], slices: Sl
             for stage in range(runs[0].stage_count)
         ],
         "flow": _flow(runs, settings["kinds"]),
+        "runs": {str(run.seed): _run(run, slices, settings["kinds"]) for run in runs},
+    }
+    if any(run.answers_alone for run in runs):
+        return found
+    ledgers = [_ledger(run) for run in runs]
+    return found | {
+        "isr": spread([individual(episodes) for episodes in final]),
         "designs": _designs(runs),
         "reading": _reading(runs),
         "ledger": {name: spread([one[name] for one in ledgers]) for name in ledgers[0]},
-        "runs": {str(run.seed): _run(run, slices, settings["kinds"]) for run in runs},
     }
 
 
@@ -228,7 +235,7 @@ def _reading(runs: list[Run]) -> Object:
 
 def _ledger(run: Run) -> Object:
     updates = {
-        (one["stage"], one["update"])
+        (one["stage"], one["update"]): one.get("resampled_boards") or 0
         for one in json_lines(run.folder / "metrics.jsonl")
         if one["phase"] == "train"
     }
@@ -237,7 +244,7 @@ def _ledger(run: Run) -> Object:
         for one in json_lines(run.folder / "timings.jsonl")
     ]
     return {
-        "training_instances": len(updates) * run.prompts,
+        "training_instances": len(updates) * run.prompts + sum(updates.values()),
         **{name: sum(decision["spent"][name] for decision in run.decisions) for name in SPENT},
         "design_seconds": math.fsum(took for phase, took in seconds if phase == "design"),
         "wall_seconds": math.fsum(took for _, took in seconds),
@@ -247,14 +254,15 @@ def _ledger(run: Run) -> Object:
 def _run(run: Run, slices: Slices, kinds: list[str]) -> Object:
     """Recompute one run's own numbers, as counts."""
     every = range(len(run.episodes[0]))
-    return {
+    found: Object = {
         "stages": [counts(episodes, every) for episodes in run.episodes],
-        "isr": [individual(episodes) for episodes in run.episodes],
         "slices": [
             {**_key(key, rows), **counts(run.episodes[-1], rows)} for key, rows in slices.items()
         ],
         "configurations": run.configurations,
         "flow": _flow([run], kinds),
-        "ledger": _ledger(run),
-        "reading": _flips(run),
     }
+    if run.answers_alone:
+        return found
+    plans = [individual(episodes) for episodes in run.episodes]
+    return found | {"isr": plans, "ledger": _ledger(run), "reading": _flips(run)}

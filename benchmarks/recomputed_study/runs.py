@@ -1,5 +1,6 @@
 """The plain files of a study's runs, and what keeps two of them from being compared."""
 
+import gzip
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,10 @@ METRICS = ("valid", "optimal_sum_of_costs", "optimal_makespan")
 
 @dataclass(frozen=True)
 class Run:
-    """One finished run; stage 0 is the warm start and has only episodes."""
+    """One finished run; stage 0 is the warm start and has only episodes.
+
+    Where answers alone are kept, `folder` is their file, and nothing is known of decisions.
+    """
 
     engineer: str
     seed: int
@@ -23,6 +27,7 @@ class Run:
     configurations: list[Object]  # of stages 1..R, by size
     decisions: list[Object]  # of stages 1..R
     prompts: int  # of one update
+    answers_alone: bool = False  # nothing else is kept of it
 
     @property
     def stage_count(self) -> int:
@@ -35,8 +40,9 @@ class Run:
 
 
 def read_json(path: Path) -> Any:
-    """Return the value of a JSON file."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """Return the value of a JSON file, compressed if its name ends with .gz."""
+    content = path.read_bytes()
+    return json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
 
 
 def json_lines(path: Path) -> list[Object]:
@@ -67,6 +73,37 @@ def read_run(engineer: str, seed: int, folder: Path) -> Run:
         decisions=[read_json(stage / "decision.json") for stage in stages[1:]],
         prompts=int(prompts),
     )
+
+
+def read_outcomes(paths: Sequence[Path]) -> list[Run]:
+    """Read the runs whose answers are kept in these files, `outcomes.json.gz` of a study."""
+    runs = []
+    for path in paths:
+        content = read_json(path)
+        boards, kinds = content["boards"], content["kinds"]
+        for run in content["runs"]:
+            stages = []
+            for stage, what in enumerate(run["kinds"]):
+                episodes = []
+                for place, board in enumerate(boards):
+                    kind = kinds[int(what[place])]
+                    scores = {metric: run[metric][stage][place] == "1" for metric in METRICS}
+                    failure = None if kind == "valid" else kind
+                    episodes.append({**board, **scores, "id": place, "failure": failure})
+                stages.append(episodes)
+            runs.append(
+                Run(
+                    engineer=run["engineer"],
+                    seed=run["seed"],
+                    folder=path,
+                    episodes=stages,
+                    configurations=run["configurations"],
+                    decisions=[],
+                    prompts=0,
+                    answers_alone=True,
+                )
+            )
+    return runs
 
 
 def contradictions(run: Run, first: Run) -> Iterator[str]:

@@ -60,8 +60,9 @@ class LearnabilityEngineer(ComputedEngineer):
     """Gives shares in proportion to learnability p(1-p), and moves knobs by the valid rate.
 
     See Tzannetos et al. 2023 and Rutherford et al. 2024. Learnability is what the training
-    measured, the mean of p(1-p) over prompts; a group that was not trained on has the p(1-p) of its
-    validation rate instead, which is never smaller than the mean over its instances.
+    measured, the mean over updates of an update's mean p(1-p); a group that was not trained on has
+    the p(1-p) of its validation rate instead, which is never smaller than the mean over its
+    instances.
     """
 
     name: str = "learnability"

@@ -64,8 +64,7 @@ class DumpBanditEngineer(ComputedEngineer):
     reward over the latest stages, n the number of instances of the group that were trained on so
     far, and N that of all groups. A group without a reward has L = 0.
 
-    Only the size of the stage that just ended is known. Earlier stages are taken to be as large,
-    and what it trained on to be the configuration in force.
+    Only the size of the stage that just ended is known. Earlier stages are taken to be as large.
     """
 
     tau: float = 0.1  # temperature, as in the authors' code
@@ -83,7 +82,7 @@ class DumpBanditEngineer(ComputedEngineer):
         size = training.instances if training else STAGE_INSTANCES
         trained_on = [past.configuration for past in view.history]
         if training:
-            trained_on.append(view.current)
+            trained_on.append(view.trained or view.current)
         shares = [space.knobs_of(configuration) for configuration in trained_on]
         counts = {
             group: size * math.fsum(knobs[group][space.share] for knobs in shares)

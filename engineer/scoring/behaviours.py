@@ -186,8 +186,9 @@ def _events(view: StageView) -> Iterator[_Event]:
     """Yield all events, oldest first.
 
     A stage's configuration is compared with that of the latest stage before it that was not rolled
-    back. The stage that just ended trained on the current configuration, unless it (a notice) or
-    the stage before was rolled back: the view doesn't hold what those trained on or began from.
+    back. So is what the stage that just ended trained on, by what the weights that it made
+    answered, whether it was taken back or not. A view that doesn't say so (made by hand) has no
+    event of a stage that was rolled back or follows one.
     """
     reference: Configuration | None = None
     for past in view.history:
@@ -197,8 +198,12 @@ def _events(view: StageView) -> Iterator[_Event]:
         # A rollback leaves the configuration before in force, if there is one.
         if reference is None or past.decision != "rolled_back":
             reference = past.configuration
-    if view.history and not view.notice and view.history[-1].decision != "rolled_back":
-        last, now = view.history[-1], view.evidence.valid_rates()
+    now = view.evidence.valid_rates()
+    if view.trained and view.designed_from and view.valid_before:
+        made = {group: one.valid / one.count for group, one in view.taken_back.items() if one.count}
+        yield from _changed(view, view.designed_from, view.trained, view.valid_before, made or now)
+    elif view.history and not view.notice and view.history[-1].decision != "rolled_back":
+        last = view.history[-1]
         yield from _changed(view, last.configuration, view.current, last.valid_after, now)
 
 

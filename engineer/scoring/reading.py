@@ -44,7 +44,11 @@ class FactReading(FrozenModel):
 
     fact: Fact
     gap: float = Field(description="mean increase of the rule's answer's cost, nats")
-    gap_error: float = Field(ge=0.0, description="its standard error")
+    gap_error: float = Field(
+        ge=0.0,
+        description="its standard error, as if contexts were independent; those of a run are few"
+        " and come repeatedly, so that it is too small for them",
+    )
     turned: int = Field(ge=0, description="edits of the rule that change with the swap")
     flips: Share | None = Field(
         description="share of these at which the model's edit changes too; null: there are none"

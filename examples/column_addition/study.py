@@ -1,20 +1,24 @@
 """`python -m examples.column_addition.study`: engineers compared over many seeds, in minutes.
 
 The plan is docs/plans/1_column_addition.md. The result file holds each answer's verdict, so that
-every number can be computed again; `--report` prints them from a file.
+every number can be computed again; `--report` prints them from a file. Runs are added to a file
+only if it was begun with the same settings, engineers and example.
 """
 
 import argparse
 import gzip
+import hashlib
 import json
 import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import engineer
 from engineer import SCRIPTED, Engineer, RunSettings, scripted_engineer
 from engineer.engineers.plans import FixedEngineer
 from examples.column_addition.__main__ import SPACE, Experiment, addition, run_stages
@@ -35,8 +39,37 @@ CONTRASTS = (
     ("learnability", "shuffled:learnability"),
 )
 RESAMPLES = 10_000
+SCHEMA = 2
+"""Grows when the file changes; files of schema 1 don't say how their runs were made."""
 
 Results = dict[str, Any]
+
+
+def run_settings() -> Results:
+    """Return what decides a run beside its arm and seed, as JSON holds it.
+
+    The code is that of the engineers and of this example: another rule makes other runs.
+    """
+    code = hashlib.sha256()
+    for folder in (Path(engineer.__file__).parent, Path(__file__).parent):
+        for file in sorted(folder.rglob("*.py")):
+            code.update(file.read_bytes())
+    experiment = asdict(Experiment())
+    del experiment["seed"]
+    constants = {name: one.values() for name, one in CONSTANTS.items()}
+    found = {"experiment": experiment, "constants": constants, "code": code.hexdigest()}
+    return dict(json.loads(json.dumps(found)))
+
+
+def misfit(known: Results) -> str | None:
+    """Say why no runs can be added to what a file holds; None if they can."""
+    if known.get("schema") != SCHEMA:
+        return f"schema: got {known.get('schema')!r}, allowed is {SCHEMA}"
+    own = known["settings"]
+    differing = [key for key, value in run_settings().items() if own.get(key) != value]
+    if not differing:
+        return None
+    return f"settings: its runs were made with other {', '.join(differing)}"
 
 
 def engineer_of(arm: str, experiment: Experiment) -> Engineer:
@@ -136,10 +169,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--arms: got {', '.join(unknown)}, allowed are {', '.join(ARMS)}")
     if options.seeds < 2:
         parser.error(f"--seeds: got {options.seeds}, at least 2 are needed")
-    known: Results = {"schema": 1, "python": platform.python_version(), "runs": {}}
+    known: Results = {"schema": SCHEMA, "python": platform.python_version(), "runs": {}}
+    known["settings"] = run_settings()
     if options.json.exists():
         known = json.loads(gzip.decompress(options.json.read_bytes()))
     if not options.report:
+        seeds = map(str, range(options.seeds))
+        complete = all(seed in known["runs"].get(arm, {}) for seed in seeds for arm in arms)
+        if not complete and (problem := misfit(known)):
+            parser.error(f"--json: {options.json}: {problem}; give another file, or use --report")
         for line in run_study(arms, range(options.seeds), known, options.json):
             print(line, file=sys.stderr, flush=True)
     print(report(known))

@@ -83,3 +83,29 @@ def test_every_constant_can_be_made():
     domain = Experiment().domain()
     for configuration in study.CONSTANTS.values():
         assert domain.space.violation(configuration) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda known: known.update(schema=1), "schema: got 1, allowed is 2"),
+        (lambda known: known["settings"].update(code="0"), "made with other code"),
+        (lambda known: known["settings"].update(experiment={}), "made with other experiment"),
+    ],
+)
+def test_runs_of_another_rule_or_other_settings_are_not_joined(
+    change, message, finished, tmp_path, capsys
+):
+    path = tmp_path / "study.json.gz"
+    known = json.loads(gzip.decompress(finished.read_bytes()))
+    change(known)
+    path.write_bytes(gzip.compress(json.dumps(known).encode()))
+    before = path.read_bytes()
+    with pytest.raises(SystemExit) as ended:
+        study.main(["--json", str(path), "--seeds", "3", "--arms", ARMS])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+    assert path.read_bytes() == before
+    # Nothing is added by these, so that any file may be shown.
+    assert study.main(["--json", str(path), "--seeds", "2", "--arms", ARMS]) == 0
+    assert study.main(["--json", str(path), "--report"]) == 0

@@ -89,3 +89,5 @@ def test_a_run_with_options_that_is_stopped_leaves_the_same_files(tmp_path: Path
     ledger = _ledger(RunDirectory(tmp_path / "whole"), config, Spent())
     answered = sum(8 + one.resampled_boards for one in updates)
     assert ledger["training_instances"] == answered
+    decided = [RunDirectory(tmp_path / "whole").stage(stage).decision.read() for stage in (1, 2)]
+    assert sum(one.spent.training_instances for one in decided) == answered

@@ -16,6 +16,7 @@ from training.policy.huggingface import read_config, resolve
 from training.policy.policy import open_policy
 from training.rollout.engines import start_sampler
 from training.run.directory import RunDirectory
+from training.run.progress import status_console
 from training.schema import Model, Prompt, Sampling
 
 SIZES = (3, 4, 5, 6)
@@ -34,7 +35,11 @@ def read_model(model: str, count: int) -> Reading:
 
 
 def read_run(path: Path, stage: int | None, count: int) -> Reading:
-    """Measure the weights in force after a stage of a run (None: the last that was validated)."""
+    """Measure the weights in force after a stage of a run (None: the last that was validated).
+
+    They are those of the stage's folder `policy`. What a run then learns about designs
+    (`engineer.learning`) is not in them; standard error says so.
+    """
     directory = RunDirectory(path)
     config = directory.config()
     if stage is None:
@@ -43,6 +48,13 @@ def read_run(path: Path, stage: int | None, count: int) -> Reading:
     folder = directory.stage(reference_of(results, len(results))).policy
     if not folder.is_dir():
         raise UserError(f"{folder}: is not there; was the stage finished?")
+    if directory.stage(stage).design_learning.exists():
+        status_console.print(
+            f"{folder}: is the policy before it learned to design (engineer.learning); the run "
+            "designed, and measured its reading.json, with that after it.",
+            style="yellow",
+            soft_wrap=True,
+        )
     contexts = reading_set(config.domain, count, SEED, real_contexts(config, results))
     settings = _Settings(config.model, config.prompt, config.sampling, config.engineer.max_tokens)
     return _measure(folder, contexts, settings)

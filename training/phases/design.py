@@ -79,9 +79,10 @@ def write_design(files: StageDirectory, design: DesignRecord) -> DecisionRecord:
 def charged(config: RunConfig, design: DesignRecord, view: StageView, more: Spent) -> DesignRecord:
     """Add to what was spent what the stage trained on, and `more`: notes, learning to design."""
     trained = view.evidence.training
-    instances = trained.instances if trained else 0
+    instances, resampled = (trained.instances, trained.resampled) if trained else (0, 0)
     trained_on = Spent(
-        training_instances=instances, rehearsed_designs=rehearsed_designs(config, instances)
+        training_instances=instances + resampled,
+        rehearsed_designs=rehearsed_designs(config, instances),
     )
     return design.model_copy(update={"spent": design.spent + trained_on + more})
 

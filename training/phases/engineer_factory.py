@@ -121,7 +121,11 @@ def _language_model(
 def _weights(
     kind: str, config: RunConfig, directory: RunDirectory, results: Sequence[StageResult]
 ) -> str:
-    """The hub name or folder of a model."""
+    """The hub name or folder of a model.
+
+    A run in progress has its checkpoint at hand. Asked later, it is the stage's policy as it was
+    before it learned to design (`engineer.learning`), since no weights are kept from after that.
+    """
     choice = config.engineer
     if kind == "model":
         if not choice.model:

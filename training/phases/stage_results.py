@@ -250,7 +250,11 @@ def _history_before(
 
 
 def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> TrainingEvidence:
-    """What a stage's updates looked like, as the engineer reads it."""
+    """What a stage's updates looked like, as the engineer reads it.
+
+    Means are over updates, each counting alike: a group's learnability too, however many prompts of
+    the group an update had.
+    """
     learnability: dict[str, list[float]] = defaultdict(list)
     for update in updates:
         for group, row in update.groups.items():
@@ -260,6 +264,7 @@ def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> T
     return TrainingEvidence(
         updates=len(updates),
         instances=len(updates) * config.grpo.prompts_per_update,
+        resampled=sum(one.resampled_boards or 0 for one in updates),
         reward_first=updates[0].reward_mean,
         reward_last=updates[-1].reward_mean,
         groups_without_variance=_mean([one.zero_variance_share for one in updates]),

@@ -30,6 +30,9 @@ It is a starting point for experiments on two CPU cores, not a planner: plans ar
 {right:.1%} of its edits equal the rule's. Where a swapped fact changes the rule's edit, its own
 changes with it: {flips}.
 
+Each of these edits was predicted after the rule's edits before it, on the swapped side after those
+of the swapped answer. `jaxlake engineer reading` measures answers that the model writes by itself.
+
 ## Plans, on held-out boards, at temperature 1
 
 Valid rate in per cent, boards that need no wait / boards that need one (`-`: no such boards). There
@@ -64,6 +67,7 @@ def shortfalls(evaluation: Evaluation, goal: Goal) -> list[str]:
 def write_card(folder: Path, config: PretrainConfig, evaluation: Evaluation) -> None:
     """Write `README.md` into a model's folder."""
     lake = config.boards
+    turned = evaluation.turned
     rates: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for name, rate in (evaluation.valid or {}).items():
         side, ratio, kind = name.split("_")
@@ -85,7 +89,10 @@ def write_card(folder: Path, config: PretrainConfig, evaluation: Evaluation) -> 
         steps=evaluation.step,
         seed=config.seed,
         right=evaluation.edits_right,
-        flips=", ".join(f"{fact} {share:.1%}" for fact, share in evaluation.flips.items()),
+        flips=", ".join(
+            f"{fact} {share:.1%}" + (f" of {turned[fact]}" if turned else "")
+            for fact, share in evaluation.flips.items()
+        ),
         each=config.goal.boards_per_cell,
         error=100 * (0.25 / config.goal.boards_per_cell) ** 0.5,
         heads=" | ".join(f"{size}x{size}" for size in lake.sizes),

@@ -52,6 +52,9 @@ class Evaluation(Record):
     step: Count
     edits_right: Rate = Field(description="share of edits that equal the rule's")
     flips: dict[str, Rate] = Field(description="by fact: share of edits that change with it")
+    turned: dict[str, Count] | None = Field(
+        None, description="by fact: of how many edits that is the share; null: not counted"
+    )
     valid: dict[str, Rate] | None = Field(
         description="by cell: valid rate at temperature 1; null: not asked at this step"
     )

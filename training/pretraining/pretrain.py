@@ -266,7 +266,11 @@ def _evaluate(run: _Pretraining, params: Any, step: int, *, last: bool) -> Evalu
         said += f", valid {valid[low]:.0%} ({low}) to {valid[high]:.0%} ({high})"
     console.print(f"step {step}: {said}", soft_wrap=True)
     return Evaluation(
-        step=step, edits_right=six_digits(scores.edits_right), flips=flips, valid=valid
+        step=step,
+        edits_right=six_digits(scores.edits_right),
+        flips=flips,
+        turned=scores.turned,
+        valid=valid,
     )
 
 

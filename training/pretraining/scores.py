@@ -1,4 +1,8 @@
-"""How well designs are imitated: edits that are right, and edits that follow a swapped fact."""
+"""How well designs are imitated: edits that are right, and edits that follow a swapped fact.
+
+Each edit is the most probable one after the rule's own edits before it (teacher forcing), since
+that takes one pass. It decides when a pretraining ends.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +27,15 @@ _ROWS = 64
 
 
 class ReadingScores(NamedTuple):
-    """What a model's edits are like, each edit given the rule's edits before it."""
+    """What a model's edits are like, each edit given the rule's edits before it.
+
+    On the swapped side these are the rule's edits of the swapped context. A model that writes whole
+    answers of its own may do worse: `engineer.scoring.reading` measures that.
+    """
 
     edits_right: float  # share of edits that equal the rule's
     flips: dict[str, float]  # by fact: share of edits that change where the rule's change with it
+    turned: dict[str, int]  # by fact: how many edits of the rule change, of which that is the share
 
 
 class ReadingTest:
@@ -63,8 +72,10 @@ class ReadingTest:
             both = np.isin(before, self._signs) & np.isin(after, self._signs)
             moved = both & (before != after)
             changes[fact].append(moved[turned])
-        flips = {fact: float(np.concatenate(found).mean()) for fact, found in changes.items()}
-        return ReadingScores(float(right), flips)
+        every = {fact: np.concatenate(found) for fact, found in changes.items()}
+        flips = {fact: float(found.mean()) for fact, found in every.items()}
+        turned = {fact: len(found) for fact, found in every.items()}
+        return ReadingScores(float(right), flips, turned)
 
     def _written(self, params: Any) -> np.ndarray:
         """Return the most probable token at each place, int (B, L)."""

@@ -24,10 +24,14 @@ def same_first_round(one: RunConfig, other: RunConfig) -> bool:
 
 
 def _undesigned(config: RunConfig) -> RunConfig:
-    engineer = EngineerChoice(kind="fixed", picking=config.engineer.picking)
+    choice = config.engineer
     # Where the engineer reads of training answers, an update's metrics count their failures.
-    read = {"training_rollouts": config.engineer.training_rollouts}
-    engineer = engineer.model_copy(update=read)
+    shared = {"picking", "training_rollouts"}
+    if choice.picking is not None:  # the pool that boards are picked from has the atlas's cells
+        shared.add("atlas")
+    engineer = EngineerChoice(kind="fixed").model_copy(
+        update={name: getattr(choice, name) for name in shared}
+    )
     update = {"name": "", "engineer": engineer, "tracking": Tracking()}
     return config.model_copy(update=update)
 

@@ -264,6 +264,17 @@ def test_dump_is_what_a_loop_over_the_stages_makes(view, tau, window):
     assert_bandit(DumpBanditEngineer(tau, window), view, bounds, tau)
 
 
+def test_dump_counts_what_a_stage_trained_on_that_was_rolled_back():
+    """The configuration in force is then another one, of which no instance was drawn."""
+    trained = lake((0.9, 0.2, 0.2), (0.05, 0.2, 0.2), (0.05, 0.2, 0.2))
+    restored = lake((0.05, 0.2, 0.2), (0.05, 0.2, 0.2), (0.9, 0.2, 0.2))
+    rates = dict.fromkeys(("3", "4", "5"), 50)
+    view = view_of(rates, current=restored, training=training({}, 100))
+    found = DumpBanditEngineer().values(replace(view, trained=trained))
+    assert found == DumpBanditEngineer().values(replace(view, current=trained))
+    assert found["3"] < found["5"]
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -253,6 +253,46 @@ def test_what_was_rolled_back_is_not_to_be_tried_again():
     assert self_correction(later, lake(s5=holes(0))) == 0.0
 
 
+@pytest.mark.parametrize("restored", ["configuration", "checkpoint"])
+def test_a_change_that_was_just_rolled_back_is_not_to_be_tried_again(restored):
+    """The view says what the stage trained on, and what the weights that it made answered."""
+    fell = after_a_change(fell=True)
+    view = replace(
+        fell,
+        current=lake(),
+        notice="Rolled back.",
+        trained=fell.current,
+        designed_from=lake(),
+        valid_before={"3": 0.5, "4": 0.5, "5": 0.5},
+    )
+    if restored == "checkpoint":  # the evidence is that of the weights in force
+        made = dict(view.evidence.validation)
+        validation = made | {"5": failed(hole=50)}
+        evidence = view.evidence.model_copy(update={"validation": validation})
+        view = replace(view, evidence=evidence, taken_back=made)
+    assert self_correction(view, lake()) == pytest.approx(1.0)
+    assert self_correction(view, lake(s5=holes(1))) == pytest.approx(0.5)
+    assert self_correction(view, lake(s5=holes(2))) == 0.0
+
+
+def test_a_stage_after_a_rollback_is_compared_with_the_configuration_that_was_restored():
+    history = (
+        stage(1, lake(), 0.4, 0.5, "initial"),
+        stage(2, lake(s5=holes(3)), 0.5, 0.2, "rolled_back"),
+    )
+    current = lake(s5=waits(1))
+    view = replace(
+        ended(70, current, *history),
+        trained=current,
+        designed_from=lake(),
+        valid_before={"3": 0.5, "4": 0.5, "5": 0.6},
+    )
+    # The holes of stage 2 did harm, and so did the waits of stage 3.
+    assert self_correction(view, lake()) == pytest.approx(1.0)
+    assert self_correction(view, lake(s5={**holes(3), **waits(1)})) == 0.0
+    assert 0.0 < self_correction(view, lake(s5=waits(1))) < 1.0
+
+
 def test_a_first_stage_that_fell_stays_in_force():
     first = stage(1, lake(), 0.6, 0.3, "rolled_back")
     second = stage(2, lake(s5=holes(-2)), 0.3, 0.7)

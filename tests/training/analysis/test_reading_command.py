@@ -10,11 +10,15 @@ import pytest
 from engineer.scoring.reading import Reading, reading_set
 from jaxlake.command_line.entry import main
 from tests.paths import TINY
+from tests.training.sample_run import reading_with, write_run
+from training.analysis import model_reading
+from training.analysis.model_reading import read_run
 from training.phases.reading import EngineReader
 from training.policy.policy import make_policy, open_policy
 from training.pretraining.designs import draw_examples
 from training.pretraining.schema import Designs
 from training.rollout.vllm_sampler import VllmSampler
+from training.run.directory import RunDirectory
 from training.schema import Model, Prompt, Sampling, load
 
 
@@ -87,3 +91,17 @@ def test_simulated_contexts_have_all_blocks():
     for one in reading_set(load(TINY).domain, 10, seed=0).plain:
         assert one.state is not None
         assert all(row.valid is not None for row in one.groups.values())
+
+
+def test_reading_a_run_that_learned_to_design_says_that_its_weights_are_earlier_ones(
+    tmp_path, monkeypatch, capsys
+):
+    """Only the measurement itself is left out, which takes a model that can be read."""
+    path = write_run(tmp_path / "run", {"style": "compact"})
+    monkeypatch.setattr(model_reading, "_measure", lambda *_: reading_with(1.0))
+    assert read_run(path, 3, 2).reads
+    assert capsys.readouterr().err == ""
+    RunDirectory(path).stage(3).design_learning.path.write_text("")
+    assert read_run(path, 3, 2).reads
+    said = capsys.readouterr().err
+    assert "stages/3/policy: is the policy before it learned to design" in said

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.recomputed_study import disagreements
+from benchmarks.recomputed_study import disagreements, disagreements_with_answers
 from benchmarks.recomputed_study.__main__ import main as recompute
 from benchmarks.study_coverage import DEVIATIONS, SEEDS, Setting, coverage
 from tests.paths import ROOT
@@ -35,6 +35,7 @@ from training.analysis.study.reading import METRICS, read_run
 from training.analysis.study.report import markdown, verdicts
 from training.errors import UserError
 from training.run.directory import RunDirectory
+from training.run.records import UpdateMetrics
 
 Damage = Callable[[str], str]
 
@@ -83,6 +84,14 @@ def test_independent_recomputation_finds_planted_errors(finished_study, tmp_path
         "engineers.lively.worst_slice",
         "engineers.lively.isr.mean",
     }
+
+
+def test_answers_alone_are_recomputed_too(finished_study):
+    report = finished_study / "out/report"
+    outcomes, results = [report / "outcomes.json.gz"], report / "results.json"
+    compared, found = disagreements_with_answers(outcomes, results, resamples=1000)
+    assert found == []
+    assert compared > 500
 
 
 def test_independent_recomputation_needs_nothing_but_python(finished_study):
@@ -332,12 +341,40 @@ def test_run_that_used_another_budget_is_named(study_copy):
     assert warning.endswith(f": lively seed 2 used {budget - 8}.")
 
 
+def test_boards_that_replaced_others_are_in_both_ledgers(study_copy):
+    """Of `grpo.resamples`: the independent recomputation counts them as the study does."""
+    metrics = run_of(study_copy, "lively", 2).metrics
+    metrics.write(
+        [
+            one.model_copy(update={"resampled_boards": 3, "replaced_boards": 1})
+            if isinstance(one, UpdateMetrics)
+            else one
+            for one in metrics.read()
+        ]
+    )
+    assert report_only(study_copy) == 0
+    ledgers = [results_of(study_copy)["engineers"]["lively"]["runs"][s]["ledger"] for s in "12"]
+    first, second = (ledger["training_instances"] for ledger in ledgers)
+    assert second > first
+    assert disagreements(study_copy / "out", resamples=1000)[1] == []
+
+
 def test_moved_study_gives_the_same_report_wherever_it_is_written(
     finished_study, study_copy, tmp_path
 ):
     assert report_only(study_copy, "--output", str(tmp_path / "there")) == 0
     for path in (finished_study / "out/report").iterdir():
         assert (tmp_path / "there" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_runs_that_began_with_different_models_are_not_compared(study_copy, capsys):
+    """Boards are the same, but what was answered before training can't be one model's."""
+    ours, trained = (run_of(study_copy, "lively", 2).stage(stage) for stage in (0, 3))
+    ours.episodes.write(trained.episodes.read())
+    ours.validation.write(trained.validation.read())
+    assert report_only(study_copy) == 2
+    said = capsys.readouterr().err
+    assert "lively, seed 2 began with another model than steady, seed 1" in said
 
 
 def test_unfinished_run_is_named_and_left_out(study_copy):

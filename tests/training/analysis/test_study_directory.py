@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from jaxlake.command_line.entry import main
 from tests.paths import ROOT
@@ -14,6 +15,7 @@ from tests.training.analysis.studies import (
     study_command,
     write_study,
 )
+from tests.training.sample_run import CONFIG
 from training.analysis.study.config import load_study
 from training.analysis.study.directory import StudyDirectory
 from training.errors import UserError
@@ -32,6 +34,29 @@ def test_directory_belongs_to_the_study_that_claimed_it(tmp_path):
         for use in (directory.claim, directory.check):
             with pytest.raises(UserError, match=f"holds another study.*{problem}"):
                 use(other)
+
+
+def test_study_does_not_go_on_with_other_weights_of_the_same_name(tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    (model / "model.safetensors").write_bytes(b"first")
+    path = write_study(tmp_path / "study")
+    base = {**CONFIG, "warm_start": None, "model": {"pretrained": str(model)}}
+    (path.parent / "base.yaml").write_text(yaml.safe_dump(base))
+    study, directory = load_study(path), StudyDirectory(tmp_path / "out")
+    assert [directory.claim(study), directory.claim(study)] == [False, True]
+    (model / "model.safetensors").write_bytes(b"other")
+    with pytest.raises(UserError, match=r"its runs began with other weights of .*/model \("):
+        directory.claim(study)
+    directory.check(study)  # a report needs no model
+    (model / "model.safetensors").unlink()
+    model.rename(tmp_path / "moved")
+    assert directory.claim(study)  # a run that begins says that the model is missing
+    written = yaml.safe_load(directory.claim_file.read_text())
+    del written["weights"]  # as of a study that an earlier version began
+    directory.claim_file.write_text(yaml.safe_dump(written))
+    assert directory.claim(study)
 
 
 def test_directory_that_holds_something_else_is_left_alone(tmp_path, capsys):

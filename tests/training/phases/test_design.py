@@ -8,16 +8,26 @@ from typing import Any
 
 import pytest
 
-from engineer import Engineer, GeneratedText, LanguageModelEngineer, answer_text
+from engineer import (
+    DesignSettings,
+    Engineer,
+    GeneratedText,
+    LanguageModelEngineer,
+    Spent,
+    answer_text,
+    run_design,
+)
+from engineer.engineers.plans import FixedEngineer
 from tests.paths import ROOT
 from tests.training.sample_run import write_run
 from training.errors import UserError
 from training.loop import run
 from training.phases import design as phase
 from training.phases.endpoint_key import check_key
-from training.phases.stage_results import read_stage_results
+from training.phases.stage_results import read_stage_results, view_of
 from training.run.directory import RunDirectory
-from training.schema import EngineerChoice, OracleChoice, load
+from training.run.records import UpdateMetrics
+from training.schema import EngineerChoice, OracleChoice, Rehearsal, load
 
 
 @pytest.mark.parametrize("key", [None, " "])
@@ -80,3 +90,27 @@ def test_no_notes_are_asked_for_once_the_budget_is_spent(
     answer = len(answer_text(config.environment.initial))
     found = json.loads((folder / "decision.json").read_text())["spent"]["engineer_tokens"]
     assert found == answer + (len("More holes.") if noted else 0)
+
+
+def test_a_decision_counts_the_boards_that_were_answered_to_replace_others(tmp_path: Path) -> None:
+    """Of `grpo.resamples`; designs are rehearsed per update, however many boards that took."""
+    path = write_run(tmp_path / "run", {"style": "full"})
+    directory = RunDirectory(path)
+    config = directory.config()
+    config = config.model_copy(update={"rehearsal": Rehearsal(contexts=2)})
+
+    def spent() -> Spent:
+        view = view_of(config, read_stage_results(directory, config), 2)
+        design = run_design(FixedEngineer(view.current), view, DesignSettings())
+        return phase.charged(config, design, view, Spent()).spent
+
+    before = spent()
+    metrics = directory.metrics.read()
+    updates = [one for one in metrics if isinstance(one, UpdateMetrics) and one.stage == 2]
+    first = metrics.index(updates[0])
+    metrics[first] = updates[0].model_copy(update={"resampled_boards": 5, "replaced_boards": 1})
+    directory.metrics.write(metrics)
+    after = spent()
+    assert before.training_instances == len(updates) * config.grpo.prompts_per_update
+    assert after.training_instances == before.training_instances + 5
+    assert after.rehearsed_designs == before.rehearsed_designs == 2 * len(updates)

@@ -39,3 +39,14 @@ def test_the_card_shows_every_cell_and_the_verdict(tiny: PretrainConfig, tmp_pat
     assert "| 30% | - / - | 12 / 6 |" in text
     assert ("It meets the goal" in text) == met
     assert ("falls short of the goal of its pretraining: edits right 90.0%" in text) != met
+
+
+def test_the_card_says_how_edits_were_predicted_and_of_how_many_flips_are_shares(
+    tiny: PretrainConfig, tmp_path: Path
+):
+    write_card(tmp_path, tiny, evaluation(turned={"valid": 59, "trend": 7}))
+    text = (tmp_path / "README.md").read_text()
+    assert "valid 97.0% of 59, trend 96.0% of 7." in text
+    assert "predicted after the rule's edits before it" in text
+    write_card(tmp_path, tiny, evaluation())
+    assert "valid 97.0%, trend 96.0%." in (tmp_path / "README.md").read_text()

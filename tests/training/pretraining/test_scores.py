@@ -46,6 +46,16 @@ def test_who_writes_the_rule_s_answers_has_all_edits_right_and_all_flips(reading
     assert len(scores.flips) == 6
 
 
+def test_flips_are_shares_of_the_edits_of_the_rule_that_change(reading, monkeypatch, pairs):
+    writes(reading, monkeypatch, lambda truth: truth)
+    expected = dict.fromkeys((pair.fact for pair in pairs), 0)
+    for pair in pairs:
+        words = zip(pair.plain.answer.split(), pair.swapped.answer.split(), strict=True)
+        expected[pair.fact] += sum(one != other for one, other in words)
+    assert reading.scores(None).turned == expected
+    assert min(expected.values()) > 0
+
+
 def test_who_does_not_see_the_swap_flips_nothing(reading, monkeypatch, pairs):
     count = len(pairs)
     writes(reading, monkeypatch, lambda truth: np.concatenate([truth[:count], truth[:count]]))
@@ -81,7 +91,7 @@ def test_what_is_written_outside_of_edits_does_not_count(reading, monkeypatch):
     assert scores.edits_right == 1.0
     assert set(scores.flips.values()) == {1.0}
     writes(reading, monkeypatch, lambda truth: np.where(edits, 7, truth))
-    assert reading.scores(None) == (0.0, dict.fromkeys(scores.flips, 0.0))
+    assert reading.scores(None)[:2] == (0.0, dict.fromkeys(scores.flips, 0.0))
 
 
 def test_the_places_of_edits_are_those_of_the_answers_alone(reading, pairs):

@@ -1,7 +1,7 @@
 """What a study leaves on disk, and the claim that a directory belongs to one study.
 
 ```
-study.yaml               what decides the runs: the resolved base, the engineers, the seeds
+study.yaml               what decides the runs: the resolved base, the engineers, the seeds, weights
 machines.jsonl           one line for each machine on which the study ran
 processes.jsonl          one line for each process, however it ended: its run, exit status, seconds
 warm_start/              the run that all others start from, stopped after its warm start
@@ -18,6 +18,7 @@ report/                  report.md, report.html, results.json, outcomes.json.gz 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 from collections import defaultdict
@@ -34,6 +35,7 @@ from pydantic import TypeAdapter
 from jaxlake.files import has_room, make_room
 from training.analysis.study.config import Study, StudyRun
 from training.errors import UserError
+from training.policy.model_folders import ModelFolderError, local_folder
 from training.run.directory import RunDirectory, differing_keys
 from training.run.lock import hold
 from training.run.records import Record, Seconds
@@ -159,11 +161,23 @@ class StudyDirectory:
         return False
 
     def claim(self, study: Study) -> bool:
-        """Make the directory this study's, and say whether it already was (see `belongs_to`)."""
-        if self.belongs_to(study):
+        """Make the directory this study's, and say whether it already was (see `belongs_to`).
+
+        A `UserError` also says that the model that its runs begin with is another one by now.
+        """
+        known, ours = self.belongs_to(study), _weights(study)
+        if known:
+            theirs = read_yaml(self.claim_file).get("weights")  # older studies don't say
+            if None not in (theirs, ours) and theirs != ours:
+                raise UserError(
+                    f"{self.path}: its runs began with other weights of "
+                    f"{study.warm_start.model.pretrained} ({theirs} there, {ours} here); choose "
+                    "another --study-dir, or remove it"
+                )
             return True
         make_room(self.claim_file)
-        text = yaml.safe_dump(_claimed(study), sort_keys=False, width=100)
+        content = _claimed(study) | ({"weights": ours} if ours else {})
+        text = yaml.safe_dump(content, sort_keys=False, width=100)
         TextFile(self.claim_file).write(text)
         return False
 
@@ -171,7 +185,9 @@ class StudyDirectory:
         """See that the directory is this study's; a `UserError` names the keys that differ."""
         if not self.claim_file.exists():
             raise UserError(f"{self.path}: holds no study, it has no {self.claim_file.name}")
-        if differences := differing_keys(read_yaml(self.claim_file), _claimed(study)):
+        theirs = read_yaml(self.claim_file)
+        theirs.pop("weights", None)  # a report needs no model
+        if differences := differing_keys(theirs, _claimed(study)):
             raise UserError(
                 f"{self.path}: holds another study, which differs in {', '.join(differences)}; "
                 "choose another --study-dir, or remove it"
@@ -195,3 +211,22 @@ def _claimed(study: Study) -> dict[str, Any]:
         "engineers": {one.name: list(one.set) for one in study.config.engineers},
         "seeds": list(study.config.seeds),
     }
+
+
+def _weights(study: Study) -> str | None:
+    """Digest the weights that all runs begin with, as `jaxlake-base` is not always the same.
+
+    None if they are the study's own, or the hub's, or are not there, which a run that begins says.
+    """
+    name = study.warm_start.model.pretrained
+    folder = None
+    if not study.warms_up and name is not None:
+        with suppress(ModelFolderError):
+            folder = local_folder(name)
+    if folder is None:
+        return None
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*.safetensors")):
+        with file.open("rb") as content:
+            digest.update(hashlib.file_digest(content, "sha256").digest())
+    return digest.hexdigest()

@@ -18,6 +18,7 @@ from engineer.scoring.reading import Reading
 from engineer.space import KnobValues
 from jaxlake import Failure
 from jaxlake.grids import HOLE_SYMBOL
+from jaxlake.paired import compare
 from training.analysis import METRIC_NAMES
 from training.analysis.study.config import Study, StudyRun
 from training.analysis.study.directory import StudyDirectory
@@ -29,6 +30,11 @@ from training.schema import RunConfig
 
 METRICS = tuple(METRIC_NAMES)
 """The rates that are compared, by the names of their fields."""
+
+_VALID = METRICS.index("valid")
+
+_BY_CHANCE = 1e-6
+"""The p-value below which two runs are taken to have begun with different models."""
 
 KINDS = ("valid", *(kind.label for kind in Failure if kind is not Failure.NONE))
 """What becomes of an answer: it is valid, or has a first failure."""
@@ -84,7 +90,26 @@ def read_study(
                 f"{directory.path}: {one.engineer}, seed {one.seed} was validated on other boards "
                 f"than {runs[0].engineer}, seed {runs[0].seed}; they can't be paired"
             )
+        if _differ(one.scores[_VALID, 0], runs[0].scores[_VALID, 0]):
+            raise UserError(
+                f"{directory.path}: {one.engineer}, seed {one.seed} began with another model than "
+                f"{runs[0].engineer}, seed {runs[0].seed}: before training {_percent(one)} of its "
+                f"answers are valid, {_percent(runs[0])} of the other one's"
+            )
     return runs, unfinished
+
+
+def _differ(ours: np.ndarray, theirs: np.ndarray) -> bool:
+    """Whether two runs' answers before training differ by more than chance can explain.
+
+    Those of one model may differ on other machines, and from an engine that samples otherwise each
+    time, but neither is the better one.
+    """
+    return compare(theirs.tolist(), ours.tolist()).p_value < _BY_CHANCE
+
+
+def _percent(run: FinishedRun) -> str:
+    return f"{run.scores[_VALID, 0].mean():.1%}"
 
 
 def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> FinishedRun:
