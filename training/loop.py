@@ -47,9 +47,10 @@ from training.run.trackers import open_trackers
 from training.schema import RunConfig
 
 _LESS_MEMORY = (
-    "a smaller grpo.micro_batch_size or prompt.max_tokens, model.remat, model.dtype: bfloat16, "
-    "more devices in model.mesh and a smaller sampling.gpu_memory_utilization take less, in a run "
-    "of its own, whose --dry-run estimates it"
+    "a smaller grpo.micro_batch_size, model.remat, more devices in model.mesh and a smaller "
+    "sampling.gpu_memory_utilization take less, and the run may go on with them; a smaller "
+    "prompt.max_tokens and model.dtype: bfloat16 do, too, in a run of its own. --dry-run estimates "
+    "it"
 )
 
 
@@ -113,6 +114,7 @@ def _run_stages(
         with open_trackers(config, directory, step) as trackers:
             prompts = encode_prompts(config, policy, validation)
             run = ActiveRun(config, directory, checkpoints, policy, validation, trackers, prompts)
+            _note_settings(run, step)
             state, first, done = _restore(run, params)
             del params  # a checkpoint's state has weights of its own
             with closing(_start_engine(run, state)) as sampler:
@@ -190,6 +192,16 @@ def _restore(run: ActiveRun, params: Any) -> tuple[LearnerState, int, int]:
         params = warm_start.warm_start(run, params)
     run.directory.rewind(run.step(1, 0))
     return initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps)), 1, 0
+
+
+def _note_settings(run: ActiveRun, step: int) -> None:
+    """Write down, and say, with which other settings than config.yaml's the run goes on."""
+    changed = run.directory.note_settings(run.config, step)
+    if changed:
+        settings = ", ".join(f"{key}={value}" for key, value in changed.items())
+        console.print(
+            f"After step {step} with {settings}, other than in config.yaml.", soft_wrap=True
+        )
 
 
 def _reference(config: RunConfig, directory: RunDirectory, params: Any) -> Any:
