@@ -45,7 +45,7 @@ _SHORTFALLS = TypeAdapter(list[records.RequestOutcome])
 _METRICS: TypeAdapter[records.Metrics] = TypeAdapter(records.Metrics)
 
 # What a run may go on with, whatever it began with. It decides where and in which order numbers are
-# added up, at most, or which of them the check of a sync compares, and nothing that is learned.
+# added up, at most, or what the check of a sync compares and allows, and nothing that is learned.
 _PLACES = (
     "model.mesh",
     "model.remat",
@@ -57,6 +57,7 @@ _PLACES = (
     "sampling.devices",
     "sampling.weight_transfer",
     "sampling.sync_sequences",
+    "sampling.sync_tolerance",
 )
 _UNRECORDED = ("tracking", "sampling.servers")  # the same, of which nobody need know later
 

@@ -29,7 +29,7 @@ from training.schema.lake_sections import Environment, Prompt, Validation
 from training.schema.learning_sections import Grpo, Rehearsal, Reward, WarmStart
 from training.schema.model_sections import Model
 from training.schema.run_sections import Stages, Tracking
-from training.schema.sampling_sections import Sampling
+from training.schema.sampling_sections import BFLOAT16_TOLERANCE, Sampling
 from training.schema.section import Agents, Section
 
 RANDOM = "random"
@@ -165,6 +165,20 @@ class RunConfig(Section):
             easy = SizeKnobs(data_ratio=1.0, hole_ratio=0.0, wait_ratio=0.0)
             drawn = LakeConfiguration(sizes={3: easy})
         return tree | {"environment": asked | {"initial": drawn}}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tolerate_bfloat16(cls, tree: Any) -> Any:
+        """Put the tolerance for bfloat16 where none is set, if the trainer or engine has it."""
+        if not isinstance(tree, dict):
+            return tree
+        model, sampling = tree.get("model"), tree.get("sampling", {})
+        if not isinstance(sampling, dict) or "sync_tolerance" in sampling:
+            return tree
+        dtypes = [one.get("dtype") for one in (model, sampling) if isinstance(one, dict)]
+        if "bfloat16" not in dtypes:
+            return tree
+        return tree | {"sampling": sampling | {"sync_tolerance": BFLOAT16_TOLERANCE}}
 
     @field_validator("validation", mode="wrap")
     @classmethod

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from jaxlake.command_line.entry import main
 from tests.paths import ROOT, SCRATCH
@@ -184,6 +185,29 @@ def test_vllm_engines_that_live_side_by_side_divide_the_memory(overrides: list[s
     assert config.engine_sampling.gpu_memory_utilization == pytest.approx(share)
     whole = config.engine_sampling.model_copy(update={"gpu_memory_utilization": 0.4})
     assert whole == config.sampling
+
+
+@pytest.mark.parametrize(
+    ("overrides", "tolerance"),
+    [
+        ([], 1e-3),
+        (["model.dtype=bfloat16"], 0.5),
+        (["sampling.dtype=bfloat16"], 0.5),
+        (["model.dtype=bfloat16", "sampling.dtype=bfloat16"], 0.5),
+        (["model.dtype=bfloat16", "sampling.sync_tolerance=1e-3"], 1e-3),
+    ],
+)
+def test_engine_and_trainer_may_differ_by_what_their_dtypes_round(
+    overrides: list[str], tolerance: float, tmp_path: Path
+):
+    path = tmp_path / "run.yaml"
+    tree = read_yaml(SCRATCH)
+    tree["sampling"].pop("sync_tolerance", None)
+    path.write_text(yaml.safe_dump(tree))
+    config = load(path, overrides)
+    assert config.sampling.sync_tolerance == tolerance
+    path.write_text(dump(config))
+    assert load(path) == config
 
 
 def test_the_newest_keys_are_written_only_where_they_are_set(tmp_path: Path):
