@@ -25,7 +25,7 @@ from training.policy.kernel_check import TOLERANCE, is_trusted, largest_differen
 from training.policy.kernels import KERNELS, Implementation, kind_for
 from training.policy.logprobs import token_logprobs
 from training.policy.lora import add_adapters
-from training.policy.parameters import make_mesh
+from training.policy.parameters import SHARDING_RULES, make_mesh
 from training.processes import alone, is_first, local_copy, wait_for_all
 from training.schema import Model, Prompt, RunConfig
 
@@ -97,10 +97,14 @@ class Policy:
     ) -> Callable[[], list[np.ndarray]]:
         """Begin to score tokens; what is returned waits for the scores, which `logprobs` gives.
 
-        The buffers of `params` must not be donated before that.
+        The buffers of `params` must not be donated before that. Where devices share the rows and
+        there are too few for all of them, the last sequence is scored more than once.
         """
+        mesh = nnx.merge(self.graphdef, params).mesh
+        lacking = 0 if mesh is None else -len(sequences) % mesh.shape[SHARDING_RULES["batch"]]
+        rows = [*sequences, *[sequences[-1]] * lacking]
         padded = pad_sequences(
-            sequences, [()] * len(sequences), bucket=self.length_bucket, pad_id=self.pad_id
+            rows, [()] * len(rows), bucket=self.length_bucket, pad_id=self.pad_id
         )
         begun = _logprobs(params, padded.input_ids, padded.positions, padded.mask, self.graphdef)
 

@@ -263,17 +263,30 @@ class RunConfig(Section):
                 f"grpo.completions * model.mesh.fsdp = {grpo.completions} * {fsdp}: a group is "
                 "never split, and each device along fsdp has as many groups as any other"
             )
-        if self.sampling.sync_sequences % fsdp:
-            raise ValueError(
-                f"sampling.sync_sequences: got {self.sampling.sync_sequences}, allowed are "
-                f"multiples of model.mesh.fsdp = {fsdp}, whose devices share the rows"
-            )
+        for key, rows in self._rows_of_batches().items():
+            if rows % fsdp:
+                raise ValueError(
+                    f"{key}: got {rows}, allowed are multiples of model.mesh.fsdp = {fsdp}, whose "
+                    "devices share the rows"
+                )
         if self.stages.instances < self.grpo.prompts_per_update:
             raise ValueError(
                 f"stages.instances: got {self.stages.instances}, allowed is at least "
                 f"grpo.prompts_per_update = {self.grpo.prompts_per_update}"
             )
         return self
+
+    def _rows_of_batches(self) -> dict[str, int]:
+        """Return the sizes of the batches of plain sequences that the run computes, by keys."""
+        rows = {"sampling.sync_sequences": self.sampling.sync_sequences}
+        if self.warm_start is not None:
+            rows["warm_start.batch_size"] = self.warm_start.batch_size
+            rows["warm_start.engineer_batch_size"] = self.warm_start.engineer_batch_size
+        if self.rehearsal is not None:
+            rows["rehearsal.contexts"] = self.rehearsal.contexts
+        if self.engineer.learning is not None:
+            rows["engineer.learning.anchor.contexts"] = self.engineer.learning.anchor.contexts
+        return rows
 
     @model_validator(mode="after")
     def _updates_to_profile_exist(self) -> RunConfig:

@@ -19,6 +19,8 @@ INFEASIBLE = (
     "environment.num_agents=3; environment.bounds.max_hole_ratio=0.5; "
     "environment.initial.sizes.3.hole_ratio=0.5"
 )
+SPLIT = "model.mesh.fsdp=4; grpo.micro_batch_size=32"
+LEARNS = "engineer.kind=checkpoint; engineer.learning.anchor.contexts=6"
 BASE = ROOT / "configs/base.yaml"
 STUDIES = (ROOT / "configs").glob("study_*")
 CONFIGS = sorted(set((ROOT / "configs").glob("*.yaml")) - set(STUDIES) - {BASE})
@@ -77,6 +79,11 @@ def test_the_base_model_s_configuration_reads_back_from_its_own_dump(tmp_path: P
         ("grpo.micro_batch_size=60", ["grpo.micro_batch_size", "256", "60"]),
         ("grpo.micro_batch_size=4", ["grpo.micro_batch_size: got 4", "multiples", "= 8 * 1"]),
         ("model.mesh.fsdp=8", ["grpo.micro_batch_size: got 32", "multiples", "= 8 * 8"]),
+        (f"{SPLIT}; sampling.sync_sequences=3", ["sync_sequences: got 3", "model.mesh.fsdp = 4"]),
+        (f"{SPLIT}; warm_start.batch_size=30", ["warm_start.batch_size: got 30", "fsdp = 4"]),
+        (f"{SPLIT}; warm_start.engineer_batch_size=6", ["engineer_batch_size: got 6", "fsdp = 4"]),
+        (f"{SPLIT}; rehearsal.contexts=2", ["rehearsal.contexts: got 2", "fsdp = 4"]),
+        (f"{SPLIT}; {LEARNS}", ["engineer.learning.anchor.contexts: got 6", "fsdp = 4"]),
         ("reward.valid=2", ["reward", "optimal > valid > parsed"]),
         ("reward.overlong_buffer=32", ["reward.overlong_buffer: got 32", "less than", "= 32"]),
         ("reward.overlong_penalty=0", ["reward.overlong_penalty", "got 0", "greater than 0"]),
