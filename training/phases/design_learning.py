@@ -39,8 +39,9 @@ def learn_to_design(
     """Take the updates of `engineer.learning` after the last of `results`; log them in its folder.
 
     The buffers of `state` are donated. The sampler holds its weights, and those of the returned
-    state at the end. Without `engineer.learning` nothing happens. A run that is resumed before the
-    next stage has a checkpoint takes the same updates again.
+    state at the end. Without `engineer.learning` nothing happens. Who calls this keeps the state in
+    a checkpoint before anything is asked of it, and never calls it again then: where sums have no
+    fixed order, the same updates taken again would give other weights than those that designed.
 
     Raises:
         UserError: The context can't be cut to fit.
@@ -52,11 +53,7 @@ def learn_to_design(
     atlas = measured_atlas(run, sampler, state, results).atlas
     view = view_of(run.config, results, stage)
     settings = design_settings(run.config, view)
-    try:
-        context = context_for(view, settings, run.policy.count_tokens)
-    except ContextTooLongError as error:
-        raise UserError(f"engineer.max_context_tokens: {error}") from error
-    prompts = [run.policy.encode_prompt(context.text)] * fsdp  # a group for each device
+    prompts = _prompts(run, results)
     anchor = Rehearsal(run, choice.anchor.contexts)
     learn = compiled_step(
         run.policy.graphdef,
@@ -119,6 +116,28 @@ def learn_to_design(
             advance(number, f"reward {record.reward_mean:.3f}  usable {len(usable)}")
     run.directory.stage(stage).design_learning.write(records)
     return state
+
+
+def hold_learned(
+    run: ActiveRun, sampler: Sampler, state: LearnerState, results: Sequence[StageResult]
+) -> None:
+    """Leave an engine that has just started as the last update of `learn_to_design` left its own.
+
+    What vLLM keeps of prompts decides in which order it adds.
+    """
+    sampler.sync(run.policy.tensors(state.params))
+    compare_weights(run, state.params, sampler, _prompts(run, results))
+
+
+def _prompts(run: ActiveRun, results: Sequence[StageResult]) -> list[list[int]]:
+    """Encode the context after the last of `results`, once for each device along fsdp."""
+    view = view_of(run.config, results, results[-1].stage)
+    settings = design_settings(run.config, view)
+    try:
+        context = context_for(view, settings, run.policy.count_tokens)
+    except ContextTooLongError as error:
+        raise UserError(f"engineer.max_context_tokens: {error}") from error
+    return [run.policy.encode_prompt(context.text)] * run.config.model.mesh.fsdp
 
 
 def design_score(text: str, view: StageView, guard: Guard, atlas: DesignAtlas) -> float | None:

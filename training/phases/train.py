@@ -108,7 +108,9 @@ def train(
                 with run.clock(seconds, "checkpoint"):
                     if ahead is not None:
                         ahead.keep(run.directory.prefetched, step)
-                    run.checkpoints.save(state, RunProgress("train", stage, number, step))
+                    designs = stage - 1 if run.config.engineer.learning else 0
+                    progress = RunProgress("train", stage, number, step, designs)
+                    run.checkpoints.save(state, progress)
             timing = TimingRecord(
                 phase="train",
                 stage=stage,

@@ -39,10 +39,16 @@ logging.getLogger("absl").addFilter(
 class RunProgress:
     """How far a run had come when its weights were saved."""
 
-    phase: Literal["pretrain", "warm_start", "train"]
+    phase: Literal["pretrain", "warm_start", "train", "learn_to_design"]
     stage: int  # from 1; 0 before the first
     update: int  # steps of the warm start, or updates of the stage, that are done
     step: int  # warm-start steps and updates that are done in all
+    designs: int = 0  # stages after which the policy has learned to design
+
+    @property
+    def number(self) -> int:
+        """What the checkpoint is called: later ones have larger numbers."""
+        return self.step + self.designs
 
 
 class Checkpoints:
@@ -73,7 +79,7 @@ class Checkpoints:
         )
 
     def save(self, state: LearnerState, progress: RunProgress) -> None:
-        """Begin to save both under the number `progress.step`; a checkpoint of that number is kept.
+        """Begin to save both under `progress.number`; a checkpoint of that number is kept.
 
         Of weights with adapters, these alone are saved.
 
@@ -86,9 +92,9 @@ class Checkpoints:
                 the one before it has failed.
         """
         self.wait()
-        if progress.step in self._manager.all_steps():
+        if progress.number in self._manager.all_steps():
             return
-        self._saving = progress.step
+        self._saving = progress.number
         state = _learned(state)
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
         from_first("room for a checkpoint", lambda: self._require_room(needed))
@@ -96,7 +102,7 @@ class Checkpoints:
             state=ocp.args.StandardSave(state), progress=ocp.args.JsonSave(asdict(progress))
         )
         with self._errors_of_saving():
-            self._manager.save(progress.step, args=parts)
+            self._manager.save(progress.number, args=parts)
 
     def wait(self) -> None:
         """Wait until the newest checkpoint is complete; a `UserError` says that it has failed."""

@@ -120,6 +120,16 @@ class StageDirectory:
         ]
         return [*trained, self.episodes, self.failures, self.evidence, self.validation]
 
+    def after_training(self) -> list[File]:
+        """List the files that follow from the weights that a trained stage ended with."""
+        validated: list[File] = [self.episodes, self.failures, self.evidence, self.validation]
+        return [*validated, self.gate, self.atlas, *self.designed()]
+
+    def designed(self) -> list[File]:
+        """List the files that follow from the weights that designed after a stage."""
+        asked: list[File] = [self.design_learning, self.context, self.answers, self.probes]
+        return [*asked, self.reading, self.notes, self.notes_prompt, self.decision]
+
 
 class RunDirectory:
     """The files of one run: those of the list above, and two folders of weights beside them."""
@@ -178,6 +188,31 @@ class RunDirectory:
             self.metrics.write([one for one in self.metrics.read() if one.step <= step])
         if self.timings.exists():
             self.timings.write([one for one in self.timings.read() if one.step <= step])
+
+    def drop_later(self, stage: int, *, designed: bool = False) -> bool:
+        """Drop what was made of weights that are gone, of a stage and of all after it.
+
+        Of the stage that is its validation and what followed, or only what was `designed`; of those
+        after it everything. Their links leave the chain. Folders of weights stay until they are
+        written again. Returns whether there was anything.
+        """
+        files = self.stage(stage).designed() if designed else self.stage(stage).after_training()
+        for number in self.stage_numbers():
+            if number > stage:
+                parts = vars(self.stage(number)).values()
+                files += [part for part in parts if isinstance(part, File)]
+        first = stage + 1 if designed else stage
+        atlases = (self.path / "atlases").glob("*.json")
+        later = [path for path in atlases if path.stem.isdecimal() and int(path.stem) >= first]
+        files += [File(path) for path in later]
+        chain = TextFile(self.chain_file)
+        lines = chain.read().splitlines(keepends=True) if chain.exists() else []
+        if len(lines) > stage:
+            chain.write("".join(lines[:stage]))
+        there = [file for file in files if file.exists()]
+        for file in there:
+            file.remove()
+        return bool(there)
 
     def belongs_to(self, config: RunConfig) -> bool:
         """Whether the directory is this configuration's; False if it is nobody's yet.
