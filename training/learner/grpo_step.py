@@ -25,11 +25,14 @@ from training.schema import Grpo, Rehearsal
 
 
 def grpo_optimizer(settings: Grpo, steps: int) -> optax.GradientTransformation:
-    """Build the optimizer of all stages, which take so many steps: AdamW."""
+    """Build the optimizer of all stages, which take so many steps: AdamW.
+
+    A falling rate is down to a tenth in the last of them.
+    """
     warmup = settings.warmup_updates or round(settings.warmup_share * steps)
     rate, kind = settings.learning_rate, settings.schedule
     return adamw(
-        learning_rates(rate, kind, warmup_steps=warmup, steps=steps),
+        learning_rates(rate, kind, warmup_steps=warmup, steps=steps - 1),
         weight_decay=settings.weight_decay,
         max_grad_norm=settings.max_grad_norm,
         b2=0.99,  # rewards are noisier than targets: a longer memory of the gradient's size

@@ -156,15 +156,15 @@ def test_the_rate_follows_its_schedule_to_the_last_step_of_the_run(
     optimizer = grpo_optimizer(config.grpo, config.grpo_steps)
     weights = {"kernel": jnp.ones(1)}
     state, moves = optimizer.init(weights), []
-    for _ in range(config.grpo_steps + 1):
+    for _ in range(config.grpo_steps):
         move, state = optimizer.update({"kernel": jnp.full(1, 0.5)}, state, weights)
         moves.append(-float(move["kernel"][0]) / config.grpo.learning_rate)
     assert moves[2] == pytest.approx(1.0, abs=1e-5)
-    assert moves[-1] == pytest.approx(last, abs=1e-3)
+    assert moves[config.grpo_steps - 1] == pytest.approx(last, abs=1e-3)
     assert moves[:2] == pytest.approx([1 / 3, 2 / 3], abs=1e-4)
     assert all(later <= earlier + 1e-5 for earlier, later in pairwise(moves[2:]))
     if schedule == "linear":
-        assert np.diff(moves[2:]) == pytest.approx(-0.15, abs=1e-3)
+        assert np.diff(moves[2:]) == pytest.approx(-0.18, abs=1e-3)
 
 
 @pytest.mark.parametrize("warmup", [0, 1, 3])
