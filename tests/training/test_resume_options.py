@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from training import loop
 from training.analysis.study.reading import _ledger
 from training.audit import audit_run
 from training.errors import UserError
+from training.phases import train
 from training.run.directory import RunDirectory
 from training.run.records import UpdateMetrics
 from training.schema import load
@@ -89,3 +91,21 @@ def test_a_run_with_options_that_is_stopped_leaves_the_same_files(tmp_path: Path
     ledger = _ledger(RunDirectory(tmp_path / "whole"), config, Spent())
     answered = sum(8 + one.resampled_boards for one in updates)
     assert ledger["training_instances"] == answered
+
+
+@pytest.mark.slow
+def test_a_falling_rate_follows_the_run_also_after_a_rollback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, taken = [], train.take_update
+
+    def noted(*args: Any, step: int, **others: Any) -> Any:
+        steps.append(step)
+        return taken(*args, step=step, **others)
+
+    monkeypatch.setattr(train, "take_update", noted)
+    config = load(TINY, [*ADAPTERS, "grpo.schedule=linear", "grpo.minibatches=2"])
+    with without_vllm():
+        loop.run(config, tmp_path)
+    assert RunDirectory(tmp_path).stage(2).gate.read().reference == 1
+    assert steps == list(range(0, 16, 2))

@@ -17,7 +17,7 @@ from engineer.context import ContextTooLongError
 from engineer.design import context_for
 from training.errors import UserError
 from training.learner.batching import split_rows
-from training.learner.grpo_step import compiled_step
+from training.learner.grpo_step import compiled_step, schedule_place
 from training.learner.optimizer import LearnerState
 from training.phases.atlas import measured_atlas
 from training.phases.grpo_update import grpo_batch, refuse_what_is_not_finite
@@ -62,6 +62,8 @@ def learn_to_design(
         run.config.sampling.temperature,
         run.config.grpo_steps,
     )
+    # The rate of the run's next step: these are none of its steps.
+    place = schedule_place(run.config.grpo, run.optimizer_step(stage + 1, 1))
     records = []
     sampler.drop_cache()  # a run that is resumed here finds it empty
     with (
@@ -92,7 +94,7 @@ def learn_to_design(
                 minibatches=1,
             )
             designs = anchor.batch("design_learning", stage, run.config.updates_per_stage + number)
-            state, metrics = learn(state, split_rows(batch, 1), designs)
+            state, metrics = learn(state, split_rows(batch, 1), designs, place)
             refuse_what_is_not_finite(jax.device_get(metrics))
             sampler.sync(run.policy.tensors(state.params))
             gaps = compare_weights(run, state.params, sampler, prompts)

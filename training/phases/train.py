@@ -89,6 +89,7 @@ def train(
                     ahead or sampler,
                     chosen,
                     seed=seed,
+                    step=run.optimizer_step(stage, number),
                     seconds=seconds,
                     rehearsed=designs,
                     spare=spare,
@@ -146,7 +147,8 @@ def starting_state(
     """Return the learner that the next stage starts with.
 
     That is `state`, as the last stage left it. If the gate has taken that stage back, it is the
-    weights of the stage it had started from, with a new optimizer.
+    weights of the stage it had started from, with a new optimizer. A learning rate that falls goes
+    on falling (`schedule_place`).
     """
     origin = reference_of(results, len(results))
     if origin == len(results) - 1:
