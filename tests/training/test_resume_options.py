@@ -104,8 +104,10 @@ def test_a_falling_rate_follows_the_run_also_after_a_rollback(
         return taken(*args, step=step, **others)
 
     monkeypatch.setattr(train, "take_update", noted)
-    config = load(TINY, [*ADAPTERS, "grpo.schedule=linear", "grpo.minibatches=2"])
+    options = ["grpo.schedule=linear", "grpo.minibatches=2", "stages.count=3"]
+    config = load(TINY, [*ADAPTERS, *options])
     with without_vllm():
         loop.run(config, tmp_path)
-    assert RunDirectory(tmp_path).stage(2).gate.read().reference == 1
-    assert steps == list(range(0, 16, 2))
+    gates = [RunDirectory(tmp_path).stage(stage).gate.read().restored for stage in (1, 2)]
+    assert "checkpoint" in gates
+    assert steps == list(range(0, 24, 2))

@@ -53,11 +53,11 @@ def take_update(
 
     The buffers of `state` are donated. The sampler holds its weights, and those of the new state on
     return. `step`, from 0, is the place of its first optimizer step in the run, which a falling
-    learning rate follows. Each optimizer step imitates the `rehearsed` designs, too. Instances whose rewards are
-    all equal are replaced by `spare` ones as often as `grpo.resamples` allows; the metrics of
-    answers are those of the instances as given. The time that rollout, verification, update and
-    sync took is added to `seconds`, and what was generated and computed to `work`. With the new
-    state come the fields of `UpdateMetrics` but its place in the run.
+    learning rate follows. Each optimizer step imitates the `rehearsed` designs, too. Instances
+    whose rewards are all equal are replaced by `spare` ones as often as `grpo.resamples` allows;
+    the metrics of answers are those of the instances as given. The time that rollout, verification,
+    update and sync took is added to `seconds`, and what was generated and computed to `work`. With
+    the new state come the fields of `UpdateMetrics` but its place in the run.
 
     Raises:
         UserError: the loss, its gradient or another metric is not finite.

@@ -109,8 +109,8 @@ def train(
                 with run.clock(seconds, "checkpoint"):
                     if ahead is not None:
                         ahead.keep(run.directory.prefetched, step)
-                    designs = stage - 1 if run.config.engineer.learning else 0
-                    progress = RunProgress("train", stage, number, step, designs)
+                    learned = stage - 1 if run.config.engineer.learning else 0
+                    progress = RunProgress("train", stage, number, step, learned)
                     run.checkpoints.save(state, progress)
             timing = TimingRecord(
                 phase="train",
