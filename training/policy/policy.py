@@ -170,7 +170,7 @@ def open_policy(
 
     Raises:
         UserError: The folder can't be read as a model with a tokenizer, there are fewer
-            devices than the mesh needs, some of several processes are left out of it, or its
+            devices than the mesh needs, they can't share the weights equally, some of several processes are left out of it, or its
             attention doesn't run on them.
     """
     from training.policy.tokenizer import load_tokenizer
@@ -222,7 +222,14 @@ def _attention_of(model: Decoder, settings: Model) -> str:
     platform = "rocm" if other else device.platform
     dtype, head_dim = model.dtype, config.head_dim
     try:
-        kind = kind_for(settings.attention, platform=platform, dtype=dtype, head_dim=head_dim)
+        kind = kind_for(
+            settings.attention,
+            platform=platform,
+            dtype=dtype,
+            head_dim=head_dim,
+            key_heads=config.num_key_value_heads,
+            tensor=settings.mesh.tensor,
+        )
     except ValueError as error:
         raise UserError(f"model.attention: {error}") from error
     if kind in KERNELS.values():

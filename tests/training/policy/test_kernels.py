@@ -158,6 +158,18 @@ def test_kernels_are_taken_where_they_run_and_fit(setting, platform, dtype, head
     assert kind_for(setting, platform=platform, dtype=dtype, head_dim=head_dim) == kind
 
 
+@pytest.mark.parametrize(
+    ("key_heads", "tensor", "kind"), [(3, 1, "triton"), (4, 2, "triton"), (3, 2, "exact")]
+)
+def test_a_kernel_is_taken_where_devices_share_whole_heads(key_heads, tensor, kind):
+    """Three heads of 64 are 192 columns, which two devices could share."""
+    given = {"dtype": "bfloat16", "head_dim": 64, "key_heads": key_heads, "tensor": tensor}
+    assert kind_for("auto", platform="gpu", **given) == kind
+    if kind == "exact":
+        with pytest.raises(ValueError, match=r"tensor 2, .* divisors of the model's 3 key/value"):
+            kind_for("triton", platform="gpu", **given)
+
+
 @pytest.mark.parametrize(("dtype", "kernels"), [("float32", 0), ("bfloat16", 1)])
 def test_a_model_that_is_set_to_float32_later_is_exact(dtype, kernels):
     config = DecoderConfig(64, 128, 192, 1, 2, 1, head_dim=64)
