@@ -170,8 +170,8 @@ def open_policy(
 
     Raises:
         UserError: The folder can't be read as a model with a tokenizer, there are fewer
-            devices than the mesh needs, they can't share the weights equally, some of several processes are left out of it, or its
-            attention doesn't run on them.
+            devices than the mesh needs, they can't share the weights equally, some of several
+            processes are left out of it, or its attention doesn't run on them.
     """
     from training.policy.tokenizer import load_tokenizer
 

@@ -70,7 +70,11 @@ def _of_its_kind(tree: Any, _: object) -> Any:
 
 
 class RunConfig(Section):
-    """Everything that decides a run: two runs of one `RunConfig` on one machine are equal."""
+    """Everything that decides a run: two runs of one `RunConfig` on one machine's CPU are equal.
+
+    On GPUs XLA adds some sums of an update in no fixed order, unless XLA_FLAGS has
+    `--xla_gpu_deterministic_ops=true` (docs/trainee_benchmarks.md).
+    """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")] = Field(
         description="name of the run; its files go to runs/NAME unless --run-dir says otherwise"

@@ -257,7 +257,10 @@ def test_the_dry_run_of_the_paper_prints_the_plan(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["tensor=3"], "model.mesh.tensor: got 3, allowed are divisors of 151936, the entries of e"),
+        (
+            ["tensor=3"],
+            "model.mesh.tensor: got 3, allowed are divisors of 151936, the entries",
+        ),
         (["fsdp=1", "tensor=16"], "model.attention: got triton with model.mesh.tensor 16, allowed"),
     ],
 )
