@@ -27,7 +27,7 @@ from training.phases.gate import gate
 from training.phases.probe import Prober
 from training.phases.reading import read
 from training.phases.stage_results import StageResult, read_stage_results, reference_of
-from training.phases.train import starting_state, train
+from training.phases.train import lost_updates, starting_state, train
 from training.phases.validate import encode_prompts, validate, validation_set
 from training.phases.weight_sync import check_engine
 from training.policy import huggingface
@@ -109,7 +109,7 @@ def _run_stages(
     """Run what is missing of the warm start and of the stages up to `last`."""
     policy, params = _load_policy(config, directory)
     with closing(Checkpoints(directory.checkpoints)) as checkpoints:
-        progress = checkpoints.progress()
+        progress = _logged_progress(directory, checkpoints)
         step = 0 if progress is None else progress.step
         with open_trackers(config, directory, step) as trackers:
             prompts = encode_prompts(config, policy, validation)
@@ -253,6 +253,31 @@ def _drop_what_is_made_again(run: ActiveRun, progress: RunProgress | None) -> No
             style="yellow",
             soft_wrap=True,
         )
+
+
+def _logged_progress(directory: RunDirectory, checkpoints: Checkpoints) -> RunProgress | None:
+    """Return how far the newest checkpoint is of whose stage metrics.jsonl has all updates.
+
+    If it has those of the checkpoint before the newest one, and the newest one's stage was not
+    validated, the updates between them are all that is lost: they are taken again. Otherwise the
+    newest one stays, and whoever reads its updates says which are missing.
+    """
+    newest, before = checkpoints.progress(), checkpoints.progress_before()
+    if newest is None or before is None:
+        return newest
+    lost = lost_updates(directory, newest.stage, newest.update) if newest.stage else []
+    kept = not before.stage or not lost_updates(directory, before.stage, before.update)
+    if not lost or not kept or directory.stage(newest.stage).validation.exists():
+        return newest
+    console.print(
+        f"{directory.metrics.path} lacks updates {lost} of stage {newest.stage}, which checkpoint "
+        f"{newest.number} has. Going on from checkpoint {before.number}.",
+        style="yellow",
+        soft_wrap=True,
+    )
+    wait_for_all("the choice of a checkpoint")  # nobody looks at it any more
+    checkpoints.remove_newest()
+    return before
 
 
 def _note_settings(run: ActiveRun, step: int) -> None:

@@ -16,8 +16,10 @@ from training.analysis.study.reading import _ledger
 from training.audit import audit_run
 from training.errors import UserError
 from training.phases import train
+from training.run.checkpoints import Checkpoints
 from training.run.directory import RunDirectory
 from training.run.records import UpdateMetrics
+from training.run.typed_files import JsonLog
 from training.schema import load
 
 OPTIONS = [
@@ -111,3 +113,18 @@ def test_a_falling_rate_follows_the_run_also_after_a_rollback(
     gates = [RunDirectory(tmp_path).stage(stage).gate.read().restored for stage in (1, 2)]
     assert "checkpoint" in gates
     assert steps == list(range(0, 24, 2))
+
+
+@pytest.mark.slow
+def test_a_checkpoint_is_saved_once_its_lines_are_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    sync, save = JsonLog.sync, Checkpoints.save
+    monkeypatch.setattr(JsonLog, "sync", lambda log: (calls.append("sync"), sync(log)))
+    monkeypatch.setattr(
+        Checkpoints, "save", lambda self, *args: (calls.append("save"), save(self, *args))
+    )
+    with without_vllm():
+        loop.run(load(TINY), tmp_path, stop_after=1)
+    assert calls == ["sync", "save"] * 5  # three of the warm start, two of the stage

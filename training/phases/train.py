@@ -24,7 +24,7 @@ from training.rollout.rollout import question_of
 from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import RunProgress
-from training.run.directory import StageDirectory
+from training.run.directory import RunDirectory, StageDirectory
 from training.run.progress import console, track
 from training.run.records import TimingRecord, UpdateMetrics, measured
 from training.run.throughput import UpdateWork, timing_fields
@@ -109,6 +109,7 @@ def train(
                 with run.clock(seconds, "checkpoint"):
                     if ahead is not None:
                         ahead.keep(run.directory.prefetched, step)
+                    run.directory.metrics.sync()  # a checkpoint must not outlive its lines
                     learned = stage - 1 if run.config.engineer.learning else 0
                     progress = RunProgress("train", stage, number, step, learned)
                     run.checkpoints.save(state, progress)
@@ -159,6 +160,16 @@ def starting_state(
         adapters = stage_adapters(run.directory, state.params, origin)
         params = with_trainable(state.params, adapters)
     return initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
+
+
+def lost_updates(directory: RunDirectory, stage: int, done: int) -> list[int]:
+    """List the updates that a stage has done and metrics.jsonl lacks."""
+    found = {
+        one.update
+        for one in directory.metrics.read()
+        if isinstance(one, UpdateMetrics) and one.stage == stage
+    }
+    return sorted(set(range(1, done + 1)) - found)
 
 
 def _logged_updates(run: ActiveRun, stage: int, done: int) -> list[UpdateMetrics]:

@@ -113,8 +113,20 @@ class Checkpoints:
         """Return how far the newest checkpoint is; None if there is none."""
         self.wait()
         step = self._manager.latest_step()
-        if step is None:
-            return None
+        return None if step is None else self._progress_at(step)
+
+    def progress_before(self) -> RunProgress | None:
+        """Return how far the checkpoint before the newest one is; None if there is none."""
+        self.wait()
+        steps = sorted(self._manager.all_steps())
+        return None if len(steps) < 2 else self._progress_at(steps[-2])
+
+    def remove_newest(self) -> None:
+        """Remove the newest checkpoint, of which there is one; all processes do so together."""
+        self.wait()
+        self._manager.delete(self._manager.latest_step())
+
+    def _progress_at(self, step: int) -> RunProgress:
         parts = ocp.args.Composite(progress=ocp.args.JsonRestore())
         return RunProgress(**self._manager.restore(step, args=parts)["progress"])
 

@@ -1,6 +1,7 @@
 """A directory is claimed once, and what a kill cuts short in it costs nothing else."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -181,6 +182,20 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     log = JsonLog(tmp_path / "gone" / "metrics.jsonl", ANYTHING)
     with pytest.raises(UserError, match=r"gone/metrics\.jsonl: can't be written: No such file"):
         log.append({"step": 1})
+
+
+def test_lines_of_a_log_are_on_the_disk_after_a_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda file: synced.append(os.readlink(f"/proc/self/fd/{file}"))
+    )
+    log = JsonLog(tmp_path / "metrics.jsonl", ANYTHING)
+    log.sync()  # nothing is logged yet
+    log.append({"step": 1})
+    log.sync()
+    assert synced == [str(log.path)]
 
 
 def test_of_two_processes_that_claim_a_directory_at_once_one_gets_it(
