@@ -27,6 +27,9 @@ KERNELS = {"gpu": "triton", "tpu": "splash"}
 SHORTEST = 256
 """With fewer keys than this for each query, kernels gain nothing."""
 
+LONGEST = {"splash": 2**15}
+"""The most queries of a row that a kernel takes, if there is a limit: numbers of bits in a mask."""
+
 ATTENDED = "attended"
 """The name by which what attention gives can be kept for the backward pass (`jax.checkpoint`)."""
 
@@ -47,9 +50,13 @@ class Implementation:
     )
     interpret: bool = False  # run kernels as JAX on any device, for tests
 
-    def uses_kernel(self, keys: int) -> bool:
-        """Say whether a kernel is used for so many keys."""
-        return self.kind in KERNELS.values() and keys >= SHORTEST
+    def uses_kernel(self, keys: int, queries: int) -> bool:
+        """Say whether a kernel is used for so many keys and queries of a row.
+
+        If it is not for many, it is `is_blockwise`.
+        """
+        fits = keys >= SHORTEST and queries <= LONGEST.get(self.kind, queries)
+        return self.kind in KERNELS.values() and fits
 
     def is_blockwise(self, keys: int, limit: int) -> bool:
         """Say whether scores are computed block by block, which `exact` does above a limit."""
