@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from engineer import Configuration, configuration_yaml
@@ -69,7 +69,7 @@ def train(
     with ExitStack() as stack:
         advance = stack.enter_context(track(f"stage {stage}: train", count, start=done))
         if ahead is not None:
-            stack.enter_context(closing(ahead))
+            stack.enter_context(ahead)
         for number in range(done + 1, count + 1):
             step = run.step(stage, number)
             chosen = boards.boards.part(number - 1, settings.prompts_per_update)
