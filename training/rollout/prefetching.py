@@ -177,14 +177,18 @@ class PrefetchingSampler:
         that ends before it is aborted.
         """
         if kind is None or self._ahead is None or self._ahead.done():
-            with suppress(Exception):  # nobody asks for these answers
-                self._wait()
+            self.close()
             return
         with suppress(Exception):  # what ends the run is the other error
             self._engine.close()
         own = isinstance(self._engine, JaxSampler)
         with suppress(Exception):
             self._ahead.result(timeout=None if own else _SECONDS_TO_END)
+
+    def close(self) -> None:
+        """Wait until nothing is drawn any more; the engine stays open."""
+        with suppress(Exception):  # nobody asks for these answers
+            self._wait()
 
     def keep(self, folder: Path, step: int) -> None:
         """Write what was drawn ahead, if anything, to a file for the checkpoint of this step."""
