@@ -262,12 +262,14 @@ def _logged_progress(directory: RunDirectory, checkpoints: Checkpoints) -> RunPr
     validated, the updates between them are all that is lost: they are taken again. Otherwise the
     newest one stays, and whoever reads its updates says which are missing.
     """
-    newest, before = checkpoints.progress(), checkpoints.progress_before()
-    if newest is None or before is None:
+    newest = checkpoints.progress()
+    if newest is None or newest.stage == 0:
         return newest
-    lost = lost_updates(directory, newest.stage, newest.update) if newest.stage else []
-    kept = not before.stage or not lost_updates(directory, before.stage, before.update)
-    if not lost or not kept or directory.stage(newest.stage).validation.exists():
+    lost = lost_updates(directory, newest.stage, newest.update)
+    if not lost or directory.stage(newest.stage).validation.exists():
+        return newest
+    before = checkpoints.progress_before()
+    if before is None or (before.stage and lost_updates(directory, before.stage, before.update)):
         return newest
     console.print(
         f"{directory.metrics.path} lacks updates {lost} of stage {newest.stage}, which checkpoint "

@@ -116,10 +116,15 @@ class Checkpoints:
         return None if step is None else self._progress_at(step)
 
     def progress_before(self) -> RunProgress | None:
-        """Return how far the checkpoint before the newest one is; None if there is none."""
+        """Return how far the checkpoint before the newest one is; None if no intact one is there.
+
+        A `UserError` says that a file of it can't be read.
+        """
         self.wait()
         steps = sorted(self._manager.all_steps())
-        return None if len(steps) < 2 else self._progress_at(steps[-2])
+        if len(steps) < 2 or _damage_of(self._folder / str(steps[-2])) is not None:
+            return None
+        return self._progress_at(steps[-2])
 
     def remove_newest(self) -> None:
         """Remove the newest checkpoint, of which there is one; all processes do so together."""
