@@ -21,13 +21,13 @@ from training.memory import full_memory_told, require_memory
 from training.phases import warm_start
 from training.phases.adapters import export_stage, stage_adapters
 from training.phases.design import design
-from training.phases.design_learning import learn_to_design
+from training.phases.design_learning import hold_learned, learn_to_design
 from training.phases.endpoint_key import check_key
 from training.phases.gate import gate
 from training.phases.probe import Prober
 from training.phases.reading import read
 from training.phases.stage_results import StageResult, read_stage_results, reference_of
-from training.phases.train import starting_state, train
+from training.phases.train import lost_updates, starting_state, train
 from training.phases.validate import encode_prompts, validate, validation_set
 from training.phases.weight_sync import check_engine
 from training.policy import huggingface
@@ -37,7 +37,7 @@ from training.processes import alone, from_first, is_first, require_same, wait_f
 from training.rollout.engines import start_sampler
 from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
-from training.run.checkpoints import Checkpoints
+from training.run.checkpoints import Checkpoints, RunProgress
 from training.run.compiled_programs import programs_kept
 from training.run.directory import RunDirectory
 from training.run.progress import console, working
@@ -47,9 +47,10 @@ from training.run.trackers import open_trackers
 from training.schema import RunConfig
 
 _LESS_MEMORY = (
-    "a smaller grpo.micro_batch_size or prompt.max_tokens, model.remat, model.dtype: bfloat16, "
-    "more devices in model.mesh and a smaller sampling.gpu_memory_utilization take less, in a run "
-    "of its own, whose --dry-run estimates it"
+    "a smaller grpo.micro_batch_size, model.remat, more devices in model.mesh and a smaller "
+    "sampling.gpu_memory_utilization take less, and the run may go on with them; a smaller "
+    "prompt.max_tokens and model.dtype: bfloat16 do, too, in a run of its own. --dry-run estimates "
+    "it"
 )
 
 
@@ -108,26 +109,38 @@ def _run_stages(
     """Run what is missing of the warm start and of the stages up to `last`."""
     policy, params = _load_policy(config, directory)
     with closing(Checkpoints(directory.checkpoints)) as checkpoints:
-        progress = checkpoints.progress()
+        progress = _logged_progress(directory, checkpoints)
         step = 0 if progress is None else progress.step
         with open_trackers(config, directory, step) as trackers:
             prompts = encode_prompts(config, policy, validation)
             run = ActiveRun(config, directory, checkpoints, policy, validation, trackers, prompts)
-            state, first, done = _restore(run, params)
+            _note_settings(run, step)
+            state, first, done, learned = _restore(run, params)
             del params  # a checkpoint's state has weights of its own
             with closing(_start_engine(run, state)) as sampler:
-                return _stages_with(run, sampler, state, first, done, last)
+                return _stages_with(run, sampler, state, first, done, last, learned=learned)
 
 
 def _stages_with(
-    run: ActiveRun, sampler: Sampler, state: LearnerState, first: int, done: int, last: int
+    run: ActiveRun,
+    sampler: Sampler,
+    state: LearnerState,
+    first: int,
+    done: int,
+    last: int,
+    *,
+    learned: bool,
 ) -> list[StageResult]:
-    """Go on from the state in stage `first`, after the updates that are `done` there."""
+    """Go on from the state in stage `first`, after the updates that are `done` there.
+
+    With `learned` they are all done, and the policy has learned to design after them.
+    """
     config, directory = run.config, run.directory
-    results = read_stage_results(directory, config)[:first]
-    if len(results) < first and (first, done) != (1, 0):
+    results = read_stage_results(directory, config)
+    if len(results) < first + learned and (first, done) != (1, 0):
         lost = directory.stage(len(results)).validation.path
         raise UserError(f"{lost}: is missing, but the checkpoint is of stage {first}")
+    results = results[:first]
     results = results or [validate(run, sampler)]
     if first == 1 and done == 0:
         export_stage(run, state.params, 0)
@@ -138,20 +151,39 @@ def _stages_with(
         trained = train(run, state, sampler, results, done=done)
         results.append(validate(run, sampler, trained))
         results[stage] = gate(config, directory, results)
-        export_stage(run, trained.state.params, stage)
-        if (origin := reference_of(results, len(results))) < stage:
-            require_sealed_weights(directory, origin)
-        state = starting_state(run, trained.state, results)
-        if state is not trained.state:
-            sampler.sync(run.policy.tensors(state.params))
         boards = trained.boards.boards
+        if learned:  # the state is what follows
+            state = trained.state
+            hold_learned(run, sampler, state, results)
+        else:
+            export_stage(run, trained.state.params, stage)
+            if (origin := reference_of(results, len(results))) < stage:
+                require_sealed_weights(directory, origin)
+            state = starting_state(run, trained.state, results)
+            if state is not trained.state:
+                sampler.sync(run.policy.tensors(state.params))
         del trained  # if the gate has taken the stage back, it holds another learner
-        state = learn_to_design(run, sampler, state, results)
+        if not learned:
+            state = _learned_to_design(run, sampler, state, results)
         results[stage] = design(run, sampler, results, Prober(run, sampler, state, stage))
         read(run, sampler, results)
         _close_stage(run, stage, boards)
-        done = 0
+        done, learned = 0, False
     return results
+
+
+def _learned_to_design(
+    run: ActiveRun, sampler: Sampler, state: LearnerState, results: list[StageResult]
+) -> LearnerState:
+    """Let the policy learn to design, if it does, and keep it before it is asked for a design."""
+    if run.config.engineer.learning is None:
+        return state
+    state, stage = learn_to_design(run, sampler, state, results), results[-1].stage
+    done = run.config.updates_per_stage
+    progress = RunProgress("learn_to_design", stage, done, run.step(stage, done), stage)
+    run.checkpoints.save(state, progress)
+    run.checkpoints.wait()  # what it says must not outlive it
+    return state
 
 
 def _close_stage(run: ActiveRun, stage: int, boards: Any = None) -> None:
@@ -177,19 +209,87 @@ def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, An
     return load_policy(folder, config)
 
 
-def _restore(run: ActiveRun, params: Any) -> tuple[LearnerState, int, int]:
-    """The learner as the newest checkpoint has it, its stage, and the updates done there."""
+def _restore(run: ActiveRun, params: Any) -> tuple[LearnerState, int, int, bool]:
+    """Return the learner as the newest checkpoint has it, its stage, and the updates done there.
+
+    The last value says whether the policy has learned to design after them.
+    """
     progress = run.checkpoints.progress()
-    if progress is not None and progress.phase == "train":
+    _drop_what_is_made_again(run, progress)
+    if progress is not None and progress.phase in ("train", "learn_to_design"):
         run.directory.rewind(progress.step)
         state = run.checkpoints.restore(
             initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
         )
-        return state, progress.stage, progress.update
+        return state, progress.stage, progress.update, progress.phase == "learn_to_design"
     if run.config.warm_start is not None:
         params = warm_start.warm_start(run, params)
     run.directory.rewind(run.step(1, 0))
-    return initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps)), 1, 0
+    state = initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
+    return state, 1, 0, False
+
+
+def _drop_what_is_made_again(run: ActiveRun, progress: RunProgress | None) -> None:
+    """Drop what was written of weights after the newest checkpoint, whose updates come again.
+
+    There is such only if a later checkpoint was lost: nothing is written of weights before their
+    checkpoint is complete. Updates that are taken again may give other weights where sums have no
+    fixed order, and files of the first ones would be taken for theirs.
+    """
+    config, designed = run.config, False
+    if progress is None or progress.phase == "warm_start":
+        steps = 0 if config.warm_start is None else config.warm_start.steps
+        stage = 0 if steps > (0 if progress is None else progress.step) else 1
+    elif progress.update < config.updates_per_stage:
+        stage = progress.stage
+    else:
+        designed = config.engineer.learning is not None and progress.phase == "train"
+        stage = progress.stage + (not designed)
+    if run.directory.drop_later(stage, designed=designed):
+        what = "what was designed" if designed else "the validation"
+        console.print(
+            f"Stage {stage}: {what} and all after it is made again: it was of weights that came "
+            "after the newest checkpoint.",
+            style="yellow",
+            soft_wrap=True,
+        )
+
+
+def _logged_progress(directory: RunDirectory, checkpoints: Checkpoints) -> RunProgress | None:
+    """Return how far the newest checkpoint is of whose stage metrics.jsonl has all updates.
+
+    If it has those of the checkpoint before the newest one, and the newest one's stage was not
+    validated, the updates between them are all that is lost: they are taken again. Otherwise the
+    newest one stays, and whoever reads its updates says which are missing.
+    """
+    newest = checkpoints.progress()
+    if newest is None or newest.stage == 0:
+        return newest
+    lost = lost_updates(directory, newest.stage, newest.update)
+    if not lost or directory.stage(newest.stage).validation.exists():
+        return newest
+    before = checkpoints.progress_before()
+    if before is None or (before.stage and lost_updates(directory, before.stage, before.update)):
+        return newest
+    console.print(
+        f"{directory.metrics.path} lacks updates {lost} of stage {newest.stage}, which checkpoint "
+        f"{newest.number} has. Going on from checkpoint {before.number}.",
+        style="yellow",
+        soft_wrap=True,
+    )
+    wait_for_all("the choice of a checkpoint")  # nobody looks at it any more
+    checkpoints.remove_newest()
+    return before
+
+
+def _note_settings(run: ActiveRun, step: int) -> None:
+    """Write down, and say, with which other settings than config.yaml's the run goes on."""
+    changed = run.directory.note_settings(run.config, step)
+    if changed:
+        settings = ", ".join(f"{key}={value}" for key, value in changed.items())
+        console.print(
+            f"After step {step} with {settings}, other than in config.yaml.", soft_wrap=True
+        )
 
 
 def _reference(config: RunConfig, directory: RunDirectory, params: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,11 @@ from training import loop
 from training.analysis.study.reading import _ledger
 from training.audit import audit_run
 from training.errors import UserError
+from training.phases import stage_results, train
+from training.run.checkpoints import Checkpoints
 from training.run.directory import RunDirectory
 from training.run.records import UpdateMetrics
+from training.run.typed_files import JsonLog
 from training.schema import load
 
 OPTIONS = [
@@ -91,3 +95,37 @@ def test_a_run_with_options_that_is_stopped_leaves_the_same_files(tmp_path: Path
     assert ledger["training_instances"] == answered
     decided = [RunDirectory(tmp_path / "whole").stage(stage).decision.read() for stage in (1, 2)]
     assert sum(one.spent.training_instances for one in decided) == answered
+
+
+@pytest.mark.slow
+def test_a_falling_rate_follows_the_run_also_after_a_rollback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, taken = [], train.take_update
+
+    def noted(*args: Any, step: int, **others: Any) -> Any:
+        steps.append(step)
+        return taken(*args, step=step, **others)
+
+    monkeypatch.setattr(train, "take_update", noted)
+    monkeypatch.setattr(stage_results, "has_fallen", lambda *_: True)
+    options = ["grpo.schedule=linear", "grpo.minibatches=2", "engineer.gate.rollback=checkpoint"]
+    with without_vllm():
+        loop.run(load(TINY, options), tmp_path)
+    assert RunDirectory(tmp_path).stage(1).gate.read().restored == "checkpoint"
+    assert steps == list(range(0, 16, 2))
+
+
+@pytest.mark.slow
+def test_a_checkpoint_is_saved_once_its_lines_are_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    sync, save = JsonLog.sync, Checkpoints.save
+    monkeypatch.setattr(JsonLog, "sync", lambda log: (calls.append("sync"), sync(log)))
+    monkeypatch.setattr(
+        Checkpoints, "save", lambda self, *args: (calls.append("save"), save(self, *args))
+    )
+    with without_vllm():
+        loop.run(load(TINY), tmp_path, stop_after=1)
+    assert calls == ["sync", "save"] * 5  # three of the warm start, two of the stage

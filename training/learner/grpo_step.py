@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import nnx
 
@@ -17,6 +18,7 @@ from training.learner.optimizer import (
     LearnerState,
     Metrics,
     adamw,
+    at_step,
     gradient_step,
     learning_rates,
 )
@@ -25,15 +27,27 @@ from training.schema import Grpo, Rehearsal
 
 
 def grpo_optimizer(settings: Grpo, steps: int) -> optax.GradientTransformation:
-    """Build the optimizer of all stages, which take so many steps: AdamW."""
+    """Build the optimizer of all stages, which take so many steps: AdamW.
+
+    A falling rate is down to a tenth in the last of them.
+    """
     warmup = settings.warmup_updates or round(settings.warmup_share * steps)
     rate, kind = settings.learning_rate, settings.schedule
     return adamw(
-        learning_rates(rate, kind, warmup_steps=warmup, steps=steps),
+        learning_rates(rate, kind, warmup_steps=warmup, steps=steps - 1),
         weight_decay=settings.weight_decay,
         max_grad_norm=settings.max_grad_norm,
         b2=0.99,  # rewards are noisier than targets: a longer memory of the gradient's size
     )
+
+
+def schedule_place(settings: Grpo, step: int) -> np.int32 | None:
+    """Return the `place` of `compiled_step` for a step of the run, from 0.
+
+    A falling rate follows the run, not the optimizer, which is a new one after a rollback, and
+    takes steps that aren't among the run's when the policy learns to design. None: it doesn't fall.
+    """
+    return None if settings.schedule == "constant" else np.int32(step)
 
 
 @functools.cache
@@ -44,11 +58,13 @@ def compiled_step(
     temperature: float,
     steps: int,
 ) -> Any:
-    """Return the compiled (state, batch, designs) -> (state, metrics); the state is donated.
+    """Return the compiled (state, batch, designs, place) -> (state, metrics).
 
-    The new state is on the devices where the old one was. The batch leads with (micro-batches,
-    bundles per micro-batch); designs are imitated beside it, with the weight of `rehearsal`, unless
-    both are None. `steps` are those of the whole run.
+    The state is donated, and the new one is on the devices where the old one was. The batch leads
+    with (micro-batches, bundles per micro-batch); designs are imitated beside it, with the weight
+    of `rehearsal`, unless both are None. `steps` are those of the whole run, and `place`, int32 (),
+    is the number among them, from 0, that decides the learning rate; None: that of the steps that
+    the optimizer has taken.
     """
     loss = functools.partial(
         summed_loss, graphdef=graphdef, settings=settings, temperature=temperature
@@ -62,8 +78,13 @@ def compiled_step(
 
     @functools.partial(jax.jit, donate_argnums=0)
     def step(
-        state: LearnerState, batch: GrpoBatch, designs: Sequences | None = None
+        state: LearnerState,
+        batch: GrpoBatch,
+        designs: Sequences | None = None,
+        place: jax.Array | None = None,
     ) -> tuple[LearnerState, Metrics]:
+        if place is not None:
+            state = at_step(state, place)
         filled = batch.groups.targets.any(axis=(1, 2, 3)).sum()
         tokens = jnp.maximum(batch.groups.targets.sum(), 1).astype(jnp.float32)
         beside = None if designs is None else functools.partial(imitation, designs=designs)

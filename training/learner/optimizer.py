@@ -6,7 +6,7 @@ Gradients are summed over micro-batches, so that memory is bounded by one of the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -39,6 +39,19 @@ def initial_state(params: Any, optimizer: optax.GradientTransformation) -> Learn
     """Return a state that has taken no step, on the devices that hold the weights."""
     state = LearnerState(params, optimizer.init(trainable(params)), jnp.zeros((), jnp.int32))
     return place_like(state, params)
+
+
+def at_step(state: LearnerState, step: jax.Array) -> LearnerState:
+    """Return the state with the schedule of its rate at a step, int32 (), whatever it has taken."""
+
+    def moved(part: Any) -> Any:
+        is_schedule = isinstance(part, optax.ScaleByScheduleState)
+        return part._replace(count=jnp.asarray(step, jnp.int32)) if is_schedule else part
+
+    opt_state = jax.tree.map(
+        moved, state.opt_state, is_leaf=lambda part: isinstance(part, optax.ScaleByScheduleState)
+    )
+    return replace(state, opt_state=opt_state)
 
 
 def learning_rates(

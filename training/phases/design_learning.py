@@ -17,7 +17,7 @@ from engineer.context import ContextTooLongError
 from engineer.design import context_for
 from training.errors import UserError
 from training.learner.batching import split_rows
-from training.learner.grpo_step import compiled_step
+from training.learner.grpo_step import compiled_step, schedule_place
 from training.learner.optimizer import LearnerState
 from training.phases.atlas import measured_atlas
 from training.phases.grpo_update import grpo_batch, refuse_what_is_not_finite
@@ -39,8 +39,9 @@ def learn_to_design(
     """Take the updates of `engineer.learning` after the last of `results`; log them in its folder.
 
     The buffers of `state` are donated. The sampler holds its weights, and those of the returned
-    state at the end. Without `engineer.learning` nothing happens. A run that is resumed before the
-    next stage has a checkpoint takes the same updates again.
+    state at the end. Without `engineer.learning` nothing happens. Who calls this keeps the state in
+    a checkpoint before anything is asked of it, and never calls it again then: where sums have no
+    fixed order, the same updates taken again would give other weights than those that designed.
 
     Raises:
         UserError: The context can't be cut to fit.
@@ -52,11 +53,7 @@ def learn_to_design(
     atlas = measured_atlas(run, sampler, state, results).atlas
     view = view_of(run.config, results, stage)
     settings = design_settings(run.config, view)
-    try:
-        context = context_for(view, settings, run.policy.count_tokens)
-    except ContextTooLongError as error:
-        raise UserError(f"engineer.max_context_tokens: {error}") from error
-    prompts = [run.policy.encode_prompt(context.text)] * fsdp  # a group for each device
+    prompts = _prompts(run, results)
     anchor = Rehearsal(run, choice.anchor.contexts)
     learn = compiled_step(
         run.policy.graphdef,
@@ -65,6 +62,8 @@ def learn_to_design(
         run.config.sampling.temperature,
         run.config.grpo_steps,
     )
+    # The rate of the run's next step: these are none of its steps.
+    place = schedule_place(run.config.grpo, run.optimizer_step(stage + 1, 1))
     records = []
     sampler.drop_cache()  # a run that is resumed here finds it empty
     with (
@@ -95,7 +94,7 @@ def learn_to_design(
                 minibatches=1,
             )
             designs = anchor.batch("design_learning", stage, run.config.updates_per_stage + number)
-            state, metrics = learn(state, split_rows(batch, 1), designs)
+            state, metrics = learn(state, split_rows(batch, 1), designs, place)
             refuse_what_is_not_finite(jax.device_get(metrics))
             sampler.sync(run.policy.tensors(state.params))
             gaps = compare_weights(run, state.params, sampler, prompts)
@@ -119,6 +118,28 @@ def learn_to_design(
             advance(number, f"reward {record.reward_mean:.3f}  usable {len(usable)}")
     run.directory.stage(stage).design_learning.write(records)
     return state
+
+
+def hold_learned(
+    run: ActiveRun, sampler: Sampler, state: LearnerState, results: Sequence[StageResult]
+) -> None:
+    """Leave an engine that has just started as the last update of `learn_to_design` left its own.
+
+    What vLLM keeps of prompts decides in which order it adds.
+    """
+    sampler.sync(run.policy.tensors(state.params))
+    compare_weights(run, state.params, sampler, _prompts(run, results))
+
+
+def _prompts(run: ActiveRun, results: Sequence[StageResult]) -> list[list[int]]:
+    """Encode the context after the last of `results`, once for each device along fsdp."""
+    view = view_of(run.config, results, results[-1].stage)
+    settings = design_settings(run.config, view)
+    try:
+        context = context_for(view, settings, run.policy.count_tokens)
+    except ContextTooLongError as error:
+        raise UserError(f"engineer.max_context_tokens: {error}") from error
+    return [run.policy.encode_prompt(context.text)] * run.config.model.mesh.fsdp
 
 
 def design_score(text: str, view: StageView, guard: Guard, atlas: DesignAtlas) -> float | None:

@@ -17,7 +17,7 @@ from training.learner.batching import Sequences, split_rows
 from training.learner.finite import require_finite
 from training.learner.flops import update_flops
 from training.learner.grpo import GrpoBatch
-from training.learner.grpo_step import compiled_step
+from training.learner.grpo_step import compiled_step, schedule_place
 from training.learner.optimizer import LearnerState
 from training.learner.packing import PackedGroups, pack_groups, place_on_targets
 from training.phases.resampling import resample
@@ -43,6 +43,7 @@ def take_update(
     boards: Any,  # `Instances`
     *,
     seed: int,
+    step: int,
     seconds: dict[str, float],
     rehearsed: Sequences | None = None,
     spare: Any = None,
@@ -51,11 +52,12 @@ def take_update(
     """Take one update on `grpo.prompts_per_update` instances.
 
     The buffers of `state` are donated. The sampler holds its weights, and those of the new state on
-    return. Each optimizer step imitates the `rehearsed` designs, too. Instances whose rewards are
-    all equal are replaced by `spare` ones as often as `grpo.resamples` allows; the metrics of
-    answers are those of the instances as given. The time that rollout, verification, update and
-    sync took is added to `seconds`, and what was generated and computed to `work`. With the new
-    state come the fields of `UpdateMetrics` but its place in the run.
+    return. `step`, from 0, is the place of its first optimizer step in the run, which a falling
+    learning rate follows. Each optimizer step imitates the `rehearsed` designs, too. Instances
+    whose rewards are all equal are replaced by `spare` ones as often as `grpo.resamples` allows;
+    the metrics of answers are those of the instances as given. The time that rollout, verification,
+    update and sync took is added to `seconds`, and what was generated and computed to `work`. With
+    the new state come the fields of `UpdateMetrics` but its place in the run.
 
     Raises:
         UserError: the loss, its gradient or another metric is not finite.
@@ -85,9 +87,10 @@ def take_update(
             graphdef, settings, run.config.rehearsal, temperature, run.config.grpo_steps
         )
         steps = []
-        for minibatch in _minibatches(batch, run):
+        for number, minibatch in enumerate(_minibatches(batch, run)):
             if minibatch.groups.targets.any() or rehearsed is not None:
-                state, of_step = learn(state, minibatch, rehearsed)
+                place = schedule_place(settings, step + number)
+                state, of_step = learn(state, minibatch, rehearsed, place)
                 steps.append(jax.tree.map(six_digits, jax.device_get(of_step)))
         steps = steps or [_NO_STEP | ({"kl": 0.0} if settings.kl_coefficient else {})]
         learned = {name: six_digits(np.mean([one[name] for one in steps])) for name in steps[0]}

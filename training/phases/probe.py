@@ -73,7 +73,14 @@ class Prober:
                 seed = run.seed("probe", self.stage, 2, number)
                 spare = boards.without(range(number * count, (number + 1) * count))
                 state, metrics = take_update(
-                    run, state, self.sampler, chosen, seed=seed, seconds={}, spare=spare
+                    run,
+                    state,
+                    self.sampler,
+                    chosen,
+                    seed=seed,
+                    step=run.optimizer_step(self.stage + 1, number + 1),
+                    seconds={},
+                    spare=spare,
                 )
                 trained += metrics.get("resampled_boards", 0)
             title = f"stage {self.stage}: probe {len(self.records) + 1}"

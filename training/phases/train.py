@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from engineer import Configuration, configuration_yaml
@@ -24,7 +24,7 @@ from training.rollout.rollout import question_of
 from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import RunProgress
-from training.run.directory import StageDirectory
+from training.run.directory import RunDirectory, StageDirectory
 from training.run.progress import console, track
 from training.run.records import TimingRecord, UpdateMetrics, measured
 from training.run.throughput import UpdateWork, timing_fields
@@ -69,7 +69,7 @@ def train(
     with ExitStack() as stack:
         advance = stack.enter_context(track(f"stage {stage}: train", count, start=done))
         if ahead is not None:
-            stack.enter_context(closing(ahead))
+            stack.enter_context(ahead)
         for number in range(done + 1, count + 1):
             step = run.step(stage, number)
             chosen = boards.boards.part(number - 1, settings.prompts_per_update)
@@ -89,6 +89,7 @@ def train(
                     ahead or sampler,
                     chosen,
                     seed=seed,
+                    step=run.optimizer_step(stage, number),
                     seconds=seconds,
                     rehearsed=designs,
                     spare=spare,
@@ -108,7 +109,10 @@ def train(
                 with run.clock(seconds, "checkpoint"):
                     if ahead is not None:
                         ahead.keep(run.directory.prefetched, step)
-                    run.checkpoints.save(state, RunProgress("train", stage, number, step))
+                    run.directory.metrics.sync()  # a checkpoint must not outlive its lines
+                    learned = stage - 1 if run.config.engineer.learning else 0
+                    progress = RunProgress("train", stage, number, step, learned)
+                    run.checkpoints.save(state, progress)
             timing = TimingRecord(
                 phase="train",
                 stage=stage,
@@ -144,7 +148,8 @@ def starting_state(
     """Return the learner that the next stage starts with.
 
     That is `state`, as the last stage left it. If the gate has taken that stage back, it is the
-    weights of the stage it had started from, with a new optimizer.
+    weights of the stage it had started from, with a new optimizer. A learning rate that falls goes
+    on falling (`schedule_place`).
     """
     origin = reference_of(results, len(results))
     if origin == len(results) - 1:
@@ -155,6 +160,16 @@ def starting_state(
         adapters = stage_adapters(run.directory, state.params, origin)
         params = with_trainable(state.params, adapters)
     return initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
+
+
+def lost_updates(directory: RunDirectory, stage: int, done: int) -> list[int]:
+    """List the updates that a stage has done and metrics.jsonl lacks."""
+    found = {
+        one.update
+        for one in directory.metrics.read()
+        if isinstance(one, UpdateMetrics) and one.stage == stage
+    }
+    return sorted(set(range(1, done + 1)) - found)
 
 
 def _logged_updates(run: ActiveRun, stage: int, done: int) -> list[UpdateMetrics]:

@@ -105,6 +105,7 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
                 latest = jax.device_get({key: metrics[key] for key in ("loss", "grad_norm")})
                 advice = "a smaller warm_start.learning_rate or model.dtype=float32"
                 require_finite(f"step {number} of the warm start", latest, help=advice)
+                run.directory.metrics.sync()  # a checkpoint must not outlive its lines
                 run.checkpoints.save(state, RunProgress("warm_start", 0, number, number))
     return state.params
 

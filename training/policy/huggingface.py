@@ -72,7 +72,7 @@ def load(
         ModelFolderError: A file is missing, truncated or malformed, or asks for what the decoder
             lacks; or a tensor is missing, unexpected, of another shape or dtype, or not finite. A
             tied model may repeat its head as `lm_head.weight`.
-        ValueError: The model does not fit the mesh.
+        MeshError: The model does not fit the mesh.
     """
     folder = Path(folder)
     restore(folder)

@@ -27,6 +27,9 @@ KERNELS = {"gpu": "triton", "tpu": "splash"}
 SHORTEST = 256
 """With fewer keys than this for each query, kernels gain nothing."""
 
+LONGEST = {"splash": 2**15}
+"""The most queries of a row that a kernel takes, if there is a limit: numbers of bits in a mask."""
+
 ATTENDED = "attended"
 """The name by which what attention gives can be kept for the backward pass (`jax.checkpoint`)."""
 
@@ -47,25 +50,38 @@ class Implementation:
     )
     interpret: bool = False  # run kernels as JAX on any device, for tests
 
-    def uses_kernel(self, keys: int) -> bool:
-        """Say whether a kernel is used for so many keys."""
-        return self.kind in KERNELS.values() and keys >= SHORTEST
+    def uses_kernel(self, keys: int, queries: int) -> bool:
+        """Say whether a kernel is used for so many keys and queries of a row.
+
+        If it is not for many, it is `is_blockwise`.
+        """
+        fits = keys >= SHORTEST and queries <= LONGEST.get(self.kind, queries)
+        return self.kind in KERNELS.values() and fits
 
     def is_blockwise(self, keys: int, limit: int) -> bool:
         """Say whether scores are computed block by block, which `exact` does above a limit."""
         return self.kind == BLOCKWISE or (self.kind != PLAIN and keys > limit)
 
 
-def kind_for(setting: str, *, platform: str, dtype: DTypeLike, head_dim: int) -> str:
+def kind_for(
+    setting: str,
+    *,
+    platform: str,
+    dtype: DTypeLike,
+    head_dim: int,
+    key_heads: int = 1,
+    tensor: int = 1,
+) -> str:
     """Choose the kind of attention for a setting of `model.attention`.
 
     `auto` takes the platform's kernel where there is one that fits: kernels round factors of
-    products to bfloat16, so float32 stays exact.
+    products to bfloat16, so float32 stays exact, and each of `tensor` devices needs whole heads of
+    keys, of which the model has `key_heads`.
 
     Raises:
         ValueError: the kernel that is set does not run there, or not for this model.
     """
-    fits = jnp.dtype(dtype) == jnp.bfloat16 and head_dim in _WIDTHS
+    fits = jnp.dtype(dtype) == jnp.bfloat16 and head_dim in _WIDTHS and key_heads % tensor == 0
     own = KERNELS.get(platform)
     if setting == "auto":
         return own if own is not None and fits else EXACT
@@ -74,6 +90,11 @@ def kind_for(setting: str, *, platform: str, dtype: DTypeLike, head_dim: int) ->
     if setting != own:
         others = ["auto", PLAIN, BLOCKWISE, *([own] if own else [])]
         raise ValueError(f"got {setting}, allowed on {platform} are {', '.join(others)}")
+    if key_heads % tensor:
+        raise ValueError(
+            f"got {setting} with model.mesh.tensor {tensor}, allowed with this kernel are divisors "
+            f"of the model's {key_heads} key/value heads, which devices share"
+        )
     if not fits:
         raise ValueError(
             f"got {setting} with dtype {jnp.dtype(dtype)} and head_dim {head_dim}, allowed are "

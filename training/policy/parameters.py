@@ -9,6 +9,7 @@ from __future__ import annotations
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from training.errors import UserError
 from training.policy.architectures import DecoderConfig
 from training.schema import Lora
 
@@ -100,6 +101,26 @@ def make_mesh(fsdp: int, tensor: int = 1) -> Mesh:
     return jax.make_mesh((fsdp, tensor), ("fsdp", "tensor"), axis_types=types, devices=devices)
 
 
+class MeshError(UserError, ValueError):
+    """A mesh can't share a model's weights equally."""
+
+
+def require_shareable_weights(
+    config: DecoderConfig, *, fsdp: int, tensor: int, lora: Lora | None = None
+) -> None:
+    """Raise a `MeshError` if an axis of a parameter does not divide by that of the mesh."""
+    sizes = {"fsdp": fsdp, "tensor": tensor}
+    shapes = parameter_shapes(config, lora)
+    for path, axes in parameter_axes(config, lora).items():
+        for size, name in zip(shapes[path], axes, strict=True):
+            axis = SHARDING_RULES.get(name)
+            if axis is not None and size % sizes[axis]:
+                raise MeshError(
+                    f"model.mesh.{axis}: got {sizes[axis]}, allowed are divisors of {size}, the "
+                    f"entries of {path} along its axis {name}, which devices share equally"
+                )
+
+
 def parameter_shardings(
     config: DecoderConfig, mesh: Mesh, lora: Lora | None = None
 ) -> dict[str, NamedSharding]:
@@ -110,23 +131,19 @@ def parameter_shardings(
     adapters are split as their kernels are, and whole along their rank.
 
     Raises:
-        ValueError: The mesh lacks an axis, or a parameter's axis does not divide by the mesh's.
+        ValueError: The mesh lacks an axis; of the kind `MeshError`, a parameter's axis does not
+            divide by the mesh's.
     """
     lacking = sorted(set(SHARDING_RULES.values()) - set(mesh.axis_names))
     if lacking:
         raise ValueError(f"mesh has axes {mesh.axis_names}; it lacks {', '.join(lacking)}")
     if any(kind != AxisType.Auto for kind in mesh.axis_types):
         raise ValueError(f"mesh has axis types {mesh.axis_types}; allowed is Auto: see make_mesh")
+    fsdp, tensor = mesh.shape["fsdp"], mesh.shape["tensor"]
+    require_shareable_weights(config, fsdp=fsdp, tensor=tensor, lora=lora)
     shardings = {}
-    shapes = parameter_shapes(config, lora)
     for path, axes in parameter_axes(config, lora).items():
         spec = [SHARDING_RULES.get(name) for name in axes]
-        for size, axis, name in zip(shapes[path], spec, axes, strict=True):
-            if axis is not None and size % mesh.shape[axis]:
-                raise ValueError(
-                    f"{path}: its axis {name} has {size} entries, which {mesh.shape[axis]} devices "
-                    f"along the mesh axis {axis} cannot share equally"
-                )
         # As compiled programs spell it: to a step's cache another spelling is another layout.
         used = [None if axis is None or mesh.shape[axis] == 1 else axis for axis in spec]
         while used and used[-1] is None:

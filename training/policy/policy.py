@@ -25,7 +25,7 @@ from training.policy.kernel_check import TOLERANCE, is_trusted, largest_differen
 from training.policy.kernels import KERNELS, Implementation, kind_for
 from training.policy.logprobs import token_logprobs
 from training.policy.lora import add_adapters
-from training.policy.parameters import make_mesh
+from training.policy.parameters import SHARDING_RULES, make_mesh
 from training.processes import alone, is_first, local_copy, wait_for_all
 from training.schema import Model, Prompt, RunConfig
 
@@ -97,10 +97,14 @@ class Policy:
     ) -> Callable[[], list[np.ndarray]]:
         """Begin to score tokens; what is returned waits for the scores, which `logprobs` gives.
 
-        The buffers of `params` must not be donated before that.
+        The buffers of `params` must not be donated before that. Where devices share the rows and
+        there are too few for all of them, the last sequence is scored more than once.
         """
+        mesh = nnx.merge(self.graphdef, params).mesh
+        lacking = 0 if mesh is None else -len(sequences) % mesh.shape[SHARDING_RULES["batch"]]
+        rows = [*sequences, *[sequences[-1]] * lacking]
         padded = pad_sequences(
-            sequences, [()] * len(sequences), bucket=self.length_bucket, pad_id=self.pad_id
+            rows, [()] * len(rows), bucket=self.length_bucket, pad_id=self.pad_id
         )
         begun = _logprobs(params, padded.input_ids, padded.positions, padded.mask, self.graphdef)
 
@@ -166,8 +170,8 @@ def open_policy(
 
     Raises:
         UserError: The folder can't be read as a model with a tokenizer, there are fewer
-            devices than the mesh needs, some of several processes are left out of it, or its
-            attention doesn't run on them.
+            devices than the mesh needs, they can't share the weights equally, some of several
+            processes are left out of it, or its attention doesn't run on them.
     """
     from training.policy.tokenizer import load_tokenizer
 
@@ -218,7 +222,14 @@ def _attention_of(model: Decoder, settings: Model) -> str:
     platform = "rocm" if other else device.platform
     dtype, head_dim = model.dtype, config.head_dim
     try:
-        kind = kind_for(settings.attention, platform=platform, dtype=dtype, head_dim=head_dim)
+        kind = kind_for(
+            settings.attention,
+            platform=platform,
+            dtype=dtype,
+            head_dim=head_dim,
+            key_heads=config.num_key_value_heads,
+            tensor=settings.mesh.tensor,
+        )
     except ValueError as error:
         raise UserError(f"model.attention: {error}") from error
     if kind in KERNELS.values():

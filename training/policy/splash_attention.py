@@ -20,14 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental.pallas.ops.tpu import splash_attention as splash
 
-from training.policy.kernels import ATTENDED
+from training.policy.kernels import ATTENDED, LONGEST
 
 STEP = 128
 """Queries, and keys before them, are padded to multiples of it."""
 
 _BITS = 15  # of a number that stands beside another one in an int32
-LONGEST = 2**_BITS
-"""The most queries of a row."""
+_LONGEST = 2**_BITS
+assert LONGEST["splash"] == _LONGEST
 
 _BLOCKS = (512, 256, 128)  # queries, and keys, of a block: the largest that divides both
 
@@ -53,7 +53,7 @@ class _RowMask(splash.splash_attention_mask.Mask):
 
     def mask_function(self, query: Any, key: Any) -> Any:
         """Say whether queries, `place << _BITS | start`, may attend to keys, by their index."""
-        place, start = query >> _BITS, query & (LONGEST - 1)
+        place, start = query >> _BITS, query & (_LONGEST - 1)
         return (key < self.prefix) | ((key - self.prefix >= start) & (key - self.prefix <= place))
 
     def __getitem__(self, part: Any) -> np.ndarray:
@@ -74,9 +74,14 @@ def splash_attention(
     """Let query number q attend to the visible keys before all queries and from its start to q.
 
     The arguments are those of `training.policy.triton_attention.triton_attention`, with L at most
-    `LONGEST`. A query that may attend to nothing gets numbers without a meaning.
+    32,768. A query that may attend to nothing gets numbers without a meaning.
+
+    Raises:
+        ValueError: There are more queries.
     """
     length, heads = query.shape[1:3]
+    if length > _LONGEST:
+        raise ValueError(f"query: got {length} queries of a row, allowed are at most {_LONGEST}")
     kernel = _kernel(length, prefix, heads, interpret)
     numbers = (jnp.arange(length, dtype=jnp.int32) << _BITS) | starts
     query = (query.astype(jnp.float32) * query.shape[-1] ** -0.5).astype(query.dtype)

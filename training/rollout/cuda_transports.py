@@ -31,8 +31,9 @@ _POLL_SECONDS = 1e-3
 class CudaIpcTransport(VllmTransfer):
     """For worker processes that have GPUs of this process: they read its memory by CUDA IPC.
 
-    Each worker's GPU holds one bucket more than its share of the trainer, whole: weights that are
-    split over devices are gathered one bucket at a time.
+    Beside its share of the trainer each worker's GPU holds a bucket in torch's buffer, and the
+    tensor of it that is just being copied, whole: weights that are split over devices are gathered
+    one tensor at a time. vLLM's worker clones the tensors of a bucket, which takes another one.
     """
 
     def __init__(
@@ -81,19 +82,23 @@ class CudaBuffers:
         The workers must have read what was there before. A buffer is made with `at_least` bytes,
         and a larger one where the bucket needs it.
         """
+        self._reserve(sum(array.nbytes for _, array in bucket), at_least)
+        first = 0
+        for _, array in bucket:  # one at a time, so that no more than one is there whole
+            self._copy(array, first)
+            first += array.nbytes
+        return self._handles
+
+    def _copy(self, array: jax.Array, first: int) -> None:
+        """Copy a whole array to every buffer, from the byte number `first` on."""
         from torch import from_dlpack, uint8
 
-        copies = [jax.device_put(array, self._everywhere) for _, array in bucket]
-        jax.block_until_ready(copies)  # torch's streams don't wait for JAX's
-        self._reserve(sum(copy.nbytes for copy in copies), at_least)
-        first = 0
-        for copy in copies:
-            for shard in copy.addressable_shards:
-                values = from_dlpack(shard.data).reshape(-1).view(uint8)
-                self._buffers[shard.device][first : first + copy.nbytes].copy_(values)
-            first += copy.nbytes
+        whole = jax.device_put(array, self._everywhere)
+        jax.block_until_ready(whole)  # torch's streams don't wait for JAX's
+        for shard in whole.addressable_shards:
+            values = from_dlpack(shard.data).reshape(-1).view(uint8)
+            self._buffers[shard.device][first : first + array.nbytes].copy_(values)
         self.wait()  # the workers' streams don't wait for ours, nor does JAX before it frees
-        return self._handles
 
     def _reserve(self, size: int, at_least: int) -> None:
         if self._buffers and size <= next(iter(self._buffers.values())).numel():

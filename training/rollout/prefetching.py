@@ -15,14 +15,18 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from engineer.space import AnswerForm
 from jaxlake.files import write_text_whole
 from training.errors import UserError
+from training.rollout.jax_sampler import JaxSampler
 from training.rollout.sampler import Completion, Sampler, Tokens
+
+_SECONDS_TO_END = 5.0
+"""How long a rollout that nobody needs any more is waited for once its engine is closed."""
 
 _FILES_KEPT = 4
 """As many as there are checkpoints at a time, and one more."""
@@ -160,6 +164,26 @@ class PrefetchingSampler:
         """See `Sampler.drop_cache`."""
         self._wait()
         self._engine.drop_cache()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Wait until nothing is drawn any more; the engine stays open.
+
+        Where an error or a signal ends the run, nobody waits for a rollout: the engine is closed,
+        so that it is given up, and what goes on in spite of that is left behind. Only a batch of
+        the trainer's own decoder is waited for: nobody can end a program of JAX's, and a process
+        that ends before it is aborted.
+        """
+        if kind is None or self._ahead is None or self._ahead.done():
+            self.close()
+            return
+        with suppress(Exception):  # what ends the run is the other error
+            self._engine.close()
+        own = isinstance(self._engine, JaxSampler)
+        with suppress(Exception):
+            self._ahead.result(timeout=None if own else _SECONDS_TO_END)
 
     def close(self) -> None:
         """Wait until nothing is drawn any more; the engine stays open."""

@@ -60,6 +60,11 @@ class ActiveRun:
             return warm_start
         return warm_start + (stage - 1) * self.config.updates_per_stage + update
 
+    def optimizer_step(self, stage: int, update: int) -> int:
+        """Count GRPO's optimizer steps before an update, from 1, if every one before took its."""
+        updates = (stage - 1) * self.config.updates_per_stage + update - 1
+        return updates * self.config.grpo.minibatches
+
     def profiled(self, stage: int, update: int) -> AbstractContextManager[None]:
         """Write a profiler trace of the block, an update of a stage, if it was asked for."""
         number = (stage - 1) * self.config.updates_per_stage + update

@@ -39,10 +39,16 @@ logging.getLogger("absl").addFilter(
 class RunProgress:
     """How far a run had come when its weights were saved."""
 
-    phase: Literal["pretrain", "warm_start", "train"]
+    phase: Literal["pretrain", "warm_start", "train", "learn_to_design"]
     stage: int  # from 1; 0 before the first
     update: int  # steps of the warm start, or updates of the stage, that are done
     step: int  # warm-start steps and updates that are done in all
+    designs: int = 0  # stages after which the policy has learned to design
+
+    @property
+    def number(self) -> int:
+        """What the checkpoint is called: later ones have larger numbers."""
+        return self.step + self.designs
 
 
 class Checkpoints:
@@ -73,7 +79,7 @@ class Checkpoints:
         )
 
     def save(self, state: LearnerState, progress: RunProgress) -> None:
-        """Begin to save both under the number `progress.step`; a checkpoint of that number is kept.
+        """Begin to save both under `progress.number`; a checkpoint of that number is kept.
 
         Of weights with adapters, these alone are saved.
 
@@ -86,9 +92,9 @@ class Checkpoints:
                 the one before it has failed.
         """
         self.wait()
-        if progress.step in self._manager.all_steps():
+        if progress.number in self._manager.all_steps():
             return
-        self._saving = progress.step
+        self._saving = progress.number
         state = _learned(state)
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
         from_first("room for a checkpoint", lambda: self._require_room(needed))
@@ -96,7 +102,7 @@ class Checkpoints:
             state=ocp.args.StandardSave(state), progress=ocp.args.JsonSave(asdict(progress))
         )
         with self._errors_of_saving():
-            self._manager.save(progress.step, args=parts)
+            self._manager.save(progress.number, args=parts)
 
     def wait(self) -> None:
         """Wait until the newest checkpoint is complete; a `UserError` says that it has failed."""
@@ -107,8 +113,25 @@ class Checkpoints:
         """Return how far the newest checkpoint is; None if there is none."""
         self.wait()
         step = self._manager.latest_step()
-        if step is None:
+        return None if step is None else self._progress_at(step)
+
+    def progress_before(self) -> RunProgress | None:
+        """Return how far the checkpoint before the newest one is; None if no intact one is there.
+
+        A `UserError` says that a file of it can't be read.
+        """
+        self.wait()
+        steps = sorted(self._manager.all_steps())
+        if len(steps) < 2 or _damage_of(self._folder / str(steps[-2])) is not None:
             return None
+        return self._progress_at(steps[-2])
+
+    def remove_newest(self) -> None:
+        """Remove the newest checkpoint, of which there is one; all processes do so together."""
+        self.wait()
+        self._manager.delete(self._manager.latest_step())
+
+    def _progress_at(self, step: int) -> RunProgress:
         parts = ocp.args.Composite(progress=ocp.args.JsonRestore())
         return RunProgress(**self._manager.restore(step, args=parts)["progress"])
 

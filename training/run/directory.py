@@ -4,6 +4,7 @@
 config.yaml              the resolved configuration (training/schema)
 metrics.jsonl            one line per logged warm-start step and per GRPO update
 timings.jsonl            seconds spent, apart, so that metrics of equal runs are equal files
+settings.jsonl           with which other settings than config.yaml's the run went on, if it did
 chain.jsonl              one link per stage: the hashes of all of this (training/audit)
 tensorboard/, wandb/     what trackers were told, if any (training/run/trackers.py)
 profile/U/               a profiler trace of update U, if it was asked for
@@ -42,6 +43,23 @@ _VALIDATION: TypeAdapter[records.ValidationRecord | records.GroupValidation] = T
 )
 _SHORTFALLS = TypeAdapter(list[records.RequestOutcome])
 _METRICS: TypeAdapter[records.Metrics] = TypeAdapter(records.Metrics)
+
+# What a run may go on with, whatever it began with. It decides where and in which order numbers are
+# added up, at most, or what the check of a sync compares and allows, and nothing that is learned.
+_PLACES = (
+    "model.mesh",
+    "model.remat",
+    "model.attention",
+    "grpo.micro_batch_size",
+    "sampling.max_num_seqs",
+    "sampling.gpu_memory_utilization",
+    "sampling.tensor_parallel_size",
+    "sampling.devices",
+    "sampling.weight_transfer",
+    "sampling.sync_sequences",
+    "sampling.sync_tolerance",
+)
+_UNRECORDED = ("tracking", "sampling.servers")  # the same, of which nobody need know later
 
 
 class StageDirectory:
@@ -102,6 +120,16 @@ class StageDirectory:
         ]
         return [*trained, self.episodes, self.failures, self.evidence, self.validation]
 
+    def after_training(self) -> list[File]:
+        """List the files that follow from the weights that a trained stage ended with."""
+        validated: list[File] = [self.episodes, self.failures, self.evidence, self.validation]
+        return [*validated, self.gate, self.atlas, *self.designed()]
+
+    def designed(self) -> list[File]:
+        """List the files that follow from the weights that designed after a stage."""
+        asked: list[File] = [self.design_learning, self.context, self.answers, self.probes]
+        return [*asked, self.reading, self.notes, self.notes_prompt, self.decision]
+
 
 class RunDirectory:
     """The files of one run: those of the list above, and two folders of weights beside them."""
@@ -116,6 +144,7 @@ class RunDirectory:
         self.config_file = path / "config.yaml"
         self.metrics = JsonLog(path / "metrics.jsonl", _METRICS)
         self.timings = JsonLog(path / "timings.jsonl", TypeAdapter(records.TimingRecord))
+        self.settings = JsonLog(path / "settings.jsonl", TypeAdapter(records.SettingsRecord))
         self.chain_file = path / "chain.jsonl"
         self.checkpoints = weights / "checkpoints"
         self.prefetched = path / "prefetched"
@@ -160,12 +189,37 @@ class RunDirectory:
         if self.timings.exists():
             self.timings.write([one for one in self.timings.read() if one.step <= step])
 
+    def drop_later(self, stage: int, *, designed: bool = False) -> bool:
+        """Drop what was made of weights that are gone, of a stage and of all after it.
+
+        Of the stage that is its validation and what followed, or only what was `designed`; of those
+        after it everything. Their links leave the chain. Folders of weights stay until they are
+        written again. Returns whether there was anything.
+        """
+        files = self.stage(stage).designed() if designed else self.stage(stage).after_training()
+        for number in self.stage_numbers():
+            if number > stage:
+                parts = vars(self.stage(number)).values()
+                files += [part for part in parts if isinstance(part, File)]
+        first = stage + 1 if designed else stage
+        atlases = (self.path / "atlases").glob("*.json")
+        later = [path for path in atlases if path.stem.isdecimal() and int(path.stem) >= first]
+        files += [File(path) for path in later]
+        chain = TextFile(self.chain_file)
+        lines = chain.read().splitlines(keepends=True) if chain.exists() else []
+        if len(lines) > stage:
+            chain.write("".join(lines[:stage]))
+        there = [file for file in files if file.exists()]
+        for file in there:
+            file.remove()
+        return bool(there)
+
     def belongs_to(self, config: RunConfig) -> bool:
         """Whether the directory is this configuration's; False if it is nobody's yet.
 
         On which devices a run goes on (`model.mesh`) may change from call to call, unless the
-        policy learns to design, where every device adds a group. So may its vLLM servers, and
-        `tracking`.
+        policy learns to design, where every device adds a group. So may what decides memory and
+        rounding alone (`_PLACES`), its vLLM servers, and `tracking`.
 
         Raises:
             UserError: It belongs to another configuration (the message names the keys that
@@ -181,10 +235,8 @@ class RunDirectory:
         theirs = read_yaml(self.config_file)
         ours = parse_yaml(dump(config))
         for tree in (theirs, ours):
-            tree.get("sampling", {}).pop("servers", None)
-            tree.pop("tracking", None)
-            if config.engineer.learning is None:
-                tree.get("model", {}).pop("mesh", None)
+            for key in (*_places(config), *_UNRECORDED):
+                _pop(tree, key)
         if theirs != ours:
             raise UserError(
                 f"{self.path}: holds a run of another configuration, which differs in "
@@ -192,6 +244,20 @@ class RunDirectory:
                 "or remove it"
             )
         return True
+
+    def note_settings(self, config: RunConfig, step: int) -> dict[str, Any]:
+        """Return the settings that are others than those of config.yaml, by their dotted keys.
+
+        Where they are not those of before, it is written to settings.jsonl that they hold from the
+        update after `step` on.
+        """
+        theirs, ours = read_yaml(self.config_file), parse_yaml(dump(config))
+        pairs = {key: (_pop(theirs, key), _pop(ours, key)) for key in _places(config)}
+        values = {key: new for key, (old, new) in pairs.items() if new != old}
+        known = self.settings.read()
+        if values != (known[-1].values if known else {}):
+            self.settings.append(records.SettingsRecord(step=step, values=values))
+        return values
 
     def claim(self, config: RunConfig) -> bool:
         """Make the directory this configuration's, and say whether it already was.
@@ -207,6 +273,23 @@ class RunDirectory:
         except OSError as error:
             raise UserError(f"{self.config_file}: can't be written: {error.strerror}") from error
         return False if first else self.claim(config)
+
+
+def _places(config: RunConfig) -> tuple[str, ...]:
+    """List the keys that say where a run computes, and how much of it at once."""
+    fixed = set() if config.engineer.learning is None else {"model.mesh"}
+    return tuple(key for key in _PLACES if key not in fixed)
+
+
+def _pop(tree: dict[Any, Any], key: str) -> Any:
+    """Remove a dotted key from a tree of mappings, and return its value; None: it had none."""
+    *parents, leaf = key.split(".")
+    for parent in parents:
+        below = tree.get(parent)
+        if not isinstance(below, dict):
+            return None
+        tree = below
+    return tree.pop(leaf, None)
 
 
 def differing_keys(theirs: Any, ours: Any, key: str = "") -> list[str]:

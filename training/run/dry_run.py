@@ -23,8 +23,9 @@ from training.policy.architectures import DecoderConfig
 from training.policy.attention import BLOCKWISE_ABOVE
 from training.policy.blockwise import BLOCK
 from training.policy.huggingface import SHIPPED, read_config, resolve
+from training.policy.kernels import KERNELS, kind_for
 from training.policy.logprobs import LOGITS_BYTES, LOGITS_BYTES_BESIDE_KERNELS
-from training.policy.parameters import parameter_shapes
+from training.policy.parameters import parameter_shapes, require_shareable_weights
 from training.run.kv_cache import bytes_per_token, kv_caches
 from training.run.progress import console, duration, new_table, print_table
 from training.run.time_estimate import estimated_time
@@ -58,6 +59,26 @@ def shape_of(config: RunConfig) -> DecoderConfig | None:
             *_KNOWN[name], tie_word_embeddings=name.endswith(("-0.6B", "-1.7B", "-4B"))
         )
     return None
+
+
+def require_fitting_mesh(config: RunConfig, shape: DecoderConfig) -> None:
+    """Raise a `UserError` if devices can't share the weights, or the heads for a kernel's sake."""
+    model = config.model
+    fsdp, tensor = model.mesh.fsdp, model.mesh.tensor
+    require_shareable_weights(shape, fsdp=fsdp, tensor=tensor, lora=model.lora)
+    for platform, kernel in KERNELS.items():
+        if kernel == model.attention:
+            try:
+                kind_for(
+                    kernel,
+                    platform=platform,
+                    dtype=model.dtype,
+                    head_dim=shape.head_dim,
+                    key_heads=shape.num_key_value_heads,
+                    tensor=tensor,
+                )
+            except ValueError as error:
+                raise UserError(f"model.attention: {error}") from error
 
 
 def parameters(shape: DecoderConfig) -> int:
@@ -149,12 +170,17 @@ def run_disk(config: RunConfig, shape: DecoderConfig) -> dict[str, int]:
 
 
 def print_plan(config: RunConfig, run_dir: Path) -> None:
-    """Print stages, batch shapes, steps, memory, and disk beside what is free for `run_dir`."""
+    """Print stages, batch shapes, steps, memory, and disk beside what is free for `run_dir`.
+
+    A `UserError` says that the policy, where its shape is known here, does not fit `model.mesh`.
+    """
+    shape = shape_of(config)
+    if shape is not None:
+        require_fitting_mesh(config, shape)
     console.print(f"Plan of {config.name} (seed {config.seed}); nothing is started.\n")
     _print_stages(config)
     prompt = longest_prompt(config)
     _print_batches(config, prompt)
-    shape = shape_of(config)
     if shape is None:
         console.print(
             f"\nThe shape of {config.model.pretrained} is not known here, so device memory and "

@@ -178,3 +178,13 @@ class JsonLog(JsonLinesFile[T]):
                 file.write(line)
         except OSError as error:
             raise UserError(f"{self.path}: can't be written: {error.strerror}") from error
+
+    def sync(self) -> None:
+        """Wait until all lines are on the disk, so that a power cut leaves them."""
+        if not self.exists():
+            return
+        try:
+            with self.path.open("rb") as file:
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise UserError(f"{self.path}: can't be written: {error.strerror}") from error

@@ -29,7 +29,7 @@ from training.schema.lake_sections import Environment, Prompt, Validation
 from training.schema.learning_sections import Grpo, Rehearsal, Reward, WarmStart
 from training.schema.model_sections import Model
 from training.schema.run_sections import Stages, Tracking
-from training.schema.sampling_sections import Sampling
+from training.schema.sampling_sections import BFLOAT16_TOLERANCE, Sampling
 from training.schema.section import Agents, Section
 
 RANDOM = "random"
@@ -70,7 +70,11 @@ def _of_its_kind(tree: Any, _: object) -> Any:
 
 
 class RunConfig(Section):
-    """Everything that decides a run: two runs of one `RunConfig` on one machine are equal."""
+    """Everything that decides a run: two runs of one `RunConfig` on one machine's CPU are equal.
+
+    On GPUs XLA adds some sums of an update in no fixed order, unless XLA_FLAGS has
+    `--xla_gpu_deterministic_ops=true` (docs/trainee_benchmarks.md).
+    """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")] = Field(
         description="name of the run; its files go to runs/NAME unless --run-dir says otherwise"
@@ -166,6 +170,20 @@ class RunConfig(Section):
             drawn = LakeConfiguration(sizes={3: easy})
         return tree | {"environment": asked | {"initial": drawn}}
 
+    @model_validator(mode="before")
+    @classmethod
+    def _tolerate_bfloat16(cls, tree: Any) -> Any:
+        """Put the tolerance for bfloat16 where none is set, if the trainer or engine has it."""
+        if not isinstance(tree, dict):
+            return tree
+        model, sampling = tree.get("model"), tree.get("sampling", {})
+        if not isinstance(sampling, dict) or "sync_tolerance" in sampling:
+            return tree
+        dtypes = [one.get("dtype") for one in (model, sampling) if isinstance(one, dict)]
+        if "bfloat16" not in dtypes:
+            return tree
+        return tree | {"sampling": sampling | {"sync_tolerance": BFLOAT16_TOLERANCE}}
+
     @field_validator("validation", mode="wrap")
     @classmethod
     def _validation_of_its_kind(cls, tree: Any, read: Any, info: ValidationInfo) -> Any:
@@ -249,17 +267,30 @@ class RunConfig(Section):
                 f"grpo.completions * model.mesh.fsdp = {grpo.completions} * {fsdp}: a group is "
                 "never split, and each device along fsdp has as many groups as any other"
             )
-        if self.sampling.sync_sequences % fsdp:
-            raise ValueError(
-                f"sampling.sync_sequences: got {self.sampling.sync_sequences}, allowed are "
-                f"multiples of model.mesh.fsdp = {fsdp}, whose devices share the rows"
-            )
+        for key, rows in self._rows_of_batches().items():
+            if rows % fsdp:
+                raise ValueError(
+                    f"{key}: got {rows}, allowed are multiples of model.mesh.fsdp = {fsdp}, whose "
+                    "devices share the rows"
+                )
         if self.stages.instances < self.grpo.prompts_per_update:
             raise ValueError(
                 f"stages.instances: got {self.stages.instances}, allowed is at least "
                 f"grpo.prompts_per_update = {self.grpo.prompts_per_update}"
             )
         return self
+
+    def _rows_of_batches(self) -> dict[str, int]:
+        """Return the sizes of the batches of plain sequences that the run computes, by keys."""
+        rows = {"sampling.sync_sequences": self.sampling.sync_sequences}
+        if self.warm_start is not None:
+            rows["warm_start.batch_size"] = self.warm_start.batch_size
+            rows["warm_start.engineer_batch_size"] = self.warm_start.engineer_batch_size
+        if self.rehearsal is not None:
+            rows["rehearsal.contexts"] = self.rehearsal.contexts
+        if self.engineer.learning is not None:
+            rows["engineer.learning.anchor.contexts"] = self.engineer.learning.anchor.contexts
+        return rows
 
     @model_validator(mode="after")
     def _updates_to_profile_exist(self) -> RunConfig:

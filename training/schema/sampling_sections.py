@@ -8,6 +8,12 @@ from pydantic import Field, model_validator
 
 from training.schema.section import Count, Positive, PositiveFloat, Precision, Section, Share
 
+BFLOAT16_TOLERANCE = 0.5
+"""What `sync_tolerance` is, unless it is set, where the engine or the trainer rounds to bfloat16.
+
+Their log-probabilities are hundredths of a nat apart then, whatever weights they have.
+"""
+
 Address = Annotated[str, Field(pattern=r"^https?://[^/\s?#@]+(/[^\s?#]*[^\s?#/])?$")]
 
 
@@ -101,7 +107,8 @@ class Sampling(Section):
     sync_tolerance: PositiveFloat = Field(
         1e-3,
         description="nats that |engine - trainer| log-probability may be after a sync, for 99% of "
-        "the tokens; ten times that for all",
+        "the tokens; ten times that for all. If model.dtype or sampling.dtype is bfloat16, the "
+        f"default is {BFLOAT16_TOLERANCE}",
     )
     sync_sequences: Positive = Field(4, description="sequences compared after each sync")
 

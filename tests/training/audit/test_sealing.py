@@ -99,6 +99,27 @@ def test_weights_of_an_earlier_stage_are_those_of_its_link_or_are_refused(run):
     require_sealed_weights(directory, 99)  # of which there is no link yet
 
 
+@pytest.mark.parametrize("designed", [False, True])
+def test_what_was_made_of_lost_weights_is_dropped_with_its_links_and_those_before_hold(
+    designed, run, capsys
+):
+    directory = RunDirectory(run)
+    directory.summary.remove()
+    assert directory.drop_later(2, designed=designed)
+    stage = directory.stage(2)
+    assert stage.configuration.exists()
+    assert stage.validation.exists() == stage.gate.exists() == designed
+    assert not stage.decision.exists()
+    assert not stage.answers.exists()
+    assert not directory.stage(3).configuration.exists()
+    assert len((run / "chain.jsonl").read_text().splitlines()) == 2
+    assert not directory.drop_later(2, designed=designed)
+    last = directory.metrics.read()
+    directory.metrics.write([one for one in last if one.stage < 2])
+    assert main(["audit", str(run), "--shallow"]) == 0
+    assert capsys.readouterr().out.endswith("Holds so far: the run is in progress.\n")
+
+
 @pytest.mark.parametrize("name", ["adapter_model.safetensors", "adapter_config.json"])
 def test_a_flipped_bit_in_adapters_is_found_by_the_audit_and_refused_by_the_run(name, tmp_path):
     config = RunConfig.model_validate(CONFIG | {"model": {"pretrained": None, "lora": {"rank": 2}}})

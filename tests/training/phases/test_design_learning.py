@@ -190,3 +190,28 @@ def test_a_run_killed_while_it_learns_ends_as_if_it_had_not_been(tmp_path: Path)
     checks = list(audit_run(tmp_path / "whole"))
     assert [str(one) for one in checks if not one.holds] == []
     assert "stage 1: design_learning.jsonl: holds" in map(str, checks)
+
+
+@pytest.mark.slow
+def test_what_was_learned_before_a_kill_designs_and_is_not_learned_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Where sums have no fixed order, other weights would go on than those that designed."""
+    config = tiny()
+
+    def kill() -> None:
+        raise KilledError
+
+    with without_vllm():
+        with dying_at("design", kill), pytest.raises(KilledError):
+            loop.run(config, tmp_path)
+        learned = RunDirectory(tmp_path).stage(1).design_learning.path.read_bytes()
+
+        def again(*_: Any) -> Any:
+            pytest.fail("it learns to design again")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "learn_to_design", again)
+            loop.run(config, tmp_path, stop_after=1)
+        assert RunDirectory(tmp_path).stage(1).decision.exists()
+        assert RunDirectory(tmp_path).stage(1).design_learning.path.read_bytes() == learned

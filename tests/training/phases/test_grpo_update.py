@@ -88,7 +88,8 @@ def test_an_update_moves_the_weights_towards_the_rewarded_answers_and_syncs_them
     before = [scores.sum() for scores in policy.logprobs(params, answers)]
     seconds: dict[str, float] = {}
     for seed in range(2):
-        state, metrics = take_update(run, state, sampler, boards, seed=seed, seconds=seconds)  # type: ignore[arg-type]
+        where: Any = {"seed": seed, "step": seed * minibatches}
+        state, metrics = take_update(run, state, sampler, boards, **where, seconds=seconds)  # type: ignore[arg-type]
     after = [scores.sum() for scores in policy.logprobs(state.params, answers)]
     assert np.mean(after) > np.mean(before) + 0.5
     assert int(state.steps) == 2 * minibatches
@@ -111,7 +112,8 @@ def test_an_update_counts_failures_if_they_are_read_and_says_what_it_generated_a
         run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards)  # type: ignore[arg-type]
         state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
         sampler, work = ToldSampler(policy, boards), UpdateWork()
-        _, found[shown] = take_update(run, state, sampler, boards, seed=0, seconds={}, work=work)  # type: ignore[arg-type]
+        where: Any = {"seed": 0, "step": 0, "seconds": {}}
+        _, found[shown] = take_update(run, state, sampler, boards, **where, work=work)  # type: ignore[arg-type]
     size = found[3].pop("by_size")["3"]
     plain = found[0].pop("by_size")["3"]
     assert found[3] == found[0]
@@ -156,15 +158,36 @@ def test_the_rate_follows_its_schedule_to_the_last_step_of_the_run(
     optimizer = grpo_optimizer(config.grpo, config.grpo_steps)
     weights = {"kernel": jnp.ones(1)}
     state, moves = optimizer.init(weights), []
-    for _ in range(config.grpo_steps + 1):
+    for _ in range(config.grpo_steps):
         move, state = optimizer.update({"kernel": jnp.full(1, 0.5)}, state, weights)
         moves.append(-float(move["kernel"][0]) / config.grpo.learning_rate)
     assert moves[2] == pytest.approx(1.0, abs=1e-5)
-    assert moves[-1] == pytest.approx(last, abs=1e-3)
+    assert moves[config.grpo_steps - 1] == pytest.approx(last, abs=1e-3)
     assert moves[:2] == pytest.approx([1 / 3, 2 / 3], abs=1e-4)
     assert all(later <= earlier + 1e-5 for earlier, later in pairwise(moves[2:]))
     if schedule == "linear":
-        assert np.diff(moves[2:]) == pytest.approx(-0.15, abs=1e-3)
+        assert np.diff(moves[2:]) == pytest.approx(-0.18, abs=1e-3)
+
+
+@pytest.mark.parametrize(("schedule", "rate"), [("linear", 1 - 0.9 * 7 / 11), ("constant", 1.0)])
+def test_a_new_optimizer_goes_on_with_the_rate_of_its_place_in_the_run(
+    schedule: str, rate: float, boards: InstanceSet, folder: Path, tmp_path: Path
+) -> None:
+    """It has taken no step: so it is after a rollback. A constant rate's warm-up is its own."""
+    options = [f"grpo.schedule={schedule}", "stages.count=4", "stages.instances=24"]
+    config = load(TINY, [*options, "grpo.weight_decay=0", "prompt.max_tokens=40"])
+    assert config.grpo_steps == 12
+    policy, params = load_policy(folder, config)
+    run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards)  # type: ignore[arg-type]
+    assert [run.optimizer_step(*place) for place in ((1, 1), (1, 3), (3, 2))] == [0, 2, 7]
+    before = jax.tree.map(np.array, params)
+    state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
+    sampler: Any = ToldSampler(policy, boards)
+    state, _ = take_update(run, state, sampler, boards, seed=0, step=7, seconds={})
+    pairs = zip(jax.tree.leaves(before), jax.tree.leaves(state.params), strict=True)
+    moved = max(float(np.abs(np.asarray(new) - old).max()) for old, new in pairs)
+    # Adam's first step moves a weight by the rate, whatever its gradient is.
+    assert moved / config.grpo.learning_rate == pytest.approx(rate, abs=2e-3)
 
 
 @pytest.mark.parametrize("warmup", [0, 1, 3])
@@ -261,7 +284,7 @@ def test_a_kl_divergence_holds_the_weights_near_the_reference(
         state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
         divergences = []
         for seed in range(3):
-            state, metrics = take_update(run, state, sampler, boards, seed=seed, seconds={})  # type: ignore[arg-type]
+            state, metrics = take_update(run, state, sampler, boards, seed=seed, step=0, seconds={})  # type: ignore[arg-type]
             divergences.append(metrics["kl"])
         answers = [policy.encode_board(board) for board in boards]
         ours, theirs = (policy.logprobs(one, answers) for one in (state.params, reference))
@@ -284,5 +307,5 @@ def test_an_update_that_is_not_finite_is_refused_before_the_engine_gets_it(
     broken = state.params | {"norm": jax.tree.map(lambda leaf: leaf * jnp.nan, params["norm"])}
     state = replace(state, params=broken)
     with pytest.raises(UserError, match=r"can't be used: .*loss nan.*learning_rate"):
-        take_update(run, state, sampler, boards, seed=0, seconds={})  # type: ignore[arg-type]
+        take_update(run, state, sampler, boards, seed=0, step=0, seconds={})  # type: ignore[arg-type]
     assert sampler.weights == {}

@@ -109,7 +109,7 @@ def test_an_update_with_rehearsal_learns_designs_too(folder, boards, tmp_path, s
     state = initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
     for seed in range(2):
         state, metrics = take_update(
-            run, state, sampler, boards, seed=seed, seconds={}, rehearsed=designs
+            run, state, sampler, boards, seed=seed, step=0, seconds={}, rehearsed=designs
         )
     assert int(state.steps) == 2
     assert metrics["rehearsal_loss"] < before - 0.05
@@ -122,7 +122,9 @@ def test_the_first_loss_is_that_of_the_weights_before(folder, boards, tmp_path):
     before = design_nats(run.policy, params, designs)
     state = initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
     sampler = ToldSampler(run.policy, boards)
-    _, metrics = take_update(run, state, sampler, boards, seed=0, seconds={}, rehearsed=designs)
+    _, metrics = take_update(
+        run, state, sampler, boards, seed=0, step=0, seconds={}, rehearsed=designs
+    )
     assert metrics["rehearsal_loss"] == pytest.approx(before, rel=1e-4)
 
 

@@ -16,6 +16,7 @@ from training.policy.attention import causal_attention, shared_prompt_attention
 from training.policy.decoder import Decoder
 from training.policy.kernel_check import is_trusted, largest_difference
 from training.policy.kernels import Implementation, kind_for, run_starts
+from training.policy.splash_attention import splash_attention
 
 PLAIN = Implementation(kind="plain")
 KINDS = sorted(kernels.KERNELS.values())
@@ -156,6 +157,38 @@ def test_runs_begin_where_the_number_changes():
 )
 def test_kernels_are_taken_where_they_run_and_fit(setting, platform, dtype, head_dim, kind):
     assert kind_for(setting, platform=platform, dtype=dtype, head_dim=head_dim) == kind
+
+
+@pytest.mark.parametrize(
+    ("key_heads", "tensor", "kind"), [(3, 1, "triton"), (4, 2, "triton"), (3, 2, "exact")]
+)
+def test_a_kernel_is_taken_where_devices_share_whole_heads(key_heads, tensor, kind):
+    """Three heads of 64 are 192 columns, which two devices could share."""
+    given = {"dtype": "bfloat16", "head_dim": 64, "key_heads": key_heads, "tensor": tensor}
+    assert kind_for("auto", platform="gpu", **given) == kind
+    if kind == "exact":
+        with pytest.raises(ValueError, match=r"tensor 2, .* divisors of the model's 3 key/value"):
+            kind_for("triton", platform="gpu", **given)
+
+
+@pytest.mark.parametrize(("length", "used"), [(512, True), (640, False)])
+def test_rows_that_are_too_long_for_a_kernel_s_masks_go_without_it(length, used, monkeypatch):
+    """Of longer ones the splash kernel's masks would be wrong without a word."""
+    assert Implementation("splash").uses_kernel(2**15, 2**15)
+    assert not Implementation("splash").uses_kernel(2**15 + 1, 2**15 + 1)
+    monkeypatch.setitem(kernels.LONGEST, "splash", 512)
+    how, mask = Implementation("splash", interpret=True), jnp.ones((1, length), bool)
+    queries = jax.ShapeDtypeStruct((1, length, 1, 64), jnp.bfloat16)
+    program = jax.make_jaxpr(lambda *drawn: causal_attention(mask, how)(*drawn))
+    assert ("pallas_call" in str(program(queries, queries, queries))) == used
+
+
+def test_rows_that_are_too_long_are_refused_by_the_kernel_itself():
+    length = 2**15 + 128
+    queries = jax.ShapeDtypeStruct((1, length, 1, 64), jnp.bfloat16)
+    starts = jax.ShapeDtypeStruct((1, length), jnp.int32)
+    with pytest.raises(ValueError, match="got 32896 queries of a row, allowed are at most 32768"):
+        jax.eval_shape(lambda *drawn: splash_attention(*drawn, 0), *[queries] * 3, *[starts] * 2)
 
 
 @pytest.mark.parametrize(("dtype", "kernels"), [("float32", 0), ("bfloat16", 1)])

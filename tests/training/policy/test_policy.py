@@ -1,12 +1,17 @@
 """A policy's folder is refused if the policy could not answer with it."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tests.paths import ROOT
 from training.errors import UserError
 from training.policy.huggingface import SHIPPED
 from training.policy.policy import open_policy
@@ -51,6 +56,33 @@ def test_a_plain_prompt_begins_as_its_tokenizer_begins_texts_and_a_chat_as_its_t
     assert chat.encode_prompt(board) == plain.encode_prompt(board)
 
 
+ON_TWO_DEVICES = """\
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from training.policy.policy import open_policy
+from training.schema import Model, Prompt
+from training.schema.model_sections import Mesh
+
+sequences = [[5, 6, 7], [8, 9], [10, 11, 12, 13]]
+for mesh in (Mesh(fsdp=1), Mesh(fsdp=2)):
+    policy, params = open_policy(Path(sys.argv[1]), Model(mesh=mesh), Prompt(), length_bucket=16)
+    np.savez(f"{sys.argv[2]}/{mesh.fsdp}.npz", *policy.logprobs(params, sequences))
+"""
+
+
+def test_fewer_sequences_than_all_devices_could_share_are_scored_as_by_one(tmp_path: Path) -> None:
+    own = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", ON_TWO_DEVICES, str(SHIPPED["jaxlake-base"]), str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, env=os.environ | own, check=True, timeout=300)
+    with np.load(tmp_path / "1.npz") as one, np.load(tmp_path / "2.npz") as two:
+        assert [len(scores) for scores in two.values()] == [3, 2, 4]
+        for name, expected in one.items():
+            np.testing.assert_allclose(two[name], expected, atol=1e-5)
+
+
 DEEP = '{"a":' * 100_000
 
 
@@ -70,3 +102,13 @@ def test_a_file_of_something_else_is_named(
         (folder / name).write_text(content)
         with pytest.raises(UserError, match=what):
             open_policy(folder, Model(), Prompt(), length_bucket=16)
+
+
+def test_a_mesh_that_cannot_share_the_weights_is_named(tmp_path: Path) -> None:
+    program = ON_TWO_DEVICES.replace("fsdp=2", "fsdp=3")
+    own = {"XLA_FLAGS": "--xla_force_host_platform_device_count=3", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", program, str(SHIPPED["jaxlake-base"]), str(tmp_path)]
+    told = subprocess.run(
+        command, cwd=ROOT, env=os.environ | own, check=False, capture_output=True, timeout=300
+    ).stderr.decode()
+    assert "MeshError: model.mesh.fsdp: got 3, allowed are divisors of 128, the entries of" in told

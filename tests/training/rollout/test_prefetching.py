@@ -1,6 +1,7 @@
 """A rollout drawn ahead is of the weights before the sync, drawn once, and kept to the bit."""
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import numpy as np
 import pytest
 
 from training.errors import UserError
+from training.rollout import prefetching
+from training.rollout.jax_sampler import JaxSampler
 from training.rollout.prefetching import PrefetchingSampler, RolloutQuestion
 from training.rollout.sampler import Completion
 
@@ -22,6 +25,8 @@ class Engine:
         self.asked: list[tuple[int, str]] = []  # seeds, and threads
         self.held = threading.Event()
         self.held.set()
+        self.closed = False
+        self.gives_up = True  # a rollout, once it is closed
 
     def sample(self, prompts: Any, *, n: int, seed: int, **_: Any) -> list[list[Completion]]:
         here = threading.current_thread()
@@ -30,6 +35,11 @@ class Engine:
         number = float(np.pi) * (1 + int(self.weight_version))
         one = Completion((seed, int(self.weight_version)), np.float32([-number, -0.1]), False)
         return [[one] * n for _ in prompts]
+
+    def close(self) -> None:
+        self.closed = True
+        if self.gives_up:
+            self.held.set()
 
     def sync(self, tensors: Any) -> None:
         self.weight_version = str(int(self.weight_version) + 1)
@@ -160,14 +170,57 @@ def test_a_kept_rollout_of_another_question_is_refused_and_never_drawn_again(
     assert later.asked == []
 
 
-def test_closing_waits_for_what_is_being_drawn_and_drops_its_error() -> None:
+def test_at_its_end_it_waits_for_what_is_being_drawn_and_drops_its_error() -> None:
     engine = Engine()
-    sampler = PrefetchingSampler(engine)
     engine.held.clear()
-    ask(sampler, 10, ahead=11)
-    threading.Timer(0.2, engine.held.set).start()
-    sampler.close()
+    with PrefetchingSampler(engine) as sampler:
+        ask(sampler, 10, ahead=11)
+        threading.Timer(0.2, engine.held.set).start()
     assert [seed for seed, _ in engine.asked] == [10, 11]
+    assert not engine.closed
+
+
+class OwnDecoder(Engine, JaxSampler):
+    weight_version = "0"
+
+
+def ended(sampler: PrefetchingSampler) -> None:
+    """Be ended while a rollout is drawn ahead."""
+    with sampler:
+        ask(sampler, 10, ahead=11)
+        raise SystemExit(143)
+
+
+def test_of_the_trainers_own_decoder_the_batch_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process that ends while a program of JAX's runs is aborted, with another exit status."""
+    monkeypatch.setattr(prefetching, "_SECONDS_TO_END", 0.0)
+    engine = OwnDecoder()
+    engine.held.clear()
+    engine.gives_up = False
+    threading.Timer(0.3, engine.held.set).start()
+    with pytest.raises(SystemExit):
+        ended(PrefetchingSampler(engine))
+    assert engine.closed
+    assert [seed for seed, _ in engine.asked] == [10, 11]
+
+
+@pytest.mark.parametrize("gives_up", [True, False])
+def test_a_run_that_is_ended_closes_the_engine_and_does_not_wait_for_the_rollout(
+    gives_up: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm kills what has not ended by itself two minutes after SIGTERM."""
+    monkeypatch.setattr(prefetching, "_SECONDS_TO_END", 0.2)
+    engine = Engine()
+    engine.held.clear()
+    engine.gives_up = gives_up
+    began = time.monotonic()
+    with pytest.raises(SystemExit):
+        ended(PrefetchingSampler(engine))
+    assert time.monotonic() - began < 5
+    assert engine.closed
+    engine.held.set()
 
 
 def kept(folder: Path) -> Path:

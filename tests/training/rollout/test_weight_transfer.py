@@ -5,6 +5,7 @@ CUDA's, and vLLM's own code reads what they were told.
 """
 
 import queue
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -246,6 +247,21 @@ def test_vllm_unpacks_from_the_exported_buffers_what_jax_held(monkeypatch: pytes
     one = ["start", *["update"] * 4, "finish"]
     assert engine.calls == ["init", *one, *one, "shutdown"]
     assert [len(buffer) for buffer in buffers.made] == [80, 120, 80, 120]
+
+
+def test_of_a_bucket_one_tensor_at_a_time_is_there_whole(monkeypatch: pytest.MonkeyPatch):
+    buffers, put = HostBuffers(jax.devices()[:1]), jax.device_put
+    wholes: list[Any] = []
+
+    def noted(*arguments: Any) -> Any:
+        assert not [one for one in wholes if one() is not None]
+        whole = put(*arguments)
+        wholes.append(weakref.ref(whole))
+        return whole
+
+    monkeypatch.setattr(jax, "device_put", noted)
+    buffers.fill(GIVEN, at_least=80)
+    assert len(wholes) == len(GIVEN)
 
 
 class QueueGroup:

@@ -136,6 +136,20 @@ def size(folder: Path, name: str) -> int:
     return (folder / "2" / name).stat().st_size
 
 
+def test_newest_checkpoint_can_be_left_for_the_one_before_if_that_is_intact(copy: Path) -> None:
+    with closing(Checkpoints(copy)) as checkpoints:
+        assert checkpoints.progress_before() == progress_at(1)
+        checkpoints.remove_newest()
+        assert checkpoints.progress() == progress_at(1)
+        assert checkpoints.progress_before() is None
+    assert_restores(copy, 1)
+    fill(copy, 2)
+    (copy / "1/progress/metadata").unlink()
+    with closing(Checkpoints(copy)) as checkpoints:
+        assert checkpoints.progress_before() is None
+        assert checkpoints.progress() == progress_at(2)
+
+
 def cut(folder: Path) -> None:
     file = folder / "state/_METADATA"
     file.write_bytes(file.read_bytes()[:100])

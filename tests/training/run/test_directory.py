@@ -1,6 +1,7 @@
 """A directory is claimed once, and what a kill cuts short in it costs nothing else."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -83,6 +84,38 @@ def test_a_run_may_go_on_with_other_devices_unless_they_add_groups(tmp_path: Pat
         RunDirectory(tmp_path / "b").claim(load(TINY, [*learns, *split]))
 
 
+def test_a_run_may_go_on_with_settings_that_change_rounding_at_most_and_they_are_recorded(
+    tmp_path: Path,
+) -> None:
+    directory = RunDirectory(tmp_path)
+    directory.claim(CONFIG)
+    assert directory.note_settings(CONFIG, 3) == {}
+    assert not directory.settings.path.exists()
+    values: dict[str, object] = {
+        "model.mesh": {"fsdp": 2, "tensor": 1},
+        "model.remat": True,
+        "model.attention": "blockwise",
+        "grpo.micro_batch_size": 8,
+        "sampling.max_num_seqs": 32,
+        "sampling.gpu_memory_utilization": 0.2,
+        "sampling.tensor_parallel_size": 2,
+        "sampling.devices": [2, 3],
+        "sampling.weight_transfer": "nccl",
+        "sampling.sync_sequences": 2,
+    }
+    other = load(TINY, [f"{key}={value}" for key, value in values.items()])
+    for step in (4, 6):
+        assert directory.claim(other) is True
+        assert directory.note_settings(other, step) == values
+    assert directory.claim(CONFIG) is True
+    assert directory.note_settings(CONFIG, 8) == {}
+    lines = [(line.step, line.values) for line in directory.settings.read()]
+    assert lines == [(4, values), (8, {})]
+    for learned in ("grpo.minibatches=2", "model.dtype=bfloat16", "prompt.max_tokens=20"):
+        with pytest.raises(UserError, match=rf"differs in {learned.partition('=')[0]} "):
+            directory.claim(load(TINY, [learned]))
+
+
 def test_a_run_may_go_on_with_other_vllm_servers_but_not_with_another_engine(
     tmp_path: Path,
 ) -> None:
@@ -149,6 +182,20 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     log = JsonLog(tmp_path / "gone" / "metrics.jsonl", ANYTHING)
     with pytest.raises(UserError, match=r"gone/metrics\.jsonl: can't be written: No such file"):
         log.append({"step": 1})
+
+
+def test_lines_of_a_log_are_on_the_disk_after_a_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda file: synced.append(os.readlink(f"/proc/self/fd/{file}"))
+    )
+    log = JsonLog(tmp_path / "metrics.jsonl", ANYTHING)
+    log.sync()  # nothing is logged yet
+    log.append({"step": 1})
+    log.sync()
+    assert synced == [str(log.path)]
 
 
 def test_of_two_processes_that_claim_a_directory_at_once_one_gets_it(

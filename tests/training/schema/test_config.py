@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from jaxlake.command_line.entry import main
 from tests.paths import ROOT, SCRATCH
@@ -18,6 +19,8 @@ INFEASIBLE = (
     "environment.num_agents=3; environment.bounds.max_hole_ratio=0.5; "
     "environment.initial.sizes.3.hole_ratio=0.5"
 )
+SPLIT = "model.mesh.fsdp=4; grpo.micro_batch_size=32"
+LEARNS = "engineer.kind=checkpoint; engineer.learning.anchor.contexts=6"
 BASE = ROOT / "configs/base.yaml"
 STUDIES = (ROOT / "configs").glob("study_*")
 CONFIGS = sorted(set((ROOT / "configs").glob("*.yaml")) - set(STUDIES) - {BASE})
@@ -76,6 +79,11 @@ def test_the_base_model_s_configuration_reads_back_from_its_own_dump(tmp_path: P
         ("grpo.micro_batch_size=60", ["grpo.micro_batch_size", "256", "60"]),
         ("grpo.micro_batch_size=4", ["grpo.micro_batch_size: got 4", "multiples", "= 8 * 1"]),
         ("model.mesh.fsdp=8", ["grpo.micro_batch_size: got 32", "multiples", "= 8 * 8"]),
+        (f"{SPLIT}; sampling.sync_sequences=3", ["sync_sequences: got 3", "model.mesh.fsdp = 4"]),
+        (f"{SPLIT}; warm_start.batch_size=30", ["warm_start.batch_size: got 30", "fsdp = 4"]),
+        (f"{SPLIT}; warm_start.engineer_batch_size=6", ["engineer_batch_size: got 6", "fsdp = 4"]),
+        (f"{SPLIT}; rehearsal.contexts=2", ["rehearsal.contexts: got 2", "fsdp = 4"]),
+        (f"{SPLIT}; {LEARNS}", ["engineer.learning.anchor.contexts: got 6", "fsdp = 4"]),
         ("reward.valid=2", ["reward", "optimal > valid > parsed"]),
         ("reward.overlong_buffer=32", ["reward.overlong_buffer: got 32", "less than", "= 32"]),
         ("reward.overlong_penalty=0", ["reward.overlong_penalty", "got 0", "greater than 0"]),
@@ -186,6 +194,29 @@ def test_vllm_engines_that_live_side_by_side_divide_the_memory(overrides: list[s
     assert whole == config.sampling
 
 
+@pytest.mark.parametrize(
+    ("overrides", "tolerance"),
+    [
+        ([], 1e-3),
+        (["model.dtype=bfloat16"], 0.5),
+        (["sampling.dtype=bfloat16"], 0.5),
+        (["model.dtype=bfloat16", "sampling.dtype=bfloat16"], 0.5),
+        (["model.dtype=bfloat16", "sampling.sync_tolerance=1e-3"], 1e-3),
+    ],
+)
+def test_engine_and_trainer_may_differ_by_what_their_dtypes_round(
+    overrides: list[str], tolerance: float, tmp_path: Path
+):
+    path = tmp_path / "run.yaml"
+    tree = read_yaml(SCRATCH)
+    tree["sampling"].pop("sync_tolerance", None)
+    path.write_text(yaml.safe_dump(tree))
+    config = load(path, overrides)
+    assert config.sampling.sync_tolerance == tolerance
+    path.write_text(dump(config))
+    assert load(path) == config
+
+
 def test_the_newest_keys_are_written_only_where_they_are_set(tmp_path: Path):
     """Else a run of before it could not go on in its directory."""
     assert "servers" not in dump(load(SCRATCH))
@@ -221,6 +252,25 @@ def test_the_dry_run_of_the_paper_prints_the_plan(capsys: pytest.CaptureFixture[
     output = capsys.readouterr().out
     for word in ("stage 3: design", "125 updates", "4,022", "GiB", "trainer in all"):
         assert word in output
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["tensor=3"],
+            "model.mesh.tensor: got 3, allowed are divisors of 151936, the entries",
+        ),
+        (["fsdp=1", "tensor=16"], "model.attention: got triton with model.mesh.tensor 16, allowed"),
+    ],
+)
+def test_the_dry_run_refuses_a_mesh_that_the_model_does_not_fit(
+    overrides: list[str], message: str, capsys: pytest.CaptureFixture[str]
+):
+    settings = ["model.attention=triton", *(f"model.mesh.{one}" for one in overrides)]
+    arguments = [str(ROOT / "configs/paper.yaml"), "--dry-run", "--set", *settings]
+    assert main(["run", *arguments]) == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["atlas", "oracle"])
