@@ -20,6 +20,7 @@ colour, are stepped from apart; nothing else can be reached without waits.
 from collections.abc import Callable
 from functools import partial, reduce
 from itertools import combinations
+from math import prod
 from typing import NamedTuple
 
 import jax
@@ -28,7 +29,7 @@ import numpy as np
 
 from jaxlake.distance_fields import flood
 from jaxlake.dynamics import ACTION_DELTAS
-from jaxlake.solver.chunks import Widths, in_chunks
+from jaxlake.solver.chunks import Kernels, Widths, in_chunks
 from jaxlake.solver.dense_blocks import (
     INNER,
     PLANES,
@@ -60,10 +61,14 @@ class DenseAnswers(NamedTuple):
     layers: jax.Array  # int32 (B,), sets D_c that were computed
 
 
-def bytes_per_board(agents: int, radix: int) -> int:
-    """Return about how much memory the sets of one board take."""
+def bytes_per_board(agents: int, radix: int, kernels: Kernels | None = None) -> int:
+    """Return about how much memory the sets of one board take; a TPU pads two axes to 8 x 128."""
+    axes = [radix] * (agents - 1)
+    if kernels is Kernels.TPU:
+        pads = (1,) * (agents - 3) + (8, 128)
+        axes = [-(-n // pad) * pad for n, pad in zip(axes, pads[-len(axes) :], strict=True)]
     sets = PLANES + agents + 5
-    return 4 * sets * words_of(radix) * int(radix ** (agents - 1))
+    return 4 * sets * words_of(radix) * prod(axes)
 
 
 def solve_dense(
@@ -77,7 +82,7 @@ def solve_dense(
     K, _, B = boards.starts.shape
     # Sets of so many states are work enough for a core, where more would leave its cache.
     most = max(1, widths.joint_boards // 32)
-    width = min(B, widths.fitting(most, bytes_per_board(K, radix)))
+    width = min(B, widths.fitting(most, bytes_per_board(K, radix, widths.kernels)))
     by_blocks = most == 1 and K >= INNER
 
     Buffers = BlockBuffers | None
@@ -232,8 +237,30 @@ class _Search(NamedTuple):
 def _origins(recent: jax.Array, c: jax.Array, true: jax.Array) -> jax.Array:
     """Return the states from which a step brings the cost to c: a less for a that have not retired.
 
-    In nearly all states no agent has retired. Those of the others are put in their places, one face
-    of the array after another.
+    A TPU would lay out all sets anew, each word padded to 128, to look up a few of them.
+    """
+    return jax.lax.platform_dependent(
+        *(recent, c, true), tpu=_origins_by_masks, default=_origins_by_faces
+    )
+
+
+def _origins_by_masks(recent: jax.Array, c: jax.Array, _: jax.Array) -> jax.Array:
+    """Do it with a whole set for each number of agents that have not retired."""
+    K, radix = recent.shape[0] - 1, recent.shape[1]
+    first = jnp.where(np.arange(recent.shape[-1]) == 0, jnp.uint32(1), jnp.uint32(0))
+    on_axes = sum(along(jnp.arange(radix) > 0, i, K).astype(jnp.int32) for i in range(K - 1))
+    origins = jnp.zeros(recent.shape[1:], recent.dtype)
+    for active in range(1, K + 1):
+        here = jnp.where(on_axes == active, first, jnp.uint32(0))
+        here |= jnp.where(on_axes == active - 1, ~first, jnp.uint32(0))
+        origins |= recent[(c - active) % (K + 1)] & here
+    return origins
+
+
+def _origins_by_faces(recent: jax.Array, c: jax.Array, true: jax.Array) -> jax.Array:
+    """Do it where nobody has retired, in nearly all states, and put the others in their places.
+
+    Those are faces of the array, one after another.
     """
     K = recent.shape[0] - 1
     first = jnp.where(np.arange(recent.shape[-1]) == 0, jnp.uint32(1), jnp.uint32(0))
@@ -269,7 +296,8 @@ def _search(
 
     begin = single(components.start)
     end = jnp.where(total, jnp.zeros(K, jnp.int32), components.goal)
-    end_bit = bit_masks(np.arange(radix) == end[-1])
+    # As a set, because a look-up of one word would lay out all of them for it on a TPU.
+    goal = single(end)
 
     def of_colour(colour: jax.Array) -> jax.Array:
         """Return all joint states without waits of one colour."""
@@ -316,7 +344,7 @@ def _search(
             half=~complete,
             recent=state.recent.at[c % (K + 1)].set(states),
             planes=planes,
-            found=complete & jnp.any(states[tuple(end[:-1])] & end_bit != 0),
+            found=complete & jnp.any(states & goal != 0),
             stuck=~total & waits & ~jnp.any(new != 0),
         )
 
