@@ -19,7 +19,7 @@ PIECES = {
     "study-2-headroom/again": [RESULTS / "study-2-headroom/again.outcomes.json.gz"],
     **{
         f"study-3-engineers/piece-{number}": [STUDY_3 / f"piece-{number}.outcomes.json.gz"]
-        for number in range(1, 7)
+        for number in range(1, 9)
     },
     "study-4-ablation": [RESULTS / "study-4-ablation/outcomes.json.gz"],
     "study-5-sizes": [RESULTS / "study-5-sizes/outcomes.json.gz"],
