@@ -20,3 +20,8 @@ def check_kind(key: jax.Array) -> None:
             f"key: got one of kind {kind}, with which JAX draws for a whole batch from its first "
             'key; another kind is needed, such as jax.random.key(0, impl="threefry2x32")'
         )
+
+
+def threefry_key(seed: int) -> jax.Array:
+    """Return a key () of the kind that JAX makes unless the user set another one."""
+    return jax.random.key(seed, impl="threefry2x32")

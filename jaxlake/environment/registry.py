@@ -16,6 +16,7 @@ from jaxlake.environment.params import EnvParams, env_params
 from jaxlake.errors import did_you_mean
 from jaxlake.generator import generate, lake_params
 from jaxlake.instance import Instance
+from jaxlake.random_keys import threefry_key
 from jaxlake.solver import DEFAULT_HORIZON
 
 
@@ -109,7 +110,7 @@ def make(
             raise ValueError(f"instances: got (N, K) = {got}, {id} is played on {expected}")
         return environment, env_params(instances, max_steps=limit, filled=filled)
     _announce(id)
-    key = jax.random.key(0) if key is None else key
+    key = threefry_key(0) if key is None else key
     params = lake_params(kind.size, kind.hole_ratio, kind.wait_ratio, kind.num_agents)
     pool = generate(key, params, num_instances, max_size=kind.size, max_agents=kind.num_agents)
     if not bool(jnp.any(pool.filled)):

@@ -399,7 +399,10 @@ def _unreachable(
 
 
 def _roomiest_cells(component: jax.Array, count: int) -> jax.Array:
-    """Return int32 (count,): the cell with most room around it, then those nearest to it."""
+    """Return int32 (count,): the cell with most room around it, then those nearest to it.
+
+    A board of fewer cells repeats its last one.
+    """
     N = component.shape[-1]
 
     def around(values: jax.Array) -> jax.Array:
@@ -410,7 +413,7 @@ def _roomiest_cells(component: jax.Array, count: int) -> jax.Array:
     room = jnp.where(component, 16 * degree + around(degree), -1).reshape(-1)
     centre = jnp.arange(N * N) == jnp.argmax(room)
     steps = flood(component, centre.reshape(N, N)).reshape(-1)
-    return jnp.argsort(steps, stable=True)[:count]
+    return jnp.argsort(steps, stable=True)[np.minimum(np.arange(count), N * N - 1)]
 
 
 def _generated_group(generators: jax.Array, group: jax.Array, table: _SymmetricGroup) -> jax.Array:

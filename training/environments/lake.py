@@ -16,6 +16,7 @@ from jaxlake import Action, Failure, Statistics, statistics_rows, tabulate
 from jaxlake.answers import Answer
 from jaxlake.generator.board_digests import DigestSet
 from jaxlake.prompts import render, target
+from jaxlake.random_keys import threefry_key
 from jaxlake.rewards import reward
 from training.environments.protocol import Judged, Scores, VerifiedAnswers
 from training.rollout.instances import (
@@ -49,7 +50,7 @@ class Lake:
 
     def validation_set(self) -> InstanceSet:
         """Draw the boards of every cell; they depend on `validation` and the number of agents."""
-        key = jax.random.key(self.config.validation.seed)
+        key = threefry_key(self.config.validation.seed)
         boards, outcomes = draw_validation_cells(key, self.config, self.config.cells.per_cell)
         for outcome in outcomes:
             if outcome.missing:

@@ -24,6 +24,7 @@ from engineer import (
     StageEvidence,
     Tally,
 )
+from jaxlake.random_keys import threefry_key
 from training.environments.protocol import Instances, Judged, Scores, VerifiedAnswers
 from training.environments.user_environment import Score, UserEnvironment
 from training.errors import UserError, did_you_mean, problems_of, shortened
@@ -89,7 +90,7 @@ class OneByOne:
 
     @cached_property
     def _validation_set(self) -> InstanceList:
-        key = jax.random.key(self.validation_seed)
+        key = threefry_key(self.validation_seed)
         return self._draw(key, self.validation, self.validation_instances, None)
 
     def warm_start_set(

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 import optax
 
+from jaxlake.random_keys import threefry_key
 from training.environments.catalogue import environment_of
 from training.environments.protocol import TrainingEnvironment
 from training.learner.batching import Sequences, split_rows
@@ -116,7 +117,7 @@ def texts_for_tokenizer(config: RunConfig) -> list[str]:
     count = TOKENIZER_INSTANCES
     if isinstance(config.environment, OtherEnvironment) and config.warm_start is not None:
         count = min(count, config.warm_start.instances)  # it need not have more
-    shown = environment.warm_start_set(jax.random.key(config.seed), count, None)
+    shown = environment.warm_start_set(threefry_key(config.seed), count, None)
     examples = [*_shown_examples(environment, shown), *design_examples(config, TOKENIZER_DESIGNS)]
     return [text for example in examples for text in example]
 

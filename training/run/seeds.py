@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import jax
 
+from jaxlake.random_keys import threefry_key
+
 STREAMS = {
     "warm_start": 1,
     "train": 2,
@@ -25,7 +27,7 @@ STREAMS = {
 
 def key_for(seed: int, stream: str, *place: int) -> jax.Array:
     """Return the typed JAX key for a stream of a run at a place such as (stage, update)."""
-    key = jax.random.fold_in(jax.random.key(seed), STREAMS[stream])
+    key = jax.random.fold_in(threefry_key(seed), STREAMS[stream])
     for number in place:
         key = jax.random.fold_in(key, number)
     return key

@@ -152,10 +152,10 @@ def _part(text: str) -> tuple[int, int]:
 def _make(args: argparse.Namespace) -> int:
     _check_request(args)
     require_package("pyarrow")
-    import jax
 
     from jaxlake.datasets import write_shards
     from jaxlake.generator import lake_params
+    from jaxlake.random_keys import threefry_key
 
     with user_errors(ValueError):
         params = lake_params(
@@ -163,7 +163,7 @@ def _make(args: argparse.Namespace) -> int:
         )
         manifest = write_shards(
             args.directory,
-            jax.random.key(args.seed, impl="threefry2x32"),
+            threefry_key(args.seed),
             params,
             args.count,
             shard_size=args.shard_size,

@@ -69,12 +69,12 @@ def run(args: argparse.Namespace) -> int:
     grid: dict[str, Any] = {name: getattr(args, name) or _GRID[name] for name in _GRID}
     for path in (args.table, args.json, args.svg):
         require_writable(path)
-    import jax
 
     from jaxlake.generator.feasibility import feasibility_map, survey, table_kinds, table_text
+    from jaxlake.random_keys import threefry_key
     from jaxlake.solver import DEFAULT_HORIZON
 
-    key = jax.random.key(args.seed, impl="threefry2x32")  # whatever the process has set
+    key = threefry_key(args.seed)
     with user_errors(ValueError):
         if args.table is not None:
             strata = []

@@ -93,6 +93,7 @@ def _records(args: argparse.Namespace, wanted: Counter[bool]) -> Iterator[dict[s
     from jaxlake.command_line.board_records import solution_fields
     from jaxlake.generator.board_digests import DigestSet
     from jaxlake.generator.quotas import BATCH_SIZE, CAPACITY, HORIZON, DrawOptions, fill_quotas
+    from jaxlake.random_keys import threefry_key
 
     agents = "" if args.agents == 2 else f"_k{args.agents}"
     kind = f"{args.size}x{args.size}{agents}_hr{args.hole_ratio:g}_wr{args.wait_ratio:g}"
@@ -101,7 +102,7 @@ def _records(args: argparse.Namespace, wanted: Counter[bool]) -> Iterator[dict[s
     options = DrawOptions(CAPACITY, _MAX_SIZE, args.agents, *limits)
     left, chunks, made = Counter(wanted), itertools.count(), itertools.count()
     seen = DigestSet()
-    first_key = jax.random.key(args.seed, impl="threefry2x32")  # whatever the process has set
+    first_key = threefry_key(args.seed)
     while count := min(_CHUNK, left.total()):
         waits = round(count * left[True] / left.total())
         key = jax.random.fold_in(first_key, next(chunks))

@@ -233,3 +233,12 @@ def test_no_boards_have_no_solutions(slots):
         solutions = solve_all(none)
         for leaf, expected in zip(*map(jax.tree.leaves, (solutions, one)), strict=True):
             assert (leaf.shape, leaf.dtype) == ((0, *expected.shape), expected.dtype)
+
+
+def test_a_board_may_have_fewer_cells_than_slots():
+    board = jaxlake.parse_grid(["S s", "G g"], max_agents=5)
+    solution = jaxlake.solve(board)
+    assert solution.status == Status.OPTIMAL
+    assert solution.sum_of_costs == 2
+    blocked = jaxlake.solve(jaxlake.parse_grid(["S s", "g G"], max_agents=5))
+    assert (blocked.status == Status.OPTIMAL) == oracles.solvable(["S s", "g G"])
