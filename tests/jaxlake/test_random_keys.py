@@ -11,7 +11,6 @@ from jaxlake.environment import make
 from jaxlake.generator import feasibility, quotas
 from jaxlake.policies import RandomPolicy, roll_out, sweep
 from tests.jaxlake.solver.boards import instances
-from training.run.seeds import key_for
 
 BOARDS = instances([["S G", "F F"]] * 2, 2, 2)
 CALLS = {
@@ -72,12 +71,10 @@ def test_commands_draw_with_threefry_whatever_the_process_has_set(
     assert kinds == ["threefry2x32"]
 
 
-def test_pools_and_runs_draw_the_same_where_another_kind_is_the_default():
+def test_a_pool_is_the_same_where_another_kind_is_the_default():
     plain = make("MAPF-FrozenLake-3x3-2ag-v0", num_instances=4)[1].instances
-    run = key_for(7, "pool", 2)
     with jax.default_prng_impl("rbg"):
         assert str(jax.random.key_impl(jax.random.key(0))) == "rbg"
         other = make("MAPF-FrozenLake-3x3-2ag-v0", num_instances=4)[1].instances
-        assert (other.holes == plain.holes).all()
-        assert (other.starts == plain.starts).all()
-        assert (jax.random.key_data(key_for(7, "pool", 2)) == jax.random.key_data(run)).all()
+    assert (other.holes == plain.holes).all()
+    assert (other.starts == plain.starts).all()
