@@ -56,6 +56,17 @@ class Work:
         bundle = self.groups * self.prompt + self.rows * self.width
         return self.micro_batches * self.fsdp * bundle
 
+    def attention_on(self, platform: str) -> str:
+        """Return the kind of attention that a run with these settings has on a platform."""
+        return kind_for(
+            self.attention,
+            platform=platform,
+            dtype=jnp.dtype(self.dtype),
+            head_dim=self.model.head_dim,
+            key_heads=self.model.num_key_value_heads,
+            tensor=self.tensor,
+        )
+
     def model_flops(self) -> float:
         """Count what loss and gradient take, and nothing that is computed twice.
 
@@ -92,12 +103,7 @@ def shapes_of(work: Work, chips: list[Any]) -> tuple[Any, LearnerState, GrpoBatc
         lambda: Decoder(work.model, rngs=nnx.Rngs(0), dtype=jnp.dtype(work.dtype), remat=work.remat)
     )
     model.mesh = mesh if count > 1 else None
-    model.attention = kind_for(
-        work.attention,
-        platform=chips[0].platform,
-        dtype=model.dtype,
-        head_dim=work.model.head_dim,
-    )
+    model.attention = work.attention_on(chips[0].platform)
     graphdef, params = nnx.split(model)
     settings = Grpo()
     step = compiled_step(graphdef, settings, None, work.temperature, 100)

@@ -236,6 +236,14 @@ def test_the_model_s_operations_are_those_of_its_products_with_nothing_computed_
     assert computed == work.model_flops() + 12 * 2 * 4 * 8 * masked
 
 
+def test_a_kernel_whose_heads_devices_can_t_share_is_not_forecast():
+    model = dataclasses.replace(MODELS["4B"], num_key_value_heads=8)
+    work = dataclasses.replace(TINY, model=model, dtype="bfloat16", tensor=8)
+    assert work.attention_on("gpu") == "triton"
+    few = dataclasses.replace(work, model=dataclasses.replace(model, num_key_value_heads=4))
+    assert few.attention_on("gpu") == "exact"
+
+
 def test_known_models_have_the_shapes_that_the_dry_run_knows():
     for name, config in MODELS.items():
         fields = dataclasses.astuple(config)
