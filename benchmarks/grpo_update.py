@@ -43,8 +43,8 @@ from training.phases import grpo_update
 from training.phases.warm_start import texts_for_tokenizer
 from training.policy.policy import Policy, load_policy, make_policy
 from training.rollout.rollout import Rollout
-from training.rollout.vllm_sampler import Completion
 from training.run.active_run import ActiveRun
+from training.sampling.vllm_sampler import Completion
 from training.schema import Grpo, RunConfig, load
 
 PLAIN_BUCKET = 104  # tokens that the miniature padded its sequences to, of at most 70 + 32

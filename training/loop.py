@@ -34,8 +34,6 @@ from training.policy import huggingface
 from training.policy.architectures import DecoderConfig
 from training.policy.policy import Policy, load_policy, make_policy
 from training.processes import alone, from_first, is_first, require_same, wait_for_all
-from training.rollout.engines import start_sampler
-from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import Checkpoints, RunProgress
 from training.run.compiled_programs import programs_kept
@@ -44,6 +42,8 @@ from training.run.progress import console, working
 from training.run.shared import open_run
 from training.run.summary import print_summary, summary_of
 from training.run.trackers import open_trackers
+from training.sampling.engines import start_sampler
+from training.sampling.sampler import Sampler
 from training.schema import RunConfig
 
 _LESS_MEMORY = (

@@ -29,8 +29,8 @@ from training.policy.huggingface import read_config, resolve
 from training.policy.parameters import parameter_shapes
 from training.policy.policy import _logprobs as score
 from training.rollout.instances import _sum_of_distances as sum_of_distances
-from training.rollout.weight_checksums import weight_checksum
 from training.schema import RunConfig
+from training.weight_transfer.checksums import weight_checksum
 
 PROMPT = 81
 """Tokens of the miniature's longest prompt, a 6x6 board, without its last."""

@@ -13,7 +13,7 @@ from benchmarks.grpo_update import make_rollout, miniature
 from jaxlake.files import write_text_whole
 from training.learner import grpo
 from training.rollout.rollout import Rollout
-from training.rollout.sampler import Completion
+from training.sampling.sampler import Completion
 from training.schema import Grpo, RunConfig
 
 LENGTHS = ("plans", "limit")

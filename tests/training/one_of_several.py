@@ -28,8 +28,8 @@ from training.errors import UserError
 from training.phases.asking import asked_by_first
 from training.policy.parameters import make_mesh
 from training.processes import PeerError, Peers
-from training.rollout.sampler import Completion
-from training.rollout.shared_sampler import SharedSampler
+from training.sampling.sampler import Completion
+from training.sampling.shared_sampler import SharedSampler
 
 PROMPTS = [[number, number + 1] for number in range(5)]
 HEARTBEAT = 4

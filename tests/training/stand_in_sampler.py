@@ -17,8 +17,8 @@ from engineer.space import AnswerForm
 from jaxlake import Action
 from jaxlake.prompts import target
 from training.phases import rehearsal, warm_start, weight_sync
-from training.rollout import engines
-from training.rollout.sampler import Completion, LogprobGaps
+from training.sampling import engines
+from training.sampling.sampler import Completion, LogprobGaps
 
 
 @contextmanager

@@ -28,8 +28,8 @@ from training.pretraining.designs import draw_swaps
 from training.pretraining.files import PretrainDirectory
 from training.pretraining.schema import load_pretrain
 from training.pretraining.scores import ReadingTest
-from training.rollout.engines import start_sampler
 from training.run.digests import HASHES
+from training.sampling.engines import start_sampler
 from training.schema import Model, Prompt, load
 
 FOLDER = SHIPPED["jaxlake-base"]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.paths import ROOT
-from training.rollout import server_process
-from training.rollout.vllm_sampler import prepare_environment
+from training.sampling.servers import process
+from training.sampling.vllm_sampler import prepare_environment
 from training.schema import Sampling
 
 
@@ -20,7 +20,7 @@ def test_vllm_spawns_its_workers_whichever_command_starts_it(monkeypatch):
     prepare_environment(Sampling())
     assert os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"
     assert os.environ["VLLM_CPU_KVCACHE_SPACE"] == "3"
-    assert prepare_environment.__module__ == server_process.prepare_environment.__module__
+    assert prepare_environment.__module__ == process.prepare_environment.__module__
 
 
 # vLLM's kernels write `tl.dot(Q, K)` without a precision, as this one does.

@@ -10,6 +10,7 @@ from tests.training.test_prefetched_run import assert_versions_follow
 from training import loop
 from training.run.directory import RunDirectory
 from training.run.records import UpdateMetrics
+from training.sampling.servers.process import COMMAND
 from training.schema import load
 
 OPTIONS = [
@@ -34,4 +35,4 @@ def test_a_run_with_a_server_updates_its_weights_and_ends_it(tmp_path: Path) -> 
     assert_versions_follow(updates)
     assert max(one.sync_max_abs_diff for one in updates) < 1e-3
     left = [" ".join(one.cmdline()) for one in psutil.Process().children(recursive=True)]
-    assert not [one for one in left if "server_process" in one]
+    assert not [one for one in left if COMMAND[-1] in one]

@@ -28,9 +28,9 @@ from training.errors import UserError
 from training.phases.atlas import known_atlas, rollouts_per_atlas
 from training.phases.engineer_factory import make_engineer
 from training.phases.stage_results import StageResult, design_settings, read_stage_results, view_of
-from training.rollout.model_server import OtherModels
 from training.run.directory import RunDirectory
 from training.run.seeds import seed_for
+from training.sampling.servers.model_server import OtherModels
 from training.schema import ATLAS, RunConfig, known_engineer
 
 

@@ -17,13 +17,13 @@ from training.memory import full_memory_told
 from training.phases.validate import answer, validation_set, verify_answers
 from training.policy import huggingface
 from training.policy.policy import Policy, load_policy
-from training.rollout.engines import start_sampler
-from training.rollout.sampler import Sampler
 from training.run.answer_records import GroupValidation
 from training.run.progress import console, new_table, print_table
 from training.run.rates import ISR, VALID, isr_text, rate
 from training.run.records import EpisodeRecord, lake_episodes
 from training.run.typed_files import TextFile
+from training.sampling.engines import start_sampler
+from training.sampling.sampler import Sampler
 from training.schema import RunConfig
 
 

@@ -14,9 +14,9 @@ from training.phases.reading import SEED, EngineReader, real_contexts
 from training.phases.stage_results import read_stage_results, reference_of
 from training.policy.huggingface import read_config, resolve
 from training.policy.policy import open_policy
-from training.rollout.engines import start_sampler
 from training.run.directory import RunDirectory
 from training.run.progress import status_console
+from training.sampling.engines import start_sampler
 from training.schema import Model, Prompt, Sampling
 
 SIZES = (3, 4, 5, 6)

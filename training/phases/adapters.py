@@ -16,9 +16,9 @@ from training.errors import UserError
 from training.policy.adapter_files import adapter_tensors, load_adapters, save_adapters
 from training.policy.lora import frozen, trainable
 from training.processes import is_first, wait_for_all
-from training.rollout.weight_checksums import fetch_checksums, version_of, weight_checksum
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
+from training.weight_transfer.checksums import fetch_checksums, version_of, weight_checksum
 
 
 def export_stage(run: ActiveRun, params: Any, stage: int) -> None:

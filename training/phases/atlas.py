@@ -21,12 +21,12 @@ from training.phases.stage_results import StageResult, reference_of
 from training.policy.policy import Policy
 from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
 from training.rollout.judging import judge_boards
-from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
 from training.run.progress import console, duration, track
 from training.run.records import AtlasRecord
 from training.run.seeds import key_for, seed_for
+from training.sampling.sampler import Sampler
 from training.schema import RunConfig
 
 CHUNK = 4096

@@ -27,12 +27,12 @@ from training.phases.picking import spent_on_picking
 from training.phases.probe import Prober, rollouts_per_probe
 from training.phases.rehearsal import rehearsed_designs
 from training.phases.stage_results import StageResult, design_settings, view_of
-from training.rollout.model_server import OtherModels
-from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.directory import StageDirectory
 from training.run.progress import console, working
 from training.run.records import DecisionRecord, attempt_records
+from training.sampling.sampler import Sampler
+from training.sampling.servers.model_server import OtherModels
 from training.schema import RunConfig
 
 

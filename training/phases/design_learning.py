@@ -24,10 +24,10 @@ from training.phases.grpo_update import grpo_batch, refuse_what_is_not_finite
 from training.phases.rehearsal import Rehearsal
 from training.phases.stage_results import StageResult, design_settings, view_of
 from training.phases.weight_sync import compare_weights, sync_metrics
-from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.progress import track
 from training.run.records import DesignUpdateRecord, measured, six_digits
+from training.sampling.sampler import Sampler
 
 MOST_LEARNABILITY = 0.25
 """The largest p(1-p)."""

@@ -16,9 +16,9 @@ from engineer.space import AnswerForm
 from training.phases.asking import asked_by_first
 from training.phases.stage_results import StageResult, reference_of
 from training.policy.policy import Policy
-from training.rollout.model_server import OtherModels, Question
-from training.rollout.sampler import PromptTooLongError, Sampler
 from training.run.directory import RunDirectory
+from training.sampling.sampler import PromptTooLongError, Sampler
+from training.sampling.servers.model_server import OtherModels, Question
 from training.schema import ATLAS, ORACLE, EngineerChoice, RunConfig
 
 

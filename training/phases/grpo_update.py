@@ -26,10 +26,10 @@ from training.policy.decoder import Decoder
 from training.policy.lora import with_trainable
 from training.processes import local_copy, require_same
 from training.rollout.rollout import Rollout, roll_out, rollout_metrics
-from training.rollout.sampler import Completion, Sampler
 from training.run.active_run import ActiveRun
 from training.run.records import six_digits
 from training.run.throughput import UpdateWork
+from training.sampling.sampler import Completion, Sampler
 
 # The metrics of an update in which no group's rewards differ, so that no step is taken.
 _NO_STEP = {"importance_ratio_mean": 1.0}

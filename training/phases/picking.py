@@ -31,11 +31,11 @@ from training.rollout.instances import (
     join_boards,
 )
 from training.rollout.judging import judge_boards
-from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory, StageDirectory
 from training.run.records import PicksRecord, RequestOutcome, UpdateMetrics
 from training.run.seeds import key_for, seed_for
+from training.sampling.sampler import Sampler
 from training.schema import Picking, RunConfig
 
 

@@ -23,9 +23,9 @@ from training.rollout.instances import (
     fill_budget,
 )
 from training.rollout.judging import judge_boards
-from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.records import ProbeRecord
+from training.sampling.sampler import Sampler
 from training.schema import RunConfig
 from training.schema.environment_sections import OtherValidation
 

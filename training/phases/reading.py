@@ -12,9 +12,9 @@ from engineer.context.symbols import Readout, read_out
 from engineer.scoring.reading import Reading, measure_reading, reading_set
 from training.phases.stage_results import StageResult, view_of
 from training.policy.policy import Policy
-from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.progress import console, working
+from training.sampling.sampler import Sampler
 from training.schema import RunConfig
 
 SEED = 12

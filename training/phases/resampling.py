@@ -13,9 +13,9 @@ import numpy as np
 
 from training.learner.grpo import has_reward_variance
 from training.rollout.rollout import Rollout, roll_out
-from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.throughput import UpdateWork
+from training.sampling.sampler import Sampler
 
 
 def resample(

@@ -19,15 +19,15 @@ from training.phases.stage_results import StageResult, configuration_for, refere
 from training.policy.lora import with_trainable
 from training.policy.policy import load_policy
 from training.rollout.instances import write_stage_boards
-from training.rollout.prefetching import PrefetchingSampler, RolloutQuestion
 from training.rollout.rollout import question_of
-from training.rollout.sampler import Sampler
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import RunProgress
 from training.run.directory import RunDirectory, StageDirectory
 from training.run.progress import console, track
 from training.run.records import TimingRecord, UpdateMetrics, measured
 from training.run.throughput import UpdateWork, timing_fields
+from training.sampling.prefetching import PrefetchingSampler, RolloutQuestion
+from training.sampling.sampler import Sampler
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from training.phases.stage_results import (
 )
 from training.phases.train import TrainedStage
 from training.policy.policy import Policy
-from training.rollout.sampler import Sampler, Tokens
 from training.run.active_run import ActiveRun
 from training.run.directory import StageDirectory
 from training.run.progress import console, track
 from training.run.rates import success_rates
+from training.sampling.sampler import Sampler, Tokens
 from training.schema import RunConfig
 
 CHUNK = 512

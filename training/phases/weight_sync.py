@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from training.rollout.rollout import Rollout
-from training.rollout.sampler import LogprobGaps, Sampler, check_sync
 from training.run.active_run import ActiveRun
+from training.sampling.sampler import LogprobGaps, Sampler, check_sync
 
 _LEAST_COMPARED = 128
 """Tokens of a sequence that are compared, even if fewer sequences are decoded at once."""

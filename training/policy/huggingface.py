@@ -139,7 +139,7 @@ def save(
     The tokenizer files (`TOKENIZER_FILES`) of the folder `tokenizer_from` are copied, and its
     special token ids go into config.json; it may be `folder` itself. With `untied` a tied model's
     head is written as a tensor of its own, with tie_word_embeddings false (see
-    `training.rollout.vllm_sampler`). Weights above `max_shard_bytes` are split into files of at
+    `training.sampling.vllm_sampler`). Weights above `max_shard_bytes` are split into files of at
     most this size, with an index; a single tensor is never split.
 
     Raises:

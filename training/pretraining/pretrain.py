@@ -32,14 +32,14 @@ from training.pretraining.designs import draw_examples, draw_swaps
 from training.pretraining.files import Evaluation, PretrainDirectory, StepMetrics
 from training.pretraining.schema import Designs, Goal, Optimization, PretrainConfig
 from training.pretraining.scores import ReadingTest
-from training.rollout.engines import start_sampler
 from training.rollout.judging import judge_boards
-from training.rollout.sampler import Sampler
 from training.run.checkpoints import Checkpoints, RunProgress
 from training.run.lock import hold
 from training.run.progress import console, track, working
 from training.run.records import six_digits
 from training.run.seeds import seed_for
+from training.sampling.engines import start_sampler
+from training.sampling.sampler import Sampler
 from training.schema import Model, Prompt
 
 LOG_EVERY = 50

@@ -13,10 +13,10 @@ from training.environments.protocol import Judged, Scores
 from training.environments.verdicts import judge
 from training.learner.grpo import has_reward_variance
 from training.rollout.rewards import overlong_penalty
-from training.rollout.sampler import Completion, Sampler
 from training.run.active_run import ActiveRun
 from training.run.records import SizeMetrics
 from training.run.throughput import UpdateWork
+from training.sampling.sampler import Completion, Sampler
 from training.schema import Reward
 
 

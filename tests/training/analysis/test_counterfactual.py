@@ -19,9 +19,9 @@ from tests.training.sample_run import write_run
 from training.analysis import counterfactual
 from training.phases.engineer_factory import make_engineer
 from training.phases.stage_results import read_stage_results
-from training.rollout.model_server import OtherModels
 from training.run.directory import RunDirectory
 from training.run.seeds import seed_for
+from training.sampling.servers.model_server import OtherModels
 from training.schema import RunConfig, load
 
 

@@ -11,7 +11,7 @@ from tests.paths import TINY
 from tests.training.stand_in_sampler import StandInSampler
 from training.analysis.evaluation import frozen_policy
 from training.policy.policy import make_policy
-from training.rollout import engines
+from training.sampling import engines
 from training.schema import load
 
 

@@ -17,8 +17,8 @@ from training.phases.reading import EngineReader
 from training.policy.policy import make_policy, open_policy
 from training.pretraining.designs import draw_examples
 from training.pretraining.schema import Designs
-from training.rollout.vllm_sampler import VllmSampler
 from training.run.directory import RunDirectory
+from training.sampling.vllm_sampler import VllmSampler
 from training.schema import Model, Prompt, Sampling, load
 
 

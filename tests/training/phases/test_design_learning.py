@@ -22,10 +22,10 @@ from training.phases import weight_sync
 from training.phases.design_learning import design_score, learn_to_design, spent_on_learning
 from training.phases.rehearsal import design_examples
 from training.policy.policy import load_policy, make_policy
-from training.rollout.sampler import Completion, LogprobGaps
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
 from training.run.records import DesignUpdateRecord
+from training.sampling.sampler import Completion, LogprobGaps
 from training.schema import RunConfig
 
 LEARNING = {"updates": 3, "designs": 8, "anchor": {"contexts": 4, "weight": 0.1}}

@@ -23,10 +23,10 @@ from training.policy.lora import trainable
 from training.policy.policy import Policy, load_policy, make_policy
 from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
 from training.rollout.rollout import roll_out
-from training.rollout.sampler import Completion, LogprobGaps
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
 from training.run.throughput import UpdateWork
+from training.sampling.sampler import Completion, LogprobGaps
 from training.schema import load
 from training.schema.model_sections import Scratch
 

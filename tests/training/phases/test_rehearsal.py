@@ -18,9 +18,9 @@ from training.phases.grpo_update import take_update
 from training.phases.rehearsal import Rehearsal, design_examples, rehearsed_designs
 from training.policy.policy import load_policy, make_policy
 from training.rollout.instances import BoardRequest, draw_boards
-from training.rollout.sampler import LogprobGaps
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
+from training.sampling.sampler import LogprobGaps
 from training.schema import load
 
 SETTINGS = ["prompt.max_tokens=40", "rehearsal={contexts: 4}"]

@@ -10,7 +10,7 @@ import pytest
 from tests.paths import TINY
 from training.phases import validate as phase
 from training.phases.validate import CHUNK, answer, encode_prompts
-from training.rollout.sampler import Completion
+from training.sampling.sampler import Completion
 from training.schema import load
 
 CONFIG = load(TINY)

@@ -18,8 +18,8 @@ from training.policy.policy import open_policy
 from training.pretraining import pretrain as loop
 from training.pretraining.files import PretrainDirectory
 from training.pretraining.schema import PretrainConfig
-from training.rollout import engines
 from training.run.digests import HASHES
+from training.sampling import engines
 from training.schema import Model, Prompt
 
 

@@ -10,8 +10,8 @@ from tests.paths import ROOT, SCRATCH
 from training.errors import UserError
 from training.phases.engineer_factory import make_engineer
 from training.pretraining.schema import load_pretrain
-from training.rollout.model_server import OtherModels
 from training.run.directory import RunDirectory
+from training.sampling.servers.model_server import OtherModels
 from training.schema import Sampling, dump, load, read_yaml
 
 SERVERS = "sampling.engine=servers; sampling.servers"

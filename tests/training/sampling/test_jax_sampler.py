@@ -1,0 +1,227 @@
+"""The sampler in JAX: its answers have the trainer's probabilities, and depend on what they may."""
+
+import json
+import re
+from typing import Any
+
+import jax
+import jsonschema
+import numpy as np
+import pytest
+
+from tests.paths import TINY
+from training.learner import grpo
+from training.learner.batching import pad_sequences
+from training.policy.policy import Policy, load_policy, make_policy
+from training.sampling.jax_sampler import JaxSampler
+from training.sampling.sampler import PromptTooLongError, SyncError, check_sync
+from training.schema import Sampling, load
+
+PROMPTS = [[5, 6, 7, 8, 9, 10], [11, 12, 13], list(range(20, 60)), [7]]
+PATTERN = r"n3 [-+=] [-+=]\nn4 [-+=] [-+=]"
+SCHEMA = {
+    "type": "object",
+    "properties": {"holes": {"enum": [0, 5, 10]}, "waits": {"type": "boolean"}},
+    "required": ["holes", "waits"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Any]:
+    folder = tmp_path_factory.mktemp("jax_sampler") / "policy"
+    make_policy(folder, load(TINY).model, ["n3 + - =\n", json.dumps(SCHEMA)], max_len=512, seed=3)
+    return load_policy(folder, load(TINY))
+
+
+@pytest.fixture(scope="module")
+def sampler(policy: tuple[Policy, Any]) -> JaxSampler:
+    return JaxSampler(*policy, Sampling(engine="jax", max_model_len=128, max_num_seqs=8))
+
+
+def _sample(sampler: JaxSampler, prompts: Any = PROMPTS, **changes: Any) -> list:
+    arguments: dict[str, Any] = {"n": 4, "temperature": 1.0, "max_tokens": 12, "seed": 2**40}
+    arguments["stop_token_ids"] = [2]
+    return sampler.sample(prompts, **(arguments | changes))
+
+
+def _tokens(groups: list) -> list:
+    return [[one.token_ids for one in group] for group in groups]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_log_probabilities_are_the_trainers(
+    temperature: float, sampler: JaxSampler, policy: tuple[Policy, Any]
+):
+    made, params = policy
+    for prompt, group in zip(PROMPTS, _sample(sampler, temperature=temperature), strict=True):
+        answers = [one.token_ids for one in group]
+        rows = pad_sequences([prompt] * len(group), answers, bucket=32, pad_id=0)
+        scores = grpo.logprobs(params, rows, graphdef=made.graphdef, temperature=temperature)
+        for row, one in zip(np.asarray(scores), group, strict=True):
+            expected = row[len(prompt) : len(prompt) + len(one.token_ids)]
+            np.testing.assert_allclose(one.logprobs, expected, atol=1e-4)
+
+
+def test_tokens_are_drawn_as_often_as_their_probabilities_say(
+    sampler: JaxSampler, policy: tuple[Policy, Any]
+):
+    made, params = policy
+    (group,) = _sample(sampler, PROMPTS[:1], n=2048, max_tokens=1)
+    drawn = np.bincount([one.token_ids[0] for one in group], minlength=600)
+    candidates = np.arange(len(made.tokenizer))
+    rows = pad_sequences(
+        [PROMPTS[0]] * len(candidates), candidates[:, None].tolist(), bucket=32, pad_id=0
+    )
+    scores = grpo.logprobs(params, rows, graphdef=made.graphdef, temperature=1.0)
+    expected = 2048 * np.exp(np.asarray(scores)[:, len(PROMPTS[0])])
+    assert expected.sum() == pytest.approx(2048, rel=1e-3)
+    # Pearson's statistic of the tokens, in groups of which 64 are expected or more.
+    order = np.argsort(-expected)
+    bins = np.floor(np.cumsum(expected[order]) / 64).astype(int)
+    want, got = (np.bincount(bins, part[order]) for part in (expected, drawn[: len(expected)]))
+    want, got = (part[want > 32] for part in (want, got))
+    assert len(want) > 10
+    assert np.sum((got - want) ** 2 / want) < len(want) + 4 * np.sqrt(2 * len(want))
+
+
+def test_an_answer_ends_with_a_stop_token_or_at_the_limit(sampler: JaxSampler):
+    seen = set()
+    for group in _sample(sampler, n=64, stop_token_ids=[2, *range(300, 400)], max_tokens=6):
+        for one in group:
+            stops = [token == 2 or 300 <= token < 400 for token in one.token_ids]
+            assert not any(stops[:-1])
+            assert one.truncated == (not stops[-1])
+            assert len(one.token_ids) == 6 or not one.truncated
+            assert len(one.logprobs) == len(one.token_ids)
+            seen.add((len(one.token_ids), one.truncated))
+    assert len(seen) > 4
+
+
+def test_an_answer_depends_on_prompt_place_and_seed_but_not_on_its_batch(
+    sampler: JaxSampler, policy: tuple[Policy, Any]
+):
+    first = _tokens(_sample(sampler))
+    assert first == _tokens(_sample(sampler))
+    assert first != _tokens(_sample(sampler, seed=6))
+    assert len({one for group in first for one in group}) == 16
+    wide = JaxSampler(*policy, Sampling(engine="jax", max_model_len=128, max_num_seqs=64))
+    assert first == _tokens(_sample(wide))
+    assert first[:3] == _tokens(_sample(wide, PROMPTS[:3]))
+    assert _tokens(_sample(sampler, n=2)) == [group[:2] for group in first]
+
+
+def test_chosen_prompts_are_answered_as_among_all(sampler: JaxSampler):
+    every = _tokens(_sample(sampler))
+    assert _tokens(_sample(sampler, chosen=[2, 0])) == [every[2], every[0]]
+    assert _sample(sampler, chosen=[]) == []
+
+
+def test_greedy_takes_the_most_probable_token(sampler: JaxSampler):
+    one, other = _sample(sampler, n=2, temperature=0.0)[2]
+    assert one.token_ids == other.token_ids
+    # Nothing that is sampled has a more probable first token.
+    drawn = _sample(sampler, n=256, max_tokens=1)[2]
+    assert max(float(sampled.logprobs[0]) for sampled in drawn) <= one.logprobs[0] + 1e-5
+
+
+def test_new_weights_replace_all_old_ones(sampler: JaxSampler, policy: tuple[Policy, Any]):
+    made, params = policy
+    before = _tokens(_sample(sampler))
+    keys = iter(jax.random.split(jax.random.key(9), 64))
+    moved = jax.tree.map(
+        lambda leaf: leaf + 0.1 * jax.random.normal(next(keys), leaf.shape), params
+    )
+    with pytest.raises(SyncError, match="other weights than the trainer's"):
+        check_sync(sampler, PROMPTS, made.logprobs(moved, PROMPTS), 1e-3)
+    first = sampler.weight_version
+    sampler.sync(made.tensors(moved))
+    assert sampler.weight_version != first
+    assert check_sync(sampler, PROMPTS, made.logprobs(moved, PROMPTS), 1e-3).largest < 1e-4
+    assert _tokens(_sample(sampler)) != before
+    jax.tree.map(lambda leaf: leaf.delete(), moved)  # as an optimizer step does: it has copies
+    _sample(sampler)
+    sampler.sync(made.tensors(params))
+    assert sampler.weight_version == first
+    assert _tokens(_sample(sampler)) == before
+
+
+def test_answers_keep_to_a_form(sampler: JaxSampler, policy: tuple[Policy, Any]):
+    made, _ = policy
+    texts = set()
+    for group in _sample(sampler, form=PATTERN, max_tokens=40):
+        for one in group:
+            text = made.decode(one.token_ids)
+            assert not one.truncated
+            assert re.fullmatch(PATTERN, text)
+            texts.add(text)
+    assert len(texts) > 8
+    for group in _sample(sampler, PROMPTS[:1], form=SCHEMA, max_tokens=60):
+        for one in group:
+            jsonschema.validate(json.loads(made.decode(one.token_ids)), SCHEMA)
+
+
+def test_the_vocabulary_is_read_once_for_all_forms(
+    policy: tuple[Policy, Any], monkeypatch: pytest.MonkeyPatch
+):
+    xgrammar = pytest.importorskip("xgrammar")
+    read, reads = xgrammar.TokenizerInfo.from_huggingface, []
+
+    def counted(*args: Any, **settings: Any) -> Any:
+        reads.append(settings["stop_token_ids"])
+        return read(*args, **settings)
+
+    monkeypatch.setattr(xgrammar.TokenizerInfo, "from_huggingface", counted)
+    made, params = policy
+    sampler = JaxSampler(made, params, Sampling(engine="jax", max_model_len=128, max_num_seqs=8))
+    first = _tokens(_sample(sampler, form=PATTERN, max_tokens=40))  # two batches
+    _sample(sampler, PROMPTS[:1], form=SCHEMA, max_tokens=60)
+    assert _tokens(_sample(sampler, form=PATTERN, max_tokens=40)) == first
+    assert reads == [[2]]
+    # Answers that end with another token are followed by a compiler that knows it.
+    ((one, *_),) = _sample(sampler, PROMPTS[:1], form=PATTERN, max_tokens=40, stop_token_ids=[3])
+    assert one.token_ids[-1] == 3
+    assert reads == [[2], [3]]
+
+
+def test_a_prompt_without_room_is_refused(sampler: JaxSampler):
+    with pytest.raises(PromptTooLongError, match="max_model_len: 128 is too small"):
+        _sample(sampler, max_tokens=120)
+
+
+class Scores:
+    """Gives the same scores to whatever is asked."""
+
+    def __init__(self, *scores: np.ndarray) -> None:
+        self._scores = list(scores)
+
+    def score(self, sequences: Any) -> list[np.ndarray]:
+        return self._scores
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_one_log_probability_that_is_no_number_is_caught_wherever_it_stands(number: float):
+    zeros, wrong = np.zeros(500, np.float32), np.zeros(500, np.float32)
+    wrong[7] = number
+    for ours, theirs in (([zeros, wrong], zeros), ([wrong, zeros], zeros), ([zeros] * 2, wrong)):
+        with pytest.raises(SyncError, match="disagree by nan nats"):
+            check_sync(Scores(*ours), [[1] * 500] * 2, [theirs] * 2, 1e-3)
+
+
+def test_one_token_in_a_thousand_stops_a_run_only_if_it_is_far_out():
+    expected = np.zeros(1001, np.float32)
+    for gap, tokens, stops in ((9e-3, 1, False), (11e-3, 1, True), (2e-3, 11, True)):
+        scores = expected.copy()
+        scores[1 : 1 + tokens] = gap
+        if stops:
+            with pytest.raises(SyncError, match=r"sampling\.sync_tolerance = 0\.001"):
+                check_sync(Scores(scores), [[1] * 1001], [expected], 1e-3)
+        else:
+            gaps = check_sync(Scores(scores), [[1] * 1001], [expected], 1e-3)
+            assert (gaps.median, gaps.p99) == (0, 0)
+            assert gaps.largest == pytest.approx(gap)
+
+
+def test_a_check_that_compares_no_token_does_not_pass():
+    with pytest.raises(SyncError, match="disagree by nan nats"):
+        check_sync(Scores(np.zeros(1)), [[1]], [np.zeros(1)], 1e-3)

@@ -1,0 +1,231 @@
+"""A rollout drawn ahead is of the weights before the sync, drawn once, and kept to the bit."""
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from training.errors import UserError
+from training.sampling import prefetching
+from training.sampling.jax_sampler import JaxSampler
+from training.sampling.prefetching import PrefetchingSampler, RolloutQuestion
+from training.sampling.sampler import Completion
+
+ARGUMENTS: dict[str, Any] = {"n": 2, "temperature": 0.7, "max_tokens": 9, "stop_token_ids": [2]}
+
+
+class Engine:
+    """Answers with its version and the seed, and notes who asks; a thread waits while `held`."""
+
+    def __init__(self) -> None:
+        self.weight_version = "0"
+        self.asked: list[tuple[int, str]] = []  # seeds, and threads
+        self.held = threading.Event()
+        self.held.set()
+        self.closed = False
+        self.gives_up = True  # a rollout, once it is closed
+
+    def sample(self, prompts: Any, *, n: int, seed: int, **_: Any) -> list[list[Completion]]:
+        here = threading.current_thread()
+        assert here is threading.main_thread() or self.held.wait(20)
+        self.asked.append((seed, here.name))
+        number = float(np.pi) * (1 + int(self.weight_version))
+        one = Completion((seed, int(self.weight_version)), np.float32([-number, -0.1]), False)
+        return [[one] * n for _ in prompts]
+
+    def close(self) -> None:
+        self.closed = True
+        if self.gives_up:
+            self.held.set()
+
+    def sync(self, tensors: Any) -> None:
+        self.weight_version = str(int(self.weight_version) + 1)
+
+
+def ask(sampler: PrefetchingSampler, seed: int, ahead: int | None = None) -> Completion:
+    if ahead is not None:
+        sampler.expect(RolloutQuestion.of([[3, 4]], seed=ahead, **ARGUMENTS))
+    groups = sampler.sample([np.array([3, 4])], seed=seed, **ARGUMENTS)
+    assert [len(group) for group in groups] == [2]
+    return groups[0][0]
+
+
+def test_what_is_announced_is_drawn_once_with_the_weights_before_the_sync() -> None:
+    engine = Engine()
+    sampler = PrefetchingSampler(engine)
+    assert ask(sampler, 10, ahead=11).token_ids == (10, 0)
+    assert (sampler.weight_version, sampler.lag) == ("0", 0)
+    sampler.sync(())
+    assert ask(sampler, 11, ahead=12).token_ids == (11, 0)
+    assert (sampler.weight_version, sampler.lag) == ("0", 1)
+    sampler.sync(())
+    assert ask(sampler, 12).token_ids == (12, 1)
+    assert (sampler.weight_version, sampler.lag) == ("1", 1)
+    assert ask(sampler, 13).token_ids == (13, 2)
+    assert (sampler.weight_version, sampler.lag) == ("2", 0)
+    here = threading.current_thread().name
+    assert engine.asked == [(10, here), (11, "Prefetch"), (12, "Prefetch"), (13, here)]
+
+
+def test_the_trainer_goes_on_while_the_engine_draws_and_a_sync_waits_for_it() -> None:
+    engine = Engine()
+    sampler = PrefetchingSampler(engine)
+    engine.held.clear()
+    assert ask(sampler, 10, ahead=11).token_ids == (10, 0)
+    assert [seed for seed, _ in engine.asked] == [10]  # here the trainer would compute
+    threading.Timer(0.3, engine.held.set).start()
+    sampler.sync(())
+    assert [seed for seed, _ in engine.asked] == [10, 11]
+    assert ask(sampler, 11).token_ids == (11, 0)
+
+
+def test_a_question_that_was_not_announced_is_answered_with_the_weights_of_now() -> None:
+    sampler = PrefetchingSampler(Engine())
+    ask(sampler, 10, ahead=11)
+    sampler.sync(())
+    assert ask(sampler, 12).token_ids == (12, 1)
+    assert sampler.lag == 0
+
+
+def test_an_error_of_the_engine_reaches_whoever_asks_next() -> None:
+    engine = Engine()
+    sampler = PrefetchingSampler(engine)
+    sampler.expect(RolloutQuestion.of([[3, 4]], seed=11, **ARGUMENTS))
+    first = engine.sample
+
+    def fail(prompts: Any, **others: Any) -> Any:
+        if others["seed"] == 11:
+            raise UserError("the servers are gone")
+        return first(prompts, **others)
+
+    engine.sample = fail  # type: ignore[method-assign]
+    ask(sampler, 10)
+    with pytest.raises(UserError, match="the servers are gone"):
+        sampler.sync(())
+
+
+def test_what_is_kept_for_a_checkpoint_comes_back_to_the_bit(tmp_path: Path) -> None:
+    engine = Engine()
+    sampler = PrefetchingSampler(engine)
+    ask(sampler, 10, ahead=11)
+    sampler.sync(())
+    sampler.keep(tmp_path / "kept", 4)
+    expected = ask(sampler, 11)
+    resumed = PrefetchingSampler(later := Engine())
+    later.weight_version = "1"
+    resumed.take_back(tmp_path / "kept", 4)
+    found = ask(resumed, 11)
+    assert found.token_ids == expected.token_ids
+    np.testing.assert_array_equal(found.logprobs, expected.logprobs)
+    assert found.logprobs.dtype == np.float32
+    assert (resumed.weight_version, resumed.lag) == ("0", 1)
+    assert later.asked == []
+
+
+def test_the_files_of_the_newest_checkpoints_are_kept_and_no_others(tmp_path: Path) -> None:
+    sampler = PrefetchingSampler(Engine())
+    for step in range(1, 8):
+        ask(sampler, step, ahead=step + 1)
+        sampler.sync(())
+        sampler.keep(tmp_path, step)
+    assert [int(path.stem) for path in sorted(tmp_path.iterdir())] == [4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("text", [None, "{", "{}", '{"question": 3}'])
+def test_a_kept_rollout_that_is_lost_is_named(text: str | None, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / "000000004.json").write_text(text)
+    with pytest.raises(UserError, match=r"000000004\.json: the rollout .* can't be read"):
+        PrefetchingSampler(Engine()).take_back(tmp_path, 4)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"n": 2', '"n": 3', "not 3 answers to each of 1 prompts"),
+        ('"token_ids": [11, 0]', '"token_ids": [11]', "not one log-probability for each token"),
+    ],
+)
+def test_a_kept_rollout_with_wrong_counts_is_refused(
+    old: str, new: str, words: str, tmp_path: Path
+) -> None:
+    file = kept(tmp_path)
+    file.write_text(file.read_text().replace(old, new))
+    with pytest.raises(UserError, match=words):
+        PrefetchingSampler(Engine()).take_back(tmp_path, 4)
+
+
+def test_a_kept_rollout_of_another_question_is_refused_and_never_drawn_again(
+    tmp_path: Path,
+) -> None:
+    file = kept(tmp_path)
+    resumed = PrefetchingSampler(later := Engine())
+    resumed.take_back(tmp_path, 4)
+    with pytest.raises(UserError, match="other prompts or settings") as caught:
+        ask(resumed, 12)
+    assert str(caught.value).startswith(str(file))
+    assert later.asked == []
+
+
+def test_at_its_end_it_waits_for_what_is_being_drawn_and_drops_its_error() -> None:
+    engine = Engine()
+    engine.held.clear()
+    with PrefetchingSampler(engine) as sampler:
+        ask(sampler, 10, ahead=11)
+        threading.Timer(0.2, engine.held.set).start()
+    assert [seed for seed, _ in engine.asked] == [10, 11]
+    assert not engine.closed
+
+
+class OwnDecoder(Engine, JaxSampler):
+    weight_version = "0"
+
+
+def ended(sampler: PrefetchingSampler) -> None:
+    """Be ended while a rollout is drawn ahead."""
+    with sampler:
+        ask(sampler, 10, ahead=11)
+        raise SystemExit(143)
+
+
+def test_of_the_trainers_own_decoder_the_batch_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process that ends while a program of JAX's runs is aborted, with another exit status."""
+    monkeypatch.setattr(prefetching, "_SECONDS_TO_END", 0.0)
+    engine = OwnDecoder()
+    engine.held.clear()
+    engine.gives_up = False
+    threading.Timer(0.3, engine.held.set).start()
+    with pytest.raises(SystemExit):
+        ended(PrefetchingSampler(engine))
+    assert engine.closed
+    assert [seed for seed, _ in engine.asked] == [10, 11]
+
+
+@pytest.mark.parametrize("gives_up", [True, False])
+def test_a_run_that_is_ended_closes_the_engine_and_does_not_wait_for_the_rollout(
+    gives_up: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm kills what has not ended by itself two minutes after SIGTERM."""
+    monkeypatch.setattr(prefetching, "_SECONDS_TO_END", 0.2)
+    engine = Engine()
+    engine.held.clear()
+    engine.gives_up = gives_up
+    began = time.monotonic()
+    with pytest.raises(SystemExit):
+        ended(PrefetchingSampler(engine))
+    assert time.monotonic() - began < 5
+    assert engine.closed
+    engine.held.set()
+
+
+def kept(folder: Path) -> Path:
+    """Write a rollout that was drawn ahead of the checkpoint of step 4."""
+    sampler = PrefetchingSampler(Engine())
+    ask(sampler, 10, ahead=11)
+    sampler.keep(folder, 4)
+    return folder / "000000004.json"

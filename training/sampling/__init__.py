@@ -1,0 +1,1 @@
+"""Completions from the policy: what a sampler is, and the engines that are one."""

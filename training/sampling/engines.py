@@ -1,0 +1,74 @@
+"""Start the engine that a run samples with: vLLM, here or as servers, or the trainer's decoder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from training.errors import UserError
+from training.policy.policy import Policy
+from training.processes import alone
+from training.sampling.jax_sampler import JaxSampler
+from training.sampling.sampler import Sampler
+from training.sampling.servers.sampler import ServerSampler
+from training.sampling.shared_sampler import SharedSampler
+from training.sampling.vllm_sampler import VllmSampler
+from training.schema import Sampling
+
+
+def start_sampler(
+    policy: Policy, params: Any, settings: Sampling, folder: Path, *, seed: int = 0
+) -> Sampler:
+    """Start `sampling.engine` on these weights.
+
+    vLLM starts from `folder`, to which a copy of the policy is written whose output layer is not
+    tied to the embeddings: see `vllm_sampler`. Each of several processes starts its own, and they
+    share the prompts.
+
+    Raises:
+        UserError: The engine can't start, or would take accelerators of another process.
+    """
+    _require_own_accelerators(settings, params)
+    sampler: Sampler
+    if settings.engine == "jax":
+        sampler = JaxSampler(policy, params, settings)
+    elif settings.engine == "servers":
+        policy.export(params, folder, untied=True)
+        sampler = ServerSampler(folder, settings)
+        try:
+            sampler.sync(policy.tensors(params))
+        except BaseException:
+            sampler.close()
+            raise
+    else:
+        policy.export(params, folder, untied=True)
+        sampler = VllmSampler(folder, settings, seed=seed, trainer=_trainer(params))
+    return sampler if alone() else SharedSampler(sampler)
+
+
+def _trainer(params: Any) -> list[jax.Device]:
+    """Return the devices of this process that the weights are on."""
+    weights = jax.tree.leaves(params)[0]
+    return sorted(weights.sharding.addressable_devices, key=lambda device: device.id)
+
+
+def _require_own_accelerators(settings: Sampling, params: Any) -> None:
+    """Refuse engines of several processes that would start on the same GPUs of a host.
+
+    vLLM takes the first GPUs that its process sees, whichever of them JAX gave to the trainer.
+    """
+    if alone() or jax.default_backend() != "gpu" or not settings.runs_vllm_here:
+        return
+    if settings.devices is not None:
+        return
+    engines = settings.served.started if settings.engine == "servers" else 1
+    taken = range(settings.tensor_parallel_size * engines)
+    own = sorted(device.local_hardware_id for device in _trainer(params))
+    if not set(taken) <= set(own):
+        raise UserError(
+            f"sampling.devices: got null, by which vLLM takes GPUs {[*taken]}, but process "
+            f"{jax.process_index()} trains on {own}; allowed are GPUs of its own for each process "
+            "of a host (CUDA_VISIBLE_DEVICES), or numbers of GPUs that no process trains on"
+        )

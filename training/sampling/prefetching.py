@@ -1,0 +1,278 @@
+"""Draw the next rollout while an update is computed: one step off-policy, by option.
+
+The answers are of the weights before that update; the importance weights of the loss correct for it
+(`training.learner.grpo`). They are kept beside each checkpoint, since nobody can draw them again
+once those weights are gone.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from engineer.space import AnswerForm
+from jaxlake.files import write_text_whole
+from training.errors import UserError
+from training.sampling.jax_sampler import JaxSampler
+from training.sampling.sampler import Completion, Sampler, Tokens
+
+_SECONDS_TO_END = 5.0
+"""How long a rollout that nobody needs any more is waited for once its engine is closed."""
+
+_FILES_KEPT = 4
+"""As many as there are checkpoints at a time, and one more."""
+
+
+@dataclass(frozen=True)
+class RolloutQuestion:
+    """The arguments of `Sampler.sample`, as plain values that can be compared and written."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    n: int
+    temperature: float
+    max_tokens: int
+    stop_token_ids: tuple[int, ...]
+    seed: int
+
+    @classmethod
+    def of(
+        cls, prompts: Sequence[Tokens], stop_token_ids: Sequence[int], **others: Any
+    ) -> RolloutQuestion:
+        """Make plain integers of all token ids."""
+        ids = tuple(tuple(int(token) for token in prompt) for prompt in prompts)
+        return cls(prompts=ids, stop_token_ids=tuple(map(int, stop_token_ids)), **others)
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Answers to a question, and which weights they are of."""
+
+    question: RolloutQuestion
+    answers: list[list[Completion]]
+    version: str
+    syncs: int  # how many the engine had seen then
+
+
+class PrefetchingSampler:
+    """A `Sampler` around another one, which answers a question that is announced ahead of time.
+
+    `expect` announces it. It is drawn in a thread of its own as soon as the question before it is
+    answered, with the weights of that moment, and everything else waits for the end of it.
+    """
+
+    def __init__(self, engine: Sampler) -> None:
+        """Draw with this engine; nobody else may ask it meanwhile."""
+        self._engine = engine
+        self._expected: RolloutQuestion | None = None
+        self._ahead: Future[_Drawn] | None = None
+        self._syncs = 0
+        self._last: _Drawn | None = None
+        self._kept_in: Path | None = None  # the file that what is ahead was read from
+        self.lag = 0
+        """How many updates older than the engine's weights those of the last answers were."""
+
+    def expect(self, question: RolloutQuestion | None) -> None:
+        """Announce what is asked after the next question; None: nothing."""
+        self._expected = question
+
+    def sample(
+        self,
+        prompts: Sequence[Tokens],
+        *,
+        n: int,
+        temperature: float,
+        max_tokens: int,
+        stop_token_ids: Sequence[int],
+        seed: int,
+        form: AnswerForm | None = None,
+        chosen: Sequence[int] | None = None,
+    ) -> list[list[Completion]]:
+        """Return the answers that were drawn ahead, or draw them; see `Sampler.sample`.
+
+        Forms and chosen places are not drawn ahead, and are refused.
+
+        Raises:
+            UserError: `take_back` read answers to another question.
+        """
+        assert form is None
+        assert chosen is None
+        question = RolloutQuestion.of(
+            prompts,
+            stop_token_ids,
+            n=n,
+            temperature=temperature,
+            max_tokens=max_tokens,
+            seed=seed,
+        )
+        drawn = self._wait()
+        if drawn is None or drawn.question != question:
+            if self._kept_in is not None:
+                raise UserError(
+                    f"{self._kept_in}: holds a rollout of other prompts or settings than the "
+                    "update's after the checkpoint. Restore the file, or remove the newest "
+                    "checkpoint"
+                )
+            drawn = self._draw(question)
+        self._ahead, self._last, self.lag = None, drawn, self._syncs - drawn.syncs
+        self._kept_in = None
+        if self._expected is not None:
+            self._ahead = _in_thread(lambda asked=self._expected: self._draw(asked))
+            self._expected = None
+        return drawn.answers
+
+    def _draw(self, question: RolloutQuestion) -> _Drawn:
+        version = self._engine.weight_version
+        answers = self._engine.sample(
+            question.prompts,
+            n=question.n,
+            temperature=question.temperature,
+            max_tokens=question.max_tokens,
+            stop_token_ids=question.stop_token_ids,
+            seed=question.seed,
+        )
+        return _Drawn(question, answers, version, self._syncs)
+
+    def _wait(self) -> _Drawn | None:
+        return None if self._ahead is None else self._ahead.result()
+
+    @property
+    def weight_version(self) -> str:
+        """Name the weights of the last answers, or those that the engine has if there are none."""
+        return self._engine.weight_version if self._last is None else self._last.version
+
+    def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
+        """See `Sampler.score`."""
+        self._wait()
+        return self._engine.score(sequences)
+
+    def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
+        """Replace the engine's weights once what is drawn ahead is there; see `Sampler.sync`."""
+        self._wait()
+        self._engine.sync(tensors)
+        self._syncs += 1
+
+    def drop_cache(self) -> None:
+        """See `Sampler.drop_cache`."""
+        self._wait()
+        self._engine.drop_cache()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Wait until nothing is drawn any more; the engine stays open.
+
+        Where an error or a signal ends the run, nobody waits for a rollout: the engine is closed,
+        so that it is given up, and what goes on in spite of that is left behind. Only a batch of
+        the trainer's own decoder is waited for: nobody can end a program of JAX's, and a process
+        that ends before it is aborted.
+        """
+        if kind is None or self._ahead is None or self._ahead.done():
+            self.close()
+            return
+        with suppress(Exception):  # what ends the run is the other error
+            self._engine.close()
+        own = isinstance(self._engine, JaxSampler)
+        with suppress(Exception):
+            self._ahead.result(timeout=None if own else _SECONDS_TO_END)
+
+    def close(self) -> None:
+        """Wait until nothing is drawn any more; the engine stays open."""
+        with suppress(Exception):  # nobody asks for these answers
+            self._wait()
+
+    def keep(self, folder: Path, step: int) -> None:
+        """Write what was drawn ahead, if anything, to a file for the checkpoint of this step."""
+        if (drawn := self._wait()) is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            lag = self._syncs - drawn.syncs
+            write_text_whole(_file(folder, step), json.dumps(_written(drawn, lag)) + "\n")
+        for path in sorted(folder.glob("*.json"))[:-_FILES_KEPT]:
+            path.unlink(missing_ok=True)
+
+    def take_back(self, folder: Path, step: int) -> None:
+        """Read what was drawn ahead when the checkpoint of this step was written.
+
+        Raises:
+            UserError: The file is missing or damaged; nobody can draw these answers again.
+        """
+        file = _file(folder, step)
+        try:
+            drawn = _read(json.loads(file.read_text(encoding="utf-8")), self._syncs)
+        except (OSError, ValueError, TypeError, LookupError) as error:
+            raise UserError(
+                f"{file}: the rollout that was drawn ahead of the checkpoint's next update can't "
+                f"be read ({error}). Restore the file, or remove the newest checkpoint"
+            ) from error
+        self._ahead = Future()
+        self._ahead.set_result(drawn)
+        self._kept_in = file
+
+
+def _in_thread(function: Any) -> Future[_Drawn]:
+    """Call a function in a thread that does not keep the process from ending."""
+    future: Future[_Drawn] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="Prefetch", daemon=True).start()
+    return future
+
+
+def _file(folder: Path, step: int) -> Path:
+    return folder / f"{step:09d}.json"
+
+
+def _written(drawn: _Drawn, lag: int) -> dict[str, Any]:
+    """Return plain values; log-probabilities by their bits."""
+    groups = [
+        [
+            {
+                "token_ids": one.token_ids,
+                "logprobs": base64.b64encode(np.asarray(one.logprobs, "<f4").tobytes()).decode(),
+                "truncated": one.truncated,
+            }
+            for one in group
+        ]
+        for group in drawn.answers
+    ]
+    return {
+        "question": asdict(drawn.question),
+        "version": drawn.version,
+        "lag": lag,
+        "answers": groups,
+    }
+
+
+def _read(tree: Any, syncs: int) -> _Drawn:
+    asked = tree["question"]
+    answers = [
+        [
+            Completion(
+                tuple(one["token_ids"]),
+                np.frombuffer(base64.b64decode(one["logprobs"]), "<f4").astype(np.float32),
+                bool(one["truncated"]),
+            )
+            for one in group
+        ]
+        for group in tree["answers"]
+    ]
+    question = RolloutQuestion.of(**asked)
+    if [len(group) for group in answers] != [question.n] * len(question.prompts):
+        raise ValueError(f"not {question.n} answers to each of {len(question.prompts)} prompts")
+    if any(len(one.logprobs) != len(one.token_ids) for group in answers for one in group):
+        raise ValueError("an answer has not one log-probability for each token")
+    return _Drawn(question, answers, str(tree["version"]), syncs - tree["lag"])

@@ -1,0 +1,1 @@
+"""vLLM servers: of the policy as a fleet, and of other models."""

@@ -1,0 +1,153 @@
+"""Models other than the policy, each behind vLLM's own server (`process.py`).
+
+`OtherModels` keeps one server at a time and asks it through the client that asks any endpoint
+(`engineer.engineers.chat_client`). Once the server has ended its memory is free again.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from engineer import EngineerError, Spent
+from engineer.engineers.language_model import GeneratedText
+from engineer.space import AnswerForm
+from training.errors import UserError
+from training.policy import huggingface
+from training.policy.tokenizer import load_tokenizer
+from training.sampling.servers.process import NO_TRUNCATION, ServerProcess
+from training.sampling.vllm_sampler import sampling_seeds
+from training.schema import EngineerChoice, Sampling
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a model."""
+
+    text: str
+    chat: bool | None = None  # wrap it in the tokenizer's chat template; None: if there is one
+    thinking: bool = False  # passed to the template as `enable_thinking`
+    seed: int = 0
+    form: AnswerForm | None = None  # what the answer must follow; None: free text
+    token_limit: int | None = None  # may still be spent; None: as many as the engineer's answers
+
+
+class OtherModels(AbstractContextManager["OtherModels"]):
+    """Asks models beside the policy; the server of the last one is kept for the next question.
+
+    Use it as a context manager, which ends the server.
+    """
+
+    def __init__(self, settings: Sampling, choice: EngineerChoice) -> None:
+        """Remember the settings of the engines and of the answers; nothing is started yet."""
+        self._settings = settings
+        self._choice = choice
+        self._server: ModelServer | None = None
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def ask(self, model: str, question: Question) -> GeneratedText:
+        """Let a model (hub name or folder) answer; it is loaded unless it answered last.
+
+        Raises:
+            EngineerError: The model could not be loaded, or did not answer in time. All the tokens
+                that it was allowed count as spent then.
+        """
+        if self._server is None or self._server.model != model:
+            self.close()
+            self._server = ModelServer(model, self._settings, self._choice.load_seconds)
+        try:
+            return self._server.answer(question, self._choice)
+        except BaseException:
+            # The server may be broken, or still at this answer when the next question comes.
+            self._server.kill()
+            self._server = None
+            raise
+
+    def close(self) -> None:
+        """End the server, if there is one."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+
+class ModelServer:
+    """A vLLM server on a port of this machine, which has loaded one model."""
+
+    def __init__(self, model: str, settings: Sampling, load_seconds: float) -> None:
+        """Start the server and wait until it answers, which a download does not count for.
+
+        Raises:
+            EngineerError: There is no such model, or it was not loaded within `load_seconds`.
+        """
+        self.model = model
+        try:
+            folder = huggingface.resolve(model)
+            self._tokenizer = load_tokenizer(folder)
+        except (UserError, OSError, ValueError) as error:
+            raise EngineerError(f"{model}: {error}") from None
+        self._folder = str(folder)
+        self._process = ServerProcess(self._folder, settings)
+        try:
+            self._wait_until_loaded(load_seconds)
+        except BaseException:
+            self.kill()
+            raise
+
+    def answer(self, question: Question, choice: EngineerChoice) -> GeneratedText:
+        """Ask the model; an `EngineerError` says that it did not answer, and what that cost."""
+        from engineer.engineers.chat_client import ChatClient  # imports openai
+
+        chat = bool(self._tokenizer.chat_template) if question.chat is None else question.chat
+        limit = choice.token_limit(question.form is not None, question.token_limit)
+        fields: dict[str, Any] = {
+            "temperature": choice.temperature,
+            "seed": sampling_seeds(question.seed, 1)[0],
+            "stop_token_ids": [self._tokenizer.eos_token_id],
+            **NO_TRUNCATION,
+        }
+        if isinstance(question.form, str):
+            fields["structured_outputs"] = {"regex": question.form}
+        elif question.form is not None:
+            schema = {"name": "answer", "schema": question.form}
+            fields["response_format"] = {"type": "json_schema", "json_schema": schema}
+        if chat:
+            fields["chat_template_kwargs"] = {"enable_thinking": question.thinking}
+        else:
+            fields["add_special_tokens"] = True  # those that the tokenizer puts before any text
+        client = ChatClient(
+            f"{self._process.address}/v1",
+            self._folder,
+            timeout=choice.timeout_seconds,
+            retries=0,
+            proxies=False,
+        )
+        try:
+            return client.complete(question.text, max_tokens=limit, chat=chat, fields=fields)
+        except EngineerError as error:
+            where = self._process.address.removeprefix("http://")
+            problem = self._process.end() or str(error).partition(f"{where}: ")[2]
+            spent = Spent(engineer_tokens=limit)  # all that the answer could have had
+            raise EngineerError(f"{self.model}: {problem}", spent) from None
+
+    def close(self) -> None:
+        """Let the server end by itself, and kill what is left of it after a while."""
+        self._process.close()
+
+    def kill(self) -> None:
+        """Kill the server and all that it started."""
+        self._process.kill()
+
+    def _wait_until_loaded(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not self._process.healthy():
+            if problem := self._process.end():
+                raise EngineerError(f"{self.model}: {problem}")
+            if time.monotonic() > deadline:
+                raise EngineerError(
+                    f"{self.model}: is not loaded within engineer.load_seconds = {seconds:g}"
+                )
+            time.sleep(0.1)

