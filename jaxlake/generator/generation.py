@@ -32,7 +32,7 @@ from jaxlake.generator.pool import (
 )
 from jaxlake.random_keys import check_kind
 from jaxlake.solver import DEFAULT_HORIZON, Widths, widths_for
-from jaxlake.solver.dense_tier import DENSE_RADIXES
+from jaxlake.solver.dense.tier import DENSE_RADIXES
 
 MAX_CANDIDATES = 1 << 18
 """Candidates of a stream after which `generate` gives up, unless told otherwise."""

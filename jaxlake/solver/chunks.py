@@ -49,7 +49,7 @@ class Widths:
     planned_boards: int  # boards for which prioritised planning plans, at most
     tree_lanes: int  # nodes of constraint trees in hand, at most; rounded down to a power of two;
     #   kernels hold as many as `loop_bytes` allows
-    joint_boards: int  # boards of a joint search, at most; below 64, `dense_joint` searches
+    joint_boards: int  # boards of a joint search, at most; below 64, `dense` searches
     #   block by block
     loop_bytes: int  # memory for the sets of each of these loops; long plans leave fewer boards
     kernels: Kernels | None = None  # Pallas kernels in place of XLA's loops where there are some

@@ -13,18 +13,18 @@ import numpy as np
 
 from jaxlake.cpu_devices import jit_search
 from jaxlake.instance import Instance
-from jaxlake.solver import dense_tier
 from jaxlake.solver.certificates import BestPlans, PreparedBoards, prepare_boards, prioritise
 from jaxlake.solver.chunks import Widths, widths_for
-from jaxlake.solver.dense_components import component_sizes
-from jaxlake.solver.dense_tier import DENSE_BUDGETS, DENSE_RADIXES, Searched, Shortest, by_size
+from jaxlake.solver.dense import tier as dense_tier
+from jaxlake.solver.dense.components import component_sizes
+from jaxlake.solver.dense.tier import DENSE_BUDGETS, DENSE_RADIXES, Searched, Shortest, by_size
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.pairs import matching_bound, pair_bounds, pair_staircases, waitless_bounds
 from jaxlake.solver.permutations import proved_unsolvable
 from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status, no_solutions
 from jaxlake.solver.space_time import NEVER, actions_of, by_board, length_of, waits_in
-from jaxlake.solver.tree_efforts import search_with_teams
-from jaxlake.solver.tree_node import TreeAnswers, TreeQueries, no_answers
+from jaxlake.solver.trees.efforts import search_with_teams
+from jaxlake.solver.trees.node import TreeAnswers, TreeQueries, no_answers
 
 DEFAULT_MAX_EXPANSIONS = 65536
 """Agents that one search of the constraint tree replans before it gives up."""
@@ -66,7 +66,7 @@ def search_most(
     max_expansions: jax.Array | None = None,
     widths: Widths | None = None,
 ) -> Searched:
-    """Do what `solve_batch` does for three and more slots, up to the boards left for `dense_tier`.
+    """Do what `solve_batch` does for three and more slots, but for boards left for the dense tier.
 
     Arguments are those of `solve_batch`.
 
@@ -99,7 +99,7 @@ def _search_boards(
     widths: Widths,
     dense: bool,
 ) -> Searched:
-    """Do what comes between the first plans and `dense_tier`."""
+    """Do what comes between the first plans and the dense tier."""
     B, K = batch.agent_mask.shape
     boards, best = planned
     connected = jnp.all(boards.alone < NEVER, axis=0)

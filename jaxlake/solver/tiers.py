@@ -59,20 +59,21 @@ def solve(
         horizon: The longest plan to look for, in steps (static, 1 to 4096).
         max_expansions: How many agents one search of the constraint tree may replan, beyond the
             few after which more lanes begin it anew; with three or more slots only. Boards on few
-            cells are solved by `dense_joint` when this, or a smaller number, is spent. There are up
-            to three such searches: for either objective, and for a plan without waits. None
-            stands for `DEFAULT_MAX_EXPANSIONS`, 65,536. With a smaller number more boards are
-            UNKNOWN, and a batch waits less long for its hardest ones; no optimum changes.
+            cells are solved by sets of all joint states (`solver/dense`) when this, or a smaller
+            number, is spent. There are up to three such searches: for either objective, and for a
+            plan without waits. None stands for `DEFAULT_MAX_EXPANSIONS`, 65,536. With a smaller
+            number more boards are UNKNOWN, and a batch waits less long for its hardest ones; no
+            optimum changes.
         widths: How many boards to work on at a time (static). Results don't depend on it. None
             stands for `widths_for()`, which follows the platform.
         dense: Whether boards on few cells that the constraint trees leave open are solved by
-            `dense_joint` (static). Without it more of them are UNKNOWN.
+            `solver/dense` (static). Without it more of them are UNKNOWN.
 
     Returns:
         A `Solution`. OPTIMAL and UNSOLVABLE are proved; UNKNOWN means that the budget was spent or
         that the shortest plans are longer than `horizon`. `expansions` counts layers of the joint
         search where there are two slots, else agents replanned in constraint trees and sets
-        computed by `dense_joint`.
+        computed by `solver/dense`.
 
     Raises:
         TypeError: `instance` is no `Instance`, but for example the rows of a grid.

@@ -10,7 +10,7 @@ import numpy as np
 from jaxlake.solver.bitboard import PITCH, ROW_SHIFT
 from jaxlake.solver.chunks import TEAM_LANES, Kernels, Widths
 from jaxlake.solver.joint_search import Geometry, geometry, pack_cells
-from jaxlake.solver.tree_node import TreeAnswers, TreeQueries, no_answers
+from jaxlake.solver.trees.node import TreeAnswers, TreeQueries, no_answers
 
 _MAX_ROWS = 16
 _MAX_HORIZON = 512
@@ -37,7 +37,7 @@ def search_trees(
     split: jax.Array | int = 0,
     helpers: int = 1,
 ) -> TreeAnswers:
-    """Do what `constraint_tree.search_trees` does in one launch.
+    """Do what `trees.search.search_trees` does in one launch.
 
     A `team` has one node in hand, or `chunks.TEAM_LANES`, and each node so many lanes: `helpers`.
     """

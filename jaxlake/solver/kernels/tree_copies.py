@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from jaxlake.solver.kernels.tree_paths import CELL, Boards, Memory, largest, pick
 from jaxlake.solver.kernels.tree_teams import Helpers, put
-from jaxlake.solver.path_conflicts import FORCED
+from jaxlake.solver.trees.conflicts import FORCED
 
 _TOGETHER = 4
 """Times at which a lane that is alone copies a path at once."""

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from jaxlake.solver.kernels.tree_paths import CELL
 from jaxlake.solver.kernels.tree_teams import Helpers, put
-from jaxlake.solver.path_conflicts import ARRIVAL, PathConflict
+from jaxlake.solver.trees.conflicts import ARRIVAL, PathConflict
 
 LEVEL_WORDS = 5
 """Words of 32 bits that a level takes."""
@@ -18,7 +18,7 @@ number of 14 bits."""
 
 
 class Level(NamedTuple):
-    """As `tree_node.TreeLevel`, int32 each. Cells, times, costs and counts take up to 14 bits."""
+    """As `trees.node.TreeLevel`, int32 each. Cells, times, costs and counts take up to 14 bits."""
 
     conflict: PathConflict
     side: jax.Array

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxlake.solver.path_conflicts import SWAP, VERTEX, PathConflict
+from jaxlake.solver.trees.conflicts import SWAP, VERTEX, PathConflict
 
 _UNUSED, CLOSED, FIXED, _RIGHT, _LEFT, _DOWN, _UP = range(7)
 """What a note says of an agent: nothing, that a cell is closed to it, that it has to be in the cell

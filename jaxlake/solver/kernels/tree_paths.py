@@ -1,8 +1,8 @@
 """What the lanes of one program do with paths: plan one, trace it back, and find where they meet.
 
-The same as `space_time.reach_goal`, `space_time.trace_back` and `path_conflicts.choose_conflict` do
-for all times at once, here time by time, each lane for the agent and under the constraints of its
-own node. Lanes read and write memory at places of their own.
+The same as `space_time.reach_goal`, `space_time.trace_back` and `trees.conflicts.choose_conflict`
+do for all times at once, here time by time, each lane for the agent and under the constraints of
+its own node. Lanes read and write memory at places of their own.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,8 +27,8 @@ from jaxlake.solver.kernels.word_sets import (
     without,
 )
 from jaxlake.solver.pairs import agent_pairs
-from jaxlake.solver.path_conflicts import FORCED, NONE, SWAP, TARGET, VERTEX, PathConflict
 from jaxlake.solver.space_time import NEVER
+from jaxlake.solver.trees.conflicts import FORCED, NONE, SWAP, TARGET, VERTEX, PathConflict
 
 CELL = FORCED - 1
 """The bits of an entry of a path that say which cell it is."""
@@ -176,7 +176,7 @@ class Paths:
     def choose_conflict(
         self, costs: tuple[jax.Array, ...], tight: list[jax.Array], wanted: jax.Array
     ) -> tuple[PathConflict, jax.Array]:
-        """Choose the conflict to split on and count conflicts, as in `path_conflicts`.
+        """Choose the conflict to split on and count conflicts, as in `trees.conflicts`.
 
         `tight`, bool, says of which agents it counts where they are forced to be. Lanes that are
         not `wanted` get any conflict.

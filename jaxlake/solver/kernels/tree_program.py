@@ -1,6 +1,6 @@
 """What one program does: it searches the constraint trees of its queries, a node in every lane.
 
-The steps are those of `constraint_tree`, and so are the names; every lane has the node and the
+The steps are those of `trees.search`, and so are the names; every lane has the node and the
 branch of its own in memory. Lanes of one team are neighbours, and a program serves a few teams at a
 time: when the last of them has its answer, it takes the next queries.
 """
@@ -35,7 +35,8 @@ from jaxlake.solver.kernels.tree_paths import (
 from jaxlake.solver.kernels.tree_queries import Answers, Proved, Task
 from jaxlake.solver.kernels.tree_shared import SharedPaths
 from jaxlake.solver.kernels.tree_teams import LANES, Helpers, Teams, put
-from jaxlake.solver.path_conflicts import (
+from jaxlake.solver.space_time import NEVER
+from jaxlake.solver.trees.conflicts import (
     ARRIVAL,
     NONE,
     SWAP,
@@ -44,12 +45,11 @@ from jaxlake.solver.path_conflicts import (
     PathConflict,
     arrival_conflict,
 )
-from jaxlake.solver.space_time import NEVER
-from jaxlake.solver.tree_lanes import MAX_DEPTH
+from jaxlake.solver.trees.lanes import MAX_DEPTH
 
 
 class _Lanes(NamedTuple):
-    """As `tree_lanes.TreeLanes`, int32 each; what is not here is in memory."""
+    """As `trees.lanes.TreeLanes`, int32 each; what is not here is in memory."""
 
     bound: jax.Array
     cut: jax.Array

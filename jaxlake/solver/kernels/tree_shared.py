@@ -18,9 +18,9 @@ from jaxlake.solver.kernels.tree_notes import NOTES
 from jaxlake.solver.kernels.tree_paths import Memory, Paths, Route, pick
 from jaxlake.solver.kernels.tree_teams import put
 from jaxlake.solver.kernels.word_sets import Words, both, either, meet, shift, single, without
-from jaxlake.solver.path_conflicts import FORCED
 from jaxlake.solver.space_time import NEVER
-from jaxlake.solver.tree_lanes import MAX_DEPTH
+from jaxlake.solver.trees.conflicts import FORCED
+from jaxlake.solver.trees.lanes import MAX_DEPTH
 
 _MOVES = 4
 _SPOTLESS, _POLITE, _OPEN = 3, 2, 1

@@ -80,7 +80,7 @@ class Helpers:
 
 
 class Teams(NamedTuple):
-    """As `tree_lanes.Teams`: of one node each, or of `TEAM_LANES`."""
+    """As `trees.lanes.Teams`: of one node each, or of `TEAM_LANES`."""
 
     size: jax.Array  # int32, how many nodes a team has in hand
     team: jax.Array  # int32, which team a lane is in

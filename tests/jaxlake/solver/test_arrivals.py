@@ -11,9 +11,9 @@ from benchmarks import oracles
 from jaxlake.solver import Widths, widths_for
 from jaxlake.solver.arrivals import EXCESSES, look_up, staircases
 from jaxlake.solver.certificates import prepare_boards
-from jaxlake.solver.constraint_tree import search_trees
 from jaxlake.solver.space_time import NEVER
-from jaxlake.solver.tree_node import TreeQueries
+from jaxlake.solver.trees.node import TreeQueries
+from jaxlake.solver.trees.search import search_trees
 from tests.jaxlake.solver.boards import instances, random_grids, staircases_of_all_pairs
 
 COUNT, SIZE, CHECKED = 120, 4, 5

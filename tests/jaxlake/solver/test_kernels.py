@@ -22,10 +22,10 @@ from jaxlake.solver import (
     widths_for,
 )
 from jaxlake.solver.chunks import NODE_LANES, SHARED_SPLITS, TEAM_LANES
-from jaxlake.solver.constraint_tree import search_trees
 from jaxlake.solver.kernels import joint, planning, tree
 from jaxlake.solver.pairs import agent_pairs
-from jaxlake.solver.tree_node import TreeQueries
+from jaxlake.solver.trees.node import TreeQueries
+from jaxlake.solver.trees.search import search_trees
 from jaxlake.solver.two_agents import search_by_loops
 from tests.jaxlake.solver.boards import (
     assert_same,

@@ -8,9 +8,9 @@ import pytest
 
 from jaxlake.solver import widths_for
 from jaxlake.solver.certificates import prepare_boards
-from jaxlake.solver.constraint_tree import search_trees
 from jaxlake.solver.space_time import arrivals_of
-from jaxlake.solver.tree_node import TreeQueries
+from jaxlake.solver.trees.node import TreeQueries
+from jaxlake.solver.trees.search import search_trees
 from tests.jaxlake.solver.boards import instances
 
 HORIZON = 12

@@ -23,14 +23,15 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxlake.solver import arrivals, tree_node
+from jaxlake.solver import arrivals
 from jaxlake.solver.chunks import wanted_first
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.pairs import best_matching, pair_gains
-from jaxlake.solver.path_conflicts import FORCED, NONE, arrival_conflict, choose_conflict
 from jaxlake.solver.space_time import NEVER, NOBODY
-from jaxlake.solver.tree_lanes import MAX_DEPTH, Teams, TreeLanes, new_lanes, start_queries
-from jaxlake.solver.tree_node import TreeAnswers, TreeLevel, TreeQueries
+from jaxlake.solver.trees import node as tree_node
+from jaxlake.solver.trees.conflicts import FORCED, NONE, arrival_conflict, choose_conflict
+from jaxlake.solver.trees.lanes import MAX_DEPTH, Teams, TreeLanes, new_lanes, start_queries
+from jaxlake.solver.trees.node import TreeAnswers, TreeLevel, TreeQueries
 
 
 class _SearchState(NamedTuple):

@@ -1,6 +1,6 @@
 """Lanes that search constraint trees: what each holds, and how they take queries.
 
-`constraint_tree` has the search itself.
+`search` has the search itself.
 """
 
 from typing import NamedTuple
@@ -8,11 +8,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxlake.solver import tree_node
 from jaxlake.solver.bitboard import word_type
-from jaxlake.solver.path_conflicts import PathConflict
 from jaxlake.solver.space_time import NEVER, NOBODY, SearchBuffers, search_buffers
-from jaxlake.solver.tree_node import TreeBranch, TreeLevel, TreeNode, TreeQueries
+from jaxlake.solver.trees import node as tree_node
+from jaxlake.solver.trees.conflicts import PathConflict
+from jaxlake.solver.trees.node import TreeBranch, TreeLevel, TreeNode, TreeQueries
 
 MAX_DEPTH = 64
 """Constraints on one branch; a query that needs more gives up."""

@@ -9,9 +9,9 @@ import numpy as np
 
 from jaxlake.solver import chunks
 from jaxlake.solver.chunks import Widths
-from jaxlake.solver.constraint_tree import search_trees
 from jaxlake.solver.kernels import tree
-from jaxlake.solver.tree_node import TreeAnswers, TreeQueries, no_answers
+from jaxlake.solver.trees.node import TreeAnswers, TreeQueries, no_answers
+from jaxlake.solver.trees.search import search_trees
 
 _EFFORTS = (
     (1, 0, chunks.EXPANSIONS_BEFORE_TEAM),

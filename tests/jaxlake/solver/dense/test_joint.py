@@ -7,10 +7,11 @@ import pytest
 
 from benchmarks import oracles
 from jaxlake import Status
-from jaxlake.solver import dense_joint, widths_for
+from jaxlake.solver import widths_for
 from jaxlake.solver.certificates import prepare_boards
 from jaxlake.solver.chunks import Kernels
-from jaxlake.solver.dense_components import DenseBoards, component_sizes
+from jaxlake.solver.dense import joint
+from jaxlake.solver.dense.components import DenseBoards, component_sizes
 from jaxlake.solver.space_time import NEVER
 from tests.jaxlake.solver.boards import instances, random_grids
 
@@ -63,7 +64,7 @@ def _prepare(grids, size, slots):
 def _solver(radix, horizon=HORIZON, **chunks):
     widths = widths_for(**chunks)
     solver = jax.jit(
-        lambda boards, wanted: dense_joint.solve_dense(boards, wanted, horizon, radix, widths)
+        lambda boards, wanted: joint.solve_dense(boards, wanted, horizon, radix, widths)
     )
     return lambda boards, wanted: jax.device_get(solver(boards, wanted))
 
@@ -204,16 +205,16 @@ def test_a_tpu_steps_from_the_same_states(agents: int):
     shape = (agents + 1, *(5,) * (agents - 1), 2)
     recent = jnp.asarray(rng.integers(0, 1 << 32, shape, dtype=np.uint32))
     for c in range(agents + 1):
-        by_faces = dense_joint._origins_by_faces(recent, jnp.int32(c), jnp.bool_(True))
-        by_masks = dense_joint._origins_by_masks(recent, jnp.int32(c), jnp.bool_(True))
+        by_faces = joint._origins_by_faces(recent, jnp.int32(c), jnp.bool_(True))
+        by_masks = joint._origins_by_masks(recent, jnp.int32(c), jnp.bool_(True))
         assert (by_masks == by_faces).all()
         assert by_faces.any()
 
 
 def test_a_tpu_pads_two_axes_of_a_set():
-    whole = {agents: dense_joint.bytes_per_board(agents, 28) for agents in (3, 4, 5)}
-    padded = {agents: dense_joint.bytes_per_board(agents, 28, Kernels.TPU) for agents in (3, 4, 5)}
+    whole = {agents: joint.bytes_per_board(agents, 28) for agents in (3, 4, 5)}
+    padded = {agents: joint.bytes_per_board(agents, 28, Kernels.TPU) for agents in (3, 4, 5)}
     assert {agents: padded[agents] / whole[agents] for agents in whole} == pytest.approx(
         dict.fromkeys(whole, 32 * 128 / 28**2)
     )
-    assert dense_joint.bytes_per_board(4, 28, Kernels.GPU) == whole[4]
+    assert joint.bytes_per_board(4, 28, Kernels.GPU) == whole[4]

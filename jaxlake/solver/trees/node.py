@@ -14,7 +14,8 @@ import numpy as np
 from jaxlake.solver import space_time
 from jaxlake.solver.bitboard import PITCH, ROW_SHIFT, bitboard_of, row_and_bit, union_of_cells
 from jaxlake.solver.materialize import materialize
-from jaxlake.solver.path_conflicts import (
+from jaxlake.solver.space_time import NOBODY, Blocked, PathBits, SearchBuffers
+from jaxlake.solver.trees.conflicts import (
     ARRIVAL,
     FORCED,
     SWAP,
@@ -22,7 +23,6 @@ from jaxlake.solver.path_conflicts import (
     VERTEX,
     PathConflict,
 )
-from jaxlake.solver.space_time import NOBODY, Blocked, PathBits, SearchBuffers
 
 
 class TreeQueries(NamedTuple):

@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.solver.dense_components import Components
+from jaxlake.solver.dense.components import Components
 from jaxlake.solver.materialize import computed_apart
 
 

@@ -1,4 +1,4 @@
-"""The search of `dense_joint` block by block, for a core that works on one board at a time.
+"""The search of `joint` block by block, for a core that works on one board at a time.
 
 A block holds the joint states in which all agents but the last three are in given cells: an array
 with an axis for each of the next two, and the cells of the last one as bits. Most blocks hold no
@@ -20,8 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.solver.dense_components import Components
-from jaxlake.solver.dense_step import (
+from jaxlake.solver.dense.components import Components
+from jaxlake.solver.dense.step import (
     Halfway,
     LastAgent,
     along,

@@ -1,4 +1,4 @@
-"""The tier of `dense_joint`: which boards it takes, and how its answers complete what is known."""
+"""The tier: which boards it takes, and how the answers of `joint` complete what is known."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxlake.instance import Instance
-from jaxlake.solver import dense_joint
 from jaxlake.solver.chunks import Widths
-from jaxlake.solver.dense_components import DenseBoards
-from jaxlake.solver.dense_joint import DenseAnswers
+from jaxlake.solver.dense import joint
+from jaxlake.solver.dense.components import DenseBoards
+from jaxlake.solver.dense.joint import DenseAnswers
 from jaxlake.solver.solution import Solution, Status
 
 DENSE_BUDGETS = {
@@ -19,10 +19,10 @@ DENSE_BUDGETS = {
     5: ((14, 1024), (18, 2048), (22, 4096), (26, 16384)),
 }
 """By slots: the most cells or edges of a component, and after how many agents replanned
-`dense_joint` takes over. It takes longer the more there are."""
+`joint` takes over. It takes longer the more there are."""
 
 DENSE_RADIXES = {3: (32, 64, 96), 4: (20, 28, 60), 5: (20, 28)}
-"""By slots: the arrays of `dense_joint`, each for boards that don't fit into the one before."""
+"""By slots: the arrays of `joint`, each for boards that don't fit into the one before."""
 
 
 def by_size(sizes: jax.Array, limits: Sequence[int]) -> list[jax.Array]:
@@ -51,7 +51,7 @@ class Searched(NamedTuple):
 
 
 def solve_left(batch: Instance, searched: Searched, horizon: int, widths: Widths) -> Solution:
-    """Solve boards that are left by `dense_joint`, and give all solutions."""
+    """Solve boards that are left by `joint`, and give all solutions."""
     for which in range(len(searched.left)):
         searched = solve_left_of_class(batch, searched, which, horizon, widths)
     return searched.solution
@@ -72,7 +72,7 @@ def solve_left_of_class(
         costs=bounds[1],
     )
     radix = DENSE_RADIXES[batch.agent_mask.shape[1]][which]
-    answers = dense_joint.solve_dense(boards, left[which], horizon, radix, widths)
+    answers = joint.solve_dense(boards, left[which], horizon, radix, widths)
     return searched._replace(solution=_with_dense_answers(solution, shortest, answers))
 
 

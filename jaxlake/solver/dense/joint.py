@@ -10,7 +10,7 @@ and the sum of costs is the least c for which D_c holds the state in which all h
 makespan a step costs 1 and nobody retires; where that set stops to grow without the joint goal, the
 board is unsolvable. To find a plan without waits, waits are left out and D_{c-1} too.
 
-`dense_step` takes a step from all states of a set together. On CPUs `dense_blocks` searches the
+`step` takes a step from all states of a set together. On CPUs `blocks` searches the
 same sets block by block. To be without waits, every agent must
 change the colour of its cell as on a chessboard. The joint states in which all agents that have not
 retired are on cells of the colour of their starts, and those in which all are on cells of the other
@@ -30,7 +30,7 @@ import numpy as np
 from jaxlake.distance_fields import flood
 from jaxlake.dynamics import ACTION_DELTAS
 from jaxlake.solver.chunks import Kernels, Widths, in_chunks
-from jaxlake.solver.dense_blocks import (
+from jaxlake.solver.dense.blocks import (
     INNER,
     PLANES,
     BlockBuffers,
@@ -39,8 +39,8 @@ from jaxlake.solver.dense_blocks import (
     least_costs,
     search_blocks,
 )
-from jaxlake.solver.dense_components import Components, DenseBoards, number_components
-from jaxlake.solver.dense_step import along, bit_masks, last_agent, step, words_of
+from jaxlake.solver.dense.components import Components, DenseBoards, number_components
+from jaxlake.solver.dense.step import along, bit_masks, last_agent, step, words_of
 from jaxlake.solver.materialize import computed_apart
 from jaxlake.solver.space_time import NEVER
 

@@ -1,0 +1,1 @@
+"""Conflict-based search between the bounds: constraint trees in lanes (tier 5)."""
