@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 
@@ -35,6 +36,78 @@ def check_instance(given: object) -> None:
             f"instance: got {type(given).__name__}, an Instance is needed; "
             "jaxlake.parse_grid(rows) makes one of the rows of a grid"
         )
+
+
+def check_boards(given: Instance) -> None:
+    """Refuse what is no board, of one or of a batch whose values are at hand.
+
+    Searches rely on what `Instance` says of its values. Of an agent that starts at its goal they
+    would call plans optimal that are not.
+
+    Raises:
+        ValueError: A size is none; a cell outside a board is no hole; or the starts and goals of a
+            board's agents are not distinct free cells on it.
+    """
+    holes, size, starts, goals, mask = (np.asarray(leaf) for leaf in vars(given).values())
+    N = holes.shape[-1]
+    places = np.concatenate([starts, goals], axis=-2).reshape(-1, 2 * starts.shape[-2], 2)
+    rows, columns = places[..., 0].astype(np.int32), places[..., 1].astype(np.int32)
+    there = np.concatenate([mask, mask], axis=-1).reshape(len(places), -1)
+    holes, size = holes.reshape(-1, N, N), size.reshape(-1)
+    no_size = (size < 1) | (size > N)
+    open_edge = np.zeros(len(size), bool)
+    if np.any(size < N):
+        beyond = np.arange(N) >= size[:, None]
+        open_edge = np.any(~holes & (beyond[:, :, None] | beyond[:, None]), axis=(1, 2))
+    limit = np.clip(size, 0, N)[:, None]
+    off = (np.minimum(rows, columns) < 0) | (np.maximum(rows, columns) >= limit)
+    cells = np.where(off, 0, rows * N + columns)
+    taken = off | np.take_along_axis(holes.reshape(len(holes), N * N), cells, axis=1)
+    # Slots without an agent stand on cells of their own, on no board.
+    own = -1 - np.arange(there.shape[1], dtype=np.int32)
+    cells = np.where(there, rows * N + columns, own).astype(np.int16)
+    in_order = np.sort(cells, axis=1)
+    twice = np.any(in_order[:, 1:] == in_order[:, :-1], axis=1)
+    wrong = no_size | open_edge | np.any(there & taken, axis=1) | twice
+    if not wrong.any():
+        return
+    number = int(np.argmax(wrong))
+    name = "instance" if not np.ndim(given.size) else f"instances: number {number}"
+    if no_size[number]:
+        raise ValueError(f"{name}: got size {size[number]}, 1 to {N} are allowed")
+    if open_edge[number]:
+        raise ValueError(
+            f"{name}: got a cell outside of its {size[number]} rows and columns that is no hole; "
+            "all cells there are holes"
+        )
+    kinds = [f"{kind} of agent {k}" for kind in ("start", "goal") for k in range(mask.shape[-1])]
+    seen: dict[int, str] = {}
+    for place in np.flatnonzero(there[number]).tolist():
+        at, cell = (int(rows[number, place]), int(columns[number, place])), cells[number, place]
+        if taken[number, place]:
+            what = "outside of the board" if off[number, place] else "a hole"
+            raise ValueError(f"{name}: got {at}, {what}, as {kinds[place]}; a free cell is needed")
+        if (other := seen.setdefault(int(cell), kinds[place])) != kinds[place]:
+            raise ValueError(
+                f"{name}: got {at} as {other} and as {kinds[place]}; starts and goals of all "
+                "agents are distinct cells"
+            )
+
+
+def are_boards(batch: Instance) -> jax.Array:
+    """Tell which boards (B, ...) `check_boards` does not refuse, bool (B,)."""
+    B, N = batch.holes.shape[:2]
+    holes, size = jnp.asarray(batch.holes), jnp.asarray(batch.size, jnp.int32)
+    places = jnp.concatenate([batch.starts, batch.goals], axis=1).astype(jnp.int32)
+    there = jnp.concatenate([batch.agent_mask, batch.agent_mask], axis=1)
+    on_board = jnp.all((places >= 0) & (places < size[:, None, None]), axis=2)
+    cells = jnp.clip(places[..., 0] * N + places[..., 1], 0, N * N - 1)
+    free = on_board & ~jnp.take_along_axis(holes.reshape(B, N * N), cells, axis=1)
+    both = there[:, :, None] & there[:, None] & (cells[:, :, None] == cells[:, None])
+    twice = jnp.any(both & np.tri(cells.shape[1], k=-1, dtype=bool), axis=(1, 2))
+    beyond = np.arange(N) >= size[:, None]
+    closed = jnp.all(holes | ~(beyond[:, :, None] | beyond[:, None]), axis=(1, 2))
+    return (size >= 1) & (size <= N) & closed & jnp.all(free | ~there, axis=1) & ~twice
 
 
 def numpy_instance(

@@ -24,12 +24,18 @@ import numpy as np
 
 from jaxlake.batch_axes import merge_batch_axes
 from jaxlake.cpu_devices import called_apart, jit_search
-from jaxlake.instance import Instance, check_instance
+from jaxlake.instance import Instance, are_boards, check_boards, check_instance
 from jaxlake.solver.certificates import prepare_boards, prioritise
 from jaxlake.solver.chunks import Widths, widths_for
 from jaxlake.solver.many_slots import DEFAULT_MAX_EXPANSIONS as DEFAULT_MAX_EXPANSIONS
 from jaxlake.solver.many_slots import budgets, solve_in_stages, solve_many_slots
-from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status, no_solutions
+from jaxlake.solver.solution import (
+    DEFAULT_HORIZON,
+    Solution,
+    Status,
+    no_solutions,
+    unknown_solution,
+)
 from jaxlake.solver.space_time import NEVER, actions_of, by_board
 from jaxlake.solver.two_agents import solve_two
 
@@ -78,14 +84,18 @@ def solve(
     Raises:
         TypeError: `instance` is no `Instance`, but for example the rows of a grid.
         ValueError: `horizon`, N or the number of slots is out of range, or `max_expansions` is not
-            one number.
+            one number. Outside of other programs also where the values are no board, see
+            `Instance`; within one, and under `jax.vmap`, its answer is UNKNOWN.
     """
     check_instance(instance)
     _check(instance, horizon)
     _check_budgets(max_expansions, ())
     # The widths follow the platform, for which a compiled function would not ask again.
     widths, most = widths or widths_for(), _as_int32(max_expansions)
-    if _slots(instance) > 2 and called_apart(instance, most):
+    apart = called_apart(instance, most)
+    if apart:
+        check_boards(instance)
+    if _slots(instance) > 2 and apart:
         return solve_in_stages(instance, most, horizon, widths, dense, single=True)
     return _solve_one(instance, most, horizon=horizon, widths=widths, dense=dense)
 
@@ -109,7 +119,10 @@ def solve_batch(
     _check_budgets(max_expansions, (), shape[:1])
     _check(instances, horizon)
     widths, most = widths or widths_for(), _as_int32(max_expansions)
-    if _slots(instances) > 2 and called_apart(instances, most):
+    apart = called_apart(instances, most)
+    if apart:
+        check_boards(instances)
+    if _slots(instances) > 2 and apart:
         return solve_in_stages(instances, most, horizon, widths, dense, single=False)
     return _solve_many(instances, most, horizon=horizon, widths=widths, dense=dense)
 
@@ -164,7 +177,13 @@ def _solve_many(
     dense: bool,
 ) -> Solution:
     budget = budgets(batch, max_expansions)
-    return _batch_solver(horizon, widths, dense)(batch, budget)
+    solutions = _batch_solver(horizon, widths, dense)(batch, budget)
+    nothing, right = unknown_solution(horizon, _slots(batch)), are_boards(batch)
+    return jax.tree.map(
+        lambda leaf, none: jnp.where(right.reshape(-1, *[1] * none.ndim), leaf, none),
+        solutions,
+        nothing,
+    )
 
 
 @cache

@@ -1,0 +1,68 @@
+"""What is no board is refused, by the name of what is wrong."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+import jaxlake
+from jaxlake.instance import Instance, check_boards, stack_instances
+from jaxlake.solver import Status, solve_batch
+from jaxlake.solver.solution import unknown_solution
+
+BOARD = jaxlake.parse_grid(["S F g", "s H F", "F F G"], max_agents=3)
+
+
+def with_agent(starts: dict[int, tuple[int, int]], goals: dict[int, tuple[int, int]]) -> Instance:
+    """Put starts and goals of agents of `BOARD` elsewhere."""
+    moved = {name: np.array(getattr(BOARD, name)) for name in ("starts", "goals")}
+    for name, places in (("starts", starts), ("goals", goals)):
+        for agent, place in places.items():
+            moved[name][agent] = place
+    return replace(BOARD, **moved)
+
+
+WRONG = [
+    (with_agent({0: (2, 2)}, {}), r"\(2, 2\) as start of agent 0 and as goal of agent 0"),
+    (with_agent({1: (0, 0)}, {}), r"\(0, 0\) as start of agent 0 and as start of agent 1"),
+    (with_agent({}, {1: (2, 2)}), r"\(2, 2\) as goal of agent 0 and as goal of agent 1"),
+    (with_agent({}, {1: (0, 0)}), r"\(0, 0\) as start of agent 0 and as goal of agent 1"),
+    (with_agent({0: (1, 1)}, {}), r"\(1, 1\), a hole, as start of agent 0"),
+    (with_agent({}, {1: (3, 0)}), r"\(3, 0\), outside of the board, as goal of agent 1"),
+    (with_agent({}, {0: (0, -1)}), r"\(0, -1\), outside of the board, as goal of agent 0"),
+    (replace(BOARD, size=np.int32(0)), "size 0, 1 to 3 are allowed"),
+    (replace(BOARD, size=np.int32(4)), "size 4, 1 to 3 are allowed"),
+    (replace(BOARD, size=np.int32(2)), "a cell outside of its 2 rows and columns"),
+]
+
+
+@pytest.mark.parametrize(("board", "problem"), WRONG)
+def test_what_is_no_board_is_refused_alone_and_in_a_batch(board: Instance, problem: str):
+    with pytest.raises(ValueError, match=f"^instance: got .*{problem}"):
+        jaxlake.solve(board)
+    batch = stack_instances([BOARD, board, BOARD])
+    with pytest.raises(ValueError, match=f"^instances: number 1: got .*{problem}"):
+        solve_batch(jax.tree.map(jax.numpy.asarray, batch))
+
+
+def test_slots_without_an_agent_may_stand_anywhere():
+    check_boards(with_agent({2: (1, 1)}, {2: (0, 0)}))
+    assert int(jaxlake.solve(with_agent({2: (0, 0)}, {2: (0, 0)})).status) == 0
+
+
+def test_boards_smaller_than_their_padding_are_boards():
+    small = stack_instances([BOARD, jaxlake.parse_grid(["S F F F", "F F F G", *["F F F F"] * 2])])
+    check_boards(small)
+
+
+def test_within_a_program_nothing_is_said_of_what_is_no_board():
+    """Of an agent that starts at its goal, the search would call a plan optimal that is not."""
+    boards = [board for board, _ in WRONG] + [BOARD]
+    solved = jax.device_get(jax.jit(jax.vmap(jaxlake.solve))(stack_instances(boards)))
+    assert solved.status.tolist() == [Status.UNKNOWN] * len(WRONG) + [Status.OPTIMAL]
+    nothing = jax.device_get(unknown_solution(64, 3))
+    for name, leaf in vars(nothing).items():
+        np.testing.assert_array_equal(getattr(solved, name)[:-1], [leaf] * len(WRONG), name)
+    alone = jax.device_get(jaxlake.solve(BOARD))
+    jax.tree.map(lambda leaf, own: np.testing.assert_array_equal(leaf[-1], own), solved, alone)
