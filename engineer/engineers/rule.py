@@ -15,7 +15,8 @@ symbols of `engineer.context.symbols` alone, and every block of them:
   (`Domain.causes`). If none does, or the knob is at its end, it is the lowest knob on the way up
   and the highest on the way down.
 - Taken back: where a group's valid rate fell after an edit to its knobs, these edits are reversed
-  and nothing else moves. After a rollback, which reversed them already, no edit is tried again.
+  and no other knob of it moves. After a rollback, which reversed them already, no edit of a knob
+  is tried again. The group's share of the data follows learnability alone.
 """
 
 from dataclasses import dataclass
