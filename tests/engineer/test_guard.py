@@ -140,6 +140,13 @@ def test_a_floor_between_two_grid_points_is_kept_by_the_upper_one():
     assert shares_of(ask(text, Guard(floors={"5": 0.21})))[2] == 0.25
 
 
+def test_a_floor_on_the_grid_is_kept_whatever_its_float_says():
+    assert 0.07 * 100 > 7  # so rounding up alone would make 8 steps of it
+    fine = Bounds(sizes=SIZES, step=0.01, min_share=0.01)
+    text = answer((0.98, 0.2, 0.25), (0.01, 0.1, 0.5), (0.01, 0.0, 1.0))
+    assert shares_of(ask(text, Guard(floors={"5": 0.07}), bounds=fine))[2] == 0.07
+
+
 def test_a_floor_of_an_unknown_group_protects_nothing():
     text = answer((0.1, 0.2, 0.25), (0.6, 0.1, 0.5), (0.3, 0.0, 1.0))
     assert ask(text, Guard(floors={"7": 0.9})).kind == "accepted"

@@ -67,6 +67,18 @@ def test_prompts_that_were_encoded_before_give_the_same_questions_and_answers(bo
     assert len(set(given)) == COUNT
 
 
+def test_the_engine_is_asked_as_the_validation_s_settings_say_and_with_a_seed_for_each_chunk(
+    boards: range,
+):
+    validation = CONFIG.validation.model_copy(update={"temperature": 0.3, "seed": 70})
+    config = CONFIG.model_copy(update={"validation": validation})
+    assert config.sampling.temperature != 0.3
+    engine = _Echo()
+    answer(config, _Policy(), engine, boards, title="")  # type: ignore[arg-type]
+    asked = [(options["seed"], options["temperature"], options["n"]) for _, options in engine.asked]
+    assert asked == [(70, 0.3, 1), (70 + CHUNK, 0.3, 1)]
+
+
 def test_a_run_gives_the_engine_its_own_validation_prompts(
     boards: range, monkeypatch: pytest.MonkeyPatch
 ):

@@ -19,6 +19,7 @@ class Both:
     def __init__(self, off: float = 0.0) -> None:
         self.off = off
         self.scored: dict[str, list[int]] = {}
+        self.sequences: list[list[int]] = []
 
     def logprobs(self, params: Any, sequences: Any) -> list[np.ndarray]:
         return self._scores("policy", sequences, 0.0)
@@ -40,6 +41,7 @@ class Both:
 
     def _scores(self, side: str, sequences: Any, off: float) -> list[np.ndarray]:
         self.scored[side] = [len(one) for one in sequences]
+        self.sequences = [list(one) for one in sequences]
         return [np.array(one, np.float32) / 1000 - off for one in sequences]
 
 
@@ -79,6 +81,14 @@ def test_no_more_tokens_are_scored_than_sequences_are_decoded_at_once(call, max_
     gaps = call(run_of(both, max_num_seqs), both)
     assert both.scored["engine"] == both.scored["policy"] == [5, min(200, most), most]
     assert gaps.largest == 0.0
+
+
+def test_a_completion_is_scored_after_its_own_prompt():
+    both, prompts = Both(), [[1, 2], [3, 4, 5]]
+    answers = [SimpleNamespace(token_ids=(10 * row,)) for row in range(1, 9)]
+    rollout: Any = SimpleNamespace(prompts=prompts, completions=answers)
+    sync_weights(run_of(both, 256), None, both, rollout)  # type: ignore[arg-type]
+    assert both.sequences == [[1, 2, 10], [1, 2, 40], [3, 4, 5, 80]]
 
 
 @pytest.mark.parametrize("call", [compare, sync, start])
