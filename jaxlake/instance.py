@@ -49,11 +49,11 @@ def check_boards(given: Instance) -> None:
             board's agents are not distinct free cells on it.
     """
     holes, size, starts, goals, mask = (np.asarray(leaf) for leaf in vars(given).values())
-    N = holes.shape[-1]
-    places = np.concatenate([starts, goals], axis=-2).reshape(-1, 2 * starts.shape[-2], 2)
+    B, N = size.size, holes.shape[-1]
+    places = np.concatenate([starts, goals], axis=-2).reshape(B, 2 * starts.shape[-2], 2)
     rows, columns = places[..., 0].astype(np.int32), places[..., 1].astype(np.int32)
-    there = np.concatenate([mask, mask], axis=-1).reshape(len(places), -1)
-    holes, size = holes.reshape(-1, N, N), size.reshape(-1)
+    there = np.concatenate([mask, mask], axis=-1).reshape(B, 2 * mask.shape[-1])
+    holes, size = holes.reshape(B, N, N), size.reshape(B)
     no_size = (size < 1) | (size > N)
     open_edge = np.zeros(len(size), bool)
     if np.any(size < N):
