@@ -1,7 +1,7 @@
 """The lake: multi-agent path finding on frozen lakes, exact and in pure JAX.
 
 The names that it offers stand in `jaxlake.public`, and are imported when one of them is first
-named. So are the packages `jaxlake.environment`, `jaxlake.policies` and `jaxlake.datasets`.
+named. So are packages and modules such as `jaxlake.environment` and `jaxlake.prompts`.
 `import jaxlake` alone imports nothing, so that the command line answers before JAX is loaded.
 """
 
@@ -18,7 +18,9 @@ try:
 except _metadata.PackageNotFoundError:  # a checkout that is on the path, but not installed
     __version__ = "unknown"
 
-_LATE_MODULES = ("datasets", "environment", "paired", "policies", "rewards")
+_LATE_MODULES = (
+    *("answers", "datasets", "environment", "judging", "paired", "policies", "prompts", "rewards"),
+)
 
 
 def __getattr__(name: str) -> _Any:

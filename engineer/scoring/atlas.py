@@ -21,6 +21,9 @@ from engineer.space import Configuration, FrozenModel, KnobSpace, Ratio
 
 Z = 1.96
 """Half the width of a 95% interval, in standard errors."""
+_ROUNDING = 1e-9
+"""Differences of sums of rates below this are none."""
+
 DRAWS = 2_000
 """How many times the errors of all cells are drawn for the interval of a regret."""
 _KEPT, _SIDE, _SIDE_Z = 0.99, 0.98, 2.054
@@ -174,6 +177,8 @@ class DesignAtlas(FrozenModel):
         cells, _, errors = self._measured
         choice = _Choice.of(self, domain)
         value = float(choice.largest(cells) - weights @ cells)
+        if abs(value) < _ROUNDING:
+            value = 0.0  # the best itself, whose two sums are rounded differently
         # The same errors for every configuration: float (cells, draws).
         noise = np.random.default_rng(0).standard_normal((DRAWS, len(errors))).T * errors[:, None]
         kept = choice.kept(cells, noise)

@@ -20,7 +20,7 @@ LOOP = {
     "run": "run Train -> Validate -> Design on a configuration",
     "pretrain": "make the base model that runs start from",
     "study": "compare engineers over seeds",
-    "engineer": "review answers, show contexts, replay, ablate",
+    "engineer": "review answers, show contexts, replay, ablate, measure an atlas or reading",
     "evaluate": "measure a checkpoint, a model folder or an endpoint",
     "report": "write report.html from a run directory",
     "audit": "check a run's chain of hashes, and derive again what can be derived",

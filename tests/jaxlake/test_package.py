@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -9,6 +10,7 @@ from importlib.metadata import version
 import pytest
 
 import jaxlake
+from tests.paths import ROOT
 
 HEAVY = "flax optax torch transformers vllm pydantic datasets pyarrow engineer training"
 
@@ -80,6 +82,26 @@ def test_structs_are_frozen():
     board = jaxlake.parse_grid(["S G", "s g"])
     with pytest.raises(dataclasses.FrozenInstanceError):
         board.size = 3
+
+
+def test_every_name_in_the_docs_is_there_after_the_import_alone():
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    dotted = re.compile(r"(?<![\w/.-])jaxlake(?:\.[A-Za-z_]\w*)+(?![\w/-])")
+    named = {name for page in pages for name in dotted.findall(page.read_text(encoding="utf-8"))}
+    modules = {"jaxlake.command_line.entry", "jaxlake.environment.conformance.check_environment"}
+    assert modules < named  # imported by these names
+    script = (
+        "import functools, sys, jaxlake\n"
+        "[functools.reduce(getattr, name.split('.')[1:], jaxlake) for name in sys.argv[1:]]"
+    )
+    # What one name imports may bind another module, so each module has a process of its own.
+    by_module = {name.split(".")[1]: [] for name in named - modules}
+    for name in sorted(named - modules):
+        by_module[name.split(".")[1]].append(name)
+    for module, names in by_module.items():
+        if any(name.count(".") > 1 for name in names):
+            done = subprocess.run([sys.executable, "-c", script, *names], capture_output=True)
+            assert done.returncode == 0, (module, done.stderr.decode())
 
 
 def test_late_modules_are_named_without_an_import_of_their_own():

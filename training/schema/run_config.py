@@ -327,6 +327,12 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _prompts_leave_room_for_answers(self) -> RunConfig:
+        if self.prompt.max_tokens >= self.sampling.max_model_len:
+            raise ValueError(
+                f"prompt.max_tokens: got {self.prompt.max_tokens}, allowed is less than "
+                f"sampling.max_model_len = {self.sampling.max_model_len}, which has to hold the "
+                "prompt as well"
+            )
         if not set(self.engineer.asked) & (_SERVED | {"checkpoint"}):
             return self  # vLLM is not asked
         room = self.sampling.max_model_len - self.engineer.max_tokens

@@ -71,6 +71,7 @@ def test_the_base_model_s_configuration_reads_back_from_its_own_dump(tmp_path: P
         ("engineer.api_key_env=sk-secret", ["engineer.api_key_env", "name of an environment"]),
         ("engineer.blocks=[gossip]", ["engineer.blocks", "gossip", "history"]),
         ("environment.initial.sizes.3.hole_ratio=0.9", ["hole_ratio", "0.9", "0.5"]),
+        ("prompt.max_tokens=1024", ["prompt.max_tokens: got 1024", "less than", "= 1024"]),
         ("engineer.max_tokens=1024", ["engineer.max_tokens: got 1024", "less than", "= 1024"]),
         ("engineer.max_context_tokens=2000", ["engineer.max_context_tokens: got 2000", "992"]),
         ("environment.initial.sizes.3.hole_ratio=0.45", ["3.hole_ratio must lie in 0..0.4"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
@@ -329,14 +330,30 @@ def seconds_spent(run: ReportedRun) -> dict[int, dict[str, float]]:
 
 def time_figure(run: ReportedRun) -> tuple[list[PageFigure], dict[str, int]]:
     """Seconds by what took them, one bar per stage, and the numbers of the colours."""
-    spent = seconds_spent(run)
+    spent = _with_a_colour_each(seconds_spent(run))
     names = dict.fromkeys(name for row in spent.values() for name in row)
-    colours = {name: rank % len(COLOURS) for rank, name in enumerate(names)}
+    colours = {name: rank for rank, name in enumerate(names)}
     bars = [
         (run.stage_name(number), row, duration(sum(row.values()))) for number, row in spent.items()
     ]
     chart = bar_chart("Time by phase", bars, colours, x_label="seconds", wide=True)
     return _figure("Time by phase", chart), colours
+
+
+def _with_a_colour_each(spent: dict[int, dict[str, float]]) -> dict[int, dict[str, float]]:
+    """Add up what took the least as `other`, where there are more names than colours."""
+    total = Counter[str]()
+    for row in spent.values():
+        total.update(row)
+    if len(total) <= len(COLOURS):
+        return spent
+    kept = {name for name, _ in total.most_common(len(COLOURS) - 1)}
+    summed = {}
+    for stage, row in spent.items():
+        summed[stage] = {name: seconds for name, seconds in row.items() if name in kept}
+        if rest := [seconds for name, seconds in row.items() if name not in kept]:
+            summed[stage]["other"] = sum(rest)
+    return summed
 
 
 def _over_updates(run: ReportedRun, **fields: tuple[str, int]) -> list[Curve]:

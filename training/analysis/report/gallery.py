@@ -59,8 +59,9 @@ def shown_episodes(
     """Choose some failed and some solved episodes, by rule and not by eye.
 
     Failed: the kinds of failure take turns in the verifier's order, each giving its first episode
-    in the file, then its second. Solved: boards that need a wait come first; map sizes take turns
-    from the largest, and groups of other environments from the last.
+    in the file, then its second. Solved: boards that need a wait come first; among them, and among
+    the others, map sizes take turns from the largest, and groups of other environments from the
+    last.
     """
     order = FAILURES if run.on_the_lake else tuple(run.words.failures)
     kinds = {kind: rank for rank, kind in enumerate(order)}
@@ -69,10 +70,16 @@ def shown_episodes(
         (one for one in episodes if not one.valid),
         lambda one: kinds.get(one.failure or "", len(kinds)),
     )
-    solved = _take_turns(
-        (one for one in episodes if one.valid), lambda one: -groups.get(one.group, 0)
-    )
-    solved.sort(key=lambda one: not (isinstance(one, EpisodeRecord) and one.needs_wait))
+    valid = [one for one in episodes if one.valid]
+    waits = [isinstance(one, EpisodeRecord) and one.needs_wait for one in valid]
+    solved = [
+        one
+        for needed in (True, False)
+        for one in _take_turns(
+            (one for one, wait in zip(valid, waits, strict=True) if wait == needed),
+            lambda one: -groups.get(one.group, 0),
+        )
+    ]
     first, second = failed[:EPISODES_SHOWN], solved[:EPISODES_SHOWN]
     return [example(one) for one in first], [example(one) for one in second]
 
