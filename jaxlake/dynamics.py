@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.instance import Instance
+from jaxlake.instance import Instance, check_instance
 
 
 class Action(IntEnum):
@@ -52,7 +52,11 @@ def step(instance: Instance, positions: jax.Array, actions: jax.Array) -> Step:
 
     An agent that tries to leave the board stays where it is; an agent that moves onto a hole is
     placed there; agents in conflict are placed where they wanted to go.
+
+    Raises:
+        TypeError: `instance` is no `Instance`, or has leaves of other types.
     """
+    check_instance(instance)
     # One number per cell instead of pairs vectorises, also under vmap.
     rows, columns = positions[:, 0], positions[:, 1]
     to_row, to_column, on_board = target_cells(

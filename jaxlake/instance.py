@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import combinations
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,16 +27,29 @@ class Instance:
     agent_mask: jax.Array  # bool (K,)
 
 
-def check_instance(given: object) -> None:
-    """Raise a TypeError that names `jaxlake.parse_grid` if something else than an `Instance` came.
+_BOOL = ("holes", "agent_mask")
 
-    Users pass the rows of a grid, or the name of a file, where a board is needed.
+
+def check_instance(given: object) -> None:
+    """Refuse what is no `Instance`, or has leaves of other types than an `Instance` has.
+
+    Types are known within programs, too. Of holes that are integers, ~1 would be no free cell to
+    one function and a free one to another.
+
+    Raises:
+        TypeError: Something else came, such as the rows of a grid or the name of a file (the
+            message names `jaxlake.parse_grid`); or `holes` or `agent_mask` are not bool, or
+            `size`, `starts` or `goals` no integers.
     """
     if not isinstance(given, Instance):
         raise TypeError(
             f"instance: got {type(given).__name__}, an Instance is needed; "
             "jaxlake.parse_grid(rows) makes one of the rows of a grid"
         )
+    for name, leaf in vars(given).items():
+        kind, needed = (np.bool_, "bool") if name in _BOOL else (np.integer, "an integer type")
+        if not np.issubdtype(dtype := jnp.result_type(leaf), kind):
+            raise TypeError(f"instance: got {name} of type {dtype}, {needed} is needed")
 
 
 def check_boards(given: Instance) -> None:
@@ -48,66 +62,81 @@ def check_boards(given: Instance) -> None:
         ValueError: A size is none; a cell outside a board is no hole; or the starts and goals of a
             board's agents are not distinct free cells on it.
     """
-    holes, size, starts, goals, mask = (np.asarray(leaf) for leaf in vars(given).values())
-    B, N = size.size, holes.shape[-1]
-    places = np.concatenate([starts, goals], axis=-2).reshape(B, 2 * starts.shape[-2], 2)
-    rows, columns = places[..., 0].astype(np.int32), places[..., 1].astype(np.int32)
-    there = np.concatenate([mask, mask], axis=-1).reshape(B, 2 * mask.shape[-1])
-    holes, size = holes.reshape(B, N, N), size.reshape(B)
-    no_size = (size < 1) | (size > N)
-    open_edge = np.zeros(len(size), bool)
-    if np.any(size < N):
-        beyond = np.arange(N) >= size[:, None]
-        open_edge = np.any(~holes & (beyond[:, :, None] | beyond[:, None]), axis=(1, 2))
-    limit = np.clip(size, 0, N)[:, None]
-    off = (np.minimum(rows, columns) < 0) | (np.maximum(rows, columns) >= limit)
-    cells = np.where(off, 0, rows * N + columns)
-    taken = off | np.take_along_axis(holes.reshape(len(holes), N * N), cells, axis=1)
-    # Slots without an agent stand on cells of their own, on no board.
-    own = -1 - np.arange(there.shape[1], dtype=np.int32)
-    cells = np.where(there, rows * N + columns, own).astype(np.int16)
-    in_order = np.sort(cells, axis=1)
-    twice = np.any(in_order[:, 1:] == in_order[:, :-1], axis=1)
-    wrong = no_size | open_edge | np.any(there & taken, axis=1) | twice
-    if not wrong.any():
+    leaves: dict[str, Any] = {name: np.asarray(leaf) for name, leaf in vars(given).items()}
+    wrong = _faults(Instance(**leaves), np).any()
+    if not np.any(wrong):
         return
+    if not np.ndim(wrong):
+        raise ValueError(f"instance: got {_what_is_wrong(Instance(**leaves))}")
     number = int(np.argmax(wrong))
-    name = "instance" if not np.ndim(given.size) else f"instances: number {number}"
-    if no_size[number]:
-        raise ValueError(f"{name}: got size {size[number]}, 1 to {N} are allowed")
-    if open_edge[number]:
-        raise ValueError(
-            f"{name}: got a cell outside of its {size[number]} rows and columns that is no hole; "
-            "all cells there are holes"
-        )
-    kinds = [f"{kind} of agent {k}" for kind in ("start", "goal") for k in range(mask.shape[-1])]
-    seen: dict[int, str] = {}
-    for place in np.flatnonzero(there[number]).tolist():
-        at, cell = (int(rows[number, place]), int(columns[number, place])), cells[number, place]
-        if taken[number, place]:
-            what = "outside of the board" if off[number, place] else "a hole"
-            raise ValueError(f"{name}: got {at}, {what}, as {kinds[place]}; a free cell is needed")
-        if (other := seen.setdefault(int(cell), kinds[place])) != kinds[place]:
-            raise ValueError(
-                f"{name}: got {at} as {other} and as {kinds[place]}; starts and goals of all "
-                "agents are distinct cells"
-            )
+    one: dict[str, Any] = {name: leaf[number] for name, leaf in leaves.items()}
+    raise ValueError(f"instances: number {number}: got {_what_is_wrong(Instance(**one))}")
 
 
 def are_boards(batch: Instance) -> jax.Array:
-    """Tell which boards (B, ...) `check_boards` does not refuse, bool (B,)."""
-    B, N = batch.holes.shape[:2]
-    holes, size = jnp.asarray(batch.holes), jnp.asarray(batch.size, jnp.int32)
-    places = jnp.concatenate([batch.starts, batch.goals], axis=1).astype(jnp.int32)
-    there = jnp.concatenate([batch.agent_mask, batch.agent_mask], axis=1)
-    on_board = jnp.all((places >= 0) & (places < size[:, None, None]), axis=2)
-    cells = jnp.clip(places[..., 0] * N + places[..., 1], 0, N * N - 1)
-    free = on_board & ~jnp.take_along_axis(holes.reshape(B, N * N), cells, axis=1)
-    both = there[:, :, None] & there[:, None] & (cells[:, :, None] == cells[:, None])
-    twice = jnp.any(both & np.tri(cells.shape[1], k=-1, dtype=bool), axis=(1, 2))
-    beyond = np.arange(N) >= size[:, None]
-    closed = jnp.all(holes | ~(beyond[:, :, None] | beyond[:, None]), axis=(1, 2))
-    return (size >= 1) & (size <= N) & closed & jnp.all(free | ~there, axis=1) & ~twice
+    """Tell which boards (B, ...) `check_boards` does not refuse, bool (B,); within programs."""
+    return ~_faults(batch, jnp).any()
+
+
+class _Faults(NamedTuple):
+    """What is wrong with boards (..., ); arrays of NumPy or of JAX, bool."""
+
+    no_size: Any  # (...)
+    open_edge: Any  # (...), a cell outside the board is no hole
+    off_board: Any  # (..., 2K), this start, or goal, of an agent is outside the board
+    in_hole: Any  # (..., 2K)
+    twice: Any  # (...), two of them are one cell
+
+    def any(self) -> Any:
+        places = (self.off_board | self.in_hole).any(axis=-1)
+        return self.no_size | self.open_edge | places | self.twice
+
+
+def _faults(boards: Instance, xp: Any) -> _Faults:
+    """Tell what is wrong with boards, leaves (..., ), by the functions of `xp`, NumPy or JAX's."""
+    N = boards.holes.shape[-1]
+    holes, size = xp.asarray(boards.holes), xp.asarray(boards.size)
+    places = xp.concatenate([boards.starts, boards.goals], axis=-2).astype(xp.int32)
+    there = xp.concatenate([boards.agent_mask, boards.agent_mask], axis=-1)
+    open_edge = xp.zeros(size.shape, bool)
+    if xp is jnp or np.any(size < N):  # NumPy saves a walk over all cells
+        beyond = xp.arange(N) >= size[..., None]
+        open_edge = (~holes & (beyond[..., None] | beyond[..., None, :])).any(axis=(-2, -1))
+    off = ((places < 0) | (places >= size[..., None, None])).any(axis=-1)
+    cells = xp.clip(places[..., 0] * N + places[..., 1], 0, N * N - 1)
+    in_hole = xp.take_along_axis(holes.reshape(*size.shape, N * N), cells, axis=-1)
+    twice = xp.zeros_like(open_edge)
+    for i, j in combinations(range(there.shape[-1]), 2):
+        twice |= there[..., i] & there[..., j] & (cells[..., i] == cells[..., j])
+    return _Faults((size < 1) | (size > N), open_edge, there & off, there & in_hole, twice)
+
+
+def _what_is_wrong(board: Instance) -> str:
+    """Say what is wrong with one board, NumPy leaves, that has a fault."""
+    faults, N, K = _faults(board, np), board.holes.shape[-1], board.agent_mask.shape[-1]
+    if faults.no_size:
+        return f"size {board.size}, 1 to {N} are allowed"
+    if faults.open_edge:
+        return (
+            f"a cell outside of its {board.size} rows and columns that is no hole; "
+            "all cells there are holes"
+        )
+    seen: dict[tuple[int, ...], str] = {}
+    for number, cell in enumerate(np.concatenate([board.starts, board.goals]).tolist()):
+        kind, agent = "goal" if number >= K else "start", number % K
+        if not board.agent_mask[agent]:
+            continue
+        place, at = f"{kind} of agent {agent}", tuple(cell)
+        if faults.off_board[number] or faults.in_hole[number]:
+            what = "outside of the board" if faults.off_board[number] else "a hole"
+            return f"{at}, {what}, as {place}; a free cell is needed"
+        if at in seen:
+            return (
+                f"{at} as {seen[at]} and as {place}; starts and goals of all agents are "
+                "distinct cells"
+            )
+        seen[at] = place
+    raise AssertionError("a fault of none of these kinds")
 
 
 def numpy_instance(

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxlake.dynamics import Action
 from jaxlake.environment.action_masks import ACTION_BITS, open_moves
-from jaxlake.instance import Instance
+from jaxlake.instance import Instance, check_instance
 from jaxlake.solver import DEFAULT_HORIZON
 
 MAX_SIZE = 32
@@ -81,10 +81,12 @@ def env_params(
             transformation, where none is filled, all are drawn.
 
     Raises:
+        TypeError: `instances` is no `Instance`, or has leaves of other types.
         ValueError: the boards are larger than `MAX_SIZE`, the pool is empty, or an array has the
             wrong number of axes; `max_steps` is a number below 1. Where the values are at hand, not
             traced: no board is filled, or a board to draw from has no agent.
     """
+    check_instance(instances)
     if np.ndim(instances.size) == 0:
         instances = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], instances)
     shape = np.shape(instances.holes)

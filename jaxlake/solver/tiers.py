@@ -82,7 +82,8 @@ def solve(
         computed by `solver/dense`.
 
     Raises:
-        TypeError: `instance` is no `Instance`, but for example the rows of a grid.
+        TypeError: `instance` is no `Instance`, but for example the rows of a grid, or has leaves of
+            other types.
         ValueError: `horizon`, N or the number of slots is out of range, or `max_expansions` is not
             one number. Outside of other programs also where the values are no board, see
             `Instance`; within one, and under `jax.vmap`, its answer is UNKNOWN.

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import jaxlake
+from jaxlake.environment.params import env_params
 from jaxlake.instance import Instance, check_boards, stack_instances
 from jaxlake.solver import Status, solve_batch
 from jaxlake.solver.solution import unknown_solution
@@ -44,6 +45,40 @@ def test_what_is_no_board_is_refused_alone_and_in_a_batch(board: Instance, probl
     batch = stack_instances([BOARD, board, BOARD])
     with pytest.raises(ValueError, match=f"^instances: number 1: got .*{problem}"):
         solve_batch(jax.tree.map(jax.numpy.asarray, batch))
+
+
+WRONG_TYPES = [
+    ("holes", np.int32, "int32, bool is needed"),
+    ("agent_mask", np.int8, "int8, bool is needed"),
+    ("starts", np.float32, "float32, an integer type is needed"),
+    ("goals", bool, "bool, an integer type is needed"),
+    ("size", np.float32, "float32, an integer type is needed"),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype", "problem"), WRONG_TYPES)
+def test_leaves_of_other_types_are_refused_within_programs_too(
+    name: str, dtype: type, problem: str
+):
+    """With holes of integers, ~1 is not 0: searches would walk through them."""
+    board = replace(BOARD, **{name: np.asarray(getattr(BOARD, name), dtype)})
+    batch, plan = stack_instances([board]), np.zeros((4, 3), np.int8)
+    for call in (
+        lambda: jaxlake.solve(board),
+        lambda: jax.jit(jaxlake.solve)(board),
+        lambda: jax.vmap(jaxlake.solve)(batch),
+        lambda: solve_batch(batch),
+        lambda: jaxlake.verify(board, plan),
+        lambda: jaxlake.step(board, BOARD.starts, plan[0]),
+        lambda: env_params(batch),
+    ):
+        with pytest.raises(TypeError, match=f"^instance: got {name} of type {problem}"):
+            call()
+
+
+def test_positions_may_be_of_any_integer_type():
+    wide = jax.tree.map(lambda leaf: leaf if leaf.dtype == bool else leaf.astype(np.int64), BOARD)
+    assert int(jaxlake.solve(wide).status) == Status.OPTIMAL
 
 
 def test_slots_without_an_agent_may_stand_anywhere():
