@@ -310,7 +310,7 @@ def worth_searching_without_waits(
     every walk without waits has the parity of the distance, so an odd excess can only come from
     waiting.
     """
-    excess = sum_of_costs - jnp.sum(alone, axis=0)
+    excess = sum_of_costs - jnp.sum(alone, axis=0, dtype=jnp.int32)
     return known & (excess > 0) & (excess % 2 == 0)
 
 

@@ -45,7 +45,7 @@ def budgets(batch: Instance, max_expansions: jax.Array | None) -> jax.Array:
 
 def candidate_budgets(batch: Instance) -> jax.Array:
     """Return how many agents a search may replan on boards (...) that were drawn, int32 (...)."""
-    agents = jnp.sum(batch.agent_mask, axis=-1)
+    agents = jnp.sum(batch.agent_mask, axis=-1, dtype=jnp.int32)
     by_agents = jnp.array(list(CANDIDATE_MAX_EXPANSIONS.values()), jnp.int32)
     return by_agents[jnp.clip(agents, 3, 5) - 3]
 

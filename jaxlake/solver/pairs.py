@@ -108,7 +108,7 @@ def pair_optima(
         found, _ = find(find(begun, True)[0], False)
     sum_of_costs, makespan, stuck, waitless = found
     known = makespan < FAR
-    excess = sum_of_costs - jnp.sum(pairs.alone, axis=0)
+    excess = sum_of_costs - jnp.sum(pairs.alone, axis=0, dtype=jnp.int32)
     none = jnp.int32(-1)
     return PairOptima(
         solvable=~(stuck | (wanted & ~pairs.connected)),

@@ -75,7 +75,7 @@ def proved_unsolvable(
     cells, slots = free.shape[-1] ** 2, min(starts.shape[1], MAX_TOGETHER)
     # Small boards have fewer sets, and every board clears an entry for each.
     capacity = min(capacity, max(comb(cells, m) for m in range(slots + 1)))
-    count = jnp.sum(wanted)
+    count = jnp.sum(wanted, dtype=jnp.int32)
     order = _same_cells_together(free, wanted)
     last = _no_search(free.shape[-1], slots, capacity)
     if together > 1:
@@ -112,7 +112,7 @@ def _same_cells_together(free: jax.Array, wanted: jax.Array) -> jax.Array:
     if free.shape[-1] > REPEATING_SIZE:
         return wanted_first(wanted)
     cells = free.reshape(len(free), -1)
-    pattern = jnp.sum(jnp.where(cells, 1 << np.arange(cells.shape[1]), 0), axis=1)
+    pattern = jnp.sum(jnp.where(cells, 1 << np.arange(cells.shape[1]), 0), axis=1, dtype=jnp.int32)
     return jnp.argsort(jnp.where(wanted, pattern, 1 << cells.shape[1]))
 
 
@@ -209,10 +209,12 @@ def _board_unsolvable(
     # The largest number of agents of each component whose sets of cells fit: n agents on c cells
     # have c choose n sets.
     together = reach[starts[:, 0], starts[:, 1]] & mask[:, None] & mask
-    cells = jnp.sum(reach, axis=(0, 1))
+    cells = jnp.sum(reach, axis=(0, 1), dtype=jnp.int32)
     set_counts = jnp.asarray(_binomials(N * N, S, capacity + 1))
     size = jnp.arange(S + 1)
-    fits = (set_counts[cells] <= capacity) & (size <= jnp.sum(together, axis=1)[:, None])
+    fits = (set_counts[cells] <= capacity) & (
+        size <= jnp.sum(together, axis=1, dtype=jnp.int32)[:, None]
+    )
     largest = jnp.max(jnp.where(fits, size, 0), axis=1)
     subsets = [c for n in range(2, S + 1) for c in combinations(range(K), n)]
     if not subsets:
@@ -271,20 +273,20 @@ def _unreachable(
         < ... (the combinatorial number system). Slots that nobody plays come last.
         """
         key = jnp.where(playing, cells, nowhere + slot)
-        place = jnp.sum(key[..., None, :] < key[..., None], axis=-1)
+        place = jnp.sum(key[..., None, :] < key[..., None], axis=-1, dtype=jnp.int32)
         count = binomials[jnp.where(playing, cells, 0), jnp.where(playing, place + 1, 0)]
-        rank = jnp.sum(jnp.where(playing, count, 0), axis=-1)
+        rank = jnp.sum(jnp.where(playing, count, 0), axis=-1, dtype=jnp.int32)
         at = place[..., None, :] == slot[:, None]
-        ordered = jnp.sum(jnp.where(at, cells[..., None, :], 0), axis=-1)
-        images_of = jnp.sum(jnp.where(at, who[..., None, :], 0), axis=-1)
-        return ordered, rank, number[jnp.sum(images_of * K**slot, axis=-1)]
+        ordered = jnp.sum(jnp.where(at, cells[..., None, :], 0), axis=-1, dtype=jnp.int32)
+        images_of = jnp.sum(jnp.where(at, who[..., None, :], 0), axis=-1, dtype=jnp.int32)
+        return ordered, rank, number[jnp.sum(images_of * K**slot, axis=-1, dtype=jnp.int32)]
 
     Begun = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
 
     def begin() -> Begun:
         # The cells are numbered without gaps, so that the ranks of their sets are.
         flat = component.reshape(-1)
-        ids = jnp.where(flat, jnp.cumsum(flat) - 1, nowhere).astype(jnp.int32)
+        ids = jnp.where(flat, jnp.cumsum(flat, dtype=jnp.int32) - 1, nowhere).astype(jnp.int32)
         rim = jnp.pad(ids.reshape(N, N), 1, constant_values=nowhere)
         beside = jnp.stack(
             [rim[1 + dr : 1 + dr + N, 1 + dc : 1 + dc + N] for dr, dc in ACTION_DELTAS[1:]], axis=-1
@@ -331,7 +333,7 @@ def _unreachable(
         known = (here < unknown) & (there < unknown)
         tokens = compose[jnp.where(known, here, 0), inverse[start_arrangement]]
         h = compose[tokens, compose[goal_arrangement, inverse[jnp.where(known, there, 0)]]]
-        return (known & state.group[h]) | (jnp.sum(state.group) == orders)
+        return (known & state.group[h]) | (jnp.sum(state.group, dtype=jnp.int32) == orders)
 
     def advance(state: _SpanningSearch) -> _SpanningSearch:
         cells = state.block.astype(jnp.int32)
@@ -352,7 +354,9 @@ def _unreachable(
         ring = jnp.stack([cells, right, beside[right, to_below], below, cells], axis=-1)
         corner = cells[:, None, None] == ring[..., None]
         can_turn = jnp.all(jnp.any(corner, axis=-1) & (ring < nowhere), axis=-1)
-        turned = jnp.sum(jnp.where(corner[:, :, :4], ring[..., 1:, None], 0), axis=2)
+        turned = jnp.sum(
+            jnp.where(corner[:, :, :4], ring[..., 1:, None], 0), axis=2, dtype=jnp.int32
+        )
         turned = jnp.where(jnp.any(corner, axis=2), turned, cells[:, None])
 
         new_sets, new_ranks, new_arrangements = canonical(
@@ -372,7 +376,9 @@ def _unreachable(
         move = jnp.arange(legal.shape[0], dtype=jnp.int32)
         finder = state.finder.at[find].set(move)
         finds = unseen & (finder[find] == move)
-        place = jnp.where(finds, state.found + jnp.cumsum(finds) - 1, state.sets.shape[0])
+        place = jnp.where(
+            finds, state.found + jnp.cumsum(finds, dtype=jnp.int32) - 1, state.sets.shape[0]
+        )
 
         # A loop at T gives g = (arrangement moved from S) * w(T)^-1; for moves of the tree that is
         # the identity.

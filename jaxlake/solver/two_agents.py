@@ -54,7 +54,7 @@ def solve_two(batch: Instance, wanted: jax.Array, horizon: int, widths: Widths) 
     """
     B, K = batch.agent_mask.shape
     slots = jnp.argsort(~batch.agent_mask, axis=-1, stable=True)[:, :2]
-    playing = wanted & (jnp.sum(batch.agent_mask, axis=-1) == 2)
+    playing = wanted & (jnp.sum(batch.agent_mask, axis=-1, dtype=jnp.int32) == 2)
     board = joint_search.geometry(batch.holes.shape[-1])
     starts, goals = (
         jnp.take_along_axis(places, slots[..., None], axis=1)
@@ -112,7 +112,7 @@ def solve_two(batch: Instance, wanted: jax.Array, horizon: int, widths: Widths) 
     else:
         found, _ = solve_stage(solve_stage(begun, True)[0], False)[0]
 
-    excess = found.sum_of_costs - jnp.sum(lanes.alone, axis=0)
+    excess = found.sum_of_costs - jnp.sum(lanes.alone, axis=0, dtype=jnp.int32)
     optimal = (found.makespan < FAR) & (found.length <= horizon)
     unsolvable = found.stuck | (playing & ~lanes.connected)
     unproved = jnp.where(unsolvable, Status.UNSOLVABLE, Status.UNKNOWN)

@@ -345,7 +345,7 @@ def search_blocks(
                     return both, jnp.any(both != 0)
 
                 both, some = computed_apart(unite, true, waiting, due)
-                place = (then, p, 0, 0, 0)
+                place = (then, p, *[jnp.int32(0)] * 3)
                 waiting = jax.lax.dynamic_update_slice(waiting, both[None, None], place)
                 return waiting, due.at[then, p].set(some)
 
@@ -381,13 +381,13 @@ def search_blocks(
     begin, block = states_at(components.start), block_of(components.start)
     at = jnp.arange(P) == block
     # At cost 0 states wait as at any cost, for as many as there are agents.
-    there = jnp.sum(components.start > 0)
+    there = jnp.sum(components.start > 0, dtype=jnp.int32)
     slot = jnp.where(total, there, 1) % (K + 1)
     planes = jnp.zeros((PLANES, *begin.shape), jnp.uint32).at[0].set(begin)
     buffers = buffers._replace(
         reached=jax.lax.dynamic_update_index_in_dim(buffers.reached, begin, block, 0),
         waiting=jax.lax.dynamic_update_slice(
-            buffers.waiting, begin[None, None], (slot, block, 0, 0, 0)
+            buffers.waiting, begin[None, None], (slot, block, *[jnp.int32(0)] * 3)
         ),
         planes=jax.lax.dynamic_update_index_in_dim(buffers.planes, planes, block, 0),
     )
@@ -409,5 +409,5 @@ def least_costs(search: BlockSearch, states: jax.Array) -> jax.Array:
     word, bit = last // 32, (last % 32).astype(jnp.uint32)
     plane = np.arange(PLANES)[:, None]
     bits = (search.buffers.planes[block, plane, first, second, word] >> bit) & 1
-    least = jnp.sum(bits.astype(jnp.int32) << plane, axis=0)
+    least = jnp.sum(bits.astype(jnp.int32) << plane, axis=0, dtype=jnp.int32)
     return jnp.where(search.known[block], least, 0) - 1

@@ -61,7 +61,10 @@ def component_sizes(boards: PreparedBoards, wanted: jax.Array, widths: Widths) -
         begun = (free, cells, jnp.bool_(True))
         cells = jax.lax.while_loop(lambda state: state[2], spread, begun)[1]
         lines = [cells, cells & (cells >> 1), cells[:, 1:] & cells[:, :-1]]
-        count = [jnp.sum(jax.lax.population_count(x).astype(jnp.int32), axis=1) for x in lines]
+        count = [
+            jnp.sum(jax.lax.population_count(x).astype(jnp.int32), axis=1, dtype=jnp.int32)
+            for x in lines
+        ]
         return jnp.max(jnp.maximum(count[0], count[1] + count[2]), axis=0), None
 
     blank = jnp.zeros(B, jnp.int32)
@@ -123,7 +126,7 @@ def number_components(board: DenseBoards, radix: int) -> Components:
     fifth = jnp.full((K, 1, radix), nothing, jnp.int32).at[:, :, 0].set(0)
 
     goal_place = jnp.where(board.mask, board.goals[:, 0] * N + board.goals[:, 1], -1)
-    parity = (place // N + place % N + jnp.sum(board.starts, axis=1)[:, None]) % 2
+    parity = (place // N + place % N + jnp.sum(board.starts, axis=1, dtype=jnp.int32)[:, None]) % 2
     return Components(
         place=place.at[:, 0].set(goal_place),
         start=start,

@@ -147,7 +147,7 @@ def _solve_board(
     components = number_components(board, radix)
     left = _distances(board, components)
     K, N = len(left), board.free.shape[0]
-    distances = jnp.sum(left[np.arange(K), components.start])
+    distances = jnp.sum(left[np.arange(K), components.start], dtype=jnp.int32)
 
     def attempt(known: _Known, task: tuple[jax.Array, ...]) -> tuple[_Known, None]:
         question, slack = task
@@ -361,7 +361,9 @@ def _least_costs(planes: jax.Array, states: jax.Array) -> jax.Array:
     """Return the least costs of joint states, int32 (K, S) numbers of cells; -1 if not reached."""
     word, bit = states[-1] // 32, (states[-1] % 32).astype(jnp.uint32)
     bits = (planes[:, *states[:-1], word] >> bit) & 1
-    return jnp.sum(bits.astype(jnp.int32) << np.arange(PLANES)[:, None], axis=0) - 1
+    return (
+        jnp.sum(bits.astype(jnp.int32) << np.arange(PLANES)[:, None], axis=0, dtype=jnp.int32) - 1
+    )
 
 
 def _plan(
@@ -378,16 +380,16 @@ def _plan(
     is chosen. A plan longer than T = `horizon` is cut.
     """
     K, radix = components.place.shape
-    nothing = radix - 1
+    nothing = np.int32(radix - 1)
     k = np.arange(K)
     # The cells from which an agent comes: four neighbours, its own, and 0 if it had retired.
-    at = jnp.broadcast_to(jnp.arange(radix), (K, radix)).at[:, 0].set(components.goal)
+    numbers = np.arange(radix, dtype=np.int32)
+    at = jnp.broadcast_to(numbers, (K, radix)).at[:, 0].set(components.goal)
     edges = components.edges_at[:, :4]
     there = jnp.take_along_axis(components.ends[:, :1], edges, axis=2)
     there += jnp.take_along_axis(components.ends[:, 1:], edges, axis=2) - at[:, None]
     there = jnp.where(edges == nothing, nothing, there)
-    retired = jnp.where(np.arange(radix) == 0, 0, nothing)
-    retired = jnp.broadcast_to(retired, (K, 1, radix))
+    retired = jnp.broadcast_to(np.where(numbers == 0, np.int32(0), nothing), (K, 1, radix))
     origins = jnp.concatenate([there, at[:, None], retired], axis=1)
     choices = np.indices((6,) * K).reshape(K, -1)
     choices = choices[:, np.argsort(np.sum(choices == 4, axis=0), kind="stable")]
@@ -405,7 +407,7 @@ def _plan(
                 # The places of agents that do not exist are -1.
                 legal &= (then[i] != now[j]) | (then[j] != now[i]) | (now[i] < 0)
         least = least_costs(before)
-        paid = jnp.where(total, jnp.sum(before > 0, axis=0), 1)
+        paid = jnp.where(total, jnp.sum(before > 0, axis=0, dtype=jnp.int32), 1)
         chosen = jnp.argmax(legal & (least == cost - paid))
         change = now - then[:, chosen]
         deltas = ACTION_DELTAS @ np.array([N, 1])

@@ -92,7 +92,7 @@ def last_agent(components: Components, N: int) -> LastAgent:
     """Return what moves the last agent on a board of N rows."""
     place, colour = components.place[-1], components.colour[-1]
     radix = place.shape[0]
-    number = np.arange(radix)
+    number = np.arange(radix, dtype=np.int32)
     real = (place >= 0) & (number > 0)
     nothing = radix - 1
     number_of = jnp.full(N * N, nothing, jnp.int32)

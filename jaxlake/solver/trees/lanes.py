@@ -74,7 +74,7 @@ def new_lanes(queries: TreeQueries, query: jax.Array, horizon: int, teams: Teams
         task=jax.tree.map(lambda leaf: leaf[..., query], queries),
         bound=queries.first[query],
         cut=never,
-        prefix=jnp.arange(B) % teams.size,
+        prefix=jnp.arange(B, dtype=jnp.int32) % teams.size,
         next_prefix=number + teams.size,
         # All plan the root, also those for which there is no prefix.
         through=no,

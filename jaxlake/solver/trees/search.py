@@ -62,7 +62,7 @@ def search_trees(
     def refill(state: _SearchState) -> _SearchState:
         lanes, answers = _hand_in_answers(state.lanes, state.answers, teams)
         empty = lanes.query < 0
-        leads = empty & (jnp.arange(B) % teams.size == 0)
+        leads = empty & (jnp.arange(B, dtype=jnp.int32) % teams.size == 0)
         # A leader and the lanes after it get the same place in the order of queries.
         place = state.served + jnp.cumsum(leads, dtype=jnp.int32) - 1
         taken = empty & (place < number_wanted)
@@ -74,7 +74,7 @@ def search_trees(
         finished = state.lanes.done | (state.lanes.query < 0)
         waiting = number_wanted - state.served
         # A refill touches all lanes, so it waits until an eighth of them is free.
-        due = jnp.sum(finished) >= jnp.maximum(teams.size, B // 8)
+        due = jnp.sum(finished, dtype=jnp.int32) >= jnp.maximum(teams.size, B // 8)
         state = jax.lax.cond(
             (waiting > 0) & due | jnp.all(finished), refill, lambda state: state, state
         )
@@ -125,7 +125,7 @@ def _teammates(lanes: int, teams: Teams) -> tuple[jax.Array, jax.Array]:
 
 def _sum_over(values: jax.Array, mates: jax.Array) -> jax.Array:
     """Add up, as int32 (B,), the values (B,) of the lanes that bool (B, B) marks."""
-    return jnp.sum(jnp.where(mates, values.astype(jnp.int32), 0), axis=1)
+    return jnp.sum(jnp.where(mates, values.astype(jnp.int32), 0), axis=1, dtype=jnp.int32)
 
 
 def _next_side(side: jax.Array, depth: jax.Array, teams: Teams) -> jax.Array:
@@ -306,7 +306,7 @@ def _coordinate_teams(lanes: TreeLanes, rooted: jax.Array, teams: Teams) -> Tree
     refuted = open_teams & ~any_mate(~idle) & (lanes.next_prefix >= prefixes)
     cut = jnp.min(jnp.where(mates, lanes.cut, jnp.int16(NEVER)), axis=1)
     again = refuted & (cut <= lanes.task.last)
-    offered = jnp.where(again, jnp.arange(B) % teams.size, offered)
+    offered = jnp.where(again, jnp.arange(B, dtype=jnp.int32) % teams.size, offered)
     taken = idle & (offered < prefixes)
     prefix = jnp.where(taken, offered, lanes.prefix)
     handed_out = jnp.where(again, teams.size, lanes.next_prefix + _sum_over(idle, mates))

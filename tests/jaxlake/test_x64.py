@@ -1,0 +1,65 @@
+"""With JAX's 64-bit types switched on, programs of the lake are what they are without."""
+
+import warnings
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxlake
+from jaxlake.environment import LakeEnvironment
+from jaxlake.environment.params import env_params
+from jaxlake.policies import ShortestPathPolicy, sweep
+
+KEY = jax.random.key(3)
+
+
+def generate(slots: int) -> jaxlake.Generated:
+    params = jaxlake.lake_params([4, 5], 0.2, 0.2 * (slots > 1), slots)
+    return jaxlake.generate(KEY, params, 64, max_size=5, max_agents=slots)
+
+
+def swept(lakes: jaxlake.Generated) -> object:
+    one_cell = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], lakes)
+    policies = [ShortestPathPolicy()]
+    return sweep(KEY, policies, one_cell.instances, one_cell.solutions, one_cell.filled)
+
+
+def stepped(lakes: jaxlake.Generated) -> object:
+    """Reset an environment of these boards and take a step."""
+    env, params = LakeEnvironment(), env_params(lakes.instances, filled=lakes.filled)
+    observation, state = env.reset(KEY, params)
+    return observation, env.step(KEY, state, np.array([1, 3], np.int8), params)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 4])
+def test_generated_and_solved_boards_have_the_same_types(slots: int):
+    usual = jax.eval_shape(partial(generate, slots))
+    with jax.enable_x64(True), warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)  # a scatter that cuts its values to fit
+        wide = jax.eval_shape(partial(generate, slots))
+    assert wide == usual
+
+
+def test_boards_rollouts_and_steps_have_the_same_values():
+    def everything() -> object:
+        lakes = generate(2)
+        return jax.device_get((lakes, swept(lakes), stepped(lakes)))
+
+    usual = everything()
+    with jax.enable_x64(True):
+        wide = everything()
+    for one, other in zip(jax.tree.leaves(usual), jax.tree.leaves(wide), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.slow
+def test_boards_of_five_agents_have_the_same_values():
+    usual = jax.device_get(generate(5))
+    assert usual.filled.any()
+    with jax.enable_x64(True):
+        wide = jax.device_get(generate(5))
+    jax.tree.map(np.testing.assert_array_equal, wide, usual)
