@@ -3,10 +3,13 @@
     python -m benchmarks.exactness --boards 20000 --json benchmarks/results/exactness.json
 
 Board i depends only on the seed and on i. The strata take turns: 2 to 5 agents, sizes 2 to 10,
-hole ratios 0 to 0.5, starts and goals anywhere or all in one component. The oracles
-(`benchmarks.oracles`) are CBS in C++, SAT, joint searches in plain Python on small boards, and
-permutation groups for unsolvable boards. Boards that they can't decide are listed apart and count
-neither way. After that the solver alone answers more boards of full size, for the rate of UNKNOWN.
+hole ratios 0 to 0.5, starts and goals anywhere or all in one component. In every second round each
+board has as many slots as agents, in the others five; two slots have a search of their own.
+
+The oracles (`benchmarks.oracles`) are CBS in C++, SAT, joint searches in plain Python on small
+boards, and permutation groups for unsolvable boards. Boards that they can't decide are listed apart
+and count neither way. After that the solver alone answers more boards of full size, in five slots,
+for the rate of UNKNOWN.
 
 Results are kept, chunk by chunk, beside the JSON file; `--resume` continues from there.
 """
@@ -32,15 +35,26 @@ import numpy as np
 
 import jaxlake
 from benchmarks import oracles
+from benchmarks.lake.benchmark import git_commit
 from jaxlake.files import read_json_lines, write_text_whole
 
 AGENTS = (2, 3, 4, 5)
 SIZES = tuple(range(2, 11))
 HOLE_RATIOS = (0.0, 0.1, 0.2, 0.3, 0.35, 0.4, 0.5)
 CHUNK = 500
+IN_OWN_SLOTS = 128  # boards at a time
 PACKAGES = ("jax", "jaxlib", "jaxlake", "numpy", "python-sat", "w9-pathfinding")
 
-COUNTS = ("boards", "optimal", "unsolvable", "unknown", "mismatches", "undecided", "cbs_gave_up")
+COUNTS = (
+    "boards",
+    "in_own_slots",
+    "optimal",
+    "unsolvable",
+    "unknown",
+    "mismatches",
+    "undecided",
+    "cbs_gave_up",
+)
 UNKNOWN_SIZE, UNKNOWN_HOLE_RATIO = 10, 0.35
 
 Json = dict[str, Any]
@@ -84,24 +98,42 @@ def board(seed: int, index: int, kind: BoardKind) -> list[str]:
     return oracles.random_grid(rng, kind.size, kind.hole_ratio, kind.agents, kind.together)
 
 
-def solve(grids: Sequence[list[str]]) -> list[oracles.SolverAnswer]:
-    """Solve up to CHUNK boards of up to five agents, always with the same compiled program."""
-    parsed = [
-        jaxlake.parse_grid(grid, max_size=max(SIZES), max_agents=max(AGENTS)) for grid in grids
-    ]
-    filled = parsed + parsed[:1] * (CHUNK - len(parsed))
+def slots_of(index: int, kinds: Sequence[BoardKind]) -> int:
+    """Return in how many slots board `index` is solved: five, or as many as it has agents."""
+    turn, kind = divmod(index, len(kinds))
+    return kinds[kind].agents if turn % 2 else max(AGENTS)
+
+
+def solve_each(grids: Sequence[list[str]], slots: Sequence[int]) -> list[oracles.SolverAnswer]:
+    """Solve boards, each in its own number of slots, with one compiled program for each number."""
+    answers: dict[int, oracles.SolverAnswer] = {}
+    for number in sorted(set(slots)):
+        width = CHUNK if number == max(AGENTS) else IN_OWN_SLOTS
+        chosen = [i for i, wanted in enumerate(slots) if wanted == number]
+        for first in range(0, len(chosen), width):
+            part = chosen[first : first + width]
+            answers |= zip(part, solve([grids[i] for i in part], number, width), strict=True)
+    return [answers[i] for i in range(len(grids))]
+
+
+def solve(
+    grids: Sequence[list[str]], slots: int = max(AGENTS), width: int = CHUNK
+) -> list[oracles.SolverAnswer]:
+    """Solve up to `width` boards of at most `slots` agents, always with the same program."""
+    parsed = [jaxlake.parse_grid(grid, max_size=max(SIZES), max_agents=slots) for grid in grids]
+    filled = parsed + parsed[:1] * (width - len(parsed))
     solutions = jax.device_get(_solver()(jaxlake.stack_instances(filled)))
     answers = []
     for i, instance in enumerate(parsed):
-        slots = np.flatnonzero(instance.agent_mask)
+        playing = np.flatnonzero(instance.agent_mask)
         answers.append(
             oracles.SolverAnswer(
                 status=jaxlake.Status(int(solutions.status[i])).name,
                 sum_of_costs=int(solutions.sum_of_costs[i]),
                 makespan=int(solutions.makespan[i]),
                 needs_wait=bool(solutions.needs_wait[i]),
-                plan=solutions.plan[i][:, slots].tolist(),
-                makespan_plan=solutions.makespan_plan[i][:, slots].tolist(),
+                plan=solutions.plan[i][:, playing].tolist(),
+                makespan_plan=solutions.makespan_plan[i][:, playing].tolist(),
             )
         )
     return answers
@@ -128,13 +160,15 @@ def compare_chunk(
     grids = [board(seed, start + n, kind) for n, kind in enumerate(chosen)]
     truths = pool.map(judge, grids, chunksize=8)
     began = time.perf_counter()
-    answers = solve(grids)
+    slots = [slots_of(index, kinds) for index in range(start, stop)]
+    answers = solve_each(grids, slots)
     solver_seconds = time.perf_counter() - began
     counts: dict[str, Counter[str]] = {}
     disputes = []
     for n, (grid, answer, truth) in enumerate(zip(grids, answers, truths, strict=True)):
         row = counts.setdefault(chosen[n].name, Counter())
         row["boards"] += 1
+        row["in_own_slots"] += slots[n] == chosen[n].agents
         row[answer.status.lower()] += 1
         dispute: Json = {"board": start + n, "grid": grid}
         if isinstance(truth, str):
@@ -195,6 +229,7 @@ def _interval(successes: int, total: int) -> list[float]:
 def settings(args: argparse.Namespace) -> Json:
     """Collect what a result depends on; a run resumes only chunks with the same settings."""
     return {
+        "commit": git_commit(),
         "boards": args.boards,
         "seed": args.seed,
         "horizon": jaxlake.DEFAULT_HORIZON,
@@ -272,7 +307,7 @@ def summary(wanted: Json, kinds: Sequence[BoardKind], chunks: Sequence[Json], ra
 def table(report: Json) -> Iterator[str]:
     """Yield the lines of a table by agents and size; UNKNOWN has its 95% interval."""
     strata = report["strata"]
-    yield f"{'agents':>6} {'size':>5} " + " ".join(f"{name:>11}" for name in COUNTS) + "   UNKNOWN"
+    yield f"{'agents':>6} {'size':>5} " + " ".join(f"{name:>12}" for name in COUNTS) + "   UNKNOWN"
     groups = [*dict.fromkeys((row["agents"], row["size"]) for row in strata)]
     for agents, size in [*groups, *((agents, "all") for agents in AGENTS), ("all", "all")]:
         rows = [
@@ -282,7 +317,7 @@ def table(report: Json) -> Iterator[str]:
         ]
         sums = {name: sum(row[name] for row in rows) for name in COUNTS}
         low, high = _interval(sums["unknown"], sums["boards"])
-        numbers = " ".join(f"{sums[name]:>11,}" for name in COUNTS)
+        numbers = " ".join(f"{sums[name]:>12,}" for name in COUNTS)
         yield f"{agents:>6} {size:>5} {numbers}   {low:.2%} to {high:.2%}"
 
 

@@ -1,0 +1,59 @@
+"""The comparison with oracles runs in both numbers of slots, and sees a wrong answer."""
+
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+
+import jax
+import pytest
+
+from benchmarks import exactness, oracles
+
+KINDS = [exactness.BoardKind(2, size, ratio, True) for size in (3, 4) for ratio in (0.0, 0.2)]
+
+
+@pytest.fixture(autouse=True)
+def few_boards(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(exactness, "AGENTS", (2, 3))
+    monkeypatch.setattr(exactness, "SIZES", (2, 3, 4))
+    monkeypatch.setattr(exactness, "CHUNK", 8)
+    monkeypatch.setattr(exactness, "IN_OWN_SLOTS", 3)
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with oracles.judging_pool(1) as pool:
+        yield pool
+
+
+def test_every_second_round_of_strata_has_as_many_slots_as_agents(pool: ProcessPoolExecutor):
+    assert [exactness.slots_of(index, KINDS) for index in range(16)] == 2 * ([3] * 4 + [2] * 4)
+    result = exactness.compare_chunk(0, 0, 16, KINDS, pool)
+    assert result["disputes"] == []
+    for row in result["counts"].values():
+        assert (row["boards"], row["in_own_slots"]) == (4, 2)
+        assert row["optimal"] + row["unsolvable"] == 4
+
+
+@pytest.mark.parametrize("slots", [2, 3])
+def test_a_wrong_answer_is_a_mismatch(
+    slots: int, pool: ProcessPoolExecutor, monkeypatch: pytest.MonkeyPatch
+):
+    solver = exactness._solver()
+
+    def one_too_many(boards: exactness.jaxlake.Instance) -> exactness.jaxlake.Solution:
+        solved = jax.device_get(solver(boards))
+        wrong = boards.agent_mask.shape[1] == slots
+        return replace(solved, sum_of_costs=solved.sum_of_costs + int(wrong))
+
+    monkeypatch.setattr(exactness, "_solver", lambda: one_too_many)
+    result = exactness.compare_chunk(0, 0, 16, KINDS, pool)
+    turned = [row["mismatches"] for row in result["counts"].values()]
+    assert sum(turned) == len(result["disputes"]) > 0
+    told = {dispute["board"] // len(KINDS) % 2 for dispute in result["disputes"]}
+    assert told == {1 if slots == 2 else 0}
+
+
+def test_answers_stand_in_the_order_of_their_boards():
+    grids = [exactness.board(5, index, KINDS[3]) for index in range(5)]
+    mixed = exactness.solve_each(grids, [2, 3, 2, 2, 2])
+    assert mixed == [exactness.solve([grid], 2, 3)[0] for grid in grids]
