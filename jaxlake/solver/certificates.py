@@ -22,6 +22,7 @@ from jaxlake.solver.materialize import materialize
 from jaxlake.solver.space_time import NEVER, NOBODY, Blocked, PathBits, SearchBuffers
 
 T = TypeVar("T")
+Turned = TypeVar("Turned", "PreparedBoards", "PrioritisedPlans")
 
 
 class PreparedBoards(NamedTuple):
@@ -87,10 +88,13 @@ def plan_in_order(
     """
     K, B = starts.shape
     rows, T = free.shape[0], buffers.cells.shape[0] - 1
-    State = tuple[PrioritisedPlans, Blocked, SearchBuffers, jax.Array]
+    State = tuple[PrioritisedPlans, tuple[jax.Array, ...], SearchBuffers, jax.Array]
 
     def plan_agent(rank: jax.Array, state: State) -> State:
-        plans, blocked, buffers, failed = state
+        plans, used, buffers, failed = state
+        # An edge in use is shut both ways. As one set, it is written once.
+        cells_shut, across, along = used
+        blocked = Blocked(cells_shut, across, across, along, along)
         start, goal = bitboard_of(starts[rank], rows), bitboard_of(goals[rank], rows)
         absent = goals[rank] == NOBODY
         last = jnp.where(failed | absent, jnp.int16(-1), latest[rank])
@@ -110,14 +114,15 @@ def plan_in_order(
         plans = PrioritisedPlans(
             plans.arrival.at[rank].set(arrival), plans.paths.at[rank].set(path)
         )
-        blocked |= space_time.blocked_by(bits, rows, jnp.ones((1, B), bool))
-        return plans, blocked, SearchBuffers(found.layers, cells), failed
+        new = space_time.blocked_by(bits, rows, jnp.ones((1, B), bool))
+        used = (cells_shut | new.cells, across | new.right, along | new.down)
+        return plans, used, SearchBuffers(found.layers, cells), failed
 
     unplanned = PrioritisedPlans(
         arrival=jnp.zeros((K, B), jnp.int16), paths=jnp.full((K, T + 1, B), NOBODY, jnp.int16)
     )
     words = jnp.broadcast_to(free, (T + 1, *free.shape))
-    holes = Blocked(~words, *(jnp.zeros_like(words),) * 4)
+    holes = (~words, *(jnp.zeros_like(words),) * 2)
     plans, _, buffers, failed = jax.lax.fori_loop(
         0, K, plan_agent, (unplanned, holes, buffers, jnp.zeros(B, bool))
     )
@@ -130,97 +135,118 @@ def prioritise(
     """Plan wanted boards, which must be connected, in two orders of the agents."""
     never = jnp.full(wanted.shape, NEVER, jnp.int16)
     nowhere = jnp.zeros((boards.starts.shape[0], horizon + 1, *wanted.shape), jnp.int16)
-    blank = BestPlans(never, never, nowhere, nowhere)
-    return _plan_in_chunks(boards, wanted, horizon, widths, blank, lambda _, best: best)
+    blank = _Plan(never, never, nowhere)
+    one, other = _plan_in_two_orders(
+        boards, wanted, horizon, widths, blank, lambda _, plan: plan, _as_if_alone
+    )
+    sooner, cheaper = one.makespan <= other.makespan, one.sum_of_costs <= other.sum_of_costs
+    return BestPlans(
+        sum_of_costs=jnp.minimum(one.sum_of_costs, other.sum_of_costs),
+        makespan=jnp.minimum(one.makespan, other.makespan),
+        paths=jnp.where(cheaper, one.paths, other.paths),
+        makespan_paths=jnp.where(sooner, one.paths, other.paths),
+    )
 
 
 def undisturbed(
     pairs: PreparedBoards, wanted: jax.Array, horizon: int, widths: Widths
 ) -> jax.Array:
     """Tell, as bool (B,), which wanted pairs prioritised planning lets go as if alone."""
-
-    def as_if_alone(chunk: PreparedBoards, best: BestPlans) -> jax.Array:
-        return best.sum_of_costs == jnp.sum(chunk.alone, axis=0, dtype=jnp.int16)
-
     nothing = jnp.zeros(wanted.shape, bool)
-    return wanted & _plan_in_chunks(pairs, wanted, horizon, widths, nothing, as_if_alone)
+    one, other = _plan_in_two_orders(
+        pairs, wanted, horizon, widths, nothing, _as_if_alone, lambda _, found: found
+    )
+    return wanted & (one | other)
 
 
-def _plan_in_chunks(
+class _Plan(NamedTuple):
+    """The plan of one order of the agents."""
+
+    sum_of_costs: jax.Array  # int16 (B,), NEVER if there is none
+    makespan: jax.Array  # int16 (B,)
+    paths: jax.Array  # int16 (K, T + 1, B), cells
+
+
+def _as_if_alone(boards: PreparedBoards, plan: _Plan) -> jax.Array:
+    return plan.sum_of_costs == jnp.sum(boards.alone, axis=0, dtype=jnp.int16)
+
+
+def _plan_in_two_orders(
     boards: PreparedBoards,
     wanted: jax.Array,
     horizon: int,
     widths: Widths,
     blank: T,
-    keep: Callable[[PreparedBoards, BestPlans], T],
-) -> T:
-    """Plan wanted boards in two orders of the agents, and keep some of what is found."""
+    keep: Callable[[PreparedBoards, _Plan], T],
+    optimal: Callable[[PreparedBoards, T], jax.Array],
+) -> tuple[T, T]:
+    """Plan wanted boards, and keep something of the plan, leaves (..., B), of each order.
+
+    The loops of CPUs plan in the second order only what is not shown, as bool (B,), to be optimal
+    in the first one. What is not planned is `blank`.
+    """
     # Two buffers, five sets that block, and one more while they are made.
     sets = 8 * (horizon + 1) * boards.free.shape[0] * boards.free.dtype.itemsize
     width = min(wanted.shape[0], widths.fitting(widths.planned_boards, sets))
-    kernels = planning.serves(widths.kernels, len(boards.free), len(boards.starts), horizon)
-
-    def plan(chunk: PreparedBoards, buffers: SearchBuffers) -> tuple[T, SearchBuffers]:
-        connected = jnp.all(chunk.alone < NEVER, axis=0)
-        # Generous, but no chunk should wait for one agent that is shut in.
-        limit = jnp.max(jnp.where(connected, chunk.alone, 0), axis=0) + 16
-        latest = jnp.where(connected, jnp.minimum(limit, horizon), -1).astype(jnp.int16)
-        latest = jnp.broadcast_to(latest, chunk.starts.shape)
-        agents = chunk.free, chunk.starts, chunk.goals, latest
-        turned = chunk.free, chunk.starts[::-1], chunk.goals[::-1], latest
-        if kernels is None:
-            forward, flipped, buffers = _plan_in_two_orders(agents, turned, buffers)
-        else:
-            in_order = partial(planning.plan_in_order, horizon=horizon, machine=kernels)
-            forward = PrioritisedPlans(*in_order(*agents))
-            flipped = PrioritisedPlans(*in_order(*turned, upwards=True))
-        backward = PrioritisedPlans(flipped.arrival[::-1], flipped.paths[::-1])
-        return keep(chunk, _better(forward, backward)), buffers
-
-    # A kernel has its own.
-    steps = horizon if kernels is None else 0
-    buffers = space_time.search_buffers(steps, boards.free.shape[0], width, levels=1)
     length = jnp.max(boards.alone, axis=0)
-    return in_chunks(plan, boards, wanted, length, blank, width, buffers)[0]
+    kernels = planning.serves(widths.kernels, len(boards.free), len(boards.starts), horizon)
+    if kernels is not None:
+
+        def plan_both(chunk: PreparedBoards, _: None) -> tuple[tuple[T, T], None]:
+            in_order = partial(planning.plan_in_order, horizon=horizon, machine=kernels)
+            forward = PrioritisedPlans(*in_order(*_agents(chunk, horizon)))
+            turned = in_order(*_agents(_turned(chunk), horizon), upwards=True)
+            flipped = PrioritisedPlans(*turned)
+            return (keep(chunk, _costed(forward)), keep(chunk, _costed(_turned(flipped)))), None
+
+        return in_chunks(plan_both, boards, wanted, length, (blank, blank), width, None)[0]
+
+    def plan_all(
+        state: tuple[jax.Array, SearchBuffers], again: jax.Array
+    ) -> tuple[tuple[jax.Array, SearchBuffers], T]:
+        def plan(chunk: PreparedBoards, buffers: SearchBuffers) -> tuple[T, SearchBuffers]:
+            order = jax.tree.map(partial(jnp.where, again), _turned(chunk), chunk)
+            plans, buffers = plan_in_order(*_agents(order, horizon), buffers, upwards=again)
+            plans = jax.tree.map(partial(jnp.where, again), _turned(plans), plans)
+            return keep(chunk, _costed(plans)), buffers
+
+        left, buffers = state
+        kept, buffers = in_chunks(plan, boards, left, length, blank, width, buffers)
+        return (left & ~optimal(boards, kept), buffers), kept
+
+    # A loop over both orders, so that planning is compiled once.
+    buffers = space_time.search_buffers(horizon, boards.free.shape[0], width, levels=1)
+    _, both = jax.lax.scan(plan_all, (wanted, buffers), jnp.array([False, True]))
+    one, other = (jax.tree.map(lambda leaf, i=i: leaf[i], both) for i in (0, 1))
+    return one, other
 
 
-_Agents = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
-"""The first four arguments of `plan_in_order`."""
+def _agents(
+    boards: PreparedBoards, horizon: int
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Return the first four arguments of `plan_in_order`."""
+    connected = jnp.all(boards.alone < NEVER, axis=0)
+    # Generous, but no chunk should wait for one agent that is shut in.
+    limit = jnp.max(jnp.where(connected, boards.alone, 0), axis=0) + 16
+    latest = jnp.where(connected, jnp.minimum(limit, horizon), -1).astype(jnp.int16)
+    latest = jnp.broadcast_to(latest, boards.starts.shape)
+    return boards.free, boards.starts, boards.goals, latest
 
 
-def _plan_in_two_orders(
-    agents: _Agents, turned: _Agents, buffers: SearchBuffers
-) -> tuple[PrioritisedPlans, PrioritisedPlans, SearchBuffers]:
-    """Plan boards in both orders, in the second one `upwards`; a loop, so that it compiles once."""
-    free = agents[0]
-
-    def plan(
-        buffers: SearchBuffers, order: tuple[jax.Array, ...]
-    ) -> tuple[SearchBuffers, PrioritisedPlans]:
-        starts, goals, latest, upwards = order
-        plans, buffers = plan_in_order(free, starts, goals, latest, buffers, upwards=upwards)
-        return buffers, plans
-
-    both = [jnp.stack(sides) for sides in zip(agents[1:], turned[1:], strict=True)]
-    buffers, plans = jax.lax.scan(plan, buffers, (*both, jnp.array([False, True])))
-    forward, flipped = (jax.tree.map(lambda leaf, i=i: leaf[i], plans) for i in (0, 1))
-    return forward, flipped, buffers
+def _turned(of_agents: Turned) -> Turned:
+    """Put the agents, the first axis of all leaves but the boards' words, in the other order."""
+    if isinstance(of_agents, PreparedBoards):
+        free, *rest = of_agents
+        return PreparedBoards(free, *(leaf[::-1] for leaf in rest))
+    return PrioritisedPlans(*(leaf[::-1] for leaf in of_agents))
 
 
-def _better(one: PrioritisedPlans, other: PrioritisedPlans) -> BestPlans:
-    def costs(plans: PrioritisedPlans) -> tuple[jax.Array, jax.Array]:
-        complete = jnp.all(plans.arrival < NEVER, axis=0)
-        arrival = jnp.where(complete, plans.arrival, 0)
-        total = jnp.sum(arrival, axis=0, dtype=jnp.int16)
-        return (
-            jnp.where(complete, total, jnp.int16(NEVER)),
-            jnp.where(complete, jnp.max(arrival, axis=0), jnp.int16(NEVER)),
-        )
-
-    (one_cost, one_makespan), (other_cost, other_makespan) = costs(one), costs(other)
-    return BestPlans(
-        sum_of_costs=jnp.minimum(one_cost, other_cost),
-        makespan=jnp.minimum(one_makespan, other_makespan),
-        paths=jnp.where(one_cost <= other_cost, one.paths, other.paths),
-        makespan_paths=jnp.where(one_makespan <= other_makespan, one.paths, other.paths),
+def _costed(plans: PrioritisedPlans) -> _Plan:
+    complete = jnp.all(plans.arrival < NEVER, axis=0)
+    arrival = jnp.where(complete, plans.arrival, 0)
+    total = jnp.sum(arrival, axis=0, dtype=jnp.int16)
+    return _Plan(
+        sum_of_costs=jnp.where(complete, total, jnp.int16(NEVER)),
+        makespan=jnp.where(complete, jnp.max(arrival, axis=0), jnp.int16(NEVER)),
+        paths=plans.paths,
     )
