@@ -4,7 +4,7 @@
     python -m benchmarks.lake.cells --write     # the table in docs/cells.md
 
 A cell is a number of agents (3 to 5), a size of board (as many rows as agents, up to 10) and a
-share of holes (0.1 to 0.5). Both sides get the same boards and the same cores. With two cores, two
+share of holes (0.1 to 0.5); two agents, whom that benchmark does not have, are on 10x10. Both sides get the same boards and the same cores. With two cores, two
 processes of the peer take every second board each, and our batch is shared out over two devices.
 
 Boards that are proved unsolvable are left out, since the peer does not end on them. Of the others,
@@ -90,8 +90,9 @@ class Cell:
 
 
 def all_cells() -> list[Cell]:
-    """List the cells of the paper's benchmark."""
-    return [Cell(*place, ratio) for place in V2.cells for ratio in V2.hole_ratios]
+    """List the cells of the paper's benchmark, and those of two agents on its largest boards."""
+    places = [*V2.cells, (2, max(size for _, size in V2.cells))]
+    return [Cell(*place, ratio) for place in places for ratio in V2.hole_ratios]
 
 
 def measure(cells: Sequence[Cell], cores: int, options: argparse.Namespace) -> Iterator[Json]:
