@@ -4,8 +4,9 @@
     python -m benchmarks.lake.cells --write     # the table in docs/cells.md
 
 A cell is a number of agents (3 to 5), a size of board (as many rows as agents, up to 10) and a
-share of holes (0.1 to 0.5); two agents, whom that benchmark does not have, are on 10x10. Both sides get the same boards and the same cores. With two cores, two
-processes of the peer take every second board each, and our batch is shared out over two devices.
+share of holes (0.1 to 0.5); two agents, whom that benchmark does not have, are on 10x10. Both sides
+get the same boards and the same cores. With two cores, two processes of the peer take every second
+board each, and our batch is shared out over two devices.
 
 Boards that are proved unsolvable are left out, since the peer does not end on them. Of the others,
 three times are taken of each side: ours is that of one batch, the peer's the sum over its boards,

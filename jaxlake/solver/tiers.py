@@ -56,7 +56,9 @@ def solve(
 
     It is compiled once for each N, number of slots and static argument, also outside of jit. There,
     with three or more slots, the tiers are programs of their own, each compiled when a board first
-    needs it.
+    needs it. `jax.shard_map` of it needs `check_vma=False`: its loops begin with what is the same
+    on all devices and end with what is not.
+
     An instance needs a wait if no plan of optimal sum of costs exists in which no agent waits
     before its last arrival at its goal.
 
