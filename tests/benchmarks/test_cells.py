@@ -13,8 +13,14 @@ from benchmarks.lake.workers.lake_cells import effort
 from jaxlake import Status
 
 
-def test_there_are_as_many_cells_as_in_the_paper_and_each_can_be_drawn(tmp_path):
-    assert len({cell.name for cell in all_cells()}) == 21 * 5
+def test_there_are_as_many_cells_as_in_the_paper_and_those_of_two_agents():
+    names = {cell.name for cell in all_cells()}
+    two = {name for name in names if name.startswith("2ag_")}
+    assert two == {f"2ag_10x10_hr0.{tenths}" for tenths in range(1, 6)}
+    assert len(names - two) == 21 * 5
+
+
+def test_a_cell_without_room_for_all_holes_can_be_drawn(tmp_path):
     crowded = Cell(3, 3, 0.5)
     assert crowded.drawn_ratio == 3 / 9
     write_boards(
