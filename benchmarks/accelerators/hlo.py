@@ -53,13 +53,14 @@ class Instruction:
 class Body:
     """What one computation does each time it runs, with the loops inside it."""
 
-    label: str  # "program" or "loop"
+    label: str  # "program", "loop" or "test"
     number: int | None = None  # of the traced loop, where the compiler kept its name
     trips: int | None = None  # where the compiler knows them
     launches: int = 0
     bytes: int = 0
     conditions: int = 0  # decisions that depend on data: conditionals
     loops: list["Body"] = field(default_factory=list)
+    test: "Body | None" = None  # of a loop whose trips nobody knows: what it asks with
 
 
 def read_program(text: str) -> Body:
@@ -123,7 +124,7 @@ def _body(computations: dict[str, list[Instruction]], name: str, body: Body) -> 
             inner = Body("loop", number, int(trips.group(1)) if trips else None)
             _body(computations, called["body"], inner)
             if inner.trips is None:
-                _body(computations, called["condition"], inner)
+                inner.test = _body(computations, called["condition"], Body("test"))
             body.loops.append(inner)
         elif one.operation == "conditional":
             body.conditions += 1
