@@ -12,13 +12,26 @@ KERNELS = frozenset(
     {
         *("fusion", "custom-call", "sort", "copy", "dot", "convolution", "scatter", "gather"),
         *("reduce", "reduce-window", "dynamic-slice", "dynamic-update-slice", "transpose"),
-        *("rng-bit-generator", "concatenate", "broadcast", "iota", "pad", "select", "slice"),
-        *("add", "and", "or", "compare", "convert", "cholesky", "copy-start"),
+        *("rng-bit-generator", "concatenate", "broadcast", "iota", "pad", "slice", "reverse"),
+        *("reshape", "cholesky", "copy-start"),
         *("all-gather", "all-gather-start", "all-reduce", "all-reduce-start", "reduce-scatter"),
         *("all-to-all", "collective-permute", "collective-permute-start"),
     }
 )
 """Instructions each of which is a kernel, or a copy, where it stands outside a fusion."""
+
+ENTRY_BY_ENTRY = frozenset(
+    {
+        *("abs", "add", "and", "bitcast-convert", "cbrt", "ceil", "clamp", "compare", "convert"),
+        *("cosine", "count-leading-zeros", "divide", "exponential", "floor", "is-finite", "log"),
+        *("maximum", "minimum", "multiply", "negate", "not", "or", "popcnt", "power", "remainder"),
+        *("round-nearest-afz", "round-nearest-even", "rsqrt", "select", "shift-left", "sign"),
+        *("shift-right-arithmetic", "shift-right-logical", "sine", "sqrt", "subtract", "tanh"),
+        "xor",
+    }
+)
+"""Instructions that are kernels of arrays. A compiler for GPUs puts them all into fusions. A TPU
+computes single numbers where it runs the program, between its kernels."""
 
 _BITS = {"pred": 8, "token": 0, "f8e4m3fn": 8, "bf16": 16}
 _HEAD = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
@@ -135,10 +148,17 @@ def _body(computations: dict[str, list[Instruction]], name: str, body: Body) -> 
         elif one.operation in ("call", "async-start"):
             inside = called.get("to_apply") or called.get("calls") or ""
             _body(computations, inside, body)
-        elif one.operation in KERNELS and size(one.shape):
+        elif is_kernel(one):
             body.launches += 1
             body.bytes += _bytes_moved(one, shapes, computations.get(called.get("calls", ""), []))
     return body
+
+
+def is_kernel(one: Instruction) -> bool:
+    """Say whether an instruction that stands outside a fusion is launched."""
+    if one.operation in ENTRY_BY_ENTRY:
+        return _entries(one.shape) > 1
+    return one.operation in KERNELS and size(one.shape) > 0
 
 
 def _number_of(rest: str) -> int | None:
