@@ -40,7 +40,7 @@ def compile_for(config: RunConfig, target: str) -> int:
             f"grpo.kl_coefficient: {config.grpo.kl_coefficient:g}: the reference's weights and the "
             "pass that scores with them aren't part of what is compiled"
         )
-    options = []
+    options: list[str] = []
     if config.sampling.runs_vllm_here:
         share = config.sampling.gpu_memory_utilization
         options = ["--engine-share", str(share)]

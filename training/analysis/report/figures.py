@@ -264,7 +264,8 @@ def _atlas_tables(
     for group in dict.fromkeys(cell.group for cell in atlas.cells):
         cells = {tuple(one.knobs.values()): one for one in atlas.cells if one.group == group}
         holes, waits = (sorted(set(levels)) for levels in zip(*cells, strict=True))
-        marks, shares = [], {}
+        marks: list[Mark] = []
+        shares: dict[str, str] = {}
         for name, configuration in (("best", best), ("decided", decided)):
             knobs = configuration and configuration.values().get(group)
             if knobs:
