@@ -41,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     targets = ", ".join(f"{kind}:SHAPE" for kind in MACHINES)
     parser.add_argument("--target", action="append", help=f"one of {targets}")
+    what = "only see that each target can be compiled for"
+    parser.add_argument("--check", action="store_true", help=what)
     parser.add_argument("--beside", choices=["trl"], help="time updates here, beside TRL's")
     parser.add_argument("--steps-of", metavar="FILE", type=Path, help="time a short run's parts")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="of --steps-of")
@@ -85,6 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         except ValueError as error:
             print(f"error: {error}", file=sys.stderr)
             return 2
+        if args.check:
+            continue
         print("\n".join(header(target)), flush=True)
         for name, work in works.items():
             record = {"target": target, "model": name}

@@ -129,7 +129,7 @@ class AgentView:
 
     The planes: blocked cells (holes and all that lies outside the board), other agents, the
     agent's own goal, other agents' goals. Agents outside the mask see nothing, and blocked cells
-    everywhere.
+    everywhere; `to_goal` is (0, 0) for them.
     """
 
     window: Any  # bool (K, W, W, 4)

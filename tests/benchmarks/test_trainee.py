@@ -13,10 +13,12 @@ from benchmarks.trainee.attention_kernels import kernel_flops
 from benchmarks.trainee.program import Pace, forbidden_arrays, product_flops, read_traffic
 from benchmarks.trainee.tables import BEGIN, END, PAGE, table
 from benchmarks.trainee.update import MODELS, Work, shapes_of
+from tests.commands import cli as cli
 from tests.paths import ROOT
 from training.errors import UserError
 from training.policy.architectures import DecoderConfig
-from training.run.dry_run import _KNOWN, compile_for, update_shape
+from training.run.compiled_update import compile_for, require_target, update_shape
+from training.run.dry_run import KNOWN_SHAPES
 from training.schema import load
 
 PACE = Pace(flops=1e12, attention=1e11, bandwidth=1e9, launch=1e-6, sent=1e8)
@@ -247,7 +249,7 @@ def test_a_kernel_whose_heads_devices_can_t_share_is_not_forecast():
 def test_known_models_have_the_shapes_that_the_dry_run_knows():
     for name, config in MODELS.items():
         fields = dataclasses.astuple(config)
-        assert fields[:7] == _KNOWN[f"Qwen/Qwen3-{name}"]
+        assert fields[:7] == KNOWN_SHAPES[f"Qwen/Qwen3-{name}"]
 
 
 def test_the_paper_s_update_is_the_largest_one():
@@ -290,8 +292,15 @@ def test_a_run_s_plan_says_why_it_cannot_be_compiled_for_a_target():
         ("a100:8", "--compile-for: got 'a100:8', allowed are h100:SHAPE"),
         ("h100:4", "--compile-for h100:4: 4 devices, allowed are as many as the mesh has: fsdp 8"),
     ):
-        with pytest.raises(UserError, match=re.escape(message)):
-            compile_for(config, target)
+        for call in (require_target, compile_for):
+            with pytest.raises(UserError, match=re.escape(message)):
+                call(config, target)
+
+
+def test_a_mistyped_target_is_told_before_the_plan_is_printed(cli):
+    told = cli("run", ROOT / "configs/paper.yaml", "--dry-run", "--compile-for", "h1000:8")
+    assert (told.status, told.out) == (2, "")
+    assert "--compile-for: got 'h1000:8', allowed are h100:SHAPE" in told.err
 
 
 def test_targets_that_cannot_be_compiled_for_are_named(capsys, monkeypatch, tmp_path):

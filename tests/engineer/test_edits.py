@@ -230,6 +230,9 @@ def test_data_goes_from_groups_with_a_minus_to_groups_with_a_plus():
     least = wide | {"min_share": 0.1}
     assert shares("n3 + = =\nn4 - = =\nn5 - = =", 0.75, 0.15, 0.1, **least) == [0.8, 0.1, 0.1]
     assert shares("n3 + = =\nn4 = = =\nn5 - = =", 0.75, 0.15, 0.1, **least) == [0.75, 0.15, 0.1]
+    # Nor does it take instead, where it has less than the least share.
+    assert shares("n3 + = =\nn4 = = =\nn5 - = =", 0.75, 0.2, 0.05, **least) == [0.75, 0.2, 0.05]
+    assert shares("n3 + = =\nn4 - = =\nn5 - = =", 0.75, 0.2, 0.05, **least) == [0.85, 0.1, 0.05]
 
 
 def test_data_that_nobody_gives_or_takes_does_not_add_up():

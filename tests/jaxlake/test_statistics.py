@@ -178,18 +178,40 @@ def test_sums_stay_exact_far_beyond_32_bits(batch):
     assert means[0] == means[1]
 
 
+def _costly(plans):
+    """So many plans of the largest cost that an outcome can hold, as arguments of `tabulate`."""
+    one = jaxlake.parse_grid(["S G", "s g"], max_size=2)
+    wide = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (plans, *np.shape(leaf))), one)
+    yes, most = np.ones(plans, bool), np.full(plans, 32767, np.int16)
+    nobody, never = np.full(plans, -1, np.int8), np.full(plans, -1, np.int16)
+    there, kind = np.ones((plans, 2), bool), np.zeros(plans, np.int8)
+    return wide, ~yes, Outcome(yes, yes, ~yes, ~yes, kind, nobody, never, most, most, there)
+
+
 def test_sums_of_one_large_batch_do_not_overflow():
     """70,000 plans of the largest cost that an outcome can hold, 2.3e9 in all."""
     many = 70_000
-    one = jaxlake.parse_grid(["S G", "s g"], max_size=2)
-    wide = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (many, *np.shape(leaf))), one)
-    yes, most = np.ones(many, bool), np.full(many, 32767, np.int16)
-    nobody, never = np.full(many, -1, np.int8), np.full(many, -1, np.int16)
-    there, kind = np.ones((many, 2), bool), np.zeros(many, np.int8)
-    outcomes = Outcome(yes, yes, ~yes, ~yes, kind, nobody, never, most, most, there)
-    (row,) = jaxlake.statistics_rows(jaxlake.tabulate(wide, ~yes, outcomes))
+    (row,) = jaxlake.statistics_rows(jaxlake.tabulate(*_costly(many)))
     assert (row["total"], row["mean_sum_of_costs"], row["mean_makespan"]) == (many, 32767, 32767)
     assert (row["isr"], row["compared"], row["mean_excess_makespan"]) == (1.0, 0, None)
+
+
+def test_low_words_are_carried_in_a_batch_over_chunks_and_over_a_named_axis():
+    """129 plans cost 64 * 2**16 + 32,639, and four times as many 257 * 2**16 + 65,020."""
+    chunks = jax.tree.map(lambda leaf: leaf.reshape(4, 129, *leaf.shape[1:]), _costly(516))
+    apart = jax.vmap(jaxlake.tabulate)(*chunks)
+    named = partial(jaxlake.tabulate, axis_name=("chunks",))
+    everywhere = jax.vmap(named, axis_name="chunks")(*chunks)
+
+    def words(statistics):
+        sums = (statistics.sum_of_costs, statistics.makespan)
+        return [np.asarray(leaf)[2, 2, 0, 0].tolist() for leaf in sums]
+
+    for place in range(4):
+        assert words(row_of(apart, place)) == [[64, 32639]] * 2
+        assert words(row_of(everywhere, place)) == [[257, 65020]] * 2
+    assert words(merge_statistics(apart)) == [[257, 65020]] * 2
+    assert words(sum(row_of(apart, place) for place in range(4))) == [[257, 65020]] * 2
 
 
 def test_rows_can_be_grouped_in_any_order_and_add_up(batch):

@@ -248,7 +248,7 @@ def _reading(args: argparse.Namespace) -> int:
     run_dir = Path(args.target)
     is_run = (run_dir / "config.yaml").is_file()
     if is_run:
-        stage = known_stage(run_dir, args.stage, first=0)
+        stage = known_stage(run_dir, args.stage)
     elif args.stage is not None:
         raise UserError(f"--stage: {args.target} is not a run's directory, it has no config.yaml")
     else:

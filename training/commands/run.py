@@ -11,6 +11,7 @@ from training.runtime import set_library_defaults
 
 if TYPE_CHECKING:
     from training.processes import Peers
+    from training.schema import RunConfig
 
 _HEARTBEAT = 60  # seconds
 
@@ -75,21 +76,16 @@ def run(args: argparse.Namespace) -> int:
     config = load(args.config, args.set)
     run_dir = usable_folder("--run-dir", args.run_dir or Path("runs") / config.name)
     if args.dry_run:
-        from training.run.dry_run import compile_for, print_plan
-
-        print_plan(config, run_dir)
-        return compile_for(config, args.compile_for) if args.compile_for else 0
+        return _dry_run(config, run_dir, args.compile_for)
     from training.run.directory import RunDirectory
 
     directory = RunDirectory(run_dir)
     directory.belongs_to(config)  # which `loop.run` asks again, after imports that take seconds
     if not directory.finished():
         from training.phases.endpoint_key import check_key
-        from training.policy.model_folders import require_model
 
         check_key(config.engineer)
-        if config.model.pretrained is not None:
-            require_model(config.model.pretrained)
+        _require_pretrained(config)
     from training.processes import joined
 
     with joined(_peers(args)):
@@ -97,6 +93,29 @@ def run(args: argparse.Namespace) -> int:
 
         loop.run(config, run_dir, stop_after=args.stop_after)
     return 0
+
+
+def _dry_run(config: "RunConfig", run_dir: Path, target: str | None) -> int:
+    """Print the plan and, for a target, what compiling the update says; return the status."""
+    _require_pretrained(config)
+    from training.run.compiled_update import compile_for, require_target
+    from training.run.dry_run import print_plan
+
+    if target is not None:
+        require_target(config, target)
+    print_plan(config, run_dir)
+    return 0 if target is None else compile_for(config, target)
+
+
+def _require_pretrained(config: "RunConfig") -> None:
+    """Raise a `UserError` that names the field if there can't be such a model."""
+    from training.policy.model_folders import require_model
+
+    if config.model.pretrained is not None:
+        try:
+            require_model(config.model.pretrained)
+        except UserError as error:
+            raise UserError(f"model.pretrained: {error}") from None
 
 
 def _coordinator(text: str) -> str:

@@ -44,8 +44,13 @@ def known_stage(path: Path, stage: int | None, *, first: int = 1) -> int:
         return known[-1]
     if stage is None or stage not in known:
         got = "none" if stage is None else stage
+        since = f" from {first} on" if first else ""
         validated = ", ".join(map(str, known)) or "none yet"
-        raise UserError(f"--stage: got {got}, the stages with a validation are {validated}")
+        begin = "; after stage 0, with which a run begins, nothing is designed"
+        raise UserError(
+            f"--stage: got {got}, allowed are the stages with a validation{since}: {validated}"
+            + begin * (stage == 0 < first)
+        )
     return stage
 
 

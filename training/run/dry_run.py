@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
-import sys
-from dataclasses import asdict
 from math import prod
 from pathlib import Path
 
@@ -34,10 +29,9 @@ from training.schema.environment_sections import OtherEnvironment, OtherValidati
 
 _BYTES = {"float32": 4, "bfloat16": 2}
 _GIB = 2**30
-_WRONG_USE = 2  # the exit status of `benchmarks.trainee`
 
 # Shapes of hub models whose memory can be estimated while they are not on this machine.
-_KNOWN = {
+KNOWN_SHAPES = {
     "Qwen/Qwen3-0.6B": (151_936, 1024, 3072, 28, 16, 8, 128),
     "Qwen/Qwen3-1.7B": (151_936, 2048, 6144, 28, 16, 8, 128),
     "Qwen/Qwen3-4B": (151_936, 2560, 9728, 36, 32, 8, 128),
@@ -54,9 +48,9 @@ def shape_of(config: RunConfig) -> DecoderConfig | None:
         return DecoderConfig(**config.model.scratch.model_dump())
     if name in SHIPPED or Path(name).is_dir():
         return read_config(resolve(name))
-    if name in _KNOWN:
+    if name in KNOWN_SHAPES:
         return DecoderConfig(
-            *_KNOWN[name], tie_word_embeddings=name.endswith(("-0.6B", "-1.7B", "-4B"))
+            *KNOWN_SHAPES[name], tie_word_embeddings=name.endswith(("-0.6B", "-1.7B", "-4B"))
         )
     return None
 
@@ -192,78 +186,6 @@ def print_plan(config: RunConfig, run_dir: Path) -> None:
             _print_cache(config, shape)
         _print_disk(config, shape, run_dir)
     print_time(config, run_dir, run_dir.absolute().parent)
-
-
-def update_shape(config: RunConfig, shape: DecoderConfig) -> dict[str, object]:
-    """Describe the largest update as `benchmarks.trainee` takes it: no row holds two answers."""
-    mesh, completions = config.model.mesh, config.grpo.completions
-    groups = config.grpo.micro_batch_size // completions // mesh.fsdp
-    return {
-        "name": config.name,
-        "model": asdict(shape),
-        "groups": groups,
-        "prompt": longest_prompt(config),
-        "rows": groups * completions,
-        "width": config.prompt.max_tokens,
-        "micro_batches": config.micro_batches,
-        "fsdp": mesh.fsdp,
-        "tensor": mesh.tensor,
-        "dtype": config.model.dtype,
-        "remat": config.model.remat,
-        "temperature": config.sampling.temperature,
-        "attention": config.model.attention,
-    }
-
-
-def compile_for(config: RunConfig, target: str) -> int:
-    """Compile the largest update for a target, print what came out; return the exit status.
-
-    Raises:
-        UserError: the policy's shape is not known, it has adapters, this is no checkout of the
-            repository, there is no such target, it has another number of devices, or its compiler
-            isn't there.
-    """
-    if config.model.lora is not None:
-        raise UserError(
-            "--compile-for: model.lora: got adapters, allowed is null: what is compiled is the "
-            "update of all weights"
-        )
-    if config.grpo.kl_coefficient:
-        console.print(
-            f"grpo.kl_coefficient: {config.grpo.kl_coefficient:g}: the reference's weights and the "
-            "pass that scores with them aren't part of what is compiled"
-        )
-    root = Path(__file__).resolve().parents[2]
-    if not (root / "benchmarks/trainee").is_dir():
-        raise UserError(
-            f"--compile-for: got {target}, allowed where jaxlake runs from its repository, which "
-            "holds benchmarks/trainee"
-        )
-    shape = shape_of(config)
-    if shape is None:
-        raise UserError(
-            f"--compile-for: the shape of model.pretrained {config.model.pretrained} is not known "
-            "here, allowed are a local folder and " + ", ".join(_KNOWN)
-        )
-    work = json.dumps(update_shape(config, shape))
-    command = [sys.executable, "-m", "benchmarks.trainee", "--target", target, "--work", work]
-    if config.sampling.runs_vllm_here:
-        share = config.sampling.gpu_memory_utilization
-        command += ["--engine-share", str(share)]
-        console.print(
-            "It fits if it does beside vLLM, which takes "
-            f"{share:.0%} of each device (sampling.gpu_memory_utilization)."
-        )
-    sys.stdout.flush()
-    own = {"PYTHONPATH": str(root)}
-    done = subprocess.run(
-        command, cwd=root, env=os.environ | own, check=False, stderr=subprocess.PIPE, text=True
-    )
-    if done.returncode == _WRONG_USE:
-        problem = done.stderr.strip().rpartition("error: ")[2]
-        raise UserError(problem.replace("--target", "--compile-for"))
-    sys.stderr.write(done.stderr)
-    return done.returncode
 
 
 def _print_stages(config: RunConfig) -> None:

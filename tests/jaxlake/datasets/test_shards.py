@@ -1,6 +1,5 @@
 """Sets on disk: whole, without doubles, the same after any interruption, and checked when read."""
 
-import dataclasses
 import fcntl
 import hashlib
 import itertools
@@ -12,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tracemalloc
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -66,7 +66,7 @@ def test_a_set_of_one_shard_loads_as_generate_gives_it(tmp_path):
     assert bool(np.all(made.filled))
     cells = {name: leaf[:2] for name, leaf in vars(made).items() if np.shape(leaf) == (3,)}
     assert len(cells) == 9
-    assert_same(load_shards(tmp_path), jax.device_get(dataclasses.replace(made, **cells)))
+    assert_same(load_shards(tmp_path), jax.device_get(replace(made, **cells)))
 
 
 def test_shards_and_load_hold_the_same_boards(finished):
@@ -123,7 +123,7 @@ def test_a_small_kind_is_exhausted_to_its_last_board_and_the_rest_is_reported(fi
 
 @pytest.mark.slow
 def test_shards_after_the_last_board_are_empty_and_can_be_read(tmp_path):
-    # On 2x2 there are ten boards that need no wait, all of them in the first two shards.
+    # On 2x2 there are 24 boards, none of which needs a wait, all of them in the first two shards.
     options = killed_writer.OPTIONS | {"max_candidates": 512, "shard_size": 16}
     manifest = write_shards(tmp_path, jax.random.key(1), lake_params(2, 0.0, 0.0), 64, **options)
     assert [shard.rows for shard in manifest.shards][-1] == 0
@@ -255,6 +255,16 @@ def test_a_shard_of_other_arrays_is_noticed_by_their_hash(copy):
     (copy / "manifest.json").write_text(json.dumps(value))
     with pytest.raises(DatasetError, match=r"shard-000001\.parquet: SHA-256 of its arrays"):
         load_shards(copy)
+
+
+def test_counts_of_a_set_beyond_32_bits_are_loaded_as_the_largest_number(copy):
+    manifest = read_manifest(copy)
+    drawn = {"candidates": [2**30, 7], "duplicates": [5, 2**31]}
+    shards = (replace(shard, counters=shard.counters | drawn) for shard in manifest.shards)
+    write_manifest(copy, replace(manifest, shards=tuple(shards)))
+    loaded = load_shards(copy)
+    assert loaded.candidates.tolist() == [2**31 - 1, 21]
+    assert loaded.duplicates.tolist() == [15, 2**31 - 1]
 
 
 def test_an_unfinished_set_is_not_read_as_if_it_were_whole(copy):

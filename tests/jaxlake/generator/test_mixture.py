@@ -95,6 +95,25 @@ def test_shares_are_whole_and_by_largest_remainder(hundredths, n):
     assert not up or not down or min(up) >= max(down) - 2 * blur
 
 
+@pytest.mark.parametrize("counted", [board_counts, _counts])
+@pytest.mark.parametrize(
+    ("weights", "n", "counts"),
+    [
+        # 7,830,188.68 and 2,169,811.32 boards: float32 has no such numbers, and rounds both up.
+        ([83, 23], 10**7, [7_830_189, 2_169_811]),
+        ([5, 17, 19, 87], 10**7, [390_625, 1_328_125, 1_484_375, 6_796_875]),
+        # Of equal remainders the earlier one is rounded up: few boards, and many.
+        ([1, 1, 1], 10, [4, 3, 3]),
+        ([1, 2, 1], 2, [1, 1, 0]),
+        ([1, 1, 1, 1], 10, [3, 3, 2, 2]),
+        ([1, 1], 10**7 + 1, [5_000_001, 5_000_000]),
+    ],
+)
+def test_largest_remainders_are_rounded_up_and_the_earlier_one_of_two(counted, weights, n, counts):
+    params = jaxlake.lake_params(4, data_ratio=[weight / 100 for weight in weights])
+    assert counted(params, n).tolist() == counts
+
+
 def test_weights_that_are_no_numbers_count_as_zero():
     params = jaxlake.lake_params(4, data_ratio=[1.0, 1.0, 1.0])
     for ratios, counts in (

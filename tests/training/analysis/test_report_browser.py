@@ -6,10 +6,13 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.training.analysis.browsing import ATTACK, SMALLEST_TEXT, STAGE, OpenPage, contrast
+from tests.training.analysis.test_atlas import some_atlas
+from training.analysis.pages.charts import tile_chart
+from training.analysis.pages.tiles import Mark, Tile, TileTable
 from training.analysis.report import build_report
 from training.run.answer_records import AnswerRecord, GroupRates, GroupValidation
 from training.run.directory import RunDirectory
-from training.run.records import EpisodeRecord
+from training.run.records import AtlasRecord, EpisodeRecord
 
 
 def episodes_of(run: Path, stage: int) -> list[EpisodeRecord]:
@@ -145,6 +148,55 @@ def test_page_fits_its_window_and_its_text_can_be_read(open_page: OpenPage, widt
             " cell.getBoundingClientRect().right <= box.getBoundingClientRect().right] }"
         )
         assert seen, f"the last column is seen without scrolling: {name}"
+    if width == 390:
+        for table in page.locator(".scroll:not(.tall)").all():
+            heights = table.evaluate("box => [box.clientHeight, box.scrollHeight]")
+            assert heights[0] == heights[1], "a table on a narrow screen scrolls sideways only"
+
+
+MARKS_AND_NUMBERS = """() => {
+  const marks = [...document.querySelectorAll("g")]
+    .filter((g) => g.querySelector(":scope > title")?.textContent === "a mark")
+    .map((g) => g.getBoundingClientRect());
+  const numbers = [...document.querySelectorAll("text")].filter((t) => t.textContent === "0.25");
+  return [marks, numbers.map((text) => {
+    const box = text.getBoundingClientRect(), place = text.getScreenCTM();
+    const base = text.getStartPositionOfChar(0).matrixTransform(place).y;
+    const tall = 0.73 * place.d * parseFloat(getComputedStyle(text).fontSize);
+    return { left: box.left, right: box.right, top: base - tall, bottom: base };
+  })].map((all) => all.map(({ left, right, top, bottom }) => [left, right, top, bottom]));
+}"""
+"""Boxes of marks, and of numbers from their base lines to the tops of their digits."""
+
+
+def test_marks_between_the_levels_of_an_atlas_cover_no_number(browser: Browser):
+    places = [(0.5 + x / 4, 0.5 + y / 10) for x in range(5) for y in range(11)]
+    marks = [Mark(x, y, filled, "a mark") for x, y in places for filled in (True, False)]
+    tiles = [[Tile("0.25", shade) for shade in (0.0, 1.0)] for _ in range(2)]
+    page = browser.new_page()
+    page.set_content(
+        tile_chart("t", [TileTable("3", ["a", "b"], ["c", "d"], tiles, marks)], across=1)
+    )
+    drawn, numbers = page.evaluate(MARKS_AND_NUMBERS)
+    page.close()
+    assert (len(drawn), len(numbers)) == (len(marks), 4)
+    for mark in drawn:
+        for number in numbers:
+            apart = mark[0] >= number[1] or mark[1] <= number[0]
+            assert apart or mark[2] >= number[3] or mark[3] <= number[2]
+
+
+def test_an_atlas_names_the_shares_of_the_decided_and_of_the_best_configuration(run_copy: Path):
+    directory = RunDirectory(run_copy)
+    config = directory.config()
+    atlas = some_atlas(config)
+    directory.stage(1).atlas.write(AtlasRecord(stage=1, weights=1, atlas=atlas))
+    page = build_report(run_copy).read_text(encoding="utf-8")
+    best = atlas.best(config.domain).values()
+    for group, knobs in directory.stage(1).decision.read().configuration.values().items():
+        shares = [100 * one["data_ratio"] for one in (knobs, best[group])]
+        words = "{} × {}, decided {:.0f}% of the data, best {:.0f}%"  # noqa: RUF001
+        assert words.format(group, group, *shares) in page
 
 
 def test_both_themes_have_contrast_on_the_ice(open_page: OpenPage):

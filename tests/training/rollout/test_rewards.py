@@ -29,6 +29,20 @@ def test_rewards_order_optimal_valid_parsed_and_unparsable():
     np.testing.assert_array_equal(paid, np.float32([one.reward for one in scores]))
 
 
+def test_plans_may_be_as_long_as_the_prompt_section_says_and_no_longer():
+    request = BoardRequest(size=3, hole_ratio=0.0, wait_ratio=0.0, count=20, num_agents=2)
+    boards, _ = draw_boards(jax.random.key(0), [request], max_size=3, max_candidates=2000)
+    row = int(np.flatnonzero(boards.solutions.makespan >= 2)[0])
+    waits = " WAIT" * 90
+    texts = [f"{line}{waits}" for line in target(boards.solutions.plan[row]).split("\n")]
+    longest = max(len(text.split(": ")[1].split()) for text in texts)
+    for limit, parsed in ((longest - 1, False), (longest, True)):
+        verdict = judge_boards(boards.take([row]), ["\n".join(texts)], Prompt(max_steps=limit))
+        assert verdict.answers[0].parsed is parsed
+        assert verdict.outcomes.valid.tolist() == verdict.outcomes.parsed.tolist() == [parsed]
+        assert verdict.outcomes.optimal_makespan.tolist() == [parsed]
+
+
 def test_other_trainers_pay_what_the_loop_pays_unless_told_otherwise():
     values, section = RewardValues(), Reward()
     for name in vars(values):

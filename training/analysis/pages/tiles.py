@@ -67,7 +67,7 @@ class TileStyle:
 
     width: float = TILE_WIDTH
     height: float = TILE_HEIGHT
-    lift: float = 0.0  # how far words stand above the middle, where there may be a mark
+    lift: float = 0.0  # how far words stand from the middle, where there may be a mark
     inks: tuple[str, str] = (INK, PAPER)  # on light tiles and on dark ones
     margin: float = MARGIN  # around each table
     scale: float = 1.0  # of the type, beside that of a file
@@ -76,7 +76,7 @@ class TileStyle:
 
 FILE_TILES = TileStyle()
 # The inks are not those of the page, which change with its mode: tiles don't.
-PAGE_TILES = TileStyle(62, 42, 12, ("#11161b", "#fefefe"), 4, PAGE_TYPE, 380)
+PAGE_TILES = TileStyle(62, 46, 14, ("#11161b", "#fefefe"), 4, PAGE_TYPE, 380)
 SMALL_PAGE_TILES = replace(PAGE_TILES, height=28, lift=0.0)
 
 
@@ -135,12 +135,14 @@ def _draw_tiles(axes: Axes, table: TileTable, style: TileStyle, longest: float) 
             axes.add_patch(patch)
             luminance = np.power(to_rgb(colour), 2.2) @ [0.2126, 0.7152, 0.0722]  # as in WCAG 2.1
             ink = style.inks[0 if luminance > 0.19 else 1]  # whichever has more contrast
-            place = (0, style.lift - 4)
+            # Marks lie between the middles of the first row and of the last one.
+            last = y > 0 and y + 1 == len(table.tiles)
+            place = (0, (-style.lift if last else style.lift) - 4)
             write(axes, tile.words, (x + 0.5, y + 0.5), place, ha="center", color=ink)
     for mark in table.marks:
         look: dict[str, Any] = {"marker": "D", "markersize": 7, "color": COLOURS[3]}
         if not mark.filled:
-            look |= {"marker": "o", "markersize": 11, "markerfacecolor": "none"}
+            look |= {"marker": "o", "markersize": 9, "markerfacecolor": "none"}
             look |= {"markeredgecolor": COLOURS[3], "markeredgewidth": 2}
         [drawn] = axes.plot([mark.x], [mark.y], clip_on=False, **look)
         drawn.set_gid(TOOLTIP + mark.about if mark.about else None)

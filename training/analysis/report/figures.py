@@ -264,19 +264,23 @@ def _atlas_tables(
     for group in dict.fromkeys(cell.group for cell in atlas.cells):
         cells = {tuple(one.knobs.values()): one for one in atlas.cells if one.group == group}
         holes, waits = (sorted(set(levels)) for levels in zip(*cells, strict=True))
-        title = f"{group} × {group}"  # noqa: RUF001
-        marks = []
-        for configuration, filled in ((best, False), (decided, True)):
+        marks: list[Mark] = []
+        shares: dict[str, str] = {}
+        for name, configuration in (("best", best), ("decided", decided)):
             knobs = configuration and configuration.values().get(group)
+            if knobs:
+                shares[name] = f"{name} {100 * knobs['data_ratio']:.0f}%"
             if knobs and knobs["data_ratio"] > 0:
                 x, y = (
                     float(np.interp(knobs[knob], levels, np.arange(len(levels)) + 0.5))
                     for knob, levels in (("hole_ratio", holes), ("wait_ratio", waits))
                 )
-                about = ", ".join(f"{name} {value:g}" for name, value in knobs.items())
-                marks.append(Mark(x, y, filled, f"{'decided' if filled else 'best'}: {about}"))
-                if filled:
-                    title += f", decided: {100 * knobs['data_ratio']:.0f}% of the data"
+                about = ", ".join(f"{knob} {value:g}" for knob, value in knobs.items())
+                marks.append(Mark(x, y, name == "decided", f"{name}: {about}"))
+        first, *others = [shares[name] for name in ("decided", "best") if name in shares] or [""]
+        title = f"{group} × {group}"  # noqa: RUF001
+        if first:
+            title = ", ".join([title, f"{first} of the data", *others])
         tiles = [[_atlas_tile(cells[hole, wait]) for hole in holes] for wait in waits]
         names = ["waits" if wait else "no waits" for wait in waits]
         tables.append(TileTable(title, names, [f"{100 * hole:g}%" for hole in holes], tiles, marks))

@@ -1,0 +1,63 @@
+"""Boards made to quotas: when a kind is given up, and what counts as drawn in vain.
+
+On 2x2 boards without holes there are 24 boards of two agents; all of them can be solved and none
+needs a wait. So every candidate is a board that is taken, a surplus one, or a duplicate.
+"""
+
+import jax
+import numpy as np
+import pytest
+
+from jaxlake.generator import lake_params
+from jaxlake.generator.board_digests import DigestSet
+from jaxlake.generator.quotas import DrawOptions, fill_quotas
+from tests.jaxlake.datasets import killed_writer
+
+BOARDS = 24
+BUDGET = killed_writer.OPTIONS["max_candidates"]
+_CHANGES = {name: value for name, value in killed_writer.OPTIONS.items() if name != "shard_size"}
+OPTIONS = DrawOptions(killed_writer.OPTIONS["shard_size"], **_CHANGES)  # compiled for shards, too
+
+
+def filled(key, no_wait, wait, *known, oversample=False):
+    """Fill quotas of 2x2 boards, and give what was made of them, and the candidates' counts."""
+    params = lake_params([2, 4], [0.0, 0.3])
+    quotas = np.array([[no_wait, wait], [0, 0]])
+    seen = DigestSet(*known)
+    before = len(seen)
+    found = fill_quotas(jax.random.key(key), params, quotas, seen, OPTIONS, oversample=oversample)
+    assert len(seen) == before + len(found.boards) == before + found.made.sum()
+    counts = {name: values[0] for name, values in found.counters.items()}
+    assert counts["candidates"] == counts["solvable"]
+    assert counts["unsolvable"] == counts["unknown"] == 0
+    return found.boards.instances, found.made[0].tolist(), counts
+
+
+def test_boards_are_looked_for_until_a_whole_budget_is_spent_and_every_other_draw_is_a_duplicate():
+    twenty, made, counts = filled(1, 20, 0)
+    assert made == [20, 0]
+    assert counts["candidates"] - counts["duplicates"] == 20
+    _, made, counts = filled(2, BOARDS, 0, twenty)
+    assert made == [BOARDS - 20, 0]
+    assert counts["candidates"] - counts["duplicates"] == BOARDS - 20
+    assert BUDGET <= counts["candidates"] < 2 * BUDGET
+
+
+def test_boards_that_are_new_but_not_needed_are_no_duplicates():
+    """The first call draws a known board; the second one at least eight, of which one is taken."""
+    first, made, counts = filled(3, 1, 0)
+    assert (made, counts["candidates"], counts["duplicates"]) == ([1, 0], 1, 0)
+    _, made, counts = filled(3, 1, 0, first, oversample=True)
+    assert made == [1, 0]
+    assert counts["candidates"] - counts["duplicates"] in (7, 8)  # is the known one among the eight
+
+
+@pytest.mark.parametrize("key", [4, 5])
+def test_a_kind_that_there_is_not_ends_no_search_for_the_other_one(key):
+    """The first call spends its whole budget on boards that need a wait, and draws a known one."""
+    first, made, _ = filled(key, 1, 1, oversample=True)
+    assert made == [1, 0]
+    second, made, counts = filled(key, 1, 1, first, oversample=True)
+    assert made == [1, 0]
+    assert len(DigestSet(first, second)) == 2
+    assert BUDGET < counts["candidates"] < 2 * BUDGET
