@@ -214,9 +214,13 @@ class UnevenSampler(ToldSampler):
             for board, plan in zip(boards, self._plans, strict=True)
         }
         self.asked: list[int] = []
+        self.seeds: list[int] = []
 
-    def sample(self, prompts: Sequence[Any], *, n: int, **_: Any) -> list[list[Completion]]:
+    def sample(
+        self, prompts: Sequence[Any], *, n: int, seed: int = 0, **_: Any
+    ) -> list[list[Completion]]:
         self.asked.append(len(prompts))
+        self.seeds.append(seed)
         self._plans = [self._plan_of[tuple(prompt)] for prompt in prompts]
         groups = super().sample(prompts, n=n)
         return [
@@ -239,13 +243,15 @@ def test_boards_with_equal_rewards_are_replaced_by_others_as_often_as_allowed(
     spare = many.take(range(8, 14))
     order = np.random.default_rng([5, 1]).permutation(6) + 8
     same = {0, 2, 3, 7, *order[[1, 2]].tolist()}  # two of the first four spare ones
-    first, again = [], []
-    for results in (first, again):
+    other, first, again = [], [], []
+    for results, seed in ((other, 6), (first, 5), (again, 5)):
         sampler = UnevenSampler(policy, many, same)
-        drawn = roll_out(run, sampler, many.take(range(8)), seed=5, seconds={})  # type: ignore[arg-type]
-        learned, counts = resample(run, sampler, drawn, spare, seed=5, seconds={})  # type: ignore[arg-type]
-        results += [learned.prompts, learned.rewards.tolist(), counts, sampler.asked]
+        drawn = roll_out(run, sampler, many.take(range(8)), seed=seed, seconds={})  # type: ignore[arg-type]
+        learned, counts = resample(run, sampler, drawn, spare, seed=seed, seconds={})  # type: ignore[arg-type]
+        results += [sampler.seeds, learned.prompts, learned.rewards.tolist(), counts, sampler.asked]
     assert first == again
+    # No answers are drawn with the random numbers of others, in a round or in another update.
+    assert len({*first[0], *other[0]}) == len(first[0]) + len(other[0])
     assert sampler.asked == asked
     assert counts == {"resampled_boards": sum(asked) - 8, "replaced_boards": replaced}
     varies = learned.rewards.std(axis=1) > 0
