@@ -30,6 +30,7 @@ from training.run.active_run import ActiveRun
 from training.run.records import six_digits
 from training.run.throughput import UpdateWork
 from training.sampling.sampler import Completion, Sampler
+from training.schema import Grpo
 
 # The metrics of an update in which no group's rewards differ, so that no step is taken.
 _NO_STEP = {"importance_ratio_mean": 1.0}
@@ -77,7 +78,7 @@ def take_update(
         metrics |= counts
     if work is not None:
         model = nnx.merge(graphdef, state.params)
-        work.model_flops += _flops_of(model, rollout)
+        work.model_flops += _flops_of(model, rollout, settings)
     with run.clock(seconds, "update"):
         batch = rollout_batch(run, state.params, rollout)
         require_same("the batch of an update", batch)
@@ -111,17 +112,24 @@ def refuse_what_is_not_finite(learned: Mapping[str, float]) -> None:
     require_finite("the update", learned, help=advice)
 
 
-def _flops_of(model: Decoder, rollout: Rollout) -> float:
-    """Count the operations of loss and gradient over the groups that are learned from."""
-    count = rollout.rewards.shape[1]
-    learned = np.flatnonzero(grpo.has_reward_variance(rollout.rewards))
-    completions = rollout.completions
-    lengths = [
-        [len(one.token_ids) for one in completions[group * count : (group + 1) * count]]
-        for group in learned
-    ]
-    prompts = [len(rollout.prompts[group]) for group in learned]
-    return update_flops(model.config, prompts, lengths, model.lora)
+def _flops_of(model: Decoder, rollout: Rollout, settings: Grpo) -> float:
+    """Count the operations of loss and gradient over the completions that are learned from."""
+    learned = _learned_from(settings, rollout.completions, rollout.rewards)
+    lengths = np.reshape([len(one.token_ids) for one in rollout.completions], learned.shape)
+    groups = np.flatnonzero(learned.any(axis=1))
+    prompts = [len(rollout.prompts[group]) for group in groups]
+    answers = [lengths[group, learned[group]].tolist() for group in groups]
+    return update_flops(model.config, prompts, answers, model.lora)
+
+
+def _learned_from(
+    settings: Grpo, completions: Sequence[Completion], rewards: np.ndarray
+) -> np.ndarray:
+    """Say which of P * n completions there is something to learn from: bool (P, n)."""
+    learned = np.repeat(grpo.has_reward_variance(rewards)[:, None], rewards.shape[1], axis=1)
+    if settings.mask_truncated:
+        learned &= ~np.reshape([one.truncated for one in completions], learned.shape)
+    return learned
 
 
 def rollout_batch(run: ActiveRun, params: Any, rollout: Rollout) -> GrpoBatch:
@@ -159,13 +167,10 @@ def grpo_batch(
     """
     settings, fsdp = run.config.grpo, run.config.model.mesh.fsdp
     advantages = grpo.group_advantages(rewards, divide_by_std=settings.divide_by_std)
-    learned = np.repeat(grpo.has_reward_variance(rewards)[:, None], rewards.shape[1], axis=1)
-    if settings.mask_truncated:
-        learned &= ~np.reshape([one.truncated for one in completions], learned.shape)
     groups = pack_groups(
         prompts,
         [completion.token_ids for completion in completions],
-        learned,
+        _learned_from(settings, completions, rewards),
         bundles=bundles,
         minibatches=minibatches,
         micro_batch_bundles=fsdp,

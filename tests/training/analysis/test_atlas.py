@@ -1,5 +1,6 @@
 """The atlas of a stage that is over: read or measured with its weights, scored and drawn."""
 
+import copy
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import pytest
 from engineer import AtlasCell, DesignAtlas
 from jaxlake.command_line.entry import main
 from tests.training.analysis.test_report import page_of
+from tests.training.sample_run import CONFIG, write_sample_run
 from training.analysis import atlas as analysis
 from training.phases.atlas import cells_of
 from training.run.directory import RunDirectory
@@ -102,6 +104,35 @@ def test_an_atlas_is_measured_once_with_the_weights_in_force(run, measured, tmp_
     printed = capsys.readouterr().out
     assert str(record.atlas.cells[0].learnability) in printed
     assert str(record.atlas.expected(best)) in printed
+
+
+def test_of_a_stage_that_was_taken_back_the_weights_before_it_are_measured(
+    tmp_path, measured, capsys
+):
+    environment = copy.deepcopy(CONFIG["environment"])
+    environment["bounds"]["max_hole_ratio"] = 0.25
+    gate = {"gate": {"rollback": "checkpoint"}}
+    config = RunConfig.model_validate(CONFIG | {"environment": environment, "engineer": gate})
+    run = write_sample_run(tmp_path / "run", config, skill=(0.3, 0.9, 0.1, 0.9))
+    directory = RunDirectory(run)
+    assert directory.stage(2).gate.read().restored == "checkpoint"
+    for stage in range(4):
+        directory.stage(stage).policy.mkdir()
+    assert atlas_command(run, 2, "--json", str(tmp_path / "out.json")) == 0
+    assert measured == [(directory.stage(1).policy, 2)]
+    assert directory.later_atlas(2).read().weights == 1
+    assert "Atlas of stage 2, weights of stage 1:" in capsys.readouterr().out
+    # What the gate will say is known before it has spoken.
+    directory.later_atlas(2).path.unlink()
+    directory.stage(2).gate.path.unlink()
+    assert analysis.score_stage(run, 2).record.weights == 1
+    assert measured == [(directory.stage(1).policy, 2)] * 2
+    # Of 20 units three sizes get 7, 7 and 6; halves of 0.25 and 0.5 go up to the grid of 0.05.
+    scores = json.loads((tmp_path / "out.json").read_text())["scores"]
+    (uniform,) = next(row for row in scores if row["name"] == "uniform")["configurations"]
+    knobs = {"hole_ratio": 0.15, "wait_ratio": 0.25}
+    shares = {"3": 0.35, "4": 0.35, "5": 0.3}
+    assert uniform["sizes"] == {size: {"data_ratio": shares[size], **knobs} for size in shares}
 
 
 def test_stage_0_has_the_atlas_of_what_the_run_began_with(run, measured, tmp_path):

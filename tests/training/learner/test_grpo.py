@@ -38,7 +38,13 @@ def test_objective_equals_the_formula_token_by_token():
     objective, metrics = grpo.token_objective(new, old, sampler, advantages, settings)
     expected = _numpy_objective(new, old, sampler, advantages)
     np.testing.assert_allclose(objective, expected, rtol=1e-5)
-    assert 0 < float(metrics["clip_share"].mean()) < 1
+    unclipped = _numpy_objective(new, old, sampler, advantages, low=np.inf, high=np.inf)
+    lowered = np.abs(expected - unclipped) > 1e-6
+    assert 0 < lowered.mean() < 1
+    np.testing.assert_array_equal(metrics["clip_share"], lowered)
+    importance = np.exp(np.float64(old) - sampler)
+    assert importance.max() > 2.0  # what is logged is not cut at the cap
+    np.testing.assert_allclose(metrics["importance_ratio_mean"], importance, rtol=1e-5)
 
 
 def test_no_gradient_flows_through_the_importance_weight():

@@ -131,6 +131,11 @@ def test_loss_and_slopes_are_those_of_float64(ratio: str, kl: float, aggregation
         assert not slopes[~batch.groups.targets].any()
         tokens = batch.groups.targets.sum()
         assert 0 < metrics["clip_share"] < tokens  # else the clip was not seen
+        old, sampled = (
+            np.concatenate([values[i] for i in one.used]) for values in (one.old, one.data.logprobs)
+        )
+        gap = np.abs(np.float64(old) - sampled).sum()
+        assert float(metrics["sampler_gap"]) == pytest.approx(gap, rel=1e-4)
         assert ("kl" in metrics) is bool(kl)
         if kl:
             gaps = np.concatenate([one.reference[i] - new[i] for i in one.used]).astype(float)
@@ -211,6 +216,12 @@ def assert_step_is_exact(
     loss, expected = expected_gradients(*other, one, settings, first_step=first_step)
     metrics, found = gradients(*model, one, settings, first_step=first_step, **options)
     assert metrics["loss"] == pytest.approx(loss, rel=1e-4, abs=1e-6)
+    # Whatever the loss is divided by, these are means over tokens of what the engine is apart.
+    own = [np.asarray(scores)[row][sequences.targets[row]] for row in range(len(one.used))]
+    old = np.concatenate(own if first_step else [one.old[i] for i in one.used])
+    apart = np.float64(old) - np.concatenate([one.data.logprobs[i] for i in one.used])
+    assert metrics["sampler_gap"] == pytest.approx(np.abs(apart).mean(), rel=1e-4)
+    assert metrics["importance_ratio_mean"] == pytest.approx(np.exp(apart).mean(), rel=1e-4)
     if not first_step:
         assert 0 < metrics["clip_share"] < 1
     for exact, leaf in zip(expected, found, strict=True):

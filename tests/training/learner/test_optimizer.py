@@ -1,14 +1,110 @@
-"""Muon: layers' matrices move along orthogonal directions, everything else as AdamW moves it."""
+"""AdamW against the paper's algorithm in float64, and Muon against what it says of directions."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 
-from training.learner.optimizer import muon
+from training.learner.grpo_step import grpo_optimizer
+from training.learner.optimizer import adamw, muon
+from training.policy.architectures import DecoderConfig
+from training.policy.decoder import Decoder
+from training.policy.lora import add_adapters, trainable
+from training.schema import Grpo, Lora
 
 RATE = 0.01
+MATRICES = {f"{name}_proj" for name in ("q", "k", "v", "o", "gate", "up", "down")}
+QKV_BIASES = {f"{name}_proj_bias" for name in "qkv"}
+
+
+def slow_adamw(weights, gradients, *, b2, decay, largest):
+    """Take the steps of Loshchilov and Hutter 2019, algorithm 2, on gradients of clipped norm."""
+    weights = {name: np.float64(one) for name, one in weights.items()}
+    first, second = (dict.fromkeys(weights, 0.0) for _ in range(2))
+    for step, gradient in enumerate(gradients, start=1):
+        norm = np.sqrt(sum(np.sum(np.float64(one) ** 2) for one in gradient.values()))
+        for name in weights:
+            slope = np.float64(gradient[name]) * min(1.0, largest / norm)
+            first[name] = 0.9 * first[name] + 0.1 * slope
+            second[name] = b2 * second[name] + (1 - b2) * slope**2
+            size = np.sqrt(second[name] / (1 - b2**step)) + 1e-8
+            move = first[name] / (1 - 0.9**step) / size
+            own = 0.0 if name == "norm" else decay
+            weights[name] = weights[name] - RATE * (move + own * weights[name])
+    return weights
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "b2"),
+    [
+        pytest.param(
+            grpo_optimizer(Grpo(learning_rate=RATE, weight_decay=0.1, max_grad_norm=2.0), 10),
+            0.99,
+            id="GRPO",
+        ),
+        pytest.param(adamw(RATE, weight_decay=0.1, max_grad_norm=2.0), 0.95, id="warm start"),
+    ],
+)
+def test_adamw_takes_the_steps_of_the_paper(optimizer, b2):
+    rng = np.random.default_rng(0)
+    weights = {
+        name: rng.normal(size=shape).astype(np.float32)
+        for name, shape in {"q_proj": (3, 4), "norm": (4,)}.items()
+    }
+    # Norms of about 12, 0.4 and 4: the second one is not clipped.
+    gradients = [
+        {name: (scale * rng.normal(size=one.shape)).astype(np.float32) for name, one in part}
+        for scale, part in ((3.0, weights.items()), (0.1, weights.items()), (1.0, weights.items()))
+    ]
+    found, state, update = weights, optimizer.init(weights), jax.jit(optimizer.update)
+    for gradient in gradients:
+        moves, state = update(gradient, state, found)
+        found = {name: found[name] + np.asarray(move) for name, move in moves.items()}
+    expected = slow_adamw(weights, gradients, b2=b2, decay=0.1, largest=2.0)
+    for name, one in expected.items():
+        np.testing.assert_allclose(found[name], one, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("family", "kept"),
+    [("qwen2", QKV_BIASES), ("qwen3", {"q_norm", "k_norm"})],
+)
+def test_of_a_decoder_all_matrices_decay_and_no_norm_or_bias(family, kept):
+    config = DecoderConfig(32, 16, 32, 2, 2, 1, head_dim=8, model_type=family)
+    params = ones(lambda: Decoder(config, rngs=nnx.Rngs(0)))
+    norms = {"norm", "input_layernorm", "post_attention_layernorm"}
+    assert decayed(params) == (MATRICES | {"embed_tokens", "lm_head"}, norms | kept)
+
+
+def test_adapters_decay():
+    def adapted():
+        model = Decoder(DecoderConfig(32, 16, 32, 2, 2, 1, head_dim=8), rngs=nnx.Rngs(0))
+        add_adapters(model, Lora(rank=2, targets=("q_proj",)), seed=0)
+        return model
+
+    assert decayed(trainable(ones(adapted))) == ({"q_proj_lora_a", "q_proj_lora_b"}, set())
+
+
+def ones(make):
+    """The weights of a model, none of them 0, as biases are at first."""
+    shapes = nnx.state(nnx.eval_shape(make))
+    return jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), shapes)
+
+
+def decayed(params):
+    """The names of the weights that AdamW's decay shrinks, and of those that it leaves alone."""
+    optimizer = adamw(RATE, weight_decay=0.1, max_grad_norm=1.0)
+    nothing = jax.tree.map(np.zeros_like, params)
+    moves, _ = jax.jit(optimizer.update)(nothing, optimizer.init(params), params)
+    shrunk, left = set(), set()
+    for path, move in nnx.to_flat_state(moves):
+        moved = np.asarray(move[...])
+        if moved.any():
+            np.testing.assert_allclose(moved, -RATE * 0.1, rtol=1e-6)
+        (shrunk if moved.any() else left).add(path[-1])
+    return shrunk, left
 
 
 def params_and_gradient():

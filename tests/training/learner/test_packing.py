@@ -232,6 +232,45 @@ def test_minibatches_get_equally_many_groups_and_each_fills_its_first_micro_batc
     np.testing.assert_array_equal(filled[:, 0], True)
 
 
+def laid_out(groups: PackedGroups) -> list[list[list[int]]]:
+    """The completions of each row that holds any, in order, by bundle."""
+    rows = [
+        [list(dict.fromkeys(row[row >= 0].tolist())) for row in one] for one in groups.completions
+    ]
+    return [[row for row in one if row] for one in rows]
+
+
+def test_completions_fill_rows_the_longest_first_each_into_the_first_with_room() -> None:
+    """A row has room for 12 tokens: 9 and 3, 7 and 5, 6 and 5; 12; 4, 4 and 4; 1."""
+    data = rolled(0)
+    data.prompts, data.completions = data.prompts[:2], [[1] * n for n in (5, 9, 3, 6, 7, 5)]
+    data.completions += [[2] * n for n in (4, 12, 4, 4, 8, 1)]
+    data.learned = np.ones((2, 6), bool)
+    data.learned[1, 4] = False
+    rows = [[[1, 2], [4, 0], [3, 5]], [[7], [6, 8, 9], [11]]]
+    assert laid_out(data.packed(bundles=1)) == [[row for group in rows for row in group]]
+
+
+def test_groups_are_dealt_the_largest_first_to_the_bundle_with_the_fewest_rows() -> None:
+    """Dealt in turn, one bundle would have 5 rows and the other 11."""
+    data = rolled(0)
+    data.completions = [[1] * WIDTH] * (PROMPTS * COMPLETIONS)
+    sizes = [1, 4, 1, 3, 1, 2, 2, 2]  # completions to learn from, each of which fills a row
+    data.learned = np.arange(COMPLETIONS) < np.array(sizes)[:, None]
+    two = data.packed(bundles=2)
+    assert groups_of(two) == [[1, 6, 0, 2], [3, 5, 7, 4]]
+    assert [len(rows) for rows in laid_out(two)] == [8, 8]
+    # Two minibatches get every other group, and each deals its own over two bundles.
+    four = data.packed(bundles=4, minibatches=2)
+    assert groups_of(four) == [[6, 4], [0, 2], [1, 7], [3, 5]]
+
+
+def groups_of(groups: PackedGroups) -> list[list[int]]:
+    """The groups of each bundle, in the order in which their prompts and their rows stand."""
+    by_row = [[row[0] // COMPLETIONS for row in rows] for rows in laid_out(groups)]
+    return [list(dict.fromkeys(rows)) for rows in by_row]
+
+
 def test_rows_are_few_and_their_number_is_a_multiple_of_the_groups_in_a_bundle() -> None:
     data = rolled(4)
     for bundles in (1, 2, 4, 8):

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,11 +18,12 @@ from tests.paths import TINY
 from tests.training.audit import forging
 from tests.training.killed_run import dying_at
 from tests.training.sample_run import CONFIG
-from tests.training.stand_in_sampler import without_vllm
+from tests.training.stand_in_sampler import StandInSampler, without_vllm
 from training import loop
 from training.audit import audit_run
 from training.errors import UserError
 from training.phases import atlas as phase
+from training.phases import stage_results
 from training.phases.atlas import (
     cells_of,
     draw_atlas_boards,
@@ -183,6 +185,27 @@ def test_an_atlas_that_is_there_is_read_and_one_of_other_settings_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("restored", "weights"), [(None, 2), ("configuration", 2), ("checkpoint", 1)]
+)
+def test_an_atlas_names_the_weights_that_go_on_and_leaves_the_engine_with_them(
+    restored, weights, config, validation, monkeypatch, tmp_path
+):
+    """Where the gate takes stage 2 back with its weights, those of stage 1 go on."""
+    policy: Any = Solver(monkeypatch, lambda cell: 2)
+    synced: list[object] = []
+    monkeypatch.setattr(policy, "sync", synced.append)
+    directory = RunDirectory(tmp_path)
+    run: Any = SimpleNamespace(
+        config=config, directory=directory, policy=policy, validation=validation
+    )
+    gate = SimpleNamespace(restored=restored, reference=1)
+    results: Any = [None, None, SimpleNamespace(stage=2, gate=gate)]
+    state: Any = SimpleNamespace(params="those that go on")
+    assert measured_atlas(run, policy, state, results).weights == weights
+    assert synced == ["those that go on"]
+
+
+@pytest.mark.parametrize(
     ("choice", "told"),
     [
         ({"kind": "shuffled:atlas"}, "got 'shuffled:atlas', allowed are .*and atlas, oracle"),
@@ -204,6 +227,30 @@ def tiny(**engineer: Any) -> RunConfig:
     tree = yaml.safe_load(TINY.read_text())
     tree["engineer"] |= {"atlas": CHOICE} | engineer
     return RunConfig.model_validate(tree)
+
+
+@pytest.mark.slow
+def test_after_a_rollback_the_atlas_measures_the_weights_that_the_next_stage_starts_from(
+    tmp_path, monkeypatch
+):
+    measured, measure = [], phase.measure_atlas
+
+    def noted(config: Any, policy: Any, sampler: Any, *others: Any) -> Any:
+        measured.append(sampler.weights)
+        return measure(config, policy, sampler, *others)
+
+    monkeypatch.setattr(phase, "measure_atlas", noted)
+    monkeypatch.setattr(stage_results, "has_fallen", lambda *_: True)
+    config, directory = tiny(kind="atlas", gate={"rollback": "checkpoint"}), RunDirectory(tmp_path)
+    with without_vllm():
+        loop.run(config, tmp_path, stop_after=1)
+        weights = []
+        for stage in (0, 1):
+            with closing(StandInSampler(directory.stage(stage).policy, None)) as sampler:
+                weights.append(sampler.weights)
+    assert weights[0] != weights[1]
+    assert measured == [weights[0]]
+    assert directory.stage(1).atlas.read().weights == 0
 
 
 @pytest.mark.slow

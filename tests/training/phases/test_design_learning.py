@@ -1,10 +1,12 @@
 """Learning to design: answers with a higher score in the atlas become more probable."""
 
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import yaml
@@ -15,6 +17,7 @@ from tests.training.killed_run import dying_at
 from tests.training.stand_in_sampler import without_vllm
 from training import loop
 from training.audit import audit_run
+from training.errors import UserError
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import initial_state
 from training.phases import design_learning as phase
@@ -105,12 +108,24 @@ class ToldDesigns:
         pass
 
 
-def test_what_the_atlas_prefers_becomes_more_probable(tmp_path: Path, monkeypatch):
-    config = tiny()
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config, path = tiny(), tmp_path_factory.mktemp("policy") / "initial"
     designs = [text for one in design_examples(config, 200) for text in one]
-    make_policy(tmp_path / "policy", config.model, [*designs, CONTEXT], max_len=512, seed=0)
-    policy, params = load_policy(tmp_path / "policy", config)
+    make_policy(path, config.model, [*designs, CONTEXT], max_len=512, seed=0)
+    return path
+
+
+def started(
+    config: RunConfig, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Any, Any, DesignAtlas]:
+    """A run after its first stage, with its weights, and an atlas that prefers boards with holes.
+
+    The engineer is shown `CONTEXT`.
+    """
+    policy, params = load_policy(folder, config)
     run: Any = ActiveRun(config, RunDirectory(tmp_path / "run"), None, policy, None)
+    run.directory.path.mkdir()
     atlas = atlas_of(config, lambda group, holes: 2 if holes else 0)
     view = SimpleNamespace(current=config.environment.initial, domain=config.domain)
     settings = SimpleNamespace(guard=Guard())
@@ -119,8 +134,17 @@ def test_what_the_atlas_prefers_becomes_more_probable(tmp_path: Path, monkeypatc
     monkeypatch.setattr(phase, "view_of", lambda *_: view)
     monkeypatch.setattr(phase, "design_settings", lambda *_: settings)
     monkeypatch.setattr(phase, "context_for", lambda *_: SimpleNamespace(text=CONTEXT))
+    return run, params, atlas
+
+
+AFTER_STAGE_1: Any = [None, SimpleNamespace(stage=1)]
+
+
+def test_what_the_atlas_prefers_becomes_more_probable(folder: Path, tmp_path: Path, monkeypatch):
+    config = tiny()
+    run, params, atlas = started(config, folder, tmp_path, monkeypatch)
+    policy, view = run.policy, phase.view_of(config, AFTER_STAGE_1, 1)
     texts = [edits(config, "+"), edits(config, "-"), "n3 up up up"]
-    run.directory.path.mkdir()
     sampler: Any = ToldDesigns(policy, texts)
     prompt = policy.encode_prompt(CONTEXT)
     sequences = [[*prompt, *policy.encode_answer(text)] for text in texts[:2]]
@@ -131,8 +155,7 @@ def test_what_the_atlas_prefers_becomes_more_probable(tmp_path: Path, monkeypatc
 
     before = preference(params)
     state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
-    results: Any = [None, SimpleNamespace(stage=1)]
-    state = learn_to_design(run, sampler, state, results)
+    state = learn_to_design(run, sampler, state, AFTER_STAGE_1)
     assert preference(state.params) > before + 0.5
     assert int(state.steps) == 3
     for name, tensor in policy.tensors(state.params):
@@ -152,6 +175,47 @@ def test_what_the_atlas_prefers_becomes_more_probable(tmp_path: Path, monkeypatc
     assert spent_on_learning(records) == Spent(
         engineer_tokens=3 * tokens, probe_rollouts=atlas.rollouts, rehearsed_designs=12
     )
+
+
+def test_an_update_that_is_not_finite_is_refused_before_the_engine_gets_it(
+    folder: Path, tmp_path: Path, monkeypatch
+):
+    config = tiny()
+    run, params, _ = started(config, folder, tmp_path, monkeypatch)
+    sampler: Any = ToldDesigns(run.policy, [edits(config, "+"), edits(config, "-")])
+    broken = params | {"norm": jax.tree.map(lambda leaf: leaf * jnp.nan, params["norm"])}
+    state = initial_state(broken, grpo_optimizer(config.grpo, config.grpo_steps))
+    with pytest.raises(UserError, match=r"can't be used: .*loss nan.*learning_rate"):
+        learn_to_design(run, sampler, state, AFTER_STAGE_1)
+    assert len(sampler.calls) == 1
+    assert sampler.weights == {}
+    assert not run.directory.stage(1).design_learning.exists()
+
+
+def test_a_falling_rate_is_that_of_the_next_step_of_the_run(
+    folder: Path, tmp_path: Path, monkeypatch
+):
+    """The two updates are no steps of the run: its second stage begins with step 4 of 8, from 0."""
+    config = tiny(learning=LEARNING | {"updates": 2})
+    settings = config.grpo.model_copy(update={"schedule": "linear", "weight_decay": 0.0})
+    config = config.model_copy(update={"grpo": settings})
+    assert (config.updates_per_stage, config.grpo_steps) == (4, 8)
+    run, params, _ = started(config, folder, tmp_path, monkeypatch)
+    sampler: Any = ToldDesigns(run.policy, [edits(config, "+"), edits(config, "-")])
+    steps = [dict(run.policy.tensors(jax.tree.map(np.array, params)))]
+    monkeypatch.setattr(
+        sampler, "sync", lambda tensors: steps.append({n: np.array(t) for n, t in tensors})
+    )
+    state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
+    learn_to_design(run, sampler, state, AFTER_STAGE_1)
+    moved = [
+        max(float(np.abs(new[name] - np.asarray(old[name])).max()) for name in old)
+        for old, new in pairwise(steps)
+    ]
+    rate = config.grpo.learning_rate * (1 - 0.9 * 4 / 7)
+    # Adam's first step moves a weight by the rate, whatever its gradient is.
+    assert moved[0] == pytest.approx(rate, rel=2e-3)
+    assert moved[1] / rate == pytest.approx(1.0, abs=0.2)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from training.errors import UserError
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import initial_state
 from training.phases import weight_sync
-from training.phases.grpo_update import take_update
+from training.phases.grpo_update import rollout_batch, take_update
 from training.phases.resampling import resample
 from training.policy.lora import trainable
 from training.policy.policy import Policy, load_policy, make_policy
@@ -214,9 +214,13 @@ class UnevenSampler(ToldSampler):
             for board, plan in zip(boards, self._plans, strict=True)
         }
         self.asked: list[int] = []
+        self.seeds: list[int] = []
 
-    def sample(self, prompts: Sequence[Any], *, n: int, **_: Any) -> list[list[Completion]]:
+    def sample(
+        self, prompts: Sequence[Any], *, n: int, seed: int = 0, **_: Any
+    ) -> list[list[Completion]]:
         self.asked.append(len(prompts))
+        self.seeds.append(seed)
         self._plans = [self._plan_of[tuple(prompt)] for prompt in prompts]
         groups = super().sample(prompts, n=n)
         return [
@@ -239,13 +243,15 @@ def test_boards_with_equal_rewards_are_replaced_by_others_as_often_as_allowed(
     spare = many.take(range(8, 14))
     order = np.random.default_rng([5, 1]).permutation(6) + 8
     same = {0, 2, 3, 7, *order[[1, 2]].tolist()}  # two of the first four spare ones
-    first, again = [], []
-    for results in (first, again):
+    other, first, again = [], [], []
+    for results, seed in ((other, 6), (first, 5), (again, 5)):
         sampler = UnevenSampler(policy, many, same)
-        drawn = roll_out(run, sampler, many.take(range(8)), seed=5, seconds={})  # type: ignore[arg-type]
-        learned, counts = resample(run, sampler, drawn, spare, seed=5, seconds={})  # type: ignore[arg-type]
-        results += [learned.prompts, learned.rewards.tolist(), counts, sampler.asked]
+        drawn = roll_out(run, sampler, many.take(range(8)), seed=seed, seconds={})  # type: ignore[arg-type]
+        learned, counts = resample(run, sampler, drawn, spare, seed=seed, seconds={})  # type: ignore[arg-type]
+        results += [sampler.seeds, learned.prompts, learned.rewards.tolist(), counts, sampler.asked]
     assert first == again
+    # No answers are drawn with the random numbers of others, in a round or in another update.
+    assert len({*first[0], *other[0]}) == len(first[0]) + len(other[0])
     assert sampler.asked == asked
     assert counts == {"resampled_boards": sum(asked) - 8, "replaced_boards": replaced}
     varies = learned.rewards.std(axis=1) > 0
@@ -264,6 +270,67 @@ def test_boards_with_equal_rewards_are_replaced_by_others_as_often_as_allowed(
             list(one.token_ids) for one in learned.completions[rows]
         ]
         assert len(texts) == 1 + varies[place]
+
+
+class CutSampler(ToldSampler):
+    """Says of some of its answers that the token limit has cut them."""
+
+    def __init__(self, policy: Policy, boards: InstanceSet, cut: np.ndarray) -> None:
+        super().__init__(policy, boards)
+        self._cut = cut  # bool (prompts, completions)
+
+    def sample(self, prompts: Sequence[Any], *, n: int, **options: Any) -> list[list[Completion]]:
+        groups = super().sample(prompts, n=n, **options)
+        return [
+            [replace(one, truncated=bool(cut)) for one, cut in zip(group, row, strict=True)]
+            for group, row in zip(groups, self._cut, strict=True)
+        ]
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_answers_that_the_limit_cut_are_learned_from_unless_they_are_masked(
+    masked: bool, boards: InstanceSet, folder: Path, tmp_path: Path
+) -> None:
+    config = load(TINY, [f"grpo.mask_truncated={str(masked).lower()}", "prompt.max_tokens=40"])
+    policy, params = load_policy(folder, config)
+    run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards)  # type: ignore[arg-type]
+    cut = np.zeros((8, 4), bool)
+    cut[0, 1] = cut[2, 3] = cut[3, [1, 3]] = cut[4, 2] = True
+    sampler: Any = CutSampler(policy, boards, cut)
+    rollout = roll_out(run, sampler, boards, seed=0, seconds={})
+    batch = rollout_batch(run, params, rollout)
+    learned = set(np.unique(batch.groups.completions).tolist()) - {-1}
+    assert learned == set(range(32)) - ({1, 11, 13, 15, 18} if masked else set())
+    # The mean that an answer is compared with is that of its whole group: rewards 1, 0, 1, 0.
+    for row in learned:
+        at = batch.groups.completions == row
+        assert batch.groups.target_ids[at].tolist() == list(rollout.completions[row].token_ids)
+        np.testing.assert_allclose(batch.advantages[at], -1.0 if row % 2 else 1.0)
+    lengths = [
+        [len(rollout.completions[row].token_ids) for row in sorted(learned) if row // 4 == group]
+        for group in range(8)
+    ]
+    prompts = [len(prompt) for prompt in rollout.prompts]
+    state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
+    work = UpdateWork()
+    take_update(run, state, sampler, boards, seed=0, step=0, seconds={}, work=work)
+    expected = slow_flops(config.model.scratch, len(policy.tokenizer), prompts, lengths)
+    assert work.model_flops == pytest.approx(expected, rel=1e-12)
+
+
+def test_an_update_whose_answers_were_all_cut_takes_no_step(
+    boards: InstanceSet, folder: Path, tmp_path: Path
+) -> None:
+    config = load(TINY, ["grpo.mask_truncated=true", "prompt.max_tokens=40"])
+    policy, params = load_policy(folder, config)
+    run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards)  # type: ignore[arg-type]
+    state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
+    sampler: Any = CutSampler(policy, boards, np.ones((8, 4), bool))
+    after, metrics = take_update(run, state, sampler, boards, seed=0, step=0, seconds={})
+    assert int(after.steps) == 0
+    jax.tree.map(np.testing.assert_array_equal, after.params, params)
+    assert (metrics["truncated_share"], metrics["zero_variance_share"]) == (1.0, 0.0)
+    assert (metrics["loss"], metrics["grad_norm"]) == (0.0, 0.0)
 
 
 @pytest.mark.slow

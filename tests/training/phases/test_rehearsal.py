@@ -1,5 +1,6 @@
 """Rehearsal: designs are imitated beside what GRPO learns, and the ledger counts them."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 
+from engineer.synthetic import design_example, synthetic_readouts
 from jaxlake.prompts import render
 from tests.paths import TINY
 from tests.training.phases.test_grpo_update import ToldSampler
@@ -74,6 +76,24 @@ def test_the_designs_of_an_update_are_the_rules_and_always_the_same(folder, boar
     texts = [run.policy.decode(ids[mask].tolist()) for ids, mask in rows(batch)]
     assert len(set(texts)) == 4
     assert {text.replace(" ", "") for text in texts} <= {one.replace(" ", "") for one in known}
+
+
+def test_a_context_without_a_contrast_stands_alone_and_the_next_one_follows():
+    """On boards of one size without waits the rule often has one answer, whatever is shown."""
+    bounds = "{sizes: [3], max_hole_ratio: 0.2, max_wait_ratio: 0.0}"
+    sizes = "{3: {data_ratio: 1.0, hole_ratio: 0.0, wait_ratio: 0.0}}"
+    options = [f"environment.bounds={bounds}", f"environment.initial.sizes={sizes}", "seed=1"]
+    config = load(TINY, [*options, "validation.sizes=[3]", "validation.wait_ratios=[0.0]"])
+    rng = np.random.default_rng(1)
+    readouts = synthetic_readouts(rng, config.domain, stages=config.stages.count)
+    contexts = [design_example(one, config.domain) for one in readouts]
+    examples = design_examples(config, 40)
+    assert len(examples) == 40
+    places = [examples.index(one) for one in contexts]
+    assert places[0] == 0
+    contrasts = [examples[place + 1 : following] for place, following in pairwise(places)]
+    assert [len(found) for found in contrasts] == [0, 0, 0, 0, 0, 1]
+    assert contrasts[5][0].answer != contexts[5].answer
 
 
 def test_a_loss_beside_the_mean_adds_its_gradient():

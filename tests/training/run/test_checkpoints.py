@@ -221,6 +221,28 @@ def test_checkpoint_with_a_folder_that_cannot_be_listed_is_kept_and_the_folder_n
     assert_restores(copy, 2)
 
 
+def test_after_a_stage_what_learned_to_design_is_newer_and_the_next_update_newer_still(
+    tmp_path: Path,
+) -> None:
+    """Two stages of two updates after three steps: learning to design takes no step of the run."""
+    taken = [
+        RunProgress("warm_start", 0, 3, 3),
+        RunProgress("train", 1, 1, 4),
+        RunProgress("train", 1, 2, 5),
+        RunProgress("learn_to_design", 1, 2, 5, 1),
+        RunProgress("train", 2, 1, 6, 1),
+        RunProgress("train", 2, 2, 7, 1),
+        RunProgress("learn_to_design", 2, 2, 7, 2),
+    ]
+    assert [one.number for one in taken] == [3, 4, 5, 6, 7, 8, 9]
+    with closing(Checkpoints(tmp_path)) as checkpoints:
+        for one in taken:
+            checkpoints.save(state_at(one.number), one)
+            assert checkpoints.progress() == one
+        assert checkpoints.progress_before() == taken[-2]
+        assert_equal(checkpoints.restore(state_at(0)), state_at(9))
+
+
 def test_two_checkpoints_are_kept(tmp_path: Path) -> None:
     assert {one.name for one in fill(tmp_path / "all", 1, 2, 3, 4).iterdir()} == {"3", "4"}
 

@@ -1,0 +1,108 @@
+"""What a rollout pays for its answers, what that makes of their advantages, and its entropy."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from jaxlake.prompts import render, target
+from tests.paths import TINY
+from training.phases.grpo_update import rollout_batch
+from training.policy.policy import load_policy, make_policy
+from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
+from training.rollout.rollout import Rollout, roll_out, rollout_metrics
+from training.run.active_run import ActiveRun
+from training.run.directory import RunDirectory
+from training.sampling.sampler import Completion
+from training.schema import load
+
+
+class ToldSampler:
+    """Answers each prompt with the completions that it is told for it."""
+
+    def __init__(self, groups: list[list[Completion]]) -> None:
+        self._groups = groups
+
+    def sample(self, prompts: Sequence[Any], *, n: int, **_: Any) -> list[list[Completion]]:
+        assert [n] * len(prompts) == [len(group) for group in self._groups]
+        return self._groups
+
+
+@pytest.fixture(scope="module")
+def boards() -> InstanceSet:
+    request = BoardRequest(size=3, hole_ratio=0.0, wait_ratio=0.0, count=4, num_agents=2)
+    return draw_boards(jax.random.key(0), [request], max_size=3, max_candidates=2000)[0]
+
+
+@pytest.fixture(scope="module")
+def folder(boards: InstanceSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("policy") / "initial"
+    texts = [render(board, "compact") for board in boards]
+    make_policy(path, load(TINY).model, texts, max_len=512, seed=0)
+    return path
+
+
+def opened(folder: Path, boards: InstanceSet, *overrides: str) -> tuple[ActiveRun, Any]:
+    own = ["grpo.prompts_per_update=4", "prompt.max_tokens=100"]
+    config = load(TINY, [*own, *overrides])
+    policy, params = load_policy(folder, config)
+    nowhere: Any = RunDirectory(folder), None
+    return ActiveRun(config, *nowhere, policy, boards), params
+
+
+def rolled_out(run: ActiveRun, groups: list[list[Completion]]) -> Rollout:
+    sampler: Any = ToldSampler(groups)
+    return roll_out(run, sampler, run.validation, seed=0, seconds={})
+
+
+def unreadable(run: ActiveRun, length: int, logprobs: Any = -3.0, cut: bool = False) -> Completion:
+    """An answer of so many tokens that is no plan."""
+    ids = run.policy.tokenizer.encode("no idea", add_special_tokens=False) * length
+    values = np.broadcast_to(np.float32(logprobs), length)
+    return Completion(tuple(ids[:length]), values, truncated=cut)
+
+
+def test_advantages_are_of_rewards_from_which_the_penalty_for_length_is_taken(
+    folder: Path, boards: InstanceSet
+) -> None:
+    """An optimal plan is paid 1, what can't be read 0; the last 40 of 100 tokens cost up to 0.5."""
+    penalty = ["reward.overlong_buffer=40", "reward.overlong_penalty=0.5"]
+    run, params = opened(folder, boards, *penalty, "grpo.divide_by_std=false")
+    long = [unreadable(run, length) for length in (72, 80, 100)]
+    groups = []
+    for plan in boards.solutions.plan:
+        ids = tuple(run.policy.encode_answer(target(plan)))
+        assert len(ids) <= 60
+        groups.append([Completion(ids, np.full(len(ids), -3, np.float32), False), *long])
+    rollout = rolled_out(run, groups)
+    np.testing.assert_allclose(rollout.rewards, [[1.0, -0.15, -0.25, -0.5]] * 4, atol=1e-6)
+    np.testing.assert_allclose(rollout.overlong, [[0.0, 0.15, 0.25, 0.5]] * 4, atol=1e-6)
+    batch = rollout_batch(run, params, rollout)
+    for row in range(16):  # the mean of a group is 0.025
+        own = batch.advantages[batch.groups.completions == row]
+        assert own == pytest.approx([0.975, -0.175, -0.275, -0.525][row % 4], abs=1e-6)
+    metrics = rollout_metrics(rollout, run.config.reward, "by_size")
+    assert metrics["reward_mean"] == metrics["by_size"]["3"].reward == 0.025
+    assert metrics["overlong_penalty"] == 0.225
+
+
+def test_entropy_is_the_mean_over_tokens_of_what_was_sampled(
+    folder: Path, boards: InstanceSet
+) -> None:
+    run, _ = opened(folder, boards)
+    group = [
+        unreadable(run, 1, -1.0),
+        unreadable(run, 2, [-2.0, -3.0]),
+        unreadable(run, 4, [-4.0, -4.0, -4.0, -6.0], cut=True),
+        unreadable(run, 1, -0.5),
+    ]
+    metrics = rollout_metrics(rolled_out(run, [group] * 4), run.config.reward, "by_size")
+    # 24.5 nats over 8 tokens; the mean of the completions' means would be 2.125.
+    assert metrics["entropy"] == 3.0625
+    assert metrics["completion_length"] == 2.0
+    assert metrics["truncated_share"] == 0.25
+    assert metrics["zero_variance_share"] == 1.0
+    assert "overlong_penalty" not in metrics
