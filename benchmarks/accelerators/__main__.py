@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ import jax
 from benchmarks.accelerators.measuring import measure, require_device
 from benchmarks.accelerators.programs import OF_BOARDS, OF_ENVIRONMENTS, makers
 from benchmarks.accelerators.samples import COUNTED_BOARDS
-from benchmarks.accelerators.targets import MACHINES, environment_of, machine_of
+from benchmarks.accelerators.tables import header, row, table_of_shares
+from benchmarks.accelerators.targets import MACHINES, Machine, environment_of, machine_of
+from benchmarks.accelerators.totals import forecast, totals
 from benchmarks.lake.benchmark import git_commit
 from jaxlake.command_line.arguments import number
 from jaxlake.files import write_text_whole
@@ -29,6 +31,9 @@ it takes and which kernels each loop launches, but nothing of time. The rounds o
 counted in a run of the same program on this CPU, on fewer boards where that takes long.
 `make accelerators` makes the environments with the compilers. docs/forecasts.md says what the
 numbers mean.
+
+With --again nothing is compiled or counted: what the JSON file has of each program is added up and
+forecast anew, which takes no time.
 
 With --measure, on a machine whose JAX computes on such a device, the programs run there instead,
 and their times stand beside the forecasts that the JSON file holds.
@@ -63,6 +68,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     kind.add_argument(
         "--measure", action="store_true", help="run the programs on this machine's device"
     )
+    kind.add_argument(
+        "--again", action="store_true", help="add up anew what --json has, and compile nothing"
+    )
     parser.add_argument(
         "--json",
         metavar="FILE",
@@ -81,6 +89,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         for target in args.target:
             if args.measure:
                 require_device(target)
+            elif args.again:
+                if args.only:
+                    raise ValueError("--only: --again takes all programs of a file")
+                _counted(args.json, result, target)
             else:
                 _python_for(target)
         for part in args.only:
@@ -93,24 +105,58 @@ def main(argv: Sequence[str] | None = None) -> int:
     for target in args.target:
         machine = machine_of(target)
         print("\n".join(header(target, measured=args.measure)), flush=True)
-        assumptions = {"launch": machine.launch, "condition": machine.condition}
-        assumptions |= {"bandwidth": machine.bandwidth, "operation": machine.operation}
-        assumptions |= {"programs": machine.programs, **vars(machine.costs)}
         records: list[dict[str, Any]] = []
-        result["targets"][target] = {"assumptions": assumptions, "programs": records}
-        for record in _measured(args) if args.measure else _records(target, args):
+        result["targets"][target] = {"assumptions": _assumptions(machine), "programs": records}
+        for record in _made(target, args, result):
             if args.measure:
                 record = held_record(args.json, result, target, record["program"]) | record
-            elif "error" not in record and not args.compile_only:
-                record |= forecast(record, target)
+            elif "counted_boards" in record:
+                record |= forecast(record, machine)
             records.append(record)
             print(row(record, measured=args.measure), flush=True)
-            if args.json is not None:  # after each: some take minutes
+            if args.json is not None and not args.again:  # after each: some take minutes
                 put_into(args.json, result)
+        if args.again:
+            put_into(args.json, result)
+        if not (args.measure or args.compile_only):
+            print("\n".join(["", *table_of_shares(records, machine)]), flush=True)
     made = [one for part in result["targets"].values() for one in part["programs"]]
     if args.measure:
         made = [one["measured"] for one in made]
     return int(any("error" in one for one in made))
+
+
+def _made(
+    target: str, args: argparse.Namespace, result: dict[str, Any]
+) -> Iterable[dict[str, Any]]:
+    """Yield what there is to say of each program, not yet forecast."""
+    if args.measure:
+        return _measured(args)
+    return _counted(args.json, result, target) if args.again else _records(target, args)
+
+
+def _counted(path: Path | None, result: dict[str, Any], target: str) -> list[dict[str, Any]]:
+    """Read what a file has of a target's programs, and add it up anew.
+
+    Raises:
+        ValueError: the file has nothing of the target, or of calls of this size, or operations of
+            kernels were counted with other costs.
+    """
+    held = _held_targets(path, result).get(target)
+    if held is None:
+        raise ValueError(f"--again: --json has no calls of this size for {target}")
+    costs = vars(machine_of(target).costs)
+    if any(held["assumptions"][name] != cost for name, cost in costs.items()):
+        raise ValueError(f"--again: operations of {target} were counted with other costs")
+    made: list[dict[str, Any]] = held["programs"]
+    return [one | (totals(one["tree"]) if "counted_boards" in one else {}) for one in made]
+
+
+def _assumptions(machine: Machine) -> dict[str, float]:
+    """Return the numbers that a forecast rests on."""
+    assumed = {"launch": machine.launch, "condition": machine.condition}
+    assumed |= {"bandwidth": machine.bandwidth, "operation": machine.operation}
+    return assumed | {"programs": machine.programs, **vars(machine.costs)}
 
 
 def put_into(path: Path, result: dict[str, Any]) -> None:
@@ -154,88 +200,6 @@ def _held_targets(path: Path | None, result: dict[str, Any]) -> dict[str, Any]:
     held = json.loads(path.read_text(encoding="utf-8"))
     same = all(held.get(name) == result[name] for name in ("schema", "boards", "environments"))
     return dict(held["targets"]) if same else {}
-
-
-def forecast(record: dict[str, Any], target: str) -> dict[str, Any]:
-    """Forecast the seconds of a call and the units per second, as the machine's numbers add up.
-
-    Kernels run one after the other, each for as long as its launch or its bytes take; what XLA's
-    compute is taken to be free, and what Pallas's compute comes on top: the programs of a launch,
-    shared out, and the longest of them, which may begin last. Every decision that depends on data
-    is waited for.
-    """
-    machine = machine_of(target)
-    seconds = max(record["launches"] * machine.launch, record["bytes"] / machine.bandwidth)
-    seconds += record["conditions"] * machine.condition
-    operations = record.get("kernel_operations", 0) / machine.programs
-    alone = 1 - 1 / machine.programs
-    operations += alone * record.get("longest_program_operations", 0)
-    seconds += operations * machine.operation
-    return {"forecast_seconds": seconds, "forecast_rate": record["units"] / seconds}
-
-
-def header(target: str, *, measured: bool = False) -> list[str]:
-    """Say what a target is taken to be, and name the columns."""
-    machine = machine_of(target)
-    return [
-        f"\n{target}: {machine.name}. Forecasts assume {machine.launch * 1e6:g} us per launch,"
-        f" {machine.condition * 1e6:g} us per decision that depends on data,"
-        f" {machine.bandwidth / 1e12:g} TB/s, {machine.programs} programs of kernels of Pallas (on"
-        f" GPUs, warps) side by side, {1e-9 / machine.operation:.3g} G operations/s in each, of"
-        f" {machine.costs.lanes} lanes, the time of {machine.costs.wait} operations for what a"
-        f" round of a loop loads, and of {machine.costs.meeting} for a barrier.",
-        "| program | compiled in | arguments | temporaries | counted on | launches | decisions"
-        " | bytes moved | forecast |" + " measured |" * measured,
-        "|" + " --- |" * (9 + measured),
-    ]
-
-
-def row(record: dict[str, Any], *, measured: bool = False) -> str:
-    """Write one program as a row of a Markdown table, with its measurement or without."""
-    cells = [record["program"], *_forecast_cells(record)]
-    if measured:
-        cells.append(_measured_cell(record["measured"], record.get("unit", "unit")))
-    return "| " + " | ".join(cells) + " |"
-
-
-def _forecast_cells(record: dict[str, Any]) -> list[str]:
-    if "error" in record:
-        return [f"failed: {record['error']}", *[""] * 7]
-    if "compile_seconds" not in record:
-        return ["not forecast", *[""] * 7]
-    cells = [
-        f"{record['compile_seconds']:.1f} s",
-        *(f"{record[name] / 1e6:,.1f} MB" for name in ("argument_bytes", "temporary_bytes")),
-    ]
-    if "forecast_rate" in record:
-        least = "at least " if record["uncounted_loops"] else ""
-        cells.append(_counted_on(record))
-        cells += [f"{least}{record['launches']:,}", f"{least}{record['conditions']:,}"]
-        cells += [
-            f"{record['bytes'] / 1e9:,.2f} GB",
-            f"{record['forecast_seconds'] * 1e3:,.2f} ms, "
-            f"{record['forecast_rate']:,.0f} {record['unit']}s/s",
-        ]
-    else:
-        cells += ["not counted"] * 5
-    return cells
-
-
-def _measured_cell(measured: dict[str, Any], unit: str) -> str:
-    if "error" in measured:
-        return f"failed: {measured['error']}"
-    return (
-        f"{measured['seconds'] * 1e3:,.2f} ms, {measured['rate']:,.0f} {unit}s/s on"
-        f" {measured['device']} (compiled in {measured['compile_seconds']:.1f} s, first call"
-        f" {measured['first_call_seconds']:.2f} s)"
-    )
-
-
-def _counted_on(record: dict[str, Any]) -> str:
-    if record["counted_boards"] is None:
-        return "all"
-    hardest = f" and the {record['hardest_boards']} hardest" if record["hardest_boards"] else ""
-    return f"{record['counted_boards']:,} boards{hardest}"
 
 
 def _python_for(target: str) -> Path:

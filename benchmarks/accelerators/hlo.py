@@ -12,13 +12,26 @@ KERNELS = frozenset(
     {
         *("fusion", "custom-call", "sort", "copy", "dot", "convolution", "scatter", "gather"),
         *("reduce", "reduce-window", "dynamic-slice", "dynamic-update-slice", "transpose"),
-        *("rng-bit-generator", "concatenate", "broadcast", "iota", "pad", "select", "slice"),
-        *("add", "and", "or", "compare", "convert", "cholesky", "copy-start"),
+        *("rng-bit-generator", "concatenate", "broadcast", "iota", "pad", "slice", "reverse"),
+        *("reshape", "cholesky", "copy-start"),
         *("all-gather", "all-gather-start", "all-reduce", "all-reduce-start", "reduce-scatter"),
         *("all-to-all", "collective-permute", "collective-permute-start"),
     }
 )
 """Instructions each of which is a kernel, or a copy, where it stands outside a fusion."""
+
+ENTRY_BY_ENTRY = frozenset(
+    {
+        *("abs", "add", "and", "bitcast-convert", "cbrt", "ceil", "clamp", "compare", "convert"),
+        *("cosine", "count-leading-zeros", "divide", "exponential", "floor", "is-finite", "log"),
+        *("maximum", "minimum", "multiply", "negate", "not", "or", "popcnt", "power", "remainder"),
+        *("round-nearest-afz", "round-nearest-even", "rsqrt", "select", "shift-left", "sign"),
+        *("shift-right-arithmetic", "shift-right-logical", "sine", "sqrt", "subtract", "tanh"),
+        "xor",
+    }
+)
+"""Instructions that are kernels of arrays. A compiler for GPUs puts them all into fusions. A TPU
+computes single numbers where it runs the program, between its kernels."""
 
 _BITS = {"pred": 8, "token": 0, "f8e4m3fn": 8, "bf16": 16}
 _HEAD = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
@@ -53,13 +66,14 @@ class Instruction:
 class Body:
     """What one computation does each time it runs, with the loops inside it."""
 
-    label: str  # "program" or "loop"
+    label: str  # "program", "loop" or "test"
     number: int | None = None  # of the traced loop, where the compiler kept its name
     trips: int | None = None  # where the compiler knows them
     launches: int = 0
     bytes: int = 0
     conditions: int = 0  # decisions that depend on data: conditionals
     loops: list["Body"] = field(default_factory=list)
+    test: "Body | None" = None  # of a loop whose trips nobody knows: what it asks with
 
 
 def read_program(text: str) -> Body:
@@ -123,7 +137,7 @@ def _body(computations: dict[str, list[Instruction]], name: str, body: Body) -> 
             inner = Body("loop", number, int(trips.group(1)) if trips else None)
             _body(computations, called["body"], inner)
             if inner.trips is None:
-                _body(computations, called["condition"], inner)
+                inner.test = _body(computations, called["condition"], Body("test"))
             body.loops.append(inner)
         elif one.operation == "conditional":
             body.conditions += 1
@@ -134,10 +148,17 @@ def _body(computations: dict[str, list[Instruction]], name: str, body: Body) -> 
         elif one.operation in ("call", "async-start"):
             inside = called.get("to_apply") or called.get("calls") or ""
             _body(computations, inside, body)
-        elif one.operation in KERNELS and size(one.shape):
+        elif is_kernel(one):
             body.launches += 1
             body.bytes += _bytes_moved(one, shapes, computations.get(called.get("calls", ""), []))
     return body
+
+
+def is_kernel(one: Instruction) -> bool:
+    """Say whether an instruction that stands outside a fusion is launched."""
+    if one.operation in ENTRY_BY_ENTRY:
+        return _entries(one.shape) > 1
+    return one.operation in KERNELS and size(one.shape) > 0
 
 
 def _number_of(rest: str) -> int | None:

@@ -21,10 +21,11 @@ os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # no device, so nothin
 import jax
 
 from benchmarks.accelerators import loops
-from benchmarks.accelerators.hlo import Body, read_program
+from benchmarks.accelerators.hlo import read_program
 from benchmarks.accelerators.programs import Program, makers
 from benchmarks.accelerators.samples import Sample, sample_of
 from benchmarks.accelerators.targets import Machine, devices, machine_of
+from benchmarks.accelerators.totals import totals, tree_of
 from benchmarks.lake.benchmark import git_commit
 from jaxlake.solver import widths_for
 
@@ -94,7 +95,8 @@ def examine(
             "kernel_operations": sum(one.operations for one in work),
             "longest_program_operations": sum(one.longest for one in work),
         }
-    return record | {"tree": as_tree(body, found, rounds), **totals(body, rounds)}
+    tree = tree_of(body, found, rounds)
+    return record | {"tree": tree, **totals(tree)}
 
 
 def traced(function: Callable[..., Any], arguments: tuple[Any, ...], machine: Machine) -> Any:
@@ -145,41 +147,6 @@ def _rounds_of_call(
         rounds * whole.length // part.length if whole.length and part.length else rounds
         for rounds, part, whole in zip(counts, own, called, strict=False)
     ]
-
-
-def as_tree(body: Body, found: list[loops.Loop], rounds: list[int] | None) -> dict[str, Any]:
-    """Give a body and the loops inside it as JSON."""
-    number = body.number
-    return {
-        "loop": found[number].function if number is not None else body.label,
-        "rounds": rounds[number] if rounds and number is not None else body.trips,
-        "launches": body.launches,
-        "bytes": body.bytes,
-        "conditions": body.conditions,
-        "static": body.trips is not None,
-        "loops": [as_tree(inner, found, rounds) for inner in body.loops],
-    }
-
-
-def totals(body: Body, rounds: list[int] | None) -> dict[str, Any]:
-    """Add up a whole call: launches, bytes, and conditions that data decide."""
-    total = {"launches": 0, "bytes": 0, "conditions": 0, "uncounted_loops": 0}
-
-    def add(body: Body, times: int) -> None:
-        total["launches"] += body.launches * times
-        total["bytes"] += body.bytes * times
-        total["conditions"] += body.conditions * times
-        for inner in body.loops:
-            if rounds is not None and inner.number is not None:
-                inner_times = rounds[inner.number]
-            else:
-                inner_times = times * (inner.trips or 1)
-                total["uncounted_loops"] += inner.trips is None
-            total["conditions"] += inner_times if inner.trips is None else 0
-            add(inner, inner_times)
-
-    add(body, 1)
-    return total
 
 
 if __name__ == "__main__":

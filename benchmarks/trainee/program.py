@@ -99,7 +99,7 @@ def read_traffic(text: str, pace: Pace, *, micro_batches: int, devices: int) -> 
                 and any(line.operation in COLLECTIVES for line in computations.get(inner, []))
             ):
                 now += walk(inner, times)
-            elif one.operation in hlo.KERNELS and hlo.size(one.shape):
+            elif hlo.is_kernel(one):
                 attention, known = _attention(one, shapes)
                 flops = _flops(one, shapes) + products(inner) + attention
                 moved = known or hlo._bytes_moved(one, shapes, computations.get(inner, []))
