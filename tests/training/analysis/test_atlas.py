@@ -160,7 +160,7 @@ def test_an_atlas_that_the_engineer_measured_is_read(run, measured):
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        (lambda run: None, r"--stage: got 9, the stages with a validation are 0, 1, 2, 3"),
+        (lambda run: None, r"--stage: got 9, allowed are the stages with a validation: 0, 1, 2, 3"),
         (lambda run: shutil.rmtree(run / "stages/2/policy"), "stages/2/policy: is missing, it"),
         (
             lambda run: (
