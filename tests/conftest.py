@@ -38,6 +38,12 @@ def _programs_are_freed() -> Iterator[None]:
         jax.clear_caches()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _width_is_that_of_no_earlier_file() -> None:
+    """Output is as wide as it likes, whatever an imported package left in the environment."""
+    os.environ.pop("COLUMNS", None)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--part", metavar="K/N", help="only the K-th of N parts of the test files")
 

@@ -59,7 +59,8 @@ def test_invalid_lines_are_named_with_file_and_number_and_end_with_status_1(cli,
     assert [answer["id"] for answer in result.records] == ["b", 9, "b"]
     assert result.records[0] == result.records[2]
     assert "row 0, column 1: got 'X', allowed are" in result.err
-    assert result.err == f"jaxlake: {file}:2: {result.records[1]['error']}\n"
+    # A busy machine is long enough at it for a line about progress, too.
+    assert f"jaxlake: {file}:2: {result.records[1]['error']}" in result.err.splitlines()
 
 
 def test_the_output_file_appears_whole_beside_nothing_else(cli, write, tmp_path):
