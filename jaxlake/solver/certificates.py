@@ -185,7 +185,7 @@ def _plan_in_two_orders(
     The loops of CPUs plan in the second order only what is not shown, as bool (B,), to be optimal
     in the first one. What is not planned is `blank`.
     """
-    # Two buffers, five sets that block, and one more while they are made.
+    # Two buffers, three sets that block, and three more while they are made.
     sets = 8 * (horizon + 1) * boards.free.shape[0] * boards.free.dtype.itemsize
     width = min(wanted.shape[0], widths.fitting(widths.planned_boards, sets))
     length = jnp.max(boards.alone, axis=0)

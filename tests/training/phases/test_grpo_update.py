@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxlake.prompts import render, target
+from jaxlake.prompts import target
 from tests.paths import TINY
+from tests.training.small_lakes import small_lakes, untrained_policy
 from training.errors import UserError
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import initial_state
@@ -20,8 +21,8 @@ from training.phases import weight_sync
 from training.phases.grpo_update import rollout_batch, take_update
 from training.phases.resampling import resample
 from training.policy.lora import trainable
-from training.policy.policy import Policy, load_policy, make_policy
-from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
+from training.policy.policy import Policy, load_policy
+from training.rollout.instances import InstanceSet
 from training.rollout.rollout import roll_out
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
@@ -59,16 +60,12 @@ def _without_sync_check(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def boards() -> InstanceSet:
-    request = BoardRequest(size=3, hole_ratio=0.0, wait_ratio=0.0, count=8, num_agents=2)
-    return draw_boards(jax.random.key(0), [request], max_size=3, max_candidates=2000)[0]
+    return small_lakes(8)
 
 
 @pytest.fixture(scope="module")
 def folder(boards: InstanceSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("policy") / "initial"
-    texts = [render(board, "compact") for board in boards]
-    make_policy(path, load(TINY).model, texts, max_len=512, seed=0)
-    return path
+    return untrained_policy(tmp_path_factory.mktemp("policy"), boards)
 
 
 @pytest.mark.parametrize("minibatches", [1, 2])
@@ -235,8 +232,7 @@ class UnevenSampler(ToldSampler):
 def test_boards_with_equal_rewards_are_replaced_by_others_as_often_as_allowed(
     rounds: int, asked: list[int], replaced: int, folder: Path, tmp_path: Path
 ) -> None:
-    request = BoardRequest(size=3, hole_ratio=0.0, wait_ratio=0.0, count=14, num_agents=2)
-    many, _ = draw_boards(jax.random.key(0), [request], max_size=3, max_candidates=2000)
+    many = small_lakes(14)
     config = load(TINY, [f"grpo.resamples={rounds}", "prompt.max_tokens=40"])
     policy, _ = load_policy(folder, config)
     run = ActiveRun(config, RunDirectory(tmp_path), None, policy, many)  # type: ignore[arg-type]

@@ -3,23 +3,21 @@
 from itertools import pairwise
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
 from engineer.synthetic import design_example, synthetic_readouts
-from jaxlake.prompts import render
 from tests.paths import TINY
 from tests.training.phases.test_grpo_update import ToldSampler
+from tests.training.small_lakes import small_lakes, untrained_policy
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import gradient_step, initial_state
 from training.phases import weight_sync
 from training.phases.grpo_update import take_update
 from training.phases.rehearsal import Rehearsal, design_examples, rehearsed_designs
-from training.policy.policy import load_policy, make_policy
-from training.rollout.instances import BoardRequest, draw_boards
+from training.policy.policy import load_policy
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
 from training.sampling.sampler import LogprobGaps
@@ -35,17 +33,13 @@ def _without_sync_check(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def boards():
-    request = BoardRequest(size=3, hole_ratio=0.0, wait_ratio=0.0, count=8, num_agents=2)
-    return draw_boards(jax.random.key(0), [request], max_size=3, max_candidates=2000)[0]
+    return small_lakes(8)
 
 
 @pytest.fixture(scope="module")
 def folder(boards, tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("policy") / "initial"
     designs = [text for one in design_examples(load(TINY), 200) for text in one]
-    texts = [render(board, "compact") for board in boards]
-    make_policy(path, load(TINY).model, texts + designs, max_len=512, seed=0)
-    return path
+    return untrained_policy(tmp_path_factory.mktemp("policy"), boards, designs)
 
 
 def started(folder, boards, tmp_path, *overrides):

@@ -1,21 +1,19 @@
 """The reward follows the verifier: optimal above valid above the rest."""
 
-import jax
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
 from jaxlake.prompts import target
 from jaxlake.rewards import DEFAULT_MAX_STEPS, RewardValues, reward, score
-from training.rollout.instances import BoardRequest, draw_boards
+from tests.training.small_lakes import small_lakes
 from training.rollout.judging import judge_boards
 from training.rollout.rewards import overlong_penalty
 from training.schema import Prompt, Reward
 
 
 def test_rewards_order_optimal_valid_parsed_and_unparsable():
-    request = BoardRequest(size=3, hole_ratio=0.0, wait_ratio=0.0, count=20, num_agents=2)
-    boards, _ = draw_boards(jax.random.key(0), [request], max_size=3, max_candidates=2000)
+    boards = small_lakes(20)
     row = int(np.flatnonzero(boards.solutions.sum_of_costs >= 3)[0])
     optimal = target(boards.solutions.plan[row])
     late = optimal.replace("Agent 0: ", "Agent 0: WAIT ").replace("Agent 1: ", "Agent 1: WAIT ")
@@ -30,8 +28,7 @@ def test_rewards_order_optimal_valid_parsed_and_unparsable():
 
 
 def test_plans_may_be_as_long_as_the_prompt_section_says_and_no_longer():
-    request = BoardRequest(size=3, hole_ratio=0.0, wait_ratio=0.0, count=20, num_agents=2)
-    boards, _ = draw_boards(jax.random.key(0), [request], max_size=3, max_candidates=2000)
+    boards = small_lakes(20)
     row = int(np.flatnonzero(boards.solutions.makespan >= 2)[0])
     waits = " WAIT" * 90
     texts = [f"{line}{waits}" for line in target(boards.solutions.plan[row]).split("\n")]

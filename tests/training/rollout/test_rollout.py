@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
-from jaxlake.prompts import render, target
+from jaxlake.prompts import target
 from tests.paths import TINY
+from tests.training.small_lakes import small_lakes, untrained_policy
 from training.phases.grpo_update import rollout_batch
-from training.policy.policy import load_policy, make_policy
-from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
+from training.policy.policy import load_policy
+from training.rollout.instances import InstanceSet
 from training.rollout.rollout import Rollout, roll_out, rollout_metrics
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
@@ -33,16 +33,12 @@ class ToldSampler:
 
 @pytest.fixture(scope="module")
 def boards() -> InstanceSet:
-    request = BoardRequest(size=3, hole_ratio=0.0, wait_ratio=0.0, count=4, num_agents=2)
-    return draw_boards(jax.random.key(0), [request], max_size=3, max_candidates=2000)[0]
+    return small_lakes(4)
 
 
 @pytest.fixture(scope="module")
 def folder(boards: InstanceSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("policy") / "initial"
-    texts = [render(board, "compact") for board in boards]
-    make_policy(path, load(TINY).model, texts, max_len=512, seed=0)
-    return path
+    return untrained_policy(tmp_path_factory.mktemp("policy"), boards)
 
 
 def opened(folder: Path, boards: InstanceSet, *overrides: str) -> tuple[ActiveRun, Any]:
