@@ -48,7 +48,8 @@ def check_instance(given: object) -> None:
         )
     for name, leaf in vars(given).items():
         kind, needed = (np.bool_, "bool") if name in _BOOL else (np.integer, "an integer type")
-        if not np.issubdtype(dtype := jnp.result_type(leaf), kind):
+        dtype = leaf.dtype if hasattr(leaf, "dtype") else jnp.result_type(leaf)
+        if not np.issubdtype(dtype, kind):
             raise TypeError(f"instance: got {name} of type {dtype}, {needed} is needed")
 
 

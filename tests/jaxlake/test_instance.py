@@ -76,6 +76,13 @@ def test_leaves_of_other_types_are_refused_within_programs_too(
             call()
 
 
+def test_a_wide_type_is_named_as_it_was_given():
+    """JAX narrows int64 to int32 where it converts an array: the message comes before."""
+    board = replace(BOARD, holes=np.asarray(BOARD.holes, np.int64))
+    with pytest.raises(TypeError, match=r"^instance: got holes of type int64, bool is needed"):
+        jaxlake.solve(board)
+
+
 def test_positions_may_be_of_any_integer_type():
     wide = jax.tree.map(lambda leaf: leaf if leaf.dtype == bool else leaf.astype(np.int64), BOARD)
     assert int(jaxlake.solve(wide).status) == Status.OPTIMAL
