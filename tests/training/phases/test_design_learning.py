@@ -26,6 +26,7 @@ from training.phases.design_learning import design_score, learn_to_design, spent
 from training.phases.rehearsal import design_examples
 from training.policy.policy import load_policy, make_policy
 from training.run.active_run import ActiveRun
+from training.run.checkpoints import Checkpoints, RunProgress
 from training.run.directory import RunDirectory
 from training.run.records import DesignUpdateRecord
 from training.sampling.sampler import Completion, LogprobGaps
@@ -233,12 +234,27 @@ class KilledError(BaseException):
 @pytest.mark.slow
 def test_a_run_killed_while_it_learns_ends_as_if_it_had_not_been(tmp_path: Path):
     config = tiny()
+    every = config.grpo.model_copy(update={"checkpoint_every": 1})
+    config = config.model_copy(update={"grpo": every})
+    saved: list[RunProgress] = []
+    save = Checkpoints.save
+
+    def noted(checkpoints: Checkpoints, state: Any, progress: RunProgress) -> None:
+        saved.append(progress)
+        save(checkpoints, state, progress)
 
     def kill() -> None:
         raise KilledError
 
     with without_vllm():
-        loop.run(config, tmp_path / "whole")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Checkpoints, "save", noted)
+            loop.run(config, tmp_path / "whole")
+        # A checkpoint of a number that is there is not written. So each has one of its own: those
+        # of the warm start, and after each stage's four updates that of learning to design.
+        assert [one.number for one in saved] == [10, 20, 30, *range(31, 41)]
+        designs = [one.number for one in saved if one.phase == "learn_to_design"]
+        assert designs == [35, 40]
         with dying_at("design", kill), pytest.raises(KilledError):
             loop.run(config, tmp_path / "killed")
         loop.run(config, tmp_path / "killed")
