@@ -20,10 +20,16 @@ _DEFAULTS = {
 }
 
 
+_NEWER_NAMES = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "XLA_CLIENT_MEM_FRACTION"}
+"""Variables that JAX has a newer name for; it finds no GPU where both are set."""
+
+
 def set_library_defaults() -> None:
     """Set these variables where the user did not; call it before JAX, torch or vLLM is imported."""
     for name, value in _DEFAULTS.items():
-        os.environ.setdefault(name, value)
+        newer = _NEWER_NAMES.get(name)
+        if newer is None or not os.environ.get(newer):
+            os.environ.setdefault(name, value)
     # On a full disk, once for each program: it is compiled again when it is needed.
     warnings.filterwarnings("ignore", message="Error writing persistent compilation cache entry")
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\b.*")

@@ -23,9 +23,11 @@ from engineer import EngineerError, NoteWriter, Spent
 from engineer.engineers.base import Proposal
 from jaxlake.command_line.termination import unwound_by_sigterm
 from tests.paths import ROOT, TINY
+from tests.training.phases.test_weight_sync import Both, compare, run_of
 from training import processes
 from training.errors import UserError
 from training.phases.asking import asked_by_first
+from training.phases.reading import EngineReader
 from training.policy.parameters import make_mesh
 from training.processes import PeerError, Peers
 from training.sampling.sampler import Completion
@@ -113,6 +115,15 @@ class PlaceSampler:
         return [[completion(place, number) for number in range(n)] for place in chosen]
 
 
+class OneByte:
+    """A token for each character."""
+
+    def encode_prompt(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    encode_answer = encode_prompt
+
+
 class Outside:
     """An engineer that says who asked it, and has no answer to a task without a number."""
 
@@ -166,6 +177,10 @@ def exchange(output: Path) -> None:
     except EngineerError as error:
         unanswered = [str(error), error.spent.engineer_tokens]
     processes.require_same("equal values", {"a": np.arange(3)})
+    off = Both(off=1e-4 * (index + 1))
+    gaps = compare(run_of(off, 256), SharedSampler(off))  # type: ignore[arg-type]
+    reader = EngineReader(OneByte(), SharedSampler(off), 4)  # type: ignore[arg-type]
+    nats = reader.nats(["ab"], ["cd"])
     try:
         processes.require_same("other values", {"a": np.arange(3) + index})
     except PeerError as error:
@@ -191,6 +206,8 @@ def exchange(output: Path) -> None:
         "refusal": refusal,
         "engineer": [engineer.name, proposal.text, proposal.tokens, notes.text, *unanswered],
         "different": different,
+        "gaps": [gaps.median, gaps.p99, gaps.largest],
+        "nats": nats,
         "addressable": placed.is_fully_addressable,
         "whole": whole.tolist(),
         "seeds": seeds,

@@ -4,10 +4,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from jaxlib.xla_client import generate_pjrt_gpu_plugin_options
 
 from tests.paths import ROOT
+from training.runtime import set_library_defaults
 from training.sampling.servers import process
 from training.sampling.vllm_sampler import prepare_environment
 from training.schema import Sampling
@@ -21,6 +24,22 @@ def test_vllm_spawns_its_workers_whichever_command_starts_it(monkeypatch):
     assert os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"
     assert os.environ["VLLM_CPU_KVCACHE_SPACE"] == "3"
     assert prepare_environment.__module__ == process.prepare_environment.__module__
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("XLA_CLIENT_MEM_FRACTION", "0.5", 0.5),
+        ("XLA_CLIENT_MEM_FRACTION", "", 0.95),
+        ("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.4", 0.4),
+    ],
+)
+def test_jax_gets_the_users_share_of_a_gpu_by_either_name(name, value, expected):
+    """By both names at once it would find no GPU."""
+    kept = {key: value for key, value in os.environ.items() if "MEM_FRACTION" not in key}
+    with mock.patch.dict(os.environ, kept | {name: value}, clear=True):
+        set_library_defaults()
+        assert generate_pjrt_gpu_plugin_options()["memory_fraction"] == expected
 
 
 # vLLM's kernels write `tl.dot(Q, K)` without a precision, as this one does.

@@ -12,6 +12,7 @@ from engineer.context.symbols import Readout, read_out
 from engineer.scoring.reading import Reading, measure_reading, reading_set
 from training.phases.stage_results import StageResult, view_of
 from training.policy.policy import Policy
+from training.processes import from_first
 from training.run.active_run import ActiveRun
 from training.run.progress import console, working
 from training.sampling.sampler import Sampler
@@ -48,9 +49,11 @@ class EngineReader:
         scores = self.sampler.score(
             [[*prompt, *answer] for prompt, answer in zip(prompts, ends, strict=True)]
         )
-        return [
+        nats = [
             -float(np.sum(one[len(prompt) :])) for prompt, one in zip(prompts, scores, strict=True)
         ]
+        # Engines of several processes may round differently; all record what the first one said.
+        return list(from_first("the scores of a reading", lambda: nats))
 
 
 def read(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> Reading | None:

@@ -12,11 +12,14 @@ what logits of `sampling.max_num_seqs` tokens take, so no more are asked for.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Any
 
 import numpy as np
 
+from training.processes import gather
 from training.rollout.rollout import Rollout
 from training.run.active_run import ActiveRun
 from training.sampling.sampler import LogprobGaps, Sampler, check_sync
@@ -52,7 +55,8 @@ def _sync_and_compare(
     sequences = _beginnings(run, sequences)
     expected = run.policy.start_logprobs(params, sequences)
     sampler.sync(run.policy.tensors(params))
-    return check_sync(sampler, sequences, expected(), run.config.sampling.sync_tolerance)
+    gaps = check_sync(sampler, sequences, expected(), run.config.sampling.sync_tolerance)
+    return _largest_of_all(gaps)
 
 
 def compare_weights(
@@ -61,7 +65,18 @@ def compare_weights(
     """Score sequences under both; return how these differ, or raise a `SyncError`."""
     sequences = _beginnings(run, sequences)
     expected = run.policy.logprobs(params, sequences)
-    return check_sync(sampler, sequences, expected, run.config.sampling.sync_tolerance)
+    gaps = check_sync(sampler, sequences, expected, run.config.sampling.sync_tolerance)
+    return _largest_of_all(gaps)
+
+
+def _largest_of_all(gaps: LogprobGaps) -> LogprobGaps:
+    """Return the largest gaps that any process found between its own engine and the trainer.
+
+    They are recorded, and all processes must record the same: with several workers vLLM rounds in
+    the order in which requests arrive, so that two engines with the same weights may differ.
+    """
+    told = gather("the comparison of engine and trainer", json.dumps(astuple(gaps)))
+    return LogprobGaps(*map(max, zip(*map(json.loads, told), strict=True)))
 
 
 def _beginnings(run: ActiveRun, sequences: Sequence[Sequence[int]]) -> list[Sequence[int]]:

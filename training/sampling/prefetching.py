@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,6 +24,7 @@ from jaxlake.files import write_text_whole
 from training.errors import UserError
 from training.sampling.jax_sampler import JaxSampler
 from training.sampling.sampler import Completion, Sampler, Tokens
+from training.threads import in_thread
 
 _SECONDS_TO_END = 5.0
 """How long a rollout that nobody needs any more is waited for once its engine is closed."""
@@ -125,7 +126,7 @@ class PrefetchingSampler:
         self._ahead, self._last, self.lag = None, drawn, self._syncs - drawn.syncs
         self._kept_in = None
         if self._expected is not None:
-            self._ahead = _in_thread(lambda asked=self._expected: self._draw(asked))
+            self._ahead = in_thread(partial(self._draw, self._expected), "Prefetch")
             self._expected = None
         return drawn.answers
 
@@ -216,20 +217,6 @@ class PrefetchingSampler:
         self._ahead = Future()
         self._ahead.set_result(drawn)
         self._kept_in = file
-
-
-def _in_thread(function: Any) -> Future[_Drawn]:
-    """Call a function in a thread that does not keep the process from ending."""
-    future: Future[_Drawn] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(function())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="Prefetch", daemon=True).start()
-    return future
 
 
 def _file(folder: Path, step: int) -> Path:

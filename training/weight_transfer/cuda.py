@@ -15,13 +15,14 @@ import pickle
 import socket
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Protocol
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from training.threads import in_thread
 from training.weight_transfer.transport import BUCKET_BYTES, Bucket, Tensors, VllmTransfer, told_of
 
 _HOST = "127.0.0.1"
@@ -185,7 +186,6 @@ class NcclTransport(VllmTransfer):
         )
 
         self._device = device
-        self._worker_thread = ThreadPoolExecutor(max_workers=1)
         with socket.socket() as free:
             free.bind((_HOST, 0))
             port: int = free.getsockname()[1]
@@ -193,9 +193,10 @@ class NcclTransport(VllmTransfer):
             master_address=_HOST, master_port=port, rank_offset=1, world_size=workers + 1
         )
         # Workers and trainer wait for each other.
-        joining = self._worker_thread.submit(
+        start = partial(
             super().__init__, engine, worker_init_payload(place), bucket_bytes=bucket_bytes
         )
+        joining = in_thread(start, "JoinWorkers")
         try:
             self._group: Group = (join or NcclGroup)(_HOST, port, workers + 1, device)
         except Exception:
@@ -208,7 +209,6 @@ class NcclTransport(VllmTransfer):
         """See `WeightTransport.close`."""
         self._group.leave()
         super().close()
-        self._worker_thread.shutdown(wait=False)
 
     def _update(self, bucket: Bucket) -> None:
         from torch import from_dlpack
@@ -217,7 +217,7 @@ class NcclTransport(VllmTransfer):
         # What JAX gathers for these is over then; its other programs exchange nothing with workers.
         jax.block_until_ready(wholes)
         told = {"update_info": told_of(bucket)}
-        receiving = self._worker_thread.submit(self._engine.update_weights, told)
+        receiving = in_thread(partial(self._engine.update_weights, told), "TellWorkers")
         tensors = [from_dlpack(whole) for whole in wholes]
         for tensor in tensors:
             self._group.broadcast(tensor)

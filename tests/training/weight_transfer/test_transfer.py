@@ -5,6 +5,7 @@ CUDA's, and vLLM's own code reads what they were told.
 """
 
 import queue
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -294,6 +295,7 @@ def test_workers_receive_by_vllms_plan_what_the_trainer_broadcasts_meanwhile():
         return groups[0]
 
     def receive(told: dict[str, Any]) -> None:
+        assert threading.current_thread().daemon  # a call that is never answered ends with the run
         info = nccl_engine.NCCLWeightTransferUpdateInfo(**told)
         for name, dtype, shape in zip(info.names, info.dtype_names, info.shapes, strict=True):
             values = groups[0].sent.get(timeout=20)

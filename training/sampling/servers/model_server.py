@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from engineer.space import AnswerForm
 from training.errors import UserError
 from training.policy import huggingface
 from training.policy.tokenizer import load_tokenizer
-from training.sampling.servers.process import NO_TRUNCATION, ServerProcess
+from training.sampling.servers.process import NO_TRUNCATION, ServerProcess, devices_of
 from training.sampling.vllm_sampler import sampling_seeds
 from training.schema import EngineerChoice, Sampling
 
@@ -90,7 +91,9 @@ class ModelServer:
         except (UserError, OSError, ValueError) as error:
             raise EngineerError(f"{model}: {error}") from None
         self._folder = str(folder)
-        self._process = ServerProcess(self._folder, settings)
+        self._process = ServerProcess(
+            self._folder, settings, environment=devices_of(0, settings, os.environ)
+        )
         try:
             self._wait_until_loaded(load_seconds)
         except BaseException:

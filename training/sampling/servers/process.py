@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from training.errors import UserError
 from training.sampling.vllm_sampler import engine_arguments, prepare_environment
 from training.schema import Sampling
 
@@ -128,6 +129,31 @@ class ServerProcess:
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
         self._log.close()
+
+
+def devices_of(number: int, settings: Sampling, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variable that gives a server, from 0, its accelerators.
+
+    They are counted among those that CUDA_VISIBLE_DEVICES leaves to this process, if it is set.
+
+    Raises:
+        UserError: `sampling.devices` names one that this leaves out.
+    """
+    width = settings.tensor_parallel_size
+    numbers = settings.devices or range((number + 1) * width)
+    mine = list(numbers[number * width : (number + 1) * width])
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, mine))}
+    if not visible.strip():  # all are hidden
+        return {}
+    names = [name.strip() for name in visible.split(",")]
+    if max(mine) >= len(names):
+        raise UserError(
+            f"sampling.devices: server {number} needs accelerators {mine}, and "
+            f"CUDA_VISIBLE_DEVICES={visible} leaves {len(names)}: allowed are 0 to {len(names) - 1}"
+        )
+    return {"CUDA_VISIBLE_DEVICES": ",".join(names[one] for one in mine)}
 
 
 def _free_port() -> int:

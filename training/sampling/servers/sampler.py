@@ -21,7 +21,7 @@ from training.errors import UserError
 from training.sampling.sampler import Completion, SyncError, Tokens, require_room
 from training.sampling.servers.client import VllmServer, read_completions, read_score
 from training.sampling.servers.fleet import AllServersGoneError, ServerFleet
-from training.sampling.servers.process import NO_TRUNCATION, ServerProcess
+from training.sampling.servers.process import NO_TRUNCATION, ServerProcess, devices_of
 from training.sampling.vllm_sampler import WORKER_EXTENSION, sampling_seeds
 from training.schema import Sampling
 from training.weight_transfer.checksums import (
@@ -223,31 +223,6 @@ def _servers(folder: Path, settings: Sampling) -> list[VllmServer]:
         for environment in environments
     ]
     return [VllmServer(process.address, process) for process in processes]
-
-
-def devices_of(number: int, settings: Sampling, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variable that gives a server, from 0, its accelerators.
-
-    They are counted among those that CUDA_VISIBLE_DEVICES leaves to this process, if it is set.
-
-    Raises:
-        UserError: `sampling.devices` names one that this leaves out.
-    """
-    width = settings.tensor_parallel_size
-    numbers = settings.devices or range(settings.served.started * width)
-    mine = list(numbers[number * width : (number + 1) * width])
-    visible = environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, mine))}
-    if not visible.strip():  # all are hidden
-        return {}
-    names = [name.strip() for name in visible.split(",")]
-    if max(mine) >= len(names):
-        raise UserError(
-            f"sampling.devices: server {number} needs accelerators {mine}, and "
-            f"CUDA_VISIBLE_DEVICES={visible} leaves {len(names)}: allowed are 0 to {len(names) - 1}"
-        )
-    return {"CUDA_VISIBLE_DEVICES": ",".join(names[one] for one in mine)}
 
 
 def cores_of(

@@ -20,7 +20,8 @@ from training.sampling.sampler import SyncError
 from training.sampling.servers import client
 from training.sampling.servers.client import VllmServer, deal, read_completions, read_score
 from training.sampling.servers.fleet import ServerFleet
-from training.sampling.servers.sampler import ServerSampler, cores_of, devices_of
+from training.sampling.servers.process import devices_of
+from training.sampling.servers.sampler import ServerSampler, cores_of
 from training.schema import Sampling
 from training.weight_transfer.folder import FolderTransport
 
