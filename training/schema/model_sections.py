@@ -62,7 +62,7 @@ class Model(Section):
     )
     scratch: Scratch = Scratch()
     param_dtype: Precision = Field(
-        "float32", description="dtype of weights and optimizer state: float32, see `dtype`"
+        "float32", description="dtype of weights and optimizer state: float32 only, see `dtype`"
     )
     dtype: Precision = Field("float32", description="dtype of activations")
     remat: bool | Literal["all_but_attention", "all_but_mlp", "all_but_products"] = Field(
