@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,20 @@ class Action(IntEnum):
 
 ACTION_DELTAS = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]], dtype=np.int8)
 """int8 (5, 2): the (row, column) that each action adds."""
+
+
+def as_actions(actions: Any) -> jax.Array:
+    """Hand actions to JAX; integers too wide for it become the ends of int32.
+
+    JAX narrows int64 modulo 2**32, by which a number that is no action could become one.
+    """
+    if not isinstance(actions, jax.Array):
+        actions = np.asarray(actions)
+        if actions.dtype.kind in "iu" and actions.dtype.itemsize > 4:
+            ends = np.iinfo(np.int32)
+            least = ends.min if actions.dtype.kind == "i" else 0
+            actions = np.clip(actions, least, ends.max).astype(np.int32)
+    return jnp.asarray(actions)
 
 
 @jax.tree_util.register_dataclass

@@ -4,12 +4,13 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from jaxlake.instance import Instance, numpy_instance
+from jaxlake.instance import Instance, check_instance, numpy_instance
 
 START_SYMBOLS = "SsABC"
 GOAL_SYMBOLS = "Ggabc"
 FROZEN_SYMBOL = "F"
 HOLE_SYMBOL = "H"
+_MOST_ROWS = 128  # places are int8 numbers
 SYMBOLS = FROZEN_SYMBOL + HOLE_SYMBOL + START_SYMBOLS + GOAL_SYMBOLS
 
 
@@ -43,12 +44,15 @@ def parse_grid(
         raise GridError("grid: got one string, a list of rows is needed (text.splitlines())")
     if not isinstance(rows, Iterable):
         raise GridError(f"grid: got {type(rows).__name__}, a list of rows is needed")
+    rows = list(rows)
     size = len(rows)
     if not size:
         raise GridError("grid: got no rows, at least one is needed")
     max_size = size if max_size is None else max_size
     if size > max_size:
         raise GridError(f"grid: got {size} rows, 1 to {max_size} are allowed")
+    if max_size > _MOST_ROWS:
+        raise GridError(f"grid: got {max_size} rows, at most {_MOST_ROWS} are allowed")
     holes = np.ones((max_size, max_size), dtype=bool)
     cells: dict[str, tuple[int, int]] = {}
     for r, row in enumerate(rows):
@@ -111,8 +115,10 @@ def format_grid(instance: Instance) -> list[str]:
     """Write a board in the published symbols: one string per row, one space between cells.
 
     Raises:
+        TypeError: It is no `Instance`.
         GridError: The instance is a batch, or has an agent beyond the five published symbols.
     """
+    check_instance(instance)
     if np.ndim(instance.size) != 0:
         raise GridError(f"instance: got a batch of shape {np.shape(instance.size)}, one is needed")
     size, starts, goals = map(np.asarray, (instance.size, instance.starts, instance.goals))

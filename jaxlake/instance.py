@@ -163,11 +163,15 @@ def stack_instances(instances: Sequence[Instance]) -> Instance:
     without an agent.
 
     Raises:
+        TypeError: Something given is no `Instance`, or has leaves of other types.
         ValueError: No instances were given, or one of them is a batch.
     """
     if not instances:
         raise ValueError("instances: got an empty sequence, at least one is needed")
+    if isinstance(instances, Instance):
+        raise TypeError("instances: got one Instance, a sequence of boards is needed")
     for number, instance in enumerate(instances):
+        check_instance(instance)
         if np.ndim(instance.size):
             shape = np.shape(instance.size)
             raise ValueError(f"instances: number {number} is a batch of shape {shape}, not a board")

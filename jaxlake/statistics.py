@@ -40,6 +40,7 @@ AXES = ("size", "num_agents", "hole_tenth", "needs_wait")
 _COUNTS = ("optimal_sum_of_costs", "optimal_makespan", "compared")
 _SUMS = ("agents_at_goal", "sum_of_costs", "makespan", "excess_sum_of_costs", "excess_makespan")
 _WORD_BITS = 16
+_TABLE_AXES = len(AXES) + 1  # and the failures
 
 
 @jax.tree_util.register_dataclass
@@ -166,7 +167,15 @@ def merge_statistics(statistics: Statistics) -> Statistics:
     """Add up tables along the leading axis of all leaves, as `jax.vmap` of `tabulate` makes them.
 
     The result is exact for up to 32,767 tables.
+
+    Raises:
+        ValueError: There is no leading axis: it is one table.
     """
+    if np.ndim(statistics.failures) <= _TABLE_AXES:
+        raise ValueError(
+            f"statistics: got failures of shape {np.shape(statistics.failures)}, one table; "
+            "a leading axis of tables is needed"
+        )
     return _carry(jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0, dtype=jnp.int32), statistics))
 
 
@@ -203,8 +212,14 @@ def statistics_rows(statistics: Statistics, by: Sequence[str] = ("size",)) -> li
       `mean_excess_makespan` above the optimum of those `compared`; None where there are none.
 
     Raises:
-        ValueError: `by` names something else, or one axis twice.
+        ValueError: `by` names something else, or one axis twice; or there are several tables.
     """
+    if np.ndim(statistics.failures) != _TABLE_AXES:
+        raise ValueError(
+            f"statistics: got failures of shape {np.shape(statistics.failures)}, one table is "
+            "needed: add tables up by merge_statistics, or take one of them by "
+            "jax.tree.map(lambda leaf: leaf[i], statistics)"
+        )
     if len(set(by)) != len(by) or not set(by) <= set(AXES):
         raise ValueError(f"by: got {tuple(by)}, allowed are distinct names of {AXES}")
     away = tuple(i for i, name in enumerate(AXES) if name not in by)

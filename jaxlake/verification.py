@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxlake.batch_axes import merge_batch_axes
 from jaxlake.cpu_devices import called_apart
-from jaxlake.dynamics import Action, moves
+from jaxlake.dynamics import Action, as_actions, moves
 from jaxlake.instance import Instance, check_instance
 from jaxlake.solver import Solution, Status
 from jaxlake.solver.bitboard import pack_rows, word_type
@@ -121,9 +121,13 @@ def verify(
         raise TypeError(f"plan: got {plan.dtype}, integers are needed: {_ACTIONS}")
     if parsed is True and called_apart(instance, plan, length):
         _check_actions(np.asarray(plan), T if length is None else int(length), instance)
+    if length is not None and (
+        np.shape(length) or not jnp.issubdtype(jnp.result_type(length), jnp.integer)
+    ):
+        raise TypeError(f"length: got {length!r}, one whole number is needed")
     # An action that int8 can't hold must not become one that it can.
     least = -1 if plan.dtype.kind == "i" else 0
-    plan = jnp.asarray(jnp.clip(plan, least, len(Action)), jnp.int8)
+    plan = jnp.asarray(jnp.clip(as_actions(plan), least, len(Action)), jnp.int8)
     length = jnp.asarray(T if length is None else length, jnp.int32)
     if solution is None:
         nothing = jnp.int16(-1)

@@ -1,8 +1,8 @@
 """The manifest of a set of shards: what was asked for, and what is on disk so far."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 from jaxlake.datasets.apportionment import webster
 from jaxlake.datasets.source_files import DatasetError, read_json
 from jaxlake.files import write_text_whole
+from jaxlake.generator.mixture import LakeParams
 from jaxlake.generator.quotas import COUNTERS
 
 FILE_NAME = "manifest.json"
@@ -167,7 +168,8 @@ def read_manifest(directory: str | Path) -> Manifest:
     """Read the manifest of a set.
 
     Raises:
-        DatasetError: it is missing, not JSON, of another format or version, or lacks a field.
+        DatasetError: it is missing, not JSON, of another format or version, lacks a field, or has
+            a value that no set has.
     """
     path = Path(directory) / FILE_NAME
     if not path.exists():
@@ -180,14 +182,87 @@ def read_manifest(directory: str | Path) -> Manifest:
             f"{path}: format_version: got {value.get('format_version')!r}, "
             f"{FORMAT_VERSION} is read by jaxlake {version('jaxlake')}"
         )
+    if not isinstance(value.get("shards", []), list):
+        raise DatasetError(f"{path}: shards: a list is needed")
     try:
-        return Manifest(
+        manifest = Manifest(
             request=Request(**value["request"]),
             shards=tuple(Shard(**shard) for shard in value["shards"]),
             jaxlake=value["jaxlake"],
         )
     except (KeyError, TypeError) as error:
         raise DatasetError(f"{path}: a field is missing or unknown: {error}") from None
+    for name, got, needed in _wrong_fields(manifest):
+        raise DatasetError(f"{path}: {name}: got {str(got)[:200]!r}, {needed}")
+    return manifest
+
+
+def _wrong_fields(manifest: Manifest) -> Iterator[tuple[str, Any, str]]:
+    """Name the fields that no set has: each with its value, and what is needed."""
+    request = manifest.request
+    for name, least in (
+        ("count", 1),
+        ("shard_size", 1),
+        ("max_size", 1),
+        ("max_agents", 1),
+        ("horizon", 1),
+        ("max_candidates", 0),
+        ("parts", 1),
+    ):
+        if not _is_whole(value := getattr(request, name), least):
+            yield f"request.{name}", value, f"a whole number from {least} is needed"
+            return
+    if not isinstance(request.key_impl, str):
+        yield "request.key_impl", request.key_impl, "a text is needed"
+    if not isinstance(request.key_data, list) or not all(_is_whole(x, 0) for x in request.key_data):
+        yield "request.key_data", request.key_data, "a list of whole numbers is needed"
+    part = request.part
+    if part is not None and not (_is_whole(part, 0) and part < request.parts):
+        yield "request.part", part, f"0 to {request.parts - 1} are allowed"
+    quotas = request.quotas
+    S = len(quotas) if isinstance(quotas, list) else 0
+    if not S or not _is_table(quotas, (S, 2)):
+        yield "request.quotas", quotas, "a pair of whole numbers for each cell is needed"
+        return
+    leaves = {field.name for field in fields(LakeParams)}
+    if not isinstance(request.params, dict) or set(request.params) != leaves:
+        yield "request.params", request.params, f"{', '.join(sorted(leaves))} are needed"
+        return
+    for name, leaf in request.params.items():
+        if not (isinstance(leaf, list) and len(leaf) == S and all(map(_is_number, leaf))):
+            yield f"request.params.{name}", leaf, f"{S} numbers are needed, one for each cell"
+    for number, shard in enumerate(manifest.shards):
+        for name in ("file", "sha256", "content_sha256"):
+            if not isinstance(value := getattr(shard, name), str):
+                yield f"shards[{number}].{name}", value, "a text is needed"
+        if not _is_whole(shard.rows, 0):
+            yield f"shards[{number}].rows", shard.rows, "a whole number from 0 is needed"
+        for name in ("asked", "made"):
+            if not _is_table(value := getattr(shard, name), (S, 2)):
+                yield f"shards[{number}].{name}", value, f"whole numbers ({S}, 2) are needed"
+        counters = shard.counters
+        if not isinstance(counters, dict) or not all(
+            _is_table(counters.get(name), (S,)) for name in COUNTERS
+        ):
+            needed = f"{S} whole numbers are needed for each of {', '.join(COUNTERS)}"
+            yield f"shards[{number}].counters", counters, needed
+
+
+def _is_whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_table(value: object, shape: tuple[int, ...]) -> bool:
+    """Whether nested lists of this shape hold whole numbers from 0 on."""
+    if not shape:
+        return _is_whole(value, 0)
+    if not isinstance(value, list) or len(value) != shape[0]:
+        return False
+    return all(_is_table(one, shape[1:]) for one in value)
 
 
 def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:

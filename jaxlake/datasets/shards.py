@@ -279,6 +279,9 @@ def _request(
     if any(leaf.shape != (S,) for leaf in leaves.values()):
         shapes = {name: leaf.shape for name, leaf in leaves.items()}
         raise ValueError(f"params: got the shapes {shapes}, one axis of cells is needed")
+    for name, leaf in leaves.items():
+        if not np.isfinite(leaf).all():
+            raise ValueError(f"params.{name}: got {leaf.tolist()}, finite numbers are needed")
     counts = board_counts(params, count)
     waits = wait_counts(params, counts)
     return Request(

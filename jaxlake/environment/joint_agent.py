@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxlake.dynamics import as_actions
 from jaxlake.environment.lake_environment import Info, LakeEnvironment
 from jaxlake.environment.observations import NUM_ACTIONS
 from jaxlake.environment.params import EnvParams, EnvState
@@ -127,7 +128,7 @@ def split_joint_action(action: Any, num_agents: int) -> jax.Array:
     Raises:
         ValueError: the actions are no whole numbers.
     """
-    action = jnp.asarray(action)
+    action = as_actions(action)
     if not jnp.issubdtype(action.dtype, jnp.integer):
         raise ValueError(f"action: got {action.dtype}, a whole number is needed")
     powers = NUM_ACTIONS ** np.arange(num_agents, dtype=np.int32)

@@ -37,12 +37,12 @@ _WORDS = 1 << 9  # the number of the random words of agent 0; see `candidates`
 
 def checked_part(part: Part) -> Part:
     """Give the part back if there is such a part, else raise a `ValueError`."""
-    index, parts = part
+    index, parts = map(int, part)
     if not 1 <= parts <= MAX_PARTS:
         raise ValueError(f"part: got {index} of {parts}, 1 to {MAX_PARTS} parts are allowed")
     if not 0 <= index < parts:
         raise ValueError(f"part: got {index} of {parts}, 0 to {parts - 1} are allowed")
-    return part
+    return index, parts
 
 
 def part_of(instances: Instance, parts: int) -> np.ndarray:

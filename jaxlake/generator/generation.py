@@ -90,12 +90,12 @@ def generate(
         A `Generated`.
 
     Raises:
-        TypeError: `key` is no typed key.
-        ValueError: `key` is of kind `rbg` or `unsafe_rbg`, a static argument is out of range, or
-            the parameters are no (S,) arrays. Outside jit and vmap also where a cell that has a
-            share is beyond `max_size` or `max_agents`.
+        TypeError: `key` is no typed key, or a number is no whole one.
+        ValueError: `key` is of kind `rbg` or `unsafe_rbg`, or several keys; a static argument is
+            out of range, or the parameters are no (S,) arrays. Outside jit and vmap also where a
+            cell that has a share is beyond `max_size` or `max_agents`.
     """
-    _check(n, max_size, max_agents, batch_size, max_candidates)
+    n = _check(n, max_size, max_agents, batch_size, max_candidates)
     _check_padding(params, max_size, max_agents)
     options = PoolOptions(
         *(_slots(n), max_size, max_agents, horizon, batch_size, widths or widths_for()),
@@ -137,7 +137,7 @@ def generate_sharded(
     chosen = tuple(jax.devices() if devices is None else devices)
     if not chosen:
         raise ValueError("devices: got none, at least one is needed")
-    _check(n, max_size, max_agents, batch_size, max_candidates)
+    n = _check(n, max_size, max_agents, batch_size, max_candidates)
     _check_padding(params, max_size, max_agents)
     widths = widths or widths_for(chosen[0].platform)
     batch_size = _shared_batch_size(batch_size, n, len(chosen), widths)
@@ -149,7 +149,8 @@ def generate_sharded(
 
 def _check(
     n: int, max_size: int, max_agents: int, batch_size: int | None, max_candidates: int | None
-) -> None:
+) -> int:
+    """Check what is static, and give n back as a Python integer."""
     for name, value, least, most in (
         ("n", n, 1, 1 << 24),
         ("max_size", max_size, mixture.MIN_SIZE, mixture.MAX_SIZE),
@@ -157,8 +158,13 @@ def _check(
         ("batch_size", batch_size, 1, 1 << 20),
         ("max_candidates", max_candidates, 0, 1 << 30),
     ):
-        if value is not None and not least <= value <= most:
+        if value is None:
+            continue
+        if not isinstance(value, int | np.integer):
+            raise TypeError(f"{name}: got {value!r}, a whole number is needed")
+        if not least <= value <= most:
             raise ValueError(f"{name}: got {value}, {least} to {most} are allowed")
+    return int(n)
 
 
 def _check_padding(params: LakeParams, max_size: int, max_agents: int) -> None:
@@ -200,6 +206,8 @@ def _of_one(
     if not jax.dtypes.issubdtype(getattr(key, "dtype", None), jax.dtypes.prng_key):
         raise TypeError("key: a typed key is needed, such as jax.random.key(0)")
     check_kind(key)
+    if key.shape:
+        raise ValueError(f"key: got shape {key.shape}, one key is needed (jax.vmap maps over more)")
     most = max(MAX_CANDIDATES, 8 * n) if max_candidates is None else max_candidates
     one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], params)
     return _first(pool(key[None], one, *np.array([[n], [most]], np.int32)), n)

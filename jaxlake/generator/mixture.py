@@ -68,11 +68,11 @@ def hole_count(size: jax.Array | int, hole_ratio: jax.Array | float) -> jax.Arra
     """Holes on a board: floor(hole_ratio * size * size), guarded so that 0.3 of 100 is 30.
 
     Ratios are read as float32; a product within 1e-4 below an integer counts as that integer. The
-    result is int32, of the shape that the arguments broadcast to.
+    result is int32, of the shape that the arguments broadcast to; NaN gives -1, which no board has.
     """
     cells = jnp.asarray(size, jnp.int32) ** 2
     share = jnp.asarray(hole_ratio, jnp.float32) * cells.astype(jnp.float32)
-    return jnp.floor(share + ROUNDING).astype(jnp.int32)
+    return jnp.where(jnp.isnan(share), -1, jnp.floor(share + ROUNDING)).astype(jnp.int32)
 
 
 def board_counts(params: LakeParams, n: jax.Array | int) -> jax.Array:

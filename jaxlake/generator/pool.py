@@ -259,7 +259,7 @@ def _plan(
 
     feasible = (size >= mixture.MIN_SIZE) & (size <= options.max_size)
     feasible &= (num_agents >= mixture.MIN_AGENTS) & (num_agents <= options.max_agents)
-    feasible &= (holes >= 0) & (holes + 2 * num_agents <= size * size)
+    feasible &= (holes >= 0) & (holes <= size * size - 2 * num_agents)
 
     kinds = jnp.stack([size, holes, num_agents], axis=-1).reshape(C, S, 3)
     alike = jnp.all(kinds[:, :, None] == kinds[:, None], axis=-1)

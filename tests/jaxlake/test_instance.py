@@ -62,7 +62,8 @@ def test_leaves_of_other_types_are_refused_within_programs_too(
 ):
     """With holes of integers, ~1 is not 0: searches would walk through them."""
     board = replace(BOARD, **{name: np.asarray(getattr(BOARD, name), dtype)})
-    batch, plan = stack_instances([board]), np.zeros((4, 3), np.int8)
+    batch = jax.tree.map(lambda leaf: np.asarray(leaf)[None], board)
+    plan = np.zeros((4, 3), np.int8)
     for call in (
         lambda: jaxlake.solve(board),
         lambda: jax.jit(jaxlake.solve)(board),
@@ -108,3 +109,10 @@ def test_within_a_program_nothing_is_said_of_what_is_no_board():
         np.testing.assert_array_equal(getattr(solved, name)[:-1], [leaf] * len(WRONG), name)
     alone = jax.device_get(jaxlake.solve(BOARD))
     jax.tree.map(lambda leaf, own: np.testing.assert_array_equal(leaf[-1], own), solved, alone)
+
+
+def test_only_boards_are_stacked():
+    with pytest.raises(TypeError, match="instances: got one Instance, a sequence of boards"):
+        stack_instances(BOARD)
+    with pytest.raises(TypeError, match="instance: got list, an Instance is needed"):
+        stack_instances([["S G", "s g"]])

@@ -328,3 +328,16 @@ def test_wilson_intervals_are_elementwise_and_hold_at_the_ends():
 def test_wilson_arguments_out_of_range_are_named(arguments):
     with pytest.raises(ValueError, match="got"):
         jaxlake.wilson_interval(*arguments)
+
+
+def test_one_table_and_several_are_told_apart():
+    boards = jaxlake.stack_instances([jaxlake.parse_grid(["S G", "s g"])])
+    outcomes = jax.vmap(jaxlake.verify)(boards, jnp.full((1, 1, 2), 4, jnp.int8))
+    one = jaxlake.tabulate(boards, jnp.zeros(1, bool), outcomes)
+    several = jax.tree.map(lambda leaf: leaf[None], one)
+    (row,) = jaxlake.statistics_rows(jaxlake.merge_statistics(several))
+    assert (row["total"], row["valid"]) == (1, 1)
+    with pytest.raises(ValueError, match=r"failures of shape \(1, .*, one table is needed"):
+        jaxlake.statistics_rows(several)
+    with pytest.raises(ValueError, match=r"failures of shape \(3, .*a leading axis of tables"):
+        jaxlake.merge_statistics(one)

@@ -1,8 +1,18 @@
-"""What a manifest sums up over its shards, on numbers that are given here."""
+"""What a manifest sums up over its shards, and which ones are refused, on given numbers."""
+
+import json
+import re
+from dataclasses import replace
+from functools import reduce
+from operator import getitem
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
-from jaxlake.datasets.manifest import Manifest, Request, Shard
+from jaxlake.datasets.manifest import Manifest, Request, Shard, read_manifest, write_manifest
+from jaxlake.datasets.source_files import DatasetError
 from jaxlake.generator.quotas import COUNTERS
 
 QUOTAS = [[6, 3], [0, 3], [9, 3]]
@@ -43,3 +53,44 @@ def test_sums_over_shards_go_beyond_32_bits():
     many = ([[2, 1], [0, 1], [3, 1]], [[drawn, 1], [0, 0], [3, 1]])
     assert manifest(many, many).made.tolist() == [[2 * drawn, 2], [0, 0], [6, 2]]
     assert manifest(many, many).rows == 2 * (drawn + 5)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        ("request.count", "24", "request.count: got '24', a whole number from 1 is needed"),
+        ("request.count", 8.5, "request.count: got '8.5', a whole number from 1"),
+        ("request.count", -3, "request.count: got '-3', a whole number from 1"),
+        ("request.shard_size", 0, "request.shard_size: got '0', a whole number from 1"),
+        ("request.parts", 0, "request.parts: got '0', a whole number from 1"),
+        ("request.part", 5, "request.part: got '5', 0 to 0 are allowed"),
+        ("request.key_impl", 1, "request.key_impl: got '1', a text"),
+        ("request.key_data", ["a"], "request.key_data: "),
+        ("request.quotas", [], "request.quotas: "),
+        ("request.quotas", [[8]], "request.quotas: "),
+        ("request.params", [], "request.params: "),
+        ("request.params.size", [2, 3], "request.params.size: .*3 numbers are needed"),
+        ("request.params.hole_ratio", [0.1, 0.1, None], "request.params.hole_ratio: "),
+        ("shards", {}, "shards: a list is needed"),
+        ("shards.0.file", 7, r"shards\[0\].file: got '7', a text is needed"),
+        ("shards.0.rows", "4", r"shards\[0\].rows: got '4', a whole number from 0"),
+        ("shards.0.made", [[4]], r"shards\[0\].made: .*whole numbers \(3, 2\)"),
+        ("shards.0.asked", [[1, 2], [1, 2], [1, -2]], r"shards\[0\].asked: "),
+        ("shards.0.counters", {}, r"shards\[0\].counters: .* needed for each of candidates"),
+    ],
+)
+def test_a_value_that_no_set_has_is_named(tmp_path: Path, place: str, value: Any, said: str):
+    parameters = {name: [0.5, 0.0, 1.0] for name in ("data_ratio", "hole_ratio", "wait_ratio")}
+    params = PARAMS | parameters | {"num_agents": [2, 2, 2]}
+    shard = ([[2, 1], [0, 1], [3, 1]], [[2, 1], [0, 0], [3, 1]])
+    given = manifest(shard)
+    given = replace(given, request=replace(given.request, params=params))
+    write_manifest(tmp_path, given)
+    assert read_manifest(tmp_path) == given
+    path = tmp_path / "manifest.json"
+    whole = json.loads(path.read_text())
+    *outer, last = (int(name) if name.isdigit() else name for name in place.split("."))
+    reduce(getitem, outer, whole)[last] = value
+    path.write_text(json.dumps(whole))
+    with pytest.raises(DatasetError, match=f"^{re.escape(str(path))}: {said}"):
+        read_manifest(tmp_path)

@@ -326,6 +326,9 @@ def test_arguments_out_of_range_are_named(tmp_path):
         arguments = {"count": 8, "shard_size": 8} | {name: value}
         with pytest.raises(ValueError, match=f"{name}: got {value}"):
             write_shards(tmp_path / "set", jax.random.key(0), lake_params(3), **arguments)
+    nan = replace(lake_params(3), hole_ratio=np.float32([np.nan]))
+    with pytest.raises(ValueError, match=r"params.hole_ratio: got \[nan\], finite numbers"):
+        write_shards(tmp_path / "set", jax.random.key(0), nan, count=8, shard_size=8)
     assert not (tmp_path / "set").exists()
 
 
