@@ -93,8 +93,8 @@ def verify(
         `at_goal` is False.
 
     Raises:
-        TypeError: `instance` is no `Instance` or has leaves of other types, or `plan` is no array
-            of integers.
+        TypeError: `instance` is no `Instance` or has leaves of other types, `plan` is no array of
+            integers, or `length` is not one integer.
         ValueError: the board has more than 128 slots, `plan` is no array (T, K) for its K slots, or
             T * K is above 32,767, the largest sum of costs that int16 holds. Outside jit and vmap
             also where an agent of the board has an action that is none of 0 to 4 in a row that is

@@ -20,6 +20,7 @@ FORMAT = "jaxlake-shards"
 FORMAT_VERSION = 2
 
 _KINDS = ("no_wait", "wait")
+_COUNTS = ("count", "shard_size", "max_size", "max_agents", "horizon", "max_candidates", "parts")
 
 
 @dataclass(frozen=True)
@@ -192,26 +193,21 @@ def read_manifest(directory: str | Path) -> Manifest:
         )
     except (KeyError, TypeError) as error:
         raise DatasetError(f"{path}: a field is missing or unknown: {error}") from None
-    for name, got, needed in _wrong_fields(manifest):
-        raise DatasetError(f"{path}: {name}: got {str(got)[:200]!r}, {needed}")
+    if (wrong := next(_wrong_fields(manifest), None)) is not None:
+        name, got, needed = wrong
+        raise DatasetError(f"{path}: {name}: got {repr(got)[:200]}, {needed}")
     return manifest
 
 
 def _wrong_fields(manifest: Manifest) -> Iterator[tuple[str, Any, str]]:
-    """Name the fields that no set has: each with its value, and what is needed."""
+    """Name fields with values that no set has, each with its value and what is needed.
+
+    A later check may take for granted what an earlier one looks at: ask for the first one alone.
+    """
     request = manifest.request
-    for name, least in (
-        ("count", 1),
-        ("shard_size", 1),
-        ("max_size", 1),
-        ("max_agents", 1),
-        ("horizon", 1),
-        ("max_candidates", 0),
-        ("parts", 1),
-    ):
-        if not _is_whole(value := getattr(request, name), least):
-            yield f"request.{name}", value, f"a whole number from {least} is needed"
-            return
+    for name in _COUNTS:
+        if not _is_whole(value := getattr(request, name), 1):
+            yield f"request.{name}", value, "a whole number from 1 is needed"
     if not isinstance(request.key_impl, str):
         yield "request.key_impl", request.key_impl, "a text is needed"
     if not isinstance(request.key_data, list) or not all(_is_whole(x, 0) for x in request.key_data):
@@ -223,11 +219,9 @@ def _wrong_fields(manifest: Manifest) -> Iterator[tuple[str, Any, str]]:
     S = len(quotas) if isinstance(quotas, list) else 0
     if not S or not _is_table(quotas, (S, 2)):
         yield "request.quotas", quotas, "a pair of whole numbers for each cell is needed"
-        return
     leaves = {field.name for field in fields(LakeParams)}
     if not isinstance(request.params, dict) or set(request.params) != leaves:
         yield "request.params", request.params, f"{', '.join(sorted(leaves))} are needed"
-        return
     for name, leaf in request.params.items():
         if not (isinstance(leaf, list) and len(leaf) == S and all(map(_is_number, leaf))):
             yield f"request.params.{name}", leaf, f"{S} numbers are needed, one for each cell"

@@ -36,13 +36,20 @@ _WORDS = 1 << 9  # the number of the random words of agent 0; see `candidates`
 
 
 def checked_part(part: Part) -> Part:
-    """Give the part back if there is such a part, else raise a `ValueError`."""
-    index, parts = map(int, part)
+    """Give the part back, as Python integers, if there is such a part.
+
+    Raises:
+        TypeError: A number is no whole one.
+        ValueError: There is no such part.
+    """
+    index, parts = part
+    if not all(isinstance(number, int | np.integer) for number in part):
+        raise TypeError(f"part: got {index} of {parts}, whole numbers are needed")
     if not 1 <= parts <= MAX_PARTS:
         raise ValueError(f"part: got {index} of {parts}, 1 to {MAX_PARTS} parts are allowed")
     if not 0 <= index < parts:
         raise ValueError(f"part: got {index} of {parts}, 0 to {parts - 1} are allowed")
-    return index, parts
+    return int(index), int(parts)
 
 
 def part_of(instances: Instance, parts: int) -> np.ndarray:

@@ -28,10 +28,7 @@ def test_a_plan_with_one_leads_off_the_board(wide: int):
     # The first agent would reach its goal by RIGHT and RIGHT.
     plan = np.array([[wide, 2], [4, 0]])
     outcome = jaxlake.verify(BOARD, plan, parsed=jnp.bool_(True))
-    assert (int(outcome.failure), int(outcome.agent), int(outcome.time)) == (
-        Failure.OFF_BOARD,
-        0,
-        0,
-    )
+    found = tuple(map(int, (outcome.failure, outcome.agent, outcome.time)))
+    assert found == (Failure.OFF_BOARD, 0, 0)
     plan[0, 0] = 4
     assert bool(jaxlake.verify(BOARD, plan, parsed=jnp.bool_(True)).valid)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -354,3 +355,29 @@ def test_boards_larger_than_the_padding_are_refused_by_name(make, params, words)
 def test_a_cell_without_a_share_may_be_larger_than_the_padding():
     params = lake_params(size=[3, 7], data_ratio=[1, 0])
     assert generate(jax.random.key(0), params, 8, max_size=N, horizon=HORIZON).filled.all()
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "said"),
+    [
+        ({"n": 2.5}, TypeError, "n: got 2.5, a whole number is needed"),
+        ({"n": "5"}, TypeError, "n: got '5', a whole number is needed"),
+        ({"n": 0}, ValueError, "n: got 0, 1 to"),
+        ({"max_candidates": 1.5}, TypeError, "max_candidates: got 1.5, a whole number"),
+        ({"part": (0.5, 2)}, TypeError, "part: got 0.5 of 2, whole numbers are needed"),
+        ({"key": jax.random.split(jax.random.key(0))}, ValueError, r"key: got shape \(2,\)"),
+    ],
+)
+def test_generate_names_numbers_that_are_none(number, error, said):
+    given = {"key": jax.random.key(0), "params": jaxlake.lake_params(3), "n": 4} | number
+    with pytest.raises(error, match=said):
+        jaxlake.generate(**given, max_size=3)
+
+
+def test_generate_takes_numbers_of_numpy_and_makes_no_board_of_ratios_that_are_none():
+    key, params = jax.random.key(0), jaxlake.lake_params(3, hole_ratio=[0.2] * 4)
+    wrong = replace(params, hole_ratio=np.float32([0.2, np.nan, np.inf, 3e8]))
+    options = {"max_size": 3, "max_candidates": 64, "part": [0, 1]}
+    made = jaxlake.generate(key, wrong, np.int64(8), **options)
+    assert made.shortfall_no_wait.tolist() == [0, 2, 2, 2]
+    assert made.candidates.tolist()[1:] == [0, 0, 0]

@@ -168,27 +168,5 @@ def test_as_many_boards_as_a_set_may_have_are_shared_out(ratios):
     assert (np.abs(counts - shares * most) < 1000).all()
 
 
-@pytest.mark.parametrize(
-    ("number", "error", "said"),
-    [
-        ({"n": 2.5}, TypeError, "n: got 2.5, a whole number is needed"),
-        ({"n": "5"}, TypeError, "n: got '5', a whole number is needed"),
-        ({"n": 0}, ValueError, "n: got 0, 1 to"),
-        ({"max_candidates": 1.5}, TypeError, "max_candidates: got 1.5, a whole number"),
-        ({"key": jax.random.split(jax.random.key(0))}, ValueError, r"key: got shape \(2,\)"),
-    ],
-)
-def test_generate_names_numbers_that_are_none(number, error, said):
-    given = {"key": jax.random.key(0), "params": jaxlake.lake_params(3), "n": 4} | number
-    with pytest.raises(error, match=said):
-        jaxlake.generate(**given, max_size=3)
-
-
-def test_generate_takes_numbers_of_numpy_and_makes_no_board_of_ratios_that_are_none():
-    key, params = jax.random.key(0), jaxlake.lake_params(3, hole_ratio=[0.2] * 4)
-    wrong = replace(params, hole_ratio=np.float32([0.2, np.nan, np.inf, 3e8]))
-    options = {"max_size": 3, "max_candidates": 64, "part": [0, 1]}
-    made = jaxlake.generate(key, wrong, np.int64(8), **options)
-    assert made.shortfall_no_wait.tolist() == [0, 2, 2, 2]
-    assert made.candidates.tolist()[1:] == [0, 0, 0]
+def test_a_ratio_that_is_no_number_has_a_number_of_holes_that_no_board_has():
     assert jaxlake.hole_count(3, np.float32([0.2, np.nan])).tolist() == [1, -1]

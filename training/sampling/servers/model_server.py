@@ -83,6 +83,7 @@ class ModelServer:
 
         Raises:
             EngineerError: There is no such model, or it was not loaded within `load_seconds`.
+            UserError: `sampling.devices` names accelerators that this process does not have.
         """
         self.model = model
         try:
