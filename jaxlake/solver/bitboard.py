@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.dynamics import ACTION_DELTAS
+from jaxlake.solver.materialize import materialize
 
 ROW_SHIFT = 6
 PITCH = 1 << ROW_SHIFT
@@ -99,11 +100,14 @@ class MoveSets(NamedTuple):
         return MoveSets(self.left, self.right, self.up, self.down)
 
 
-def dilate(boards: jax.Array, blocked: MoveSets | None = None) -> jax.Array:
+def dilate(
+    boards: jax.Array, blocked: MoveSets | None = None, true: jax.Array | None = None
+) -> jax.Array:
     """Return the cells to which one move leads, by none of the blocked moves and not by waiting.
 
     Holes are for the caller to mask. Leading axes of `boards`, words (..., R, B), are sets of their
-    own.
+    own. With a `true` as `materialize` takes it, the rows above and below are stored first, which
+    pays on CPUs where the result has one use: what is fused with a change of row isn't vectorised.
     """
     edge = jnp.zeros_like(boards[..., :1, :])
     above = jnp.concatenate([boards[..., 1:, :], edge], axis=-2)
@@ -115,4 +119,6 @@ def dilate(boards: jax.Array, blocked: MoveSets | None = None) -> jax.Array:
         rightwards &= ~blocked.right
         downwards &= ~blocked.down
     below = jnp.concatenate([edge, downwards[..., :-1, :]], axis=-2)
+    if true is not None:
+        above, below = materialize((above, below), true)
     return above | below | west | (rightwards << 1)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxlake.instance import Instance
 from jaxlake.solver import space_time
 from jaxlake.solver.bitboard import bitboard_of, cell_numbers, pack_rows
-from jaxlake.solver.chunks import Widths, in_chunks
+from jaxlake.solver.chunks import Rows, Widths, in_chunks
 from jaxlake.solver.kernels import planning
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.space_time import NEVER, NOBODY, Blocked, PathBits, SearchBuffers
@@ -95,7 +95,10 @@ def plan_in_order(
         # An edge in use is shut both ways. As one set, it is written once.
         cells_shut, across, along = used
         blocked = Blocked(cells_shut, across, across, along, along)
-        start, goal = bitboard_of(starts[rank], rows), bitboard_of(goals[rank], rows)
+        true = rank <= K
+        start, goal = materialize(
+            (bitboard_of(starts[rank], rows), bitboard_of(goals[rank], rows)), true
+        )
         absent = goals[rank] == NOBODY
         last = jnp.where(failed | absent, jnp.int16(-1), latest[rank])
         found = space_time.reach_goal(
@@ -106,7 +109,6 @@ def plan_in_order(
         )
         arrival = jnp.where(absent, jnp.int16(0), found.arrival)
         failed |= arrival == NEVER
-        true = rank <= K
         path = materialize(jnp.where(absent, jnp.int16(NOBODY), traced.cells), true)
         bits = materialize(
             PathBits(*(words[None] for words in space_time.path_bits(path, rows))), true
@@ -148,6 +150,28 @@ def prioritise(
     )
 
 
+def plans_as_if_alone(
+    boards: PreparedBoards, wanted: jax.Array, horizon: int, widths: Widths
+) -> tuple[jax.Array, jax.Array]:
+    """Plan wanted boards, which must be connected, in two orders of the agents.
+
+    Gives bool (B,), whether in one of them all agents arrive as if alone, and where that is so the
+    plan, int8 (B, T, K).
+    """
+    B, K = wanted.shape[0], len(boards.starts)
+    blank = _AsIfAlone(jnp.zeros(B, bool), Rows(jnp.zeros((B, horizon * K), jnp.int8)))
+
+    def keep(chunk: PreparedBoards, plan: _Plan) -> _AsIfAlone:
+        rows = space_time.by_board(space_time.actions_of(plan.paths))
+        return _AsIfAlone(_as_if_alone(chunk, plan), Rows(rows.reshape(len(rows), -1)))
+
+    one, other = _plan_in_two_orders(
+        boards, wanted, horizon, widths, blank, keep, lambda _, kept: kept.found
+    )
+    plan = jnp.where(one.found[:, None], one.plan.values, other.plan.values)
+    return wanted & (one.found | other.found), plan.reshape(B, horizon, K)
+
+
 def undisturbed(
     pairs: PreparedBoards, wanted: jax.Array, horizon: int, widths: Widths
 ) -> jax.Array:
@@ -165,6 +189,13 @@ class _Plan(NamedTuple):
     sum_of_costs: jax.Array  # int16 (B,), NEVER if there is none
     makespan: jax.Array  # int16 (B,)
     paths: jax.Array  # int16 (K, T + 1, B), cells
+
+
+class _AsIfAlone(NamedTuple):
+    """What is kept of a plan that is of use only if all agents arrive as if alone."""
+
+    found: jax.Array  # bool (B,)
+    plan: Rows  # int8 (B, T * K)
 
 
 def _as_if_alone(boards: PreparedBoards, plan: _Plan) -> jax.Array:
@@ -211,7 +242,9 @@ def _plan_in_two_orders(
             return keep(chunk, _costed(plans)), buffers
 
         left, buffers = state
-        kept, buffers = in_chunks(plan, boards, left, length, blank, width, buffers)
+        kept, buffers = in_chunks(
+            plan, boards, left, length, blank, width, buffers, most_wanted=True
+        )
         return (left & ~optimal(boards, kept), buffers), kept
 
     # A loop over both orders, so that planning is compiled once.

@@ -8,7 +8,7 @@ what order a constraint tree is searched.
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -94,6 +94,15 @@ def widths_for(platform: str | None = None, memory_bytes: int = 16 << 30) -> Wid
     return Widths(1 << 16, 1 << 12, 1 << 16, memory_bytes // 8, kernels, 1 << 5, lanes)
 
 
+class Rows(NamedTuple):
+    """A leaf (B, F) of `in_chunks`, where others are (..., B).
+
+    Lanes that lie one after the other in memory are put in their places by copying.
+    """
+
+    values: jax.Array
+
+
 def in_chunks(
     work: Callable[[T, V], tuple[U, V]],
     operands: T,
@@ -102,6 +111,8 @@ def in_chunks(
     blank: U,
     width: int,
     buffers: V,
+    *,
+    most_wanted: bool = False,
 ) -> tuple[U, V]:
     """Do some work for the wanted lanes, `width` of them at a time; the others cost nothing.
 
@@ -111,7 +122,12 @@ def in_chunks(
     `work` maps operands, leaves (..., width), and the buffers to results, leaves (..., width), and
     the buffers for the next chunk, so that they are allocated once; None is allowed. The last
     chunk is filled up with lanes that are not wanted, or are done twice. Gives leaves (..., B), the
-    results of at least all wanted lanes and elsewhere `blank`, and the buffers.
+    results of at least all wanted lanes and elsewhere `blank`, and the buffers. Any leaf may be
+    `Rows`.
+
+    Where most lanes are wanted (static) results are written chunk after chunk, and all lanes are
+    put in their places at the end: on CPUs in an eighth of the time, for each lane that is done,
+    that it takes to put a chunk's results in their places.
     """
     B = wanted.shape[0]
     order = _by_length(wanted, length)
@@ -119,12 +135,61 @@ def in_chunks(
 
     def do_chunk(i: jax.Array, state: tuple[U, V]) -> tuple[U, V]:
         results, buffers = state
-        lanes = jax.lax.dynamic_slice_in_dim(order, jnp.minimum(i * width, B - width), width)
-        new, buffers = work(jax.tree.map(lambda leaf: leaf[..., lanes], operands), buffers)
-        put = jax.tree.map(lambda leaf, done: leaf.at[..., lanes].set(done), results, new)
-        return put, buffers
+        begin = jnp.minimum(i * width, B - width)
+        lanes = jax.lax.dynamic_slice_in_dim(order, begin, width)
+        new, buffers = work(_of_lanes(operands, lanes), buffers)
 
-    return jax.lax.fori_loop(0, chunks, do_chunk, (blank, buffers))
+        def put(leaf: jax.Array | Rows, done: jax.Array | Rows) -> jax.Array | Rows:
+            axis, values, new = _lane_axis(leaf), _values(leaf), _values(done)
+            if most_wanted:
+                values = jax.lax.dynamic_update_slice_in_dim(values, new, begin, axis)
+            elif axis == 0:
+                values = values.at[lanes].set(new, mode="promise_in_bounds")
+            else:
+                values = values.at[..., lanes].set(new, mode="promise_in_bounds")
+            return _like(leaf, values)
+
+        return _map(put, results, new), buffers
+
+    begun = jax.tree.map(jnp.zeros_like, blank) if most_wanted else blank
+    results, buffers = jax.lax.fori_loop(0, chunks, do_chunk, (begun, buffers))
+    if not most_wanted:
+        return results, buffers
+    place = jnp.zeros(B, jnp.int32).at[order].set(jnp.arange(B), unique_indices=True)
+    done = place < chunks * width
+
+    def fill(leaf: jax.Array | Rows, none: jax.Array | Rows) -> jax.Array | Rows:
+        where = done[:, None] if isinstance(leaf, Rows) else done
+        return _like(leaf, jnp.where(where, _values(leaf), _values(none)))
+
+    return _map(fill, _of_lanes(results, place), blank), buffers
+
+
+def _map(function: Callable[..., Any], *trees: Any) -> Any:
+    return jax.tree.map(function, *trees, is_leaf=lambda node: isinstance(node, Rows))
+
+
+def _values(leaf: jax.Array | Rows) -> jax.Array:
+    return leaf.values if isinstance(leaf, Rows) else leaf
+
+
+def _like(leaf: jax.Array | Rows, values: jax.Array) -> jax.Array | Rows:
+    return Rows(values) if isinstance(leaf, Rows) else values
+
+
+def _lane_axis(leaf: jax.Array | Rows) -> int:
+    return 0 if isinstance(leaf, Rows) else -1
+
+
+def _of_lanes(tree: T, lanes: jax.Array) -> T:
+    """Return the values of some lanes: of leaves (..., B) and `Rows`."""
+
+    def take(leaf: jax.Array | Rows) -> jax.Array | Rows:
+        places = _values(leaf).at
+        chosen = places[lanes] if isinstance(leaf, Rows) else places[..., lanes]
+        return _like(leaf, chosen.get(mode="promise_in_bounds"))
+
+    return _map(take, tree)
 
 
 def wanted_first(wanted: jax.Array) -> jax.Array:

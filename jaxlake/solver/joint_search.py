@@ -31,6 +31,7 @@ import numpy as np
 from jaxlake.solver.bitboard import cell_numbers, pack_rows
 from jaxlake.solver.certificates import distances_alone
 from jaxlake.solver.chunks import Widths
+from jaxlake.solver.materialize import materialize
 from jaxlake.solver.space_time import NEVER
 
 FAR = 1 << 14
@@ -317,9 +318,9 @@ def worth_searching_without_waits(
 def pack_cells(cells: jax.Array, board: Geometry) -> jax.Array:
     """Pack bool (M, B) into bits, uint32 (W, B)."""
     spare = board.words * 32 - board.cells
-    padded = jnp.pad(cells, [(0, spare), (0, 0)]).reshape(board.words, 32, -1)
-    weights = jnp.uint32(1) << jnp.arange(32, dtype=jnp.uint32)
-    return jnp.sum(jnp.where(padded, weights[:, None], jnp.uint32(0)), axis=1, dtype=jnp.uint32)
+    words = jnp.pad(cells, [(0, spare), (0, 0)]).reshape(board.words, 32, -1).astype(jnp.uint32)
+    # XLA adds up number by number on CPUs.
+    return reduce(jnp.bitwise_or, (words[:, bit] << bit for bit in range(32)))
 
 
 def _single(cells: jax.Array, board: Geometry) -> jax.Array:
@@ -341,7 +342,7 @@ def beside_goals(layer: jax.Array, goals: jax.Array) -> tuple[jax.Array, jax.Arr
     row = jnp.take_along_axis(layer, goals[0][None, None], axis=1)[:, 0]
     column = reduce(
         jnp.bitwise_or,
-        (jnp.where(goals[1] // 32 == w, words, jnp.uint32(0)) for w, words in enumerate(layer)),
+        (words & -(goals[1] // 32 == w).astype(jnp.uint32) for w, words in enumerate(layer)),
     )
     return row, has_cells(column, goals[1])
 
@@ -357,7 +358,7 @@ def _retire(
     """Compute S_{2t} and S_{2t+1} from S_{2t-1}; the latter is also the first value returned."""
     goals = boards.goals
     # The cells of the one agent in layer t where the other one stands at its goal and may retire.
-    beside_0, column = beside_goals(layer, goals)
+    beside_0, column = materialize(beside_goals(layer, goals), goals[0, 0] < board.cells)
     beside_1 = pack_cells(column, board)
     clear = pack_cells(boards.free, board)[:, None] & ~_single(goals[::-1], board)
 

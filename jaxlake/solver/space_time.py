@@ -86,6 +86,13 @@ def _at_time(array: jax.Array, t: jax.Array) -> jax.Array:
     return jax.lax.dynamic_index_in_dim(array, t, keepdims=False)
 
 
+def _max_over_times(values: jax.Array) -> jax.Array:
+    """Return the largest of int16 (T + 1, B) for each board, (B,)."""
+    # XLA cuts a longer reduction in two on CPUs, and computes the first part number by number.
+    parts = [jnp.max(values[t : t + 32], axis=0) for t in range(0, len(values), 32)]
+    return reduce(jnp.maximum, parts)
+
+
 def _lane_mask(where: jax.Array | bool, like: jax.Array) -> jax.Array:
     """Return words (B,): all ones where bool (B,) is True."""
     ones = ~jnp.zeros(like.shape[-1], like.dtype)
@@ -140,7 +147,8 @@ def reach_goal(
     first level decides about the arrival, but for agents that are `patient`, bool (B,): they arrive
     as the second level does, if it does.
 
-    Start and goal are words (R, B) with one cell each; `waits`, bool (B,), says whether the agent
+    Start and goal are words (R, B) with one cell each, which should lie in memory: XLA would
+    compute them again for each use. `waits`, bool (B,), says whether the agent
     may wait before it has arrived. Arrivals count from `earliest` to `latest`, int16 (B,), at most
     T, negative for idle lanes. `layers` are buffers for those of `Reachable`.
     """
@@ -152,7 +160,7 @@ def reach_goal(
     def first_stay(shut: Blocked) -> jax.Array:
         """Return when the agent may arrive: not before its goal is blocked for the last time."""
         shut_goal = bitboard.any_cell(shut.cells & goal)
-        return jnp.maximum(jnp.max(jnp.where(shut_goal, after, jnp.int16(0)), axis=0), earliest)
+        return jnp.maximum(_max_over_times(jnp.where(shut_goal, after, jnp.int16(0))), earliest)
 
     asked = blocked[: 1 if patient is None else 2]
     first = [first_stay(shut) for shut in asked]
@@ -171,7 +179,7 @@ def reach_goal(
         boards, layers = [], []
         for board, layer, shut in zip(state.boards, state.layers, blocked, strict=True):
             layers.append(jax.lax.dynamic_update_index_in_dim(layer, board, t, 0))
-            wider = (board & may_stay) | bitboard.dilate(board, shut.moves(t))
+            wider = (board & may_stay) | bitboard.dilate(board, shut.moves(t), t >= 0)
             boards.append(wider & ~_at_time(shut.cells, t + 1))
         now, there = (t + 1).astype(jnp.int16), tuple(boards)
         return _Forward(t + 1, there, arrive(now, there, state.arrivals), tuple(layers))
@@ -257,7 +265,7 @@ def trace_back(
         cells = jax.lax.dynamic_update_index_in_dim(state.cells, cell, t, 0)
         if len(blocked) == 1:
             return state._replace(cell=cell, cells=cells)
-        before = (bitboard.dilate(state.sets, origins) | (state.sets & may_stay)) & layer
+        before = (bitboard.dilate(state.sets, origins, t >= 0) | (state.sets & may_stay)) & layer
         sets = barrier((before & walking) | (state.sets & ~walking))
         alone = ~bitboard.any_cell(sets & ~cell)
         forced = jax.lax.dynamic_update_index_in_dim(state.forced, alone, t, 0)

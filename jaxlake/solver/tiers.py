@@ -25,7 +25,7 @@ import numpy as np
 from jaxlake.batch_axes import merge_batch_axes
 from jaxlake.cpu_devices import called_apart, jit_search
 from jaxlake.instance import Instance, are_boards, check_boards, check_instance
-from jaxlake.solver.certificates import prepare_boards, prioritise
+from jaxlake.solver.certificates import plans_as_if_alone, prepare_boards
 from jaxlake.solver.chunks import Widths, widths_for
 from jaxlake.solver.many_slots import DEFAULT_MAX_EXPANSIONS as DEFAULT_MAX_EXPANSIONS
 from jaxlake.solver.many_slots import budgets, solve_in_stages, solve_many_slots
@@ -36,7 +36,7 @@ from jaxlake.solver.solution import (
     no_solutions,
     unknown_solution,
 )
-from jaxlake.solver.space_time import NEVER, actions_of, by_board
+from jaxlake.solver.space_time import NEVER
 from jaxlake.solver.two_agents import solve_two
 
 MIN_AGENTS, MAX_AGENTS = 1, 5
@@ -212,11 +212,11 @@ def _solve_one_slot(batch: Instance, horizon: int, widths: Widths) -> Solution:
     """A lone agent's shortest path attains both optima, and it never has to wait."""
     boards = prepare_boards(batch, widths)
     connected = boards.alone[0] < NEVER
-    best = prioritise(boards, connected, horizon, widths)
-    solved = connected & (best.sum_of_costs < NEVER)  # else the path is longer than the horizon
+    solved, plan = plans_as_if_alone(boards, connected, horizon, widths)
+    # Else the path is longer than the horizon.
     unsolved = jnp.where(connected, jnp.int8(Status.UNKNOWN), jnp.int8(Status.UNSOLVABLE))
-    cost = jnp.where(solved, best.sum_of_costs, jnp.int16(-1))
-    plan = jnp.where(solved[:, None, None], by_board(actions_of(best.paths)), jnp.int8(-1))
+    cost = jnp.where(solved, boards.alone[0], jnp.int16(-1))
+    plan = jnp.where(solved[:, None, None], plan, jnp.int8(-1))
     return Solution(
         status=jnp.where(solved, jnp.int8(Status.OPTIMAL), unsolved),
         sum_of_costs=cost,
@@ -231,15 +231,13 @@ def _solve_one_slot(batch: Instance, horizon: int, widths: Widths) -> Solution:
 def _solve_two_slots(batch: Instance, horizon: int, widths: Widths) -> Solution:
     boards = prepare_boards(batch, widths)
     connected = jnp.all(boards.alone < NEVER, axis=0)
-    best = prioritise(boards, connected, horizon, widths)
+    settled, plan = plans_as_if_alone(boards, connected, horizon, widths)
     floor = jnp.sum(jnp.where(connected, boards.alone, 0), axis=0, dtype=jnp.int16)
-    settled = connected & (best.sum_of_costs == floor)
-    plan = by_board(actions_of(best.paths))
     optimal = jnp.full(settled.shape, Status.OPTIMAL, jnp.int8)
     makespan = jnp.max(boards.alone, axis=0)
     no, none = jnp.zeros_like(settled), jnp.zeros(settled.shape, jnp.int32)
     certain = Solution(optimal, floor, makespan, no, plan, plan, expansions=none)
-    searched = solve_two(batch, ~settled, horizon, widths)
+    searched = solve_two(batch, boards.alone, ~settled, horizon, widths)
     # The joint search is for two agents; a single one is shut in just as well.
     proved = jnp.where(connected, searched.status, jnp.int8(Status.UNSOLVABLE))
     searched = replace(searched, status=proved)

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxlake.instance import Instance
 from jaxlake.solver import joint_search
-from jaxlake.solver.chunks import Widths, in_chunks
+from jaxlake.solver.chunks import Rows, Widths, in_chunks
 from jaxlake.solver.joint_search import (
     FAR,
     Geometry,
@@ -38,30 +38,29 @@ class _TwoAgentOptima(NamedTuple):
     stuck: jax.Array
     expansions: jax.Array
     length: jax.Array
-    plan: jax.Array
-    makespan_plan: jax.Array
+    plan: Rows  # int8 (B, horizon * 2), by time and agent
+    makespan_plan: Rows  # likewise
     undecided: jax.Array  # bool (B,), no plan without waits is known, and there may be one
 
 
-def solve_two(batch: Instance, wanted: jax.Array, horizon: int, widths: Widths) -> Solution:
-    """Solve a batch, leaves (B, ...), exactly where two agents play, in whichever of K >= 2 slots.
+def solve_two(
+    batch: Instance, alone: jax.Array, wanted: jax.Array, horizon: int, widths: Widths
+) -> Solution:
+    """Solve a batch of two slots, leaves (B, ...), exactly where two agents play.
 
-    Boards that are not wanted, bool (B,), or have another number of agents are UNKNOWN and cost
-    next to nothing. Others are UNKNOWN if their makespan is longer than `horizon` (static), or if
-    the plan of optimal sum of costs that is found is; plans of empty slots are WAIT where OPTIMAL.
+    Their distances `alone` are int16 (2, B). Boards that are not wanted, bool (B,), or where fewer
+    play are UNKNOWN and cost next to nothing. Others are UNKNOWN if their makespan is longer than
+    `horizon` (static), or if the plan of optimal sum of costs that is found is.
     `expansions` counts the layers of `joint_search` that were expanded until the board was decided,
     those of the search without waits included; it does not depend on the rest of the batch.
     """
-    B, K = batch.agent_mask.shape
-    slots = jnp.argsort(~batch.agent_mask, axis=-1, stable=True)[:, :2]
-    playing = wanted & (jnp.sum(batch.agent_mask, axis=-1, dtype=jnp.int32) == 2)
+    B = len(wanted)
+    playing = wanted & batch.agent_mask[:, 0] & batch.agent_mask[:, 1]
     board = joint_search.geometry(batch.holes.shape[-1])
-    starts, goals = (
-        jnp.take_along_axis(places, slots[..., None], axis=1)
-        for places in (batch.starts, batch.goals)
-    )
     free = ~batch.holes
-    lanes = joint_search.two_agent_lanes(free, starts, goals, playing, board, widths)
+    lanes = joint_search.two_agent_lanes(
+        free, batch.starts, batch.goals, playing, board, widths, alone
+    )
     kernels = joint.serves(widths.kernels, horizon, board)
     history: JointHistory | None = None  # a kernel has its own
     if kernels is None:
@@ -87,7 +86,7 @@ def solve_two(batch: Instance, wanted: jax.Array, horizon: int, widths: Widths) 
         return joint.search_pairs(boards, running, horizon, board, kernels, waitless_cost), None
 
     no, zero, far = jnp.zeros(B, bool), jnp.zeros(B, jnp.int32), jnp.full(B, FAR, jnp.int32)
-    none = jnp.zeros((horizon, 2, B), jnp.int8)
+    none = Rows(jnp.zeros((B, horizon * 2), jnp.int8))
     blank = _TwoAgentOptima(far, far, no, zero, far, none, none, no)
     shortest = jnp.max(lanes.alone, axis=0)
 
@@ -117,20 +116,18 @@ def solve_two(batch: Instance, wanted: jax.Array, horizon: int, widths: Widths) 
     unsolvable = found.stuck | (playing & ~lanes.connected)
     unproved = jnp.where(unsolvable, Status.UNSOLVABLE, Status.UNKNOWN)
     status = jnp.where(optimal, Status.OPTIMAL, unproved)
-    in_slot = slots[:, None] == jnp.arange(K)[:, None]
 
-    def into_slots(plan: jax.Array) -> jax.Array:
-        steps = by_board(plan.swapaxes(0, 1))[:, :, None]
-        own = jnp.sum(jnp.where(in_slot[:, None], steps, jnp.int8(0)), axis=-1, dtype=jnp.int8)
-        return jnp.where(optimal[:, None, None], own, jnp.int8(-1))
+    def where_optimal(plan: Rows) -> jax.Array:
+        known = jnp.where(optimal[:, None], plan.values, jnp.int8(-1))
+        return known.reshape(B, horizon, 2)
 
     return Solution(
         status=status.astype(jnp.int8),
         sum_of_costs=jnp.where(optimal, found.sum_of_costs.astype(jnp.int16), jnp.int16(-1)),
         makespan=jnp.where(optimal, found.makespan.astype(jnp.int16), jnp.int16(-1)),
         needs_wait=optimal & ((excess % 2 == 1) | found.undecided),
-        plan=into_slots(found.plan),
-        makespan_plan=into_slots(found.makespan_plan),
+        plan=where_optimal(found.plan),
+        makespan_plan=where_optimal(found.makespan_plan),
         expansions=found.expansions,
     )
 
@@ -148,13 +145,26 @@ def _search_chunk(
     """
     lanes, known, wanted = operands
     found, history = search(place(lanes), wanted, history, known.sum_of_costs, waiting)
-    first = _TwoAgentOptima(**found._asdict(), undecided=jnp.zeros_like(found.stuck))
+    plan, makespan_plan = (
+        Rows(by_board(each.swapaxes(0, 1)).reshape(len(wanted), -1))
+        for each in (found.plan, found.makespan_plan)
+    )
+    first = _TwoAgentOptima(
+        sum_of_costs=found.sum_of_costs,
+        makespan=found.makespan,
+        stuck=found.stuck,
+        expansions=found.expansions,
+        length=found.length,
+        plan=plan,
+        makespan_plan=makespan_plan,
+        undecided=jnp.zeros_like(found.stuck),
+    )
     waitless = wanted & (found.sum_of_costs < FAR)
     then = known._replace(
         undecided=known.undecided & ~waitless,
         expansions=known.expansions + found.expansions,
         length=jnp.where(waitless, found.length, known.length),
-        plan=jnp.where(waitless, found.plan, known.plan),
+        plan=Rows(jnp.where(waitless[:, None], plan.values, known.plan.values)),
     )
     return jax.tree.map(lambda x, y: jnp.where(waiting, x, y), first, then), history
 
@@ -260,7 +270,7 @@ def _walk_back(
         legal = inside & joint_search.has_cells(sets, cells) & may_wait[:, None]
         # WAIT comes last: a move is better where both will do.
         order = np.array([1, 2, 3, 4, 0])
-        action = jnp.asarray(order)[jnp.argmax(legal[order], axis=0)]
+        action = jnp.asarray(order)[_first_of(legal[order])]
         action = jnp.where(state.walking, action, 0)
         place = state.place - deltas[action]
         left = state.left - state.walking
@@ -286,6 +296,14 @@ def _walk_back(
     alone = jnp.where(on_foot, alone, jnp.int8(0))
     plan = jnp.where(np.arange(2)[:, None] == walker, alone[:, None], jnp.int8(0))
     return _CheapestPlan(plan, length, retirement), joint_cell(walk.place)
+
+
+def _first_of(legal: jax.Array) -> jax.Array:
+    """Return the first choice, int32 (B,), that bool (C, B) says is legal; 0 if none is."""
+    # It is `argmax`, which XLA computes number by number on CPUs.
+    number = np.arange(len(legal), dtype=np.int32)[:, None]
+    first = jnp.min(jnp.where(legal, number, len(legal)), axis=0)
+    return jnp.where(first < len(legal), first, 0)
 
 
 def _back_through_layers(
@@ -320,7 +338,7 @@ def _back_through_layers(
         legal = inside & ~swap & allowed[:, None]
         cell, bit = jnp.where(inside, before, 0)
         was_there = joint_search.has_cells(layers[t - 1, bit // 32, cell, lane], bit)
-        action = jnp.asarray(choices)[:, jnp.argmax(legal & was_there, axis=0)]
+        action = jnp.asarray(choices)[:, _first_of(legal & was_there)]
         due = t <= time
         action = jnp.where(due, action, 0)
         row = jnp.where(due, action.astype(jnp.int8), plan[t - 1])

@@ -126,10 +126,11 @@ def start_queries(
 
 def _without_constraints(forbidden: jax.Array, taken: jax.Array, last: jax.Array) -> jax.Array:
     """Empty the sets (5, K, T + 1, R, B) of the lanes taken, bool (B,), up to a time, int16 ()."""
-    none = jnp.zeros((), forbidden.dtype)
+    # As words, since XLA selects lane by lane on CPUs.
+    kept = taken.astype(forbidden.dtype) - 1
 
     def together(forbidden: jax.Array) -> jax.Array:
-        return jnp.where(taken, none, forbidden)
+        return forbidden & kept
 
     def time_by_time(forbidden: jax.Array) -> jax.Array:
         def clear(t: jax.Array, forbidden: jax.Array) -> jax.Array:

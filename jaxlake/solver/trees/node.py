@@ -213,9 +213,11 @@ def replan_agent(
     hard = _forbidden_to(task, node, bits, agent, is_agent)
     soft = space_time.blocked_by(bits, R, ~is_agent)
     blocked = (hard, hard | soft)
-    goal = bitboard_of(of_agent(task.goals, agent), R)
+    start, goal = materialize(
+        tuple(bitboard_of(of_agent(side, agent), R) for side in (task.starts, task.goals)), true
+    )
     found = space_time.reach_goal(
-        bitboard_of(of_agent(task.starts, agent), R),
+        start,
         goal,
         blocked,
         waits=task.waits,
