@@ -155,7 +155,8 @@ def in_chunks(
     results, buffers = jax.lax.fori_loop(0, chunks, do_chunk, (begun, buffers))
     if not most_wanted:
         return results, buffers
-    place = jnp.zeros(B, jnp.int32).at[order].set(jnp.arange(B), unique_indices=True)
+    lane = jnp.arange(B, dtype=jnp.int32)
+    place = jnp.zeros(B, jnp.int32).at[order].set(lane, unique_indices=True)
     done = place < chunks * width
 
     def fill(leaf: jax.Array | Rows, none: jax.Array | Rows) -> jax.Array | Rows:
