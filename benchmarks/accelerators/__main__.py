@@ -11,10 +11,10 @@ from typing import Any
 
 import jax
 
-from benchmarks.accelerators.measuring import measure, require_device
+from benchmarks.accelerators.measuring import OnDevice, device_numbers, require_device
 from benchmarks.accelerators.programs import OF_BOARDS, OF_ENVIRONMENTS, makers
 from benchmarks.accelerators.samples import COUNTED_BOARDS
-from benchmarks.accelerators.tables import header, row, table_of_shares
+from benchmarks.accelerators.tables import header, row, sentence_of, table_of_shares
 from benchmarks.accelerators.targets import MACHINES, Machine, environment_of, machine_of
 from benchmarks.accelerators.totals import forecast, totals
 from benchmarks.lake.benchmark import git_commit
@@ -104,9 +104,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     for target in args.target:
         machine = machine_of(target)
-        print("\n".join(header(target, measured=args.measure)), flush=True)
         records: list[dict[str, Any]] = []
         result["targets"][target] = {"assumptions": _assumptions(machine), "programs": records}
+        if args.measure:
+            numbers = device_numbers()
+            result["targets"][target]["measured"] = numbers
+            print(sentence_of(numbers), flush=True)
+        print("\n".join(header(target, measured=args.measure)), flush=True)
         for record in _made(target, args, result):
             if args.measure:
                 record = held_record(args.json, result, target, record["program"]) | record
@@ -178,7 +182,8 @@ def put_into(path: Path, result: dict[str, Any]) -> None:
         order = {name: place for place, name in enumerate((*OF_BOARDS, *OF_ENVIRONMENTS))}
         kept = [one for one in kept if one["program"] in order]  # others were renamed since
         programs = sorted([*kept, *done.values()], key=lambda one: order.get(one["program"], 99))
-        targets[target] = {**new, "programs": programs}
+        kept_numbers = {"measured": old["measured"]} if "measured" in old else {}
+        targets[target] = {**kept_numbers, **new, "programs": programs}
     text = json.dumps({**result, "targets": targets}, indent=1)
     write_text_whole(path, text + "\n")
 
@@ -241,7 +246,7 @@ def _measured(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         try:
             program = make()
             record |= {"unit": program.unit, "units": program.units}
-            measured |= measure(program)
+            measured |= OnDevice(program).measure()
         except Exception as error:  # what a device says of a program is a result
             measured["error"] = f"{type(error).__name__}: {str(error)[:500]}"
         yield {**record, "measured": measured}

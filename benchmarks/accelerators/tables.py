@@ -26,6 +26,15 @@ def header(target: str, *, measured: bool = False) -> list[str]:
     ]
 
 
+def sentence_of(numbers: dict[str, Any]) -> str:
+    """Say what was measured of a device that forecasts assume."""
+    return (
+        f"{numbers['device']}: measured were {numbers['launch_seconds'] * 1e6:.2g} us for one more"
+        f" kernel in a loop, {numbers['decision_seconds'] * 1e6:.2g} us for each round in which"
+        f" data decide, and {numbers['copy_bytes_per_second'] / 1e12:.3g} TB/s in a large copy."
+    )
+
+
 def row(record: dict[str, Any], *, measured: bool = False) -> str:
     """Write one program as a row of a Markdown table, with its measurement or without."""
     cells = [record["program"], *_forecast_cells(record)]
@@ -60,10 +69,14 @@ def _forecast_cells(record: dict[str, Any]) -> list[str]:
 def _measured_cell(measured: dict[str, Any], unit: str) -> str:
     if "error" in measured:
         return f"failed: {measured['error']}"
+    ran = ""
+    if "kernels" in measured:
+        busy = measured["kernel_seconds"] * 1e3
+        ran = f"; {measured['kernels']:,} kernels, in which {busy:,.2f} ms go by"
     return (
         f"{measured['seconds'] * 1e3:,.2f} ms, {measured['rate']:,.0f} {unit}s/s on"
         f" {measured['device']} (compiled in {measured['compile_seconds']:.1f} s, first call"
-        f" {measured['first_call_seconds']:.2f} s)"
+        f" {measured['first_call_seconds']:.2f} s{ran})"
     )
 
 

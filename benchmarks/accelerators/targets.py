@@ -1,7 +1,7 @@
 """Machines that aren't there, as compilers know them.
 
-`h100:N` needs `jax[cuda12]`, `v5e:2x2`, `v5p:2x2x1` and `v6e:2x2` need `jax[tpu]`; neither needs
-a device or a driver.
+`h100:N` and `h200:N`, for which the same is compiled, need `jax[cuda12]`; `v5e:2x2`, `v5p:2x2x1`
+and `v6e:2x2` need `jax[tpu]`. Neither needs a device or a driver.
 """
 
 from dataclasses import dataclass
@@ -35,6 +35,7 @@ _WARPS = Costs(lanes=32, wait=50, meeting=15)
 _REGISTERS = Costs(lanes=8 * 128)
 MACHINES = {
     "h100": Machine("H100 SXM", "gpu", 4e-6, 10e-6, 3.35e12, 6 / 1.7e9, 528, _WARPS),
+    "h200": Machine("H200 SXM", "gpu", 4e-6, 10e-6, 4.8e12, 6 / 1.7e9, 528, _WARPS),
     "v5e": Machine("TPU v5e", "tpu", 1e-6, 1e-6, 0.82e12, 1 / (2 * 0.94e9), 1, _REGISTERS),
     "v5p": Machine("TPU v5p", "tpu", 1e-6, 1e-6, 2.77e12, 1 / (2 * 1.75e9), 1, _REGISTERS),
     "v6e": Machine("TPU v6e", "tpu", 1e-6, 1e-6, 1.64e12, 1 / (2 * 0.94e9), 1, _REGISTERS),

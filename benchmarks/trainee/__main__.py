@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.accelerators.targets import MACHINES, environment_of, machine_of
+from benchmarks.lake.benchmark import git_commit
 from benchmarks.trainee.machines import SPEEDS
 from jaxlake.command_line.arguments import number
 from jaxlake.files import write_text_whole
@@ -24,6 +25,9 @@ With --beside or --steps-of, time the trainee on this machine instead. Else
 shapes alone are compiled, no weights are made. The compiler says whether it compiles, what memory
 it takes on each device and what devices exchange. Time is forecast from counts. `make accelerators`
 makes the environments with the compilers. docs/trainee_benchmarks.md says what the numbers mean.
+
+With --measure, on a machine whose JAX computes on such devices, the update is taken there, with
+drawn weights, and its time stands beside the forecast that the JSON file holds.
 
 exit status: 0 all was compiled, 1 something was not, 2 wrong use
 """
@@ -43,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--target", action="append", help=f"one of {targets}")
     what = "only see that each target can be compiled for"
     parser.add_argument("--check", action="store_true", help=what)
+    what = "take the update on this machine's devices"
+    parser.add_argument("--measure", action="store_true", help=what)
     parser.add_argument("--beside", choices=["trl"], help="time updates here, beside TRL's")
     parser.add_argument("--steps-of", metavar="FILE", type=Path, help="time a short run's parts")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="of --steps-of")
@@ -83,6 +89,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     records: list[dict[str, Any]] = []
     for target in args.target:
         try:
+            if args.measure:
+                records += _measured(target, args)
+                continue
             python, works = _works(target, args)
         except ValueError as error:
             print(f"error: {error}", file=sys.stderr)
@@ -102,16 +111,62 @@ def main(argv: Sequence[str] | None = None) -> int:
     return int(any("error" in record for record in records))
 
 
+def _measured(target: str, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Take the updates on this machine's devices; print and return what there is to say of each.
+
+    Raises:
+        ValueError: there is no such target, or this machine's devices are others.
+    """
+    import jax
+
+    from benchmarks.trainee.measuring import measure_attention, measure_update, require_devices
+
+    records = []
+    works = _of_arguments(target, args)
+    for work in works.values():
+        require_devices(work, target)
+    for name, work in works.items():
+        measured: dict[str, Any] = {"commit": git_commit(), "jax": jax.__version__}
+        try:
+            measured |= measure_update(work, target)
+            measured |= {"attention": measure_attention(work, target)}
+        except Exception as error:  # what a device says of an update is a result
+            measured["error"] = f"{type(error).__name__}: {str(error)[:500]}"
+        record = {"target": target, "model": name, "work": dataclasses.asdict(work)}
+        record = held_record(args.json, record) | {"measured": measured}
+        records.append(record | ({"error": measured["error"]} if "error" in measured else {}))
+        print(sentence_of(record), flush=True)
+        if args.json is not None:
+            put_into(args.json, record)
+    return records
+
+
 def _works(target: str, args: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
     """Return the interpreter whose compiler knows a target, and the updates by name.
 
     Raises:
         ValueError: there is no such target, its compiler isn't there, or a mesh doesn't fit it.
     """
+    works = _of_arguments(target, args)
+    environment = environment_of(target)
+    python = ROOT / environment / "bin/python"
+    if not python.exists():
+        raise ValueError(
+            f"--target {target}: {environment} is not there; `make accelerators` makes it"
+        )
+    return python, works
+
+
+def _of_arguments(target: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Return the updates that are asked for, by name.
+
+    Raises:
+        ValueError: there is no such target, or a mesh doesn't fit it.
+    """
     from benchmarks.trainee.update import MODELS, Work
     from training.policy.architectures import DecoderConfig
 
-    environment, chips = environment_of(target), chip_count(target)
+    chips = chip_count(target)
     if args.work is not None:
         fields = args.work | {"model": DecoderConfig(**args.work["model"])}
         works = {fields.pop("name"): Work(**fields)}
@@ -132,22 +187,32 @@ def _works(target: str, args: argparse.Namespace) -> tuple[Path, dict[str, Any]]
             f"--target {target}: {chips} devices, allowed are as many as the mesh has:"
             f" fsdp {wrong[0].fsdp} x tensor {wrong[0].tensor}"
         )
-    python = ROOT / environment / "bin/python"
-    if not python.exists():
-        raise ValueError(
-            f"--target {target}: {environment} is not there; `make accelerators` makes it"
-        )
-    return python, works
+    return works
+
+
+_NAMED = ("target", "model", "work")
+"""What tells records apart."""
+
+
+def held_record(path: Path | None, record: dict[str, Any]) -> dict[str, Any]:
+    """Return what a file holds of the same update, or the record."""
+    key = [record.get(name) for name in _NAMED]
+    records = json.loads(path.read_text())["updates"] if path is not None and path.exists() else []
+    return next((one for one in records if [one.get(name) for name in _NAMED] == key), record)
 
 
 def put_into(path: Path, record: dict[str, Any]) -> None:
-    """Put a record into a file of results, in the place of an older one of the same update."""
+    """Put a record into a file of results, in the place of an older one of the same update.
+
+    What was measured of the update stays beside a new forecast of it.
+    """
     records = json.loads(path.read_text())["updates"] if path.exists() else []
-    named = ("target", "model", "work")
-    same = [[one.get(name) for name in named] for one in records]
-    key = [record.get(name) for name in named]
+    same = [[one.get(name) for name in _NAMED] for one in records]
+    key = [record.get(name) for name in _NAMED]
     if key in same:
-        records[same.index(key)] = record
+        old = records[same.index(key)]
+        kept = {"measured": old["measured"]} if "measured" in old else {}
+        records[same.index(key)] = kept | record
     else:
         records.append(record)
     write_text_whole(path, json.dumps({"schema": 2, "updates": records}, indent=1) + "\n")
@@ -229,6 +294,28 @@ def header(target: str) -> list[str]:
         " forecast | MFU |",
         "| --- " * 13 + "|",
     ]
+
+
+def sentence_of(record: dict[str, Any]) -> str:
+    """Say what was measured of an update, and what was forecast if anything was."""
+    measured, name = record["measured"], f"{record['model']} on {record['target']}"
+    if "error" in measured:
+        return f"{name}: failed: {measured['error']}"
+    was = ""
+    if "forecast_seconds" in record:
+        was = f"; forecast: {record['forecast_seconds']:.2f} s, {record['forecast_mfu']:.0%}"
+    attention = measured["attention"]
+    shares = ", ".join(
+        f"{kind} {one['share']:.0%}" if "share" in one else f"{kind} failed: {one['error']}"
+        for kind, one in attention.items()
+        if isinstance(one, dict)
+    )
+    return (
+        f"{name}: {measured['seconds']:.2f} s an update on {measured['device']}, MFU"
+        f" {measured['mfu']:.0%} (compiled in {measured['compile_seconds']:.0f} s, peak of memory"
+        f" {measured['peak_bytes'] / 1e9:.1f} GB{was}). Attention's share of the peak: {shares};"
+        f" difference to float32: {attention['difference']:.4f}"
+    )
 
 
 def row(record: dict[str, Any]) -> str:

@@ -344,7 +344,7 @@ def test_a_measurement_stands_beside_the_forecast_of_the_same_call(tmp_path, mon
     (names, cells) = (
         line
         for line in capsys.readouterr().out.splitlines()
-        if "measured" in line or "environments/s on" in line
+        if "measured |" in line or "environments/s on" in line
     )
     assert names.count("|") == cells.count("|")
     assert "0.04 ms, 111,111 environments/s | " in cells
@@ -362,7 +362,7 @@ def test_a_program_that_fails_on_the_device_is_said_and_its_forecast_stays(
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr("benchmarks.accelerators.__main__.require_device", lambda target: None)
-    monkeypatch.setattr("benchmarks.accelerators.__main__.measure", fail)
+    monkeypatch.setattr("benchmarks.accelerators.__main__.OnDevice", fail)
     assert main([*SMALL, "--measure"]) == 1
     assert "| failed: RuntimeError: out of memory |" in capsys.readouterr().out
 
