@@ -153,30 +153,32 @@ def device_numbers() -> dict[str, Any]:
     `decision_seconds` what a round of a loop costs beside the kernels of its body, where data
     decide whether it goes on, `copy_bytes_per_second` the bytes that a large copy reads and writes.
     """
-    rounds, more = 2000, 16
+    rounds, sums = 1000, 16
 
-    def loop(kernels: int) -> float:
+    def loop(sums: int) -> tuple[float, float]:
+        """Return the seconds and the kernels of a round."""
+
         def body(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             number, values = carry
-            for _ in range(kernels):
-                # Without a barrier XLA makes one kernel of all.
-                values = jax.lax.optimization_barrier(values + 1)
+            for _ in range(sums):  # no kernel can hold two of them: each needs the one before
+                values = values ^ jnp.sum(values)
             return number + 1, values
 
         def run(limit: jax.Array, values: jax.Array) -> Any:
             return jax.lax.while_loop(lambda c: c[0] < limit, body, (jnp.int32(0), values))
 
-        arguments = (jnp.int32(rounds), jnp.zeros(1024, jnp.int32))
+        arguments = (jnp.int32(rounds), jnp.arange(1024))
         compiled = jax.jit(run).lower(*arguments).compile()
-        return min(call_seconds(compiled, arguments, 5)) / rounds
+        ran = kernels_of(lambda: compiled(*arguments)).get("kernels", sums * rounds)
+        return min(call_seconds(compiled, arguments, 5)) / rounds, ran / rounds
 
-    few, many = loop(1), loop(1 + more)
-    launch = (many - few) / more
+    (few, kernels), (many, more) = loop(1), loop(1 + sums)
+    launch = (many - few) / (more - kernels)
     large = jnp.ones(1 << 28, jnp.float32)  # 1 GiB, beyond all caches
     copy = jax.jit(lambda values: values + 1).lower(large).compile()
     return {
         "device": jax.devices()[0].device_kind,
         "launch_seconds": launch,
-        "decision_seconds": few - launch,
+        "decision_seconds": few - kernels * launch,
         "copy_bytes_per_second": 2 * large.nbytes / min(call_seconds(copy, (large,), 5)),
     }

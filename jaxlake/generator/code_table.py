@@ -3,6 +3,10 @@
 The table holds row numbers of an array of codes that the caller keeps. All lanes probe at once;
 where several want one empty place, the lowest row number gets it. Lanes with equal codes probe the
 same places in the same order, so the lowest of them is found by the others.
+
+All lanes wait for the one that probes longest. So each goes on by a step of its own, taken from its
+code (double hashing): where 65,536 codes fill half of a table, the longest probing takes some 14
+steps, and 30 with steps of one place, in which codes pile up (Knuth, TAOCP 3, section 6.4).
 """
 
 import jax
@@ -24,15 +28,16 @@ def contains(table: jax.Array, stored: jax.Array, codes: jax.Array, active: jax.
 
     Gives bool (B,), False where not `active`, bool (B,).
     """
+    first, step = _hash(codes)
 
     def probe(state: _Search) -> _Search:
         place, searching, found = state
         row = table[place]
         equal = searching & (row != _EMPTY) & _equal(stored, row, codes)
         searching &= (row != _EMPTY) & ~equal
-        return (place + 1) & (table.size - 1), searching, found | equal
+        return (place + step) & (table.size - 1), searching, found | equal
 
-    state = (_hash(codes) & (table.size - 1), active, jnp.zeros_like(active))
+    state = (first & (table.size - 1), active, jnp.zeros_like(active))
     return jax.lax.while_loop(lambda state: jnp.any(state[1]), probe, state)[2]
 
 
@@ -45,6 +50,7 @@ def insert(
     The table, int32 (T,), must not get more than half full. Gives it, and int32 (B,): the row that
     holds each code; the lane's own where not active.
     """
+    first, step = _hash(codes)
 
     def probe(state: _Insertion) -> _Insertion:
         table, place, searching, owner = state
@@ -53,9 +59,9 @@ def insert(
         row = table[place]
         equal = searching & _equal(stored, row, codes)
         owner = jnp.where(equal, row, owner)
-        return table, (place + 1) & (table.size - 1), searching & ~equal, owner
+        return table, (place + step) & (table.size - 1), searching & ~equal, owner
 
-    state = (table, _hash(codes) & (table.size - 1), active, rows)
+    state = (table, first & (table.size - 1), active, rows)
     table, _, _, owner = jax.lax.while_loop(lambda state: jnp.any(state[2]), probe, state)
     return table, owner
 
@@ -64,12 +70,16 @@ def _equal(stored: jax.Array, rows: jax.Array, codes: jax.Array) -> jax.Array:
     return jnp.all(stored.at[rows].get(mode="clip") == codes, axis=1)
 
 
-def _hash(codes: jax.Array) -> jax.Array:
-    """int32 (B,), at least 0."""
+def _hash(codes: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Where to probe first, and how far to go on: int32 (B,), at least 0 and odd.
+
+    An odd step comes to all places of a table, whose size is a power of two.
+    """
     state = jnp.zeros(codes.shape[0], jnp.uint32)
     for v in range(codes.shape[1]):
         state = (state ^ codes[:, v]) * jnp.uint32(0x9E3779B1)
         state ^= state >> 15
         state *= jnp.uint32(0x85EBCA77)
         state ^= state >> 13
-    return (state >> 1).astype(jnp.int32)
+    step = (state * jnp.uint32(0xC2B2AE35)) >> 15
+    return (state >> 1).astype(jnp.int32), (step | 1).astype(jnp.int32)

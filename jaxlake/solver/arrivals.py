@@ -28,6 +28,7 @@ from jaxlake.distance_fields import UNREACHABLE, flood
 from jaxlake.solver import joint_search
 from jaxlake.solver.chunks import Widths, in_chunks
 from jaxlake.solver.joint_search import Geometry, TwoAgentBoards, TwoAgentLanes
+from jaxlake.solver.kernels import stairs
 
 EXCESSES = 16
 """Delays of the one agent that a staircase knows: 0 to 15. 15 for the other agent is 15 or more."""
@@ -114,20 +115,34 @@ def staircases(
     if B == 0:
         return jnp.zeros((2, B), jnp.uint32)
     board = joint_search.geometry(free.shape[-1])
-    width = min(B, joint_search.lanes_at_once(board, widths))
+    kernels = stairs.serves(widths.kernels, board)
+    if kernels is None:
+        width = joint_search.lanes_at_once(board, widths)
+    else:
+        width = stairs.pairs_at_once(board, widths)
+    width = min(B, width)
     pairs = joint_search.two_agent_lanes(free, starts, goals, wanted, board, widths, alone)
 
     def climb(chunk: TwoAgentLanes, _: None) -> tuple[jax.Array, None]:
-        return _climb(chunk.on(free, board), chunk.connected, board), None
+        boards, running = chunk.on(free, board), chunk.connected
+        if kernels is None:
+            return _words(_climb(boards, running, board)), None
+        sizes = {"entries": EXCESSES, "bits": _BITS}
+        return _words(stairs.climb(boards, running, board, kernels, **sizes)), None
 
     blank = jnp.zeros((2, B), jnp.uint32)
     length = jnp.max(pairs.alone, axis=0)
-    stairs, _ = in_chunks(climb, pairs, pairs.connected, length, blank, width, None)
+    words, _ = in_chunks(climb, pairs, pairs.connected, length, blank, width, None)
     # A chunk may have been filled up with other pairs.
-    return jnp.where(pairs.connected, stairs, blank)
+    return jnp.where(pairs.connected, words, blank)
 
 
 def _climb(boards: TwoAgentBoards, running: jax.Array, board: Geometry) -> jax.Array:
+    """Find the delays of the other agent, by which one is the first to arrive, as `stairs.climb`.
+
+    Where the search knew enough before an entry's time, an entry says more than is so; `_words`
+    takes what those before it say.
+    """
     B = boards.free.shape[-1]
     alone = boards.alone
     left = _distances_around(boards, board)
@@ -150,15 +165,20 @@ def _climb(boards: TwoAgentBoards, running: jax.Array, board: Geometry) -> jax.A
 
     delays = jnp.full((2, EXCESSES, B), _MOST)
     begun = examine(jnp.int32(0), layer, _Climb(jnp.int32(0), layer, delays, running))
-    ended = jax.lax.while_loop(lambda state: jnp.any(state.running), advance, begun)
-    first, second = jax.lax.cummin(ended.delays, axis=1)
+    return jax.lax.while_loop(lambda state: jnp.any(state.running), advance, begun).delays
+
+
+def _words(delays: jax.Array) -> jax.Array:
+    """Make staircases, uint32 (2, B), of delays int32 (2, EXCESSES, B), either agent the first."""
+    B = delays.shape[-1]
+    first, second = jax.lax.cummin(delays, axis=1)
     # If agent 1 is the first to arrive: the least excess of it that lets agent 0 arrive in time.
     e = np.arange(EXCESSES)[:, None, None]
     in_time = second[None] <= e
     other = jnp.where(jnp.any(in_time, axis=1), jnp.argmax(in_time, axis=1), _MOST)
-    stairs = jnp.minimum(first, other).astype(jnp.uint32)
+    least = jnp.minimum(first, other).astype(jnp.uint32)
     shifts = (_BITS * (np.arange(EXCESSES) % _PER_WORD)).astype(np.uint32)
-    return jnp.sum((stairs << shifts[:, None]).reshape(2, _PER_WORD, B), axis=1, dtype=jnp.uint32)
+    return jnp.sum((least << shifts[:, None]).reshape(2, _PER_WORD, B), axis=1, dtype=jnp.uint32)
 
 
 def _distances_around(boards: TwoAgentBoards, board: Geometry) -> jax.Array:

@@ -14,7 +14,7 @@ from jaxlake.solver import arrivals, joint_search
 from jaxlake.solver.arrivals import Stair
 from jaxlake.solver.certificates import PreparedBoards, undisturbed
 from jaxlake.solver.chunks import Widths, in_chunks
-from jaxlake.solver.joint_search import FAR, JointOptima, PairPlans, TwoAgentBoards, TwoAgentLanes
+from jaxlake.solver.joint_search import FAR, JointOptima, TwoAgentBoards, TwoAgentLanes
 from jaxlake.solver.kernels import joint
 
 
@@ -63,20 +63,20 @@ def pair_optima(
     if kernels is None:
         width = joint_search.lanes_at_once(board, widths)
     else:
-        width = joint.boards_at_once(board, widths, horizon)
+        width = joint.boards_at_once(board, widths, None)
     width = min(B, width)
     pairs = joint_search.two_agent_lanes(free, starts, goals, wanted, board, widths, alone)
     far = jnp.full(B, FAR, jnp.int32)
 
     def search(
         boards: TwoAgentBoards, running: jax.Array, cost: jax.Array, waiting: jax.Array | bool
-    ) -> JointOptima | PairPlans:
+    ) -> JointOptima:
         if kernels is None:
             return joint_search.joint_search(
                 boards, running, horizon, board, waitless_cost=cost, waiting=waiting
             )
         waitless_cost = None if waiting else cost
-        return joint.search_pairs(boards, running, horizon, board, kernels, waitless_cost)
+        return joint.search_costs(boards, running, horizon, board, kernels, waitless_cost)
 
     shortest = jnp.max(pairs.alone, axis=0)
 

@@ -1,4 +1,8 @@
-"""The dense joint search for two agents with its plans, in one launch for many boards."""
+"""The dense joint search for two agents in one launch for many boards, with or without its plans.
+
+Plans need all layers of a search, so that a program has much memory, and much to write. Costs alone
+need the last two.
+"""
 
 from functools import partial
 
@@ -7,31 +11,53 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.solver.chunks import Kernels, Widths
-from jaxlake.solver.joint_search import Geometry, PairPlans, TwoAgentBoards, pack_cells
-from jaxlake.solver.kernels.joint_lanes import Columns, Numbers, memory_rows, output_rows
+from jaxlake.solver.joint_search import (
+    Geometry,
+    JointOptima,
+    PairPlans,
+    TwoAgentBoards,
+    pack_cells,
+)
+from jaxlake.solver.kernels.joint_lanes import (
+    BOARDS,
+    MAX_ROWS,
+    Columns,
+    Numbers,
+    lanes_of,
+    memory_rows,
+    output_rows,
+)
 from jaxlake.solver.kernels.joint_program import search
 from jaxlake.solver.kernels.lanes import VECTOR_REGISTER, WARP, fits, run_programs
-
-_MAX_ROWS = 16
-"""Rows of the largest board, as of the other kernels: 512 lanes with 9 words of cells each."""
-
-_BOARDS = {Kernels.GPU: 1, Kernels.TPU: VECTOR_REGISTER[0], Kernels.INTERPRETED: 32}
-"""Boards of one program."""
 
 
 def serves(machine: Kernels | None, horizon: int, board: Geometry) -> Kernels | None:
     """Return what searches boards of this geometry: a kernel, or None."""
-    if machine is None or board.pitch > _MAX_ROWS + 1:
+    if machine is None or board.pitch > MAX_ROWS + 1:
         return None
-    lanes = _lanes(machine, board)
+    lanes = lanes_of(machine, board)
     registers = _rows(horizon, board, lanes) * -(-lanes // VECTOR_REGISTER[1])
     return machine if fits(machine, registers) else None
 
 
-def boards_at_once(board: Geometry, widths: Widths, horizon: int) -> int:
-    """Return how many boards one launch searches."""
-    lanes = _lanes(widths.kernels, board)
+def boards_at_once(board: Geometry, widths: Widths, horizon: int | None) -> int:
+    """Return how many boards one launch searches; without a horizon it finds no plans."""
+    lanes = lanes_of(widths.kernels, board)
     return widths.fitting(widths.joint_boards, 4 * lanes * _rows(horizon, board, lanes))
+
+
+def search_costs(
+    boards: TwoAgentBoards,
+    running: jax.Array,
+    horizon: int,
+    board: Geometry,
+    machine: Kernels,
+    waitless_cost: jax.Array | None = None,
+) -> JointOptima:
+    """Search without plans in one launch; arguments are those of `joint_search`."""
+    found, _ = _search(boards, running, horizon, board, machine, waitless_cost, plans=False)
+    stuck = found.stuck != 0
+    return JointOptima(found.sum_of_costs, found.makespan, stuck, found.expansions, None)
 
 
 def search_pairs(
@@ -46,34 +72,9 @@ def search_pairs(
 
     With a `waitless_cost` there is no makespan and no plan for it, and plans have no waits.
     """
-    from jax.experimental import pallas as pl  # as slow as all of JAX to import
-
-    T, waiting, B = horizon, waitless_cost is None, len(running)
-    cost = jnp.zeros_like(running, jnp.int32) if waitless_cost is None else waitless_cost
-    (start_0, start_1), (goal_0, goal_1) = boards.starts, boards.goals
-    columns = Columns(start_0, start_1, goal_0, goal_1, running, cost)
-    words = (*pack_cells(boards.free, board), *columns)
-    told = jnp.stack([word.astype(jnp.int32) for word in words], axis=1)
-    at_once, lanes = _BOARDS[machine], _lanes(machine, board)
-    programs, rows = -(-B // at_once), output_rows(T, lanes)
-    told = jnp.pad(told, [(0, programs * at_once - B), (0, 0)])
-    (output,) = run_programs(
-        partial(search, horizon=T, board=board, waiting=waiting, machine=machine),
-        machine,
-        programs,
-        [(told, pl.BlockSpec((at_once, told.shape[1]), lambda i: (i, 0)))],
-        [
-            (
-                jax.ShapeDtypeStruct((rows.total, programs * at_once, lanes), jnp.int32),
-                pl.BlockSpec((rows.total, at_once, lanes), lambda i: (0, i, 0)),
-            )
-        ],
-        [((*memory_rows(T, board), at_once, lanes), jnp.uint32)],
-        warps=lanes // WARP,
-    )
-    by_row = output[:, :B].transpose(0, 2, 1)  # (rows, lanes, B)
-    numbers, actions, heads = jnp.split(by_row, np.cumsum(rows[:2]))
-    found = Numbers(*numbers[0, : len(Numbers._fields)])
+    T, B = horizon, len(running)
+    found, by_row = _search(boards, running, horizon, board, machine, waitless_cost, plans=True)
+    actions, heads = jnp.split(by_row, [output_rows(T, by_row.shape[1]).actions])
     actions = actions.reshape(-1, B)
     pairs = heads.reshape(2, -1, B)[:, :T]
     both_act = jnp.stack([pairs // 5, pairs % 5], axis=2)  # (plans, T, agents, B)
@@ -96,12 +97,48 @@ def search_pairs(
     )
 
 
-def _lanes(machine: Kernels | None, board: Geometry) -> int:
-    """Return the lanes of a board: one for each cell, and empty ones to step into off the board."""
-    least = VECTOR_REGISTER[1] if machine is Kernels.TPU else WARP
-    return max(least, 1 << (board.cells + board.pitch - 1).bit_length())
+def _search(
+    boards: TwoAgentBoards,
+    running: jax.Array,
+    horizon: int,
+    board: Geometry,
+    machine: Kernels,
+    waitless_cost: jax.Array | None,
+    *,
+    plans: bool,
+) -> tuple[Numbers, jax.Array]:
+    """Search: give what is said of each board, and the rows of plans, int32 (rows, lanes, B)."""
+    from jax.experimental import pallas as pl  # as slow as all of JAX to import
+
+    waiting, B, kept = waitless_cost is None, len(running), horizon if plans else None
+    cost = jnp.zeros_like(running, jnp.int32) if waitless_cost is None else waitless_cost
+    (start_0, start_1), (goal_0, goal_1) = boards.starts, boards.goals
+    columns = Columns(start_0, start_1, goal_0, goal_1, running, cost)
+    words = (*pack_cells(boards.free, board), *columns)
+    told = jnp.stack([word.astype(jnp.int32) for word in words], axis=1)
+    at_once, lanes = BOARDS[machine], lanes_of(machine, board)
+    programs, rows = -(-B // at_once), output_rows(kept, lanes)
+    told = jnp.pad(told, [(0, programs * at_once - B), (0, 0)])
+    (output,) = run_programs(
+        partial(
+            search, horizon=horizon, board=board, waiting=waiting, plans=plans, machine=machine
+        ),
+        machine,
+        programs,
+        [(told, pl.BlockSpec((at_once, told.shape[1]), lambda i: (i, 0)))],
+        [
+            (
+                jax.ShapeDtypeStruct((rows.total, programs * at_once, lanes), jnp.int32),
+                pl.BlockSpec((rows.total, at_once, lanes), lambda i: (0, i, 0)),
+            )
+        ],
+        [((*memory_rows(kept, board), at_once, lanes), jnp.uint32)],
+        warps=lanes // WARP,
+    )
+    by_row = output[:, :B].transpose(0, 2, 1)  # (rows, lanes, B)
+    return Numbers(*by_row[0, : len(Numbers._fields)]), by_row[1:]
 
 
-def _rows(horizon: int, board: Geometry, lanes: int) -> int:
+def _rows(horizon: int | None, board: Geometry, lanes: int) -> int:
     """Return the rows of lanes that a board takes in memory."""
     return int(np.prod(memory_rows(horizon, board))) + output_rows(horizon, lanes).total

@@ -1,4 +1,4 @@
-"""The lanes of a joint search: what is in them, and how they read each other.
+"""The lanes of a pair of agents: what is in them, how they read each other, and take a step.
 
 A lane is a cell of agent 0 and holds a row of L_t: the cells of agent 1 with which it is reached
 then, W words. Agent 1 moves within the words of a lane, agent 0 from lane to lane. A TPU rotates
@@ -9,7 +9,8 @@ What is said of a cell of either agent is one word per lane: bit 0 speaks of age
 bit 1 of agent 1.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +18,19 @@ import numpy as np
 
 from jaxlake.solver.chunks import Kernels
 from jaxlake.solver.joint_search import Geometry
-from jaxlake.solver.kernels.lanes import NOTHING, flag
-from jaxlake.solver.kernels.word_sets import Words, meet, single, where, without
+from jaxlake.solver.kernels.lanes import NOTHING, VECTOR_REGISTER, WARP, flag, union
+from jaxlake.solver.kernels.word_sets import (
+    Words,
+    both,
+    either,
+    meet,
+    shift,
+    single,
+    where,
+    without,
+)
+
+T = TypeVar("T", bound=NamedTuple)
 
 BOTH = np.uint32(3)
 """Both agents, as of what is said of a cell."""
@@ -26,9 +38,21 @@ BOTH = np.uint32(3)
 JOINED, ODD = 2, 4
 """The bits at which the later parts of a word of `JointLanes.write_walk` begin."""
 
+MAX_ROWS = 16
+"""Rows of the largest board, as of the other kernels: 512 lanes with 9 words of cells each."""
+
+BOARDS = {Kernels.GPU: 1, Kernels.TPU: VECTOR_REGISTER[0], Kernels.INTERPRETED: 32}
+"""Boards of one program."""
+
+
+def lanes_of(machine: Kernels | None, board: Geometry) -> int:
+    """Return the lanes of a board: one for each cell, and empty ones to step into off the board."""
+    least = VECTOR_REGISTER[1] if machine is Kernels.TPU else WARP
+    return max(least, 1 << (board.cells + board.pitch - 1).bit_length())
+
 
 class Columns(NamedTuple):
-    """What a program is told of each board, int32, after the words of its free cells."""
+    """What a program of the search is told of each board, int32, after the words of free cells."""
 
     start_0: jax.Array
     start_1: jax.Array
@@ -64,43 +88,46 @@ class OutputRows(NamedTuple):
         return self.numbers + self.actions + 2 * self.heads
 
 
-def output_rows(horizon: int, lanes: int) -> OutputRows:
-    """Return the rows of a program's output."""
+def output_rows(horizon: int | None, lanes: int) -> OutputRows:
+    """Return the rows of a program's output; without a horizon there are no plans."""
+    if horizon is None:
+        return OutputRows(1, 0, 0)
     return OutputRows(1, -(-(2 * horizon + 2) // lanes), -(-horizon // lanes))
 
 
-def memory_rows(horizon: int, board: Geometry) -> tuple[int, int]:
-    """Return the leading axes of a program's memory: L_t and what `write_walk` writes, by time."""
-    return horizon + 1, board.words + 1
+LAST_TIMES = 2
+"""Times of which sets are in memory where none is looked at later: one is read, one is written."""
 
 
-class JointLanes:
-    """The boards of one program. Times and costs of a loop are the same for all of them."""
+def memory_rows(horizon: int | None, board: Geometry) -> tuple[int, int]:
+    """Return the leading axes of a program's memory: L_t and what `write_walk` writes, by time.
+
+    Without a horizon it is of the last times only.
+    """
+    return LAST_TIMES if horizon is None else horizon + 1, board.words + 1
+
+
+class PairLanes:
+    """The boards of one program. Times and costs of a loop are the same for all of them.
+
+    Its memory holds sets at some times, the words of a layer and one of walks: (times, W + 1,
+    boards, lanes).
+    """
 
     def __init__(
-        self,
-        columns: Any,
-        outputs: Any,
-        memory: Any,
-        horizon: int,
-        board: Geometry,
-        waiting: bool,
-        machine: Kernels,
+        self, free: Any, told: Any, memory: Any, board: Geometry, machine: Kernels
     ) -> None:
-        self.horizon, self.board, self.waiting, self.machine = horizon, board, waiting, machine
-        self.outputs, self.memory = outputs, memory
+        """Take the words of free cells, and starts, goals and `running` of each board."""
+        self.board, self.machine, self.memory = board, machine, memory
         self.deltas = (0, *board.deltas)
         shape = memory.shape[-2:]
         self.lanes = shape[1]
-        self.rows = output_rows(horizon, self.lanes)
         self.lane = jax.lax.broadcasted_iota(jnp.int32, shape, 1)
         self.number = jax.lax.broadcasted_iota(jnp.int32, shape, 0)  # of a board in its program
 
         W = board.words
-        numbers = [columns[:, i : i + 1] for i in range(W + len(Columns._fields))]
-        free, told = [word.astype(jnp.uint32) for word in numbers[:W]], Columns(*numbers[W:])
         self.starts, self.goals = (told.start_0, told.start_1), (told.goal_0, told.goal_1)
-        self.running, self.asked = told.running, told.asked
+        self.running = told.running
         self.here = single(self.lane, W)
         is_free = meet(free, self.here)
         self.allowed = where(is_free, without(free, self.here))  # joint cells on the ice
@@ -110,6 +137,38 @@ class JointLanes:
         passable = BOTH & ~(at_goal[1] | (at_goal[0] << 1))
         self.clear = jnp.where(is_free, passable, NOTHING)
         self.goal_1 = single(self.goals[1], W)
+
+    def first_layer(self) -> Words:
+        """Return L_0, with both agents at their starts."""
+        start = where(self.lane == self.starts[0], single(self.starts[1], self.board.words))
+        return both(start, self.allowed)
+
+    def expand(self, t: jax.Array, layer: Sequence[jax.Array], waiting: bool) -> Words:
+        """Return the layer after the one that is at t: agent 0 moves first, as in `joint_search`.
+
+        Without waits, of either agent, no joint cell is kept.
+        """
+        deltas, words = self.board.deltas, range(self.board.words)
+        moved = {delta: [self.moved(t, w, delta) for w in words] for delta in deltas}
+        beside = either(*moved.values(), *([layer] if waiting else []))
+        beside = without(beside, self.here)
+        onto = {
+            delta: jnp.where(meet(cells, self.here), ~NOTHING, NOTHING)
+            for delta, cells in moved.items()
+        }
+        rows = [beside] if waiting else []
+        for away in deltas:
+            # Where agent 0 steps onto agent 1, that one leaves by any move but the swapping one.
+            leaves = union([onto[delta] for delta in deltas if delta != -away])
+            left = [x | (here & leaves) for x, here in zip(beside, self.here, strict=True)]
+            rows.append(shift(left, away))
+        row = both(either(*rows), self.allowed)
+        return either(row, layer) if waiting else row
+
+    def step_walk(self, t: jax.Array, part: int) -> jax.Array:
+        """Return the cells one step away from the walk that is at t, in a part of its word."""
+        near = [self.moved(t, self.board.words, delta) for delta in self.board.deltas]
+        return (union(near) >> part) & BOTH
 
     def where_from(
         self, place: jax.Array, action: int, value: int, otherwise: jax.Array
@@ -125,33 +184,24 @@ class JointLanes:
         """Return the least value of the lanes of each board, (boards, 1)."""
         return jnp.min(values, axis=1, keepdims=True)
 
-    def write_numbers(self, numbers: Numbers) -> None:
-        """Write what is said of each board, number i into lane i."""
+    def row_of(self, numbers: Sequence[jax.Array]) -> jax.Array:
+        """Put what is said of each board, number i into lane i."""
         row = jnp.zeros_like(self.lane)
         for i, number in enumerate(numbers):
             row = jnp.where(self.lane == i, number, row)
-        self.outputs[0] = row
-
-    def clear_rows(self, first: int, rows: int) -> None:
-        """Write zeros into some rows of the output."""
-        for i in range(first, first + rows):
-            self.outputs[i] = jnp.zeros_like(self.lane)
-
-    def put(self, first: jax.Array | int, rows: int, i: jax.Array, value: jax.Array) -> None:
-        """Write value i of some rows of the output."""
-        row = first if rows == 1 else first + (i >> (self.lanes.bit_length() - 1))
-        here = self.lane == (i & (self.lanes - 1))
-        self.outputs[row] = jnp.where(here, value, self.outputs[row])
+        return row
 
     def write_layer(self, t: jax.Array, layer: Words) -> None:
-        """Write L_t."""
+        """Write the layer of t."""
         for w, word in enumerate(layer):
             self.memory[t, w] = word
 
     def write_walk(self, t: jax.Array, word: jax.Array) -> None:
-        """Write, two bits each: S_{2t}, where agents can be when the other retires, S_{2t+1}.
+        """Write a word of walks of t.
 
-        S_{2t} is written before S_{2t+1} is known. Who reads it meanwhile gets the same bits.
+        Of a search it is, two bits each: S_{2t}, where agents can be when the other retires,
+        S_{2t+1}. S_{2t} is written before S_{2t+1} is known. Who reads it meanwhile gets the same
+        bits.
         """
         self.memory[t, self.board.words] = word
 
@@ -163,7 +213,7 @@ class JointLanes:
             return pltpu.roll(self.memory[t, w], delta % self.lanes, axis=1)
         return self.memory[t, w, self.number, (self.lane - delta) & (self.lanes - 1)]
 
-    def column_of_goal_0(self, t: jax.Array, layer: tuple[jax.Array, ...]) -> jax.Array:
+    def column_of_goal_0(self, t: jax.Array, layer: Sequence[jax.Array]) -> jax.Array:
         """Tell, as a uint32 of 0 or 1, where agent 1 can be at t with agent 0 at its goal."""
         if self.machine is Kernels.TPU:
             at_goal = [self.where_at(self.goals[0], word.astype(jnp.int32), 0) for word in layer]
@@ -186,6 +236,53 @@ class JointLanes:
         for number, value in enumerate(self.deltas):
             delta = jnp.where(action == number, value, delta)
         return delta
+
+
+class JointLanes(PairLanes):
+    """The boards of one program of the search, with what it writes of them."""
+
+    def __init__(
+        self,
+        columns: Any,
+        outputs: Any,
+        memory: Any,
+        horizon: int,
+        board: Geometry,
+        waiting: bool,
+        plans: bool,
+        machine: Kernels,
+    ) -> None:
+        free, told = told_of(columns, board, Columns)
+        super().__init__(free, told, memory, board, machine)
+        self.horizon, self.waiting, self.plans = horizon, waiting, plans
+        self.outputs, self.rows = outputs, output_rows(horizon if plans else None, self.lanes)
+        self.asked = told.asked
+
+    def slot(self, t: jax.Array) -> jax.Array:
+        """Return where in memory the sets of a time are."""
+        return t if self.plans else t & (LAST_TIMES - 1)
+
+    def write_numbers(self, numbers: Numbers) -> None:
+        """Write what is said of each board, number i into lane i."""
+        self.outputs[0] = self.row_of(numbers)
+
+    def clear_rows(self, first: int, rows: int) -> None:
+        """Write zeros into some rows of the output."""
+        for i in range(first, first + rows):
+            self.outputs[i] = jnp.zeros_like(self.lane)
+
+    def put(self, first: jax.Array | int, rows: int, i: jax.Array, value: jax.Array) -> None:
+        """Write value i of some rows of the output."""
+        row = first if rows == 1 else first + (i >> (self.lanes.bit_length() - 1))
+        here = self.lane == (i & (self.lanes - 1))
+        self.outputs[row] = jnp.where(here, value, self.outputs[row])
+
+
+def told_of(columns: Any, board: Geometry, kind: type[T]) -> tuple[Words, T]:
+    """Split what a program is told: the words of free cells, and the other columns."""
+    W = board.words
+    numbers = [columns[:, i : i + 1] for i in range(W + len(kind._fields))]
+    return [word.astype(jnp.uint32) for word in numbers[:W]], kind(*numbers[W:])
 
 
 def as_word(condition: jax.Array) -> jax.Array:

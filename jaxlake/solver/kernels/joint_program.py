@@ -12,19 +12,10 @@ import jax.numpy as jnp
 
 from jaxlake.solver.chunks import Kernels
 from jaxlake.solver.joint_search import FAR, HALT_PERIOD, Geometry
-from jaxlake.solver.kernels.joint_lanes import BOTH, JOINED, ODD, JointLanes, Numbers, as_word
+from jaxlake.solver.kernels.joint_lanes import JOINED, ODD, JointLanes, Numbers, as_word
 from jaxlake.solver.kernels.joint_plans import walk_back_alone, walk_back_together
-from jaxlake.solver.kernels.lanes import NOTHING, any_lane, flag, union
-from jaxlake.solver.kernels.word_sets import (
-    Words,
-    both,
-    either,
-    meet,
-    shift,
-    single,
-    where,
-    without,
-)
+from jaxlake.solver.kernels.lanes import any_lane, flag, union
+from jaxlake.solver.kernels.word_sets import Words, meet
 
 
 class _State(NamedTuple):
@@ -46,13 +37,20 @@ def search(
     horizon: int,
     board: Geometry,
     waiting: bool,
+    plans: bool,
     machine: Kernels,
 ) -> None:
-    """Write `Numbers`, the actions of the one that walks alone, and those of both."""
-    program = _Search(columns, outputs, memory, horizon, board, waiting, machine)
+    """Write `Numbers` and, for plans, the actions of the one that walks alone and of both."""
+    program = _Search(columns, outputs, memory, horizon, board, waiting, plans, machine)
     state = program.search()
     arrivals = [program.least(program.where_at(goal, state.cost, FAR)) for goal in program.goals]
     cost = jnp.minimum(*arrivals)
+    if not plans:
+        none = 0 * cost
+        unset = {"walker": none, "spent": none, "retirement": none, "head": none}
+        numbers = Numbers(cost, state.makespan, state.stuck, state.expansions, **unset)
+        program.write_numbers(numbers)
+        return
     found = (state.makespan if waiting else cost) < FAR
     spent = jnp.where(found, cost, 0)
     walker = flag(arrivals[0] != cost)
@@ -80,8 +78,7 @@ class _Search(JointLanes):
     def search(self) -> _State:
         """Expand layer after layer, as `joint_search` does."""
         nothing, zero = jnp.zeros_like(self.home), jnp.zeros_like(self.running)
-        start = where(self.lane == self.starts[0], single(self.starts[1], self.board.words))
-        layer = both(start, self.allowed)
+        layer = self.first_layer()
         self.write_layer(jnp.int32(0), layer)
         self.write_walk(jnp.int32(0), nothing)
         self.meet_lanes()
@@ -106,8 +103,8 @@ class _Search(JointLanes):
     def _advance(self, state: _State) -> _State:
         """Make L_{t+1} of L_t, and S_{2t} and S_{2t+1} of L_t, whose lanes are read together."""
         t = state.time
-        layer = self._expand(t, state.layer)
-        self.write_layer(t + 1, layer)
+        layer = self.expand(self.slot(t), state.layer, self.waiting)
+        self.write_layer(self.slot(t + 1), layer)
         state = self._retire(state)
         expansions, halted = state.expansions + state.running, jnp.zeros_like(state.running)
         progress = self._progress(layer, state.layer)
@@ -122,25 +119,6 @@ class _Search(JointLanes):
             expansions=expansions,
         )
         return self._end(state, progress)
-
-    def _expand(self, t: jax.Array, layer: tuple[jax.Array, ...]) -> Words:
-        """Return L_{t+1}: agent 0 moves first, then agent 1, as in `joint_search`."""
-        deltas, words = self.board.deltas, range(self.board.words)
-        moved = {delta: [self.moved(t, w, delta) for w in words] for delta in deltas}
-        beside = either(*moved.values(), *([layer] if self.waiting else []))
-        beside = without(beside, self.here)
-        onto = {
-            delta: jnp.where(meet(cells, self.here), ~NOTHING, NOTHING)
-            for delta, cells in moved.items()
-        }
-        rows = [beside] if self.waiting else []
-        for away in deltas:
-            # Where agent 0 steps onto agent 1, that one leaves by any move but the swapping one.
-            leaves = union([onto[delta] for delta in deltas if delta != -away])
-            left = [x | (here & leaves) for x, here in zip(beside, self.here, strict=True)]
-            rows.append(shift(left, away))
-        row = both(either(*rows), self.allowed)
-        return either(row, layer) if self.waiting else row
 
     def _progress(self, layer: Words, before: Any) -> jax.Array:
         """Tell, as int32 (boards, 1), what a new layer brings: 2 the joint goal, 1 anything."""
@@ -166,12 +144,12 @@ class _Search(JointLanes):
         t = state.time
         # Where either agent can be while the other one, at its goal, may retire.
         beside_1 = as_word(meet(state.layer, self.goal_1))
-        joins = beside_1 | (self.column_of_goal_0(t, state.layer) << 1)
-        even = (self._step(state.walk, jnp.maximum(t - 1, 0), ODD) & self.clear) | joins
-        self.write_walk(t, even | (joins << JOINED))
+        joins = beside_1 | (self.column_of_goal_0(self.slot(t), state.layer) << 1)
+        even = (self._step(state.walk, self.slot(jnp.maximum(t - 1, 0)), ODD) & self.clear) | joins
+        self.write_walk(self.slot(t), even | (joins << JOINED))
         self.meet_lanes()
-        odd = self._step(even, t, 0) & self.clear
-        self.write_walk(t, even | (joins << JOINED) | (odd << ODD))
+        odd = self._step(even, self.slot(t), 0) & self.clear
+        self.write_walk(self.slot(t), even | (joins << JOINED) | (odd << ODD))
         self.meet_lanes()
         even_arrived, odd_arrived = (even & self.home) != 0, (odd & self.home) != 0
         if self.waiting:
@@ -186,6 +164,5 @@ class _Search(JointLanes):
 
     def _step(self, walk: jax.Array, t: jax.Array, part: int) -> jax.Array:
         """Return the cells one step away from a walk, which `write_walk` has written."""
-        near = [self.moved(t, self.board.words, delta) for delta in self.board.deltas]
-        stepped = (union(near) >> part) & BOTH
+        stepped = self.step_walk(t, part)
         return stepped | walk if self.waiting else stepped

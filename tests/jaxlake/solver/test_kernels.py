@@ -16,13 +16,14 @@ from jaxlake.solver import (
     Kernels,
     Status,
     Widths,
+    arrivals,
     certificates,
     joint_search,
     space_time,
     widths_for,
 )
 from jaxlake.solver.chunks import NODE_LANES, SHARED_SPLITS, TEAM_LANES
-from jaxlake.solver.kernels import joint, planning, tree
+from jaxlake.solver.kernels import joint, planning, stairs, tree
 from jaxlake.solver.pairs import agent_pairs
 from jaxlake.solver.trees.node import TreeQueries
 from jaxlake.solver.trees.search import search_trees
@@ -84,6 +85,9 @@ def _compare_joint_searches(batch, playing, horizon, *, waiting=True, machine=MA
     def by_kernel(running, cost):
         return joint.search_pairs(pairs, running, horizon, board, machine, cost)
 
+    def by_kernel_without_plans(running, cost):
+        return joint.search_costs(pairs, running, horizon, board, machine, cost)
+
     expected, running, cost = jax.jit(by_loops)(lanes.connected, None), lanes.connected, None
     if not waiting:
         known, cost = expected.makespan < joint_search.FAR, expected.sum_of_costs
@@ -91,6 +95,10 @@ def _compare_joint_searches(batch, playing, horizon, *, waiting=True, machine=MA
         expected = jax.jit(by_loops)(running, cost)
     found = jax.jit(by_kernel)(running, cost)
     for name, values in found._asdict().items():
+        assert (values == getattr(expected, name)).all(), name
+    costs = jax.jit(by_kernel_without_plans)(running, cost)._asdict()
+    assert costs.pop("history") is None
+    for name, values in costs.items():
         assert (values == getattr(expected, name)).all(), name
     return found, running
 
@@ -125,6 +133,39 @@ def test_what_a_joint_search_does_for_one_machine_only_is_what_the_loops_do(mach
         _boards(9, 60, 4, 2), jnp.ones(60, bool), HORIZON, machine=machine
     )
     assert jnp.sum((found.sum_of_costs < joint_search.FAR) & running) >= 30
+
+
+def _compare_staircases(batch, wanted, machine=MACHINE):
+    """Climb by loops and by the kernel; give the words, uint32 (2, B)."""
+    arguments = ~batch.holes, batch.starts, batch.goals, wanted
+    climb = jax.jit(arrivals.staircases, static_argnums=4)
+    expected = climb(*arguments, Widths(64, 64, 64, 1 << 26))
+    found = climb(*arguments, Widths(64, 64, 1 << 12, 1 << 26, machine))
+    assert (found == expected).all()
+    return found
+
+
+def test_staircases_are_those_of_the_loops():
+    grids = random_grids(11, 900, sizes=(3, 5), agents=(2,), holes=0.6)
+    words = _compare_staircases(instances(grids, 5, 2), jnp.arange(900) % 9 > 0)
+    assert len({tuple(row) for row in words.T.tolist()}) >= 30
+    assert jnp.sum(jnp.any(words != 0, axis=0)) > 100
+
+
+@pytest.mark.parametrize("machine", [Kernels.GPU, Kernels.TPU])
+def test_what_a_climb_does_for_one_machine_only_is_what_the_loops_do(machine, monkeypatch):
+    monkeypatch.setattr(pallas, "pallas_call", partial(pallas.pallas_call, interpret=True))
+    monkeypatch.setattr(triton, "debug_barrier", lambda: None)
+    batch = instances(random_grids(12, 60, sizes=(4,), agents=(2,), holes=0.6), 4, 2)
+    words = _compare_staircases(batch, jnp.ones(60, bool), machine)
+    assert jnp.sum(jnp.any(words != 0, axis=0)) >= 10
+
+
+@pytest.mark.slow
+def test_staircases_on_the_largest_boards_are_those_of_the_loops():
+    batch = instances(random_grids(13, 3000, sizes=(10,), agents=(2,), holes=0.5), 10, 2)
+    words = _compare_staircases(batch, jnp.ones(3000, bool))
+    assert jnp.sum(jnp.any(words != 0, axis=0)) >= 100
 
 
 @pytest.mark.slow
@@ -254,6 +295,10 @@ def test_large_boards_and_long_plans_are_left_to_the_loops():
     assert joint.serves(Kernels.TPU, 64, small) is Kernels.TPU
     assert joint.serves(Kernels.TPU, 4096, small) is None
     assert joint.serves(None, 64, small) is None
+    assert stairs.serves(Kernels.GPU, small) is Kernels.GPU
+    assert stairs.serves(Kernels.TPU, small) is Kernels.TPU
+    assert stairs.serves(Kernels.GPU, large) is None
+    assert stairs.serves(None, small) is None
     assert planning.serves(Kernels.TPU, 10, 4, 64) is Kernels.TPU
     assert planning.serves(Kernels.TPU, 10, 4, 4096) is None
     assert planning.serves(Kernels.GPU, 17, 2, 64) is None
