@@ -1,11 +1,35 @@
 """Single-agent distances by shift-and-min flooding."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
 UNREACHABLE = 1 << 13
 """Distance of a cell from which the target can't be reached: above any path, and small enough
 that two of them add up within int16."""
+
+
+STEPS_PER_TEST = 4
+"""Steps after which `until_unchanged` looks whether anything changed: a GPU waits for its host
+there, which takes longer than some steps too many."""
+
+
+def until_unchanged(
+    step: Callable[[jax.Array], jax.Array], value: jax.Array, begin: jax.Array | bool = True
+) -> jax.Array:
+    """Repeat a step until it changes an array no more; a few steps too many must not change it.
+
+    Unless it is to `begin`, bool (), the array stays as it is.
+    """
+
+    def several(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        before, _ = state
+        after = jax.lax.fori_loop(0, STEPS_PER_TEST, lambda _, value: step(value), before)
+        return after, jnp.any(after != before)
+
+    state = (value, jnp.asarray(begin))
+    return jax.lax.while_loop(lambda state: state[1], several, state)[0]
 
 
 @jax.jit
@@ -30,14 +54,12 @@ def flood(free: jax.Array, sources: jax.Array) -> jax.Array:
     """
     far = jnp.int16(UNREACHABLE)
 
-    def relax(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        field, _ = state
+    def relax(field: jax.Array) -> jax.Array:
         rim = jnp.pad(field, [(1, 1), (1, 1)] + [(0, 0)] * (field.ndim - 2), constant_values=far)
         nearest = jnp.minimum(
             jnp.minimum(rim[:-2, 1:-1], rim[2:, 1:-1]), jnp.minimum(rim[1:-1, :-2], rim[1:-1, 2:])
         )
-        relaxed = jnp.where(free, jnp.minimum(field, nearest + jnp.int16(1)), far)
-        return relaxed, jnp.any(relaxed < field)
+        return jnp.where(free, jnp.minimum(field, nearest + jnp.int16(1)), far)
 
     field = jnp.where(free & sources, jnp.int16(0), far)
-    return jax.lax.while_loop(lambda state: state[1], relax, (field, jnp.any(field < far)))[0]
+    return until_unchanged(relax, field, jnp.any(field < far))

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.distance_fields import UNREACHABLE, flood
+from jaxlake.distance_fields import UNREACHABLE, flood, until_unchanged
 from jaxlake.solver import bitboard
 from jaxlake.solver.certificates import PreparedBoards
 from jaxlake.solver.chunks import Widths, in_chunks
@@ -48,18 +48,10 @@ def component_sizes(boards: PreparedBoards, wanted: jax.Array, widths: Widths) -
     Nothing is said of boards that are not wanted, bool (B,).
     """
     R, B = boards.free.shape
-    Spreading = tuple[jax.Array, jax.Array, jax.Array]
-
-    def spread(state: Spreading) -> Spreading:
-        free, cells, _ = state
-        wider = cells | (bitboard.dilate(cells) & free)
-        return free, wider, jnp.any(wider != cells)
-
     def measure(chunk: tuple[jax.Array, jax.Array], _: None) -> tuple[jax.Array, None]:
         free, starts = chunk
         cells = jnp.stack([bitboard.bitboard_of(start, R) for start in starts])
-        begun = (free, cells, jnp.bool_(True))
-        cells = jax.lax.while_loop(lambda state: state[2], spread, begun)[1]
+        cells = until_unchanged(lambda cells: cells | (bitboard.dilate(cells) & free), cells)
         lines = [cells, cells & (cells >> 1), cells[:, 1:] & cells[:, :-1]]
         count = [
             jnp.sum(jax.lax.population_count(x).astype(jnp.int32), axis=1, dtype=jnp.int32)
