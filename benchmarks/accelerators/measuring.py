@@ -153,15 +153,15 @@ def device_numbers() -> dict[str, Any]:
     `decision_seconds` what a round of a loop costs beside the kernels of its body, where data
     decide whether it goes on, `copy_bytes_per_second` the bytes that a large copy reads and writes.
     """
-    rounds, sums = 1000, 16
+    rounds, scatters = 1000, 16
 
-    def loop(sums: int) -> tuple[float, float]:
+    def loop(scatters: int) -> tuple[float, float]:
         """Return the seconds and the kernels of a round."""
 
         def body(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             number, values = carry
-            for _ in range(sums):  # no kernel can hold two of them: each needs the one before
-                values = values ^ jnp.sum(values)
+            for _ in range(scatters):  # XLA puts no two of them into one kernel
+                values = values.at[values[0] & 1023].add(1)
             return number + 1, values
 
         def run(limit: jax.Array, values: jax.Array) -> Any:
@@ -169,10 +169,10 @@ def device_numbers() -> dict[str, Any]:
 
         arguments = (jnp.int32(rounds), jnp.arange(1024))
         compiled = jax.jit(run).lower(*arguments).compile()
-        ran = kernels_of(lambda: compiled(*arguments)).get("kernels", sums * rounds)
+        ran = kernels_of(lambda: compiled(*arguments)).get("kernels", scatters * rounds)
         return min(call_seconds(compiled, arguments, 5)) / rounds, ran / rounds
 
-    (few, kernels), (many, more) = loop(1), loop(1 + sums)
+    (few, kernels), (many, more) = loop(1), loop(1 + scatters)
     launch = (many - few) / (more - kernels)
     large = jnp.ones(1 << 28, jnp.float32)  # 1 GiB, beyond all caches
     copy = jax.jit(lambda values: values + 1).lower(large).compile()

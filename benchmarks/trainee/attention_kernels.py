@@ -17,7 +17,7 @@ _PRODUCTS = {"forward": 2, "by_query": 1, "by_key": 4, "fwd": 2, "dq": 3, "dkv":
 """Products of a block of queries and a block of keys in each kernel, by what its name holds."""
 
 _NAME = re.compile(r"\b(flash|splash_mha)_(forward|by_query|by_key|fwd|dq|dkv)(?:_in_(\d+))?")
-_BLOCKS = {"flash": 128, "splash_mha": 512}
+_BLOCKS = {"forward": 64, "by_key": 64, "by_query": 128, "fwd": 512, "dq": 512, "dkv": 512}
 
 
 def kernel_flops(name: str, operands: Shapes, results: Shapes = ()) -> float:
@@ -68,6 +68,6 @@ def _queries_and_keys(
 def _pairs(found: re.Match[str], query: Sequence[int], key: Sequence[int]) -> float:
     """Count the pairs of a query and a key in the blocks that a kernel visits, of all heads."""
     along, heads = (1, 2) if found.group(1) == "flash" else (2, 1)
-    length, block = query[along], min(_BLOCKS[found.group(1)], query[along])
+    length, block = query[along], min(_BLOCKS[found.group(2)], query[along])
     pairs = length * (key[along] - length + (length + block) / 2)
     return query[0] * query[heads] * pairs / int(found.group(3) or 1)

@@ -112,7 +112,7 @@ ENTRY %main (q: bf16[{shapes[0]}], k: bf16[{shapes[1]}]) -> bf16[{shapes[0]}] {{
   ROOT %c = bf16[{shapes[0]}]{{3,2,1,0}} custom-call(%q, %k), metadata={{op_name="jit/{name}/call"}}
 }}
 """
-    block = 128 if "flash" in name else 512
+    block = 64 if "flash" in name else 512
     pairs = sum(256 + (row // block + 1) * block for row in range(1024))
     found = read_traffic(text, PACE, **COUNTS)
     assert found.flops == 2 * 3 * 4 * 64 * products * pairs

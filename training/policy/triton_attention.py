@@ -3,7 +3,8 @@
 A program holds one block of queries and passes over the blocks of keys, with the softmax summed up
 as they pass (Dao 2023, FlashAttention-2, arXiv 2307.08691). Key and value heads are shared by
 groups of query heads, and are read where they are. Blocks of keys that no query of a block may see
-are passed over, by bounds from `_Bounds`.
+are left out. Those that all of its queries may see come first, without a mask: on an H200 masks
+took more time than products (docs/trainee_benchmarks.md).
 
 The backward pass computes each block of scores once more, where a program holds a block of keys and
 passes over queries. The gradients of queries are sums over keys. Programs that added to them at the
@@ -19,7 +20,10 @@ kernels are for bfloat16 (`training.policy.kernels`).
 from __future__ import annotations
 
 import math
+import struct
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -36,18 +40,50 @@ STEP = 128
 GRADIENT_BYTES = 5 * 2**28
 """Gradients of scores that are in memory at once, if those of `STEP` queries are no more."""
 
-_FORWARD, _BY_KEYS, _BY_QUERIES = (128, 64), (64, 128), (128, 64)  # queries, keys of a block
+_FORWARD, _BY_KEYS, _BY_QUERIES = (64, 64), (64, 64), (128, 64)  # queries, keys of a block
 _NEVER = -1e30  # a score that is masked: finite, so that differences of two are numbers
+_LOWEST = -1e28  # what sums begin with: above a masked score times the scale, below all others
 _LOG2_E = math.log2(math.e)  # exponentials are of base 2, which is what GPUs have
 
+Run = tuple[Any, Any]
+"""Numbers of blocks that follow one another: the first, and the first that is none of them."""
 
-class _Bounds(NamedTuple):
-    """Which blocks meet, all int32; ends are the first that is not visited any more."""
 
-    prefix_end: jax.Array  # (B,), blocks of the keys before all queries
-    own_begin: jax.Array  # (B, blocks of queries), blocks of keys
-    query_begin: jax.Array  # (B, blocks of keys), blocks of queries
-    query_end: jax.Array  # (B, blocks of keys), blocks of queries
+class _KeyBlocks(NamedTuple):
+    """The blocks of keys that a block of queries meets, int32 (B, blocks of queries).
+
+    A clear block needs no mask: all of its keys are visible, to all of the queries.
+    """
+
+    prefix_end: jax.Array  # of the keys before all queries they are those from 0 to here
+    clear_begin: jax.Array  # a run of clear ones among them
+    clear_end: jax.Array
+    own_begin: jax.Array  # of the others
+    own_clear_begin: jax.Array  # a run of clear ones among them
+    own_clear_end: jax.Array
+    own_end: jax.Array
+
+    def clear(self) -> list[Run]:
+        """Return the runs of clear blocks."""
+        return [(self.clear_begin, self.clear_end), (self.own_clear_begin, self.own_clear_end)]
+
+    def masked(self) -> list[Run]:
+        """Return the runs of all other blocks."""
+        return [
+            (0, self.clear_begin),
+            (self.clear_end, self.prefix_end),
+            (self.own_begin, self.own_clear_begin),
+            (self.own_clear_end, self.own_end),
+        ]
+
+
+class _QueryBlocks(NamedTuple):
+    """The blocks of queries that a block of keys meets, int32 (B, blocks of keys)."""
+
+    begin: jax.Array
+    clear_begin: jax.Array  # those that need no mask
+    clear_end: jax.Array
+    end: jax.Array
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(5, 6))
@@ -77,21 +113,93 @@ def triton_attention(
     return _forward(query, key, value, starts, visible, prefix, interpret)[0]
 
 
-def _bounds(starts: jax.Array, visible: jax.Array, prefix: int, queries: int, keys: int) -> _Bounds:
-    """Find the blocks of so many queries and keys that meet."""
+def _key_blocks(
+    starts: jax.Array, visible: jax.Array, prefix: int, queries: int, keys: int
+) -> _KeyBlocks:
+    """Find the blocks of so many keys that each block of so many queries meets."""
     batch, length = starts.shape
-    before = jnp.arange(1, prefix + 1, dtype=jnp.int32) * (visible[:, :prefix] != 0)
-    prefix_end = before.max(axis=1, initial=0)
+    rows = jnp.arange(length // queries, dtype=jnp.int32)[None]
+    of_rows = starts.reshape(batch, -1, queries)
+    none = jnp.zeros(of_rows.shape[:2], jnp.int32)
+    prefix_end = -(-_visible_end(visible, prefix)[:, None] // keys) + none
+    own_begin, own_end = (of_rows[..., 0] + prefix) // keys, (prefix + (rows + 1) * queries) // keys
+    clear = jnp.all(visible.reshape(batch, 1, -1, keys) != 0, axis=3)  # (B, 1, blocks of keys)
+    # From the block that begins where the last query's keys do, to that before the first query.
+    low = jnp.maximum(-(-(of_rows[..., -1] + prefix) // keys), own_begin)
+    return _KeyBlocks(
+        prefix_end,
+        *_first_run(clear, none, prefix_end),
+        own_begin,
+        *_first_run(clear, jnp.minimum(low, own_end), (prefix + rows * queries + 1) // keys),
+        own_end + none,
+    )
+
+
+def _query_blocks(
+    starts: jax.Array, visible: jax.Array, prefix: int, queries: int, keys: int
+) -> _QueryBlocks:
+    """Find the blocks of so many queries that each block of so many keys meets."""
+    batch, length = starts.shape
     first = jnp.arange(0, prefix + length, keys, dtype=jnp.int32) - prefix  # of each block of keys
     reached = jnp.sum(starts[:, None] < (first + keys)[:, None], axis=2, dtype=jnp.int32)
-    in_prefix = first < 0
-    seen = in_prefix & (first + prefix < prefix_end[:, None])
-    return _Bounds(
-        -(-prefix_end // keys),
-        (starts.reshape(batch, -1, queries)[..., 0] + prefix) // keys,
-        jnp.broadcast_to(jnp.where(in_prefix, 0, first // queries), (batch, len(first))),
-        jnp.where(in_prefix, seen * (length // queries), -(-reached // queries)),
+    entered = jnp.sum(starts[:, None] <= first[:, None], axis=2, dtype=jnp.int32)
+    in_prefix, all_rows = first < 0, length // queries
+    seen = in_prefix & (first + prefix < _visible_end(visible, prefix)[:, None])
+    begin = jnp.broadcast_to(jnp.where(in_prefix, 0, first // queries), (batch, len(first)))
+    end = jnp.maximum(jnp.where(in_prefix, seen * all_rows, -(-reached // queries)), begin)
+    clear = jnp.all(visible.reshape(batch, -1, keys) != 0, axis=2)
+    low = jnp.where(in_prefix, 0, -(-(first + keys - 1) // queries))
+    high = jnp.where(in_prefix, all_rows, entered // queries) * clear
+    low = jnp.clip(low, begin, end)
+    return _QueryBlocks(begin, low, jnp.clip(high, low, end), end)
+
+
+def _visible_end(visible: jax.Array, prefix: int) -> jax.Array:
+    """Return how many keys before all queries there are up to the last visible one, int32 (B,)."""
+    before = jnp.arange(1, prefix + 1, dtype=jnp.int32) * (visible[:, :prefix] != 0)
+    return before.max(axis=1, initial=0)
+
+
+def _first_run(clear: jax.Array, low: jax.Array, high: jax.Array) -> Run:
+    """Return the first run of clear blocks, bool (B, 1, C), from `low` to `high`, int32 (B, R)."""
+    columns, none = jnp.arange(clear.shape[-1], dtype=jnp.int32), jnp.int32(clear.shape[-1])
+    inside = clear & (columns >= low[..., None]) & (columns < high[..., None])
+    begin = jnp.where(inside, columns, none).min(axis=-1)
+    end = jnp.where(~inside & (columns >= begin[..., None]), columns, none).min(axis=-1)
+    return jnp.where(begin < none, begin, low), jnp.where(begin < none, end, low)
+
+
+def _over(runs: Sequence[Run], step: Callable[[jax.Array, Any], Any], carry: Any) -> Any:
+    """Take a step for each block of some runs, all in one loop."""
+
+    def of_number(number: jax.Array, carry: Any) -> Any:
+        block, before = number + runs[0][0], 0
+        for (first, end), (following, _) in pairwise(runs):
+            before = before + (end - first)
+            block = jnp.where(number >= before, number - before + following, block)
+        return step(block, carry)
+
+    return jax.lax.fori_loop(0, sum(end - first for first, end in runs), of_number, carry)
+
+
+def _weights(scores: jax.Array, scale: float, less: jax.Array, interpret: bool) -> jax.Array:
+    """Compute 2 ** (scores * scale - less), where `less` broadcasts to the scores.
+
+    A GPU does it in two instructions, where Triton would make more of them: it neither joins the
+    product and the difference nor leaves out what tiny numbers need.
+    """
+    if interpret:
+        return jnp.exp2(scores * scale - less)
+    (number,) = struct.unpack("<I", struct.pack("<f", scale))
+    joined = f"fma.rn.f32 t, $1, 0f{number:08X}, $2; ex2.approx.ftz.f32 $0, t;"
+    (weights,) = triton.elementwise_inline_asm(
+        f"{{ .reg .f32 t; {joined} }}",
+        args=(scores, jnp.broadcast_to(-less, scores.shape)),
+        constraints="=f,f,f",
+        pack=1,
+        result_shape_dtypes=[jax.ShapeDtypeStruct(scores.shape, jnp.float32)],
     )
+    return weights
 
 
 def _allowed(
@@ -108,30 +216,31 @@ def _forward_kernel(
     value_ref: Any,
     starts_ref: Any,  # (queries,)
     visible_ref: Any,  # (prefix + L,)
-    prefix_end_ref: Any,  # ()
-    own_begin_ref: Any,  # ()
+    blocks_ref: Any,  # (8,), the numbers of `_KeyBlocks`
     out_ref: Any,  # (queries, hd)
     normaliser_ref: Any,  # (queries,), base 2
     *,
     prefix: int,
+    interpret: bool,
 ) -> None:
     queries, keys = _FORWARD
     query, starts = query_ref[...], starts_ref[...]
     row = pl.num_programs(0) - 1 - pl.program_id(0)
     numbers = row * queries + jnp.arange(queries)
     scale = query.shape[1] ** -0.5 * _LOG2_E
+    blocks = _KeyBlocks(*(blocks_ref[n] for n in range(len(_KeyBlocks._fields))))
 
-    def add(column: jax.Array, carry: Any) -> Any:
+    def add(column: jax.Array, carry: Any, masked: bool) -> Any:
         attended, largest, total = carry
         here = pl.ds(column * keys, keys)
-        scores = triton.dot(query, key_ref[here, :].T) * scale
-        places = column * keys - prefix + jnp.arange(keys)
-        allowed = _allowed(
-            places[None, :], visible_ref[here][None, :], numbers[:, None], starts[:, None]
-        )
-        scores = jnp.where(allowed, scores, _NEVER)
-        new = jnp.maximum(largest, scores.max(axis=1))
-        weights = jnp.where(allowed, jnp.exp2(scores - new[:, None]), 0.0)
+        scores = triton.dot(query, key_ref[here, :].T)
+        if masked:
+            places = column * keys - prefix + jnp.arange(keys)
+            visible = visible_ref[here]
+            allowed = _allowed(places[None, :], visible[None, :], numbers[:, None], starts[:, None])
+            scores = jnp.where(allowed, scores, _NEVER)
+        new = jnp.maximum(largest, scores.max(axis=1) * scale)
+        weights = _weights(scores, scale, new[:, None], interpret)
         faded = jnp.exp2(largest - new)
         attended = attended * faded[:, None]
         attended += triton.dot(weights.astype(query.dtype), value_ref[here, :])
@@ -139,12 +248,11 @@ def _forward_kernel(
 
     carry = (
         jnp.zeros(query.shape, jnp.float32),
-        jnp.full((queries,), _NEVER, jnp.float32),
+        jnp.full((queries,), _LOWEST, jnp.float32),
         jnp.zeros((queries,), jnp.float32),
     )
-    carry = jax.lax.fori_loop(0, prefix_end_ref[...], add, carry)
-    end = (prefix + (row + 1) * queries) // keys
-    attended, largest, total = jax.lax.fori_loop(own_begin_ref[...], end, add, carry)
+    carry = _over(blocks.clear(), partial(add, masked=False), carry)
+    attended, largest, total = _over(blocks.masked(), partial(add, masked=True), carry)
     total = jnp.where(total > 0, total, 1.0)
     out_ref[...] = (attended / total[:, None]).astype(out_ref.dtype)
     normaliser_ref[...] = largest + jnp.log2(total)
@@ -156,14 +264,14 @@ def _by_key_kernel(
     value_ref: Any,
     starts_ref: Any,  # (L,)
     visible_ref: Any,  # (keys,)
-    query_begin_ref: Any,  # ()
-    query_end_ref: Any,  # ()
+    blocks_ref: Any,  # (4,), the numbers of `_QueryBlocks`
     slope_ref: Any,  # (L, G, hd)
     normaliser_ref: Any,  # (G, L)
     mean_ref: Any,  # (G, L)
     part_ref: Any,  # (), number of the part
     *results: Any,  # sums so far, where there are any, and by_score, by_key and by_value
     prefix: int,
+    interpret: bool,
 ) -> None:
     *so_far, by_score_ref, by_key_ref, by_value_ref = results
     queries, keys = _BY_KEYS
@@ -171,21 +279,23 @@ def _by_key_kernel(
     places = pl.program_id(0) * keys - prefix + jnp.arange(keys)
     scale = key.shape[1] ** -0.5
     rows = by_score_ref.shape[2] // queries  # of a part
-    first = part_ref[...] * rows
-    begin = jnp.maximum(query_begin_ref[...], first)
-    end = jnp.minimum(query_end_ref[...], first + rows)
+    first, group = part_ref[...] * rows, query_ref.shape[1]
+    # Of the part alone.
+    blocks = _QueryBlocks(*(jnp.clip(blocks_ref[n], first, first + rows) for n in range(4)))
 
-    def add(head: int, row: jax.Array, carry: Any) -> Any:
+    def add(number: jax.Array, carry: Any, masked: bool) -> Any:
         by_key, by_value = carry
+        row, head = jax.lax.div(number, group), jax.lax.rem(number, group)
         here = pl.ds(row * queries, queries)
         query, slope = query_ref[here, head, :], slope_ref[here, head, :]
-        scores = triton.dot(key, query.T) * (scale * _LOG2_E)  # (keys, queries)
-        numbers = row * queries + jnp.arange(queries)
-        allowed = _allowed(
-            places[:, None], visible[:, None], numbers[None, :], starts_ref[here][None, :]
-        )
-        weights = jnp.exp2(scores - normaliser_ref[head, here][None, :])
-        weights = jnp.where(allowed, weights, 0.0)
+        scores = triton.dot(key, query.T)  # (keys, queries)
+        normaliser = normaliser_ref[head, here][None, :]
+        weights = _weights(scores, scale * _LOG2_E, normaliser, interpret)
+        if masked:
+            numbers = row * queries + jnp.arange(queries)
+            starts = starts_ref[here][None, :]
+            allowed = _allowed(places[:, None], visible[:, None], numbers[None, :], starts)
+            weights = jnp.where(allowed, weights, 0.0)
         by_value += triton.dot(weights.astype(slope.dtype), slope)
         by_weight = triton.dot(value, slope.T)
         by_score = weights * (by_weight - mean_ref[head, here][None, :])
@@ -193,10 +303,15 @@ def _by_key_kernel(
         by_score_ref[head, :, pl.ds((row - first) * queries, queries)] = by_score
         return by_key + triton.dot(by_score, query), by_value
 
+    def of_all_heads(*runs: Run) -> list[Run]:
+        return [(begin * group, end * group) for begin, end in runs]
+
     zeros = jnp.zeros(key.shape, jnp.float32)
     carry = tuple(ref[...] for ref in so_far) if so_far else (zeros, zeros)
-    for head in range(query_ref.shape[1]):
-        carry = jax.lax.fori_loop(begin, end, partial(add, head), carry)
+    clear = of_all_heads((blocks.clear_begin, blocks.clear_end))
+    others = of_all_heads((blocks.begin, blocks.clear_begin), (blocks.clear_end, blocks.end))
+    carry = _over(clear, partial(add, masked=False), carry)
+    carry = _over(others, partial(add, masked=True), carry)
     by_key_ref[...], by_value_ref[...] = carry
 
 
@@ -205,8 +320,7 @@ def _by_query_kernel(
     key_ref: Any,  # (prefix + L, hd)
     starts_ref: Any,  # (L,)
     visible_ref: Any,  # (prefix + L,)
-    prefix_end_ref: Any,  # ()
-    own_begin_ref: Any,  # (blocks of queries,)
+    blocks_ref: Any,  # (blocks of queries, 8), the numbers of `_KeyBlocks`
     part_ref: Any,  # (), number of the part
     *results: Any,  # the gradients so far, where there are any, and where all of them go: (L, hd)
     prefix: int,
@@ -219,23 +333,31 @@ def _by_query_kernel(
     @pl.when(row < by_query_ref.shape[0] // queries)  # the last part may be shorter
     def sum_up() -> None:
         numbers, starts = row * queries + jnp.arange(queries), starts_ref[here]
+        blocks = _KeyBlocks(*(blocks_ref[row, n] for n in range(len(_KeyBlocks._fields))))
 
-        def add(column: jax.Array, by_query: jax.Array) -> jax.Array:
+        def add(column: jax.Array, by_query: jax.Array, masked: bool) -> jax.Array:
             there = pl.ds(column * keys, keys)
-            places = column * keys - prefix + jnp.arange(keys)
-            allowed = _allowed(
-                places[:, None], visible_ref[there][:, None], numbers[None, :], starts[None, :]
-            )
-            # Nothing was written where nobody attends.
-            by_score = jnp.where(allowed, by_score_ref[there, :], 0)
+            by_score = by_score_ref[there, :]
+            if masked:
+                places = column * keys - prefix + jnp.arange(keys)
+                visible = visible_ref[there][:, None]
+                allowed = _allowed(places[:, None], visible, numbers[None, :], starts[None, :])
+                # Nothing was written where nobody attends.
+                by_score = jnp.where(allowed, by_score, 0)
             return by_query + triton.dot(by_score.T, key_ref[there, :])
 
         width = key_ref.shape[1]
         by_query = jnp.zeros((queries, width), jnp.float32)
-        by_query = jax.lax.fori_loop(0, prefix_end_ref[...], add, by_query)
-        end = (prefix + (row + 1) * queries) // keys
-        by_query = jax.lax.fori_loop(own_begin_ref[row], end, add, by_query)
+        by_query = _over(blocks.clear(), partial(add, masked=False), by_query)
+        by_query = _over(blocks.masked(), partial(add, masked=True), by_query)
         by_query_ref[here, :] = (by_query * width**-0.5).astype(by_query_ref.dtype)
+
+
+def _stacked(blocks: _KeyBlocks | _QueryBlocks) -> jax.Array:
+    """Stack numbers of blocks behind the others, to the next power of two: (B, blocks, n)."""
+    numbers = jnp.stack(blocks, axis=-1)
+    more = (1 << (len(blocks) - 1).bit_length()) - len(blocks)
+    return jnp.pad(numbers, [(0, 0), (0, 0), (0, more)])
 
 
 def _forward(
@@ -248,20 +370,19 @@ def _forward(
     interpret: bool,
 ) -> tuple[jax.Array, Any]:
     batch, length, heads, width = query.shape
-    bounds = _bounds(starts, visible, prefix, *_FORWARD)
+    blocks = _stacked(_key_blocks(starts, visible, prefix, *_FORWARD))
     queries, keys = _FORWARD[0], key.shape[1]
     last, group = length // queries - 1, heads // key.shape[2]  # the longest work comes first
     of_queries = pl.BlockSpec((None, queries, None, width), lambda i, h, b: (b, last - i, h, 0))
     all_keys = pl.BlockSpec((None, keys, None, width), lambda i, h, b: (b, 0, h // group, 0))
     attended, normaliser = pl.pallas_call(
-        partial(_forward_kernel, prefix=prefix),
+        partial(_forward_kernel, prefix=prefix, interpret=interpret),
         grid=(length // queries, heads, batch),
         in_specs=[
             *(of_queries, all_keys, all_keys),
             pl.BlockSpec((None, queries), lambda i, h, b: (b, last - i)),
             pl.BlockSpec((None, keys), lambda i, h, b: (b, 0)),
-            pl.BlockSpec((None,), lambda i, h, b: (b,)),
-            pl.BlockSpec((None, None), lambda i, h, b: (b, last - i)),
+            pl.BlockSpec((None, None, blocks.shape[2]), lambda i, h, b: (b, last - i, 0)),
         ],
         out_specs=[
             of_queries,
@@ -271,10 +392,10 @@ def _forward(
             jax.ShapeDtypeStruct(query.shape, query.dtype),
             jax.ShapeDtypeStruct((batch, heads, length), jnp.float32),
         ],
-        compiler_params=triton.CompilerParams(num_warps=8, num_stages=3),
+        compiler_params=triton.CompilerParams(num_warps=4, num_stages=3),
         interpret=interpret,
         name="flash_forward",
-    )(query, key, value, starts, visible, bounds.prefix_end, bounds.own_begin)
+    )(query, key, value, starts, visible, blocks)
     attended, normaliser = (checkpoint_name(part, ATTENDED) for part in (attended, normaliser))
     return attended, (query, key, value, starts, visible, attended, normaliser)
 
@@ -286,8 +407,9 @@ def _backward(prefix: int, interpret: bool, kept: Any, slope: jax.Array) -> tupl
         "blhd,blhd->bhl", slope, attended, preferred_element_type=jnp.float32
     )  # (B, H, L)
     tokens = (query, key, value, starts, visible, slope, normaliser, mean)
-    parts, bounds = _parts(query, key), partial(_bounds, starts, visible, prefix)
-    of_keys, of_queries = bounds(*_BY_KEYS), bounds(*_BY_QUERIES)
+    parts = _parts(query, key)
+    of_keys = _stacked(_query_blocks(starts, visible, prefix, *_BY_KEYS))
+    of_queries = _stacked(_key_blocks(starts, visible, prefix, *_BY_QUERIES))
 
     def add(number: jax.Array, so_far: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         by_score, *sums = _by_key(tokens, of_keys, prefix, interpret, parts, number, so_far[1:])
@@ -322,7 +444,7 @@ def _parts(query: jax.Array, key: jax.Array) -> int:
 
 def _by_key(
     tokens: tuple[jax.Array, ...],
-    bounds: _Bounds,
+    blocks: jax.Array,  # int32 (B, blocks of keys, 4)
     prefix: int,
     interpret: bool,
     parts: int,
@@ -338,16 +460,16 @@ def _by_key(
     all_queries = pl.BlockSpec((None, length, group, width), lambda i, h, b: (b, 0, h, 0))
     all_rows = pl.BlockSpec((None, group, length), lambda i, h, b: (b, h, 0))
     of_keys = pl.BlockSpec((None, keys, None, width), lambda i, h, b: (b, i, h, 0))
-    bound = pl.BlockSpec((None, None), lambda i, h, b: (b, i))
     inputs = [
         *(all_queries, of_keys, of_keys),
         pl.BlockSpec((None, length), lambda i, h, b: (b, 0)),
         pl.BlockSpec((None, keys), lambda i, h, b: (b, i)),
-        *(bound, bound, all_queries, all_rows, all_rows),
+        pl.BlockSpec((None, None, blocks.shape[2]), lambda i, h, b: (b, i, 0)),
+        *(all_queries, all_rows, all_rows),
         pl.BlockSpec((None,), lambda i, h, b: (0,)),
     ]
     gradients: list[jax.Array] = pl.pallas_call(
-        partial(_by_key_kernel, prefix=prefix),
+        partial(_by_key_kernel, prefix=prefix, interpret=interpret),
         grid=(count // keys, key_heads, batch),
         in_specs=[*inputs, *[of_keys] * len(so_far)],
         out_specs=[
@@ -359,20 +481,17 @@ def _by_key(
             *[jax.ShapeDtypeStruct(key.shape, jnp.float32)] * 2,
         ],
         input_output_aliases={len(inputs) + one: 1 + one for one in range(len(so_far))},
-        compiler_params=triton.CompilerParams(num_warps=8, num_stages=2),
+        compiler_params=triton.CompilerParams(num_warps=4, num_stages=2),
         interpret=interpret,
         name=f"flash_by_key_in_{parts}",
-    )(
-        *(query, key, value, starts, visible, bounds.query_begin, bounds.query_end),
-        *(slope, normaliser, mean, number, *so_far),
-    )
+    )(query, key, value, starts, visible, blocks, slope, normaliser, mean, number, *so_far)
     return gradients
 
 
 def _by_query(
     tokens: tuple[jax.Array, ...],
     by_score: jax.Array,
-    bounds: _Bounds,
+    blocks: jax.Array,  # int32 (B, blocks of queries, 8)
     prefix: int,
     interpret: bool,
     parts: int,
@@ -383,20 +502,19 @@ def _by_query(
     query, key, _, starts, visible, *_ = tokens
     batch, length, heads, width = query.shape
     count, queries, group = key.shape[1], _BY_QUERIES[0], heads // key.shape[2]
-    blocks = by_score.shape[3] // queries
+    rows = by_score.shape[3] // queries
     all_queries = pl.BlockSpec((None, length, None, width), lambda i, h, b: (b, 0, h, 0))
     inputs = [
-        pl.BlockSpec((None, None, count, queries), lambda i, h, b: (b, h, 0, blocks - 1 - i)),
+        pl.BlockSpec((None, None, count, queries), lambda i, h, b: (b, h, 0, rows - 1 - i)),
         pl.BlockSpec((None, count, None, width), lambda i, h, b: (b, 0, h // group, 0)),
         pl.BlockSpec((None, length), lambda i, h, b: (b, 0)),
         pl.BlockSpec((None, count), lambda i, h, b: (b, 0)),
-        pl.BlockSpec((None,), lambda i, h, b: (b,)),
-        pl.BlockSpec((None, length // queries), lambda i, h, b: (b, 0)),
+        pl.BlockSpec((None, *blocks.shape[1:]), lambda i, h, b: (b, 0, 0)),
         pl.BlockSpec((None,), lambda i, h, b: (0,)),
     ]
     by_query: jax.Array = pl.pallas_call(
         partial(_by_query_kernel, prefix=prefix),
-        grid=(blocks, heads, batch),
+        grid=(rows, heads, batch),
         in_specs=[*inputs, *[all_queries] * len(so_far)],
         out_specs=all_queries,
         out_shape=jax.ShapeDtypeStruct(query.shape, query.dtype),
@@ -404,8 +522,5 @@ def _by_query(
         compiler_params=triton.CompilerParams(num_warps=8, num_stages=3),
         interpret=interpret,
         name=f"flash_by_query_in_{parts}",
-    )(
-        *(by_score, key, starts, visible, bounds.prefix_end, bounds.own_begin),
-        *(number, *so_far),
-    )
+    )(by_score, key, starts, visible, blocks, number, *so_far)
     return by_query
