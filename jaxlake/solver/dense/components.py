@@ -48,6 +48,7 @@ def component_sizes(boards: PreparedBoards, wanted: jax.Array, widths: Widths) -
     Nothing is said of boards that are not wanted, bool (B,).
     """
     R, B = boards.free.shape
+
     def measure(chunk: tuple[jax.Array, jax.Array], _: None) -> tuple[jax.Array, None]:
         free, starts = chunk
         cells = jnp.stack([bitboard.bitboard_of(start, R) for start in starts])
