@@ -14,7 +14,13 @@ import jax
 from benchmarks.accelerators.measuring import OnDevice, device_numbers, require_device
 from benchmarks.accelerators.programs import OF_BOARDS, OF_ENVIRONMENTS, makers
 from benchmarks.accelerators.samples import COUNTED_BOARDS
-from benchmarks.accelerators.tables import header, row, sentence_of, table_of_shares
+from benchmarks.accelerators.tables import (
+    header,
+    row,
+    sentence_of,
+    table_of_measurements,
+    table_of_shares,
+)
 from benchmarks.accelerators.targets import MACHINES, Machine, environment_of, machine_of
 from benchmarks.accelerators.totals import forecast, totals
 from benchmarks.lake.benchmark import git_commit
@@ -124,6 +130,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             put_into(args.json, result)
         if not (args.measure or args.compile_only):
             print("\n".join(["", *table_of_shares(records, machine)]), flush=True)
+        if beside := table_of_measurements(records):
+            print("\n".join(["", *beside]), flush=True)
     made = [one for part in result["targets"].values() for one in part["programs"]]
     if args.measure:
         made = [one["measured"] for one in made]

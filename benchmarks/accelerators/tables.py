@@ -75,9 +75,48 @@ def _measured_cell(measured: dict[str, Any], unit: str) -> str:
         ran = f"; {measured['kernels']:,} kernels, in which {busy:,.2f} ms go by"
     return (
         f"{measured['seconds'] * 1e3:,.2f} ms, {measured['rate']:,.0f} {unit}s/s on"
-        f" {measured['device']} (compiled in {measured['compile_seconds']:.1f} s, first call"
-        f" {measured['first_call_seconds']:.2f} s{ran})"
+        f" {measured['device']} ({_compiled(measured)}{ran})"
     )
+
+
+def _compiled(measured: dict[str, Any]) -> str:
+    if measured.get("compiled_ahead"):
+        return "compiled ahead of time elsewhere"
+    return (
+        f"compiled in {measured['compile_seconds']:.1f} s, first call"
+        f" {measured['first_call_seconds']:.2f} s"
+    )
+
+
+def table_of_measurements(records: Iterable[dict[str, Any]]) -> list[str]:
+    """Write what was measured beside what was forecast, of the programs that were measured."""
+    lines = [
+        "| program | measured | that is | forecast | kernels run | launches, forecast | in kernels"
+        " | compiled there in | commit |",
+        "|" + " --- |" * 9,
+    ]
+    for record in records:
+        measured = record.get("measured", {})
+        if "seconds" not in measured:
+            continue
+        forecast = launches = "not forecast"
+        if "forecast_seconds" in record:
+            forecast = f"{record['forecast_seconds'] * 1e3:,.2f} ms"
+            launches = f"{record['launches']:,}"
+        ahead = measured.get("compiled_ahead")
+        cells = [
+            record["program"],
+            f"{measured['seconds'] * 1e3:,.2f} ms",
+            f"{measured['rate']:,.0f} {record['unit']}s/s",
+            forecast,
+            f"{measured['kernels']:,}" if "kernels" in measured else "not counted",
+            launches,
+            f"{measured['kernel_seconds'] * 1e3:,.2f} ms" if "kernels" in measured else "",
+            "elsewhere" if ahead else f"{measured['compile_seconds']:.0f} s",
+            measured["commit"],
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines if len(lines) > 2 else []
 
 
 def _counted_on(record: dict[str, Any]) -> str:

@@ -12,11 +12,11 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from benchmarks.accelerators import loops, worker
+from benchmarks.accelerators import answers, loops, worker
 from benchmarks.accelerators.__main__ import main, put_into
 from benchmarks.accelerators.hlo import read_program
 from benchmarks.accelerators.loops import Costs
-from benchmarks.accelerators.measuring import call_seconds
+from benchmarks.accelerators.measuring import _covered, call_seconds, digests, kernels_of
 from benchmarks.accelerators.programs import OF_BOARDS, OF_ENVIRONMENTS
 from benchmarks.accelerators.samples import Part, Sample, sample_of, scaled
 from benchmarks.accelerators.targets import machine_of
@@ -344,7 +344,7 @@ def test_a_measurement_stands_beside_the_forecast_of_the_same_call(tmp_path, mon
     (names, cells) = (
         line
         for line in capsys.readouterr().out.splitlines()
-        if "measured |" in line or "environments/s on" in line
+        if line.endswith("| measured |") or "environments/s on" in line
     )
     assert names.count("|") == cells.count("|")
     assert "0.04 ms, 111,111 environments/s | " in cells
@@ -405,3 +405,52 @@ def test_programs_are_made_for_every_number_of_agents_and_a_step_gives_all_that_
     assert reward.dtype == jnp.float32
     assert terminated.dtype == truncated.dtype == bool
     assert len({leaf.shape[0] for leaf in (reward, terminated, truncated, failure)}) == 1
+
+
+def test_digests_tell_arrays_apart_by_any_bit_their_type_and_their_shape():
+    given = {"a": jnp.arange(6, dtype=jnp.int32), "key": jax.random.key(1)}
+    same = digests(given)
+    assert list(same) == ["a", "key"]
+    assert digests({**given}) == same
+    others = [jnp.arange(6, dtype=jnp.int16), jnp.arange(6).reshape(2, 3), given["a"].at[5].set(7)]
+    assert len({same["a"], *(digests({"a": other})["a"] for other in others)}) == 4
+    assert digests({**given, "key": jax.random.key(2)})["key"] != same["key"]
+
+
+def test_time_in_which_kernels_run_side_by_side_counts_once():
+    assert _covered(iter([(3.0, 4.0), (0.0, 2.0), (1.0, 1.5), (1.5, 2.5)])) == 3.5
+    assert _covered(iter([])) == 0.0
+
+
+def test_a_device_that_profiles_no_kernels_says_nothing_of_them():
+    assert kernels_of(lambda: jnp.arange(3) + 1) == {}
+
+
+def _answered(folder, answers):
+    """Write a file in which a device has answered `step-4` and nothing else."""
+    program = {"program": "step-4", "measured": {"device": "a GPU", "answers": answers}}
+    path = folder / "measured.json"
+    targets = {"h100:1": {"programs": [program, {"program": "reset-4"}]}}
+    path.write_text(json.dumps({"boards": 4, "environments": 4, "targets": targets}))
+    return path
+
+
+def test_what_a_device_answered_is_compared_array_by_array(tmp_path, capsys):
+    program = OF_ENVIRONMENTS["step-4"](4)
+    own = digests(jax.jit(program.function)(*program.arguments))
+    here = jax.devices()[0].device_kind
+    assert answers.main(["--json", str(_answered(tmp_path, own))]) == 0
+    said = f"h100:1 step-4: a GPU and {here} are the same, all {len(own)} arrays\n"
+    assert capsys.readouterr().out == said
+    wrong, *_, missing = own
+    other = {**own, wrong: "0" * 16}
+    del other[missing]
+    assert answers.main(["--json", str(_answered(tmp_path, other))]) == 1
+    assert f"differ in {', '.join(sorted([wrong, missing]))}\n" in capsys.readouterr().out
+
+
+def test_a_file_without_answers_is_refused(tmp_path, capsys):
+    path = _answered(tmp_path, {})
+    assert answers.main(["--json", str(path), "--only", "solve-2"]) == 2
+    assert f"--json: {path} holds no answers of these programs" in capsys.readouterr().err
+    assert answers.main(["--json", str(tmp_path / "none.json")]) == 2

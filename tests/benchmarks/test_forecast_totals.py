@@ -8,7 +8,7 @@ import pytest
 from benchmarks.accelerators.__main__ import main
 from benchmarks.accelerators.hlo import Body, read_program
 from benchmarks.accelerators.loops import Loop
-from benchmarks.accelerators.tables import header, row, table_of_shares
+from benchmarks.accelerators.tables import header, row, table_of_measurements, table_of_shares
 from benchmarks.accelerators.targets import machine_of
 from benchmarks.accelerators.totals import forecast, shares, totals, tree_of
 from tests.paths import ROOT
@@ -100,6 +100,7 @@ def _programs(name, target):
     ("name", "target"),
     [
         ("forecast-h100.json", "h100:1"),
+        ("forecast-h200.json", "h200:1"),
         ("forecast-v5e.json", "v5e:2x2"),
         ("forecast-v5e-solve.json", "v5e:2x2"),
     ],
@@ -128,6 +129,15 @@ def test_the_page_shows_the_committed_forecasts():
     solve = _programs("forecast-v5e-solve.json", "v5e:2x2")
     rows = [row(record) for record in (*solve, *_programs("forecast-v5e.json", "v5e:2x2"))]
     assert _shown("v5e") == [names, line, *rows]
+
+
+def test_the_page_shows_what_was_measured_and_by_how_much_forecasts_were_wrong():
+    records = _programs("forecast-h200.json", "h200:1")
+    assert _shown("h200 measured") == table_of_measurements(records)
+    by_name = {record["program"]: record for record in records}
+    # Kernels are those that the compiler counts; what is computed is the same on any machine.
+    assert 0.9 < by_name["solve-2"]["measured"]["kernels"] / by_name["solve-2"]["launches"] < 1.1
+    assert all(record["measured"]["answers"] for record in records)
 
 
 @pytest.mark.parametrize(

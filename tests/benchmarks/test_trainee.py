@@ -3,12 +3,15 @@
 import dataclasses
 import json
 import re
+import statistics
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from benchmarks.trainee.__main__ import chip_count, forecast, main, put_into
+from benchmarks.trainee import measuring
+from benchmarks.trainee.__main__ import chip_count, forecast, held_record, main, put_into
 from benchmarks.trainee.attention_kernels import kernel_flops
 from benchmarks.trainee.program import Pace, forbidden_arrays, product_flops, read_traffic
 from benchmarks.trainee.tables import BEGIN, END, PAGE, table
@@ -317,3 +320,40 @@ def test_targets_that_cannot_be_compiled_for_are_named(capsys, monkeypatch, tmp_
 
 def test_the_page_shows_the_committed_results():
     assert f"{BEGIN}\n\n{table()}\n{END}" in PAGE.read_text()
+
+
+def test_what_was_measured_of_an_update_stays_beside_a_new_forecast(tmp_path):
+    file = tmp_path / "results.json"
+    record = {"target": "h200:1", "model": "4B", "work": {"rows": 8}}
+    assert held_record(file, record) == record
+    put_into(file, record | {"measured": {"seconds": 9.0}})
+    put_into(file, record | {"forecast_seconds": 8.0})
+    both = record | {"measured": {"seconds": 9.0}, "forecast_seconds": 8.0}
+    assert json.loads(file.read_text())["updates"] == [both]
+    assert held_record(file, record) == both
+    assert held_record(file, record | {"model": "8B"}) == record | {"model": "8B"}
+
+
+def test_an_update_is_measured_with_weights_that_learn(monkeypatch):
+    monkeypatch.setattr(measuring, "require_devices", lambda work, target: jax.devices()[:1])
+    measured = measuring.measure_update(TINY, "h100:1", updates=2)
+    assert measured["device"] == jax.devices()[0].device_kind
+    assert measured["seconds"] == statistics.median(measured["update_seconds"])
+    assert len(measured["update_seconds"]) == 2
+    peak = 989e12
+    assert measured["mfu"] == TINY.model_flops() / peak / measured["seconds"]
+    assert measured["grad_norm"] > 0
+    assert np.isfinite(measured["loss"])
+
+
+def test_attention_alone_is_measured_and_held_against_float32():
+    found = measuring.measure_attention(TINY, "h100:1")
+    assert set(found) == {"difference", "rows", "causal"}  # cuDNN is on GPUs only
+    assert found["difference"] < 0.02
+    assert all(0 < found[kind]["forward"] < 60 for kind in ("rows", "causal"))
+
+
+def test_updates_are_measured_on_a_targets_own_devices_only(capsys):
+    assert main(["--target", "h100:1", "--measure", "--model", "0.6B"]) == 2
+    said = f"error: --measure: got {len(jax.devices())} of cpu here, h100:1 needs 1 of gpu\n"
+    assert capsys.readouterr().err == said
