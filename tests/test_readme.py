@@ -123,7 +123,7 @@ def test_extras_that_the_install_names_are_there():
 def test_commands_beside_the_claims_are_there():
     rows = re.search(r"\| claim \| seen \| command \|\n(.*?)\n\n", README, flags=re.DOTALL)[1]
     commands = re.findall(r"`((?:python -m|make|jaxlake) [^\s`]+)", rows)
-    assert len(commands) == 4
+    assert len(commands) == 5
     for command in commands:
         program, name = command.split()[0], command.split()[-1]
         if program == "python":
