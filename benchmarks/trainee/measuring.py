@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -98,7 +99,7 @@ def _drawn_state(shapes: LearnerState) -> LearnerState:
     """Draw weights, and leave the optimizer's state at zero."""
 
     def drawn(path: Any, leaf: jax.ShapeDtypeStruct) -> jax.Array:
-        seed = jax.random.key(hash(jax.tree_util.keystr(path)) % 2**31)
+        seed = jax.random.key(zlib.crc32(jax.tree_util.keystr(path).encode()))  # in any process
         values = jax.random.normal(seed, leaf.shape, leaf.dtype) * 0.02
         return jax.device_put(values, leaf.sharding)
 
