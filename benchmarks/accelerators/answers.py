@@ -31,16 +31,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         held = json.loads(args.json.read_text(encoding="utf-8"))
+        found = [
+            (target, one["program"], one["measured"])
+            for target, part in held["targets"].items()
+            for one in part["programs"]
+            if "answers" in one.get("measured", {})
+        ]
+        made = makers(held["boards"], held["environments"], args.only)
     except OSError as error:
         print(f"error: --json: {error}", file=sys.stderr)
         return 2
-    found = [
-        (target, one["program"], one["measured"])
-        for target, part in held["targets"].items()
-        for one in part["programs"]
-        if "answers" in one.get("measured", {})
-    ]
-    made = makers(held["boards"], held["environments"], args.only)
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        said = f"{type(error).__name__}: {error}"
+        print(f"error: --json: {args.json} is no file of --measure ({said})", file=sys.stderr)
+        return 2
     found = [one for one in found if one[1] in made]
     if not found:
         print(f"error: --json: {args.json} holds no answers of these programs", file=sys.stderr)

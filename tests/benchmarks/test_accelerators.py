@@ -454,3 +454,11 @@ def test_a_file_without_answers_is_refused(tmp_path, capsys):
     assert answers.main(["--json", str(path), "--only", "solve-2"]) == 2
     assert f"--json: {path} holds no answers of these programs" in capsys.readouterr().err
     assert answers.main(["--json", str(tmp_path / "none.json")]) == 2
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"targets": {}}', '{"targets": {"h100:1": {}}}'])
+def test_a_file_that_is_damaged_or_of_something_else_is_named(text, tmp_path, capsys):
+    path = tmp_path / "other.json"
+    path.write_text(text)
+    assert answers.main(["--json", str(path)]) == 2
+    assert f"error: --json: {path} is no file of --measure (" in capsys.readouterr().err
