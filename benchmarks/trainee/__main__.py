@@ -82,6 +82,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if (args.beside, args.steps_of, args.target) == (None, None, None):
         parser.error("one of --target, --beside and --steps-of is needed")
+    if args.measure:
+        options = {"--check": args.check, "--hlo": args.hlo, "--beside": args.beside}
+        options["--steps-of"] = args.steps_of
+        if passed_over := [name for name, value in options.items() if value]:
+            parser.error(f"--measure: got {passed_over[0]}, too, which does something else")
     if args.beside or args.steps_of:
         from benchmarks.trainee.here import measure_here
 

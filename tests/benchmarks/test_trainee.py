@@ -357,3 +357,11 @@ def test_updates_are_measured_on_a_targets_own_devices_only(capsys):
     assert main(["--target", "h100:1", "--measure", "--model", "0.6B"]) == 2
     said = f"error: --measure: got {len(jax.devices())} of cpu here, h100:1 needs 1 of gpu\n"
     assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("option", [["--check"], ["--hlo", "x"], ["--beside", "trl"]])
+def test_options_that_a_measurement_would_pass_over_are_refused(option, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--target", "h100:1", "--measure", *option])
+    assert ended.value.code == 2
+    assert f"--measure: got {option[0]}, too, which does something else" in capsys.readouterr().err
