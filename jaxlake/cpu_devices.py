@@ -1,15 +1,15 @@
 """JAX on CPUs as the lake needs it: one device per core, and flags for loops over boards."""
 
 import os
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Callable
+from functools import cached_property, update_wrapper
 from importlib.metadata import version
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import jax
 
 from jaxlake.search_flags import FLAGS_FOR_SEARCHES as FLAGS_FOR_SEARCHES
-from jaxlake.search_flags import FUSION_EMITTERS, TRIED_JAXLIB
+from jaxlake.search_flags import FUSION_EMITTERS, LLVM_LEVEL, TRIED_JAXLIB
 from jaxlake.search_flags import add_search_flags as add_search_flags
 
 P = ParamSpec("P")
@@ -48,29 +48,54 @@ def use_all_cores(devices: int | None = None) -> int:
     return count
 
 
-def jit_search(
-    function: Callable[P, R], static_argnames: str | Sequence[str] = ()
-) -> Callable[P, R]:
-    """Return `jax.jit(function)`, compiled in two thirds of the time where a CPU runs it.
+class SearchProgram(Generic[P, R]):
+    """A function as under `jax.jit`, compiled in two thirds of the time where a CPU runs it.
 
     That is by the one of `FLAGS_FOR_SEARCHES` which can be set for one program. It holds where the
     function is a program of its own; within another one, that one's flags hold. What the user sets
     in XLA_FLAGS wins, and a jaxlib that was never tried gets nothing.
     """
-    plain = jax.jit(function, static_argnames=static_argnames)
-    if not version("jaxlib").startswith(TRIED_JAXLIB):
-        return plain
-    options = {FUSION_EMITTERS: False}
-    apart = jax.jit(function, static_argnames=static_argnames, compiler_options=options)
 
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+    def __init__(self, function: Callable[P, R], *, lightly: bool = False, **options: Any) -> None:
+        """Take the function, and options of `jax.jit`; see `lightly`."""
+        self._made_of = function, options
+        self._plain = self._apart = jax.jit(function, **options)
+        if version("jaxlib").startswith(TRIED_JAXLIB):
+            flags: Any = {FUSION_EMITTERS: False} | ({LLVM_LEVEL: 1} if lightly else {})
+            self._apart = jax.jit(function, compiler_options=flags, **options)
+        update_wrapper(self, function)
+
+    @cached_property
+    def lightly(self) -> "SearchProgram[P, R]":
+        """The same, which LLVM optimises at level 1, not 3: faster to compile, slower to run.
+
+        It takes two thirds of the time to compile, and up to 1.7 times as long to run.
+        """
+        function, options = self._made_of
+        return SearchProgram(function, lightly=True, **options)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function."""
+        called = self._plain if _within_another_program() else self._alone()
+        result: R = called(*args, **kwargs)
+        return result
+
+    def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
+        """Lower what a call outside of other programs would run; leaves may be shapes."""
+        return self._alone().lower(*args, **kwargs)
+
+    def shapes(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the shapes of a result; `lower` does not trace the function anew."""
+        return self._alone().eval_shape(*args, **kwargs)
+
+    def _alone(self) -> Any:
         chosen = FUSION_EMITTERS in os.environ.get("XLA_FLAGS", "")
-        if _within_another_program() or chosen or jax.default_backend() != "cpu":
-            return plain(*args, **kwargs)
-        return apart(*args, **kwargs)
+        return self._plain if chosen or jax.default_backend() != "cpu" else self._apart
 
-    return call
+
+def jit_search(function: Callable[P, R], **options: Any) -> SearchProgram[P, R]:
+    """Return the function as a program of a search; the options are those of `jax.jit`."""
+    return SearchProgram(function, **options)
 
 
 def called_apart(*arguments: Any) -> bool:

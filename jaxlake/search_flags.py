@@ -4,6 +4,7 @@ from collections.abc import MutableMapping
 from importlib.metadata import version
 
 FUSION_EMITTERS = "xla_cpu_use_fusion_emitters"
+LLVM_LEVEL = "xla_backend_optimization_level"
 
 FLAGS_FOR_SEARCHES = (
     "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=1000000000",

@@ -1,12 +1,13 @@
 """The programs, with the shapes of their arguments. Nothing of them is in memory.
 
-Each is a jitted function of the library as it is called, not one like it.
+Each is a jitted function of the library as it is called, not one like it; `generate` calls one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -18,7 +19,6 @@ from jax.sharding import SingleDeviceSharding
 import jaxlake
 from benchmarks.trainee.update import Work, shapes_of
 from jaxlake.generator.quotas import BATCH_SIZE, CAPACITY, HORIZON, DrawOptions
-from jaxlake.generator.quotas import _generate as generate
 from jaxlake.judging import BATCH_SIZE as JUDGED
 from jaxlake.judging import verify_batch as verify
 from training.environments.lake import _tabulate as tabulate
@@ -78,6 +78,13 @@ def _of_the_learner(config: RunConfig, shape: DecoderConfig, device: Any) -> Ite
     for sides in sorted(set(parameter_shapes(shape).values())):
         tensor = _array(device, np.float32, *sides[1:] if len(sides) == 3 else sides)
         yield Call(f"checksum of {tensor.shape}", weight_checksum, (tensor,), True)
+
+
+@partial(jax.jit, static_argnames="options")
+def generate(key: jax.Array, params: jaxlake.LakeParams, options: DrawOptions) -> Any:
+    """Make boards by one program, as `DrawOptions.draw` does for two agents on accelerators."""
+    settings = dict(vars(options))
+    return jaxlake.generate(key, params, settings.pop("capacity"), **settings)
 
 
 def _of_the_lake(config: RunConfig, device: Any) -> Iterator[Call]:

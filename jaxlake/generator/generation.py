@@ -9,7 +9,6 @@ waits for the slowest. Within its stream a candidate is judged in its order, so 
 cut leaves no trace in the result.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 
@@ -23,21 +22,14 @@ from jaxlake.generator import mixture
 from jaxlake.generator.board_parts import ALL_BOARDS, Part, checked_part
 from jaxlake.generator.mixture import LakeParams
 from jaxlake.generator.pool import Generated as Generated
-from jaxlake.generator.pool import (
-    PoolOptions,
-    batch_size_for,
-    fill_pool,
-    make_rounds,
-    put_in_order,
-)
+from jaxlake.generator.pool import PoolOptions, batch_size_for
+from jaxlake.generator.rounds import Pool, fill_by_parts, fill_pool
 from jaxlake.random_keys import check_kind
 from jaxlake.solver import DEFAULT_HORIZON, Widths, widths_for
-from jaxlake.solver.dense.tier import DENSE_RADIXES
+from jaxlake.solver.chunks import default_platform
 
 MAX_CANDIDATES = 1 << 18
 """Candidates of a stream after which `generate` gives up, unless told otherwise."""
-
-_Pool = Callable[[jax.Array, LakeParams, jax.Array, jax.Array], "Generated"]
 
 
 def generate(
@@ -101,9 +93,9 @@ def generate(
         *(_slots(n), max_size, max_agents, horizon, batch_size, widths or widths_for()),
         checked_part(part),
     )
-    # Two slots are solved without the tier for which there are steps.
-    in_steps = max_agents > 2 and called_apart(key, params)
-    pool = _pool_in_steps(options) if in_steps else _pool(options)
+    # Accelerators would wait for the host more often, and two slots have no tiers to leave out.
+    by_parts = called_apart(key, params) and (max_agents > 2 or default_platform() == "cpu")
+    pool = _pool_by_parts(options) if by_parts else _pool(options)
     return _of_one(pool, key, params, n, max_candidates)
 
 
@@ -194,7 +186,7 @@ def _slots(n: int) -> int:
 
 
 def _of_one(
-    pool: _Pool, key: jax.Array, params: LakeParams, n: int, max_candidates: int | None
+    pool: Pool, key: jax.Array, params: LakeParams, n: int, max_candidates: int | None
 ) -> Generated:
     shapes = {name: np.shape(leaf) for name, leaf in vars(params).items()}
     for name, shape in shapes.items():
@@ -230,36 +222,19 @@ def _shared_batch_size(batch_size: int | None, boards: int, devices: int, widths
 
 
 @cache
-def _pool(options: PoolOptions) -> _Pool:
+def _pool(options: PoolOptions) -> Pool:
     """Fill many configurations in one pool, with further batch axes merged into it."""
     return jit_search(merge_batch_axes(partial(fill_pool, options=options)))
 
 
 @cache
-def _pool_in_steps(options: PoolOptions) -> _Pool:
-    """The same by programs of their own, so that the solver's last tier is compiled if needed."""
-    begin, go_on = (
-        jit_search(partial(make_rounds, options=options, last_tier=tier)) for tier in (False, True)
-    )
-    order = jit_search(partial(put_in_order, options=options))
-    largest = DENSE_RADIXES[options.max_agents][-1] - 2
-
-    def fill(keys: jax.Array, params: LakeParams, n: jax.Array, most: jax.Array) -> Generated:
-        free = np.asarray(params.size) ** 2 * (1 - np.asarray(params.hole_ratio))
-        # On boards of so few cells the tier is needed sooner or later.
-        if np.min(free) > largest:
-            kept, stopped = begin(keys, params, n, most, None)
-            if stopped:
-                kept, _ = go_on(keys, params, n, most, kept)
-        else:
-            kept, _ = go_on(keys, params, n, most, None)
-        return order(keys, params, n, kept)
-
-    return fill
+def _pool_by_parts(options: PoolOptions) -> Pool:
+    """The same by programs that the host calls round by round."""
+    return fill_by_parts(options)
 
 
 @cache
-def _pool_on(options: PoolOptions, devices: tuple[jax.Device, ...]) -> _Pool:
+def _pool_on(options: PoolOptions, devices: tuple[jax.Device, ...]) -> Pool:
     """The pool with its lanes shared out over devices, and everything else on all of them."""
     mesh = jax.sharding.Mesh(np.array(devices), ("lanes",))
     everywhere = jax.sharding.PartitionSpec()

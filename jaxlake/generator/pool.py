@@ -1,9 +1,7 @@
-"""The pool in which `generate` makes sets: rounds of candidates, and what is kept of them.
+"""The pool in which `generate` makes sets: what is to be made, what is kept, and the finished sets.
 
-The streams of all configurations share the lanes of every round (see `generation`). A pool can be
-filled by one program, or in two steps: rounds without the last tier of the solver, which is large
-and of which most sets have no need, and where they meet a board that needs it, the same rounds go
-on with it.
+The streams of all configurations share the lanes of every round (see `generation`); the rounds are
+those of `rounds.py`.
 """
 
 from dataclasses import dataclass
@@ -15,17 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.generator import mixture
-from jaxlake.generator.board_parts import ALL_BOARDS, Part, draw_into_part
-from jaxlake.generator.candidates import code_words, decode, draw_codes
-from jaxlake.generator.code_table import contains, empty_table, insert
+from jaxlake.generator.board_parts import Part
+from jaxlake.generator.candidates import code_words, decode
+from jaxlake.generator.code_table import empty_table
 from jaxlake.generator.mixture import LakeParams
 from jaxlake.instance import Instance
-from jaxlake.solver import Solution, Status, Widths, solve_batch
-from jaxlake.solver.many_slots import candidate_budgets, search_most
+from jaxlake.solver import Solution, Status, Widths
 from jaxlake.solver.solution import unknown_solution
 
 _UNFILLED = np.int32(np.iinfo(np.int32).max)
-_KINDS = 2  # boards that need no wait, boards that need one
+KINDS = 2  # boards that need no wait, boards that need one
 
 
 @jax.tree_util.register_dataclass
@@ -71,7 +68,7 @@ def batch_size_for(boards: int, widths: Widths) -> int:
     return min(max(1 << (2 * boards - 1).bit_length(), 64), most)
 
 
-class _Plan(NamedTuple):
+class Plan(NamedTuple):
     """What is to be made, for G = C * S cells. A stream is named by the first cell that draws it.
 
     Slots are numbered by stream, kind and cell while the set is made. There are M for each of the C
@@ -86,15 +83,6 @@ class _Plan(NamedTuple):
     cell_of_slot: jax.Array  # int32 (C * M,), G where no board is wanted
 
 
-class _Lanes(NamedTuple):
-    """One candidate a lane, in the order of streams and within a stream of candidates."""
-
-    stream: jax.Array  # int32 (B,)
-    number: jax.Array  # int32 (B,), of the candidate
-    valid: jax.Array  # bool (B,), False beyond max_candidates, and if it belongs to another part
-    first: jax.Array  # int32 (B,), the first lane of the same stream
-
-
 class Kept(NamedTuple):
     """What the rounds so far have made."""
 
@@ -107,118 +95,23 @@ class Kept(NamedTuple):
     table: jax.Array  # int32 (T,), the slots by code
 
 
-class _Setting(NamedTuple):
+class Setting(NamedTuple):
     """What all rounds need to know."""
 
-    plan: _Plan
+    plan: Plan
     streams: jax.Array  # keys (G,)
     size: jax.Array  # int32 (G,)
     holes: jax.Array  # int32 (G,)
     num_agents: jax.Array  # int32 (G,)
 
 
-def fill_pool(
-    keys: jax.Array,
-    params: LakeParams,
-    n: jax.Array,
-    most: jax.Array,
-    options: PoolOptions,
-    axis_name: str | None = None,
-) -> Generated:
-    """Map keys (C,) and params (C, S) to a `Generated` with leaves (C, ...) of M slots.
+def set_up(
+    keys: jax.Array, params: LakeParams, n: jax.Array, options: PoolOptions
+) -> tuple[Setting, Kept]:
+    """Say what is to be made of keys (C,), params (C, S) and n boards, int32 (C,), and keep none.
 
-    The boards n and the candidates of a stream at most, int32 (C,), are the same for all.
+    The number of boards is the same for all.
     """
-    kept, _ = make_rounds(keys, params, n, most, None, options, axis_name=axis_name)
-    return put_in_order(keys, params, n, kept, options)
-
-
-def make_rounds(
-    keys: jax.Array,
-    params: LakeParams,
-    n: jax.Array,
-    most: jax.Array,
-    begun: Kept | None,
-    options: PoolOptions,
-    *,
-    last_tier: bool = True,
-    axis_name: str | None = None,
-) -> tuple[Kept, jax.Array]:
-    """Make rounds until nothing is missing; arguments as those of `fill_pool`.
-
-    Without the `last_tier` (static) of the solver, rounds end before the first one that needs it,
-    and bool () says whether there is such a one. With what was `begun` they go on from there.
-    """
-    setting = _set_up(keys, params, n, options)
-    plan, streams, size, holes, num_agents = setting
-    total = plan.cell_of_slot.shape[0]
-    B, max_candidates = options.batch_size or batch_size_for(total, options.widths), most[0]
-
-    Examined = tuple[jax.Array, jax.Array, Solution, jax.Array]
-
-    def examine(stream: jax.Array, number: jax.Array) -> Examined:
-        """Draw and judge the candidates of some lanes. A filter before the solver belongs here.
-
-        Gives their codes, whether they belong to the part of all boards, their solutions, and
-        whether the last tier has to look at them.
-        """
-        shapes = {"max_size": options.max_size, "max_agents": options.max_agents}
-        keys, agents = streams[stream], num_agents[stream]
-        codes = draw_codes(keys, number, size[stream], holes[stream], agents, **shapes)
-        own = jnp.ones(number.shape, bool)
-        if options.part != ALL_BOARDS:
-            codes, own = draw_into_part(
-                keys, number, codes, size[stream], agents, options.part, **shapes
-            )
-        boards = decode(codes, size[stream], agents, **shapes)
-        horizon, widths, most = options.horizon, options.widths, candidate_budgets(boards)
-        if last_tier:
-            solutions = solve_batch(boards, horizon=horizon, max_expansions=most, widths=widths)
-            return codes, own, solutions, jnp.zeros_like(own)
-        searched = search_most(boards, horizon=horizon, max_expansions=most, widths=widths)
-        return codes, own, searched.solution, jnp.any(searched.left, axis=0)
-
-    def examine_all(stream: jax.Array, number: jax.Array) -> Examined:
-        """With an axis of devices, examine this one's share of the lanes, then gather all."""
-        if axis_name is None:
-            return examine(stream, number)
-        share = B // jax.lax.axis_size(axis_name)
-        start = jax.lax.axis_index(axis_name) * share
-        own = (jax.lax.dynamic_slice_in_dim(leaf, start, share) for leaf in (stream, number))
-        return jax.lax.all_gather(examine(*own), axis_name, tiled=True)
-
-    def is_open(kept: Kept) -> jax.Array:
-        missing = jnp.any(kept.filled < plan.room, axis=1)
-        return missing & (kept.drawn < max_candidates)
-
-    State = tuple[Kept, jax.Array]
-
-    def try_batch(state: State) -> State:
-        kept, _ = state
-        ends = _share_out(B, kept, plan, is_open(kept), max_candidates)
-        lanes = _lanes(B, ends, kept.drawn, max_candidates)
-        codes, own, solutions, left = examine_all(lanes.stream, lanes.number)
-        valid = lanes.valid & own
-        stopped = jnp.any(valid & left)
-        # A round that stops counts for nothing: it drew no lane, and none is valid.
-        lanes, ends = lanes._replace(valid=valid & ~stopped), jnp.where(stopped, 0, ends)
-        return _keep(kept, lanes, ends, codes, solutions, plan, max_candidates), stopped
-
-    kept = _nothing(total, len(size), options) if begun is None else begun
-    return jax.lax.while_loop(
-        lambda state: jnp.any(is_open(state[0])) & ~state[1], try_batch, (kept, jnp.bool_(False))
-    )
-
-
-def put_in_order(
-    keys: jax.Array, params: LakeParams, n: jax.Array, kept: Kept, options: PoolOptions
-) -> Generated:
-    """Give what the rounds have made."""
-    setting = _set_up(keys, params, n, options)
-    return _in_order(kept, setting.plan, setting.size, setting.num_agents, n[0], len(keys), options)
-
-
-def _set_up(keys: jax.Array, params: LakeParams, n: jax.Array, options: PoolOptions) -> _Setting:
     G, S = params.size.size, params.size.shape[1]
     size = params.size.astype(jnp.int32).reshape(G)
     num_agents = params.num_agents.astype(jnp.int32).reshape(G)
@@ -227,14 +120,15 @@ def _set_up(keys: jax.Array, params: LakeParams, n: jax.Array, options: PoolOpti
     streams = jnp.repeat(keys, S)
     for numbers in (size, holes, num_agents):
         streams = jax.vmap(jax.random.fold_in)(streams, numbers)
-    return _Setting(plan, streams, size, holes, num_agents)
+    setting = Setting(plan, streams, size, holes, num_agents)
+    return setting, _nothing(plan.cell_of_slot.shape[0], G, options)
 
 
 def _nothing(total: int, G: int, options: PoolOptions) -> Kept:
     blank = unknown_solution(options.horizon, options.max_agents)
     return Kept(
         drawn=jnp.zeros(G, jnp.int32),
-        filled=jnp.zeros((G, _KINDS), jnp.int32),
+        filled=jnp.zeros((G, KINDS), jnp.int32),
         seen=jnp.zeros((G, 2 + len(Status)), jnp.int32),
         number=jnp.full(total, _UNFILLED),
         codes=jnp.zeros((total, code_words(options.max_size, options.max_agents) + 1), jnp.uint32),
@@ -250,12 +144,12 @@ def _plan(
     num_agents: jax.Array,
     n: jax.Array,
     options: PoolOptions,
-) -> _Plan:
+) -> Plan:
     C, S = params.size.shape
     G = C * S
     boards = jax.vmap(partial(mixture.board_counts, n=n))(params)
     waits = jax.vmap(mixture.wait_counts)(params, boards)
-    counts = jnp.stack([boards - waits, waits], axis=-1).reshape(G, _KINDS)
+    counts = jnp.stack([boards - waits, waits], axis=-1).reshape(G, KINDS)
 
     feasible = (size >= mixture.MIN_SIZE) & (size <= options.max_size)
     feasible &= (num_agents >= mixture.MIN_AGENTS) & (num_agents <= options.max_agents)
@@ -266,20 +160,20 @@ def _plan(
     stream = (jnp.argmax(alike, axis=-1) + S * jnp.arange(C)[:, None]).reshape(G)
     stream = stream.astype(jnp.int32)
     wanted = jax.ops.segment_sum(counts, stream, num_segments=G)
-    ends = jnp.cumsum(wanted.reshape(-1), dtype=jnp.int32).reshape(G, _KINDS)
+    ends = jnp.cumsum(wanted.reshape(-1), dtype=jnp.int32).reshape(G, KINDS)
 
     # Runs of slots that belong to one cell, in the order of the slots.
-    kind_of_run = np.arange(_KINDS)[:, None]
-    order = jnp.argsort((stream * _KINDS + kind_of_run).reshape(-1), stable=True)
+    kind_of_run = np.arange(KINDS)[:, None]
+    order = jnp.argsort((stream * KINDS + kind_of_run).reshape(-1), stable=True)
     lengths = counts.T.reshape(-1)[order]
     run_ends = jnp.cumsum(lengths, dtype=jnp.int32)
     slots = jnp.arange(C * options.slots, dtype=jnp.int32)
     run = jnp.searchsorted(run_ends, slots, side="right", method="sort")
-    starts = jnp.zeros(_KINDS * G, jnp.int32).at[order].set(run_ends - lengths)
+    starts = jnp.zeros(KINDS * G, jnp.int32).at[order].set(run_ends - lengths)
     first = ends - wanted
-    return _Plan(
+    return Plan(
         counts=counts,
-        made_before=starts.reshape(_KINDS, G).T - first[stream],
+        made_before=starts.reshape(KINDS, G).T - first[stream],
         stream=stream,
         slots=first,
         room=jnp.where(feasible[:, None], wanted, 0),
@@ -287,92 +181,13 @@ def _plan(
     )
 
 
-def _share_out(
-    B: int, kept: Kept, plan: _Plan, open_streams: jax.Array, max_candidates: jax.Array
-) -> jax.Array:
-    """int32 (G,): each stream gets the lanes from the end of the one before it up to its own."""
-    # Candidates that a stream can expect to need, from what it took so far (Laplace's rule).
-    missing = (plan.room - kept.filled).astype(jnp.float32)
-    rate = (kept.filled + 1) / (kept.drawn[:, None] + 2)
-    left = (max_candidates - kept.drawn).astype(jnp.float32)
-    need = jnp.where(open_streams, jnp.minimum(jnp.max(missing / rate, axis=1), left), 0)
-    # Whole numbers, so that the sums are exact and a stream that is not open gets no lane.
-    weight = jnp.ceil(need / jnp.sum(need) * (1 << 20)).astype(jnp.int32)
-    upto = jnp.cumsum(weight, dtype=jnp.int32)
-    return jnp.floor(upto / upto[-1] * B).astype(jnp.int32)
-
-
-def _lanes(B: int, ends: jax.Array, drawn: jax.Array, max_candidates: jax.Array) -> _Lanes:
-    lane = jnp.arange(B, dtype=jnp.int32)
-    stream = jnp.searchsorted(ends, lane, side="right").astype(jnp.int32)
-    first = jnp.concatenate([jnp.zeros(1, jnp.int32), ends[:-1]])[stream]
-    number = drawn[stream] + lane - first
-    return _Lanes(stream, number, number < max_candidates, first)
-
-
-def _keep(
-    kept: Kept,
-    lanes: _Lanes,
-    ends: jax.Array,
-    codes: jax.Array,
-    solutions: Solution,
-    plan: _Plan,
-    max_candidates: jax.Array,
-) -> Kept:
-    """Put the candidates that fit into slots, in order, and count up to a stream's last one."""
-    G, total = plan.stream.shape[0], kept.number.shape[0]
-    lane = jnp.arange(lanes.stream.shape[0], dtype=jnp.int32)
-    named = jnp.concatenate([codes, lanes.stream[:, None].astype(jnp.uint32)], axis=1)
-    solvable = lanes.valid & (solutions.status == Status.OPTIMAL)
-    in_slot = contains(kept.table, kept.codes, named, solvable)
-    _, equal = insert(empty_table(lane.size), named, named, lane, solvable & ~in_slot)
-
-    kind = solutions.needs_wait.astype(jnp.int32)
-    fits = (solvable & ~in_slot & (equal == lane))[:, None] & (kind[:, None] == np.arange(_KINDS))
-    before = jnp.cumsum(fits, axis=0, dtype=jnp.int32) - fits
-    rank = jnp.take_along_axis(before - before[lanes.first], kind[:, None], axis=1)[:, 0]
-    place = kept.filled[lanes.stream, kind] + rank
-    taken = jnp.any(fits, axis=1) & (place < plan.room[lanes.stream, kind])
-    slot = jnp.where(taken, plan.slots[lanes.stream, kind] + place, total)
-
-    by_stream = partial(jax.ops.segment_sum, num_segments=G, indices_are_sorted=True)
-    filled = kept.filled + by_stream((fits & taken[:, None]).astype(jnp.int32), lanes.stream)
-    complete = jnp.all(filled >= plan.room, axis=1)
-    last = jax.ops.segment_max(jnp.where(taken, lane, -1), lanes.stream, G, indices_are_sorted=True)
-    counted = lanes.valid & ~(complete[lanes.stream] & (lane > last[lanes.stream]))
-    duplicate = solvable & (in_slot | ((equal != lane) & taken[equal]))
-    flags = [lanes.valid, *(solutions.status == status for status in Status), duplicate]
-    seen = jnp.stack(flags, axis=1) & counted[:, None]
-
-    def put(slots: jax.Array, values: jax.Array) -> jax.Array:
-        return slots.at[slot].set(values, mode="drop")
-
-    stored = put(kept.codes, named)
-    lanes_of_stream = ends - jnp.concatenate([jnp.zeros(1, jnp.int32), ends[:-1]])
-    return Kept(
-        drawn=jnp.minimum(kept.drawn + lanes_of_stream, max_candidates),
-        filled=filled,
-        seen=kept.seen + by_stream(seen.astype(jnp.int32), lanes.stream),
-        number=put(kept.number, lanes.number),
-        codes=stored,
-        solutions=jax.tree.map(put, kept.solutions, solutions),
-        table=insert(kept.table, stored, named, slot, taken)[0],
-    )
-
-
-def _in_order(
-    kept: Kept,
-    plan: _Plan,
-    size: jax.Array,
-    num_agents: jax.Array,
-    n: jax.Array,
-    C: int,
-    options: PoolOptions,
-) -> Generated:
+def put_in_order(setting: Setting, kept: Kept, n: jax.Array, options: PoolOptions) -> Generated:
+    """Give what the rounds have made, leaves (C, ...) of M slots; n is that of `set_up`."""
+    plan, size, num_agents, C = setting.plan, setting.size, setting.num_agents, len(n)
     slots = jnp.arange(C * options.slots, dtype=jnp.int32)
     ordered = jax.lax.sort((plan.cell_of_slot, kept.number, slots), num_keys=2)
     if C > 1:  # each set gets its own n slots first
-        rows = (jnp.arange(C)[:, None] * n + jnp.arange(options.slots)).reshape(-1)
+        rows = (jnp.arange(C)[:, None] * n[0] + jnp.arange(options.slots)).reshape(-1)
         ordered = tuple(leaf.at[rows].get(mode="clip") for leaf in ordered)
     cell, number, order = ordered
     filled = number != _UNFILLED

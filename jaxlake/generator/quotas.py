@@ -7,7 +7,6 @@ boards that a trainee learns from are all made here.
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -78,15 +77,11 @@ class DrawOptions:
 
         The random bits are those of JAX's default since 0.5, whatever the process has set.
         """
+        settings = dict(vars(self))
         with jax.threefry_partitionable(True):
-            made: Generated = jax.device_get(_generate(key, params, options=self))
-        return made
-
-
-@partial(jax.jit, static_argnames="options")
-def _generate(key: jax.Array, params: LakeParams, options: DrawOptions) -> Generated:
-    settings = dict(vars(options))
-    return generate(key, params, settings.pop("capacity"), **settings)
+            made = generate(key, params, settings.pop("capacity"), **settings)
+            host: Generated = jax.device_get(made)
+        return host
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ Outside of other programs the tiers are programs of their own, each compiled whe
 needs it; within another program they are one.
 """
 
+from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,14 +15,14 @@ import numpy as np
 from jaxlake.cpu_devices import jit_search
 from jaxlake.instance import Instance
 from jaxlake.solver.certificates import BestPlans, PreparedBoards, prepare_boards, prioritise
-from jaxlake.solver.chunks import Widths, widths_for
+from jaxlake.solver.chunks import Widths
 from jaxlake.solver.dense import tier as dense_tier
 from jaxlake.solver.dense.components import component_sizes
 from jaxlake.solver.dense.tier import DENSE_BUDGETS, DENSE_RADIXES, Searched, Shortest, by_size
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.pairs import matching_bound, pair_bounds, pair_staircases, waitless_bounds
 from jaxlake.solver.permutations import proved_unsolvable
-from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status, no_solutions
+from jaxlake.solver.solution import Solution, Status, no_solutions
 from jaxlake.solver.space_time import NEVER, actions_of, by_board, length_of, waits_in
 from jaxlake.solver.trees.efforts import search_with_teams
 from jaxlake.solver.trees.node import TreeAnswers, TreeQueries, no_answers
@@ -55,27 +56,9 @@ def solve_many_slots(
 ) -> Solution:
     """Solve a batch, leaves (B, ...); the budgets, int32 (B,), are those of `budgets`."""
     planned = _plan_boards(batch, horizon, widths)
-    searched = _search_boards(batch, planned, horizon, budget, widths, dense)
+    bounded = _bound_boards(batch, planned, horizon, budget, widths, dense)
+    searched = _search_boards(batch, planned, bounded, horizon, widths)
     return dense_tier.solve_left(batch, searched, horizon, widths) if dense else searched.solution
-
-
-def search_most(
-    batch: Instance,
-    *,
-    horizon: int = DEFAULT_HORIZON,
-    max_expansions: jax.Array | None = None,
-    widths: Widths | None = None,
-) -> Searched:
-    """Do what `solve_batch` does for three and more slots, but for boards left for the dense tier.
-
-    Arguments are those of `solve_batch`.
-
-    It is for programs that rarely meet such boards, and would rather not compile that tier.
-    """
-    widths = widths or widths_for()
-    planned = _plan_boards(batch, horizon, widths)
-    budget = budgets(batch, max_expansions)
-    return _search_boards(batch, planned, horizon, budget, widths, dense=True)
 
 
 class _Planned(NamedTuple):
@@ -91,21 +74,35 @@ def _plan_boards(batch: Instance, horizon: int, widths: Widths) -> _Planned:
     return _Planned(boards, prioritise(boards, connected, horizon, widths))
 
 
-def _search_boards(
+class _Bounded(NamedTuple):
+    """Boards after tiers 3 and 4: what is proved of their optima, and what trees are asked for."""
+
+    undecided: jax.Array  # bool (B,)
+    blocked: jax.Array  # bool (B,), there is no plan
+    least_cost: jax.Array  # int16 (B,)
+    least_makespan: jax.Array  # int16 (B,)
+    least_waitless_cost: jax.Array  # int16 (B,)
+    pair_costs: jax.Array  # int16 (P, B)
+    waitless_costs: jax.Array  # int16 (P, B)
+    cheaper: jax.Array  # bool (B,), a plan may be cheaper than the best one known
+    may_be_shorter: jax.Array  # bool (B,), likewise
+    stairs: jax.Array
+    budget: jax.Array  # int32 (B,), until the dense tier takes over
+    sizes: jax.Array  # int32 (B,), of components, where the dense tier may
+
+
+def _bound_boards(
     batch: Instance,
     planned: _Planned,
     horizon: int,
     budget: jax.Array,
     widths: Widths,
     dense: bool,
-) -> Searched:
-    """Do what comes between the first plans and the dense tier."""
+) -> _Bounded:
+    """Prove what pairs of agents prove."""
     B, K = batch.agent_mask.shape
     boards, best = planned
-    connected = jnp.all(boards.alone < NEVER, axis=0)
-    alone = jnp.where(connected, boards.alone, 0)
-    floor, longest = jnp.sum(alone, axis=0, dtype=jnp.int16), jnp.max(alone, axis=0)
-
+    connected, alone, floor, longest = _alone(boards)
     undecided = connected & (best.sum_of_costs > floor)
     pairs = pair_bounds(batch, boards, undecided, horizon, widths)
     waitless_costs = waitless_bounds(pairs, boards.alone)
@@ -132,23 +129,57 @@ def _search_boards(
     may_be_shorter = undecided & (least_makespan < best.makespan)
     stairs = pair_staircases(batch, boards, pairs.costs, cheaper | may_be_shorter, widths)
 
+    return _Bounded(
+        undecided=undecided,
+        blocked=blocked,
+        least_cost=least_cost,
+        least_makespan=least_makespan,
+        least_waitless_cost=least_waitless_cost,
+        pair_costs=pairs.costs,
+        waitless_costs=waitless_costs,
+        cheaper=cheaper,
+        may_be_shorter=may_be_shorter,
+        stairs=stairs,
+        budget=budget,
+        sizes=sizes,
+    )
+
+
+def _alone(boards: PreparedBoards) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Return which boards are connected, and distances, their sum and the largest; else 0."""
+    connected = jnp.all(boards.alone < NEVER, axis=0)
+    alone = jnp.where(connected, boards.alone, 0)
+    return connected, alone, jnp.sum(alone, axis=0, dtype=jnp.int16), jnp.max(alone, axis=0)
+
+
+def _search_boards(
+    batch: Instance, planned: _Planned, bounded: _Bounded, horizon: int, widths: Widths
+) -> Searched:
+    """Search constraint trees, and say which boards are left for the dense tier."""
+    B, K = batch.agent_mask.shape
+    boards, best = planned
+    connected, alone, floor, longest = _alone(boards)
+    undecided, blocked, known_cost = bounded.undecided, bounded.blocked, best.sum_of_costs
+    last_cost = jnp.where(known_cost < NEVER, known_cost - 1, jnp.int16(K * horizon))
+    least_cost, least_makespan = bounded.least_cost, bounded.least_makespan
+
     def ask(
         total: bool, waits: bool, first: jax.Array, last: jax.Array, wanted: jax.Array
     ) -> TreeQueries:
         return TreeQueries(
             *boards[:3],
             alone=alone,
-            stairs=stairs,
-            pair_costs=pairs.costs if waits else waitless_costs,
+            stairs=bounded.stairs,
+            pair_costs=bounded.pair_costs if waits else bounded.waitless_costs,
             total=jnp.full(B, total),
             waits=jnp.full(B, waits),
             first=first.astype(jnp.int16),
             last=last.astype(jnp.int16),
-            budget=budget,
+            budget=bounded.budget,
             wanted=wanted,
         )
 
-    for_cost = ask(True, True, least_cost, last_cost, cheaper)
+    for_cost = ask(True, True, least_cost, last_cost, bounded.cheaper)
     first_queries = _concatenate(for_cost, for_cost._replace(wanted=jnp.zeros(B, bool)))
 
     def best_after(costs: TreeAnswers) -> BestPlans:
@@ -168,7 +199,7 @@ def _search_boards(
         # A plan without excess has no waits. On a bipartite grid an odd excess can only come from
         # waiting. So only an even excess leaves the question open, unless the plan has no waits.
         even = (cost > floor) & ((cost - floor) % 2 == 0)
-        return even & (least_waitless_cost <= cost) & waits_in(plans.paths)
+        return even & (bounded.least_waitless_cost <= cost) & waits_in(plans.paths)
 
     def ask_for_the_rest(costs: TreeAnswers) -> TreeQueries:
         so_far = best_after(costs)
@@ -223,7 +254,7 @@ def _search_boards(
         expansions=costs.expansions + makespans.expansions + waitless.expansions,
     )
     room = [radix - 2 for radix in DENSE_RADIXES[K]]
-    left = [undecided & ~known & fits for fits in by_size(sizes, room)]
+    left = [undecided & ~known & fits for fits in by_size(bounded.sizes, room)]
     proved = (plans.makespan == least_makespan) | (undecided & ~costs.gave_up & ~makespans.gave_up)
     shortest = Shortest(
         proved=proved & (makespan < NEVER),
@@ -255,26 +286,44 @@ def solve_in_stages(
     dense: bool,
     *,
     single: bool,
+    lightly: bool,
 ) -> Solution:
     """Solve a batch, or a `single` board, by programs that are called where boards are left.
 
-    Most boards of a user are settled by the first, which takes a tenth of the time to compile.
+    Most boards of a user are settled by the first, which takes a tenth of the time to compile. All
+    are compiled `lightly` where they are for few boards.
     """
     if not single and len(instances.agent_mask) == 0:
         return no_solutions(horizon, instances.agent_mask.shape[-1])
-    batch, planned, solutions, undecided = _first_stage(
+    plan, bound, search, solve_left = _stages(lightly)
+    batch, planned, solutions, undecided = plan(
         instances, horizon=horizon, widths=widths, single=single
     )
     if undecided:
-        searched, left = _second_stage(
-            batch, planned, max_expansions, horizon=horizon, widths=widths, dense=dense
-        )
+        bounded = bound(batch, planned, max_expansions, horizon=horizon, widths=widths, dense=dense)
+        searched, left = search(batch, planned, bounded, horizon=horizon, widths=widths)
         for which in np.flatnonzero(left).tolist() if dense else ():
-            searched = _third_stage(batch, searched, horizon=horizon, widths=widths, which=which)
+            searched = solve_left(batch, searched, horizon=horizon, widths=widths, which=which)
         solutions = searched.solution
         if single:
             solutions = _only_one(solutions)
     return solutions
+
+
+def lower_first_stages(
+    batch: Instance, max_expansions: jax.Array, horizon: int, widths: Widths, *, lightly: bool
+) -> Iterator[jax.stages.Lowered]:
+    """Lower the stages that `solve_in_stages` needs for nearly all batches; it takes shapes, too.
+
+    What takes the longest to compile comes first.
+    """
+    plan, bound, search, _ = _stages(lightly)
+    settings: Any = {"horizon": horizon, "widths": widths}
+    batch, planned, _, _ = plan.shapes(batch, single=False, **settings)
+    bounded = bound.shapes(batch, planned, max_expansions, dense=True, **settings)
+    yield search.lower(batch, planned, bounded, **settings)
+    yield bound.lower(batch, planned, max_expansions, dense=True, **settings)
+    yield plan.lower(batch, single=False, **settings)
 
 
 @partial(jit_search, static_argnames=("horizon", "widths", "single"))
@@ -308,7 +357,7 @@ def _first_stage(
 
 
 @partial(jit_search, static_argnames=("horizon", "widths", "dense"))
-def _second_stage(
+def _pair_stage(
     batch: Instance,
     planned: _Planned,
     max_expansions: jax.Array | None,
@@ -316,17 +365,30 @@ def _second_stage(
     horizon: int,
     widths: Widths,
     dense: bool,
-) -> tuple[Searched, jax.Array]:
+) -> _Bounded:
     budget = budgets(batch, max_expansions)
-    searched = _search_boards(batch, planned, horizon, budget, widths, dense)
+    return _bound_boards(batch, planned, horizon, budget, widths, dense)
+
+
+@partial(jit_search, static_argnames=("horizon", "widths"))
+def _tree_stage(
+    batch: Instance, planned: _Planned, bounded: _Bounded, *, horizon: int, widths: Widths
+) -> tuple[Searched, jax.Array]:
+    searched = _search_boards(batch, planned, bounded, horizon, widths)
     return searched, jnp.any(searched.left, axis=1)
 
 
 @partial(jit_search, static_argnames=("horizon", "widths", "which"))
-def _third_stage(
+def _dense_stage(
     batch: Instance, searched: Searched, *, horizon: int, widths: Widths, which: int
 ) -> Searched:
     return dense_tier.solve_left_of_class(batch, searched, which, horizon, widths)
+
+
+def _stages(lightly: bool) -> tuple[Any, ...]:
+    """Return the programs of the stages."""
+    stages = (_first_stage, _pair_stage, _tree_stage, _dense_stage)
+    return tuple(stage.lightly for stage in stages) if lightly else stages
 
 
 @jax.jit

@@ -14,7 +14,7 @@ With two slots for agents, the joint search of `two_agents` comes after tier 2. 
 nobody is in the way, and tiers 1 and 2 are exact.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 
@@ -28,7 +28,12 @@ from jaxlake.instance import Instance, are_boards, check_boards, check_instance
 from jaxlake.solver.certificates import plans_as_if_alone, prepare_boards
 from jaxlake.solver.chunks import Widths, widths_for
 from jaxlake.solver.many_slots import DEFAULT_MAX_EXPANSIONS as DEFAULT_MAX_EXPANSIONS
-from jaxlake.solver.many_slots import budgets, solve_in_stages, solve_many_slots
+from jaxlake.solver.many_slots import (
+    budgets,
+    lower_first_stages,
+    solve_in_stages,
+    solve_many_slots,
+)
 from jaxlake.solver.solution import (
     DEFAULT_HORIZON,
     Solution,
@@ -99,8 +104,8 @@ def solve(
     if apart:
         check_boards(instance)
     if _slots(instance) > 2 and apart:
-        return solve_in_stages(instance, most, horizon, widths, dense, single=True)
-    return _solve_one(instance, most, horizon=horizon, widths=widths, dense=dense)
+        return solve_in_stages(instance, most, horizon, widths, dense, single=True, lightly=True)
+    return _solve_one.lightly(instance, most, horizon=horizon, widths=widths, dense=dense)
 
 
 def solve_batch(
@@ -126,8 +131,37 @@ def solve_batch(
     if apart:
         check_boards(instances)
     if _slots(instances) > 2 and apart:
-        return solve_in_stages(instances, most, horizon, widths, dense, single=False)
+        return solve_in_stages(instances, most, horizon, widths, dense, single=False, lightly=False)
     return _solve_many(instances, most, horizon=horizon, widths=widths, dense=dense)
+
+
+def solve_boards_in_stages(
+    batch: Instance, max_expansions: jax.Array, *, horizon: int, widths: Widths, lightly: bool
+) -> Solution:
+    """Do what `solve_batch` does outside of other programs, of what is known to be boards.
+
+    The budgets are int32 (B,). For few boards the programs are better compiled `lightly`.
+    """
+    if _slots(batch) > 2:
+        return solve_in_stages(
+            batch, max_expansions, horizon, widths, True, single=False, lightly=lightly
+        )
+    solve = _solve_many.lightly if lightly else _solve_many
+    return solve(batch, max_expansions, horizon=horizon, widths=widths, dense=True)
+
+
+def lower_stages(
+    batch: Instance, max_expansions: jax.Array, *, horizon: int, widths: Widths, lightly: bool
+) -> Iterator[jax.stages.Lowered]:
+    """Lower the programs that `solve_boards_in_stages` needs for nearly all batches.
+
+    Arguments are its own, or their shapes.
+    """
+    if _slots(batch) > 2:
+        yield from lower_first_stages(batch, max_expansions, horizon, widths, lightly=lightly)
+    else:
+        solve = _solve_many.lightly if lightly else _solve_many
+        yield solve.lower(batch, max_expansions, horizon=horizon, widths=widths, dense=True)
 
 
 def _check(instance: Instance, horizon: int) -> None:

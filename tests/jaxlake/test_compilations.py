@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import jaxlake
+from jaxlake.compiled_ahead import compile_ahead
 from jaxlake.cpu_devices import jit_search
 from jaxlake.policies import RandomPolicy, roll_out, sweep
 from jaxlake.solver import solve_batch
@@ -64,6 +65,29 @@ def test_searches_are_programs_of_their_own_outside_of_others_unless_the_user_se
     assert jax.vmap(partial(double, times=2))(np.arange(3)).tolist() == [0, 2, 4]
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=true")
     assert count_compilations(lambda: double(three, times=2)) > 0
+
+
+def test_programs_compiled_ahead_are_not_compiled_again(count_compilations):
+    programs = [jit_search(lambda x, times: x * times, static_argnames="times")]
+    programs.append(jit_search(lambda x, times: x + times, static_argnames="times").lightly)
+    three, shape = np.int32(3), jax.ShapeDtypeStruct((), np.int32)
+    programs[0](three, times=1)  # and what a first call compiles besides
+
+    def compile_both():
+        compile_ahead(program.lower(shape, times=2) for program in programs)
+
+    assert count_compilations(compile_both) == 2
+    assert count_compilations(lambda: [program(three, times=2) for program in programs]) == 0
+    assert [int(program(three, times=2)) for program in programs] == [6, 5]
+
+
+def test_what_a_compiler_refuses_is_raised():
+    class Refused:
+        def compile(self):
+            raise ValueError("no such instruction")
+
+    with pytest.raises(ValueError, match="no such instruction"):
+        compile_ahead([Refused()])
 
 
 def test_solving_a_second_board_or_batch_compiles_nothing(count_compilations):

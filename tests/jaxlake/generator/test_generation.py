@@ -15,10 +15,10 @@ import pytest
 import jaxlake
 from benchmarks import oracles
 from jaxlake import Status, lake_params
-from jaxlake.generator import acceptance, generate, generate_sharded, generation
+from jaxlake.generator import acceptance, generate, generate_sharded
 from jaxlake.generator.candidates import decode, draw_codes
 from jaxlake.generator.generation import _shared_batch_size
-from jaxlake.solver import widths_for
+from jaxlake.solver import many_slots, widths_for
 from tests.jaxlake.solver.boards import assert_same, row_of
 
 N, HORIZON, LIMIT, BOARDS = 6, 8, 600, 60
@@ -260,25 +260,28 @@ def test_cells_may_differ_in_their_agents():
 
 
 @pytest.mark.slow
-def test_rounds_that_meet_a_board_for_the_last_tier_go_on_with_it(monkeypatch):
-    made_rounds, compiled = generation.make_rounds, []
+def test_the_last_tier_is_compiled_where_a_candidate_needs_it(monkeypatch):
+    solve_left, classes = many_slots._dense_stage, []
 
-    def record(*args, last_tier, **kwargs):
-        compiled.append(last_tier)
-        return made_rounds(*args, last_tier=last_tier, **kwargs)
+    def record(*args, which, **kwargs):
+        classes.append(which)
+        return solve_left(*args, which=which, **kwargs)
 
-    monkeypatch.setattr(generation, "make_rounds", record)
-    monkeypatch.setattr(generation, "DENSE_RADIXES", {3: (2,)})
-    params = jaxlake.lake_params(4, 0.3, 0.5, 3)
+    record.lightly = record
+    monkeypatch.setattr(many_slots, "_dense_stage", record)
 
-    def make():
+    def make(hole_ratio):
+        params = jaxlake.lake_params(4, hole_ratio, 0.5, 3)
         settings = {"max_size": 4, "max_agents": 3, "horizon": 15}
         return jaxlake.generate(jax.random.key(5), params, 40, batch_size=16, **settings)
 
-    in_steps = make()
-    assert compiled == [False, True]
-    jax.tree.map(np.testing.assert_array_equal, in_steps, jax.jit(make)())
-    assert in_steps.filled.all()
+    by_parts = make(0.3)
+    assert set(classes) == {0}
+    assert_same(by_parts, jax.jit(make, static_argnums=0)(0.3))
+    assert by_parts.filled.all()
+    classes.clear()
+    assert make(0.0).filled.any()
+    assert not classes
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from tests.jaxlake.solver.boards import (
     solve,
 )
 
-STAGES = ("_first_stage", "_second_stage", "_third_stage")
+STAGES = ("_first_stage", "_pair_stage", "_tree_stage", "_dense_stage")
 FEW = {"horizon": 16, "max_expansions": 8}
 APART = [["S g F", "s G F", "A a F"], ["S F G", "s F g", "A a F"]]
 
@@ -34,6 +34,7 @@ def called(monkeypatch):
             names.append(name)
             return stage(*args, **kwargs)
 
+        call.lightly = call
         return call
 
     for name in STAGES:

@@ -1,0 +1,286 @@
+"""The rounds in which a pool is filled: candidates are drawn, solved, and kept where they fit.
+
+Rounds are made by one program (`fill_pool`), or by a host that calls a program for each part of a
+round (`fill_by_parts`). The latter has less to compile: its parts are compiled side by side, and
+the solver's last tiers when a board first needs them.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from threading import Lock
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxlake.compiled_ahead import compile_ahead
+from jaxlake.cpu_devices import jit_search
+from jaxlake.generator.board_parts import ALL_BOARDS, draw_into_part
+from jaxlake.generator.candidates import decode, draw_codes
+from jaxlake.generator.code_table import contains, empty_table, insert
+from jaxlake.generator.mixture import LakeParams
+from jaxlake.generator.pool import (
+    KINDS,
+    Generated,
+    Kept,
+    Plan,
+    PoolOptions,
+    Setting,
+    batch_size_for,
+    put_in_order,
+    set_up,
+)
+from jaxlake.instance import Instance
+from jaxlake.solver import Solution, Status, solve_batch
+from jaxlake.solver.many_slots import candidate_budgets
+from jaxlake.solver.tiers import lower_stages, solve_boards_in_stages
+
+SMALL_SET = 4096
+"""Slots for boards up to which a set takes less time to make than its programs to compile."""
+
+Pool = Callable[[jax.Array, LakeParams, jax.Array, jax.Array], Generated]
+
+
+class Lanes(NamedTuple):
+    """One candidate a lane, in the order of streams and within a stream of candidates."""
+
+    stream: jax.Array  # int32 (B,)
+    number: jax.Array  # int32 (B,), of the candidate
+    valid: jax.Array  # bool (B,), False beyond max_candidates, and if it belongs to another part
+    first: jax.Array  # int32 (B,), the first lane of the same stream
+    ends: jax.Array  # int32 (G,), the end of each stream's lanes
+
+
+class Candidates(NamedTuple):
+    """The boards of a round's lanes."""
+
+    codes: jax.Array  # uint32 (B, V)
+    own: jax.Array  # bool (B,), they belong to the part of all boards that is asked for
+    boards: Instance  # leaves (B, ...)
+    budgets: jax.Array  # int32 (B,), agents that a search may replan
+
+
+def fill_pool(
+    keys: jax.Array,
+    params: LakeParams,
+    n: jax.Array,
+    most: jax.Array,
+    options: PoolOptions,
+    axis_name: str | None = None,
+) -> Generated:
+    """Map keys (C,) and params (C, S) to a `Generated` with leaves (C, ...) of M slots.
+
+    The boards n and the candidates of a stream at most, int32 (C,), are the same for all. With an
+    axis of devices each of them solves its share of the lanes.
+    """
+    setting, begun = set_up(keys, params, n, options)
+    B = _lanes_of(setting, options)
+
+    Examined = tuple[jax.Array, jax.Array, Solution]
+
+    def examine(stream: jax.Array, number: jax.Array) -> Examined:
+        drawn = _draw(setting, stream, number, options)
+        solutions = solve_batch(
+            drawn.boards,
+            horizon=options.horizon,
+            max_expansions=drawn.budgets,
+            widths=options.widths,
+        )
+        return drawn.codes, drawn.own, solutions
+
+    def examine_all(stream: jax.Array, number: jax.Array) -> Examined:
+        """With an axis of devices, examine this one's share of the lanes, then gather all."""
+        if axis_name is None:
+            return examine(stream, number)
+        share = B // jax.lax.axis_size(axis_name)
+        start = jax.lax.axis_index(axis_name) * share
+        own = (jax.lax.dynamic_slice_in_dim(leaf, start, share) for leaf in (stream, number))
+        return jax.lax.all_gather(examine(*own), axis_name, tiled=True)
+
+    def make_round(kept: Kept) -> Kept:
+        lanes = _next_lanes(B, setting, kept, most[0])
+        codes, own, solutions = examine_all(lanes.stream, lanes.number)
+        return _keep(setting, kept, lanes, codes, own, solutions, most[0])
+
+    kept = jax.lax.while_loop(
+        lambda kept: jnp.any(_is_open(setting.plan, kept, most[0])), make_round, begun
+    )
+    return put_in_order(setting, kept, n, options)
+
+
+def fill_by_parts(options: PoolOptions) -> Pool:
+    """Return what does the same as `fill_pool`, outside of other programs and on one device."""
+    # What stands around the solver runs as fast if it is compiled lightly.
+    begin = jit_search(partial(_begin, options=options)).lightly
+    draw = jit_search(partial(_begin_round, options=options)).lightly
+    keep = jit_search(_end_round, donate_argnames="kept").lightly
+    order = jit_search(partial(put_in_order, options=options)).lightly
+    settings: Any = {
+        "horizon": options.horizon,
+        "widths": options.widths,
+        "lightly": options.slots <= SMALL_SET,
+    }
+    compiled: set[tuple[int, ...]] = set()
+    compiling = Lock()
+
+    def programs(
+        keys: jax.Array, params: LakeParams, n: jax.Array, most: jax.Array
+    ) -> Iterator[jax.stages.Lowered]:
+        """Lower what every set needs, what takes the longest first."""
+        setting, kept, _ = begin.shapes(keys, params, n, most)
+        lanes, drawn = draw.shapes(setting, kept, most)
+        yield from lower_stages(drawn.boards, drawn.budgets, **settings)
+        solutions = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct((drawn.own.shape[0], *leaf.shape[1:]), leaf.dtype),
+            kept.solutions,
+        )
+        yield keep.lower(setting, kept, lanes, drawn.codes, drawn.own, solutions, most)
+        yield draw.lower(setting, kept, most)
+        yield begin.lower(keys, params, n, most)
+        yield order.lower(setting, kept, n)
+
+    def fill(keys: jax.Array, params: LakeParams, n: jax.Array, most: jax.Array) -> Generated:
+        arguments = (keys, params, n, most)
+        with compiling:
+            if (shape := params.size.shape) not in compiled:
+                compile_ahead(programs(*arguments))
+                compiled.add(shape)
+        setting, kept, more = begin(*arguments)
+        while more:
+            lanes, drawn = draw(setting, kept, most)
+            solutions = solve_boards_in_stages(drawn.boards, drawn.budgets, **settings)
+            kept, more = keep(setting, kept, lanes, drawn.codes, drawn.own, solutions, most)
+        return order(setting, kept, n)
+
+    return fill
+
+
+def _begin(
+    keys: jax.Array, params: LakeParams, n: jax.Array, most: jax.Array, options: PoolOptions
+) -> tuple[Setting, Kept, jax.Array]:
+    setting, kept = set_up(keys, params, n, options)
+    return setting, kept, jnp.any(_is_open(setting.plan, kept, most[0]))
+
+
+def _begin_round(
+    setting: Setting, kept: Kept, most: jax.Array, options: PoolOptions
+) -> tuple[Lanes, Candidates]:
+    lanes = _next_lanes(_lanes_of(setting, options), setting, kept, most[0])
+    return lanes, _draw(setting, lanes.stream, lanes.number, options)
+
+
+def _end_round(
+    setting: Setting,
+    kept: Kept,
+    lanes: Lanes,
+    codes: jax.Array,
+    own: jax.Array,
+    solutions: Solution,
+    most: jax.Array,
+) -> tuple[Kept, jax.Array]:
+    kept = _keep(setting, kept, lanes, codes, own, solutions, most[0])
+    return kept, jnp.any(_is_open(setting.plan, kept, most[0]))
+
+
+def _lanes_of(setting: Setting, options: PoolOptions) -> int:
+    """B, the candidates that are tried at once."""
+    total = setting.plan.cell_of_slot.shape[0]
+    return options.batch_size or batch_size_for(total, options.widths)
+
+
+def _is_open(plan: Plan, kept: Kept, most: jax.Array) -> jax.Array:
+    """Bool (G,): which streams miss boards and have candidates left."""
+    missing = jnp.any(kept.filled < plan.room, axis=1)
+    return missing & (kept.drawn < most)
+
+
+def _draw(
+    setting: Setting, stream: jax.Array, number: jax.Array, options: PoolOptions
+) -> Candidates:
+    """Draw the candidates of some lanes. A filter before the solver belongs here."""
+    shapes = {"max_size": options.max_size, "max_agents": options.max_agents}
+    keys, agents, size = setting.streams[stream], setting.num_agents[stream], setting.size[stream]
+    codes = draw_codes(keys, number, size, setting.holes[stream], agents, **shapes)
+    own = jnp.ones(number.shape, bool)
+    if options.part != ALL_BOARDS:
+        codes, own = draw_into_part(keys, number, codes, size, agents, options.part, **shapes)
+    boards = decode(codes, size, agents, **shapes)
+    return Candidates(codes, own, boards, candidate_budgets(boards))
+
+
+def _next_lanes(B: int, setting: Setting, kept: Kept, most: jax.Array) -> Lanes:
+    """Share B lanes out over the streams that are open."""
+    ends = _share_out(B, kept, setting.plan, _is_open(setting.plan, kept, most), most)
+    lane = jnp.arange(B, dtype=jnp.int32)
+    stream = jnp.searchsorted(ends, lane, side="right").astype(jnp.int32)
+    first = jnp.concatenate([jnp.zeros(1, jnp.int32), ends[:-1]])[stream]
+    number = kept.drawn[stream] + lane - first
+    return Lanes(stream, number, number < most, first, ends)
+
+
+def _share_out(
+    B: int, kept: Kept, plan: Plan, open_streams: jax.Array, most: jax.Array
+) -> jax.Array:
+    """int32 (G,): each stream gets the lanes from the end of the one before it up to its own."""
+    # Candidates that a stream can expect to need, from what it took so far (Laplace's rule).
+    missing = (plan.room - kept.filled).astype(jnp.float32)
+    rate = (kept.filled + 1) / (kept.drawn[:, None] + 2)
+    left = (most - kept.drawn).astype(jnp.float32)
+    need = jnp.where(open_streams, jnp.minimum(jnp.max(missing / rate, axis=1), left), 0)
+    # Whole numbers, so that the sums are exact and a stream that is not open gets no lane.
+    weight = jnp.ceil(need / jnp.sum(need) * (1 << 20)).astype(jnp.int32)
+    upto = jnp.cumsum(weight, dtype=jnp.int32)
+    return jnp.floor(upto / upto[-1] * B).astype(jnp.int32)
+
+
+def _keep(
+    setting: Setting,
+    kept: Kept,
+    lanes: Lanes,
+    codes: jax.Array,
+    own: jax.Array,
+    solutions: Solution,
+    most: jax.Array,
+) -> Kept:
+    """Put the candidates that fit into slots, in order, and count up to a stream's last one."""
+    plan, ends = setting.plan, lanes.ends
+    lanes = lanes._replace(valid=lanes.valid & own)
+    G, total = plan.stream.shape[0], kept.number.shape[0]
+    lane = jnp.arange(lanes.stream.shape[0], dtype=jnp.int32)
+    named = jnp.concatenate([codes, lanes.stream[:, None].astype(jnp.uint32)], axis=1)
+    solvable = lanes.valid & (solutions.status == Status.OPTIMAL)
+    in_slot = contains(kept.table, kept.codes, named, solvable)
+    _, equal = insert(empty_table(lane.size), named, named, lane, solvable & ~in_slot)
+
+    kind = solutions.needs_wait.astype(jnp.int32)
+    fits = (solvable & ~in_slot & (equal == lane))[:, None] & (kind[:, None] == np.arange(KINDS))
+    before = jnp.cumsum(fits, axis=0, dtype=jnp.int32) - fits
+    rank = jnp.take_along_axis(before - before[lanes.first], kind[:, None], axis=1)[:, 0]
+    place = kept.filled[lanes.stream, kind] + rank
+    taken = jnp.any(fits, axis=1) & (place < plan.room[lanes.stream, kind])
+    slot = jnp.where(taken, plan.slots[lanes.stream, kind] + place, total)
+
+    by_stream = partial(jax.ops.segment_sum, num_segments=G, indices_are_sorted=True)
+    filled = kept.filled + by_stream((fits & taken[:, None]).astype(jnp.int32), lanes.stream)
+    complete = jnp.all(filled >= plan.room, axis=1)
+    last = jax.ops.segment_max(jnp.where(taken, lane, -1), lanes.stream, G, indices_are_sorted=True)
+    counted = lanes.valid & ~(complete[lanes.stream] & (lane > last[lanes.stream]))
+    duplicate = solvable & (in_slot | ((equal != lane) & taken[equal]))
+    flags = [lanes.valid, *(solutions.status == status for status in Status), duplicate]
+    seen = jnp.stack(flags, axis=1) & counted[:, None]
+
+    def put(slots: jax.Array, values: jax.Array) -> jax.Array:
+        return slots.at[slot].set(values, mode="drop")
+
+    stored = put(kept.codes, named)
+    lanes_of_stream = ends - jnp.concatenate([jnp.zeros(1, jnp.int32), ends[:-1]])
+    return Kept(
+        drawn=jnp.minimum(kept.drawn + lanes_of_stream, most),
+        filled=filled,
+        seen=kept.seen + by_stream(seen.astype(jnp.int32), lanes.stream),
+        number=put(kept.number, lanes.number),
+        codes=stored,
+        solutions=jax.tree.map(put, kept.solutions, solutions),
+        table=insert(kept.table, stored, named, slot, taken)[0],
+    )
