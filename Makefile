@@ -40,10 +40,7 @@ $(STAMP): pyproject.toml tools/setup.sh requirements/tested-on-cpu.txt requireme
 
 demo: $(STAMP)
 	@$(if $(FRESH),rm -rf $(RUN_DIR))
-	@.venv/bin/jaxlake run configs/miniature.yaml --run-dir $(RUN_DIR)
-	@echo "What could be learned where, after the last stage, and what the designs make of it:"
-	@.venv/bin/jaxlake engineer atlas $(RUN_DIR) --stage 3
-	@.venv/bin/jaxlake report $(RUN_DIR)
+	@.venv/bin/jaxlake run configs/miniature.yaml --run-dir $(RUN_DIR) --set engineer.atlas.after_last=true
 
 smollm: $(STAMP)
 	@PYTHONPATH=. .venv/bin/python tools/smollm.py runs/models/SmolLM2-135M-Instruct

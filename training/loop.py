@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from training.analysis.atlas import print_atlas, score_stage
 from training.analysis.report import build_report
 from training.audit import records_digests, require_sealed_weights, seal
 from training.errors import UserError
@@ -20,6 +21,7 @@ from training.learner.optimizer import LearnerState, initial_state
 from training.memory import full_memory_told, require_memory
 from training.phases import warm_start
 from training.phases.adapters import export_stage, stage_adapters
+from training.phases.atlas import measure_last_atlas
 from training.phases.design import design
 from training.phases.design_learning import hold_learned, learn_to_design
 from training.phases.endpoint_key import check_key
@@ -100,6 +102,8 @@ def _run(
     report = build_report(directory.path, validation=validation)
     gates = [directory.stage(stage).gate for stage in range(1, len(summary.stages))]
     print_summary(config, summary, [file.read().comparison for file in gates])
+    if config.engineer.atlas.after_last:
+        print_atlas(score_stage(directory.path, config.stages.count))
     console.print(f"\nReport: {report}")
 
 
@@ -169,6 +173,8 @@ def _stages_with(
         read(run, sampler, results)
         _close_stage(run, stage, boards)
         done, learned = 0, False
+    if last == config.stages.count and config.engineer.atlas.after_last:
+        measure_last_atlas(run, sampler, results)
     return results
 
 

@@ -136,6 +136,19 @@ def measured_atlas(
     return known_atlas(run.directory, run.config, stage)
 
 
+def measure_last_atlas(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> None:
+    """Measure the atlas of the last of `results` for the report, with the engine that is there.
+
+    The sampler holds the weights in force after the stage. The atlas goes where `jaxlake engineer
+    atlas` puts one that it measures. Nothing is done if the stage has one.
+    """
+    stage = results[-1].stage
+    file = run.directory.later_atlas(stage)
+    if not file.exists() and not run.directory.stage(stage).atlas.exists():
+        atlas = measure_atlas(run.config, run.policy, sampler, stage, run.validation)
+        file.write(AtlasRecord(stage=stage, weights=reference_of(results, stage + 1), atlas=atlas))
+
+
 def known_atlas(directory: RunDirectory, config: RunConfig, stage: int) -> AtlasRecord:
     """Read the atlas of a stage, which its engineer measured or which was measured later.
 

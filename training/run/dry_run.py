@@ -216,7 +216,8 @@ def _print_stages(config: RunConfig) -> None:
             table.add_row(f"stage {stage}: learn to design", "", steps, designs)
         attempts = f"<= {config.engineer.attempts} attempts"
         table.add_row(f"stage {stage}: design", "", attempts, config.engineer.kind)
-        if ATLAS in config.engineer.asked or config.engineer.learning:
+        last = stage == config.stages.count and config.engineer.atlas.after_last
+        if ATLAS in config.engineer.asked or config.engineer.learning or last:
             atlas = config.engineer.atlas
             measured = f"<= {rollouts_per_atlas(config) // atlas.answers}"
             table.add_row(f"stage {stage}: atlas", measured, "", f"{atlas.answers} per board")

@@ -94,6 +94,11 @@ class AtlasChoice(Section):
     answers: Annotated[int, Field(ge=2)] = Field(
         8, description="answers per board, at the sampling temperature"
     )
+    after_last: bool = Field(
+        False, description="any kind: a run measures the atlas of its last stage for its report"
+    )
+
+    left_out_if_default = frozenset({"after_last"})
 
 
 class DesignLearning(Section):

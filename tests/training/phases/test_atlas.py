@@ -29,6 +29,7 @@ from training.phases.atlas import (
     draw_atlas_boards,
     known_atlas,
     measure_atlas,
+    measure_last_atlas,
     measured_atlas,
     rollouts_per_atlas,
 )
@@ -205,6 +206,28 @@ def test_an_atlas_names_the_weights_that_go_on_and_leaves_the_engine_with_them(
     assert synced == ["those that go on"]
 
 
+def test_the_last_stage_s_atlas_is_measured_once_and_where_the_command_looks_for_it(
+    config, validation, monkeypatch, tmp_path
+):
+    policy: Any = Solver(monkeypatch, lambda cell: cell % 5)
+    directory = RunDirectory(tmp_path)
+    run: Any = SimpleNamespace(
+        config=config, directory=directory, policy=policy, validation=validation
+    )
+    results: Any = [None, None, SimpleNamespace(stage=2, gate=None)]
+    measure_last_atlas(run, policy, results)
+    record = known_atlas(directory, config, 2)
+    assert (record.stage, record.weights) == (2, 2)
+    assert record == directory.later_atlas(2).read()  # no part of what the stage left
+    policy.solved = lambda cell: 0
+    measure_last_atlas(run, policy, results)
+    assert known_atlas(directory, config, 2) == record
+    directory.stage(2).atlas.write(record)  # as its engineer would have
+    directory.later_atlas(2).path.unlink()
+    measure_last_atlas(run, policy, results)
+    assert not directory.later_atlas(2).exists()
+
+
 @pytest.mark.parametrize(
     ("choice", "told"),
     [
@@ -251,6 +274,39 @@ def test_after_a_rollback_the_atlas_measures_the_weights_that_the_next_stage_sta
     assert weights[0] != weights[1]
     assert measured == [weights[0]]
     assert directory.stage(1).atlas.read().weights == 0
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_before_its_last_atlas_measures_it_when_it_goes_on(
+    tmp_path, capsys, monkeypatch
+):
+    config = tiny(atlas=CHOICE | {"after_last": True})
+    last, measured, measure = config.stages.count, [], phase.measure_atlas
+
+    def die(*_: Any) -> Any:
+        raise KilledError
+
+    def noted(config: Any, policy: Any, sampler: Any, *others: Any) -> Any:
+        measured.append(sampler.weights)
+        return measure(config, policy, sampler, *others)
+
+    directory = RunDirectory(tmp_path)
+    with without_vllm():
+        monkeypatch.setattr(phase, "measure_atlas", die)
+        with pytest.raises(KilledError):
+            loop.run(config, tmp_path)
+        assert not directory.finished()
+        monkeypatch.setattr(phase, "measure_atlas", noted)
+        loop.run(config, tmp_path)
+        with closing(StandInSampler(directory.stage(last).policy, None)) as sampler:
+            assert measured == [sampler.weights]
+    assert directory.later_atlas(last).read().weights == last
+    assert "atlases" in (tmp_path / "report.html").read_text()
+    out = capsys.readouterr().out
+    assert f"Atlas of stage {last}, weights of stage {last}:" in out
+    loop.run(config, tmp_path)  # finished: shown again
+    assert f"Atlas of stage {last}, weights of stage {last}:" in capsys.readouterr().out
+    assert [str(one) for one in audit_run(tmp_path) if not one.holds] == []
 
 
 @pytest.mark.slow
