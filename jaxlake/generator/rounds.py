@@ -127,17 +127,17 @@ def fill_by_parts(options: PoolOptions) -> Pool:
     def programs(
         keys: jax.Array, params: LakeParams, n: jax.Array, most: jax.Array
     ) -> Iterator[jax.stages.Lowered]:
-        """Lower what every set needs, what takes the longest first."""
+        """Lower what every set needs; the first is there soon, and the solver takes the longest."""
         setting, kept, _ = begin.shapes(keys, params, n, most)
+        yield begin.lower(keys, params, n, most)
         lanes, drawn = draw.shapes(setting, kept, most)
         yield from lower_stages(drawn.boards, drawn.budgets, **settings)
+        yield draw.lower(setting, kept, most)
         solutions = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct((drawn.own.shape[0], *leaf.shape[1:]), leaf.dtype),
             kept.solutions,
         )
         yield keep.lower(setting, kept, lanes, drawn.codes, drawn.own, solutions, most)
-        yield draw.lower(setting, kept, most)
-        yield begin.lower(keys, params, n, most)
         yield order.lower(setting, kept, n)
 
     def fill(keys: jax.Array, params: LakeParams, n: jax.Array, most: jax.Array) -> Generated:

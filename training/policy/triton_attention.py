@@ -3,8 +3,8 @@
 A program holds one block of queries and passes over the blocks of keys, with the softmax summed up
 as they pass (Dao 2023, FlashAttention-2, arXiv 2307.08691). Key and value heads are shared by
 groups of query heads, and are read where they are. Blocks of keys that no query of a block may see
-are left out. Those that all of its queries may see come first, without a mask: on an H200 masks
-took more time than products (docs/trainee_benchmarks.md).
+are left out (`attention_blocks.py`). Those that all of its queries may see come first, without a
+mask: on an H200 masks took more time than products (docs/trainee_benchmarks.md).
 
 The backward pass computes each block of scores once more, where a program holds a block of keys and
 passes over queries. The gradients of queries are sums over keys. Programs that added to them at the
@@ -21,10 +21,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +30,15 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
+from training.policy.attention_blocks import (
+    KeyBlocks,
+    QueryBlocks,
+    Run,
+    key_blocks,
+    over,
+    query_blocks,
+    stacked,
+)
 from training.policy.kernels import ATTENDED
 
 STEP = 128
@@ -44,46 +51,6 @@ _FORWARD, _BY_KEYS, _BY_QUERIES = (64, 64), (64, 64), (128, 64)  # queries, keys
 _NEVER = -1e30  # a score that is masked: finite, so that differences of two are numbers
 _LOWEST = -1e28  # what sums begin with: above a masked score times the scale, below all others
 _LOG2_E = math.log2(math.e)  # exponentials are of base 2, which is what GPUs have
-
-Run = tuple[Any, Any]
-"""Numbers of blocks that follow one another: the first, and the first that is none of them."""
-
-
-class _KeyBlocks(NamedTuple):
-    """The blocks of keys that a block of queries meets, int32 (B, blocks of queries).
-
-    A clear block needs no mask: all of its keys are visible, to all of the queries.
-    """
-
-    prefix_end: jax.Array  # of the keys before all queries they are those from 0 to here
-    clear_begin: jax.Array  # a run of clear ones among them
-    clear_end: jax.Array
-    own_begin: jax.Array  # of the others
-    own_clear_begin: jax.Array  # a run of clear ones among them
-    own_clear_end: jax.Array
-    own_end: jax.Array
-
-    def clear(self) -> list[Run]:
-        """Return the runs of clear blocks."""
-        return [(self.clear_begin, self.clear_end), (self.own_clear_begin, self.own_clear_end)]
-
-    def masked(self) -> list[Run]:
-        """Return the runs of all other blocks."""
-        return [
-            (0, self.clear_begin),
-            (self.clear_end, self.prefix_end),
-            (self.own_begin, self.own_clear_begin),
-            (self.own_clear_end, self.own_end),
-        ]
-
-
-class _QueryBlocks(NamedTuple):
-    """The blocks of queries that a block of keys meets, int32 (B, blocks of keys)."""
-
-    begin: jax.Array
-    clear_begin: jax.Array  # those that need no mask
-    clear_end: jax.Array
-    end: jax.Array
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(5, 6))
@@ -111,75 +78,6 @@ def triton_attention(
         As the queries. A query that may attend to nothing gets zeros.
     """
     return _forward(query, key, value, starts, visible, prefix, interpret)[0]
-
-
-def _key_blocks(
-    starts: jax.Array, visible: jax.Array, prefix: int, queries: int, keys: int
-) -> _KeyBlocks:
-    """Find the blocks of so many keys that each block of so many queries meets."""
-    batch, length = starts.shape
-    rows = jnp.arange(length // queries, dtype=jnp.int32)[None]
-    of_rows = starts.reshape(batch, -1, queries)
-    none = jnp.zeros(of_rows.shape[:2], jnp.int32)
-    prefix_end = -(-_visible_end(visible, prefix)[:, None] // keys) + none
-    own_begin, own_end = (of_rows[..., 0] + prefix) // keys, (prefix + (rows + 1) * queries) // keys
-    clear = jnp.all(visible.reshape(batch, 1, -1, keys) != 0, axis=3)  # (B, 1, blocks of keys)
-    # From the block that begins where the last query's keys do, to that before the first query.
-    low = jnp.maximum(-(-(of_rows[..., -1] + prefix) // keys), own_begin)
-    return _KeyBlocks(
-        prefix_end,
-        *_first_run(clear, none, prefix_end),
-        own_begin,
-        *_first_run(clear, jnp.minimum(low, own_end), (prefix + rows * queries + 1) // keys),
-        own_end + none,
-    )
-
-
-def _query_blocks(
-    starts: jax.Array, visible: jax.Array, prefix: int, queries: int, keys: int
-) -> _QueryBlocks:
-    """Find the blocks of so many queries that each block of so many keys meets."""
-    batch, length = starts.shape
-    first = jnp.arange(0, prefix + length, keys, dtype=jnp.int32) - prefix  # of each block of keys
-    reached = jnp.sum(starts[:, None] < (first + keys)[:, None], axis=2, dtype=jnp.int32)
-    entered = jnp.sum(starts[:, None] <= first[:, None], axis=2, dtype=jnp.int32)
-    in_prefix, all_rows = first < 0, length // queries
-    seen = in_prefix & (first + prefix < _visible_end(visible, prefix)[:, None])
-    begin = jnp.broadcast_to(jnp.where(in_prefix, 0, first // queries), (batch, len(first)))
-    end = jnp.maximum(jnp.where(in_prefix, seen * all_rows, -(-reached // queries)), begin)
-    clear = jnp.all(visible.reshape(batch, -1, keys) != 0, axis=2)
-    low = jnp.where(in_prefix, 0, -(-(first + keys - 1) // queries))
-    high = jnp.where(in_prefix, all_rows, entered // queries) * clear
-    low = jnp.clip(low, begin, end)
-    return _QueryBlocks(begin, low, jnp.clip(high, low, end), end)
-
-
-def _visible_end(visible: jax.Array, prefix: int) -> jax.Array:
-    """Return how many keys before all queries there are up to the last visible one, int32 (B,)."""
-    before = jnp.arange(1, prefix + 1, dtype=jnp.int32) * (visible[:, :prefix] != 0)
-    return before.max(axis=1, initial=0)
-
-
-def _first_run(clear: jax.Array, low: jax.Array, high: jax.Array) -> Run:
-    """Return the first run of clear blocks, bool (B, 1, C), from `low` to `high`, int32 (B, R)."""
-    columns, none = jnp.arange(clear.shape[-1], dtype=jnp.int32), jnp.int32(clear.shape[-1])
-    inside = clear & (columns >= low[..., None]) & (columns < high[..., None])
-    begin = jnp.where(inside, columns, none).min(axis=-1)
-    end = jnp.where(~inside & (columns >= begin[..., None]), columns, none).min(axis=-1)
-    return jnp.where(begin < none, begin, low), jnp.where(begin < none, end, low)
-
-
-def _over(runs: Sequence[Run], step: Callable[[jax.Array, Any], Any], carry: Any) -> Any:
-    """Take a step for each block of some runs, all in one loop."""
-
-    def of_number(number: jax.Array, carry: Any) -> Any:
-        block, before = number + runs[0][0], 0
-        for (first, end), (following, _) in pairwise(runs):
-            before = before + (end - first)
-            block = jnp.where(number >= before, number - before + following, block)
-        return step(block, carry)
-
-    return jax.lax.fori_loop(0, sum(end - first for first, end in runs), of_number, carry)
 
 
 def _weights(scores: jax.Array, scale: float, less: jax.Array, interpret: bool) -> jax.Array:
@@ -216,7 +114,7 @@ def _forward_kernel(
     value_ref: Any,
     starts_ref: Any,  # (queries,)
     visible_ref: Any,  # (prefix + L,)
-    blocks_ref: Any,  # (8,), the numbers of `_KeyBlocks`
+    blocks_ref: Any,  # (8,), the numbers of `KeyBlocks`
     out_ref: Any,  # (queries, hd)
     normaliser_ref: Any,  # (queries,), base 2
     *,
@@ -228,7 +126,7 @@ def _forward_kernel(
     row = pl.num_programs(0) - 1 - pl.program_id(0)
     numbers = row * queries + jnp.arange(queries)
     scale = query.shape[1] ** -0.5 * _LOG2_E
-    blocks = _KeyBlocks(*(blocks_ref[n] for n in range(len(_KeyBlocks._fields))))
+    blocks = KeyBlocks(*(blocks_ref[n] for n in range(len(KeyBlocks._fields))))
 
     def add(column: jax.Array, carry: Any, masked: bool) -> Any:
         attended, largest, total = carry
@@ -251,8 +149,8 @@ def _forward_kernel(
         jnp.full((queries,), _LOWEST, jnp.float32),
         jnp.zeros((queries,), jnp.float32),
     )
-    carry = _over(blocks.clear(), partial(add, masked=False), carry)
-    attended, largest, total = _over(blocks.masked(), partial(add, masked=True), carry)
+    carry = over(blocks.clear(), partial(add, masked=False), carry)
+    attended, largest, total = over(blocks.masked(), partial(add, masked=True), carry)
     total = jnp.where(total > 0, total, 1.0)
     out_ref[...] = (attended / total[:, None]).astype(out_ref.dtype)
     normaliser_ref[...] = largest + jnp.log2(total)
@@ -264,7 +162,7 @@ def _by_key_kernel(
     value_ref: Any,
     starts_ref: Any,  # (L,)
     visible_ref: Any,  # (keys,)
-    blocks_ref: Any,  # (4,), the numbers of `_QueryBlocks`
+    blocks_ref: Any,  # (4,), the numbers of `QueryBlocks`
     slope_ref: Any,  # (L, G, hd)
     normaliser_ref: Any,  # (G, L)
     mean_ref: Any,  # (G, L)
@@ -281,7 +179,7 @@ def _by_key_kernel(
     rows = by_score_ref.shape[2] // queries  # of a part
     first, group = part_ref[...] * rows, query_ref.shape[1]
     # Of the part alone.
-    blocks = _QueryBlocks(*(jnp.clip(blocks_ref[n], first, first + rows) for n in range(4)))
+    blocks = QueryBlocks(*(jnp.clip(blocks_ref[n], first, first + rows) for n in range(4)))
 
     def add(number: jax.Array, carry: Any, masked: bool) -> Any:
         by_key, by_value = carry
@@ -310,8 +208,8 @@ def _by_key_kernel(
     carry = tuple(ref[...] for ref in so_far) if so_far else (zeros, zeros)
     clear = of_all_heads((blocks.clear_begin, blocks.clear_end))
     others = of_all_heads((blocks.begin, blocks.clear_begin), (blocks.clear_end, blocks.end))
-    carry = _over(clear, partial(add, masked=False), carry)
-    carry = _over(others, partial(add, masked=True), carry)
+    carry = over(clear, partial(add, masked=False), carry)
+    carry = over(others, partial(add, masked=True), carry)
     by_key_ref[...], by_value_ref[...] = carry
 
 
@@ -320,7 +218,7 @@ def _by_query_kernel(
     key_ref: Any,  # (prefix + L, hd)
     starts_ref: Any,  # (L,)
     visible_ref: Any,  # (prefix + L,)
-    blocks_ref: Any,  # (blocks of queries, 8), the numbers of `_KeyBlocks`
+    blocks_ref: Any,  # (blocks of queries, 8), the numbers of `KeyBlocks`
     part_ref: Any,  # (), number of the part
     *results: Any,  # the gradients so far, where there are any, and where all of them go: (L, hd)
     prefix: int,
@@ -333,7 +231,7 @@ def _by_query_kernel(
     @pl.when(row < by_query_ref.shape[0] // queries)  # the last part may be shorter
     def sum_up() -> None:
         numbers, starts = row * queries + jnp.arange(queries), starts_ref[here]
-        blocks = _KeyBlocks(*(blocks_ref[row, n] for n in range(len(_KeyBlocks._fields))))
+        blocks = KeyBlocks(*(blocks_ref[row, n] for n in range(len(KeyBlocks._fields))))
 
         def add(column: jax.Array, by_query: jax.Array, masked: bool) -> jax.Array:
             there = pl.ds(column * keys, keys)
@@ -348,16 +246,9 @@ def _by_query_kernel(
 
         width = key_ref.shape[1]
         by_query = jnp.zeros((queries, width), jnp.float32)
-        by_query = _over(blocks.clear(), partial(add, masked=False), by_query)
-        by_query = _over(blocks.masked(), partial(add, masked=True), by_query)
+        by_query = over(blocks.clear(), partial(add, masked=False), by_query)
+        by_query = over(blocks.masked(), partial(add, masked=True), by_query)
         by_query_ref[here, :] = (by_query * width**-0.5).astype(by_query_ref.dtype)
-
-
-def _stacked(blocks: _KeyBlocks | _QueryBlocks) -> jax.Array:
-    """Stack numbers of blocks behind the others, to the next power of two: (B, blocks, n)."""
-    numbers = jnp.stack(blocks, axis=-1)
-    more = (1 << (len(blocks) - 1).bit_length()) - len(blocks)
-    return jnp.pad(numbers, [(0, 0), (0, 0), (0, more)])
 
 
 def _forward(
@@ -370,7 +261,7 @@ def _forward(
     interpret: bool,
 ) -> tuple[jax.Array, Any]:
     batch, length, heads, width = query.shape
-    blocks = _stacked(_key_blocks(starts, visible, prefix, *_FORWARD))
+    blocks = stacked(key_blocks(starts, visible, prefix, *_FORWARD))
     queries, keys = _FORWARD[0], key.shape[1]
     last, group = length // queries - 1, heads // key.shape[2]  # the longest work comes first
     of_queries = pl.BlockSpec((None, queries, None, width), lambda i, h, b: (b, last - i, h, 0))
@@ -408,8 +299,8 @@ def _backward(prefix: int, interpret: bool, kept: Any, slope: jax.Array) -> tupl
     )  # (B, H, L)
     tokens = (query, key, value, starts, visible, slope, normaliser, mean)
     parts = _parts(query, key)
-    of_keys = _stacked(_query_blocks(starts, visible, prefix, *_BY_KEYS))
-    of_queries = _stacked(_key_blocks(starts, visible, prefix, *_BY_QUERIES))
+    of_keys = stacked(query_blocks(starts, visible, prefix, *_BY_KEYS))
+    of_queries = stacked(key_blocks(starts, visible, prefix, *_BY_QUERIES))
 
     def add(number: jax.Array, so_far: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         by_score, *sums = _by_key(tokens, of_keys, prefix, interpret, parts, number, so_far[1:])

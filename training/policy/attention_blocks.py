@@ -1,0 +1,131 @@
+"""Which blocks of keys and of queries meet in flash attention, and which of them need no mask.
+
+A block of queries passes over blocks of keys, or a block of keys over blocks of queries. Blocks
+that no query of a block may see are left out, and clear ones, of which all queries see all keys,
+are told from the others. Axis letters are those of `training.policy.blockwise`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+Run = tuple[Any, Any]
+"""Numbers of blocks that follow one another: the first, and the first that is none of them."""
+
+
+class KeyBlocks(NamedTuple):
+    """The blocks of keys that a block of queries meets, int32 (B, blocks of queries).
+
+    A clear block needs no mask: all of its keys are visible, to all of the queries.
+    """
+
+    prefix_end: jax.Array  # of the keys before all queries they are those from 0 to here
+    clear_begin: jax.Array  # a run of clear ones among them
+    clear_end: jax.Array
+    own_begin: jax.Array  # of the others
+    own_clear_begin: jax.Array  # a run of clear ones among them
+    own_clear_end: jax.Array
+    own_end: jax.Array
+
+    def clear(self) -> list[Run]:
+        """Return the runs of clear blocks."""
+        return [(self.clear_begin, self.clear_end), (self.own_clear_begin, self.own_clear_end)]
+
+    def masked(self) -> list[Run]:
+        """Return the runs of all other blocks."""
+        return [
+            (0, self.clear_begin),
+            (self.clear_end, self.prefix_end),
+            (self.own_begin, self.own_clear_begin),
+            (self.own_clear_end, self.own_end),
+        ]
+
+
+class QueryBlocks(NamedTuple):
+    """The blocks of queries that a block of keys meets, int32 (B, blocks of keys)."""
+
+    begin: jax.Array
+    clear_begin: jax.Array  # those that need no mask
+    clear_end: jax.Array
+    end: jax.Array
+
+
+def key_blocks(
+    starts: jax.Array, visible: jax.Array, prefix: int, queries: int, keys: int
+) -> KeyBlocks:
+    """Find the blocks of so many keys that each block of so many queries meets."""
+    batch, length = starts.shape
+    rows = jnp.arange(length // queries, dtype=jnp.int32)[None]
+    of_rows = starts.reshape(batch, -1, queries)
+    none = jnp.zeros(of_rows.shape[:2], jnp.int32)
+    prefix_end = -(-_visible_end(visible, prefix)[:, None] // keys) + none
+    own_begin, own_end = (of_rows[..., 0] + prefix) // keys, (prefix + (rows + 1) * queries) // keys
+    clear = jnp.all(visible.reshape(batch, 1, -1, keys) != 0, axis=3)  # (B, 1, blocks of keys)
+    # From the block that begins where the last query's keys do, to that before the first query.
+    low = jnp.maximum(-(-(of_rows[..., -1] + prefix) // keys), own_begin)
+    return KeyBlocks(
+        prefix_end,
+        *_first_run(clear, none, prefix_end),
+        own_begin,
+        *_first_run(clear, jnp.minimum(low, own_end), (prefix + rows * queries + 1) // keys),
+        own_end + none,
+    )
+
+
+def query_blocks(
+    starts: jax.Array, visible: jax.Array, prefix: int, queries: int, keys: int
+) -> QueryBlocks:
+    """Find the blocks of so many queries that each block of so many keys meets."""
+    batch, length = starts.shape
+    first = jnp.arange(0, prefix + length, keys, dtype=jnp.int32) - prefix  # of each block of keys
+    reached = jnp.sum(starts[:, None] < (first + keys)[:, None], axis=2, dtype=jnp.int32)
+    entered = jnp.sum(starts[:, None] <= first[:, None], axis=2, dtype=jnp.int32)
+    in_prefix, all_rows = first < 0, length // queries
+    seen = in_prefix & (first + prefix < _visible_end(visible, prefix)[:, None])
+    begin = jnp.broadcast_to(jnp.where(in_prefix, 0, first // queries), (batch, len(first)))
+    end = jnp.maximum(jnp.where(in_prefix, seen * all_rows, -(-reached // queries)), begin)
+    clear = jnp.all(visible.reshape(batch, -1, keys) != 0, axis=2)
+    low = jnp.where(in_prefix, 0, -(-(first + keys - 1) // queries))
+    high = jnp.where(in_prefix, all_rows, entered // queries) * clear
+    low = jnp.clip(low, begin, end)
+    return QueryBlocks(begin, low, jnp.clip(high, low, end), end)
+
+
+def _visible_end(visible: jax.Array, prefix: int) -> jax.Array:
+    """Return how many keys before all queries there are up to the last visible one, int32 (B,)."""
+    before = jnp.arange(1, prefix + 1, dtype=jnp.int32) * (visible[:, :prefix] != 0)
+    return before.max(axis=1, initial=0)
+
+
+def _first_run(clear: jax.Array, low: jax.Array, high: jax.Array) -> Run:
+    """Return the first run of clear blocks, bool (B, 1, C), from `low` to `high`, int32 (B, R)."""
+    columns, none = jnp.arange(clear.shape[-1], dtype=jnp.int32), jnp.int32(clear.shape[-1])
+    inside = clear & (columns >= low[..., None]) & (columns < high[..., None])
+    begin = jnp.where(inside, columns, none).min(axis=-1)
+    end = jnp.where(~inside & (columns >= begin[..., None]), columns, none).min(axis=-1)
+    return jnp.where(begin < none, begin, low), jnp.where(begin < none, end, low)
+
+
+def over(runs: Sequence[Run], step: Callable[[jax.Array, Any], Any], carry: Any) -> Any:
+    """Take a step for each block of some runs, all in one loop."""
+
+    def of_number(number: jax.Array, carry: Any) -> Any:
+        block, before = number + runs[0][0], 0
+        for (first, end), (following, _) in pairwise(runs):
+            before = before + (end - first)
+            block = jnp.where(number >= before, number - before + following, block)
+        return step(block, carry)
+
+    return jax.lax.fori_loop(0, sum(end - first for first, end in runs), of_number, carry)
+
+
+def stacked(blocks: KeyBlocks | QueryBlocks) -> jax.Array:
+    """Stack numbers of blocks behind the others, to the next power of two: (B, blocks, n)."""
+    numbers = jnp.stack(blocks, axis=-1)
+    more = (1 << (len(blocks) - 1).bit_length()) - len(blocks)
+    return jnp.pad(numbers, [(0, 0), (0, 0), (0, more)])
