@@ -99,11 +99,13 @@ def _run(
         directory.summary.write(summary)
     if not is_first():
         return
+    last, wanted = config.stages.count, config.engineer.atlas.after_last
+    atlas = score_stage(directory.path, last) if wanted else None
     report = build_report(directory.path, validation=validation)
     gates = [directory.stage(stage).gate for stage in range(1, len(summary.stages))]
     print_summary(config, summary, [file.read().comparison for file in gates])
-    if config.engineer.atlas.after_last:
-        print_atlas(score_stage(directory.path, config.stages.count))
+    if atlas is not None:
+        print_atlas(atlas)
     console.print(f"\nReport: {report}")
 
 

@@ -59,7 +59,8 @@ _PLACES = (
     "sampling.sync_sequences",
     "sampling.sync_tolerance",
 )
-_UNRECORDED = ("tracking", "sampling.servers")  # the same, of which nobody need know later
+# The same, of which nobody need know later.
+_UNRECORDED = ("tracking", "sampling.servers", "engineer.atlas.after_last")
 
 
 class StageDirectory:

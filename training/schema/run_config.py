@@ -225,6 +225,8 @@ class RunConfig(Section):
         for key in ("learning", "picking"):
             if (value := getattr(self.engineer, key)) is not None:
                 yield f"engineer.{key}", value
+        if self.engineer.atlas.after_last:
+            yield "engineer.atlas.after_last", True
         for section, keys in {"prompt": self.prompt, "reward": self.reward}.items():
             for key in _LAKE_KEYS[section]:
                 if (value := getattr(keys, key)) != type(keys).model_fields[key].default:

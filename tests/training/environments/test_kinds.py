@@ -43,6 +43,7 @@ HERE = "tests.training.environments.parity"
         ("engineer.kind=atlas", ["engineer.kind: got atlas", "only environment.kind lake"]),
         ("engineer.kind=oracle", ["engineer.kind: got oracle", "only environment.kind lake"]),
         ("engineer.picking={method: sfl}; engineer.kind=fixed", ["engineer.picking: got"]),
+        ("engineer.atlas={after_last: true}", ["engineer.atlas.after_last: got True"]),
         ("engineer.learning={updates: 2}; engineer.kind=checkpoint", ["engineer.learning: got"]),
         ("prompt.style=full", ["prompt.style: got full", "only environment.kind lake"]),
         ("reward.valid=0.5", ["reward.valid: got 0.5", "only environment.kind lake"]),

@@ -116,6 +116,14 @@ def test_a_run_may_go_on_with_settings_that_change_rounding_at_most_and_they_are
             directory.claim(load(TINY, [learned]))
 
 
+def test_the_atlas_of_the_last_stage_may_be_asked_for_later(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path)
+    directory.claim(CONFIG)
+    assert directory.claim(load(TINY, ["engineer.atlas.after_last=true"])) is True
+    with pytest.raises(UserError, match=r"differs in engineer\.atlas\.levels"):
+        directory.claim(load(TINY, ["engineer.atlas={levels: 3, after_last: true}"]))
+
+
 def test_a_run_may_go_on_with_other_vllm_servers_but_not_with_another_engine(
     tmp_path: Path,
 ) -> None:
