@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.compiled_ahead import compile_ahead
+from jaxlake.compiled_ahead import compile_ahead, placed
 from jaxlake.cpu_devices import jit_search
 from jaxlake.generator.board_parts import ALL_BOARDS, draw_into_part
 from jaxlake.generator.candidates import decode, draw_codes
@@ -61,6 +61,14 @@ class Candidates(NamedTuple):
     budgets: jax.Array  # int32 (B,), agents that a search may replan
 
 
+class Examined(NamedTuple):
+    """What became of a round's candidates."""
+
+    codes: jax.Array  # uint32 (B, V)
+    own: jax.Array  # bool (B,), as those of `Candidates`
+    solutions: Solution  # leaves (B, ...)
+
+
 def fill_pool(
     keys: jax.Array,
     params: LakeParams,
@@ -77,8 +85,6 @@ def fill_pool(
     setting, begun = set_up(keys, params, n, options)
     B = _lanes_of(setting, options)
 
-    Examined = tuple[jax.Array, jax.Array, Solution]
-
     def examine(stream: jax.Array, number: jax.Array) -> Examined:
         drawn = _draw(setting, stream, number, options)
         solutions = solve_batch(
@@ -87,7 +93,7 @@ def fill_pool(
             max_expansions=drawn.budgets,
             widths=options.widths,
         )
-        return drawn.codes, drawn.own, solutions
+        return Examined(drawn.codes, drawn.own, solutions)
 
     def examine_all(stream: jax.Array, number: jax.Array) -> Examined:
         """With an axis of devices, examine this one's share of the lanes, then gather all."""
@@ -100,8 +106,8 @@ def fill_pool(
 
     def make_round(kept: Kept) -> Kept:
         lanes = _next_lanes(B, setting, kept, most[0])
-        codes, own, solutions = examine_all(lanes.stream, lanes.number)
-        return _keep(setting, kept, lanes, codes, own, solutions, most[0])
+        examined = examine_all(lanes.stream, lanes.number)
+        return _keep(setting, kept, lanes, examined, most[0])
 
     kept = jax.lax.while_loop(
         lambda kept: jnp.any(_is_open(setting.plan, kept, most[0])), make_round, begun
@@ -137,20 +143,22 @@ def fill_by_parts(options: PoolOptions) -> Pool:
             lambda leaf: jax.ShapeDtypeStruct((drawn.own.shape[0], *leaf.shape[1:]), leaf.dtype),
             kept.solutions,
         )
-        yield keep.lower(setting, kept, lanes, drawn.codes, drawn.own, solutions, most)
+        examined = Examined(drawn.codes, drawn.own, solutions)
+        yield keep.lower(setting, kept, lanes, examined, most)
         yield order.lower(setting, kept, n)
 
     def fill(keys: jax.Array, params: LakeParams, n: jax.Array, most: jax.Array) -> Generated:
         arguments = (keys, params, n, most)
         with compiling:
-            if (shape := params.size.shape) not in compiled:
+            if (shape := params.size.shape) not in compiled and not placed(arguments):
                 compile_ahead(programs(*arguments))
                 compiled.add(shape)
         setting, kept, more = begin(*arguments)
         while more:
             lanes, drawn = draw(setting, kept, most)
             solutions = solve_boards_in_stages(drawn.boards, drawn.budgets, **settings)
-            kept, more = keep(setting, kept, lanes, drawn.codes, drawn.own, solutions, most)
+            examined = Examined(drawn.codes, drawn.own, solutions)
+            kept, more = keep(setting, kept, lanes, examined, most)
         return order(setting, kept, n)
 
     return fill
@@ -171,15 +179,9 @@ def _begin_round(
 
 
 def _end_round(
-    setting: Setting,
-    kept: Kept,
-    lanes: Lanes,
-    codes: jax.Array,
-    own: jax.Array,
-    solutions: Solution,
-    most: jax.Array,
+    setting: Setting, kept: Kept, lanes: Lanes, examined: Examined, most: jax.Array
 ) -> tuple[Kept, jax.Array]:
-    kept = _keep(setting, kept, lanes, codes, own, solutions, most[0])
+    kept = _keep(setting, kept, lanes, examined, most[0])
     return kept, jnp.any(_is_open(setting.plan, kept, most[0]))
 
 
@@ -234,16 +236,9 @@ def _share_out(
     return jnp.floor(upto / upto[-1] * B).astype(jnp.int32)
 
 
-def _keep(
-    setting: Setting,
-    kept: Kept,
-    lanes: Lanes,
-    codes: jax.Array,
-    own: jax.Array,
-    solutions: Solution,
-    most: jax.Array,
-) -> Kept:
+def _keep(setting: Setting, kept: Kept, lanes: Lanes, examined: Examined, most: jax.Array) -> Kept:
     """Put the candidates that fit into slots, in order, and count up to a stream's last one."""
+    codes, own, solutions = examined
     plan, ends = setting.plan, lanes.ends
     lanes = lanes._replace(valid=lanes.valid & own)
     G, total = plan.stream.shape[0], kept.number.shape[0]

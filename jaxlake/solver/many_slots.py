@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.compiled_ahead import compile_ahead
+from jaxlake.compiled_ahead import compile_ahead, placed
 from jaxlake.cpu_devices import jit_search
 from jaxlake.instance import Instance
 from jaxlake.solver.certificates import BestPlans, PreparedBoards, prepare_boards, prioritise
@@ -330,7 +330,7 @@ def _compile_searches(
     leaves = jax.tree.leaves((batch, planned, max_expansions))
     shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
     key = (shapes, max_expansions is None, dense, lightly, *settings.values(), default_platform())
-    if key not in _COMPILED:
+    if key not in _COMPILED and not placed(batch, planned, max_expansions):
         compile_ahead(_lower_searches(batch, planned, max_expansions, dense, lightly, **settings))
         _COMPILED.add(key)
 

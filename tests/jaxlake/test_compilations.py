@@ -1,5 +1,7 @@
 """Public functions compile once for each shape, also where they are called outside of jit."""
 
+import re
+from collections import Counter
 from functools import partial
 
 import jax
@@ -79,6 +81,21 @@ def test_programs_compiled_ahead_are_not_compiled_again(count_compilations):
     assert count_compilations(compile_both) == 2
     assert count_compilations(lambda: [program(three, times=2) for program in programs]) == 0
     assert [int(program(three, times=2)) for program in programs] == [6, 5]
+
+
+@pytest.mark.parametrize("on_a_device", [False, True])
+def test_generation_compiles_each_of_its_programs_once(caplog, on_a_device):
+    key = jax.random.key(0)
+    if on_a_device:
+        key = jax.device_put(key, jax.devices()[0])
+    settings = {"max_size": 3 + on_a_device, "horizon": HORIZON, "batch_size": 32}
+    # What threads compile is told only as details, since `jax.log_compiles` is of this one.
+    with caplog.at_level("DEBUG", logger="jax._src.dispatch"):
+        made = jaxlake.generate(key, jaxlake.lake_params(3, 0.1), 8, **settings)
+    assert made.filled.all()
+    compiled = Counter(re.findall(r"Finished XLA compilation of jit\((\w+)\)", caplog.text))
+    parts = ("_begin", "_begin_round", "_solve_many", "_end_round", "put_in_order")
+    assert [compiled[part] for part in parts] == [1] * len(parts)
 
 
 def test_what_a_compiler_refuses_is_raised():
