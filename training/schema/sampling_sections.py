@@ -88,7 +88,11 @@ class Sampling(Section):
     max_num_seqs: Positive = Field(256, description="sequences that are decoded at once")
     max_num_batched_tokens: Positive = Field(8192, description="tokens per step (vLLM)")
     dtype: Precision = Field("float32", description="dtype of the engine's weights and activations")
-    enforce_eager: bool = Field(True, description="false: capture CUDA graphs (accelerators)")
+    enforce_eager: bool = Field(
+        True,
+        description="false: vLLM compiles the model, and captures CUDA graphs (GPUs); on CPUs that "
+        "takes a C++ compiler, and a longer start",
+    )
     gpu_memory_utilization: Share = Field(
         0.45, description="share of each accelerator's memory for all vLLM engines of a run"
     )
