@@ -32,6 +32,9 @@ MAX_CAPACITY = 1 << 16
 CAPACITY, HORIZON, BATCH_SIZE = 512, 64, 256
 """For `DrawOptions` of a few thousand boards: one compilation, whatever a request asks for."""
 
+_CALLS_IN_VAIN = 16
+"""So many in a row, and a cell has hardly any board left that is new: calls ask for more then."""
+
 _MIN_EXTRA = 8
 _MAX_DOUBLINGS = 20
 
@@ -106,7 +109,9 @@ def fill_quotas(
 
     Call a of `generate` has the key `fold_in(key, a)` and asks for what is still missing. A kind of
     a cell is done when its quota is full, or when its budget of `max_candidates` is spent: by one
-    call that came short of it, or by all counted calls of its cell together.
+    call that came short of it, or by all counted calls of its cell together. After 16 calls in a
+    row that brought nothing new, each asks for twice as many as the one before, until one does: a
+    cell whose boards are all known would take a call for each of its candidates.
 
     With `oversample`, call a > 0 asks for 2**a times as many boards as are missing, since more
     duplicates are to be expected, and takes the first new ones. The first call is not counted then:
@@ -121,9 +126,10 @@ def fill_quotas(
     counters = {name: np.zeros(S, np.int64) for name in COUNTERS}
     spent = np.zeros(S, np.int64)
     parts: list[SolvedBoards] = []
-    attempt = 0
+    attempt = in_vain = 0
     while missing.any() or not parts:
-        wanted = _with_extra(missing, attempt, options.capacity) if oversample else missing
+        doublings = attempt if oversample else max(0, in_vain - _CALLS_IN_VAIN)
+        wanted = _with_extra(missing, doublings, options.capacity)
         request = _request(params, wanted, options.capacity)
         drawn = options.draw(jax.random.fold_in(key, attempt), request)
         boards = SolvedBoards(drawn.instances, drawn.solutions, np.asarray(drawn.cell))
@@ -131,6 +137,7 @@ def fill_quotas(
         digests = board_digests(boards.instances)
         new = ~seen.contains(digests)
         taken = new & _within(boards, new, missing)
+        in_vain = 0 if taken.any() else in_vain + 1
         seen.add(digests[taken])
         parts.append(boards.take(taken))
         missing -= _count(parts[-1], S)
@@ -173,12 +180,12 @@ def _request(params: LakeParams, wanted: np.ndarray, capacity: int) -> LakeParam
     return LakeParams(**leaves)
 
 
-def _with_extra(missing: np.ndarray, attempt: int, capacity: int) -> np.ndarray:
-    if attempt == 0:
+def _with_extra(missing: np.ndarray, doublings: int, capacity: int) -> np.ndarray:
+    if doublings == 0:
         return missing
-    many = np.minimum(missing << min(attempt, _MAX_DOUBLINGS), capacity)
-    extra = np.where(missing > 0, np.maximum(many, _MIN_EXTRA) - missing, 0)
-    room = capacity - int(missing.sum())
+    many = np.minimum(missing << min(doublings, _MAX_DOUBLINGS), capacity)
+    extra = np.where(missing > 0, np.maximum(np.maximum(many, _MIN_EXTRA) - missing, 0), 0)
+    room = max(0, capacity - int(missing.sum()))
     if extra.sum() > room:
         extra = extra * room // int(extra.sum())
     return missing + extra

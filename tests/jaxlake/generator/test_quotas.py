@@ -43,6 +43,18 @@ def test_boards_are_looked_for_until_a_whole_budget_is_spent_and_every_other_dra
     assert BUDGET <= counts["candidates"] < 2 * BUDGET
 
 
+def test_a_cell_whose_boards_are_all_known_is_given_up_after_a_few_calls(monkeypatch):
+    known, made, _ = filled(6, BOARDS, 0)
+    assert made == [BOARDS, 0]
+    calls = []
+    draw = DrawOptions.draw
+    monkeypatch.setattr(DrawOptions, "draw", lambda *asked: calls.append(0) or draw(*asked))
+    _, made, counts = filled(7, 1, 0, known)
+    assert made == [0, 0]
+    assert BUDGET <= counts["candidates"] == counts["duplicates"] < 2 * BUDGET
+    assert len(calls) < 30
+
+
 def test_boards_that_are_new_but_not_needed_are_no_duplicates():
     """The first call draws a known board; the second one at least eight, of which one is taken."""
     first, made, counts = filled(3, 1, 0)
