@@ -285,6 +285,7 @@ def test_a_smaller_machine_has_as_many_chunks_and_never_one_crowded_board_at_a_t
     assert scaled(widths_for("cpu"), 1 / 1024).tree_lanes == 1
 
 
+@pytest.mark.slow
 def test_a_sample_of_solve_stands_for_all_boards_and_has_the_hardest_apart(monkeypatch):
     monkeypatch.setattr("benchmarks.accelerators.samples.HARDEST", 4)
     program = OF_BOARDS["solve-2"](64)

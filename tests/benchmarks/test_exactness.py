@@ -28,6 +28,7 @@ def pool():
         yield pool
 
 
+@pytest.mark.slow
 def test_every_second_round_of_strata_has_as_many_slots_as_agents(pool: ProcessPoolExecutor):
     assert [exactness.slots_of(index, KINDS) for index in range(16)] == 2 * ([3] * 4 + [2] * 4)
     result = exactness.compare_chunk(0, 0, 16, KINDS, pool)

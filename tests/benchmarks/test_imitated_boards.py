@@ -26,6 +26,7 @@ def test_boards_with_a_prompt_of_the_pretraining_are_counted_by_size():
     }
 
 
+@pytest.mark.slow
 def test_a_pretraining_that_drew_many_small_boards_has_seen_some_of_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -346,6 +346,7 @@ def test_an_update_is_measured_with_weights_that_learn(monkeypatch):
     assert np.isfinite(measured["loss"])
 
 
+@pytest.mark.slow
 def test_attention_alone_is_measured_and_held_against_float32():
     found = measuring.measure_attention(TINY, "h100:1")
     assert set(found) == {"difference", "rows", "causal"}  # cuDNN is on GPUs only

@@ -99,6 +99,7 @@ def test_boards_smaller_than_their_padding_are_boards():
     check_boards(small)
 
 
+@pytest.mark.slow
 def test_within_a_program_nothing_is_said_of_what_is_no_board():
     """Of an agent that starts at its goal, the search would call a plan optimal that is not."""
     boards = [board for board, _ in WRONG] + [BOARD]

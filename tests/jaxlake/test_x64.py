@@ -34,7 +34,7 @@ def stepped(lakes: jaxlake.Generated) -> object:
     return observation, env.step(KEY, state, np.array([1, 3], np.int8), params)
 
 
-@pytest.mark.parametrize("slots", [1, 2, 4])
+@pytest.mark.parametrize("slots", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
 def test_generated_and_solved_boards_have_the_same_types(slots: int):
     usual = jax.eval_shape(partial(generate, slots))
     with jax.enable_x64(True), warnings.catch_warnings():
@@ -43,6 +43,7 @@ def test_generated_and_solved_boards_have_the_same_types(slots: int):
     assert wide == usual
 
 
+@pytest.mark.slow
 def test_boards_rollouts_and_steps_have_the_same_values():
     def everything() -> object:
         lakes = generate(2)

@@ -355,6 +355,7 @@ def test_boards_larger_than_the_padding_are_refused_by_name(make, params, words)
         make(jax.random.key(0), params, 8, max_size=5)
 
 
+@pytest.mark.slow
 def test_a_cell_without_a_share_may_be_larger_than_the_padding():
     params = lake_params(size=[3, 7], data_ratio=[1, 0])
     assert generate(jax.random.key(0), params, 8, max_size=N, horizon=HORIZON).filled.all()

@@ -240,6 +240,7 @@ def test_wrong_arguments_are_refused_by_name():
         sweep(jax.random.key(0), (RandomPolicy(),), boards, None, devices=())
 
 
+@pytest.mark.slow
 def test_a_sweep_on_cores_solves_boards_there_also_where_jax_has_a_gpu(solved, monkeypatch):
     boards, optima = jax.tree.map(lambda leaf: leaf[None, :8], solved)
     calls = partial(sweep, jax.random.key(0), (policies.optimal_policy(T),), boards, optima)

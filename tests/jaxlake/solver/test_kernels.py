@@ -103,7 +103,7 @@ def _compare_joint_searches(batch, playing, horizon, *, waiting=True, machine=MA
     return found, running
 
 
-@pytest.mark.parametrize("waiting", [True, False])
+@pytest.mark.parametrize("waiting", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_joint_searches_and_their_plans_are_those_of_the_loops(waiting):
     playing = jnp.arange(700) % 9 > 0
     found, running = _compare_joint_searches(
@@ -116,6 +116,7 @@ def test_joint_searches_and_their_plans_are_those_of_the_loops(waiting):
         assert jnp.sum(jnp.any(found.plan != found.makespan_plan, axis=(0, 1))) >= 3
 
 
+@pytest.mark.slow
 def test_a_plan_that_costs_more_than_a_board_has_lanes_is_that_of_the_loops():
     # The two can pass each other only at the far end of the corridor, and one has farther back.
     corridor = ["G s S F g F", "H H H H H F", "F F F F F F", "F H H H H H", "F F F F F F"]
@@ -124,7 +125,9 @@ def test_a_plan_that_costs_more_than_a_board_has_lanes_is_that_of_the_loops():
     assert 64 < found.sum_of_costs[0] < 2 * found.length[0]
 
 
-@pytest.mark.parametrize("machine", [Kernels.GPU, Kernels.TPU])
+@pytest.mark.parametrize(
+    "machine", [pytest.param(Kernels.GPU, marks=pytest.mark.slow), Kernels.TPU]
+)
 def test_what_a_joint_search_does_for_one_machine_only_is_what_the_loops_do(machine, monkeypatch):
     # No barrier is needed where all lanes write before any of them reads.
     monkeypatch.setattr(pallas, "pallas_call", partial(pallas.pallas_call, interpret=True))
@@ -229,6 +232,7 @@ def _compare_searches_of_trees(queries):
     return answers
 
 
+@pytest.mark.slow
 def test_searches_of_trees_are_those_of_the_loops():
     queries = _tree_queries(5, 300, 4, 3)
     answers = _compare_searches_of_trees(queries)
@@ -267,6 +271,7 @@ def test_a_lone_agent_gets_the_same_from_kernels_and_from_loops():
     assert set(expected.status.tolist()) == {Status.OPTIMAL, Status.UNSOLVABLE}
 
 
+@pytest.mark.slow
 def test_lanes_wait_for_each_other_only_where_one_reads_what_another_wrote():
     queries = _tree_queries(5, 9, 4, 3)
 

@@ -97,7 +97,7 @@ def test_components_are_independent_and_large_ones_are_looked_at_whole():
     assert (~unsolvable).any()
 
 
-@pytest.mark.parametrize("together", [1, 7])
+@pytest.mark.parametrize("together", [1, pytest.param(7, marks=pytest.mark.slow)])
 def test_a_search_that_goes_on_for_boards_of_the_same_cells_proves_the_same(together):
     """Small boards are sorted by their cells; agents differ in number and in where they stand."""
     rng = random.Random(5)

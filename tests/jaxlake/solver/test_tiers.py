@@ -160,6 +160,7 @@ def test_the_other_boards_of_a_batch_and_their_order_change_no_answer():
         assert (leaf == leaf[:1]).all()
 
 
+@pytest.mark.slow
 def test_agents_may_be_in_any_slots_and_plans_of_empty_ones_are_waits():
     grids = random_grids(6, FULL_BATCH, sizes=(3, 4, 5, 6), agents=(1, 2, 3))
     slots = np.random.default_rng(1).permuted(np.tile(np.arange(5), (FULL_BATCH, 1)), axis=1)

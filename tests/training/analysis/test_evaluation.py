@@ -42,6 +42,7 @@ def test_evaluate_prints_and_writes_the_rates_of_a_folder(tmp_path, monkeypatch,
     assert f"valid from {low['valid'] / low['count']:.0%} (" in printed
 
 
+@pytest.mark.slow
 def test_only_the_engine_keeps_weights_while_it_answers(tmp_path):
     settings = ["sampling.engine=jax", "sampling.dtype=bfloat16"]
     config = load(TINY, [*settings, "model.scratch.hidden_size=72"])  # no other test's weights

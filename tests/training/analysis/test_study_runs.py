@@ -195,6 +195,7 @@ def test_runs_of_a_base_without_warm_start_begin_with_its_model(
     assert not any("pretrained" in one or "warm" in one for call in calls for one in call["set"])
 
 
+@pytest.mark.slow
 def test_study_that_is_ended_ends_its_run_and_continues_later(stand_in):
     stand_in.orders(end_study="lively/1")
     slow = ("sh", "-c", 'sleep 0.3; exec "$@"', "sh", *stand_in.command)

@@ -230,6 +230,7 @@ def assert_step_is_exact(
         np.testing.assert_allclose(leaf, exact, atol=3e-5 * largest)
 
 
+@pytest.mark.slow
 def test_a_step_with_all_options_has_the_gradient_of_float64() -> None:
     model = random_model(CONFIG)
     combination = ("sequence", 0.1, "sequence_mean")

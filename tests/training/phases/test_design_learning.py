@@ -193,6 +193,7 @@ def test_an_update_that_is_not_finite_is_refused_before_the_engine_gets_it(
     assert not run.directory.stage(1).design_learning.exists()
 
 
+@pytest.mark.slow
 def test_a_falling_rate_is_that_of_the_next_step_of_the_run(
     folder: Path, tmp_path: Path, monkeypatch
 ):

@@ -109,7 +109,11 @@ def test_a_loss_beside_the_mean_adds_its_gradient():
     assert float(metrics["other"]) == 3.0
 
 
-@pytest.mark.parametrize("silent", [False, True], ids=["rewards differ", "rewards are equal"])
+@pytest.mark.parametrize(
+    "silent",
+    [False, pytest.param(True, marks=pytest.mark.slow)],
+    ids=["rewards differ", "rewards are equal"],
+)
 def test_an_update_with_rehearsal_learns_designs_too(folder, boards, tmp_path, silent):
     run, params = started(folder, boards, tmp_path)
     sampler = ToldSampler(run.policy, boards)

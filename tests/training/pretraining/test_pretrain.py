@@ -148,6 +148,7 @@ def test_a_directory_of_something_else_is_left_alone(tiny: PretrainConfig, tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
+@pytest.mark.slow
 def test_the_command_stops_where_it_is_told(
     tmp_path: Path, without_vllm: None, capsys: pytest.CaptureFixture[str]
 ):

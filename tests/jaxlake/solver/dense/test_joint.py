@@ -107,6 +107,7 @@ def test_sizes_of_components_are_those_of_a_plain_search(solved):
         assert sizes[i] == largest
 
 
+@pytest.mark.slow
 def test_boards_searched_side_by_side_get_the_same_answers(solved):
     grids, _, _, expected = solved
     _, _, answers = _solve(grids[:40], 5, 3, platform="gpu")
@@ -127,7 +128,8 @@ def test_nothing_is_said_where_plans_are_longer_than_the_horizon(solved):
     assert (fit & expected.optimal & ~short).any()
 
 
-@pytest.mark.parametrize("radix", [64, pytest.param(96, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("radix", [64, 96])
 def test_larger_sets_of_three_agents_by_blocks_are_whole_sets(radix):
     grids = random_grids(11, 60, sizes=(6, 7, 8), agents=(2, 3), holes=0.3)
     boards, wanted, sizes = _prepare(grids, 8, 3)
@@ -139,6 +141,7 @@ def test_larger_sets_of_three_agents_by_blocks_are_whole_sets(radix):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_four_agents_with_two_words_for_the_last_agree_with_all_oracles():
     drawn = random_grids(12, 120, sizes=(6, 7, 8), agents=(4,), holes=0.5)
     _, wanted, sizes = _prepare(drawn, 8, 4)
@@ -164,7 +167,7 @@ def test_four_agents_with_two_words_for_the_last_agree_with_all_oracles():
     assert kinds >= {f"needs_wait={wait}, excess 2" for wait in (True, False)}
 
 
-@pytest.mark.parametrize("slots", [3, 4, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("slots", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 5))])
 def test_agents_block_by_block_get_the_answers_of_whole_sets_and_of_oracles(slots):
     grids = random_grids(9, 120, sizes=(3, 4), agents=(2, 3, slots), holes=0.4)
     boards, wanted, sizes = _prepare(grids, 4, slots)
