@@ -33,7 +33,7 @@ CAPACITY, HORIZON, BATCH_SIZE = 512, 64, 256
 """For `DrawOptions` of a few thousand boards: one compilation, whatever a request asks for."""
 
 _CALLS_IN_VAIN = 16
-"""So many in a row, and a cell has hardly any board left that is new: calls ask for more then."""
+"""After more than these in a row hardly any board is left that is new, and calls ask for more."""
 
 _MIN_EXTRA = 8
 _MAX_DOUBLINGS = 20
@@ -109,9 +109,9 @@ def fill_quotas(
 
     Call a of `generate` has the key `fold_in(key, a)` and asks for what is still missing. A kind of
     a cell is done when its quota is full, or when its budget of `max_candidates` is spent: by one
-    call that came short of it, or by all counted calls of its cell together. After 16 calls in a
-    row that brought nothing new, each asks for twice as many as the one before, until one does: a
-    cell whose boards are all known would take a call for each of its candidates.
+    call that came short of it, or by all counted calls of its cell together. After more than
+    16 calls in a row that brought nothing new, each asks for more, as with `oversample`, until one
+    does: otherwise a cell whose boards are all known would take a call for each candidate.
 
     With `oversample`, call a > 0 asks for 2**a times as many boards as are missing, since more
     duplicates are to be expected, and takes the first new ones. The first call is not counted then:
@@ -184,7 +184,7 @@ def _with_extra(missing: np.ndarray, doublings: int, capacity: int) -> np.ndarra
     if doublings == 0:
         return missing
     many = np.minimum(missing << min(doublings, _MAX_DOUBLINGS), capacity)
-    extra = np.where(missing > 0, np.maximum(np.maximum(many, _MIN_EXTRA) - missing, 0), 0)
+    extra = np.where(missing > 0, np.maximum(many, _MIN_EXTRA) - missing, 0).clip(min=0)
     room = max(0, capacity - int(missing.sum()))
     if extra.sum() > room:
         extra = extra * room // int(extra.sum())

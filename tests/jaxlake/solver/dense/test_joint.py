@@ -167,7 +167,10 @@ def test_four_agents_with_two_words_for_the_last_agree_with_all_oracles():
     assert kinds >= {f"needs_wait={wait}, excess 2" for wait in (True, False)}
 
 
-@pytest.mark.parametrize("slots", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 5))])
+@pytest.mark.parametrize(
+    "slots",
+    [3, pytest.param(4, marks=pytest.mark.slow), pytest.param(5, marks=pytest.mark.slow)],
+)
 def test_agents_block_by_block_get_the_answers_of_whole_sets_and_of_oracles(slots):
     grids = random_grids(9, 120, sizes=(3, 4), agents=(2, 3, slots), holes=0.4)
     boards, wanted, sizes = _prepare(grids, 4, slots)
