@@ -26,6 +26,7 @@ from jaxlake.solver.dense.step import (
     LastAgent,
     along,
     bit_masks,
+    by_word,
     halfway,
     last_agent,
     legal_states,
@@ -46,10 +47,10 @@ _ALL = np.uint32(0xFFFFFFFF)
 class BlockBuffers(NamedTuple):
     """Sets of joint states in P blocks, which a search writes before it reads them."""
 
-    reached: jax.Array  # uint32 (P, radix, radix, W), reached at any cost so far
-    moved: jax.Array  # uint32 (P, radix, radix, W), reached by the step at hand
-    waiting: jax.Array  # uint32 (K + 1, P, radix, radix, W), to be stepped from at c % (K + 1)
-    planes: jax.Array  # uint32 (P, 8, radix, radix, W), 1 + the least cost, bit by bit
+    reached: jax.Array  # uint32 (P, W, radix, radix), reached at any cost so far
+    moved: jax.Array  # uint32 (P, W, radix, radix), reached by the step at hand
+    waiting: jax.Array  # uint32 (K + 1, P, W, radix, radix), to be stepped from at c % (K + 1)
+    planes: jax.Array  # uint32 (P, 8, W, radix, radix), 1 + the least cost, bit by bit
 
 
 class BlockSearch(NamedTuple):
@@ -67,7 +68,7 @@ class BlockSearch(NamedTuple):
 def block_buffers(agents: int, radix: int) -> BlockBuffers:
     """Allocate the sets of a search; what is in them does not matter."""
     blocks = (radix ** (agents - INNER),)
-    block = (radix, radix, words_of(radix))
+    block = (words_of(radix), radix, radix)
 
     def sets(*shape: int) -> jax.Array:
         return jnp.zeros((*shape, *block), jnp.uint32)
@@ -92,20 +93,20 @@ class _Outer(NamedTuple):
     targets: jax.Array  # int32 (3 ** O, P), to which they go
     cells: jax.Array  # bool (2, P, radix), cells of the agents on axes that they leave free
     edges: jax.Array  # bool (2, P, radix), likewise edges
-    last_cells: jax.Array  # uint32 (P, W), cells of the last agent that they leave free
-    last_across: jax.Array  # uint32 (P, W), edges of it in rows
-    last_along: jax.Array  # uint32 (P, W), edges of it in columns
+    last_cells: jax.Array  # uint32 (P, W, 1, 1), cells of the last agent that they leave free
+    last_across: jax.Array  # uint32 (P, W, 1, 1), edges of it in rows
+    last_along: jax.Array  # uint32 (P, W, 1, 1), edges of it in columns
 
 
 class _Inner(NamedTuple):
     """The last three agents, by themselves."""
 
-    legal: jax.Array  # uint32 (radix, radix, W)
+    legal: jax.Array  # uint32 (W, radix, radix)
     between: Halfway
-    colours: jax.Array  # uint32 (2, radix, radix, W), all are on cells of the colour, or retired
-    active: jax.Array  # uint32 (4, radix, radix, W), so many have not retired
+    colours: jax.Array  # uint32 (2, W, radix, radix), all are on cells of the colour, or retired
+    active: jax.Array  # uint32 (4, W, radix, radix), so many have not retired
     left: jax.Array  # int32 (radix, radix), as in `_Outer`, of those on axes
-    within: jax.Array  # uint32 (D + 1, W), cells of the last agent with a distance below d
+    within: jax.Array  # uint32 (W, D + 1), cells of the last agent with a distance below d
 
 
 def _number(digits: Sequence[jax.Array], radix: int) -> jax.Array:
@@ -151,8 +152,10 @@ def _outer_agents(
         return ~jnp.any(met, axis=0)
 
     def not_blocked(masks: jax.Array) -> jax.Array:
-        words = masks[k, digits] if count else jnp.zeros((1, P, masks.shape[-1]), jnp.uint32)
-        return ~reduce(jnp.bitwise_or, words)
+        words = jnp.zeros((len(masks), P), jnp.uint32)
+        for i in range(count):
+            words |= masks[:, i, digits[i]]
+        return ~words.T[..., None, None]
 
     on_axes = (K - INNER, K - INNER + 1)
     colour = of_outer(components.colour)
@@ -186,13 +189,14 @@ def _inner_agents(
     retired = number == 0
     pair = (components.colour[np.array([first, second])] == np.arange(2)[:, None, None]) | retired
     both = pair[:, 0, :, None] & pair[:, 1, None]
-    colours = jnp.where(both[..., None], last.colours[:, None, None], jnp.uint32(0))
+    cells = last.colours.T[..., None, None]
+    colours = jnp.where(both[:, None], cells, jnp.uint32(0))
     on_axes = (~retired)[:, None].astype(int) + ~retired
     one, other = distances[first][:, None], distances[second]
-    first_bit = np.where(np.arange(words_of(radix)) == 0, 1, 0).astype(np.uint32)
+    first_bit = np.where(np.arange(words_of(radix)) == 0, 1, 0).astype(np.uint32)[:, None, None]
     active = [
-        np.where((on_axes == a)[..., None], first_bit, np.uint32(0))
-        | np.where((on_axes == a - 1)[..., None], ~first_bit, np.uint32(0))
+        np.where(on_axes == a, first_bit, np.uint32(0))
+        | np.where(on_axes == a - 1, ~first_bit, np.uint32(0))
         for a in range(INNER + 1)
     ]
     return _Inner(
@@ -251,7 +255,7 @@ def search_blocks(
     def states_at(numbers: jax.Array) -> jax.Array:
         """Return the one joint state as a set within its block."""
         here = [along(number == numbers[agent], i, INNER) for i, agent in enumerate(agents)]
-        bit = bit_masks(number == numbers[-1])
+        bit = by_word(bit_masks(number == numbers[-1]), INNER - 1)
         return jnp.where(reduce(jnp.logical_and, here), bit, jnp.uint32(0))
 
     end = jnp.where(total, jnp.zeros(K, jnp.int32), components.goal)
@@ -279,7 +283,7 @@ def search_blocks(
 
             # The axes are the other way round there.
             apart = outer.edges[1, q][:, None] & outer.edges[0, q]
-            free = jnp.where(apart[..., None], _ALL, jnp.uint32(0))
+            free = jnp.where(apart, _ALL, jnp.uint32(0))
             between = Halfway(
                 apart=inner.between.apart & apart,
                 across=inner.between.across & free & outer.last_across[q],
@@ -319,8 +323,8 @@ def search_blocks(
                 apart = outer.cells[0, p][:, None] & outer.cells[1, p]
                 legal = inner.legal & outer.last_cells[p] & to_colour
                 rest = jnp.where(total, room - inner.left, jnp.where(inner.left <= room, room, -1))
-                near = inner.within[jnp.clip(rest + 1, 0, farthest)]
-                states = jnp.where(apart[..., None], moved[p] & legal & near, jnp.uint32(0))
+                near = inner.within[:, jnp.clip(rest + 1, 0, farthest)]
+                states = jnp.where(apart, moved[p] & legal & near, jnp.uint32(0))
                 before = jnp.where(known[p] & waits, reached[p], jnp.uint32(0))
                 return states & ~before, states | before
 
@@ -403,11 +407,11 @@ def search_blocks(
 
 def least_costs(search: BlockSearch, states: jax.Array) -> jax.Array:
     """Return the least costs of joint states, int32 (K, S) numbers of cells; -1 if not reached."""
-    radix = search.buffers.reached.shape[-2]
+    radix = search.buffers.reached.shape[-1]
     *outer, first, second, last = states
     block = _number(outer, radix)
     word, bit = last // 32, (last % 32).astype(jnp.uint32)
     plane = np.arange(PLANES)[:, None]
-    bits = (search.buffers.planes[block, plane, first, second, word] >> bit) & 1
+    bits = (search.buffers.planes[block, plane, word, first, second] >> bit) & 1
     least = jnp.sum(bits.astype(jnp.int32) << plane, axis=0, dtype=jnp.int32)
     return jnp.where(search.known[block], least, 0) - 1

@@ -40,7 +40,7 @@ from jaxlake.solver.dense.blocks import (
     search_blocks,
 )
 from jaxlake.solver.dense.components import Components, DenseBoards, number_components
-from jaxlake.solver.dense.step import along, bit_masks, last_agent, step, words_of
+from jaxlake.solver.dense.step import along, bit_masks, by_word, last_agent, step, words_of
 from jaxlake.solver.materialize import computed_apart
 from jaxlake.solver.space_time import NEVER
 
@@ -228,8 +228,8 @@ def _distances(board: DenseBoards, components: Components) -> jax.Array:
 class _Search(NamedTuple):
     cost: jax.Array  # int32 (), c of the last set
     half: jax.Array  # bool (), the next set is half done: without waits one colour is
-    recent: jax.Array  # uint32 (K + 1, radix, ..., W), D_c at c % (K + 1)
-    planes: jax.Array  # uint32 (8, radix, ..., W), 1 + the least cost of each state, bit by bit
+    recent: jax.Array  # uint32 (K + 1, W, radix, ...), D_c at c % (K + 1)
+    planes: jax.Array  # uint32 (8, W, radix, ...), 1 + the least cost of each state, bit by bit
     found: jax.Array  # bool ()
     stuck: jax.Array  # bool (), stopped growing
 
@@ -246,8 +246,8 @@ def _origins(recent: jax.Array, c: jax.Array, true: jax.Array) -> jax.Array:
 
 def _origins_by_masks(recent: jax.Array, c: jax.Array, _: jax.Array) -> jax.Array:
     """Do it with a whole set for each number of agents that have not retired."""
-    K, radix = recent.shape[0] - 1, recent.shape[1]
-    first = jnp.where(np.arange(recent.shape[-1]) == 0, jnp.uint32(1), jnp.uint32(0))
+    K, radix = recent.shape[0] - 1, recent.shape[-1]
+    first = _retired(recent.shape[1], K)
     on_axes = sum(along(jnp.arange(radix) > 0, i, K).astype(jnp.int32) for i in range(K - 1))
     origins = jnp.zeros(recent.shape[1:], recent.dtype)
     for active in range(1, K + 1):
@@ -263,13 +263,13 @@ def _origins_by_faces(recent: jax.Array, c: jax.Array, true: jax.Array) -> jax.A
     Those are faces of the array, one after another.
     """
     K = recent.shape[0] - 1
-    first = jnp.where(np.arange(recent.shape[-1]) == 0, jnp.uint32(1), jnp.uint32(0))
+    first = _retired(recent.shape[1], K)
 
     def of_active(recent: jax.Array, on_axes: int, face: tuple[slice, ...] = ()) -> jax.Array:
         """Look at a face on which so many agents on axes have not retired."""
-        states = recent[((c - on_axes - 1) % (K + 1), *face)] & ~first
+        states = recent[((c - on_axes - 1) % (K + 1), slice(None), *face)] & ~first
         if on_axes > 0:
-            states |= recent[((c - on_axes) % (K + 1), *face)] & first
+            states |= recent[((c - on_axes) % (K + 1), slice(None), *face)] & first
         return states
 
     origins = computed_apart(partial(of_active, on_axes=K - 1), true, recent)
@@ -281,17 +281,22 @@ def _origins_by_faces(recent: jax.Array, c: jax.Array, true: jax.Array) -> jax.A
     return origins
 
 
+def _retired(words: int, K: int) -> jax.Array:
+    """Return the bit of the last agent's having retired, uint32 (W, 1, ...)."""
+    return by_word(jnp.where(np.arange(words) == 0, jnp.uint32(1), jnp.uint32(0)), K - 1)
+
+
 def _search(
     components: Components, N: int, total: jax.Array, waits: jax.Array, most: jax.Array
 ) -> _Search:
     """Compute set after set until the goal is in one, none grows any more, or c is `most`."""
     K, radix = components.place.shape
     last = last_agent(components, N)
-    sets = (radix,) * (K - 1) + (words_of(radix),)
+    sets = (words_of(radix), *(radix,) * (K - 1))
 
     def single(numbers: jax.Array) -> jax.Array:
         here = [along(jnp.arange(radix) == numbers[i], i, K) for i in range(K - 1)]
-        bit = bit_masks(np.arange(radix) == numbers[-1])
+        bit = by_word(bit_masks(np.arange(radix) == numbers[-1]), K - 1)
         return jnp.where(reduce(jnp.logical_and, here), bit, jnp.uint32(0))
 
     begin = single(components.start)
@@ -305,7 +310,8 @@ def _search(
             along((components.colour[i] == colour) | (np.arange(radix) == 0), i, K)
             for i in range(K - 1)
         ]
-        return jnp.where(reduce(jnp.logical_and, agrees), last.colours[colour], jnp.uint32(0))
+        cells = by_word(last.colours[:, colour], K - 1)
+        return jnp.where(reduce(jnp.logical_and, agrees), cells, jnp.uint32(0))
 
     def advance(state: _Search) -> _Search:
         # With waits, colours do not matter and one step does all; else it takes two.
@@ -360,7 +366,7 @@ def _search(
 def _least_costs(planes: jax.Array, states: jax.Array) -> jax.Array:
     """Return the least costs of joint states, int32 (K, S) numbers of cells; -1 if not reached."""
     word, bit = states[-1] // 32, (states[-1] % 32).astype(jnp.uint32)
-    bits = (planes[:, *states[:-1], word] >> bit) & 1
+    bits = (planes[:, word, *states[:-1]] >> bit) & 1
     return (
         jnp.sum(bits.astype(jnp.int32) << np.arange(PLANES)[:, None], axis=0, dtype=jnp.int32) - 1
     )

@@ -14,7 +14,8 @@ two may be in the middle of one edge, and no two in one cell. This is exact:
 
 So a step is 2 K substeps with one agent each.
 
-A set is an array of words: one axis for each agent but the last, whose cells are the bits. On an
+A set is an array of words, (W, radix, ...): the W words whose bits are the cells of the last agent,
+and an axis for each of the others. Words come first because a TPU pads the last axis to 128. On an
 axis and in a word 0 stands for having retired, as agents that do not exist have from the beginning.
 Cells and edges of the component are numbered from 1 on, row by row. Moving an agent of an axis is
 to take slices of the array. For the last agent it is to shift bits: cells in a row differ by 1, and
@@ -39,17 +40,22 @@ def words_of(radix: int) -> int:
 
 
 def along(values: jax.Array, axis: int, K: int) -> jax.Array:
-    """Lay values (radix, ...) of the agent of one axis along it, for arrays (radix, ..., W)."""
-    shape = [1] * (K - 1) + list(values.shape[1:])
-    shape[axis] = values.shape[0]
-    return values.reshape(shape if values.ndim > 1 else [*shape, 1])
+    """Lay values (..., radix) of the agent of one axis along it, for arrays (..., radix, ...)."""
+    shape = [1] * (K - 1)
+    shape[axis] = values.shape[-1]
+    return values.reshape(*values.shape[:-1], *shape)
+
+
+def by_word(values: jax.Array, axes: int) -> jax.Array:
+    """Shape values (W,) for sets with so many axes of agents, (W, 1, ...)."""
+    return values.reshape(-1, *(1,) * axes)
 
 
 def bit_masks(members: jax.Array) -> jax.Array:
-    """Pack bool (..., radix) into words, uint32 (..., W)."""
+    """Pack bool (..., radix) into words, uint32 (W, ...)."""
     spare = words_of(members.shape[-1]) * 32 - members.shape[-1]
     padded = jnp.pad(members, [(0, 0)] * (members.ndim - 1) + [(0, spare)])
-    padded = padded.reshape(*members.shape[:-1], -1, 32)
+    padded = jnp.moveaxis(padded.reshape(*members.shape[:-1], -1, 32), -2, 0)
     return jnp.sum(
         jnp.where(padded, np.uint32(1) << np.arange(32, dtype=np.uint32), np.uint32(0)),
         axis=-1,
@@ -79,13 +85,13 @@ class LastAgent(NamedTuple):
     """What moves the agent whose cells are bits; edges are bits as well, by their first cell."""
 
     right: jax.Array  # uint32 (W,), cells with a neighbour to the right
-    down: jax.Array  # uint32 (N, W), those whose neighbour below has a number larger by i + 1
+    down: jax.Array  # uint32 (W, N), those whose neighbour below has a number larger by i + 1
     cells: jax.Array  # uint32 (W,), all cells, and 0
-    colours: jax.Array  # uint32 (2, W), cells by their colour, and 0
+    colours: jax.Array  # uint32 (W, 2), cells by their colour, and 0
     home: jax.Array  # uint32 (W,), the goal
-    blocked_across: jax.Array  # uint32 (K - 1, radix, W), the edge by the edge of another agent
-    blocked_along: jax.Array  # uint32 (K - 1, radix, W)
-    blocked_cells: jax.Array  # uint32 (K - 1, radix, W), the cell by the cell of another agent
+    blocked_across: jax.Array  # uint32 (W, K - 1, radix), the edge by the edge of another agent
+    blocked_along: jax.Array  # uint32 (W, K - 1, radix)
+    blocked_cells: jax.Array  # uint32 (W, K - 1, radix), the cell by the cell of another agent
 
 
 def last_agent(components: Components, N: int) -> LastAgent:
@@ -129,17 +135,17 @@ class Halfway(NamedTuple):
     """What the last agent can do while others are in the middle of edges, an axis for each."""
 
     apart: jax.Array  # bool (radix, ...), no two of the others are on one edge
-    across: jax.Array  # uint32 (radix, ..., W), edges in rows that nobody else is on
-    along: jax.Array  # uint32 (radix, ..., W), edges in columns
+    across: jax.Array  # uint32 (W, radix, ...), edges in rows that nobody else is on
+    along: jax.Array  # uint32 (W, radix, ...), edges in columns
 
 
 def halfway(components: Components, last: LastAgent, agents: Sequence[int]) -> Halfway:
     """Return what others leave to the last agent, with axes for agents in the order given."""
     chosen = np.array(agents)
-    apart = _all_apart(components.edge[chosen])[..., 0]
+    apart = _all_apart(components.edge[chosen])
 
     def left_free(blocked: jax.Array) -> jax.Array:
-        return jnp.where(apart[..., None], ~_any_of(blocked[chosen]), jnp.uint32(0))
+        return jnp.where(apart, ~_any_of(blocked[:, chosen]), jnp.uint32(0))
 
     return Halfway(apart, left_free(last.blocked_across), left_free(last.blocked_along))
 
@@ -147,15 +153,15 @@ def halfway(components: Components, last: LastAgent, agents: Sequence[int]) -> H
 def legal_states(components: Components, last: LastAgent, agents: Sequence[int]) -> jax.Array:
     """Return the joint states of some agents and the last one in different cells.
 
-    Uint32 (radix, ..., W), with axes for agents in the order given.
+    Uint32 (W, radix, ...), with axes for agents in the order given.
     """
     chosen = np.array(agents)
-    free = last.cells & ~_any_of(last.blocked_cells[chosen])
+    free = by_word(last.cells, len(agents)) & ~_any_of(last.blocked_cells[:, chosen])
     return jnp.where(_all_apart(components.place[chosen]), free, jnp.uint32(0))
 
 
 def step(states: jax.Array, components: Components, last: LastAgent, total: jax.Array) -> jax.Array:
-    """Return the joint states one step away from some, uint32 (radix, ..., W)."""
+    """Return the joint states one step away from some, uint32 (W, radix, ...)."""
     K = components.place.shape[0]
     agents = range(K - 1)
     between = halfway(components, last, np.roll(agents, 1).tolist())
@@ -177,20 +183,20 @@ def move(
     has its axis first, then the others.
     """
     ends, edges_at = components.ends, components.edges_at
-    nothing = states.shape[0] - 1
+    nothing = states.shape[-1] - 1
     # Who comes to its goal may retire, if the sum of costs is asked for.
     edges_at = edges_at.at[:, :4, 0].set(jnp.where(total, edges_at[:, :4, 0], nothing))
     true = components.fits  # nothing else is searched
     *outer, inner = agents
-    axis = len(outer)
-    for i, agent in enumerate(outer):
+    axis = 1 + len(outer)
+    for i, agent in enumerate(outer, start=1):
         states = computed_apart(partial(_slices, axis=i), true, states, ends[agent])
-    states = computed_apart(lambda x: jnp.moveaxis(x, axis, 0), true, states)
-    states = computed_apart(partial(_slices, axis=0), true, states, ends[inner])
+    states = computed_apart(lambda x: jnp.moveaxis(x, axis, 1), true, states)
+    states = computed_apart(partial(_slices, axis=1), true, states, ends[inner])
     states = _move_last(states, last, between, total, true)
-    states = computed_apart(partial(_slices, axis=0), true, states, edges_at[inner])
-    states = computed_apart(lambda x: jnp.moveaxis(x, 0, axis), true, states)
-    for i, agent in enumerate(outer):
+    states = computed_apart(partial(_slices, axis=1), true, states, edges_at[inner])
+    states = computed_apart(lambda x: jnp.moveaxis(x, 1, axis), true, states)
+    for i, agent in enumerate(outer, start=1):
         states = computed_apart(partial(_slices, axis=i), true, states, edges_at[agent])
     return states
 
@@ -203,15 +209,15 @@ def _slices(states: jax.Array, sources: jax.Array, *, axis: int) -> jax.Array:
 
 
 def _any_of(masks: jax.Array) -> jax.Array:
-    """Unite masks (K - 1, radix, W) of the agents on the axes."""
-    K = masks.shape[0] + 1
-    return reduce(jnp.bitwise_or, (along(mask, i, K) for i, mask in enumerate(masks)))
+    """Unite masks (W, K - 1, radix) of the agents on the axes."""
+    K = masks.shape[1] + 1
+    return reduce(jnp.bitwise_or, (along(masks[:, i], i, K) for i in range(K - 1)))
 
 
 def _all_apart(places: jax.Array) -> jax.Array:
     """Tell where no two agents on axes are at one place >= 0, int32 (K - 1, radix)."""
     K = places.shape[0] + 1
-    apart = jnp.ones((1,) * K, bool)
+    apart = jnp.ones((1,) * (K - 1), bool)
     for i in range(K - 1):
         for j in range(i):
             one, other = along(places[i], i, K), along(places[j], j, K)
@@ -223,19 +229,19 @@ def _move_last(
     states: jax.Array, last: LastAgent, between: Halfway, total: jax.Array, true: jax.Array
 ) -> jax.Array:
     """Move the last agent while the others, with edges for cells, are halfway."""
-    N, W = last.down.shape
+    W, N = last.down.shape
 
     def to_edges(states: jax.Array) -> tuple[list[jax.Array], list[jax.Array]]:
-        words = [states[..., w] for w in range(W)]
+        words = [states[w] for w in range(W)]
         beside, below = _down(words, 1), [jnp.zeros_like(word) for word in words]
         for i in range(N):
             shifted = _down(words, i + 1)
             below = [
-                b | ((word | s) & last.down[i, w])
+                b | ((word | s) & last.down[w, i])
                 for w, (b, word, s) in enumerate(zip(below, words, shifted, strict=True))
             ]
-        across = [(words[w] | beside[w]) & last.right[w] & between.across[..., w] for w in range(W)]
-        return across, [below[w] & between.along[..., w] for w in range(W)]
+        across = [(words[w] | beside[w]) & last.right[w] & between.across[w] for w in range(W)]
+        return across, [below[w] & between.along[w] for w in range(W)]
 
     def to_cells(
         edges: tuple[list[jax.Array], list[jax.Array]], before: jax.Array
@@ -243,15 +249,15 @@ def _move_last(
         across, along = edges
         moved = [across[w] | shifted | along[w] for w, shifted in enumerate(_up(across, 1))]
         for i in range(N):
-            shifted = _up([along[w] & last.down[i, w] for w in range(W)], i + 1)
+            shifted = _up([along[w] & last.down[w, i] for w in range(W)], i + 1)
             moved = [word | s for word, s in zip(moved, shifted, strict=True)]
         home = reduce(jnp.bitwise_or, (moved[w] & last.home[w] for w in range(W)))
-        moved[0] |= jnp.where(between.apart, before[..., 0] & 1, jnp.uint32(0))
+        moved[0] |= jnp.where(between.apart, before[0] & 1, jnp.uint32(0))
         moved[0] |= ((home != 0) & total).astype(jnp.uint32)
         return moved
 
     words = computed_apart(to_cells, true, computed_apart(to_edges, true, states), states)
     if W == 1:
-        return words[0][..., None]
+        return words[0][None]
     # Computed while they are put together, no word is vectorised.
-    return computed_apart(partial(jnp.stack, axis=-1), true, words)
+    return computed_apart(jnp.stack, true, words)

@@ -208,7 +208,7 @@ def test_agents_block_by_block_get_the_answers_of_whole_sets_and_of_oracles(slot
 def test_a_tpu_steps_from_the_same_states(agents: int):
     """Sets of any bits, at every place of the ring."""
     rng = np.random.default_rng(agents)
-    shape = (agents + 1, *(5,) * (agents - 1), 2)
+    shape = (agents + 1, 2, *(5,) * (agents - 1))
     recent = jnp.asarray(rng.integers(0, 1 << 32, shape, dtype=np.uint32))
     for c in range(agents + 1):
         by_faces = joint._origins_by_faces(recent, jnp.int32(c), jnp.bool_(True))
