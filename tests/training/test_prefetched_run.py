@@ -15,7 +15,7 @@ from training.schema import load
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-OPTIONS = ["sampling.engine=jax", "grpo.prefetch=1", "model.pretrained=jaxlake-base"]
+OPTIONS = ["grpo.prefetch=1", "model.pretrained=jaxlake-base"]
 OPTIONS += ["warm_start.learning_rate=1e-4", "stages.count=1", "engineer.kind=rule"]
 OPTIONS += ["stages.instances=48"]  # six updates
 
@@ -40,8 +40,11 @@ def assert_versions_follow(updates: list[UpdateMetrics]) -> None:
         assert (now != before) == (update.grad_norm > 0)
 
 
-def test_a_killed_run_that_drew_ahead_ends_with_the_same_files(tmp_path: Path) -> None:
-    config = load(TINY, OPTIONS)
+@pytest.mark.parametrize("engine", ["jax", pytest.param("vllm", marks=pytest.mark.vllm)])
+def test_a_killed_run_that_drew_ahead_ends_with_the_same_files(
+    engine: str, tmp_path: Path
+) -> None:
+    config = load(TINY, [*OPTIONS, f"sampling.engine={engine}"])
     loop.run(config, tmp_path / "whole")
     for point in ("rollout", "update", "validation"):
         with dying_at(point, stop), pytest.raises(KilledError):

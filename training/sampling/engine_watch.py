@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from training.errors import UserError
+from training.threads import in_thread
 
 T = TypeVar("T")
 
@@ -38,15 +39,17 @@ def call_watched(processes: Sequence[BaseProcess], call: Callable[[], T]) -> T:
 
     If one of them ends, a call that still waits is interrupted as by Ctrl-C, by whose signal this
     is done. A real Ctrl-C does what it would do otherwise. Python interrupts its main thread alone:
-    a call from another thread is not watched. Nor is one that needs no process.
+    a call from another thread is made in one more, and left behind there if it waits on.
 
     Raises:
         UserError: A process ended, and the call failed; the message says which one and how.
     """
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    if not (processes and in_main_thread and signal.getsignal(signal.SIGINT) is not None):
+    if not processes:
         return call()
-    watch = _Watch(processes)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread and signal.getsignal(signal.SIGINT) is None:  # Python can't set it back
+        return call()
+    watch = _Watch(processes) if in_main_thread else _WatchBeside(processes)
     try:
         return watch.run(call)
     except UserError:
@@ -109,6 +112,28 @@ class _Watch:
             self._before(number, frame)
         elif self._before == signal.SIG_DFL:
             raise KeyboardInterrupt
+
+
+class _WatchBeside:
+    """Waits for a call in another thread, or for the end of a process."""
+
+    def __init__(self, processes: Sequence[BaseProcess]) -> None:
+        self._processes = processes
+        self._done, self._tell = Pipe(duplex=False)
+
+    def run(self, call: Callable[[], T]) -> T:
+        """Make the call; `_EngineEnded` if it still waits after the end of a process."""
+        future = in_thread(call, "EngineCall")
+        future.add_done_callback(lambda _: self._tell.close())
+        if _first_to_end(self._processes, stopped=self._done) is not None:
+            wait([self._done], _SECONDS_OF_GRACE)
+        if not future.done():
+            raise _EngineEnded
+        return future.result()
+
+    def stop(self) -> None:
+        """Stop waiting."""
+        self._done.close()
 
 
 def _first_to_end(

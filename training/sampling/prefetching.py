@@ -173,9 +173,9 @@ class PrefetchingSampler:
         """Wait until nothing is drawn any more; the engine stays open.
 
         Where an error or a signal ends the run, nobody waits for a rollout: the engine is closed,
-        so that it is given up, and what goes on in spite of that is left behind. Only a batch of
-        the trainer's own decoder is waited for: nobody can end a program of JAX's, and a process
-        that ends before it is aborted.
+        so that it is given up, and what goes on in spite of that is left behind. A step of vLLM in
+        this process is waited for, and a batch of the trainer's own decoder: nobody can end a
+        program of JAX's, and a process that ends before it is aborted.
         """
         if kind is None or self._ahead is None or self._ahead.done():
             self.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -79,6 +80,10 @@ class VllmSampler:
                 worker_extension_cls=WORKER_EXTENSION,
             )
             self._processes = engine_processes(self._engine)
+            self._closing = threading.Event()
+            if not self._processes:
+                _end_rollouts_after(self._closing, self._engine)
+            self._device = _current_gpu()
             self._transport = call_watched(
                 self._processes, lambda: open_transport(way, self._engine, settings, trainer)
             )
@@ -194,7 +199,10 @@ class VllmSampler:
             raise SyncError("vLLM did not drop its prefix cache: some of its blocks are in use")
 
     def close(self) -> None:
-        """Free the engine's memory."""
+        """Free the engine's memory; what another thread samples ends after a step of the model."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
         with suppress(Exception):  # nothing can be let go of in workers that have died
             call_watched(self._processes, self._transport.close)
         del self._engine, self._transport
@@ -202,14 +210,42 @@ class VllmSampler:
 
     def _generate(self, what: str, prompts: Any, requests: Sequence[Any]) -> Sequence[Any]:
         def generate() -> Sequence[Any]:
-            outputs: Sequence[Any] = self._engine.generate(prompts, requests, use_tqdm=False)
+            _use_gpu(self._device)  # each thread has its own
+            outputs: Sequence[Any] = engine.generate(prompts, requests, use_tqdm=False)
             return outputs
 
+        engine = self._engine  # `close` may come from another thread
         return self._call(what, generate)
 
     def _call(self, what: str, call: Callable[[], T], kind: type[UserError] = UserError) -> T:
         with _errors_of(what, kind):
             return call_watched(self._processes, call)
+
+
+def _end_rollouts_after(closing: threading.Event, engine: Any) -> None:
+    """Let a `vllm.LLM` in this process raise an error at the next step once the event is set."""
+    step = engine.llm_engine.step
+
+    def step_unless_closing() -> Any:
+        if closing.is_set():
+            raise UserError("the engine was closed while it answered")
+        return step()
+
+    engine.llm_engine.step = step_unless_closing
+
+
+def _current_gpu() -> int | None:
+    """Return the GPU that this thread's calls of torch are for; None: there is none."""
+    import torch
+
+    return torch.cuda.current_device() if torch.cuda.is_available() else None
+
+
+def _use_gpu(device: int | None) -> None:
+    import torch
+
+    if device is not None:
+        torch.cuda.set_device(device)
 
 
 @contextmanager

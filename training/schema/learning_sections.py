@@ -83,7 +83,7 @@ class Grpo(Section):
     prefetch: Literal[0, 1] = Field(
         0,
         description="1: the next rollout is drawn while an update is computed, with the weights "
-        "before it (engines servers and jax)",
+        "before it",
     )
     checkpoint_every: Positive = Field(10, description="updates between checkpoints")
 

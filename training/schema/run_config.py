@@ -319,11 +319,10 @@ class RunConfig(Section):
                 f"{self.stages.instances} is less than two updates' {needed} instances: none "
                 "are left to replace others"
             )
-        if self.grpo.prefetch and (self.grpo.resamples or self.sampling.engine == "vllm"):
+        if self.grpo.prefetch and self.grpo.resamples:
             raise ValueError(
-                f"grpo.prefetch: got 1, allowed is 0 with grpo.resamples = {self.grpo.resamples} "
-                f"and sampling.engine {self.sampling.engine}; 1 needs no resamples, since they are "
-                "drawn with other weights than the rollout, and engine servers or jax"
+                f"grpo.prefetch: got 1, allowed is 0 with grpo.resamples = {self.grpo.resamples}: "
+                "these boards are answered by other weights than the rollout"
             )
         return self
 

@@ -15,6 +15,7 @@ import pytest
 from training.errors import UserError
 from training.sampling import engine_watch
 from training.sampling.engine_watch import call_watched
+from training.threads import in_thread
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -113,17 +114,34 @@ def test_results_and_errors_of_a_call_come_through(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_call_that_needs_no_process_or_is_in_another_thread_is_only_made(
-    living: BaseProcess,
-) -> None:
+def test_a_call_that_needs_no_process_is_only_made() -> None:
     before = signal.getsignal(signal.SIGINT)
     assert call_watched([], lambda: signal.getsignal(signal.SIGINT)) is before
-    found: list[object] = []
 
-    def look() -> None:
-        found.append(call_watched([living], lambda: signal.getsignal(signal.SIGINT)))
 
-    thread = threading.Thread(target=look)
-    thread.start()
-    thread.join()
-    assert found == [before]
+def from_another_thread(processes: list[BaseProcess], call: Callable[[], object]) -> object:
+    """Make a watched call as a rollout that is drawn ahead does."""
+    return in_thread(lambda: call_watched(processes, call), "Prefetch").result(timeout=30)
+
+
+def test_from_another_thread_results_and_errors_come_through_and_ctrl_c_is_left_alone(
+    living: BaseProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_watch, "_SECONDS_TO_END", 0.1)
+    before = signal.getsignal(signal.SIGINT)
+    assert from_another_thread([living], lambda: signal.getsignal(signal.SIGINT)) is before
+
+    def fail() -> None:
+        raise ValueError("its own")
+
+    with pytest.raises(ValueError, match=r"^its own$"):
+        from_another_thread([living], fail)
+
+
+def test_from_another_thread_a_call_that_waits_for_a_killed_process_is_left_behind(
+    living: BaseProcess,
+) -> None:
+    process = started(time.sleep, 600)
+    kill_soon(process.pid, signal.SIGKILL)
+    with pytest.raises(UserError, match=rf"\({process.pid}\) was killed by signal 9"):
+        from_another_thread([living, process], never)

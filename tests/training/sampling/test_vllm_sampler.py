@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from training.sampling.sampler import SyncError, check_sync
 from training.sampling.servers.model_server import OtherModels, Question
 from training.sampling.vllm_sampler import VllmSampler
 from training.schema import EngineerChoice, Sampling, load
+from training.threads import in_thread
 from training.weight_transfer.transport import InProcessTransport
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -281,6 +283,32 @@ def _in_own_process(own: dict[str, str], script: str, *arguments: str) -> str:
     )
     assert ended.returncode == 0, ended.stderr[-4000:]
     return ended.stdout
+
+
+def test_a_rollout_in_another_thread_has_the_same_answers(sampler: VllmSampler):
+    ahead = in_thread(lambda: _sample(sampler), "Prefetch").result(timeout=60)
+    for drawn, expected in zip(ahead, _sample(sampler), strict=True):
+        assert [one.token_ids for one in drawn] == [one.token_ids for one in expected]
+        for one, other in zip(drawn, expected, strict=True):
+            np.testing.assert_array_equal(one.logprobs, other.logprobs)
+
+
+def test_a_closed_engine_gives_up_what_another_thread_samples(
+    policy: tuple[Policy, Any], tmp_path: Path
+):
+    made, params = policy
+    made.export(params, tmp_path / "engine", untied=True)
+    engine = VllmSampler(tmp_path / "engine", Sampling(max_model_len=512, max_num_seqs=64))
+    endless: dict[str, Any] = {"max_tokens": 480, "n": 64, "stop_token_ids": []}
+    rollout = in_thread(lambda: _sample(engine, **endless), "Prefetch")
+    with pytest.raises(TimeoutError):
+        rollout.result(timeout=1)
+    began = time.monotonic()
+    engine.close()
+    with pytest.raises(UserError, match="closed while it answered"):
+        rollout.result(timeout=20)
+    assert time.monotonic() - began < 3  # the whole rollout takes much longer
+    engine.close()
 
 
 def test_a_schema_constrains_even_an_untrained_model(
