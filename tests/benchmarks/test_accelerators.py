@@ -315,6 +315,7 @@ def test_rounds_of_a_sample_are_the_most_of_its_parts_and_kernels_are_scaled_up(
 SMALL = ["--target", "h100:1", "--boards", "4", "--environments", "4", "--only", "reset-4"]
 
 
+@pytest.mark.slow
 def test_a_measurement_stands_beside_the_forecast_of_the_same_call(tmp_path, monkeypatch, capsys):
     counted = {"launches": 9, "bytes": 8, "conditions": 0, "units": 4, "unit": "environment"}
     counted |= {"compile_seconds": 0.5, "argument_bytes": 1, "temporary_bytes": 1}

@@ -38,7 +38,7 @@ def test_every_second_round_of_strata_has_as_many_slots_as_agents(pool: ProcessP
         assert row["optimal"] + row["unsolvable"] == 4
 
 
-@pytest.mark.parametrize("slots", [2, 3])
+@pytest.mark.parametrize("slots", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_a_wrong_answer_is_a_mismatch(
     slots: int, pool: ProcessPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ):

@@ -334,6 +334,7 @@ def test_what_was_measured_of_an_update_stays_beside_a_new_forecast(tmp_path):
     assert held_record(file, record | {"model": "8B"}) == record | {"model": "8B"}
 
 
+@pytest.mark.slow
 def test_an_update_is_measured_with_weights_that_learn(monkeypatch):
     monkeypatch.setattr(measuring, "require_devices", lambda work, target: jax.devices()[:1])
     measured = measuring.measure_update(TINY, "h100:1", updates=2)

@@ -83,7 +83,7 @@ def test_programs_compiled_ahead_are_not_compiled_again(count_compilations):
     assert [int(program(three, times=2)) for program in programs] == [6, 5]
 
 
-@pytest.mark.parametrize("on_a_device", [False, True])
+@pytest.mark.parametrize("on_a_device", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_generation_compiles_each_of_its_programs_once(caplog, on_a_device):
     key = jax.random.key(0)
     if on_a_device:

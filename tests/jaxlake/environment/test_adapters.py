@@ -283,6 +283,7 @@ def test_an_action_that_is_none_is_refused_by_the_parallel_lake_with_the_agents_
             lake.step(actions)
 
 
+@pytest.mark.slow
 def test_jaxmarls_ppo_batches_what_the_lake_takes_and_gives():
     """With the shapes of its independent PPO: actions (1,) per agent, `info` flat over actors."""
     from jaxmarl.wrappers.baselines import MPELogWrapper

@@ -103,7 +103,8 @@ def _compare_joint_searches(batch, playing, horizon, *, waiting=True, machine=MA
     return found, running
 
 
-@pytest.mark.parametrize("waiting", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.slow
+@pytest.mark.parametrize("waiting", [True, False])
 def test_joint_searches_and_their_plans_are_those_of_the_loops(waiting):
     playing = jnp.arange(700) % 9 > 0
     found, running = _compare_joint_searches(

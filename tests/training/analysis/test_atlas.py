@@ -197,6 +197,7 @@ def test_a_replay_asks_the_atlas_that_is_there_and_says_how_to_get_one(run, meas
     assert capsys.readouterr().out.splitlines()[1].startswith("atlas ")
 
 
+@pytest.mark.slow
 def test_the_report_draws_the_atlas_of_each_stage_that_has_one(run, measured):
     assert "What could be learned" not in page_of(run).text
     assert atlas_command(run, 2) == 0

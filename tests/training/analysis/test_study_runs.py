@@ -118,6 +118,7 @@ def test_runs_go_side_by_side_and_come_to_the_same(stand_in, monkeypatch, capsys
     assert "--jobs: got 3, allowed are 1 to 2" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_failed_run_is_shown_and_the_others_go_on_and_it_resumes(stand_in, capsys):
     stand_in.orders(fail=("lively/1",))
     assert study_command(stand_in.folder) == 1

@@ -114,6 +114,7 @@ def test_micro_batches_change_nothing_but_memory():
     jax.tree.map(functools.partial(close, atol=2e-3), whole, parts)
 
 
+@pytest.mark.slow
 def test_an_update_raises_the_logprob_of_what_was_better_than_its_group():
     graphdef, before, after, _ = _updated(4, 3e-3)
     batch = _batch()

@@ -141,6 +141,7 @@ def started(
 AFTER_STAGE_1: Any = [None, SimpleNamespace(stage=1)]
 
 
+@pytest.mark.slow
 def test_what_the_atlas_prefers_becomes_more_probable(folder: Path, tmp_path: Path, monkeypatch):
     config = tiny()
     run, params, atlas = started(config, folder, tmp_path, monkeypatch)

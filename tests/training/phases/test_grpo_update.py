@@ -68,7 +68,7 @@ def folder(boards: InstanceSet, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return untrained_policy(tmp_path_factory.mktemp("policy"), boards)
 
 
-@pytest.mark.parametrize("minibatches", [1, 2])
+@pytest.mark.parametrize("minibatches", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_an_update_moves_the_weights_towards_the_rewarded_answers_and_syncs_them(
     minibatches: int, boards: InstanceSet, folder: Path, tmp_path: Path
 ) -> None:

@@ -167,10 +167,8 @@ def test_four_agents_with_two_words_for_the_last_agree_with_all_oracles():
     assert kinds >= {f"needs_wait={wait}, excess 2" for wait in (True, False)}
 
 
-@pytest.mark.parametrize(
-    "slots",
-    [3, pytest.param(4, marks=pytest.mark.slow), pytest.param(5, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("slots", [3, 4, 5])
 def test_agents_block_by_block_get_the_answers_of_whole_sets_and_of_oracles(slots):
     grids = random_grids(9, 120, sizes=(3, 4), agents=(2, 3, slots), holes=0.4)
     boards, wanted, sizes = _prepare(grids, 4, slots)
@@ -204,7 +202,7 @@ def test_agents_block_by_block_get_the_answers_of_whole_sets_and_of_oracles(slot
             np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("agents", [3, 4, 5])
+@pytest.mark.parametrize("agents", [3, 4, pytest.param(5, marks=pytest.mark.slow)])
 def test_a_tpu_steps_from_the_same_states(agents: int):
     """Sets of any bits, at every place of the ring."""
     rng = np.random.default_rng(agents)

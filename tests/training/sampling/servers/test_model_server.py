@@ -162,7 +162,11 @@ def test_a_model_is_loaded_where_the_policys_engine_is(
         ("def reply(to, asked): to.say(200, '[')\nserve()", "the response is no JSON"),
         ("def reply(to, asked): to.say(200, '[1]')\nserve()", "no completion with text"),
         ("def reply(to, asked): to.say(400, 'too long')\nserve()", "HTTP 400"),
-        ("time.sleep(300)", "is not loaded within engineer.load_seconds = 15"),
+        pytest.param(
+            "time.sleep(300)",
+            "is not loaded within engineer.load_seconds = 15",
+            marks=pytest.mark.slow,
+        ),
         ("def reply(to, asked): time.sleep(300)\nserve()", "no answer within 1 s"),
     ],
 )
