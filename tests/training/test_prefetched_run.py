@@ -41,9 +41,7 @@ def assert_versions_follow(updates: list[UpdateMetrics]) -> None:
 
 
 @pytest.mark.parametrize("engine", ["jax", pytest.param("vllm", marks=pytest.mark.vllm)])
-def test_a_killed_run_that_drew_ahead_ends_with_the_same_files(
-    engine: str, tmp_path: Path
-) -> None:
+def test_a_killed_run_that_drew_ahead_ends_with_the_same_files(engine: str, tmp_path: Path) -> None:
     config = load(TINY, [*OPTIONS, f"sampling.engine={engine}"])
     loop.run(config, tmp_path / "whole")
     for point in ("rollout", "update", "validation"):
