@@ -81,9 +81,10 @@ class VllmSampler:
             )
             self._processes = engine_processes(self._engine)
             self._closing = threading.Event()
-            if not self._processes:
+            self._device = None
+            if not self._processes:  # else this process need not touch a GPU by torch
                 _end_rollouts_after(self._closing, self._engine)
-            self._device = _current_gpu()
+                self._device = _current_gpu()
             self._transport = call_watched(
                 self._processes, lambda: open_transport(way, self._engine, settings, trainer)
             )

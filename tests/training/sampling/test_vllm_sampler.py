@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -303,12 +302,10 @@ def test_a_closed_engine_gives_up_what_another_thread_samples(
     rollout = in_thread(lambda: _sample(engine, **endless), "Prefetch")
     with pytest.raises(TimeoutError):
         rollout.result(timeout=1)
-    began = time.monotonic()
     engine.close()
     with pytest.raises(UserError, match="closed while it answered"):
         rollout.result(timeout=20)
-    assert time.monotonic() - began < 3  # the whole rollout takes much longer
-    engine.close()
+    engine.close()  # a second time does nothing
 
 
 def test_a_schema_constrains_even_an_untrained_model(
