@@ -12,6 +12,7 @@ import optax
 from flax import nnx
 
 from training.learner.batching import Sequences
+from training.learner.gradient_program import jit_gradients
 from training.learner.grpo import GrpoBatch, loss_weight, summed_loss
 from training.learner.imitation import answer_nats
 from training.learner.optimizer import (
@@ -76,7 +77,7 @@ def compiled_step(
         nats = answer_nats(params, designs, graphdef=graphdef).sum() / jnp.sum(designs.targets)
         return rehearsal.weight * nats, {"rehearsal_loss": nats}
 
-    @functools.partial(jax.jit, donate_argnums=0)
+    @functools.partial(jit_gradients, donate_argnums=0)
     def step(
         state: LearnerState,
         batch: GrpoBatch,

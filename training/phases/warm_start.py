@@ -21,6 +21,7 @@ from training.environments.catalogue import environment_of
 from training.environments.protocol import TrainingEnvironment
 from training.learner.batching import Sequences, split_rows
 from training.learner.finite import require_finite
+from training.learner.gradient_program import jit_gradients
 from training.learner.imitation import ExamplePool, answer_nats
 from training.learner.optimizer import (
     LearnerState,
@@ -132,7 +133,7 @@ def _compiled_step(policy: Policy, optimizer: optax.GradientTransformation) -> A
         """Sum the negative log-likelihood of the target tokens, nats."""
         return answer_nats(params, batch, graphdef=policy.graphdef).sum(), {}
 
-    @functools.partial(jax.jit, donate_argnums=0)
+    @functools.partial(jit_gradients, donate_argnums=0)
     def step(state: LearnerState, batch: Sequences) -> tuple[LearnerState, Metrics]:
         weight = batch.targets.sum().astype(np.float32)
         return gradient_step(

@@ -1,0 +1,55 @@
+"""What CPUs compile gradients with: XLA's own loops, the same numbers, and the user's flags win."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from training.learner.gradient_program import LIBRARY_FUSIONS, jit_gradients
+from training.policy.layers import rms_norm
+
+pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="about programs for a CPU")
+
+
+def gradients(inputs: jax.Array, scale: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def loss(inputs: jax.Array, scale: jax.Array) -> jax.Array:
+        return jnp.sum(jax.nn.softmax(rms_norm(inputs, scale, 1e-6) @ inputs.T) ** 2)
+
+    return jax.grad(loss, argnums=(0, 1))(inputs, scale)
+
+
+def arguments() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(96, 64)).astype(np.float32), rng.normal(size=64).astype(np.float32)
+
+
+def test_nothing_is_handed_to_the_library():
+    """Without the option XLA hands over some of it, or the test would show nothing."""
+    plain = jax.jit(gradients).lower(*arguments()).compile()
+    apart = jit_gradients(gradients).lower(*arguments()).compile()
+    assert "__ynn_fusion" in plain.as_text()
+    assert "__ynn_fusion" not in apart.as_text()
+    for one, other in zip(plain(*arguments()), apart(*arguments()), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=3e-5)
+
+
+def test_options_of_jit_are_passed_on():
+    add = jit_gradients(lambda state, one: state + one, donate_argnums=0)
+    state = jnp.ones(8)
+    np.testing.assert_array_equal(add(state, 1.0), np.full(8, 2.0))
+    assert state.is_deleted()
+
+
+def test_flags_of_the_user_win():
+    flag = f"--{LIBRARY_FUSIONS}=LIBRARY_FUSION_TYPE_REDUCE"
+    program = (
+        "from tests.training.learner.test_gradient_program import *\n"
+        "text = jit_gradients(gradients).lower(*arguments()).compile().as_text()\n"
+        "assert '__ynn_fusion' in text"
+    )
+    environment = os.environ | {"XLA_FLAGS": flag}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
