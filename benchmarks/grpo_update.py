@@ -6,9 +6,10 @@ Both updates learn from the same rollout with the same model, that of configs/sc
 `plain` is `benchmarks.plain_grpo` with the settings that configs/scratch.yaml had, `shared` is the
 trainer's own, packing on the host included. They take turns. Processor seconds are those of all
 threads: where other programs run beside, they say more than wall time. Prompts are those of the
-miniature's first stage. Two rollouts are measured. In `plans` a prompt's completions are about as
+miniature's first stage. Three rollouts are measured. In `plans` a prompt's completions are about as
 long as its optimal plan: up to four tokens shorter or longer, and one in 32 is cut by the token
-limit. In `limit` all are cut. In both every group has something to learn from.
+limit. In `limit` all are cut. In `copies` half of a prompt's completions are copies of others, as
+in the demo's third stage, and as long as in `plans`. Every group has something to learn from.
 
 FLOPs are XLA's count for the program before it is optimised; those of one micro-batch and of the
 optimizer, times the number of micro-batches.
@@ -49,6 +50,7 @@ from training.schema import Grpo, RunConfig, load
 
 PLAIN_BUCKET = 104  # tokens that the miniature padded its sequences to, of at most 70 + 32
 PLAIN_ROWS = 32  # sequences of its micro-batches
+ROLLOUTS = ("plans", "limit", "copies")
 _COLUMNS = ("compiling", "wall", "processor", "gflop")
 
 # An update: it takes a state and returns one. Beside it, the GFLOP that it takes.
@@ -78,14 +80,18 @@ def make_rollout(config: RunConfig, boards: list[tuple[list[int], int]], lengths
     rng = np.random.default_rng(1)
     count, limit = config.grpo.completions, config.prompt.max_tokens
     completions, rewards = [], []
+    distinct = count // 2 if lengths == "copies" else count
     for _, length in boards:
-        drawn = np.clip(length + rng.integers(-4, 5, count), 1, limit)
-        drawn[(rng.random(count) < 1 / 32) | (lengths == "limit")] = limit
+        drawn = np.clip(length + rng.integers(-4, 5, distinct), 1, limit)
+        drawn[(rng.random(distinct) < 1 / 32) | (lengths == "limit")] = limit
+        answers = []
         for tokens in drawn.tolist():
             ids = tuple(rng.integers(0, config.model.scratch.vocab_size, tokens).tolist())
             sampled = rng.normal(-1, 0.1, tokens).astype(np.float32)
-            completions.append(Completion(ids, sampled, truncated=tokens == limit))
-        rewards.append(rng.permutation([0.0, 1.0, *rng.choice([0.0, 0.6, 1.0], count - 2)]))
+            answers.append(Completion(ids, sampled, truncated=tokens == limit))
+        paid = rng.permutation([0.0, 1.0, *rng.choice([0.0, 0.6, 1.0], distinct - 2)])
+        completions += [answers[number % distinct] for number in range(count)]
+        rewards.append(np.resize(paid, count))
     prompts = [prompt for prompt, _ in boards]
     known = np.array(rewards, np.float32)
     return Rollout(None, prompts, completions, None, known, 0 * known)  # type: ignore[arg-type]
@@ -155,7 +161,7 @@ def measure(repeats: int) -> dict[str, dict[str, float]]:
         config, policy, params, boards = miniature(Path(scratch) / "initial")
     first = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
     updates, states, rows = {}, {}, {}
-    for lengths in ("plans", "limit"):
+    for lengths in ROLLOUTS:
         rollout = make_rollout(config, boards, lengths)
         for kind, make in (("plain", plain_update), ("shared", shared_update)):
             name = f"{kind}, {lengths}"
@@ -184,7 +190,7 @@ def ratios(rows: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
             column: rows[f"plain, {lengths}"][column] / rows[f"shared, {lengths}"][column]
             for column in _COLUMNS[1:]
         }
-        for lengths in ("plans", "limit")
+        for lengths in ROLLOUTS
     }
 
 

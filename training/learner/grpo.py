@@ -37,6 +37,9 @@ class GrpoBatch:
     All arrays (B, R, W) have the layout of the rows: one value per target token. The old
     log-probabilities are those under the trainer's weights before the update. All of them are NaN
     where the update is a single optimizer step, whose own are the old ones.
+
+    Completions of a prompt that are equal in all of this are computed once: one of them is in the
+    rows, and what it adds to sums counts as often as there are `copies`.
     """
 
     groups: PackedGroups  # the completions to learn from, in B bundles
@@ -44,6 +47,12 @@ class GrpoBatch:
     old_logprobs: Any  # float32 (B, R, W)
     advantages: Any  # float32 (B, R, W), of each token's completion
     reference_logprobs: Any = None  # float32 (B, R, W), if the loss has a KL divergence
+    copies: Any = None  # float32 (B, R, W), completions that a target stands for; None: one each
+
+    @property
+    def counts(self) -> Any:
+        """How often each token counts: float32 (B, R, W), 0 at padding."""
+        return self.groups.targets.astype(np.float32) if self.copies is None else self.copies
 
 
 def has_reward_variance(rewards: np.ndarray) -> np.ndarray:
@@ -172,27 +181,27 @@ def summed_loss_of(new: jax.Array, batch: GrpoBatch, settings: Grpo) -> tuple[ja
         kl = token_kl(new, jnp.where(targets, batch.reference_logprobs, own))
         loss += settings.kl_coefficient * kl
         metrics |= {"kl": kl}
-    on_targets = targets.astype(jnp.float32)
-    in_loss = on_targets
+    counts = in_loss = batch.counts
     if settings.aggregation == "sequence_mean":
-        in_loss = on_targets / completion_lengths(completions)
-    return jnp.sum(loss * in_loss), jax.tree.map(lambda value: jnp.sum(value * on_targets), metrics)
+        in_loss = counts / completion_lengths(completions)
+    return jnp.sum(loss * in_loss), jax.tree.map(lambda value: jnp.sum(value * counts), metrics)
 
 
-def loss_weight(groups: PackedGroups, settings: Grpo) -> jax.Array:
+def loss_weight(batch: GrpoBatch, settings: Grpo) -> jax.Array:
     """Return what the summed loss of a step is divided by, float32 ().
 
-    `groups` are those of the whole step, whatever their leading axes. It is the number of target
+    The batch is that of the whole step, whatever its leading axes. It is the number of target
     tokens, of completions to learn from, or (Dr. GRPO) the number of tokens that all completions of
     the step may have, also those that are left out: a constant.
     """
+    groups = batch.groups
     if settings.aggregation == "constant_length":
         prompts = math.prod(groups.prompt_ids.shape[:-1])
         return jnp.float32(prompts * settings.completions * groups.completions.shape[-1])
-    counted = groups.targets
+    counts = batch.counts
     if settings.aggregation == "sequence_mean":
-        counted = counted & _starts(groups.completions)
-    return jnp.maximum(counted.sum(), 1).astype(jnp.float32)
+        counts = jnp.where(_starts(groups.completions), counts, 0)
+    return jnp.maximum(counts.sum(), 1).astype(jnp.float32)
 
 
 def completion_sums(values: jax.Array, completions: jax.Array) -> jax.Array:

@@ -87,13 +87,13 @@ def compiled_step(
         if place is not None:
             state = at_step(state, place)
         filled = batch.groups.targets.any(axis=(1, 2, 3)).sum()
-        tokens = jnp.maximum(batch.groups.targets.sum(), 1).astype(jnp.float32)
+        tokens = jnp.maximum(batch.counts.sum(), 1).astype(jnp.float32)
         beside = None if designs is None else functools.partial(imitation, designs=designs)
         return gradient_step(
             state,
             batch,
             filled,
-            loss_weight(batch.groups, settings),
+            loss_weight(batch, settings),
             loss=loss,
             optimizer=optimizer,
             metrics_weight=tokens,

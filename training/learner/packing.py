@@ -7,7 +7,7 @@ differs from update to update.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,22 @@ class PackedGroups:
     def targets(self) -> Any:
         """The tokens to learn from, bool (B, R, W): all but padding."""
         return self.completions >= 0
+
+
+def count_copies(completions: Sequence[Hashable], learned: np.ndarray) -> np.ndarray:
+    """Count how often each completion is there: int32 (P, n), at the first of those that are equal.
+
+    `completions` are P * n values, those of the first group first. Only those of one group, and to
+    learn from, bool (P, n), are compared. 0 stands at the others and at those not to learn from.
+    """
+    copies = np.zeros(learned.shape, np.int32)
+    per_group = learned.shape[1]
+    for group, row in enumerate(learned):
+        first: dict[Hashable, int] = {}
+        for number in np.flatnonzero(row).tolist():
+            same = first.setdefault(completions[group * per_group + number], number)
+            copies[group, same] += 1
+    return copies
 
 
 def pack_groups(

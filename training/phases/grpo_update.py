@@ -19,7 +19,12 @@ from training.learner.flops import update_flops
 from training.learner.grpo import GrpoBatch
 from training.learner.grpo_step import compiled_step, schedule_place
 from training.learner.optimizer import LearnerState
-from training.learner.packing import PackedGroups, pack_groups, place_on_targets
+from training.learner.packing import (
+    PackedGroups,
+    count_copies,
+    pack_groups,
+    place_on_targets,
+)
 from training.phases.resampling import resample
 from training.phases.weight_sync import sync_metrics, sync_weights
 from training.policy.decoder import Decoder
@@ -113,8 +118,8 @@ def refuse_what_is_not_finite(learned: Mapping[str, float]) -> None:
 
 
 def _flops_of(model: Decoder, rollout: Rollout, settings: Grpo) -> float:
-    """Count the operations of loss and gradient over the completions that are learned from."""
-    learned = _learned_from(settings, rollout.completions, rollout.rewards)
+    """Count the operations of loss and gradient over the completions that are computed."""
+    learned = _copies(settings, rollout.completions, rollout.rewards) > 0
     lengths = np.reshape([len(one.token_ids) for one in rollout.completions], learned.shape)
     groups = np.flatnonzero(learned.any(axis=1))
     prompts = [len(rollout.prompts[group]) for group in groups]
@@ -130,6 +135,19 @@ def _learned_from(
     if settings.mask_truncated:
         learned &= ~np.reshape([one.truncated for one in completions], learned.shape)
     return learned
+
+
+def _copies(settings: Grpo, completions: Sequence[Completion], rewards: np.ndarray) -> np.ndarray:
+    """Count those of P * n completions that are computed as one: int32 (P, n), at the first.
+
+    They have the same tokens, the same log-probabilities by the engine, in every bit, and the same
+    reward, as equal answers to one prompt mostly do. 0 at the others, and at those left out.
+    """
+    keys = [
+        (one.token_ids, one.logprobs.tobytes(), reward)
+        for one, reward in zip(completions, np.ravel(rewards).tolist(), strict=True)
+    ]
+    return count_copies(keys, _learned_from(settings, completions, rewards))
 
 
 def rollout_batch(run: ActiveRun, params: Any, rollout: Rollout) -> GrpoBatch:
@@ -167,10 +185,11 @@ def grpo_batch(
     """
     settings, fsdp = run.config.grpo, run.config.model.mesh.fsdp
     advantages = grpo.group_advantages(rewards, divide_by_std=settings.divide_by_std)
+    copies = _copies(settings, completions, rewards)
     groups = pack_groups(
         prompts,
         [completion.token_ids for completion in completions],
-        _learned_from(settings, completions, rewards),
+        copies > 0,
         bundles=bundles,
         minibatches=minibatches,
         micro_batch_bundles=fsdp,
@@ -184,6 +203,7 @@ def grpo_batch(
         sampler_logprobs=place_on_targets([one.logprobs for one in completions], groups),
         old_logprobs=np.full(groups.completions.shape, np.nan, np.float32),
         advantages=placed[groups.completions].astype(np.float32),
+        copies=np.append(copies.reshape(-1), 0)[groups.completions].astype(np.float32),
     )
     if settings.kl_coefficient:
         reference = with_trainable(params, run.reference)

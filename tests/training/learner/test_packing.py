@@ -21,7 +21,7 @@ from benchmarks.plain_grpo import PlainBatch, plain_batch, plain_summed_loss
 from training.learner import grpo
 from training.learner.batching import split_rows
 from training.learner.optimizer import adamw, gradient_step, initial_state
-from training.learner.packing import PackedGroups, pack_groups, place_on_targets
+from training.learner.packing import PackedGroups, count_copies, pack_groups, place_on_targets
 from training.policy.architectures import DecoderConfig
 from training.policy.decoder import UNROLLED_LAYERS, Decoder
 from training.schema import Grpo
@@ -43,10 +43,26 @@ class Rolled:
     learned: np.ndarray
     advantages: np.ndarray
 
+    source: np.ndarray | None = None  # int (P * n,), those of equal numbers are equal; None: none
+
+    @property
+    def copies(self) -> np.ndarray:
+        """How often each is there, int32 (P, n)."""
+        if self.source is None:
+            return self.learned.astype(np.int32)
+        return count_copies(self.source.tolist(), self.learned)
+
+    def repeat(self, source: np.ndarray) -> None:
+        """Make each completion a copy of one of its group, int (P * n,), or of itself."""
+        self.source = source
+        self.completions = [self.completions[i] for i in source]
+        self.logprobs = [self.logprobs[i] for i in source]
+        self.advantages = self.advantages.reshape(-1)[source].reshape(self.learned.shape)
+
     def packed(self, **options: Any) -> PackedGroups:
         defaults = {"bundles": 4, "minibatches": 1, "micro_batch_bundles": 1, "width": WIDTH}
         options = {**defaults, "bucket": 5, "pad_id": 0, **options}
-        return pack_groups(self.prompts, self.completions, self.learned, **options)
+        return pack_groups(self.prompts, self.completions, self.copies > 0, **options)
 
     def shared(self, **options: Any) -> grpo.GrpoBatch:
         groups = self.packed(**options)
@@ -56,6 +72,7 @@ class Rolled:
             sampler_logprobs=place_on_targets(self.logprobs, groups),
             old_logprobs=np.full(groups.completions.shape, np.nan, np.float32),
             advantages=flat[groups.completions].astype(np.float32),
+            copies=np.append(self.copies, 0)[groups.completions].astype(np.float32),
         )
 
     def plain(self) -> PlainBatch:
@@ -77,6 +94,14 @@ def rolled(seed: int) -> Rolled:
         learned=learned,
         advantages=rng.normal(size=learned.shape).astype(np.float32),
     )
+
+
+def some_copied(seed: int) -> np.ndarray:
+    """Choose for each completion itself, or one of its group before it: int (P * n,)."""
+    itself = np.random.default_rng(seed).random((PROMPTS, COMPLETIONS)) < 0.5
+    itself[:, 0] = True
+    every = np.arange(itself.size).reshape(itself.shape)
+    return np.maximum.accumulate(np.where(itself, every, 0), axis=1).reshape(-1)
 
 
 def random_model(config: DecoderConfig, **options: Any) -> tuple[nnx.GraphDef, Any]:
@@ -153,6 +178,26 @@ def test_loss_metrics_and_gradients_are_those_of_the_plain_computation(
     config: DecoderConfig,
 ) -> None:
     assert_equal_steps(plain_and_shared_steps(*random_model(config), rolled(5)))
+
+
+@pytest.mark.parametrize("seed", [12, pytest.param(13, marks=pytest.mark.slow)])
+def test_equal_completions_are_computed_once_and_count_as_often_as_they_are_there(
+    seed: int,
+) -> None:
+    data = rolled(seed)
+    data.repeat(some_copied(seed))
+    used = np.unique(data.packed().completions)[1:]
+    assert len(used) < 0.9 * data.learned.sum()
+    assert data.copies.sum() == data.learned.sum()
+    assert_equal_steps(plain_and_shared_steps(*random_model(CONFIG), data))
+
+
+def test_copies_are_counted_within_a_group_among_those_to_learn_from_at_the_first() -> None:
+    completions = ["a", "b", "a", "a", "b", "a", "b", "b", "c", "c", "c", "d"]
+    learned = np.ones((3, 4), bool)
+    learned[1, 2], learned[2, 0] = False, False
+    copies = count_copies(completions, learned)
+    np.testing.assert_array_equal(copies, [[3, 1, 0, 0], [2, 1, 0, 0], [0, 2, 0, 1]])
 
 
 @pytest.mark.slow

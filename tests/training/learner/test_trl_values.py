@@ -53,7 +53,7 @@ def ours(combination: dict[str, Any]) -> tuple[float, dict[str, list[float]]]:
         total, _ = grpo.summed_loss(
             params, batch, graphdef=graphdef, settings=settings, temperature=TEMPERATURE
         )
-        return total / grpo.loss_weight(groups, settings)
+        return total / grpo.loss_weight(batch, settings)
 
     loss, gradient = loss_and_gradient(params)
     tensors = huggingface.state_tensors(nnx.merge(graphdef, gradient), untied=True)

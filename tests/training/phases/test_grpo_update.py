@@ -121,7 +121,7 @@ def test_an_update_counts_failures_if_they_are_read_and_says_what_it_generated_a
     assert work.generated_tokens == sum(tokens)
     shape = load_policy(folder, config)[0]
     prompts = [len(shape.encode_board(board)) for board in boards]
-    lengths = [[len(plan), 4] * 2 for plan in sampler._plans]
+    lengths = [[len(plan), 4] for plan in sampler._plans]  # each is there twice
     expected = slow_flops(config.model.scratch, len(policy.tokenizer), prompts, lengths)
     assert work.model_flops == pytest.approx(expected, rel=1e-12)
 
@@ -296,7 +296,14 @@ def test_answers_that_the_limit_cut_are_learned_from_unless_they_are_masked(
     rollout = roll_out(run, sampler, boards, seed=0, seconds={})
     batch = rollout_batch(run, params, rollout)
     learned = set(np.unique(batch.groups.completions).tolist()) - {-1}
-    assert learned == set(range(32)) - ({1, 11, 13, 15, 18} if masked else set())
+    counted = {row: batch.copies[batch.groups.completions == row].tolist() for row in learned}
+    expected = {first: 2 for start in range(0, 32, 4) for first in (start, start + 1)}
+    if masked:  # 1, 11, 13, 15 and 18 were cut
+        del expected[1], expected[13]
+        expected |= {3: 1, 9: 1, 16: 1}
+    assert {row: set(counts) for row, counts in counted.items()} == {
+        row: {count} for row, count in expected.items()
+    }
     # The mean that an answer is compared with is that of its whole group: rewards 1, 0, 1, 0.
     for row in learned:
         at = batch.groups.completions == row
@@ -312,6 +319,37 @@ def test_answers_that_the_limit_cut_are_learned_from_unless_they_are_masked(
     take_update(run, state, sampler, boards, seed=0, step=0, seconds={}, work=work)
     expected = slow_flops(config.model.scratch, len(policy.tokenizer), prompts, lengths)
     assert work.model_flops == pytest.approx(expected, rel=1e-12)
+
+
+class WaveringSampler(ToldSampler):
+    """Has other log-probabilities for the third answer to each prompt than for the first."""
+
+    def sample(self, prompts: Sequence[Any], *, n: int, **options: Any) -> list[list[Completion]]:
+        groups = super().sample(prompts, n=n, **options)
+        for group in groups:
+            group[2] = replace(group[2], logprobs=np.nextafter(group[2].logprobs, np.float32(0)))
+        return groups
+
+
+@pytest.mark.parametrize("told", [ToldSampler, WaveringSampler])
+def test_equal_answers_are_computed_as_one_if_all_that_is_known_of_them_is_equal(
+    told: type[ToldSampler], boards: InstanceSet, folder: Path, tmp_path: Path
+) -> None:
+    config = load(TINY, ["prompt.max_tokens=40"])
+    policy, params = load_policy(folder, config)
+    run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards)  # type: ignore[arg-type]
+    rollout = roll_out(run, told(policy, boards), boards, seed=0, seconds={})  # type: ignore[arg-type]
+    rollout.rewards[1] = [1, 0, 1, 0.5]  # the same answers, paid otherwise
+    batch = rollout_batch(run, params, rollout)
+    plans = {0: 2} if told is ToldSampler else {0: 1, 2: 1}
+    expected = {4 * group + place: n for group in range(8) for place, n in (plans | {1: 2}).items()}
+    expected |= {5: 1, 7: 1}
+    found = {
+        row: set(batch.copies[batch.groups.completions == row].tolist())
+        for row in np.unique(batch.groups.completions)[1:].tolist()
+    }
+    assert found == {row: {n} for row, n in expected.items()}
+    assert batch.counts.sum() == sum(len(one.token_ids) for one in rollout.completions)
 
 
 def test_an_update_whose_answers_were_all_cut_takes_no_step(
