@@ -1,4 +1,4 @@
-"""A thread whose call never returns keeps no process from its end."""
+"""A thread whose call never returns keeps no process from its end; threads get priorities."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.paths import ROOT
-from training.threads import in_thread
+from training.threads import XLA_WORKERS, in_thread
 
 ENDS = """
 import sys, time
@@ -47,3 +47,32 @@ def test_results_and_errors_come_back():
     assert in_thread(lambda: 3, "Three").result(60) == 3
     with pytest.raises(ZeroDivisionError):
         in_thread(lambda: 1 // 0, "None").result(60)
+
+
+BEHIND = """
+import os, sys
+from pathlib import Path
+import jax, jax.numpy as jnp
+from training.threads import let_others_go_first
+
+jnp.ones((64, 64)).sum().block_until_ready()
+own = os.getpriority(os.PRIO_PROCESS, 0)
+found = [let_others_go_first(sys.argv[1], 3) for _ in range(2)]
+tasks = Path("/proc/self/task").iterdir()
+nice = {task: os.getpriority(os.PRIO_PROCESS, int(task.name)) - own for task in tasks}
+names = {task: (task / "comm").read_text() for task in nice}
+print(*found, sum(name.startswith(sys.argv[1]) for name in names.values()))
+print({nice[task] for task in nice if names[task].startswith(sys.argv[1])})
+print({nice[task] for task in nice if not names[task].startswith(sys.argv[1])})
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
+def test_xla_computes_in_threads_of_this_name_and_they_alone_let_others_go_first():
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", BEHIND, XLA_WORKERS]
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    found, behind, others = done.stdout.splitlines()
+    first, again, there = map(int, found.split())
+    assert first == again == there > 0
+    assert (behind, others) == ("{3}", "{0}")

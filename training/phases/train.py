@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+import jax
+
 from engineer import Configuration, configuration_yaml
 from training.environments.protocol import StageInstances
 from training.errors import UserError
@@ -28,6 +30,7 @@ from training.run.records import TimingRecord, UpdateMetrics, measured
 from training.run.throughput import UpdateWork, timing_fields
 from training.sampling.prefetching import PrefetchingSampler, RolloutQuestion
 from training.sampling.sampler import Sampler
+from training.threads import XLA_WORKERS, let_others_go_first
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,10 @@ def _prefetching(
     """
     if not run.config.grpo.prefetch:
         return None
+    if run.config.sampling.runs_vllm_here and jax.default_backend() == "cpu":
+        # A rollout is a chain of short steps, and an update fills all cores: where they share them,
+        # both are done sooner if the update takes what the rollout leaves.
+        let_others_go_first(XLA_WORKERS)
     ahead = PrefetchingSampler(sampler)
     if 0 < done < count:
         ahead.take_back(run.directory.prefetched, run.step(stage, done))
