@@ -90,4 +90,4 @@ def test_a_cost_is_a_lower_bound_where_rounds_of_a_loop_were_not_counted(uncount
     result = json.loads((RESULTS / "large-set-v5e.json").read_text())
     head, *_, row = table(result | {"uncounted_loops": uncounted})
     assert f"forecast: {least}0.60 us of the device" in head
-    assert row.startswith(f"| 256 | {least}2 s | 75 s | 20 s | {least}6 min | {least}23.7 |")
+    assert row.startswith(f"| 256 | {least}2 s | 38 s | 8 s | {least}3 min | {least}11.2 |")
