@@ -136,6 +136,7 @@ def _drawn_batch(shapes: GrpoBatch, work: Work) -> GrpoBatch:
         sampler_logprobs=even,
         old_logprobs=even,
         advantages=rng.standard_normal(rows).astype(np.float32),
+        copies=np.ones(rows, np.float32),
     )
     return jax.tree.map(lambda leaf, one: jax.device_put(leaf, one.sharding), batch, shapes)
 

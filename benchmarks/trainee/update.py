@@ -137,5 +137,6 @@ def shapes_of(work: Work, chips: list[Any]) -> tuple[Any, LearnerState, GrpoBatc
         sampler_logprobs=array(number, *rows),
         old_logprobs=array(number, *rows),
         advantages=array(number, *rows),
+        copies=array(number, *rows),
     )
     return step, jax.tree.map(shaped, state, shardings), batch
