@@ -60,7 +60,7 @@ class Known:
     data: Rolled
     old: list[np.ndarray]
     reference: list[np.ndarray]
-    source: np.ndarray  # int (P * n,), what each completion is a copy of, itself mostly
+    source: np.ndarray  # int (P * n,), what each completion is a copy of, or itself
 
     def repeat(self) -> None:
         """Make copies of those that have copies."""
