@@ -45,8 +45,8 @@ def _calls() -> dict[str, Callable[[], Callable[[int], Any]]]:
     import numpy as np
 
     import jaxlake
+    from jaxlake.board.grids import GOAL_SYMBOLS, START_SYMBOLS
     from jaxlake.environment import make
-    from jaxlake.grids import GOAL_SYMBOLS, START_SYMBOLS
     from jaxlake.solver.solution import unknown_solution
 
     def board(agents: int, number: int) -> Any:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence, Set
 from pathlib import Path
 
-from jaxlake.prompts import render
+from jaxlake.language.prompts import render
 from training.phases.validate import validation_set
 from training.pretraining.boards import PROMPT_STYLE, draw_held_out, draw_plans
 from training.pretraining.schema import load_pretrain

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from engineer.evidence import StageEvidence
 from engineer.space import Configuration, FrozenModel, KnobSpace, Ratio, answer_text
-from jaxlake.paired import PairedComparison
+from jaxlake.statistics.paired import PairedComparison
 
 
 class GateSettings(FrozenModel):

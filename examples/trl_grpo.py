@@ -18,7 +18,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 import jaxlake
 from jaxlake.datasets import to_hugging_face
-from jaxlake.rewards import lake_reward
+from jaxlake.language.rewards import lake_reward
 
 BASE_MODEL = Path(__file__).resolve().parents[1] / "training/base_model"
 

@@ -18,14 +18,21 @@ try:
 except _metadata.PackageNotFoundError:  # a checkout that is on the path, but not installed
     __version__ = "unknown"
 
-_LATE_MODULES = (
-    *("answers", "datasets", "environment", "judging", "paired", "policies", "prompts", "rewards"),
-)
+_LATE_MODULES = {
+    "answers": "jaxlake.language.answers",
+    "datasets": "jaxlake.datasets",
+    "environment": "jaxlake.environment",
+    "judging": "jaxlake.language.judging",
+    "paired": "jaxlake.statistics.paired",
+    "policies": "jaxlake.policies",
+    "prompts": "jaxlake.language.prompts",
+    "rewards": "jaxlake.language.rewards",
+}
 
 
 def __getattr__(name: str) -> _Any:
     if name in _LATE_MODULES:
-        return _import_module(f"jaxlake.{name}")
+        return _import_module(_LATE_MODULES[name])
     if name == "__all__":  # `from jaxlake import *` asks for it
         return _public_names()
     if not name.startswith("_"):

@@ -19,8 +19,8 @@ from jax.sharding import SingleDeviceSharding
 import jaxlake
 from benchmarks.trainee.update import Work, shapes_of
 from jaxlake.generator.quotas import BATCH_SIZE, CAPACITY, HORIZON, DrawOptions
-from jaxlake.judging import BATCH_SIZE as JUDGED
-from jaxlake.judging import verify_batch as verify
+from jaxlake.language.judging import BATCH_SIZE as JUDGED
+from jaxlake.language.judging import verify_batch as verify
 from training.environments.lake import _tabulate as tabulate
 from training.learner.batching import round_up
 from training.policy.architectures import DecoderConfig

@@ -17,7 +17,7 @@ from engineer.space import (
     number_text,
     percent,
 )
-from jaxlake.intervals import wilson_interval
+from jaxlake.statistics.intervals import wilson_interval
 
 Part = Callable[[StageView, Detail], str]
 

@@ -9,7 +9,7 @@ from engineer.lake.feasibility import (
     NearestFeasible,
     shipped_acceptance,
 )
-from jaxlake.board_limits import infeasibility
+from jaxlake.board.limits import infeasibility
 
 # In the order in which the lake names the first failure of a time step.
 FAILURES = (

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from engineer.domain import InfeasibleError, Knobs
 from engineer.lake.configuration import Bounds
-from jaxlake.board_limits import infeasibility
+from jaxlake.board.limits import infeasibility
 
 Feasibility = Callable[[int, float, int], str | None]
 """Maps (size, hole_ratio, num_agents) to a sentence that says why no board exists, or None."""

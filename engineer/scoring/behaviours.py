@@ -18,7 +18,7 @@ from engineer.domain import Domain
 from engineer.evidence import GroupEvidence, Tally
 from engineer.scoring.learnability import learnability_model
 from engineer.space import Configuration, FrozenModel, KnobValues
-from jaxlake.intervals import wilson_interval
+from jaxlake.statistics.intervals import wilson_interval
 
 Z = 1.96
 """A difference of more than so many standard errors is more than noise."""

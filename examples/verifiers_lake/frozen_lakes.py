@@ -15,8 +15,8 @@ import jax
 import verifiers.v1 as vf
 
 import jaxlake
-from jaxlake.prompts import PromptStyle, render, target
-from jaxlake.rewards import Score, score
+from jaxlake.language.prompts import PromptStyle, render, target
+from jaxlake.language.rewards import Score, score
 
 
 class LakeData(vf.TaskData):

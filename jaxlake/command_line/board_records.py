@@ -17,10 +17,10 @@ import numpy as np
 
 import jaxlake
 from jaxlake import Action, Failure, GridError, Instance, Outcome, Solution, Status
-from jaxlake.answers import Answer, Plan, parse_answer
 from jaxlake.command_line.json_lines import Answers, Record, RecordError, clipped_json, read_records
 from jaxlake.command_line.kept_programs import keep_program
-from jaxlake.prompts import MAX_AGENTS, action_names
+from jaxlake.language.answers import Answer, Plan, parse_answer
+from jaxlake.language.prompts import MAX_AGENTS, action_names
 from jaxlake.render import Picture
 from jaxlake.solver import solve_batch
 from jaxlake.solver.solution import unknown_solution

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jaxlake.board_limits import MAX_AGENTS
+from jaxlake.board.limits import MAX_AGENTS
 from jaxlake.command_line.json_lines import open_output, require_readable
 from jaxlake.command_line.paths import file_name, require_writable
 from jaxlake.errors import UserError

@@ -102,7 +102,7 @@ def entry() -> None:
 
 
 def _speed_up_searches() -> None:
-    from jaxlake.search_flags import add_search_flags
+    from jaxlake.runtime.search_flags import add_search_flags
 
     add_search_flags(os.environ)
 

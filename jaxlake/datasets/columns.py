@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from jaxlake.board.instance import Instance
 from jaxlake.datasets.source_files import import_parquet
 from jaxlake.generator.quotas import SolvedBoards
-from jaxlake.instance import Instance
 from jaxlake.solver import Solution
 
 Columns = dict[str, np.ndarray]

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from jaxlake.board.dynamics import Action
+from jaxlake.board.grids import format_grid, parse_grid
+from jaxlake.board.instance import Instance, pad_instance, stack_instances
 from jaxlake.datasets.source_files import DatasetError
-from jaxlake.dynamics import Action
 from jaxlake.errors import did_you_mean
 from jaxlake.generator import Generated
-from jaxlake.grids import format_grid, parse_grid
-from jaxlake.instance import Instance, pad_instance, stack_instances
-from jaxlake.prompts import PromptStyle, action_names, render, target
+from jaxlake.language.prompts import PromptStyle, action_names, render, target
 from jaxlake.solver import DEFAULT_HORIZON, Solution, Status
 
 if TYPE_CHECKING:

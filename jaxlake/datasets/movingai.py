@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+from jaxlake.board.dynamics import ACTION_DELTAS
+from jaxlake.board.instance import Instance, agent_tasks, numpy_instance
 from jaxlake.datasets.source_files import DatasetError, read_text
-from jaxlake.dynamics import ACTION_DELTAS
 from jaxlake.files import write_text_whole
-from jaxlake.instance import Instance, agent_tasks, numpy_instance
 
 PASSABLE = ".GS"
 """Ground, ground, swamp."""

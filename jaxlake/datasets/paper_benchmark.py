@@ -36,15 +36,15 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxlake.board.dynamics import Action
+from jaxlake.board.grids import format_grid
+from jaxlake.board.instance import Instance, agent_tasks
 from jaxlake.datasets.published import RECORD
 from jaxlake.datasets.source_files import DatasetError, read_json, read_rows
-from jaxlake.dynamics import Action
 from jaxlake.files import write_text_whole
 from jaxlake.generator import hole_count, lake_params
 from jaxlake.generator.board_digests import DigestSet
 from jaxlake.generator.quotas import COUNTERS, DrawOptions, SolvedBoards, fill_quotas
-from jaxlake.grids import format_grid
-from jaxlake.instance import Instance, agent_tasks
 from jaxlake.solver import DEFAULT_HORIZON
 
 Row = dict[str, Any]

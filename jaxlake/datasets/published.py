@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from jaxlake.board.grids import START_SYMBOLS, SYMBOLS, GridError, parse_grid
+from jaxlake.board.instance import Instance, agent_tasks
 from jaxlake.datasets import source_files as files
 from jaxlake.datasets.source_files import DatasetError
-from jaxlake.grids import START_SYMBOLS, SYMBOLS, GridError, parse_grid
-from jaxlake.instance import Instance, agent_tasks
 
 REPOSITORY = "LARK-Lab/MAPF-FrozenLake-Benchmark"
 MAX_AGENTS = len(START_SYMBOLS)

@@ -33,6 +33,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxlake.board.instance import Instance
 from jaxlake.datasets import columns
 from jaxlake.datasets.manifest import (
     FILE_NAME,
@@ -50,8 +51,7 @@ from jaxlake.generator.board_digests import DigestSet, board_digests
 from jaxlake.generator.board_parts import ALL_BOARDS, Part, checked_part, part_of
 from jaxlake.generator.mixture import board_counts, wait_counts
 from jaxlake.generator.quotas import FilledQuotas, SolvedBoards
-from jaxlake.instance import Instance
-from jaxlake.random_keys import check_kind
+from jaxlake.runtime.random_keys import check_kind
 from jaxlake.solver import DEFAULT_HORIZON, Solution
 
 DEFAULT_SHARD_SIZE = 4096

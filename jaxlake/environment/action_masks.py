@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.dynamics import Action, step
-from jaxlake.instance import Instance
+from jaxlake.board.dynamics import Action, step
+from jaxlake.board.instance import Instance
 
 _ONLY_WAIT = np.arange(len(Action)) == Action.WAIT
 ACTION_BITS = np.uint8(1) << np.arange(len(Action), dtype=np.uint8)

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.dynamics import target_cells
-from jaxlake.instance import Instance
+from jaxlake.board.dynamics import target_cells
+from jaxlake.board.instance import Instance
 
 MOST_AGENTS = 8
 """Agents up to which this form is used: its program grows with the square of their number."""

@@ -9,7 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.dynamics import Action, Step, any_of, step
+from jaxlake.board.dynamics import Action, Step, any_of, step
+from jaxlake.board.instance import Instance
+from jaxlake.board.verification import Failure
 from jaxlake.environment.agent_words import (
     LARGEST_SIDE,
     MOST_AGENTS,
@@ -19,8 +21,6 @@ from jaxlake.environment.agent_words import (
     resolve_words,
 )
 from jaxlake.errors import did_you_mean
-from jaxlake.instance import Instance
-from jaxlake.verification import Failure
 
 
 class ConflictPolicy(Enum):

@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.dynamics import as_actions
+from jaxlake.board.dynamics import as_actions
+from jaxlake.board.instance import Instance
 from jaxlake.environment.lake_environment import Info, LakeEnvironment
 from jaxlake.environment.observations import NUM_ACTIONS
 from jaxlake.environment.params import EnvParams, EnvState
 from jaxlake.environment.spaces import Discrete, Space
-from jaxlake.instance import Instance
 
 MOST_JOINT_AGENTS = 5
 """Agents up to which a joint action is one number: 5**5 = 3,125 of them."""

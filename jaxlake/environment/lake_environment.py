@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxlake.dynamics import Action
+from jaxlake.board.dynamics import Action
+from jaxlake.board.instance import Instance
 from jaxlake.environment.conflict_policies import (
     ConflictPolicy,
     conflict_policy,
@@ -19,7 +20,6 @@ from jaxlake.environment.observations import NUM_ACTIONS, Compact, Observation
 from jaxlake.environment.params import EnvParams, EnvState, board, initial_state, state_action_mask
 from jaxlake.environment.spaces import Box, Space
 from jaxlake.environment.step_rewards import RewardFunction, Transition, team_reward
-from jaxlake.instance import Instance
 
 Info = dict[str, Any]
 

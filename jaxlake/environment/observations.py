@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.dynamics import Action
+from jaxlake.board.dynamics import Action
 from jaxlake.environment.params import EnvParams, EnvState, state_action_mask
 from jaxlake.environment.spaces import Box, Space, Tree
 

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.dynamics import Action
+from jaxlake.board.dynamics import Action
+from jaxlake.board.instance import Instance, check_instance
 from jaxlake.environment.action_masks import ACTION_BITS, open_moves
-from jaxlake.instance import Instance, check_instance
 from jaxlake.solver import DEFAULT_HORIZON
 
 MAX_SIZE = 32

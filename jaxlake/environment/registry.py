@@ -11,12 +11,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxlake.board.instance import Instance
 from jaxlake.environment.lake_environment import LakeEnvironment
 from jaxlake.environment.params import EnvParams, env_params
 from jaxlake.errors import did_you_mean
 from jaxlake.generator import generate, lake_params
-from jaxlake.instance import Instance
-from jaxlake.random_keys import threefry_key
+from jaxlake.runtime.random_keys import threefry_key
 from jaxlake.solver import DEFAULT_HORIZON
 
 

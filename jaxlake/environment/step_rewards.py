@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from jaxlake.dynamics import Step, any_of
+from jaxlake.board.dynamics import Step, any_of
 from jaxlake.environment.conflict_policies import breaks_a_rule
 
 

@@ -4,7 +4,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from jaxlake.instance import Instance
+from jaxlake.board.instance import Instance
 
 _BYTES = 16
 _DIGEST = np.dtype(f"S{_BYTES}")

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxlake.board.instance import Instance
 from jaxlake.generator.candidates import (
     cell_bit,
     cell_of_rank,
@@ -24,7 +25,6 @@ from jaxlake.generator.candidates import (
     multiply_high,
     random_words,
 )
-from jaxlake.instance import Instance
 
 Part = tuple[int, int]
 """(i, P): number i, counted from 0, of P parts; (0, 1) is all boards."""

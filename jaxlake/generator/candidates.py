@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.instance import Instance
+from jaxlake.board.instance import Instance
 
 # Random words come from fold_in(candidate's key, j): agents count j from 0, steps of holes from
 # _HOLES, and `board_parts` has 1 << 9.

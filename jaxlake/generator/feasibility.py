@@ -24,10 +24,10 @@ import numpy as np
 
 from jaxlake.generator import mixture
 from jaxlake.generator.candidates import decode, draw_codes
-from jaxlake.random_keys import check_kind
+from jaxlake.runtime.random_keys import check_kind
 from jaxlake.solver import DEFAULT_HORIZON, Status, solve_batch
 from jaxlake.solver.many_slots import candidate_budgets
-from jaxlake.statistics import wilson_interval
+from jaxlake.statistics.tables import wilson_interval
 
 TABLE_SIZES = tuple(range(2, 11))
 TABLE_HOLE_RATIOS = tuple(percent / 100 for percent in range(0, 51, 5))

@@ -16,15 +16,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.batch_axes import merge_batch_axes
-from jaxlake.cpu_devices import called_apart, jit_search
 from jaxlake.generator import mixture
 from jaxlake.generator.board_parts import ALL_BOARDS, Part, checked_part
 from jaxlake.generator.mixture import LakeParams
 from jaxlake.generator.pool import Generated as Generated
 from jaxlake.generator.pool import PoolOptions, batch_size_for
 from jaxlake.generator.rounds import Pool, fill_by_parts, fill_pool
-from jaxlake.random_keys import check_kind
+from jaxlake.runtime.batch_axes import merge_batch_axes
+from jaxlake.runtime.cpu_devices import called_apart, jit_search
+from jaxlake.runtime.random_keys import check_kind
 from jaxlake.solver import DEFAULT_HORIZON, Widths, widths_for
 from jaxlake.solver.chunks import default_platform
 

@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.board_limits import MAX_AGENTS as MAX_AGENTS
-from jaxlake.board_limits import MAX_SIZE as MAX_SIZE
-from jaxlake.board_limits import MIN_AGENTS as MIN_AGENTS
-from jaxlake.board_limits import MIN_SIZE as MIN_SIZE
-from jaxlake.board_limits import ROUNDING, checked_mixture
-from jaxlake.board_limits import holes_on_board as holes_on_board
-from jaxlake.board_limits import infeasibility as infeasibility
+from jaxlake.board.limits import MAX_AGENTS as MAX_AGENTS
+from jaxlake.board.limits import MAX_SIZE as MAX_SIZE
+from jaxlake.board.limits import MIN_AGENTS as MIN_AGENTS
+from jaxlake.board.limits import MIN_SIZE as MIN_SIZE
+from jaxlake.board.limits import ROUNDING, checked_mixture
+from jaxlake.board.limits import holes_on_board as holes_on_board
+from jaxlake.board.limits import infeasibility as infeasibility
 from jaxlake.generator.candidates import multiply_high
 
 _ULP = np.float32(1.2e-7)

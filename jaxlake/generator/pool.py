@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxlake.board.instance import Instance
 from jaxlake.generator import mixture
 from jaxlake.generator.board_parts import Part
 from jaxlake.generator.candidates import code_words, decode
 from jaxlake.generator.code_table import empty_table
 from jaxlake.generator.mixture import LakeParams
-from jaxlake.instance import Instance
 from jaxlake.solver import Solution, Status, Widths
 from jaxlake.solver.solution import unknown_solution
 

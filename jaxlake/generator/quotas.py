@@ -12,11 +12,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxlake.board.instance import Instance
 from jaxlake.generator.board_digests import DigestSet, board_digests
 from jaxlake.generator.board_parts import ALL_BOARDS, Part
 from jaxlake.generator.generation import Generated, generate
 from jaxlake.generator.mixture import LakeParams
-from jaxlake.instance import Instance
 from jaxlake.solver import Solution
 
 COUNTERS = ("candidates", "solvable", "unsolvable", "unknown", "duplicates")

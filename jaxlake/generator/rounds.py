@@ -14,8 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.compiled_ahead import compile_ahead, placed
-from jaxlake.cpu_devices import jit_search
+from jaxlake.board.instance import Instance
 from jaxlake.generator.board_parts import ALL_BOARDS, draw_into_part
 from jaxlake.generator.candidates import decode, draw_codes
 from jaxlake.generator.code_table import contains, empty_table, insert
@@ -31,7 +30,8 @@ from jaxlake.generator.pool import (
     put_in_order,
     set_up,
 )
-from jaxlake.instance import Instance
+from jaxlake.runtime.compiled_ahead import compile_ahead, placed
+from jaxlake.runtime.cpu_devices import jit_search
 from jaxlake.solver import Solution, Status, solve_batch
 from jaxlake.solver.many_slots import candidate_budgets
 from jaxlake.solver.tiers import lower_stages, solve_boards_in_stages

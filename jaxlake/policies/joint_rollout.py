@@ -10,14 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.dynamics import Action
+from jaxlake.board.dynamics import Action
+from jaxlake.board.instance import Instance
+from jaxlake.board.verification import Outcome, verify
 from jaxlake.environment.conflict_policies import ConflictPolicy, conflict_policy, resolve
-from jaxlake.instance import Instance
-from jaxlake.random_keys import check_kind
+from jaxlake.runtime.random_keys import check_kind
 from jaxlake.solver import DEFAULT_HORIZON, Solution
 from jaxlake.solver.solution import unknown_solution
-from jaxlake.statistics import Statistics, tabulate
-from jaxlake.verification import Outcome, verify
+from jaxlake.statistics.tables import Statistics, tabulate
 
 
 class JointPolicy(Protocol):

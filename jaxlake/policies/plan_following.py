@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxlake.batch_axes import merge_batch_axes
-from jaxlake.dynamics import Action
-from jaxlake.instance import Instance
+from jaxlake.board.dynamics import Action
+from jaxlake.board.instance import Instance
+from jaxlake.runtime.batch_axes import merge_batch_axes
 from jaxlake.solver import DEFAULT_HORIZON, solve
 from jaxlake.solver.bitboard import cell_numbers, pack_rows
 from jaxlake.solver.certificates import plan_in_order

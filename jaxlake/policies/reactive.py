@@ -6,10 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxlake.distance_fields import UNREACHABLE, distances
-from jaxlake.dynamics import Action, step
+from jaxlake.board.distance_fields import UNREACHABLE, distances
+from jaxlake.board.dynamics import Action, step
+from jaxlake.board.instance import Instance
 from jaxlake.environment.action_masks import action_mask
-from jaxlake.instance import Instance
 
 
 def choose_allowed(key: jax.Array, allowed: jax.Array) -> jax.Array:

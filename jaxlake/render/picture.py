@@ -9,14 +9,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxlake.dynamics import Action
+from jaxlake.board.dynamics import Action
+from jaxlake.board.instance import Instance
+from jaxlake.board.verification import Failure, Outcome, verify
 from jaxlake.files import write_bytes_whole
-from jaxlake.instance import Instance
 from jaxlake.render.playback import Playback, board_of_instance, play
 from jaxlake.render.svg import draw_svg
 from jaxlake.render.terminal import episode_text
 from jaxlake.solver.solution import unknown_solution
-from jaxlake.verification import Failure, Outcome, verify
 
 # In pixels: boards are drawn as large as fits.
 _LARGEST_CELL = 36.0

@@ -12,11 +12,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jaxlake.dynamics import ACTION_DELTAS, Action
+from jaxlake.board.dynamics import ACTION_DELTAS, Action
+from jaxlake.board.instance import Instance
+from jaxlake.board.verification import Failure
 from jaxlake.errors import did_you_mean
-from jaxlake.instance import Instance
 from jaxlake.render.palette import AGENT_COLOURS
-from jaxlake.verification import Failure
 
 FAILURES: Final = tuple(failure.label for failure in Failure if failure is not Failure.NONE)
 MAX_AGENTS: Final = len(AGENT_COLOURS)

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
-from jaxlake.grids import parse_grid
+from jaxlake.board.grids import parse_grid
 from jaxlake.render import scene
 from jaxlake.render.playback import MAX_AGENTS, Playback, actions_of_agents, board_of_instance, play
 

@@ -10,9 +10,9 @@ from typing import Final
 
 import numpy as np
 
-from jaxlake.dynamics import Action
-from jaxlake.grids import GOAL_SYMBOLS, START_SYMBOLS, write_rows
-from jaxlake.instance import Instance
+from jaxlake.board.dynamics import Action
+from jaxlake.board.grids import GOAL_SYMBOLS, START_SYMBOLS, write_rows
+from jaxlake.board.instance import Instance
 from jaxlake.render.playback import Board, Cell, Playback, board_of_instance, caption, whereabouts
 
 FAULT_SYMBOL: Final = "X"

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.distance_fields import UNREACHABLE, flood
+from jaxlake.board.distance_fields import UNREACHABLE, flood
 from jaxlake.solver import joint_search
 from jaxlake.solver.chunks import Widths, in_chunks
 from jaxlake.solver.joint_search import Geometry, TwoAgentBoards, TwoAgentLanes

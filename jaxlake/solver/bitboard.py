@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.dynamics import ACTION_DELTAS
+from jaxlake.board.dynamics import ACTION_DELTAS
 from jaxlake.solver.materialize import materialize
 
 ROW_SHIFT = 6

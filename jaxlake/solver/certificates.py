@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 
-from jaxlake.instance import Instance
+from jaxlake.board.instance import Instance
 from jaxlake.solver import space_time
 from jaxlake.solver.bitboard import bitboard_of, cell_numbers, pack_rows
 from jaxlake.solver.chunks import Rows, Widths, in_chunks

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.compiled_ahead import compile_ahead, placed
-from jaxlake.cpu_devices import jit_search
-from jaxlake.instance import Instance
+from jaxlake.board.instance import Instance
+from jaxlake.runtime.compiled_ahead import compile_ahead, placed
+from jaxlake.runtime.cpu_devices import jit_search
 from jaxlake.solver.certificates import BestPlans, PreparedBoards, prepare_boards, prioritise
 from jaxlake.solver.chunks import Widths, default_platform
 from jaxlake.solver.dense import tier as dense_tier

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.instance import Instance
+from jaxlake.board.instance import Instance
 from jaxlake.solver import arrivals, joint_search
 from jaxlake.solver.arrivals import Stair
 from jaxlake.solver.certificates import PreparedBoards, undisturbed

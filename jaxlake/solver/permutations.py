@@ -32,8 +32,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.distance_fields import UNREACHABLE, flood
-from jaxlake.dynamics import ACTION_DELTAS, Action
+from jaxlake.board.distance_fields import UNREACHABLE, flood
+from jaxlake.board.dynamics import ACTION_DELTAS, Action
 from jaxlake.solver.chunks import OCCUPANCY_BLOCK, wanted_first
 
 MAX_TOGETHER = 5

@@ -22,9 +22,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.batch_axes import merge_batch_axes
-from jaxlake.cpu_devices import called_apart, jit_search
-from jaxlake.instance import Instance, are_boards, check_boards, check_instance
+from jaxlake.board.instance import Instance, are_boards, check_boards, check_instance
+from jaxlake.runtime.batch_axes import merge_batch_axes
+from jaxlake.runtime.cpu_devices import called_apart, jit_search
 from jaxlake.solver.certificates import plans_as_if_alone, prepare_boards
 from jaxlake.solver.chunks import Widths, widths_for
 from jaxlake.solver.many_slots import DEFAULT_MAX_EXPANSIONS as DEFAULT_MAX_EXPANSIONS

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.instance import Instance
+from jaxlake.board.instance import Instance
 from jaxlake.solver import joint_search
 from jaxlake.solver.chunks import Rows, Widths, in_chunks
 from jaxlake.solver.joint_search import (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.base_model_cells import cell_rates, main
-from jaxlake.grids import parse_grid
+from jaxlake.board.grids import parse_grid
 from jaxlake.solver import solve
 from training.rollout.instances import InstanceSet
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from benchmarks.imitated_boards import imitated_by_size, main
-from jaxlake.prompts import render
+from jaxlake.language.prompts import render
 from tests.paths import ROOT, TINY
 from training.phases.validate import validation_set
 from training.pretraining.boards import PROMPT_STYLE

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from engineer import GateSettings, GroupEvidence, StageEvidence
 from engineer.gate import has_fallen, protected_floors, rollback_notice
-from jaxlake.paired import PairedComparison
+from jaxlake.statistics.paired import PairedComparison
 from tests.engineer.builders import lake, tally
 
 

@@ -6,8 +6,8 @@ import torch
 from datasets import load_dataset
 
 from benchmarks import oracles
-from jaxlake.answers import parse_answer
-from jaxlake.rewards import score
+from jaxlake.language.answers import parse_answer
+from jaxlake.language.rewards import score
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxlake.rewards import score
+from jaxlake.language.rewards import score
 from tests.paths import ROOT
 
 COMMANDS = ROOT / ".venv-verifiers/bin"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import jaxlake
-from jaxlake.compiled_ahead import compile_ahead
-from jaxlake.cpu_devices import jit_search
 from jaxlake.policies import RandomPolicy, roll_out, sweep
+from jaxlake.runtime.compiled_ahead import compile_ahead
+from jaxlake.runtime.cpu_devices import jit_search
 from jaxlake.solver import solve_batch
 
 GRIDS = [["S F G", "s H F", "g F F"], ["F S g", "F H s", "G F F"]]

@@ -8,7 +8,7 @@ import pytest
 import jaxlake
 from engineer.engineers.catalogue import scripted_engineer
 from jaxlake.environment import LakeEnvironment, adapt, make, make_for
-from jaxlake.prompts import render
+from jaxlake.language.prompts import render
 from jaxlake.render.playback import actions_of_agents
 
 BOARD = jaxlake.parse_grid(["S F", "G F"])

@@ -6,7 +6,7 @@ import pytest
 
 import jaxlake
 from jaxlake import Failure
-from jaxlake.dynamics import as_actions
+from jaxlake.board.dynamics import as_actions
 from jaxlake.environment import split_joint_action
 
 BOARD = jaxlake.parse_grid(["S F G", "s H F", "g F F"])

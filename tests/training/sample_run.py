@@ -25,7 +25,7 @@ from engineer.scoring.reading import FactReading, Reading
 from engineer.space import Configuration
 from engineer.synthetic import FACTS, Fact
 from jaxlake import Action
-from jaxlake.prompts import target
+from jaxlake.language.prompts import target
 from training.audit import seal
 from training.phases.design import charged, write_design
 from training.phases.gate import gate

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import jax
 
-from jaxlake.prompts import render
+from jaxlake.language.prompts import render
 from tests.paths import TINY
 from training.policy.policy import make_policy
 from training.rollout.instances import BoardRequest, InstanceSet, draw_boards

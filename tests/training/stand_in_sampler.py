@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 
 from engineer.space import AnswerForm
 from jaxlake import Action
-from jaxlake.prompts import target
+from jaxlake.language.prompts import target
 from training.phases import rehearsal, warm_start, weight_sync
 from training.sampling import engines
 from training.sampling.sampler import Completion, LogprobGaps

@@ -16,7 +16,7 @@ from engineer.edits import edits_text, read_edits
 from engineer.engineers.rule import teacher_edits
 from engineer.scoring.reading import reading_set
 from engineer.synthetic import FACTS
-from jaxlake.intervals import wilson_interval
+from jaxlake.statistics.intervals import wilson_interval
 from tests.engineer.scoring.test_reading import parse
 from tests.paths import ROOT
 from training.phases.reading import EngineReader

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from jaxlake.grids import HOLE_SYMBOL
+from jaxlake.board.grids import HOLE_SYMBOL
 from training.analysis import METRIC_NAMES
 from training.errors import UserError
 from training.memory import full_memory_told

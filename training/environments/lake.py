@@ -13,11 +13,11 @@ import numpy as np
 from engineer import Configuration, Domain
 from engineer.lake import LakeConfiguration, lake_evidence
 from jaxlake import Action, Failure, Statistics, statistics_rows, tabulate
-from jaxlake.answers import Answer
 from jaxlake.generator.board_digests import DigestSet
-from jaxlake.prompts import render, target
-from jaxlake.random_keys import threefry_key
-from jaxlake.rewards import reward
+from jaxlake.language.answers import Answer
+from jaxlake.language.prompts import render, target
+from jaxlake.language.rewards import reward
+from jaxlake.runtime.random_keys import threefry_key
 from training.environments.protocol import Judged, Scores, VerifiedAnswers
 from training.rollout.instances import (
     InstanceSet,

@@ -24,7 +24,7 @@ from engineer import (
     StageEvidence,
     Tally,
 )
-from jaxlake.random_keys import threefry_key
+from jaxlake.runtime.random_keys import threefry_key
 from training.environments.protocol import Instances, Judged, Scores, VerifiedAnswers
 from training.environments.user_environment import Score, UserEnvironment
 from training.errors import UserError, did_you_mean, problems_of, shortened

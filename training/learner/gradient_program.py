@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from jaxlake.search_flags import TRIED_JAXLIB
+from jaxlake.runtime.search_flags import TRIED_JAXLIB
 
 LIBRARY_FUSIONS = "xla_cpu_experimental_ynn_fusion_type"
 """An option of XLA: which operations of a CPU's programs are handed to the library YNNPACK."""

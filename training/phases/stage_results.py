@@ -24,7 +24,7 @@ from engineer import (
     TrainingEvidence,
 )
 from engineer.gate import has_fallen, protected_floors, rollback_notice
-from jaxlake.paired import PairedComparison, compare
+from jaxlake.statistics.paired import PairedComparison, compare
 from training.environments.protocol import VerifiedAnswers
 from training.errors import UserError
 from training.run.directory import RunDirectory, StageDirectory

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 import optax
 
-from jaxlake.random_keys import threefry_key
+from jaxlake.runtime.random_keys import threefry_key
 from training.environments.catalogue import environment_of
 from training.environments.protocol import TrainingEnvironment
 from training.learner.batching import Sequences, split_rows

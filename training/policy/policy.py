@@ -15,7 +15,7 @@ import numpy as np
 from flax import nnx
 
 from jaxlake import Instance
-from jaxlake.prompts import render
+from jaxlake.language.prompts import render
 from training.errors import UserError
 from training.learner.batching import pad_sequences
 from training.policy import huggingface

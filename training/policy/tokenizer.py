@@ -8,7 +8,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from jaxlake.grids import FROZEN_SYMBOL, GOAL_SYMBOLS, HOLE_SYMBOL, START_SYMBOLS
+from jaxlake.board.grids import FROZEN_SYMBOL, GOAL_SYMBOLS, HOLE_SYMBOL, START_SYMBOLS
 
 PAD = "<|endoftext|>"
 START = "<|im_start|>"

@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 
 from jaxlake.generator.board_digests import DigestSet
-from jaxlake.prompts import PromptStyle, render, target
+from jaxlake.language.prompts import PromptStyle, render, target
 from training.pretraining.schema import PretrainConfig
 from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
 from training.run.records import RequestOutcome

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from jaxlake.board_limits import infeasibility
+from jaxlake.board.limits import infeasibility
 from training.schema.loading import load_as
 from training.schema.model_sections import Scratch
 from training.schema.sampling_sections import Sampling

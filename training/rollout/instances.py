@@ -17,7 +17,7 @@ import numpy as np
 
 from engineer.lake import LakeConfiguration
 from jaxlake import Instance, Solution, format_grid, lake_params
-from jaxlake.distance_fields import distances
+from jaxlake.board.distance_fields import distances
 from jaxlake.generator.board_digests import DigestSet
 from jaxlake.generator.quotas import BATCH_SIZE, CAPACITY, HORIZON, DrawOptions, fill_quotas
 from training.environments.protocol import Instances, StageInstances

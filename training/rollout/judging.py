@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxlake.judging import Verdict as Verdict
-from jaxlake.judging import judge_texts
+from jaxlake.language.judging import Verdict as Verdict
+from jaxlake.language.judging import judge_texts
 from training.rollout.instances import InstanceSet
 from training.schema import Prompt
 

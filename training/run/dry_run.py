@@ -9,7 +9,7 @@ from pathlib import Path
 from engineer.context.token_limit import estimate_tokens
 from engineer.scoring.reading import ANSWERS_PER_CONTEXT
 from jaxlake import parse_grid
-from jaxlake.prompts import render
+from jaxlake.language.prompts import render
 from training.environments.catalogue import environment_of
 from training.errors import UserError
 from training.learner.batching import round_up

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jaxlake.intervals import wilson_interval
+from jaxlake.statistics.intervals import wilson_interval
 from training.run.answer_records import GroupRates, Rates
 
 VALID = "valid (CSR)"

@@ -27,7 +27,7 @@ from engineer import (
     Spent,
 )
 from engineer.lake import Bounds, LakeConfiguration
-from jaxlake.paired import PairedComparison
+from jaxlake.statistics.paired import PairedComparison
 from training.errors import UserError, problems_of
 from training.run.answer_records import (
     AnswerRecord,

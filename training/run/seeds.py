@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import jax
 
-from jaxlake.random_keys import threefry_key
+from jaxlake.runtime.random_keys import threefry_key
 
 STREAMS = {
     "warm_start": 1,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from engineer import Domain
 from engineer.space import KnobValues
-from jaxlake.paired import PairedComparison
+from jaxlake.statistics.paired import PairedComparison
 from training.phases.stage_results import StageResult, decision_of
 from training.run.progress import console, new_table, print_table
 from training.run.rates import ISR, VALID, isr_text, rate

@@ -107,7 +107,7 @@ class Rehearsal(Section):
 
 
 class Reward(Section):
-    """The reward of an answer, by the verifier's outcome (see `jaxlake/rewards.py`).
+    """The reward of an answer, by the verifier's outcome (see `jaxlake/language/rewards.py`).
 
     Nothing is paid for style. What comes close to the token limit may be penalised, as in DAPO.
     """

@@ -20,7 +20,7 @@ from pydantic import (
 from engineer import Domain
 from engineer.engineers.plans import random_configuration
 from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain
-from jaxlake.board_limits import infeasibility
+from jaxlake.board.limits import infeasibility
 from training.environments.loading import LAKE
 from training.errors import UserError
 from training.schema.engineer_section import ATLAS, ORACLE, EngineerChoice

@@ -155,7 +155,7 @@ def _make(args: argparse.Namespace) -> int:
 
     from jaxlake.datasets import write_shards
     from jaxlake.generator import lake_params
-    from jaxlake.random_keys import threefry_key
+    from jaxlake.runtime.random_keys import threefry_key
 
     with user_errors(ValueError):
         params = lake_params(
@@ -178,7 +178,7 @@ def _make(args: argparse.Namespace) -> int:
 
 def _check_request(args: argparse.Namespace) -> None:
     """Raise a `UserError` for a set that can't be made, before JAX is imported."""
-    from jaxlake.board_limits import checked_mixture, infeasibility
+    from jaxlake.board.limits import checked_mixture, infeasibility
 
     with user_errors(ValueError):
         fields = checked_mixture(
@@ -267,7 +267,7 @@ def _benchmark(args: argparse.Namespace) -> int:
     if args.check:
         _require_folder(args.directory)
     from jaxlake.datasets import DatasetError, paper_benchmark
-    from jaxlake.prompts import render
+    from jaxlake.language.prompts import render
 
     def report(cell: "BenchmarkCell", done: int, of: int) -> None:
         spent = f"{cell.counters['candidates']:,} candidates, {cell.counters['unknown']} unknown"

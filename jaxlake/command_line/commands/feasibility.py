@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         require_writable(path)
 
     from jaxlake.generator.feasibility import feasibility_map, survey, table_kinds, table_text
-    from jaxlake.random_keys import threefry_key
+    from jaxlake.runtime.random_keys import threefry_key
     from jaxlake.solver import DEFAULT_HORIZON
 
     key = threefry_key(args.seed)

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the boards, and say which are missing."""
-    from jaxlake.board_limits import infeasibility
+    from jaxlake.board.limits import infeasibility
 
     if (reason := infeasibility(args.size, args.hole_ratio, args.agents)) is not None:
         raise UserError(reason)
@@ -93,7 +93,7 @@ def _records(args: argparse.Namespace, wanted: Counter[bool]) -> Iterator[dict[s
     from jaxlake.command_line.board_records import solution_fields
     from jaxlake.generator.board_digests import DigestSet
     from jaxlake.generator.quotas import BATCH_SIZE, CAPACITY, HORIZON, DrawOptions, fill_quotas
-    from jaxlake.random_keys import threefry_key
+    from jaxlake.runtime.random_keys import threefry_key
 
     agents = "" if args.agents == 2 else f"_k{args.agents}"
     kind = f"{args.size}x{args.size}{agents}_hr{args.hole_ratio:g}_wr{args.wait_ratio:g}"

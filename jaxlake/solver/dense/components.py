@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.distance_fields import UNREACHABLE, flood, until_unchanged
+from jaxlake.board.distance_fields import UNREACHABLE, flood, until_unchanged
 from jaxlake.solver import bitboard
 from jaxlake.solver.certificates import PreparedBoards
 from jaxlake.solver.chunks import Widths, in_chunks

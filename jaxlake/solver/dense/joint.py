@@ -27,8 +27,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.distance_fields import flood
-from jaxlake.dynamics import ACTION_DELTAS
+from jaxlake.board.distance_fields import flood
+from jaxlake.board.dynamics import ACTION_DELTAS
 from jaxlake.solver.chunks import Kernels, Widths, in_chunks
 from jaxlake.solver.dense.blocks import (
     INNER,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxlake.instance import Instance
+from jaxlake.board.instance import Instance
 from jaxlake.solver.chunks import Widths
 from jaxlake.solver.dense import joint
 from jaxlake.solver.dense.components import DenseBoards

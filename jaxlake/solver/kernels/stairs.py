@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.distance_fields import UNREACHABLE
+from jaxlake.board.distance_fields import UNREACHABLE
 from jaxlake.solver.chunks import Kernels, Widths
 from jaxlake.solver.joint_search import Geometry, TwoAgentBoards, pack_cells
 from jaxlake.solver.kernels.joint_lanes import (

@@ -15,14 +15,14 @@ from huggingface_hub import DatasetCardData
 import jaxlake
 from benchmarks import oracles
 from jaxlake import Status, lake_params, parse_grid
-from jaxlake.answers import parse_answer
 from jaxlake.datasets import (
     DatasetError,
     from_hugging_face,
     load_shards,
     to_hugging_face,
 )
-from jaxlake.rewards import lake_reward
+from jaxlake.language.answers import parse_answer
+from jaxlake.language.rewards import lake_reward
 from jaxlake.solver import solve_batch
 from tests.jaxlake.datasets import killed_writer, local_hub
 from tests.jaxlake.solver.boards import instances, random_grids

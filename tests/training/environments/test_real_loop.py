@@ -118,7 +118,7 @@ def test_column_addition_learns_beyond_the_interval_in_some_stage(tmp_path: Path
     assert run_in(ROOT, path, tmp_path / "run") == 0
     directory = RunDirectory(tmp_path / "run")
     results = read_stage_results(directory, load(path))
-    from jaxlake.paired import compare
+    from jaxlake.statistics.paired import compare
 
     before, *after = ([one.valid for one in stage.episodes] for stage in results)
     best = max(after, key=sum)

@@ -13,7 +13,7 @@ import yaml
 
 from jaxlake.generator.board_digests import board_digests
 from jaxlake.generator.mixture import holes_on_board
-from jaxlake.prompts import target
+from jaxlake.language.prompts import target
 from tests.paths import TINY
 from tests.training.audit import forging
 from tests.training.killed_run import dying_at

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxlake.prompts import target
+from jaxlake.language.prompts import target
 from tests.paths import TINY
 from tests.training.small_lakes import small_lakes, untrained_policy
 from training.errors import UserError

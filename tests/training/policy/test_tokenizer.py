@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engineer.lake import Bounds, lake_domain
 from engineer.synthetic import design_example, synthetic_readouts
 from jaxlake import parse_grid
-from jaxlake.prompts import render
+from jaxlake.language.prompts import render
 from training.policy.tokenizer import SPECIAL_TOKENS, load_tokenizer, train_tokenizer
 
 BOARDS = [

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from jaxlake.prompts import render, target
+from jaxlake.language.prompts import render, target
 from training.pretraining.boards import draw_plans
 
 pytestmark = pytest.mark.slow  # the generator compiles for boards of their own sizes

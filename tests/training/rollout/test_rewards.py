@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from jaxlake.prompts import target
-from jaxlake.rewards import DEFAULT_MAX_STEPS, RewardValues, reward, score
+from jaxlake.language.prompts import target
+from jaxlake.language.rewards import DEFAULT_MAX_STEPS, RewardValues, reward, score
 from tests.training.small_lakes import small_lakes
 from training.rollout.judging import judge_boards
 from training.rollout.rewards import overlong_penalty

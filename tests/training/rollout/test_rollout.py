@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxlake.prompts import target
+from jaxlake.language.prompts import target
 from tests.paths import TINY
 from tests.training.small_lakes import small_lakes, untrained_policy
 from training.phases.grpo_update import rollout_batch

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from engineer import EngineerError
 from jaxlake import parse_grid
-from jaxlake.prompts import render
+from jaxlake.language.prompts import render
 from training.analysis.benchmark.boards import BenchmarkBoard
 from training.errors import UserError
 from training.phases.validate import CHUNK

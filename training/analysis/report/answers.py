@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jaxlake.grids import HOLE_SYMBOL, GridError, parse_grid
+from jaxlake.board.grids import HOLE_SYMBOL, GridError, parse_grid
 from jaxlake.render.palette import AGENT_COLOURS
 from jaxlake.render.playback import Fault, actions_of_agents, board_of_instance, play
 from training.analysis.report.reading import ReportedRun, ReportedStage

@@ -16,7 +16,7 @@ from engineer import Spent
 from engineer.review import Repair
 from engineer.scoring.reading import format_reading
 from engineer.space import KnobValues
-from jaxlake.paired import PairedComparison, compare
+from jaxlake.statistics.paired import PairedComparison, compare
 from training.analysis import INDIVIDUAL_RATE, SUCCESS_RATES
 from training.analysis.pages.document import page_environment, page_sources
 from training.analysis.report import figures

@@ -12,7 +12,7 @@ import numpy as np
 from markupsafe import Markup
 
 from engineer import AtlasCell, Configuration, DesignAtlas
-from jaxlake.statistics import wilson_interval
+from jaxlake.statistics.tables import wilson_interval
 from training.analysis.pages.chart_drawing import COLOURS, Curve, Series
 from training.analysis.pages.charts import bar_chart, line_chart, rate_chart, tile_chart
 from training.analysis.pages.document import PageFigure

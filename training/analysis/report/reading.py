@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from engineer import Configuration
 from engineer.scoring.reading import Reading
-from jaxlake.paired import PairedComparison
+from jaxlake.statistics.paired import PairedComparison
 from training.analysis import RATE_NAMES
 from training.analysis.pages.chart_drawing import COLOURS
 from training.errors import UserError

@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxlake.grids import GridError, parse_grid
-from jaxlake.instance import Instance
-from jaxlake.prompts import action_names
+from jaxlake.board.grids import GridError, parse_grid
+from jaxlake.board.instance import Instance
+from jaxlake.language.prompts import action_names
 from jaxlake.solver import Status
 from jaxlake.solver.tiers import solve_batch
 from training.rollout.instances import InstanceSet

@@ -17,8 +17,8 @@ from engineer import Spent
 from engineer.scoring.reading import Reading
 from engineer.space import KnobValues
 from jaxlake import Failure
-from jaxlake.grids import HOLE_SYMBOL
-from jaxlake.paired import compare
+from jaxlake.board.grids import HOLE_SYMBOL
+from jaxlake.statistics.paired import compare
 from training.analysis import METRIC_NAMES
 from training.analysis.study.config import Study, StudyRun
 from training.analysis.study.directory import StudyDirectory

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import jaxlake
+from jaxlake.board.instance import Instance, check_boards, stack_instances
 from jaxlake.environment.params import env_params
-from jaxlake.instance import Instance, check_boards, stack_instances
 from jaxlake.solver import Status, solve_batch
 from jaxlake.solver.solution import unknown_solution
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxlake.grids import parse_grid
-from jaxlake.instance import Instance, pad_instance, stack_instances
+from jaxlake.board.grids import parse_grid
+from jaxlake.board.instance import Instance, pad_instance, stack_instances
 
 Board = Instance | Sequence[str] | str
 """An unbatched instance, the rows of a grid in the published symbols, or those rows as one text."""

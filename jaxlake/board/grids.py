@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from jaxlake.instance import Instance, check_instance, numpy_instance
+from jaxlake.board.instance import Instance, check_instance, numpy_instance
 
 START_SYMBOLS = "SsABC"
 GOAL_SYMBOLS = "Ggabc"

@@ -16,11 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.answers import Answer, Plan
-from jaxlake.boards import Board, as_instance, for_solver, stack_boards
-from jaxlake.judging import judge_texts
+from jaxlake.board.inputs import Board, as_instance, for_solver, stack_boards
+from jaxlake.board.verification import Failure, Outcome
+from jaxlake.language.answers import Answer, Plan
+from jaxlake.language.judging import judge_texts
 from jaxlake.solver import Solution, Status, solve
-from jaxlake.verification import Failure, Outcome
 
 DEFAULT_MAX_STEPS = 64
 """Longest plan of an agent, in steps; `prompt.max_steps` of the loop's configuration."""

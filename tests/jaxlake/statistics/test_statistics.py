@@ -17,7 +17,7 @@ import pytest
 import jaxlake
 from benchmarks import oracles
 from jaxlake import Failure, Outcome, Solution, Status
-from jaxlake.statistics import AXES, join_words, merge_statistics
+from jaxlake.statistics.tables import AXES, join_words, merge_statistics
 from tests.jaxlake.solver.boards import assert_same, instances, row_of
 from tests.paths import ROOT
 
@@ -247,7 +247,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxlake
-from jaxlake.statistics import AXES
+from jaxlake.statistics.tables import AXES
 from benchmarks import oracles
 
 boards, devices = 44, jax.devices()

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.batch_axes import merge_batch_axes
-from jaxlake.cpu_devices import called_apart
-from jaxlake.dynamics import Action, as_actions, moves
-from jaxlake.instance import Instance, check_instance
+from jaxlake.board.dynamics import Action, as_actions, moves
+from jaxlake.board.instance import Instance, check_instance
+from jaxlake.runtime.batch_axes import merge_batch_axes
+from jaxlake.runtime.cpu_devices import called_apart
 from jaxlake.solver import Solution, Status
 from jaxlake.solver.bitboard import pack_rows, word_type
 

@@ -8,9 +8,9 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import jax
 
-from jaxlake.search_flags import FLAGS_FOR_SEARCHES as FLAGS_FOR_SEARCHES
-from jaxlake.search_flags import FUSION_EMITTERS, LLVM_LEVEL, TRIED_JAXLIB
-from jaxlake.search_flags import add_search_flags as add_search_flags
+from jaxlake.runtime.search_flags import FLAGS_FOR_SEARCHES as FLAGS_FOR_SEARCHES
+from jaxlake.runtime.search_flags import FUSION_EMITTERS, LLVM_LEVEL, TRIED_JAXLIB
+from jaxlake.runtime.search_flags import add_search_flags as add_search_flags
 
 P = ParamSpec("P")
 R = TypeVar("R")

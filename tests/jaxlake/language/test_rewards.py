@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks import oracles
 from jaxlake import Action, Failure, Status, parse_grid, rewards, solve, stack_instances
-from jaxlake.judging import BATCH_SIZE, verify_batch
-from jaxlake.rewards import RewardValues, lake_reward, reward_function, score, score_batch
+from jaxlake.language.judging import BATCH_SIZE, verify_batch
+from jaxlake.language.rewards import RewardValues, lake_reward, reward_function, score, score_batch
 
 CORNER = ["S F F", "F H F", "F G F"]
 OPTIMAL = "Agent 0: DOWN DOWN RIGHT"

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.instance import Instance, check_instance
+from jaxlake.board.instance import Instance, check_instance
 
 
 class Action(IntEnum):

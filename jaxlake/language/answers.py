@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxlake.dynamics import Action
+from jaxlake.board.dynamics import Action
 
 Plan = tuple[tuple[int, ...], ...]
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxlake import Action
-from jaxlake.answers import ACTION_WORDS, parse_answer
-from jaxlake.prompts import target
+from jaxlake.language.answers import ACTION_WORDS, parse_answer
+from jaxlake.language.prompts import target
 
 NAMES = [action.name for action in Action]
 

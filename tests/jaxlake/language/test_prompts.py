@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from jaxlake import Action, GridError, parse_grid, stack_instances
-from jaxlake.answers import parse_answer
-from jaxlake.prompts import PROMPT_STYLES, action_names, render, target
+from jaxlake.language.answers import parse_answer
+from jaxlake.language.prompts import PROMPT_STYLES, action_names, render, target
 
 TWO_AGENTS = ("S F H", "g F s", "F F G")
 FIVE_AGENTS = ("S s A B C", "F F F H F", "F F H F F", "G g a b c", "F F F F F")

@@ -10,7 +10,7 @@ import pytest
 import jaxlake
 from benchmarks import oracles
 from jaxlake import Action
-from jaxlake.dynamics import moves
+from jaxlake.board.dynamics import moves
 
 
 def _step(grid, actions, *, max_size=5, max_agents=5):

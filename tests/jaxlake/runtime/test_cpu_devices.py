@@ -8,7 +8,7 @@ import jax
 import pytest
 
 import jaxlake
-from jaxlake.cpu_devices import FLAGS_FOR_SEARCHES, add_search_flags
+from jaxlake.runtime.cpu_devices import FLAGS_FOR_SEARCHES, add_search_flags
 
 
 def test_flags_are_added_once_and_those_of_the_user_win():
@@ -20,7 +20,7 @@ def test_flags_are_added_once_and_those_of_the_user_win():
 
 
 def test_flags_that_another_xla_may_not_know_are_left_out(monkeypatch):
-    monkeypatch.setattr("jaxlake.search_flags.version", lambda package: "0.11.0")
+    monkeypatch.setattr("jaxlake.runtime.search_flags.version", lambda package: "0.11.0")
     environment = {}
     add_search_flags(environment)
     assert environment == {}

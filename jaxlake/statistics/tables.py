@@ -25,10 +25,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.instance import Instance
-from jaxlake.intervals import wilson_interval as wilson_interval
+from jaxlake.board.instance import Instance
+from jaxlake.board.verification import Failure, Outcome
 from jaxlake.solver import Solution, Status
-from jaxlake.verification import Failure, Outcome
+from jaxlake.statistics.intervals import wilson_interval as wilson_interval
 
 HOLE_TENTHS = 11
 TIME_BINS = 65

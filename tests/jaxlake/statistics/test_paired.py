@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxlake.paired import PairedComparison, compare
+from jaxlake.statistics.paired import PairedComparison, compare
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=300))

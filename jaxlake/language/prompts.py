@@ -8,10 +8,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from jaxlake.dynamics import Action
+from jaxlake.board.dynamics import Action
+from jaxlake.board.grids import GOAL_SYMBOLS, START_SYMBOLS, format_grid
+from jaxlake.board.instance import Instance
 from jaxlake.errors import did_you_mean
-from jaxlake.grids import GOAL_SYMBOLS, START_SYMBOLS, format_grid
-from jaxlake.instance import Instance
 
 PromptStyle = Literal["compact", "full"]
 PROMPT_STYLES: tuple[PromptStyle, ...] = get_args(PromptStyle)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from jaxlake.answers import Answer, parse_answer
-from jaxlake.dynamics import Action
-from jaxlake.instance import Instance
+from jaxlake.board.dynamics import Action
+from jaxlake.board.instance import Instance
+from jaxlake.board.verification import Outcome, verify
+from jaxlake.language.answers import Answer, parse_answer
 from jaxlake.solver import Solution
-from jaxlake.verification import Outcome, verify
 
 BATCH_SIZE = 256
 """This many answers are verified at a time, so that one program serves any number of them."""

@@ -1,0 +1,1 @@
+"""One board: its form, its symbols, the rules, and the verifier."""

@@ -1,0 +1,1 @@
+"""Boards as prompts, answers as plans, and the reward of an answer."""

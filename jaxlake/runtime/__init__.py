@@ -1,0 +1,1 @@
+"""Settings of JAX that the lake needs: devices, flags, random keys, batch axes."""

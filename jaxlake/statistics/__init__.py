@@ -1,0 +1,1 @@
+"""Failure tables, intervals of proportions, and paired comparisons."""
