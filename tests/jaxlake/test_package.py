@@ -85,8 +85,10 @@ def test_structs_are_frozen():
 
 
 def test_every_name_in_the_docs_is_there_after_the_import_alone():
-    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    dotted = re.compile(r"(?<![\w/.-])jaxlake(?:\.[A-Za-z_]\w*)+(?![\w/-])")
+    # The reference pages name modules by their files; building the site checks them.
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "reference"]
+    pages.append(ROOT / "README.md")
+    dotted = re.compile(r"(?<![\w/.#-])jaxlake(?:\.[A-Za-z_]\w*)+(?![\w/-])")
     named = {name for page in pages for name in dotted.findall(page.read_text(encoding="utf-8"))}
     modules = {"jaxlake.command_line.entry", "jaxlake.environment.conformance.check_environment"}
     assert modules < named  # imported by these names

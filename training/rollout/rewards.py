@@ -1,4 +1,4 @@
-"""What is taken from the reward of a long answer; what it is paid, says `jaxlake.rewards`."""
+"""The penalty that long answers pay."""
 
 from __future__ import annotations
 
