@@ -38,7 +38,6 @@ from training.policy.policy import Policy, load_policy, make_policy
 from training.processes import alone, from_first, is_first, require_same, wait_for_all
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import Checkpoints, RunProgress
-from training.run.compiled_programs import programs_kept
 from training.run.directory import RunDirectory
 from training.run.progress import console, working
 from training.run.shared import open_run
@@ -87,11 +86,10 @@ def _run(
         console.print(f"{verb} {config.name} in {directory.path}.")
         stages = config.stages.count
         last = stages if stop_after is None else min(stop_after, stages)
-        with programs_kept(directory.compiled):
-            validation = validation_set(config)
-            count, things = len(validation), f"{config.domain.instance}s"
-            console.print(f"Validation set: {count} {things}, the same after every stage.")
-            results = _run_stages(config, directory, validation, last)
+        validation = validation_set(config)
+        count, things = len(validation), f"{config.domain.instance}s"
+        console.print(f"Validation set: {count} {things}, the same after every stage.")
+        results = _run_stages(config, directory, validation, last)
         if last < stages:
             console.print(f"Stopped after stage {last} of {stages}.")
             return

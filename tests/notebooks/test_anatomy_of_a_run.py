@@ -16,8 +16,8 @@ NOTEBOOK = ROOT / "notebooks" / "anatomy_of_a_run.ipynb"
 @pytest.mark.slow
 def test_the_anatomy_says_what_the_files_of_the_run_say(tmp_path: Path):
     run = write_run(tmp_path / "run", {"kind": "checkpoint"})
-    (run / "compiled/x86").mkdir(parents=True)
-    (run / "compiled/x86/a-program").touch()
+    (run / "checkpoints/1").mkdir(parents=True)
+    (run / "checkpoints/1/an-array").touch()
     executed = execute(NOTEBOOK, tmp_path, JAXLAKE_RUN=str(run))
     text = printed(executed)
     validation = json.loads((run / "stages/3/validation.json").read_text())
@@ -27,6 +27,6 @@ def test_the_anatomy_says_what_the_files_of_the_run_say(tmp_path: Path):
     assert shown[1] == f"{100 * valid / count:.1f}"
     assert (run / "stages/1/context.txt").read_text() in text
     assert "stages/1/decision.json" in text
-    assert "a-program" not in text
+    assert "an-array" not in text
     assert pictures(executed) == 2
     assert any("<svg" in one.get("data", {}).get("text/html", "") for one in outputs(executed))

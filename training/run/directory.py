@@ -151,7 +151,6 @@ class RunDirectory:
         self.prefetched = path / "prefetched"
         self.initial_policy = weights / "initial"  # made from scratch
         self.engine = weights / "engine"  # what vLLM starts from
-        self.compiled = weights / "compiled"  # what JAX compiled for the run
         self.tensorboard = path / "tensorboard"
         self.wandb_id = TextFile(path / "wandb.id")  # of the run on Weights & Biases
         self.profile = path / "profile"  # traces of updates, by their numbers

@@ -21,7 +21,7 @@ from training.run.lock import hold
 from training.run.progress import console, status_console
 from training.schema import RunConfig, dump
 
-_WEIGHTS = ("checkpoints", "initial", "engine", "policy", "adapters", "compiled")
+_WEIGHTS = ("checkpoints", "initial", "engine", "policy", "adapters")
 _TRACKED = ("tensorboard", "wandb", "wandb.id", "profile")
 _NOT_COPIED = (*_WEIGHTS, *_TRACKED, "report.html", ".*")
 
