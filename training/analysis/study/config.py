@@ -14,7 +14,6 @@ from training.errors import Location, UserError, did_you_mean, problems_of
 from training.run.forking import same_first_round
 from training.schema import Positive, RunConfig, Section, load, read_yaml
 from training.schema.loading import refuse_other_kinds
-from training.schema.section import NonNegative, PositiveFloat
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 Seed = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
@@ -29,27 +28,6 @@ class ComparedEngineer(Section):
     name: Name
     set: tuple[str, ...] = Field(
         (), description="overrides of engineer.* and environment.initial: engineer.kind=random"
-    )
-
-
-class Forecast(Section):
-    """What a dry run assumes of the devices, to forecast the hours that a study takes.
-
-    Nothing here decides what the runs do. `docs/paper_experiment.md` says where numbers come from.
-    """
-
-    device: str = Field(description="its name, for the words of the forecast")
-    devices: Positive = Field(description="of one run")
-    peak_tflops: PositiveFloat = Field(description="of one device, in model.dtype")
-    mfu: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
-        description="share of the peak that loss and gradient of an update take"
-    )
-    sampling_tokens_per_second: PositiveFloat = Field(
-        description="of a run's devices together, from the first token of a rollout to its last"
-    )
-    answer_tokens: PositiveFloat = Field(description="mean length of an answer to a board")
-    rest: NonNegative = Field(
-        0.2, description="time for everything else, as a share of sampling and updates"
     )
 
 
@@ -70,10 +48,6 @@ class StudyConfig(Section):
     )
     slice_boards: Positive = Field(
         20, description="boards that a slice needs to count as the worst one"
-    )
-
-    forecast: Forecast | None = Field(
-        None, description="what `--dry-run` assumes to forecast hours; null: it forecasts none"
     )
     cluster: dict[str, Any] = Field(
         default={}, description="submitit's parameters of a run's job, with `--cluster`"

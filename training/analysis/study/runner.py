@@ -26,7 +26,6 @@ from training.analysis.study.directory import (
     StudyDirectory,
     this_machine,
 )
-from training.analysis.study.forecast import print_forecast
 from training.analysis.study.interrupts import interrupts_held
 from training.analysis.study.workers import Worker, WorkerRun
 from training.errors import UserError
@@ -87,8 +86,6 @@ def print_study_plan(study: Study, directory: StudyDirectory) -> None:
     most, total = stages * max(attempts), stages * sum(attempts)
     table.add_row("engineer's answers, at most", f"{most:,}", f"{total:,}")
     print_table(table)
-    if config.forecast is not None:
-        print_forecast(study, directory.policy, config.forecast)
     if left and (each := directory.seconds_per_run) is not None:
         console.print(
             f"\n{len(left)} of {len(runs)} runs are left; at {duration(each)} per run, as so far, "
