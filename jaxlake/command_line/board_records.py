@@ -8,7 +8,7 @@ is compiled for each such shape that comes up, and small boards don't pay for la
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -18,7 +18,6 @@ import numpy as np
 import jaxlake
 from jaxlake import Action, Failure, GridError, Instance, Outcome, Solution, Status
 from jaxlake.command_line.json_lines import Answers, Record, RecordError, clipped_json, read_records
-from jaxlake.command_line.kept_programs import keep_program
 from jaxlake.language.answers import Answer, Plan, parse_answer
 from jaxlake.language.prompts import MAX_AGENTS, action_names
 from jaxlake.render import Picture
@@ -292,7 +291,8 @@ def _solve(tasks: Sequence[_Task], batch_size: int) -> list[Solution]:
     def solve_all(tasks: Sequence[_Task], effort: _Effort | None = None) -> list[Solution]:
         def how(board: Instance) -> tuple[Callable[[Instance], Solution], int]:
             chosen = effort or _EFFORTS[np.shape(board.holes)[-1]]
-            return _solver(chosen.horizon), min(batch_size, chosen.batch_size)
+            solve = partial(solve_batch, horizon=chosen.horizon)
+            return solve, min(batch_size, chosen.batch_size)
 
         boards = [_with_slots(task.board, task.num_agents) for task in tasks]
         return _in_batches(boards, how, filler=_without_agents)
@@ -316,12 +316,6 @@ def _without_agents(board: Instance) -> Instance:
     """A board that fills up a batch and takes no time."""
     nobody: Any = np.zeros_like(board.agent_mask)
     return replace(board, agent_mask=nobody)
-
-
-@cache
-def _solver(horizon: int) -> Callable[[Instance], Solution]:
-    like: Any = Solution(**{field.name: 0 for field in fields(Solution)})  # type: ignore[arg-type]
-    return keep_program(f"solve_batch {horizon}", partial(solve_batch, horizon=horizon), like)
 
 
 @cache

@@ -1,13 +1,12 @@
 """The rounds in which a pool is filled: candidates are drawn, solved, and kept where they fit.
 
 Rounds are made by one program (`fill_pool`), or by a host that calls a program for each part of a
-round (`fill_by_parts`). The latter has less to compile: its parts are compiled side by side, and
-the solver's last tiers when a board first needs them.
+round (`fill_by_parts`). The latter compiles less: the solver's last tiers are compiled when a board
+first needs them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from threading import Lock
 from typing import Any, NamedTuple
 
 import jax
@@ -30,11 +29,10 @@ from jaxlake.generator.pool import (
     put_in_order,
     set_up,
 )
-from jaxlake.runtime.compiled_ahead import compile_ahead, placed
 from jaxlake.runtime.cpu_devices import jit_search
 from jaxlake.solver import Solution, Status, solve_batch
 from jaxlake.solver.many_slots import candidate_budgets
-from jaxlake.solver.tiers import lower_stages, solve_boards_in_stages
+from jaxlake.solver.tiers import solve_boards_in_stages
 
 SMALL_SET = 4096
 """Slots for boards up to which a set takes less time to make than its programs to compile."""
@@ -127,33 +125,9 @@ def fill_by_parts(options: PoolOptions) -> Pool:
         "widths": options.widths,
         "lightly": options.slots <= SMALL_SET,
     }
-    compiled: set[tuple[int, ...]] = set()
-    compiling = Lock()
-
-    def programs(
-        keys: jax.Array, params: LakeParams, n: jax.Array, most: jax.Array
-    ) -> Iterator[jax.stages.Lowered]:
-        """Lower what every set needs; the first is there soon, and the solver takes the longest."""
-        setting, kept, _ = begin.shapes(keys, params, n, most)
-        yield begin.lower(keys, params, n, most)
-        lanes, drawn = draw.shapes(setting, kept, most)
-        yield from lower_stages(drawn.boards, drawn.budgets, **settings)
-        yield draw.lower(setting, kept, most)
-        solutions = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct((drawn.own.shape[0], *leaf.shape[1:]), leaf.dtype),
-            kept.solutions,
-        )
-        examined = Examined(drawn.codes, drawn.own, solutions)
-        yield keep.lower(setting, kept, lanes, examined, most)
-        yield order.lower(setting, kept, n)
 
     def fill(keys: jax.Array, params: LakeParams, n: jax.Array, most: jax.Array) -> Generated:
-        arguments = (keys, params, n, most)
-        with compiling:
-            if (shape := params.size.shape) not in compiled and not placed(arguments):
-                compile_ahead(programs(*arguments))
-                compiled.add(shape)
-        setting, kept, more = begin(*arguments)
+        setting, kept, more = begin(keys, params, n, most)
         while more:
             lanes, drawn = draw(setting, kept, most)
             solutions = solve_boards_in_stages(drawn.boards, drawn.budgets, **settings)

@@ -80,14 +80,6 @@ class SearchProgram(Generic[P, R]):
         result: R = called(*args, **kwargs)
         return result
 
-    def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
-        """Lower what a call outside of other programs would run; leaves may be shapes."""
-        return self._alone().lower(*args, **kwargs)
-
-    def shapes(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the shapes of a result; `lower` does not trace the function anew."""
-        return self._alone().eval_shape(*args, **kwargs)
-
     def _alone(self) -> Any:
         chosen = FUSION_EMITTERS in os.environ.get("XLA_FLAGS", "")
         return self._plain if chosen or jax.default_backend() != "cpu" else self._apart

@@ -4,7 +4,6 @@ Outside of other programs the tiers are programs of their own, each compiled whe
 needs it; within another program they are one.
 """
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,10 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.board.instance import Instance
-from jaxlake.runtime.compiled_ahead import compile_ahead, placed
 from jaxlake.runtime.cpu_devices import jit_search
 from jaxlake.solver.certificates import BestPlans, PreparedBoards, prepare_boards, prioritise
-from jaxlake.solver.chunks import Widths, default_platform
+from jaxlake.solver.chunks import Widths
 from jaxlake.solver.dense import tier as dense_tier
 from jaxlake.solver.dense.components import component_sizes
 from jaxlake.solver.dense.tier import DENSE_BUDGETS, DENSE_RADIXES, Searched, Shortest, by_size
@@ -36,10 +34,6 @@ CANDIDATE_MAX_EXPANSIONS = {3: 65536, 4: 16384, 5: 16384}
 
 Which boards are kept depends on it, so that other numbers make other sets from the same keys.
 """
-
-
-_COMPILED: set[Any] = set()
-"""For which shapes and settings the stages that search are compiled."""
 
 
 def budgets(batch: Instance, max_expansions: jax.Array | None) -> jax.Array:
@@ -305,9 +299,6 @@ def solve_in_stages(
         instances, horizon=horizon, widths=widths, single=single
     )
     if undecided:
-        _compile_searches(
-            batch, planned, max_expansions, dense, lightly, horizon=horizon, widths=widths
-        )
         bounded = bound(batch, planned, max_expansions, horizon=horizon, widths=widths, dense=dense)
         searched, left = search(batch, planned, bounded, horizon=horizon, widths=widths)
         for which in np.flatnonzero(left).tolist() if dense else ():
@@ -316,48 +307,6 @@ def solve_in_stages(
         if single:
             solutions = _only_one(solutions)
     return solutions
-
-
-def _compile_searches(
-    batch: Instance,
-    planned: _Planned,
-    max_expansions: jax.Array | None,
-    dense: bool,
-    lightly: bool,
-    **settings: Any,
-) -> None:
-    """Compile the two stages after the first side by side, unless they were before."""
-    leaves = jax.tree.leaves((batch, planned, max_expansions))
-    shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
-    key = (shapes, max_expansions is None, dense, lightly, *settings.values(), default_platform())
-    if key not in _COMPILED and not placed(batch, planned, max_expansions):
-        compile_ahead(_lower_searches(batch, planned, max_expansions, dense, lightly, **settings))
-        _COMPILED.add(key)
-
-
-def lower_first_stages(
-    batch: Instance, max_expansions: jax.Array, horizon: int, widths: Widths, *, lightly: bool
-) -> Iterator[jax.stages.Lowered]:
-    """Lower the stages that `solve_in_stages` needs for nearly all batches, from shapes, too."""
-    plan = _stages(lightly)[0]
-    settings: Any = {"horizon": horizon, "widths": widths}
-    batch, planned, _, _ = plan.shapes(batch, single=False, **settings)
-    yield plan.lower(batch, single=False, **settings)
-    yield from _lower_searches(batch, planned, max_expansions, True, lightly, **settings)
-
-
-def _lower_searches(
-    batch: Instance,
-    planned: _Planned,
-    max_expansions: jax.Array | None,
-    dense: bool,
-    lightly: bool,
-    **settings: Any,
-) -> Iterator[jax.stages.Lowered]:
-    _, bound, search, _ = _stages(lightly)
-    bounded = bound.shapes(batch, planned, max_expansions, dense=dense, **settings)
-    yield bound.lower(batch, planned, max_expansions, dense=dense, **settings)
-    yield search.lower(batch, planned, bounded, **settings)
 
 
 @partial(jit_search, static_argnames=("horizon", "widths", "single"))

@@ -14,7 +14,7 @@ With two slots for agents, the joint search of `two_agents` comes after tier 2. 
 nobody is in the way, and tiers 1 and 2 are exact.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 
@@ -30,7 +30,6 @@ from jaxlake.solver.chunks import Widths, widths_for
 from jaxlake.solver.many_slots import DEFAULT_MAX_EXPANSIONS as DEFAULT_MAX_EXPANSIONS
 from jaxlake.solver.many_slots import (
     budgets,
-    lower_first_stages,
     solve_in_stages,
     solve_many_slots,
 )
@@ -148,20 +147,6 @@ def solve_boards_in_stages(
         )
     solve = _solve_many.lightly if lightly else _solve_many
     return solve(batch, max_expansions, horizon=horizon, widths=widths, dense=True)
-
-
-def lower_stages(
-    batch: Instance, max_expansions: jax.Array, *, horizon: int, widths: Widths, lightly: bool
-) -> Iterator[jax.stages.Lowered]:
-    """Lower the programs that `solve_boards_in_stages` needs for nearly all batches.
-
-    Arguments are its own, or their shapes.
-    """
-    if _slots(batch) > 2:
-        yield from lower_first_stages(batch, max_expansions, horizon, widths, lightly=lightly)
-    else:
-        solve = _solve_many.lightly if lightly else _solve_many
-        yield solve.lower(batch, max_expansions, horizon=horizon, widths=widths, dense=True)
 
 
 def _check(instance: Instance, horizon: int) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 import jaxlake
 from jaxlake.policies import RandomPolicy, roll_out, sweep
-from jaxlake.runtime.compiled_ahead import compile_ahead
 from jaxlake.runtime.cpu_devices import jit_search
 from jaxlake.solver import solve_batch
 
@@ -69,42 +68,18 @@ def test_searches_are_programs_of_their_own_outside_of_others_unless_the_user_se
     assert count_compilations(lambda: double(three, times=2)) > 0
 
 
-def test_programs_compiled_ahead_are_not_compiled_again(count_compilations):
-    programs = [jit_search(lambda x, times: x * times, static_argnames="times")]
-    programs.append(jit_search(lambda x, times: x + times, static_argnames="times").lightly)
-    three, shape = np.int32(3), jax.ShapeDtypeStruct((), np.int32)
-    programs[0](three, times=1)  # and what a first call compiles besides
-
-    def compile_both():
-        compile_ahead(program.lower(shape, times=2) for program in programs)
-
-    assert count_compilations(compile_both) == 2
-    assert count_compilations(lambda: [program(three, times=2) for program in programs]) == 0
-    assert [int(program(three, times=2)) for program in programs] == [6, 5]
-
-
 @pytest.mark.parametrize("on_a_device", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_generation_compiles_each_of_its_programs_once(caplog, on_a_device):
     key = jax.random.key(0)
     if on_a_device:
         key = jax.device_put(key, jax.devices()[0])
     settings = {"max_size": 3 + on_a_device, "horizon": HORIZON, "batch_size": 32}
-    # What threads compile is told only as details, since `jax.log_compiles` is of this one.
     with caplog.at_level("DEBUG", logger="jax._src.dispatch"):
         made = jaxlake.generate(key, jaxlake.lake_params(3, 0.1), 8, **settings)
     assert made.filled.all()
     compiled = Counter(re.findall(r"Finished XLA compilation of jit\((\w+)\)", caplog.text))
     parts = ("_begin", "_begin_round", "_solve_many", "_end_round", "put_in_order")
     assert [compiled[part] for part in parts] == [1] * len(parts)
-
-
-def test_what_a_compiler_refuses_is_raised():
-    class Refused:
-        def compile(self):
-            raise ValueError("no such instruction")
-
-    with pytest.raises(ValueError, match="no such instruction"):
-        compile_ahead([Refused()])
 
 
 def test_solving_a_second_board_or_batch_compiles_nothing(count_compilations):

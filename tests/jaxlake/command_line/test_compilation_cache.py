@@ -63,10 +63,10 @@ def test_a_second_process_keeps_nothing_new_and_answers_the_same(tmp_path):
     lines = _one_board(tmp_path)
     environment = _cli_environment(tmp_path / "cache")
     first = _solve(environment, lines)
-    kept = sorted((tmp_path / "cache").rglob("*.program"))
+    kept = sorted((tmp_path / "cache").rglob("*-cache"))
     assert kept
     assert _solve(environment, lines) == first
-    assert sorted((tmp_path / "cache").rglob("*.program")) == kept
+    assert sorted((tmp_path / "cache").rglob("*-cache")) == kept
 
 
 @pytest.mark.slow
