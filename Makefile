@@ -6,8 +6,7 @@
 # make test-verifiers  the environment for the library verifiers, in an environment of its own
 # make lint      ruff and mypy
 # make docs      the documentation as a site, build/docs/site; a link that leads nowhere is an error
-# make test-tpu  the lake's programs compiled for a TPU that isn't there
-# make accelerators  compilers for GPUs (5.9 GB) and TPUs (1.4 GB), for forecasts
+# make test-tpu  compile the lake's programs for a TPU (fetches 1.4 GB, needs no device)
 # Each sets up .venv first, once. ACCELERATOR=cuda sets up for GPUs.
 
 RUN_DIR ?= runs/miniature
@@ -15,7 +14,8 @@ SMOLLM_DIR ?= runs/smollm
 WORKERS ?= 2
 STAMP := .venv/.installed
 DOCS_STAMP := .venv/.installed-docs
-# Those that compile within a few minutes in all: a constraint tree takes three.
+TPU_STAMP := .venv-tpu/.installed
+# Programs that compile within a few minutes in all: a constraint tree takes three.
 TPU_PROGRAMS := solve-2 generate-2 verify tabulate rollout reset step
 
 # Python keeps what it compiled: the tests start hundreds of processes, and each of them imports three
@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo smollm test test-slow test-all test-nightly test-tpu test-verifiers accelerators lint docs format clean
+.PHONY: help setup demo smollm test test-slow test-all test-nightly test-tpu test-verifiers lint docs format clean
 
 help:
 	@sed -n '/^#/!q; s/^# //p' Makefile
@@ -63,17 +63,20 @@ test-all: $(STAMP)
 test-nightly: $(STAMP)
 	@.venv/bin/python -m pytest -m nightly -s $(PYTEST_ARGS)
 
-test-tpu: $(STAMP)
-	@tools/accelerators.sh tpu
-	@.venv/bin/python -m benchmarks.accelerators --target v5e:2x2 --boards 1024 --environments 256 \
-	  --compile-only --only $(TPU_PROGRAMS)
+test-tpu: $(TPU_STAMP)
+	@PYTHONPATH=. JAX_PLATFORMS=cpu TPU_SKIP_MDS_QUERY=1 ALLOW_MULTIPLE_LIBTPU_LOAD=1 \
+	  .venv-tpu/bin/python -m benchmarks.accelerators --compile v5e:2x2 --boards 1024 \
+	  --environments 256 --only $(TPU_PROGRAMS)
+
+$(TPU_STAMP): $(STAMP)
+	@.venv/bin/uv venv --quiet --clear --python .venv/bin/python .venv-tpu
+	@.venv/bin/uv pip install --quiet --python .venv-tpu/bin/python \
+	  "$$(sed -n 's/^jax==/jax[tpu]==/p' requirements/tested-on-cpu.txt)"
+	@touch $@
 
 test-verifiers: $(STAMP)
 	@tools/verifiers.sh
 	@.venv/bin/python -m pytest -m slow tests/examples/test_verifiers.py $(PYTEST_ARGS)
-
-accelerators: $(STAMP)
-	@tools/accelerators.sh
 
 lint: $(STAMP)
 	@.venv/bin/ruff check .

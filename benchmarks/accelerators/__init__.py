@@ -1,1 +1,1 @@
-"""The lake compiled for GPUs and TPUs that aren't there: what runs, how often, and a forecast."""
+"""The lake's programs measured on GPUs and TPUs, or compiled for them."""

@@ -1,6 +1,6 @@
 """The public programs of the lake, with the arguments on which they are compiled and run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from benchmarks.lake.random_boards import write_boards
 from benchmarks.lake.workers.lake_solve import read_boards
 from jaxlake.environment import LakeEnvironment, env_params
 from jaxlake.policies import ShortestPathPolicy, roll_out
-from jaxlake.solver import Widths, solve_batch
+from jaxlake.solver import solve_batch
 from jaxlake.solver.many_slots import candidate_budgets
 
 SIZE = 10
@@ -50,21 +50,15 @@ def random_boards(agents: int, count: int) -> jaxlake.Instance:
         return jax.tree.map(jnp.asarray, read_boards(str(path)))
 
 
-def solver(widths: Widths | None = None) -> Callable[..., Any]:
-    """Return `solve` of many boards. Without `widths` it takes those of the platform.
+def _solver(boards: jaxlake.Instance) -> jaxlake.Solution:
+    """Solve many boards with the budgets of `generate`.
 
-    It is what `jax.vmap(solve)` compiles to, traced in half the time, and it gives up a board when
-    `generate` would: with four and five agents after a quarter of the replanned agents that `solve`
-    takes by default.
+    `solve_batch` is what `jax.vmap(solve)` compiles to, traced in half the time.
     """
-
-    def solve(boards: jaxlake.Instance) -> jaxlake.Solution:
-        return solve_batch(boards, max_expansions=candidate_budgets(boards), widths=widths)
-
-    return solve
+    return solve_batch(boards, max_expansions=candidate_budgets(boards))
 
 
-def generator(agents: int, count: int, widths: Widths | None = None) -> Callable[..., Any]:
+def _generator(agents: int, count: int) -> Callable[..., Any]:
     """Return `generate` of so many boards, a function of a key and the parameters.
 
     A batch has as many candidates as there are boards to make, which is what accelerators do by
@@ -77,7 +71,6 @@ def generator(agents: int, count: int, widths: Widths | None = None) -> Callable
             max_size=SIZE,
             max_agents=agents,
             batch_size=min(count, _LARGEST_BATCH),
-            widths=widths,
         )
 
     return make
@@ -85,13 +78,13 @@ def generator(agents: int, count: int, widths: Widths | None = None) -> Callable
 
 def _solve(agents: int, count: int) -> Program:
     boards = random_boards(agents, count)
-    return Program(f"solve-{agents}", "board", count, solver(), (boards,))
+    return Program(f"solve-{agents}", "board", count, _solver, (boards,))
 
 
 def _generate(agents: int, count: int) -> Program:
     params = jaxlake.lake_params(SIZE, HOLES[agents], num_agents=agents, wait_ratio=0.1)
     arguments = (jax.random.key(0), params)
-    return Program(f"generate-{agents}", "board", count, generator(agents, count), arguments)
+    return Program(f"generate-{agents}", "board", count, _generator(agents, count), arguments)
 
 
 @cache  # three programs ask, and every time it would be compiled anew
@@ -178,17 +171,9 @@ OF_BOARDS: dict[str, Callable[[int], Program]] = {
         f"rollout-{AGENTS}": _roll_out,
     },
 }
-OF_ENVIRONMENTS = {f"reset-{AGENTS}": _reset, f"step-{AGENTS}": _step}
-"""What makes each program for so many boards, or so many environments."""
-
-
-def makers(
-    boards: int, environments: int, only: Sequence[str] = ()
-) -> dict[str, Callable[[], Program]]:
-    """Return what makes each program, by name, for so many boards or environments of a call.
-
-    With `only`, just those are returned whose names hold one of its parts.
-    """
-    made = {name: partial(make, boards) for name, make in OF_BOARDS.items()}
-    made |= {name: partial(make, environments) for name, make in OF_ENVIRONMENTS.items()}
-    return {n: make for n, make in made.items() if not only or any(part in n for part in only)}
+OF_ENVIRONMENTS: dict[str, Callable[[int], Program]] = {
+    f"reset-{AGENTS}": _reset,
+    f"step-{AGENTS}": _step,
+}
+PROGRAMS = OF_BOARDS | OF_ENVIRONMENTS
+"""Makers of all programs, by name; each takes the boards, or the environments, of a call."""

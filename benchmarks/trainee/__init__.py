@@ -1,1 +1,1 @@
-"""The GRPO update compiled for GPUs and TPUs that are not there: memory, traffic, a forecast."""
+"""The trainee's update: measured on accelerators, and beside TRL's on CPUs."""

@@ -9,15 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.grpo_update import make_rollout, miniature
+from benchmarks.lake.protocol import ROOT
 from jaxlake.files import write_text_whole
 from training.learner import grpo
+from training.phases.warm_start import texts_for_tokenizer
+from training.policy.policy import Policy, load_policy, make_policy
 from training.rollout.rollout import Rollout
 from training.sampling.sampler import Completion
-from training.schema import Grpo, RunConfig
+from training.schema import Grpo, RunConfig, load
 
 LENGTHS = ("plans", "limit")
-"""Answers about as long as plans, or all of them cut by the token limit (`make_rollout`)."""
+"""Answers up to four tokens longer or shorter than plans, or all as long as the token limit."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,42 @@ class Update:
     def advantages(self, settings: Grpo) -> np.ndarray:
         """Return the advantages, float32 (P, n)."""
         return grpo.group_advantages(self.rewards, divide_by_std=settings.divide_by_std)
+
+
+def miniature(folder: Path) -> tuple[RunConfig, Policy, Any, list[tuple[list[int], int]]]:
+    """Make the miniature's policy in a new folder; with it come prompts and lengths of answers."""
+    config = load(ROOT / "configs/scratch.yaml")
+    texts = texts_for_tokenizer(config)
+    make_policy(folder, config.model, texts, max_len=1024, seed=0)
+    policy, params = load_policy(folder, config)
+    pairs = zip(texts[::2], texts[1::2], strict=True)
+    boards = [(prompt, answer) for prompt, answer in pairs if prompt.startswith("Find paths")]
+    rng = np.random.default_rng(0)
+    chosen = []
+    shares = {size: knobs.data_ratio for size, knobs in config.lake.initial.sizes.items()}
+    for size in rng.choice(list(shares), config.grpo.prompts_per_update, p=list(shares.values())):
+        of_size = [board for board in boards if f" {size}x{size}" in board[0]]
+        prompt, answer = of_size[rng.integers(len(of_size))]
+        chosen.append((policy.encode_prompt(prompt), len(policy.encode_answer(answer))))
+    return config, policy, params, chosen
+
+
+def make_rollout(config: RunConfig, boards: list[tuple[list[int], int]], lengths: str) -> Rollout:
+    """Draw completions of random tokens, and rewards that differ within every group."""
+    rng = np.random.default_rng(1)
+    count, limit = config.grpo.completions, config.prompt.max_tokens
+    completions, rewards = [], []
+    for _, length in boards:
+        drawn = np.clip(length + rng.integers(-4, 5, count), 1, limit)
+        drawn[(rng.random(count) < 1 / 32) | (lengths == "limit")] = limit
+        for tokens in drawn.tolist():
+            ids = tuple(rng.integers(0, config.model.scratch.vocab_size, tokens).tolist())
+            sampled = rng.normal(-1, 0.1, tokens).astype(np.float32)
+            completions.append(Completion(ids, sampled, truncated=tokens == limit))
+        rewards.append(rng.permutation([0.0, 1.0, *rng.choice([0.0, 0.6, 1.0], count - 2)]))
+    prompts = [prompt for prompt, _ in boards]
+    paid = np.array(rewards, np.float32)
+    return Rollout(None, prompts, completions, None, paid, 0 * paid)  # type: ignore[arg-type]
 
 
 def write_case(folder: Path) -> tuple[RunConfig, dict[str, int]]:

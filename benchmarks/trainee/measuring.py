@@ -1,4 +1,4 @@
-"""Run the GRPO update of a model on this machine's devices: a time to stand beside its forecast."""
+"""Take the GRPO update of a model on this machine's devices."""
 
 from __future__ import annotations
 
@@ -6,49 +6,36 @@ import math
 import statistics
 import time
 import zlib
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.accelerators.measuring import kernels_of
-from benchmarks.accelerators.targets import machine_of
-from benchmarks.trainee.attention_kernels import kernel_flops
-from benchmarks.trainee.machines import SPEEDS
+from benchmarks.accelerators.measuring import kernels_of, seconds_of
 from benchmarks.trainee.update import Work, shapes_of
 from training.learner.grpo import GrpoBatch
 from training.learner.optimizer import LearnerState
 from training.learner.packing import PackedGroups
-from training.policy.attention import causal_attention, shared_prompt_attention
-from training.policy.kernel_check import largest_difference
-from training.policy.kernels import Implementation
+from training.run.throughput import known_peak
 
 UPDATES = 5
-"""Updates of which the median counts, after the first one."""
-
-_CALLS = 9  # of attention alone
+"""Timed updates after the first one; the median counts."""
 
 
-def measure_update(work: Work, target: str, updates: int = UPDATES) -> dict[str, Any]:
-    """Compile an update for this machine's devices, take it so often, and look at one more.
+def measure_update(work: Work, updates: int = UPDATES) -> dict[str, Any]:
+    """Compile an update for this machine's devices and time it.
 
-    Weights are drawn, each row of the batch is one answer of the full length, and its prompt is as
-    long as it may be: as the forecast has it.
+    Weights are drawn, and every answer and prompt has its full length.
 
     Returns:
-        The device; `compile_seconds`; `first_update_seconds`; `update_seconds` of each, their
-        median `seconds`, and the share of the peak of `target` that it makes, `mfu`;
-        `peak_bytes` of the first device's memory, 0 where it doesn't say; loss and gradient norm of
-        the last update; and what `kernels_of` gives.
-
-    Raises:
-        ValueError: this machine's devices are of another platform than the target, or too few.
+        `device`, its kind; `compile_seconds`; `first_update_seconds`; the median `seconds` of the
+        later updates; `mfu`, where the device's peak is known; `peak_bytes` of the first device's
+        memory, 0 where it does not say; `loss` and `grad_norm` of the last timed update; and the
+        fields of `kernels_of`.
     """
-    chips = require_devices(work, target)
+    chips = jax.devices()
     step, shapes, batch_shapes = shapes_of(work, chips)
     began = time.perf_counter()
     compiled = step.lower(shapes, batch_shapes).compile()
@@ -60,39 +47,22 @@ def measure_update(work: Work, target: str, updates: int = UPDATES) -> dict[str,
         states.append(state)
         return metrics
 
-    seconds = _seconds_of(update, updates + 1)
-    median = statistics.median(seconds[1:])
+    first, *later = seconds_of(update, updates + 1)
     metrics = {name: float(value) for name, value in jax.device_get(update()).items()}
-    used = chips[0].memory_stats() or {}
-    peak = SPEEDS[target.partition(":")[0]].peak
-    return {
+    record: dict[str, Any] = {
         "device": chips[0].device_kind,
         "compile_seconds": compile_seconds,
-        "first_update_seconds": seconds[0],
-        "update_seconds": seconds[1:],
-        "seconds": median,
-        "mfu": work.model_flops() / len(chips) / peak / median,
-        "peak_bytes": int(used.get("peak_bytes_in_use", 0)),
+        "first_update_seconds": first,
+        "seconds": statistics.median(later),
+        "peak_bytes": int((chips[0].memory_stats() or {}).get("peak_bytes_in_use", 0)),
         "loss": metrics["loss"],
         "grad_norm": metrics["grad_norm"],
         **kernels_of(update),
     }
-
-
-def require_devices(work: Work, target: str) -> list[Any]:
-    """Return the devices of an update's mesh.
-
-    Raises:
-        ValueError: this machine has others, or too few.
-    """
-    chips, needed = jax.devices(), work.fsdp * work.tensor
-    platform = machine_of(target).platform
-    if chips[0].platform != platform or len(chips) < needed:
-        raise ValueError(
-            f"--measure: got {len(chips)} of {chips[0].platform} here, {target} needs {needed} of"
-            f" {platform}"
-        )
-    return chips[:needed]
+    if (peak := known_peak(chips[0], work.dtype)) is not None:
+        most = peak * 1e12 * len(chips) * record["seconds"]
+        record["mfu"] = work.model_flops() / most
+    return record
 
 
 def _drawn_state(shapes: LearnerState) -> LearnerState:
@@ -139,72 +109,3 @@ def _drawn_batch(shapes: GrpoBatch, work: Work) -> GrpoBatch:
         copies=np.ones(rows, np.float32),
     )
     return jax.tree.map(lambda leaf, one: jax.device_put(leaf, one.sharding), batch, shapes)
-
-
-def _seconds_of(call: Callable[[], Any], calls: int) -> list[float]:
-    seconds = []
-    for _ in range(calls):
-        began = time.perf_counter()
-        jax.block_until_ready(call())
-        seconds.append(time.perf_counter() - began)
-    return seconds
-
-
-def measure_attention(work: Work, target: str) -> dict[str, Any]:
-    """Time attention alone, of one layer and micro-batch on one device, and cuDNN's beside it.
-
-    Returns:
-        `difference`, that of the kernel to plain attention in float32 on this device
-        (`kernel_check.largest_difference`); and for rows that continue a prompt (`rows`), plain
-        causal sequences of their width (`causal`), and the same by cuDNN on GPUs (`cudnn`): the
-        seconds of the values (`forward`) and of values and gradients (`both`), the share of the
-        peak of `target` that the latter make (`share`), or an `error`. Operations are those of two
-        products forwards and five backwards.
-    """
-    model = work.model
-    how = Implementation(work.attention_on(jax.default_backend()))
-    group = model.num_attention_heads // model.num_key_value_heads
-    heads = [model.num_attention_heads, *[model.num_key_value_heads] * 2]
-    rows, width, prompt = work.rows, work.width, work.prompt
-    peak = SPEEDS[target.partition(":")[0]].peak
-
-    def case(attend: Any, batch: int, length: int, flops: float) -> dict[str, Any]:
-        keys = jax.random.split(jax.random.key(0), 4)
-        shapes = [(batch, length, count, model.head_dim) for count in heads]
-        drawn = [
-            jax.random.normal(key, shape, jnp.bfloat16)
-            for key, shape in zip(keys, [*shapes, shapes[0]], strict=True)
-        ]
-
-        def both(slope: jax.Array, *tokens: jax.Array) -> Any:
-            value, pull = jax.vjp(attend, *tokens)
-            return value, pull(slope)
-
-        try:
-            forward, both_ways = jax.jit(attend), jax.jit(both)
-            timed = {
-                "forward": min(_seconds_of(lambda: forward(*drawn[:3]), _CALLS)),
-                "both": min(_seconds_of(lambda: both_ways(drawn[3], *drawn[:3]), _CALLS)),
-            }
-        except Exception as error:  # what a library says of a shape is a result
-            return {"error": f"{type(error).__name__}: {str(error)[:200]}"}
-        return timed | {"share": flops / peak / timed["both"]}
-
-    mask, long = jnp.ones((1, 1, prompt), bool), jnp.ones((rows, width), bool)
-    segments = jnp.broadcast_to(jnp.arange(rows)[:, None], (rows, width))[None]
-    of_rows = shared_prompt_attention(mask, jnp.zeros((1, rows), jnp.int32), segments, how)
-    query = (rows, width, model.num_attention_heads, model.head_dim)
-
-    def flops(before: int) -> float:
-        key = (rows, before + width, model.num_key_value_heads, model.head_dim)
-        return 3.5 * kernel_flops("flash_forward", [query, key])
-
-    found = {
-        "difference": largest_difference(how, head_dim=model.head_dim, group=group),
-        "rows": case(of_rows, 1, prompt + rows * width, flops(prompt)),
-        "causal": case(causal_attention(long, how), rows, width, flops(0)),
-    }
-    if jax.default_backend() == "gpu":
-        cudnn = partial(jax.nn.dot_product_attention, is_causal=True, implementation="cudnn")
-        found["cudnn"] = case(cudnn, rows, width, flops(0))
-    return found

@@ -1,9 +1,8 @@
-"""The GRPO update of a model as shapes: nothing of it is in memory."""
+"""The GRPO update of a model, with drawn weights and tokens."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import jax
@@ -12,6 +11,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from training.learner.flops import update_flops
 from training.learner.grpo import GrpoBatch
 from training.learner.grpo_step import compiled_step, grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
@@ -20,7 +20,6 @@ from training.learner.placement import placement_of
 from training.policy.architectures import DecoderConfig
 from training.policy.decoder import Decoder
 from training.policy.kernels import kind_for
-from training.policy.parameters import parameter_shapes
 from training.schema import Grpo
 
 MODELS = {
@@ -50,12 +49,6 @@ class Work:
     temperature: float = 1.0
     attention: str = "auto"  # the setting of `model.attention`
 
-    @property
-    def tokens(self) -> int:
-        """Tokens of the whole update that are computed, padding included."""
-        bundle = self.groups * self.prompt + self.rows * self.width
-        return self.micro_batches * self.fsdp * bundle
-
     def attention_on(self, platform: str) -> str:
         """Return the kind of attention that a run with these settings has on a platform."""
         return kind_for(
@@ -68,32 +61,15 @@ class Work:
         )
 
     def model_flops(self) -> float:
-        """Count what loss and gradient take, and nothing that is computed twice.
-
-        6 for each weight of a matrix and each token, the head for completions alone, and 12 for
-        each pair of tokens that attend and each entry of a query (Chowdhery et al. 2022, PaLM,
-        appendix B), where a prompt counts once for all completions that share it.
-        """
-        model = self.model
-        shapes = parameter_shapes(model)
-        layers = sum(prod(shape) for path, shape in shapes.items() if path.endswith("_proj"))
-        completions = self.micro_batches * self.fsdp * self.rows * self.width
-        head = model.vocab_size * model.hidden_size
-        prompts = self.groups * self.prompt * (self.prompt + 1) / 2
-        rows = self.rows * self.width * (self.prompt + (self.width + 1) / 2)
-        pairs = self.micro_batches * self.fsdp * (prompts + rows)
-        width = model.num_hidden_layers * model.num_attention_heads * model.head_dim
-        return 6.0 * (layers * self.tokens + head * completions) + 12.0 * width * pairs
+        """Count the operations that loss and gradient need."""
+        bundles = self.micro_batches * self.fsdp
+        prompts = [float(self.prompt)] * (bundles * self.groups)
+        answers = [[float(self.width)] * (self.rows // self.groups)] * len(prompts)
+        return update_flops(self.model, prompts, answers)
 
 
 def shapes_of(work: Work, chips: list[Any]) -> tuple[Any, LearnerState, GrpoBatch]:
     """Return the compiled step, and the shapes of its arguments with where they are."""
-    count = work.fsdp * work.tensor
-    if len(chips) != count:
-        raise ValueError(
-            f"the mesh is fsdp {work.fsdp} x tensor {work.tensor}; allowed are meshes of the "
-            f"target's {len(chips)} devices"
-        )
     mesh = Mesh(
         np.array(chips).reshape(work.fsdp, work.tensor),
         ("fsdp", "tensor"),
@@ -102,7 +78,7 @@ def shapes_of(work: Work, chips: list[Any]) -> tuple[Any, LearnerState, GrpoBatc
     model = nnx.eval_shape(
         lambda: Decoder(work.model, rngs=nnx.Rngs(0), dtype=jnp.dtype(work.dtype), remat=work.remat)
     )
-    model.mesh = mesh if count > 1 else None
+    model.mesh = mesh if len(chips) > 1 else None
     model.attention = work.attention_on(chips[0].platform)
     graphdef, params = nnx.split(model)
     settings = Grpo()

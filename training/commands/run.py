@@ -19,11 +19,9 @@ _HELP = """\
 Run all stages of a configuration, or go on where the same command was stopped.
 
 --set replaces single values: --set grpo.learning_rate=3e-4 stages.count=2. --dry-run checks the
-configuration, prints what would be done and what it would take, and stops. With --compile-for its
-update is compiled, too, for devices that need not be there: h100:8, v5p:2x2x2, v6e:2x4. That needs
-the repository and `make accelerators`.
+configuration, prints what would be done and what it would take, and stops.
 
-exit status: 0 the run is finished, 1 the update does not compile, 2 invalid input or configuration
+exit status: 0 the run is finished, 2 invalid input or configuration
 """
 
 
@@ -36,9 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="check the configuration, print the plan and stop"
-    )
-    parser.add_argument(
-        "--compile-for", metavar="TARGET", help="with --dry-run: compile its update for h100:8, ..."
     )
     together = parser.add_argument_group(
         "several processes", "each is started with the same command, but for its --process"
@@ -66,8 +61,6 @@ def run(args: argparse.Namespace) -> int:
     set_library_defaults()
     from training.schema import load
 
-    if args.compile_for and not args.dry_run:
-        raise UserError("--compile-for: got no --dry-run, with which alone it is allowed")
     if args.dry_run:
         processes = ("--coordinator", "--processes", "--process", "--heartbeat")
         refuse_ignored(args, "--dry-run", ("--stop-after", *processes))
@@ -76,7 +69,11 @@ def run(args: argparse.Namespace) -> int:
     config = load(args.config, args.set)
     run_dir = usable_folder("--run-dir", args.run_dir or Path("runs") / config.name)
     if args.dry_run:
-        return _dry_run(config, run_dir, args.compile_for)
+        from training.run.dry_run import print_plan
+
+        _require_pretrained(config)
+        print_plan(config, run_dir)
+        return 0
     from training.run.directory import RunDirectory
 
     directory = RunDirectory(run_dir)
@@ -93,18 +90,6 @@ def run(args: argparse.Namespace) -> int:
 
         loop.run(config, run_dir, stop_after=args.stop_after)
     return 0
-
-
-def _dry_run(config: "RunConfig", run_dir: Path, target: str | None) -> int:
-    """Print the plan and, for a target, what compiling the update says; return the status."""
-    _require_pretrained(config)
-    from training.run.compiled_update import compile_for, require_target
-    from training.run.dry_run import print_plan
-
-    if target is not None:
-        require_target(config, target)
-    print_plan(config, run_dir)
-    return 0 if target is None else compile_for(config, target)
 
 
 def _require_pretrained(config: "RunConfig") -> None:

@@ -20,8 +20,8 @@ def jit_gradients(function: Callable[..., Any], **options: Any) -> Any:
 
     Where JAX computes on a CPU, XLA hands nothing to YNNPACK. Its sums over an axis, of which the
     gradients of norms and softmax have many, are slower than XLA's own loops: with it the shared
-    update of `benchmarks.grpo_update` took a fifth longer. What the user sets in XLA_FLAGS wins,
-    and a jaxlib that was never tried gets nothing, because it may not know the option.
+    update took a fifth longer. What the user sets in XLA_FLAGS wins, and a jaxlib that was never
+    tried gets nothing, because it may not know the option.
     """
     on_cpu = jax.default_backend() == "cpu" and version("jaxlib").startswith(TRIED_JAXLIB)
     if on_cpu and LIBRARY_FUSIONS not in os.environ.get("XLA_FLAGS", ""):

@@ -4,7 +4,7 @@ A program holds one block of queries and passes over the blocks of keys, with th
 as they pass (Dao 2023, FlashAttention-2, arXiv 2307.08691). Key and value heads are shared by
 groups of query heads, and are read where they are. Blocks of keys that no query of a block may see
 are left out (`attention_blocks.py`). Those that all of its queries may see come first, without a
-mask: on an H200 masks took more time than products (docs/trainee_benchmarks.md).
+mask: on an H200 masks took more time than products (design_notes/performance.md).
 
 The backward pass computes each block of scores once more, where a program holds a block of keys and
 passes over queries. The gradients of queries are sums over keys. Programs that added to them at the

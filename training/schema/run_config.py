@@ -73,7 +73,7 @@ class RunConfig(Section):
     """Everything that decides a run: two runs of one `RunConfig` on one machine's CPU are equal.
 
     On GPUs XLA adds some sums of an update in no fixed order, unless XLA_FLAGS has
-    `--xla_gpu_deterministic_ops=true` (docs/trainee_benchmarks.md).
+    `--xla_gpu_deterministic_ops=true`.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")] = Field(

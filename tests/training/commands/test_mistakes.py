@@ -31,7 +31,6 @@ MISTAKES = {
     "run nowhere.yaml": "nowhere.yaml: can't be read: No such file or directory\n",
     "run configs/minature.yaml": "did you mean configs/miniature.yaml?",
     "check REDME.md": "did you mean README.md?",
-    "run configs/miniature.yaml --compile-for h100:8": "--compile-for: got no --dry-run",
     "run configs/miniature.yaml --run-dir docs --heartbeat 5": "--heartbeat: got 5, allowed with",
     "run configs/miniature.yaml --dry-run --stop-after 1": "--stop-after: got 1, not allowed with "
     "--dry-run, which ignores it",

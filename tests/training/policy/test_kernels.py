@@ -1,6 +1,6 @@
 """The kernels for GPUs and TPUs give what plain attention gives, and run only where they are for.
 
-They run here as JAX, without a device. That they compile for one is seen by the forecasts.
+They run here as JAX, without a device.
 """
 
 import jax
