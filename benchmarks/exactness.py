@@ -35,7 +35,7 @@ import numpy as np
 
 import jaxlake
 from benchmarks import oracles
-from benchmarks.lake.benchmark import git_commit
+from benchmarks.machine import git_commit
 from jaxlake.files import read_json_lines, write_text_whole
 
 AGENTS = (2, 3, 4, 5)

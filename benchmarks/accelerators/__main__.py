@@ -9,9 +9,10 @@ from typing import Any
 import jax
 
 from benchmarks.accelerators.compiling import compile_for, device_of
-from benchmarks.accelerators.measuring import measure, put_record
+from benchmarks.accelerators.measuring import measure
 from benchmarks.accelerators.programs import OF_ENVIRONMENTS, PROGRAMS
-from benchmarks.lake.benchmark import git_commit
+from benchmarks.machine import git_commit
+from benchmarks.results_file import put_record
 from jaxlake.command_line.arguments import number
 
 _DESCRIPTION = """\

@@ -1,7 +1,6 @@
 """Run programs on this machine's device: times, kernels, and digests of the answers."""
 
 import hashlib
-import json
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.accelerators.programs import Program
-from jaxlake.files import write_text_whole
 
 CALLS = 9
 """Timed calls after the first one; the median counts."""
@@ -119,11 +117,3 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
         total += max(0.0, end - max(begin, latest))
         latest = max(latest, end)
     return float(total)
-
-
-def put_record(path: Path, section: str, record: dict[str, Any]) -> None:
-    """Put a record into a section of a JSON file, replacing the one of the same name."""
-    content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    others = [one for one in content.get(section, []) if one["name"] != record["name"]]
-    content[section] = sorted([*others, record], key=lambda one: str(one["name"]))
-    write_text_whole(path, json.dumps(content, indent=1) + "\n")

@@ -1,82 +1,93 @@
 """The command line of the benchmark: `python -m benchmarks.lake`."""
 
 import argparse
+import os
+import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from benchmarks.lake import tables
-from benchmarks.lake.benchmark import UnknownNameError, names, run
-from benchmarks.lake.protocol import WorkerError
+from benchmarks.lake.cases import FULL, QUICK, cases
+from benchmarks.lake.comparison import compare, failure_of
+from benchmarks.machine import cpu_name, git_commit, usable_cores
+from benchmarks.results_file import write_result
 from jaxlake.command_line.arguments import number
 
 _DESCRIPTION = """\
-Measure the lake beside its peers: solving, generating, environment steps, verification.
+Measure the lake on CPUs next to its peers: solving, generating, environment steps, verification.
 
 Both sides of a row run in processes of their own and are measured in turns. Compilation is timed
-separately. A peer that isn't installed is named in the table; tools/peers.sh installs those that
-need an environment of their own. docs/benchmarks.md says what is measured and what the JSON holds.
+separately. tools/peers.sh installs POGEMA; the row of a missing peer says how to install it.
 
 exit status: 0 measured, 1 our side failed or the optima of the two sides differ, 2 wrong use
 """
+_HEADINGS = ("row", "ours per second", "peer per second", "ratio", "smallest to largest")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure what the arguments ask for; return the exit status."""
+    """Measure the rows that the arguments name; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.lake",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the result here too")
-    parser.add_argument(
-        "--quick", action="store_true", help="small sizes: to see that it runs, not to quote"
-    )
-    parser.add_argument(
-        "--only",
-        metavar="NAMES",
-        default=[],
-        type=lambda names: [name for name in names.split(",") if name],
-        help="rows and curves whose names contain one of these, separated by commas",
-    )
-    parser.add_argument(
-        "--seconds",
-        metavar="S",
-        type=number(float, 0.001, 1e6),
-        help="length of one measurement (default: 3; quick: 0.2)",
-    )
-    parser.add_argument(
-        "--repeats",
-        metavar="R",
-        type=number(int, 1),
-        help="measurements of each side (default: 5; quick: 2)",
-    )
-    parser.add_argument(
-        "--devices",
-        metavar="D",
-        type=number(int, 1),
-        help="devices to share batches out over (default: all; on a CPU one per core)",
-    )
-    parser.add_argument("--list", action="store_true", help="print the names and stop")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
+    parser.add_argument("--only", metavar="PART", nargs="+", help="parts of rows' names")
+    seconds = number(float, 0.001, 1e6)
+    parser.add_argument("--seconds", metavar="S", type=seconds, default=1.0, help="of each turn")
+    parser.add_argument("--repeats", metavar="R", type=number(int, 1), default=5, help="turns")
     args = parser.parse_args(argv)
-    if args.list:
-        print("\n".join(names()))
-        return 0
-    try:
-        result, wrong = run(args, _say)
-    except (UnknownNameError, WorkerError) as error:
-        _say(f"error: {error}")
-        return 2
-    print(tables.text(result))
+    every = cases(QUICK if args.quick else FULL)
+    for part in args.only or ():
+        if not any(part in case.name for case in every):
+            names = ", ".join(case.name for case in every)
+            parser.error(f"--only: got {part!r}, allowed are parts of {names}")
+    cores = usable_cores()
+    result: dict[str, Any] = {
+        "quick": args.quick,
+        "commit": git_commit(),
+        "seconds": args.seconds,
+        "repeats": args.repeats,
+        "machine": {"cpu": cpu_name(), "cores": cores, "load_before": os.getloadavg()[0]},
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("jaxlake", "jax", "jaxlib", "numpy")},
+        "rows": [],
+    }
+    devices = 1 << (cores.bit_length() - 1)  # batches are powers of two
+    for case in every:
+        if args.only and not any(part in case.name for part in args.only):
+            continue
+        print(f"benchmark: {case.name}", file=sys.stderr, flush=True)
+        result["rows"].append(compare(case, args.seconds, args.repeats, devices))
+    print("\n".join(table(result["rows"])))
     if args.json is not None:
-        tables.write_json(args.json, result)
-    for message in wrong:
-        _say(message)
-    return 1 if wrong else 0
+        write_result(args.json, result)
+    failures = [failure for row in result["rows"] if (failure := failure_of(row))]
+    for failure in failures:
+        print(f"benchmark: {failure}", file=sys.stderr)
+    return 1 if failures else 0
 
 
-def _say(message: str) -> None:
-    print(f"benchmark: {message}", file=sys.stderr, flush=True)
+def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the lines of a table in Markdown, and a line for each error of a peer."""
+    yield "| " + " | ".join(_HEADINGS) + " |"
+    yield "|" + " --- |" * len(_HEADINGS)
+    for row in rows:
+        ours, peer = (
+            f"{side['median']:,.3g}" if side and "median" in side else ""
+            for side in (row["ours"], row["peer"])
+        )
+        ratio = row["ratio"]
+        ratios = ["", ""]
+        if ratio is not None:
+            ratios = [f"{ratio['median']:.3g}x", f"{ratio['min']:.3g} to {ratio['max']:.3g}"]
+        yield "| " + " | ".join([f"{row['name']} ({row['unit']}s)", ours, peer, *ratios]) + " |"
+    for row in rows:
+        if row["peer"] and "error" in row["peer"]:
+            yield f"{row['name']}: {row['peer']['name']}: {row['peer']['error']}"
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,9 @@ from benchmarks.lake.cases import OWN, Case, Side
 from benchmarks.lake.protocol import ROOT, Worker, WorkerError
 from benchmarks.lake.random_boards import write_boards
 
-PREPARE_TIMEOUT = 900.0
+_PREPARE_TIMEOUT = 900.0
 _GRACE = 300.0
 _SEED = 20260617
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How long each side is measured: `repeats` times `seconds`, in turns."""
-
-    seconds: float
-    repeats: int
-    devices: int | None
 
 
 _DEVICES = "--xla_force_host_platform_device_count"
@@ -54,19 +44,24 @@ def start(side: Side, cores: int) -> Worker:
     return Worker(python, side.module, environment)
 
 
-def compare(case: Case, effort: Effort, cores: int) -> dict[str, Any]:
-    """Measure one case on a CPU of `cores` devices or on an accelerator.
+def compare(case: Case, seconds: float, repeats: int, devices: int) -> dict[str, Any]:
+    """Measure both sides of a case in turns.
+
+    Args:
+        case: the row.
+        seconds: of each turn of each side.
+        repeats: turns of each side.
+        devices: devices that XLA shows, and over which our side shares out its batches.
 
     Returns:
-        The row, as docs/benchmarks.md describes it. If a peer is missing or fails, the row's
-        `peer` says so, and `ours` likewise.
+        The row: `name`, `unit`, `setting`, `ours` and `peer` (with `rates` in units per second,
+        their `median`, and what the workers say of themselves, or an `error`), `ratio` or None, and
+        for solving `agreement`.
     """
     row: dict[str, Any] = {
         "name": case.name,
         "unit": case.unit,
         "setting": case.setting,
-        "goal_ratio": case.goal,
-        "goal_rate": case.goal_rate,
         "ours": {"name": case.ours.name},
         "peer": None if case.peer is None else {"name": case.peer.name},
     }
@@ -75,18 +70,7 @@ def compare(case: Case, effort: Effort, cores: int) -> dict[str, Any]:
         boards = Path(folder) / "boards.npz"
         if case.boards is not None:
             write_boards(boards, **vars(case.boards), seed=_SEED)
-        workers: dict[str, tuple[Side, Worker]] = {}
-
-        def ask(name: str, question: str, timeout: float, **fields: Any) -> dict[str, Any] | None:
-            """Ask one side; if it fails, note the error in the row and leave the side out."""
-            side, worker = workers[name]
-            try:
-                return worker.ask(question, timeout, **fields)
-            except WorkerError as error:
-                row[name]["error"] = _explain(side, str(error))
-                del workers[name]
-                return None
-
+        workers: dict[str, Worker] = {}
         for name, side in (("ours", case.ours), ("peer", case.peer)):
             if side is None:
                 continue
@@ -94,31 +78,26 @@ def compare(case: Case, effort: Effort, cores: int) -> dict[str, Any]:
             if side.takes_boards:
                 fields["boards"] = str(boards)
             if side.takes_devices:
-                fields["devices"] = effort.devices
+                fields["devices"] = devices
             try:
-                workers[name] = (side, stack.enter_context(start(side, cores)))
+                worker = stack.enter_context(start(side, devices))
+                row[name] |= worker.ask("prepare", _PREPARE_TIMEOUT, **fields)
             except WorkerError as error:
-                row[name]["error"] = str(error)
-                continue
-            if prepared := ask(name, "prepare", PREPARE_TIMEOUT, **fields):
-                row[name] |= {**prepared, "rates": []}
-        for _ in range(effort.repeats):
-            for name, (side, _) in list(workers.items()):
-                if measured := ask(
-                    name, "measure", effort.seconds + _GRACE, seconds=effort.seconds
-                ):
-                    _add_measurement(row[name], measured, side.units)
-        for name in list(workers):
-            if answer := ask(name, "finish", _GRACE):
-                answers[name] = answer
-                row[name] |= {key: answer[key] for key in answer if key.startswith("peak_")}
-    for shown in (row["ours"], row["peer"] or {}):
-        if rates := shown.get("rates"):
-            shown |= {"median": statistics.median(rates), "min": min(rates), "max": max(rates)}
+                row[name]["error"] = _explain(side, str(error))
+            else:
+                row[name]["rates"] = []
+                workers[name] = worker
+        for _ in range(repeats):
+            for name, worker in workers.items():
+                measured = worker.ask("measure", seconds + _GRACE, seconds=seconds)
+                _add_measurement(row[name], measured)
+        answers = {name: worker.ask("finish", _GRACE) for name, worker in workers.items()}
+    for name, answer in answers.items():
+        row[name]["peak_host_bytes"] = answer["peak_host_bytes"]
+        row[name]["median"] = statistics.median(row[name]["rates"])
     if case.name.startswith("solve-") and len(answers) == 2:
         row["agreement"] = agreement(answers["ours"], answers["peer"])
     row["ratio"] = _ratio(row)
-    row["met"] = _met(row)
     return row
 
 
@@ -132,15 +111,15 @@ def failure_of(row: Mapping[str, Any]) -> str | None:
 
 
 def _explain(side: Side, message: str) -> str:
-    if "ModuleNotFoundError" not in message or not side.package:
+    if "ModuleNotFoundError" not in message:
         return message
     how = f"pip install {side.package}" if side.environment == OWN else "tools/peers.sh installs it"
     return f"not installed: {how} ({message.rpartition('ModuleNotFoundError: ')[2]})"
 
 
-def _add_measurement(side: dict[str, Any], measured: Mapping[str, float], units: float) -> None:
+def _add_measurement(side: dict[str, Any], measured: Mapping[str, float]) -> None:
     if measured["seconds"] > 0:
-        side["rates"].append(measured["units"] * units / measured["seconds"])
+        side["rates"].append(measured["units"] / measured["seconds"])
     for name in ("gave_up", "gave_up_seconds"):
         if name in measured:
             side[name] = side.get(name, 0) + measured[name]
@@ -174,13 +153,3 @@ def _ratio(row: Mapping[str, Any]) -> dict[str, float] | None:
         return None
     pairs = [a / b for a, b in zip(ours["rates"], peer["rates"], strict=True)]
     return {"median": ours["median"] / peer["median"], "min": min(pairs), "max": max(pairs)}
-
-
-def _met(row: Mapping[str, Any]) -> bool | None:
-    """Tell whether every goal that can be judged is met; None if there is none."""
-    judged = []
-    if row["goal_ratio"] is not None and row["ratio"] is not None:
-        judged.append(row["ratio"]["median"] >= row["goal_ratio"])
-    if row["goal_rate"] is not None and "median" in row["ours"]:
-        judged.append(row["ours"]["median"] >= row["goal_rate"])
-    return all(judged) if judged else None

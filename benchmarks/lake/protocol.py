@@ -20,12 +20,6 @@ from typing import Any, Protocol
 
 ROOT = Path(__file__).resolve().parents[2]
 
-CLOCKS: dict[str, Callable[[], float]] = {
-    "wall": time.perf_counter,
-    "processor": time.process_time,
-}
-"""What seconds are counted of: all that pass, or those that the process has a core for itself."""
-
 
 class Contestant(Protocol):
     """What a worker serves: one side of a comparison."""

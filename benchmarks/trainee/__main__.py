@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,13 +9,12 @@ from typing import Any
 
 import jax
 
-from benchmarks.accelerators.measuring import put_record
-from benchmarks.lake.benchmark import git_commit
+from benchmarks.machine import git_commit
+from benchmarks.results_file import put_record, write_result
 from benchmarks.trainee.beside import measure_beside_trl, table_beside
 from benchmarks.trainee.measuring import measure_update
 from benchmarks.trainee.update import MODELS, Work
 from jaxlake.command_line.arguments import number
-from jaxlake.files import write_text_whole
 
 _DESCRIPTION = """\
 Time GRPO updates on this machine: of Qwen3's shapes with drawn weights, or beside TRL's.
@@ -50,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         result = measure_beside_trl(args.repeats, _SECONDS)
         print(table_beside(result))
         if args.json is not None:
-            write_text_whole(args.json, json.dumps(result, indent=1) + "\n")
+            write_result(args.json, result)
         return 0
     records = [_measured(name, args) for name in args.model]
     return int(any("error" in record for record in records))

@@ -8,7 +8,6 @@ import pytest
 from benchmarks.lake import cells
 from benchmarks.lake.cells import Cell, all_cells, longest_share
 from benchmarks.lake.random_boards import write_boards
-from benchmarks.lake.workers import w9_cells
 from benchmarks.lake.workers.lake_cells import effort
 from jaxlake import Status
 
@@ -38,114 +37,46 @@ def test_the_last_process_counts_with_the_fastest_of_the_chosen_boards():
 
 
 ROW = {
-    "cell": "3ag_4x4_hr0.3",
-    "cores": 1,
-    "boards": 8,
-    "all_seconds": {"ours": [2.0, 1.0, 4.0], "peer": [6.0, 5.0, 9.0]},
-    "shared_seconds": {"ours": [2.0], "peer": [3.0]},
-    "easy_seconds": {"ours": [1.0], "peer": [2.5]},
-    **{"ratio_all": 3.0, "ratio_shared": 1.5, "ratio_easy": 2.5},
-    **{"unsolvable": 3, "unknown": 1, "gave_up": 2},
+    **{"cell": "3ag_4x4_hr0.3", "agents": 3, "cores": 1, "ratio_shared": 1.5},
     **{"compared": 5, "different": 0},
 }
-RESULT = {
-    **{"schema": cells.SCHEMA, "boards": 8, "repeats": 3, "max_time": 1.0, "commit": "c0ffee"},
-    "machine": {"cpu": "a processor", "cores": 2, "load_before": 0.0},
-    "rows": [ROW],
-}
+RESULT = {"repeats": 3, "max_time": 0.3, "rows": [ROW]}
 
 
-def test_the_table_shows_medians_and_stands_between_its_markers():
-    assert cells.ratio(ROW["all_seconds"]) == 3.0
+def test_ratios_are_those_of_medians():
+    assert cells.ratio({"ours": [2.0, 1.0, 4.0], "peer": [6.0, 5.0, 9.0]}) == 3.0
     assert cells.ratio({"ours": [0.0], "peer": [0.0]}) == 0.0
-    times = "2, > 6 | > 3.00x | 2, 3 | 1.50x | 1, 2.5 | 2.50x"
-    assert f"| 3ag_4x4_hr0.3 | 8 | {times} | 3 | 1 | 2 | 5 | 0 |" in cells.markdown(RESULT)
-    text = cells.DOCUMENT.read_text(encoding="utf-8")
-    written = cells.document(text, RESULT)
-    assert "3ag_4x4_hr0.3" in written
-    assert cells.document(written, RESULT) == written
-    with pytest.raises(ValueError, match="cells: begin"):
-        cells.document("no marker", RESULT)
+
+
+def test_the_table_has_smallest_median_and_largest_ratio():
+    rows = [ROW | {"ratio_shared": ratio} for ratio in (4.0, 2.0, 3.0)]
+    assert list(cells.table(rows))[-1] == "| 3 | 1 | 3 | 2.0x, 3.0x, 4.0x | 15 | 0 |"
 
 
 def test_the_page_shows_the_committed_results():
-    text, result = cells.DOCUMENT.read_text(encoding="utf-8"), json.loads(cells.RESULT.read_text())
-    assert cells.document(text, result) == text
+    page = (cells.ROOT / "docs/performance.md").read_text(encoding="utf-8")
+    for line in cells.table(json.loads(cells.RESULT.read_text())["rows"]):
+        assert line in page
 
 
-def test_a_run_goes_on_only_with_the_same_settings_and_measures_nothing_twice(tmp_path, capsys):
+def test_a_run_resumes_with_the_same_settings_only(tmp_path, monkeypatch):
     file = tmp_path / "cells.json"
     file.write_text(json.dumps(RESULT))
-    wanted = ["--json", str(file), "--only", ROW["cell"], "--cores", "1", "--repeats", "3"]
-    assert cells.main([*wanted, "--boards", "8", "--resume"]) == 0
-    assert json.loads(file.read_text()) == RESULT
-    assert cells.main([*wanted, "--boards", "9", "--resume"]) == 0
-    assert json.loads(file.read_text()) == RESULT
-    with pytest.raises(SystemExit, match=r"max_time is 1.0, this run's is 0.5"):
-        cells.main([*wanted, "--max-time", "0.5", "--resume"])
-    with pytest.raises(SystemExit, match="is there; --resume goes on with it"):
-        cells.main(wanted)
-    assert json.loads(file.read_text()) == RESULT
-    with pytest.raises(SystemExit, match="--only: got 'no such cell'"):
-        cells.main([*wanted[:2], "--only", "no such cell"])
+    new = ROW | {"cell": "3ag_4x4_hr0.4", "ratio_easy": 1.0, "ratio_all": 1.0}
+    new |= {"unknown": 0, "gave_up": 0}
+    measured = []
 
+    def measure(chosen, cores, options):
+        measured.extend(cell.name for cell in chosen)
+        return iter([new])
 
-def test_only_the_cells_asked_for_are_measured_again_and_say_where(tmp_path, monkeypatch):
-    file = tmp_path / "cells.json"
-    other = {**ROW, "cell": "3ag_4x4_hr0.4"}
-    file.write_text(json.dumps({**RESULT, "rows": [ROW, other]}))
-    faster = {**ROW, "boards": 9, "unknown": 0}
-    monkeypatch.setattr(cells, "measure", lambda *_: iter([faster]))
-    monkeypatch.setattr(cells, "cpu_name", lambda: "another processor")
-    wanted = ["--json", str(file), "--only", "3ag_4x4", "--cores", "1", "--repeats", "3"]
-    assert cells.main([*wanted, "--boards", "9", "--again"]) == 0  # ended after the first of them
-    written = json.loads(file.read_text())
-    assert [row["cell"] for row in written["rows"]] == [other["cell"], ROW["cell"]]
-    assert written["rows"][0] == other
-    assert written["rows"][1].items() >= {**faster, "cpu": "another processor"}.items()
-    assert f"1 at {written['rows'][1]['commit'][:12]} on another processor" in (
-        cells.markdown(written)
-    )
-
-
-def test_times_of_the_processor_are_named_and_are_for_one_core_only(tmp_path, capsys):
-    file = tmp_path / "cells.json"
-    by_processor = {**ROW, "cell": "3ag_4x4_hr0.4", "clock": "processor"}
-    result = {**RESULT, "rows": [ROW, by_processor]}
-    file.write_text(json.dumps(result))
-    options = ["--json", str(file), "--resume", "--clock", "processor"]
-    with pytest.raises(SystemExit):
-        cells.main(options)
-    assert "--clock: got processor with --cores 1 2, it needs" in capsys.readouterr().err
-    # Any of the parts chooses a cell.
-    parts = ["--only", "no such cell", "3ag_4x4_hr0.4"]
-    assert cells.main([*options, "--cores", "1", *parts]) == 0
-    assert json.loads(file.read_text()) == result
-    assert "1 at c0ffee by the processor's clock" in cells.markdown(result)
-
-
-class _Peer:
-    """Needs so many seconds of the processor, which others use half of the time."""
-
-    def __init__(self, needed):
-        self.needed, self.now = needed, 0.0
-
-    def solve(self, index, limit):
-        taken = min(self.needed, limit / 2)
-        self.now += taken
-        return "plan" if taken == self.needed else None
-
-    def cost(self, index, paths):
-        return paths and 7
-
-
-@pytest.mark.parametrize(("needed", "found"), [(0.1, True), (0.8, True), (1.5, False)])
-def test_the_peer_gets_its_time_of_the_processor_where_others_took_some(needed, found):
-    solver = w9_cells.CellSolver()
-    peer = _Peer(needed)
-    solver.use(peer, range(1), 1.0, lambda: peer.now)
-    (board,) = solver.solve_some([0])["boards"]
-    assert board == [0, pytest.approx(needed if found else 1.0), 7 if found else None]
+    monkeypatch.setattr(cells, "measure", measure)
+    wanted = ["--json", str(file), "--only", "3ag_4x4_hr0.3", "3ag_4x4_hr0.4", "--cores", "1"]
+    assert cells.main(wanted) == 0
+    assert measured == [new["cell"]]
+    assert json.loads(file.read_text())["rows"] == [ROW, new]
+    with pytest.raises(SystemExit, match=r"max_time is 0.3, got 0.5"):
+        cells.main([*wanted, "--max-time", "0.5"])
 
 
 def test_boards_left_unknown_are_the_hardest_also_where_expansions_have_32_bits():

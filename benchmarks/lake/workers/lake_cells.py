@@ -2,13 +2,14 @@
 
 import math
 import os
+import time
 from typing import Any
 
 import jax
 import numpy as np
 
 import jaxlake
-from benchmarks.lake.protocol import CLOCKS, peak_memory, serve
+from benchmarks.lake.protocol import peak_memory, serve
 from benchmarks.lake.workers.jax_program import BATCH, Program, build
 from benchmarks.lake.workers.lake_solve import read_boards, solve_drawn
 
@@ -57,12 +58,9 @@ class _CellSolver:
         self._batches = {"all": all, "shared": shared, "easy": easy}
         return {}
 
-    def solve_batches(self, names: list[str], clock: str) -> dict[str, Any]:
-        """Solve some of the batches; return the seconds of each, 0 for one without boards.
-
-        The `clock` is one of `CLOCKS`. With that of the processor all threads count.
-        """
-        seconds, now = {}, CLOCKS[clock]
+    def solve_batches(self, names: list[str]) -> dict[str, Any]:
+        """Solve some of the batches; return the seconds of each, 0 for one without boards."""
+        seconds = {}
         for name in names:
             indices, seconds[name] = self._batches[name], 0.0
             if indices:
@@ -71,9 +69,9 @@ class _CellSolver:
                 rows = np.array(indices + spare)
                 chosen = jax.tree.map(lambda leaf, rows=rows: np.asarray(leaf)[rows], self._boards)
                 batch = jax.block_until_ready(self._placed(chosen))
-                begun = now()
+                began = time.perf_counter()
                 jax.block_until_ready(self._compiled(batch))
-                seconds[name] = now() - begun
+                seconds[name] = time.perf_counter() - began
         return seconds
 
     def _placed(self, batch: jaxlake.Instance) -> jaxlake.Instance:

@@ -6,12 +6,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks.lake.protocol import repeat, serve
-from benchmarks.lake.workers.jax_program import DeviceContestant, first_devices
+from benchmarks.lake.protocol import peak_memory, repeat, serve
 from jaxlake.generator import Generated, LakeParams, generate_sharded, lake_params
 
 
-class _Generator(DeviceContestant):
+class _Generator:
     """The compiled generator."""
 
     def prepare(
@@ -21,14 +20,14 @@ class _Generator(DeviceContestant):
         hole_ratio: float,
         wait_ratio: float,
         count: int,
-        devices: int | None,
+        devices: int,
     ) -> dict[str, Any]:
         """Compile it, make one set and check that the set keeps its shares.
 
         Raises:
             RuntimeError: Boards are missing, or the share of those that need a wait isn't met.
         """
-        chosen = tuple(first_devices(devices))
+        chosen = tuple(jax.devices()[:devices])
 
         def make(seed: jax.Array, params: LakeParams) -> Generated:
             return generate_sharded(
@@ -60,6 +59,10 @@ class _Generator(DeviceContestant):
     def measure(self, seconds: float) -> dict[str, Any]:
         """Make sets; a unit is a board in its place."""
         return repeat(lambda: float(np.sum(self._make().filled)), seconds)
+
+    def finish(self) -> dict[str, Any]:
+        """Return the peak of memory."""
+        return {"peak_host_bytes": peak_memory()}
 
     def _make(self) -> Generated:
         self._seed += 1

@@ -12,7 +12,7 @@ import numpy as np
 
 import jaxlake
 from benchmarks.lake.protocol import serve
-from benchmarks.lake.workers.jax_program import BATCH, ProgramContestant, build, memory
+from benchmarks.lake.workers.jax_program import BATCH, ProgramContestant, build
 from jaxlake.solver.many_slots import candidate_budgets
 
 
@@ -37,7 +37,7 @@ def solve_drawn(board: jaxlake.Instance) -> jaxlake.Solution:
 class _Solver(ProgramContestant):
     """The compiled solver with its boards; a unit is a board solved or proved unsolvable."""
 
-    def prepare(self, boards: str, count: int, devices: int | None) -> dict[str, Any]:
+    def prepare(self, boards: str, count: int, devices: int) -> dict[str, Any]:
         """Read and compile; the first call, which warms up, also gives the answers to compare."""
         instances = read_boards(boards, count)
         self.program = build(jax.vmap(solve_drawn), (instances,), (BATCH,), devices)
@@ -52,7 +52,7 @@ class _Solver(ProgramContestant):
         return {
             "status": self._solutions.status.tolist(),
             "costs": self._solutions.sum_of_costs.tolist(),
-            **memory(),
+            **super().finish(),
         }
 
 

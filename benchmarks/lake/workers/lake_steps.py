@@ -1,56 +1,89 @@
-"""The lake's environment under `vmap`, with auto-reset."""
+"""Steps of a batch of lakes in one compiled program, with auto-reset.
+
+Actions and keys are drawn beforehand. Everything that a step returns is carried on, so that each
+step's observations, rewards and flags are written to memory as they would be for a policy. Episodes
+start at different times: if they all ended at once, most steps would need no reset.
+"""
 
 from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import jaxlake
 from benchmarks.lake.protocol import serve
-from benchmarks.lake.workers.environment_steps import (
-    SteppingContestant,
-    gymnax_step,
-    random_start_times,
-)
+from benchmarks.lake.workers.jax_program import BATCH, EVERYWHERE, ProgramContestant, build
 from benchmarks.lake.workers.lake_solve import read_boards
 from jaxlake.environment.conflict_policies import ConflictPolicy
 from jaxlake.environment.lake_environment import LakeEnvironment
-from jaxlake.environment.observations import AgentCentred, Compact, Observation, Symbols
+from jaxlake.environment.observations import AgentCentred, Compact, Observation
 from jaxlake.environment.params import env_params
 
 _OBSERVATIONS: dict[str, Observation] = {
     "compact": Compact(),
-    "symbols": Symbols(),
     "agent_centred": AgentCentred(radius=5),  # as far as POGEMA's agents see by default
 }
 
 
-class _Lake(SteppingContestant):
-    """The compiled environment; episodes start on boards drawn from those of a file."""
+class _Lake(ProgramContestant):
+    """The compiled environment; a unit is one step of one environment."""
 
     def prepare(
-        self, boards: str, conflict: str, observation: str, episode_steps: int, **batch: Any
+        self,
+        boards: str,
+        observation: str,
+        episode_steps: int,
+        environments: int,
+        steps: int,
+        devices: int,
     ) -> dict[str, Any]:
-        """Make and compile it."""
+        """Compile `steps` steps of `environments` environments on boards of a file.
+
+        Agents in conflict stay where they are. `episodes_per_step` is 1 / mean length.
+        """
         environment = LakeEnvironment(
-            conflict=ConflictPolicy(conflict), observation=_OBSERVATIONS[observation]
+            conflict=ConflictPolicy.BLOCK_BOTH, observation=_OBSERVATIONS[observation]
         )
         instances = read_boards(boards)
         params = env_params(instances, max_steps=episode_steps)
-
-        def reset(keys: jax.Array) -> Any:
-            _, states = jax.vmap(environment.reset, (0, None))(keys, params)
-            return replace(states, time=random_start_times(keys, episode_steps))
-
-        return self.build(
-            reset,
-            gymnax_step(environment, jnp.int8),
-            params=params,
-            num_actions=len(jaxlake.Action),
-            action_shape=instances.agent_mask.shape[1:],
-            **batch,
+        shape = (environments, steps, instances.agent_mask.shape[1])
+        actions = np.random.default_rng(0).integers(0, len(jaxlake.Action), shape, dtype=np.int32)
+        keys = jax.random.split(jax.random.key(0), shape[:2])
+        _, states = jax.jit(jax.vmap(environment.reset, (0, None)))(
+            jax.random.split(jax.random.key(1), environments), params
         )
+        times = jax.random.randint(jax.random.key(2), (environments,), 0, episode_steps, jnp.int32)
+        states = replace(states, time=times)
+
+        def step(keys: Any, states: Any, actions: Any, params: Any) -> tuple[Any, Any]:
+            observations, states, *rest = jax.vmap(environment.step, (0, 0, 0, None))(
+                keys, states, actions.astype(jnp.int8), params
+            )
+            return states, (observations, *rest)
+
+        def run(states: Any, keys: Any, actions: Any, params: Any) -> tuple[Any, Any, jax.Array]:
+            returned = jax.eval_shape(step, keys[:, 0], states, actions[:, 0], params)[1]
+            blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), returned)
+
+            def advance(carry: Any, given: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
+                states, _, episodes = carry
+                states, returned = step(given[0], states, given[1], params)
+                ended = returned[2] | returned[3]
+                return (states, returned, episodes + ended.astype(jnp.int32)), None
+
+            first = (states, blank, jnp.zeros(keys.shape[:1], jnp.int32))
+            by_step = (jnp.moveaxis(keys, 1, 0), jnp.moveaxis(actions, 1, 0))
+            return jax.lax.scan(advance, first, by_step)[0]
+
+        specs = (BATCH, BATCH, BATCH, EVERYWHERE)
+        self.program = build(run, (states, keys, actions, params), specs, devices)
+        self.units = environments * steps
+        return {
+            "compile_seconds": self.program.compile_seconds,
+            "episodes_per_step": float(jnp.sum(self.program()[2])) / self.units,
+        }
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ class _Verifier(ProgramContestant):
     """The compiled verifier with boards, their optima and plans; a unit is a plan."""
 
     def prepare(
-        self, boards: str, solve: int, count: int, steps: int, devices: int | None
+        self, boards: str, solve: int, count: int, steps: int, devices: int
     ) -> dict[str, Any]:
         """Solve some boards and make `count` plans of at most `steps` steps for them.
 
@@ -48,14 +48,12 @@ class _Verifier(ProgramContestant):
         self.units = count
         self.program = build(jax.vmap(jaxlake.verify), arguments, (BATCH,) * 5, devices)
         outcomes = jax.tree.map(np.asarray, self.program())
-        touched = sum(leaf.nbytes for leaf in jax.tree.leaves((arguments, outcomes)))
         if not outcomes.optimal_sum_of_costs[::2].all():
             raise RuntimeError("an optimal plan was not found optimal")
         if outcomes.valid[1::2].all():
             raise RuntimeError("no plan with a mistake was found to fail")
         return {
             "compile_seconds": self.program.compile_seconds,
-            "bytes_per_unit": touched / count,
             "mean_length": float(lengths.mean()),
             "valid_share": float(outcomes.valid.mean()),
         }

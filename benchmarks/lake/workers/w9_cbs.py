@@ -56,18 +56,15 @@ class Cbs:
         """Return (index, cost or null where it gave up) of each board seen, and the memory."""
         return {"costs": sorted(self._costs.items()), "peak_host_bytes": peak_memory()}
 
-    def solve(self, index: int, max_time: float | None = None) -> Any:
-        """Return the paths of one board, None if the search gave up.
-
-        It does so after `max_time` seconds, None for what `prepare` was told.
-        """
+    def solve(self, index: int) -> Any:
+        """Return the paths of one board, None if the search gave up."""
         environment = Grid(self._weights[index], edge_collision=True)
         try:
             paths = CBS(environment).mapf(
                 self._starts[index],
                 self._goals[index],
                 max_length=_MAX_LENGTH,
-                max_time=max_time or self._max_time,
+                max_time=self._max_time,
             )
         except RuntimeError:
             return None
