@@ -20,10 +20,10 @@ import numpy as np
 
 from jaxlake.files import write_text_whole
 from training.analysis.evaluation import frozen_policy
+from training.environments.catalogue import environment_of
 from training.phases.validate import CHUNK, validation_set
 from training.policy import huggingface
 from training.rollout.instances import InstanceSet
-from training.rollout.judging import judge_boards
 from training.run.progress import new_table, print_table, track
 from training.schema import RunConfig, load
 
@@ -60,8 +60,8 @@ def rates_by_board(config: RunConfig, model: str, boards: InstanceSet, answers: 
                 )
                 texts = [policy.decode(one.token_ids) for group in groups for one in group]
                 rows = np.repeat(np.arange(first, first + len(groups)), answers)
-                outcomes = judge_boards(boards.take(rows), texts, config.prompt).outcomes
-                valid.append(np.reshape(outcomes.valid, (len(groups), answers)).mean(axis=1))
+                scores = environment_of(config).judge(boards.take(rows), texts).scores
+                valid.append(np.reshape(scores.valid, (len(groups), answers)).mean(axis=1))
                 advance(first + len(groups))
     return np.concatenate(valid)
 

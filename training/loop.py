@@ -142,7 +142,7 @@ def _stages_with(
     config, directory = run.config, run.directory
     results = read_stage_results(directory, config)
     if len(results) < first + learned and (first, done) != (1, 0):
-        lost = directory.stage(len(results)).validation.path
+        lost = directory.stage(len(results)).episodes.path
         raise UserError(f"{lost}: is missing, but the checkpoint is of stage {first}")
     results = results[:first]
     results = results or [validate(run, sampler)]
@@ -272,7 +272,7 @@ def _logged_progress(directory: RunDirectory, checkpoints: Checkpoints) -> RunPr
     if newest is None or newest.stage == 0:
         return newest
     lost = lost_updates(directory, newest.stage, newest.update)
-    if not lost or directory.stage(newest.stage).validation.exists():
+    if not lost or directory.stage(newest.stage).episodes.exists():
         return newest
     before = checkpoints.progress_before()
     if before is None or (before.stage and lost_updates(directory, before.stage, before.update)):

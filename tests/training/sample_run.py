@@ -7,6 +7,7 @@ made up.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ from engineer.engineers.plans import CopyPreviousEngineer, FixedEngineer
 from engineer.scoring.reading import FactReading, Reading
 from engineer.space import Configuration
 from engineer.synthetic import FACTS, Fact
-from jaxlake import Action
+from jaxlake import Action, Failure
+from jaxlake.language.judging import Verdict, judge_texts
 from jaxlake.language.prompts import target
 from training.audit import seal
 from training.phases.design import charged, write_design
@@ -37,11 +39,10 @@ from training.phases.stage_results import (
     view_of,
 )
 from training.phases.train import write_configuration
-from training.phases.validate import validation_set, verify_answers, write_answers
+from training.phases.validate import judge_answers, validation_set
 from training.policy.adapter_files import save_adapters
 from training.policy.tokenizer import train_tokenizer
 from training.rollout.instances import InstanceSet, draw_stage_boards, write_stage_boards
-from training.rollout.judging import Verdict, judge_boards
 from training.run import records
 from training.run.directory import RunDirectory, StageDirectory
 from training.run.seeds import seed_for
@@ -170,7 +171,7 @@ def write_sample_run(
                 write_stage_boards(files, drawn)
                 trained_on = drawn.boards
         texts = _answers(rng, boards, skill[stage])
-        write_answers(files, verify_answers(config, stage, boards, texts))
+        files.episodes.write(judge_answers(config, boards, texts))
         if stage > 0:
             _design(directory, config, count_tokens)
         if tokenizer is not None:
@@ -229,7 +230,9 @@ def _updates(
     for number in range(count):
         now = float(np.interp(number, [0, count - 1], skill[::3]))
         texts += _answers(rng, chosen.part(number, COMPLETIONS), now)
-    verdict = judge_boards(chosen, texts, config.prompt)
+    verdict = judge_texts(
+        texts, chosen.instances, chosen.solutions, max_steps=config.prompt.max_steps
+    )
     sizes = np.asarray(chosen.instances.size)
     for number in range(count):
         part_rows = slice(number * COMPLETIONS, (number + 1) * COMPLETIONS)
@@ -257,14 +260,16 @@ def _updates(
 def _rates(verdict: Verdict, sizes: np.ndarray, rows: slice) -> dict[str, Any]:
     valid = np.asarray(verdict.outcomes.valid)[rows]
     optimal = np.asarray(verdict.outcomes.optimal_sum_of_costs)[rows]
-    by_size = {}
+    kinds = np.asarray(verdict.outcomes.failure)[rows]
+    by_group = {}
     for size in np.unique(sizes[rows]).tolist():
         of_size = sizes[rows] == size
         rate = float(valid[of_size].mean())
-        by_size[str(size)] = records.SizeMetrics(
+        by_group[str(size)] = records.GroupMetrics(
             count=int(of_size.sum()),
             valid=int(valid[of_size].sum()),
-            optimal=int(optimal[of_size].sum()),
+            scores={"optimal_sum_of_costs": int(optimal[of_size].sum())},
+            failures=Counter(Failure(kind).label for kind in kinds[of_size & ~valid].tolist()),
             reward=float((0.6 * valid + 0.4 * optimal)[of_size].mean()),
             learnability=rate * (1 - rate),
         )
@@ -273,7 +278,7 @@ def _rates(verdict: Verdict, sizes: np.ndarray, rows: slice) -> dict[str, Any]:
         "valid_rate": float(valid.mean()),
         "optimal_rate": float(optimal.mean()),
         "parsed_rate": float(np.asarray(verdict.outcomes.parsed)[rows].mean()),
-        "by_size": by_size,
+        "by_group": by_group,
     }
 
 

@@ -126,7 +126,7 @@ def test_a_stage_that_lost_its_results_is_not_trained_again_with_later_weights(
 ) -> None:
     run_dir = shutil.copytree(uninterrupted, tmp_path / "run")
     (run_dir / "summary.json").unlink()
-    lost = run_dir / f"stages/{stage}/validation.json"
+    lost = run_dir / f"stages/{stage}/episodes.jsonl"
     lost.unlink()
     with pytest.raises(UserError, match=rf"^{lost}: is missing, but the checkpoint is of stage 2$"):
         run_here(run_dir)
@@ -141,7 +141,7 @@ def test_what_was_written_of_weights_after_a_lost_checkpoint_is_made_again(
     *_, last = sorted((run_dir / "checkpoints").iterdir(), key=lambda one: int(one.name))
     (last / "progress/metadata").unlink()
     # As updates that are taken again where sums have no fixed order, these differ from the first.
-    for name in ("episodes.jsonl", "failures.jsonl", "decision.json"):
+    for name in ("episodes.jsonl", "decision.json"):
         shutil.copyfile(run_dir / "stages/1" / name, run_dir / "stages/2" / name)
     chain = (run_dir / "chain.jsonl").read_text().splitlines()
     (run_dir / "chain.jsonl").write_text("\n".join([*chain[:2], chain[2].replace("a", "b"), ""]))

@@ -33,7 +33,7 @@ def outcomes(run_dir: Path) -> list[object]:
     updates = [one for one in directory.metrics.read() if isinstance(one, UpdateMetrics)]
     stages = [directory.stage(stage) for stage in (0, 1, 2)]
     return [
-        [(one.step, one.reward_mean, one.completion_length, one.by_size) for one in updates],
+        [(one.step, one.reward_mean, one.completion_length, one.by_group) for one in updates],
         [stage.episodes.read() for stage in stages],
         [stage.decision.read() for stage in stages[1:]],
     ]

@@ -14,13 +14,12 @@ from jaxlake.board.grids import HOLE_SYMBOL
 from training.analysis import METRIC_NAMES
 from training.errors import UserError
 from training.memory import full_memory_told
-from training.phases.validate import answer, validation_set, verify_answers
+from training.phases.validate import answer, judge_answers, validation_set
 from training.policy import huggingface
 from training.policy.policy import Policy, load_policy
-from training.run.answer_records import GroupValidation
+from training.run.answer_records import EpisodeRecord, count_answers
 from training.run.progress import console, new_table, print_table
 from training.run.rates import ISR, VALID, isr_text, rate
-from training.run.records import EpisodeRecord, lake_episodes
 from training.run.typed_files import TextFile
 from training.sampling.engines import start_sampler
 from training.sampling.sampler import Sampler
@@ -63,23 +62,22 @@ def evaluate(config: RunConfig, model: str | Path, output: Path | None) -> None:
     boards = validation_set(config)
     with frozen_policy(config, folder) as (policy, sampler):
         texts = answer(config, policy, sampler, boards, title="evaluate")
-    answers = verify_answers(config, 0, boards, texts)
-    rates, domain = answers.rates, config.domain
-    other = isinstance(rates, GroupValidation)
-    metrics = {"valid": "valid", "best": "best possible"} if other else METRIC_NAMES
-    names = [*metrics.values()] if other else [VALID, *list(metrics.values())[1:], ISR]
-    table = new_table(
-        f"{model} on {len(boards)} {domain.instance}s", domain.space.group_label, *names
-    )
-    for row in (*rates.rows, rates.total):
-        name = "all" if row.group is None else domain.called(row.group)
+    episodes = judge_answers(config, boards, texts)
+    rates, domain = count_answers(0, episodes), config.domain
+    on_lake = rates.total.isr is not None
+    metrics = {"valid": VALID if on_lake else "valid"}
+    metrics |= {term.key: METRIC_NAMES.get(term.key, term.name) for term in domain.scores}
+    title = f"{model} on {len(boards)} {domain.instance}s"
+    table = new_table(title, domain.space.group_label, *metrics.values(), *([ISR] * on_lake))
+    rows = {domain.called(group): row for group, row in rates.groups.items()} | {"all": rates.total}
+    for name, row in rows.items():
         individual = isr_text(row)
         rates_of_it = (rate(row, metric) for metric in metrics)
         table.add_row(name, *rates_of_it, *([] if individual is None else [individual]))
     print_table(table)
     plain = rates.model_dump(mode="json", exclude={"stage"})
-    if not other:
-        cells = cells_of(lake_episodes(answers.episodes))
+    if on_lake:
+        cells = cells_of(episodes)
         low, high = (pick(cells, key=lambda one: one.valid / one.count) for pick in (min, max))
         console.print(f"Cells: valid from {low} to {high}.", soft_wrap=True)
         plain["cells"] = [asdict(one) for one in cells]
@@ -107,6 +105,7 @@ def cells_of(episodes: Iterable[EpisodeRecord]) -> list[Cell]:
     """Count valid answers by cell, cells ascending."""
     found: dict[tuple[int, int, bool], list[bool]] = defaultdict(list)
     for one in episodes:
-        holes = sum(row.split().count(HOLE_SYMBOL) for row in one.grid)
-        found[one.size, holes, one.needs_wait].append(one.valid)
+        if one.lake is not None:
+            holes = sum(row.split().count(HOLE_SYMBOL) for row in one.lines)
+            found[int(one.group), holes, one.lake.needs_wait].append(one.valid)
     return [Cell(*key, sum(valid), len(valid)) for key, valid in sorted(found.items())]

@@ -86,7 +86,7 @@ def linked_files(files: StageDirectory, stage: int) -> list[File]:
     configurations out or wrote notes, if the policy learned to design, if the reading of its
     weights was measured, or if its boards were picked from a pool.
     """
-    validated: list[File] = [files.episodes, files.failures, files.evidence, files.validation]
+    validated: list[File] = [files.episodes]
     if stage == 0:
         return validated
     trained: list[File] = [files.configuration, files.shortfalls, files.environment]

@@ -28,7 +28,7 @@ from training.phases.design_learning import spent_on_learning
 from training.phases.picking import spent_on_picking, stage_boards
 from training.phases.probe import rollouts_per_probe
 from training.phases.stage_results import StageResult
-from training.phases.validate import validation_set, verify_answers
+from training.phases.validate import judge_answers, validation_set
 from training.run import records
 from training.run.directory import RunDirectory
 from training.run.seeds import seed_for
@@ -59,8 +59,6 @@ class Rederivation:
         if stage > 0:
             configuration = stage_results.configuration_for(self.config, self.results, stage)
             yield checker.compare_file(files.configuration, configuration)
-            text = engineer.configuration_yaml(configuration)
-            yield checker.compare_file(files.configuration_yaml, text)
             source = board_source(self.config, stage, configuration)
             with checker.naming("instances"):
                 drawn = stage_boards(
@@ -87,17 +85,13 @@ class Rederivation:
             texts = [episode.text for episode in files.episodes.read()]
             if len(texts) != len(validation):
                 raise UserError(f"{len(texts)} answers to {len(validation)} instances")
-        answers = verify_answers(self.config, stage, validation, texts)
-        failures = [episode for episode in answers.episodes if not episode.valid]
-        yield checker.compare_file(files.episodes, answers.episodes)
-        yield checker.compare_file(files.failures, failures)
-        yield checker.compare_file(files.evidence, answers.evidence)
-        yield checker.compare_file(files.validation, answers.rates)
+        episodes = judge_answers(self.config, validation, texts)
+        yield checker.compare_file(files.episodes, episodes)
 
         updates = [update for update in self.updates if update.stage == stage]
         self.results.append(
             stage_results.validated_stage(
-                self.config, stage, configuration, answers, updates, environment
+                self.config, stage, configuration, episodes, updates, environment
             )
         )
         if stage > 0:

@@ -42,15 +42,16 @@ def run(args: argparse.Namespace) -> int:
 def _say_rates(directory: "RunDirectory") -> None:
     """Say on stderr how the last stage with a validation did; the path alone is the output."""
     from training.errors import UserError
+    from training.run.answer_records import count_answers
     from training.run.progress import status_console
     from training.run.rates import success_rates
 
-    validations = [directory.stage(stage).validation for stage in directory.stage_numbers()]
-    last = [file for file in validations if file.exists()][-1:]
-    for file in last:
+    stages = {stage: directory.stage(stage).episodes for stage in directory.stage_numbers()}
+    last = [stage for stage, file in stages.items() if file.exists()][-1:]
+    for stage in last:
         try:
-            record = file.read()
-            line = f"stage {record.stage}: {success_rates(record.total)}"
+            rates = count_answers(stage, stages[stage].read())
+            line = f"stage {stage}: {success_rates(rates.total)}"
         except UserError as error:  # The page names it, too.
             line = f"{error}; its rates are left out"
         status_console.print(line, soft_wrap=True, markup=False)

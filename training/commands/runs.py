@@ -38,7 +38,7 @@ def known_stage(path: Path, stage: int | None, *, first: int = 1) -> int:
     known = [
         number
         for number in directory.stage_numbers()
-        if number >= first and directory.stage(number).validation.exists()
+        if number >= first and directory.stage(number).episodes.exists()
     ]
     if stage is None and known:
         return known[-1]

@@ -13,17 +13,15 @@ from typing import Any
 
 import jax
 import numpy as np
-from pydantic import TypeAdapter
 
 from engineer import Configuration, Domain, answer_text, review_answer
 from engineer.domain import InfeasibleError
 from engineer.engineers.plans import random_configuration
 from jaxlake.environment.conformance import ConformanceError
 from training.environments.catalogue import environment_of
-from training.environments.protocol import Instances, TrainingEnvironment, VerifiedAnswers
-from training.environments.verdicts import judge
+from training.environments.protocol import Instances, TrainingEnvironment
 from training.errors import UserError
-from training.run.answer_records import AnyEpisode
+from training.run.answer_records import EpisodeRecord, evidence_of
 from training.schema import RunConfig
 
 ANSWERS = ("", " \n", "\x00", "yes", "-1", "3.5e400", "[[", "{}", "null", "9" * 5000, "é\U0001f9ca")
@@ -167,16 +165,15 @@ def _check_evidence(environment: TrainingEnvironment, instances: Instances) -> N
     texts = [ANSWERS[row % len(ANSWERS)] for row in range(len(instances))]
     judged = _judged(environment, instances, texts)
 
-    def describe() -> VerifiedAnswers:
-        return environment.describe(0, instances, texts, judged)
-
-    episodes, evidence, rates = _made("evidence", describe)
-    domain = environment.domain
+    episodes: tuple[EpisodeRecord, ...] = _made(
+        "evidence", lambda: environment.episodes(instances, texts, judged)
+    )
+    evidence, domain = evidence_of(0, episodes), environment.domain
     counted = sum(tally.count for tally in evidence.validation.values())
-    valid = int(judged.scores.valid.sum())
-    agree = counted == len(texts) == len(episodes) == rates.total.count
+    agree = counted == len(texts) == len(episodes)
     _require(agree, "evidence", f"{counted} answers are counted of {len(texts)}")
-    _require(rates.total.valid == valid, "evidence", f"{rates.total.valid} valid, not {valid}")
+    valid, expected = sum(one.valid for one in episodes), int(judged.scores.valid.sum())
+    _require(valid == expected, "evidence", f"{valid} valid, not {expected}")
     for knob, slices in domain.slices.items():
         for group, tally in evidence.validation.items():
             levels = set(tally.slices.get(slices.factor, {}))
@@ -189,16 +186,15 @@ def _check_evidence(environment: TrainingEnvironment, instances: Instances) -> N
                     f"{slices.factor} (of {knob}) has in group {group} the levels {names}, allowed "
                     f"are {allowed}",
                 )
-    adapter: TypeAdapter[Any] = TypeAdapter(AnyEpisode)
     for episode in episodes[:SCORED]:
-        written = json.dumps(adapter.dump_python(episode, mode="json"))
-        read = adapter.validate_python(json.loads(written))
-        same = json.dumps(adapter.dump_python(read, mode="json")) == written
+        written = json.dumps(episode.model_dump(mode="json"))
+        read = EpisodeRecord.model_validate(json.loads(written))
+        same = json.dumps(read.model_dump(mode="json")) == written
         _require(same, "records", f"{written:.200} is read back as something else")
 
 
 def _judged(environment: TrainingEnvironment, instances: Instances, texts: Sequence[str]) -> Any:
-    return _made("scores", lambda: judge(environment, instances, texts))
+    return _made("scores", lambda: environment.judge(instances, texts))
 
 
 def _made(reason: str, make: Callable[[], Any]) -> Any:

@@ -7,32 +7,30 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from engineer import Configuration, Domain
-from engineer.lake import LakeConfiguration, lake_evidence
-from jaxlake import Action, Failure, Statistics, statistics_rows, tabulate
+from engineer.lake import LakeConfiguration
+from engineer.lake.domain import SCORES
+from jaxlake import Action, Failure
 from jaxlake.generator.board_digests import DigestSet
-from jaxlake.language.answers import Answer
+from jaxlake.language.judging import Verdict, judge_texts
 from jaxlake.language.prompts import render, target
 from jaxlake.language.rewards import reward
 from jaxlake.runtime.random_keys import threefry_key
-from training.environments.protocol import Judged, Scores, VerifiedAnswers
+from training.environments.protocol import Judged, Scores
 from training.rollout.instances import (
     InstanceSet,
     StageBoards,
     draw_validation_cells,
     fill_stage,
 )
-from training.rollout.judging import judge_boards
 from training.run.progress import console
-from training.run.records import EpisodeRecord, Rates, ValidationRecord
+from training.run.records import EpisodeRecord, LakeAnswer, six_digits
 from training.run.seeds import seed_of
 from training.schema import RunConfig
 
-_tabulate = jax.jit(tabulate)
-
+_OPTIMA = tuple(term.key for term in SCORES)
 _LABELS = np.array([kind.label if kind else None for kind in Failure], np.object_)
 
 
@@ -41,7 +39,6 @@ class Lake:
     """The lake behind the protocol `TrainingEnvironment`."""
 
     config: RunConfig
-    rates_by: str = "by_size"
 
     @property
     def domain(self) -> Domain:
@@ -93,7 +90,8 @@ class Lake:
 
     def judge(self, instances: InstanceSet, texts: Sequence[str]) -> Judged:
         """Read the plans and verify them in batches on the device."""
-        verdict = judge_boards(instances, texts, self.config.prompt)
+        boards, max_steps = instances.instances, self.config.prompt.max_steps
+        verdict = judge_texts(texts, boards, instances.solutions, max_steps=max_steps)
         outcomes = verdict.outcomes
         scores = Scores(
             rewards=np.asarray(reward(outcomes, self.config.reward)),
@@ -102,29 +100,13 @@ class Lake:
             parsed=np.asarray(outcomes.parsed),
             failures=_LABELS[np.asarray(outcomes.failure)],
         )
-        return Judged(verdict.answers, outcomes, scores)
+        return Judged(scores, verdict)
 
-    def describe(
-        self, stage: int, instances: InstanceSet, texts: Sequence[str], judged: Judged
-    ) -> VerifiedAnswers:
-        """Tabulate the outcomes on the device, and write each answer down."""
-        boards, outcomes, solutions = jax.tree.map(
-            jnp.asarray, (instances.instances, judged.outcomes, instances.solutions)
-        )
-        table: Statistics = jax.device_get(
-            _tabulate(boards, solutions.needs_wait, outcomes, solutions=solutions)
-        )
-        return VerifiedAnswers(
-            episodes=tuple(
-                _episode(instances, row, text, judged) for row, text in enumerate(texts)
-            ),
-            evidence=lake_evidence(stage, table),
-            rates=ValidationRecord(
-                stage=stage,
-                rows=tuple(_rates(row) for row in statistics_rows(table, by=("size",))),
-                total=_rates(statistics_rows(table, by=())[0]),
-            ),
-        )
+    def episodes(
+        self, instances: InstanceSet, texts: Sequence[str], judged: Judged
+    ) -> tuple[EpisodeRecord, ...]:
+        """Write down each board, the answer to it and what the verifier says."""
+        return tuple(_episode(instances, row, text, judged) for row, text in enumerate(texts))
 
     def digest_lines(self, instances: InstanceSet) -> Iterator[Any]:
         """Yield symbols, optimal costs and whether it needs a wait, for each board.
@@ -140,35 +122,40 @@ class Lake:
 
 
 def _episode(boards: InstanceSet, row: int, text: str, judged: Judged) -> EpisodeRecord:
-    outcomes = judged.outcomes
-    answer: Answer = judged.answers[row]
+    verdict: Verdict = judged.details
+    answer, outcomes, scores = verdict.answers[row], verdict.outcomes, judged.scores
     plan = None
     if answer.plan is not None:
         plan = tuple(tuple(Action(one).name for one in actions) for actions in answer.plan)
+    size, holes = int(boards.instances.size[row]), boards.instances.holes[row]
+    tenth = 10 * int(holes[:size, :size].sum()) // size**2
+    needs_wait = bool(boards.solutions.needs_wait[row])
     return EpisodeRecord(
         id=row,
-        size=int(boards.instances.size[row]),
-        grid=tuple(boards.grid(row)),
-        needs_wait=bool(boards.solutions.needs_wait[row]),
-        optimum=int(boards.solutions.sum_of_costs[row]),
+        group=str(size),
+        lines=tuple(boards.grid(row)),
+        slices={
+            "holes": f"{10 * tenth}-{10 * tenth + 9}%",
+            "waits": "wait needed" if needs_wait else "no wait needed",
+        },
         text=text,
-        plan=plan,
-        valid=bool(outcomes.valid[row]),
-        optimal_sum_of_costs=bool(outcomes.optimal_sum_of_costs[row]),
-        optimal_makespan=bool(outcomes.optimal_makespan[row]),
-        failure=None if outcomes.valid[row] else Failure(int(outcomes.failure[row])).label,
-        agent=_known(outcomes.agent[row]),
+        reward=six_digits(scores.rewards[row]),
+        valid=bool(scores.valid[row]),
+        scores={key: bool(getattr(outcomes, key)[row]) for key in _OPTIMA},
+        parsed=bool(scores.parsed[row]),
+        failure=scores.failures[row],
         time=_known(outcomes.time[row]),
-        sum_of_costs=_known(outcomes.sum_of_costs[row]),
         reason=answer.reason,
+        lake=LakeAnswer(
+            needs_wait=needs_wait,
+            optimum=int(boards.solutions.sum_of_costs[row]),
+            plan=plan,
+            arrived=float(outcomes.at_goal[row].sum() / boards.instances.agent_mask[row].sum()),
+            agent=_known(outcomes.agent[row]),
+            sum_of_costs=_known(outcomes.sum_of_costs[row]),
+        ),
     )
 
 
 def _known(value: Any) -> int | None:
     return None if value < 0 else int(value)
-
-
-def _rates(row: dict[str, Any]) -> Rates:
-    row["count"] = row.pop("total")
-    failures = {kind.label: row.pop(kind.label) for kind in Failure if kind is not Failure.NONE}
-    return Rates(**row, failures=failures)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import numbers
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,20 +15,12 @@ import jax
 import numpy as np
 from pydantic_core import PydanticSerializationError, ValidationError, to_jsonable_python
 
-from engineer import (
-    Configuration,
-    Domain,
-    FailureTime,
-    GroupEvidence,
-    KnobConfiguration,
-    StageEvidence,
-    Tally,
-)
+from engineer import Configuration, Domain, KnobConfiguration
 from jaxlake.runtime.random_keys import threefry_key
-from training.environments.protocol import Instances, Judged, Scores, VerifiedAnswers
+from training.environments.protocol import Instances, Judged, Scores
 from training.environments.user_environment import Score, UserEnvironment
 from training.errors import UserError, did_you_mean, problems_of, shortened
-from training.run.answer_records import AnswerRecord, GroupRates, GroupValidation
+from training.run.answer_records import EpisodeRecord
 from training.run.record_model import six_digits
 from training.run.seeds import seed_of
 
@@ -77,7 +69,6 @@ class OneByOne:
     validation: KnobConfiguration  # what the validation set is drawn from
     validation_instances: int
     validation_seed: int
-    rates_by: str = "by_group"
 
     @cached_property
     def domain(self) -> Domain:
@@ -156,32 +147,14 @@ class OneByOne:
             parsed=np.array([one.parsed for one in answers], np.bool_),
             failures=np.array([one.failure for one in answers], np.object_),
         )
-        return Judged(answers, scores, scores)
+        return Judged(scores, answers)
 
-    def describe(
-        self, stage: int, instances: InstanceList, texts: Sequence[str], judged: Judged
-    ) -> VerifiedAnswers:
-        """Count the answers by group and slice, and write each down."""
-        scored = zip(instances, texts, judged.answers, strict=True)
-        episodes = tuple(self._episode(row, *one) for row, one in enumerate(scored))
-        answered = {one.group for one in episodes}
-        groups = [group for group in self.user.space.groups if group in answered]
-        own = {group: [one for one in episodes if one.group == group] for group in groups}
-        best = next((term.key for term in self.domain.scores), None)
-        return VerifiedAnswers(
-            episodes=episodes,
-            evidence=StageEvidence(
-                stage=stage,
-                validation={group: _group_evidence(own[group], best) for group in groups},
-                failure_times=_failure_times(episodes),
-            ),
-            rates=GroupValidation(
-                stage=stage,
-                group_label=self.user.space.group_label,
-                rows=tuple(_rates(own[group], group) for group in groups),
-                total=_rates(episodes, None),
-            ),
-        )
+    def episodes(
+        self, instances: InstanceList, texts: Sequence[str], judged: Judged
+    ) -> tuple[EpisodeRecord, ...]:
+        """Write down each instance, the answer to it and its score."""
+        scored = zip(instances, texts, judged.details, strict=True)
+        return tuple(self._episode(row, *one) for row, one in enumerate(scored))
 
     def digest_lines(self, instances: InstanceList) -> Iterator[Any]:
         """Yield each instance as JSON, with its group."""
@@ -218,7 +191,13 @@ class OneByOne:
         return drawn
 
     def _score(self, instance: Any, text: str) -> Score:
+        """Score one answer, and refuse a score from which learning would go wrong in silence."""
         score = self.user.score(instance, text)
+        if not np.isfinite(np.float32(score.reward)):
+            raise UserError(
+                f"{self.kind}: score of the answer {text!r:.100}: its reward is not finite, "
+                f"got {score.reward}"
+            )
         if score.failure is not None and score.failure not in self._failures:
             raise UserError(
                 f"{self.kind}: score: failure: got {score.failure!r}, allowed are the domain's: "
@@ -230,9 +209,10 @@ class OneByOne:
     def _failures(self) -> tuple[str, ...]:
         return tuple(term.key for term in self.domain.failures)
 
-    def _episode(self, row: int, instance: Any, text: str, score: Score) -> AnswerRecord:
+    def _episode(self, row: int, instance: Any, text: str, score: Score) -> EpisodeRecord:
+        best = [term.key for term in self.domain.scores[:1]]
         try:
-            return AnswerRecord(
+            return EpisodeRecord(
                 id=row,
                 group=self.user.group(instance),
                 instance=self._as_json(instance),
@@ -241,7 +221,7 @@ class OneByOne:
                 text=text,
                 reward=six_digits(score.reward),
                 valid=score.valid,
-                best=_is_best(score),
+                scores=dict.fromkeys(best, _is_best(score)),
                 parsed=score.parsed,
                 failure=score.failure,
                 time=score.time,
@@ -291,49 +271,3 @@ def one_by_one(config: RunConfig) -> OneByOne:
 
 def _is_best(score: Score) -> bool:
     return score.valid if score.best is None else score.best
-
-
-def _tally(episodes: Sequence[AnswerRecord]) -> dict[str, Any]:
-    failures = Counter(one.failure for one in episodes if one.failure is not None)
-    return {
-        "count": len(episodes),
-        "valid": sum(one.valid for one in episodes),
-        "failures": dict(sorted(failures.items())),
-    }
-
-
-def _rates(episodes: Sequence[AnswerRecord], group: str | None) -> GroupRates:
-    return GroupRates(group=group, best=sum(one.best for one in episodes), **_tally(episodes))
-
-
-def _group_evidence(episodes: Sequence[AnswerRecord], best: str | None) -> GroupEvidence:
-    """Count the answers of a group; those that are best have the name `best`, if there is one."""
-
-    def tally(own: Sequence[AnswerRecord]) -> dict[str, Any]:
-        scores = {} if best is None else {best: sum(one.best for one in own)}
-        return _tally(own) | {"scores": scores}
-
-    slices: dict[str, dict[str, list[AnswerRecord]]] = defaultdict(lambda: defaultdict(list))
-    for one in episodes:
-        for factor, level in one.slices.items():
-            slices[factor][level].append(one)
-    return GroupEvidence(
-        **tally(episodes),
-        slices={
-            factor: {level: Tally(**tally(own)) for level, own in sorted(levels.items())}
-            for factor, levels in sorted(slices.items())
-        },
-    )
-
-
-def _failure_times(episodes: Sequence[AnswerRecord]) -> dict[str, FailureTime]:
-    """Return median and 90th percentile of the times of each kind that has any."""
-    times = defaultdict(list)
-    for one in episodes:
-        if one.failure is not None and one.time is not None:
-            times[one.failure].append(one.time)
-    found = {}
-    for failure, steps in sorted(times.items()):
-        median, latest = np.quantile(steps, (0.5, 0.9), method="lower").tolist()
-        found[failure] = FailureTime(median=median, latest=latest)
-    return found

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 import jax
 import numpy as np
 
-from engineer import Configuration, Domain, StageEvidence
+from engineer import Configuration, Domain
 
 if TYPE_CHECKING:
-    from training.run.records import AnyEpisode, AnyValidation, RequestOutcome
+    from training.run.records import EpisodeRecord, RequestOutcome
 
 
 class Instances(ABC):
@@ -73,19 +73,10 @@ class Scores(NamedTuple):
 
 @dataclass(frozen=True)
 class Judged:
-    """What became of B answers, for the loop and for the environment itself."""
+    """What became of B answers."""
 
-    answers: list[Any]  # how each was read, for `TrainingEnvironment.describe`
-    outcomes: Any  # pytree of arrays (B, ...), for `TrainingEnvironment.describe`
     scores: Scores
-
-
-class VerifiedAnswers(NamedTuple):
-    """What the Validate phase writes of the answers to the validation set."""
-
-    episodes: tuple[AnyEpisode, ...]  # every instance, the answer to it and its verdict
-    evidence: StageEvidence  # counts for the engineer, by group and by what else tells them apart
-    rates: AnyValidation  # counts and rates for people, by group
+    details: Any  # what `TrainingEnvironment.episodes` needs besides, as the environment likes it
 
 
 class TrainingEnvironment(Protocol):
@@ -98,10 +89,6 @@ class TrainingEnvironment(Protocol):
     @property
     def domain(self) -> Domain:
         """What the engineer has to know of the environment."""
-
-    @property
-    def rates_by(self) -> str:
-        """The field of `UpdateMetrics` for rates by group: `by_size` or `by_group`."""
 
     def validation_set(self) -> Any:
         """Draw the fixed validation set; it depends on the section `validation`, not the seed."""
@@ -126,10 +113,10 @@ class TrainingEnvironment(Protocol):
     def judge(self, instances: Any, texts: Sequence[str]) -> Judged:
         """Score any text as the answer to the instance in the same place."""
 
-    def describe(
-        self, stage: int, instances: Any, texts: Sequence[str], judged: Judged
-    ) -> VerifiedAnswers:
-        """Make the records and the evidence of answers that were judged after a stage."""
+    def episodes(
+        self, instances: Any, texts: Sequence[str], judged: Judged
+    ) -> tuple[EpisodeRecord, ...]:
+        """Make the records of answers that were judged."""
 
     def digest_lines(self, instances: Any) -> Iterable[Any]:
         """Yield a JSON value for each instance that tells it from any other, for the chain."""

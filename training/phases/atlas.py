@@ -15,12 +15,12 @@ import numpy as np
 from engineer.scoring.atlas import AtlasCell, DesignAtlas, atlas_grid
 from jaxlake import infeasibility
 from jaxlake.generator.board_digests import DigestSet
+from training.environments.catalogue import environment_of
 from training.errors import UserError
 from training.learner.optimizer import LearnerState
 from training.phases.stage_results import StageResult, reference_of
 from training.policy.policy import Policy
 from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
-from training.rollout.judging import judge_boards
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
 from training.run.progress import console, duration, track
@@ -100,7 +100,8 @@ def measure_atlas(
     )
     sampled = time.perf_counter()
     repeated = boards.take(np.repeat(np.arange(len(boards)), answers))
-    valid = np.reshape(judge_boards(repeated, texts, config.prompt).outcomes.valid, (-1, answers))
+    scores = environment_of(config).judge(repeated, texts).scores
+    valid = np.reshape(scores.valid, (-1, answers))
     counts = np.zeros((len(cells), answers + 1), np.int64)
     np.add.at(counts, (cell_of, valid.sum(axis=1)), 1)
     atlas = DesignAtlas(

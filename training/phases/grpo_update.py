@@ -72,9 +72,7 @@ def take_update(
     settings, graphdef = run.config.grpo, run.policy.graphdef
     temperature = run.config.sampling.temperature
     rollout = drawn = roll_out(run, sampler, boards, seed=seed, seconds=seconds, work=work)
-    shown = bool(run.config.engineer.training_rollouts)
-    rates_by = run.environment.rates_by
-    metrics = rollout_metrics(drawn, run.config.reward, rates_by, failures=shown)
+    metrics = rollout_metrics(run, drawn)
     metrics["weight_version"] = sampler.weight_version
     if settings.resamples and spare is not None:
         rollout, counts = resample(
@@ -106,7 +104,7 @@ def take_update(
     metrics |= learned | sync_metrics(gaps)
     picking = run.config.engineer.picking
     if picking is not None and picking.method == "plr":
-        valid = np.reshape(drawn.verdict.scores.valid, drawn.rewards.shape)
+        valid = np.reshape(drawn.scores.valid, drawn.rewards.shape)
         metrics["board_valid"] = tuple(valid.sum(axis=1).tolist())
     return state, metrics
 

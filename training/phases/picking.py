@@ -30,7 +30,6 @@ from training.rollout.instances import (
     StageBoards,
     join_boards,
 )
-from training.rollout.judging import judge_boards
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory, StageDirectory
 from training.run.records import PicksRecord, RequestOutcome, UpdateMetrics
@@ -58,8 +57,8 @@ def measure_pool(run: ActiveRun, sampler: Sampler, stage: int) -> None:
         )
         sampler.drop_cache()  # a run that is resumed here finds it empty
         repeated = pool.take(np.repeat(np.arange(len(pool)), choice.answers))
-        verdict = judge_boards(repeated, texts, run.config.prompt)
-        valid = np.reshape(verdict.outcomes.valid, (len(pool), -1))
+        scores = run.environment.judge(repeated, texts).scores
+        valid = np.reshape(scores.valid, (len(pool), -1))
         counts = tuple(valid.sum(axis=1).tolist())
         file.write(PicksRecord(stage=stage, answers=choice.answers, valid=counts))
 

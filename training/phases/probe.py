@@ -22,7 +22,6 @@ from training.rollout.instances import (
     draw_validation_cells,
     fill_budget,
 )
-from training.rollout.judging import judge_boards
 from training.run.active_run import ActiveRun
 from training.run.records import ProbeRecord
 from training.sampling.sampler import Sampler
@@ -90,7 +89,7 @@ class Prober:
         record = ProbeRecord(
             probe=len(self.records),
             configuration=lake,
-            valid=int(judge_boards(self._scored_on, texts, run.config.prompt).outcomes.valid.sum()),
+            valid=int(run.environment.judge(self._scored_on, texts).scores.valid.sum()),
             count=len(texts),
             instances=trained,
             rollouts=trained * settings.completions + len(texts),

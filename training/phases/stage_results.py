@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from engineer import (
     Configuration,
@@ -25,16 +26,15 @@ from engineer import (
 )
 from engineer.gate import has_fallen, protected_floors, rollback_notice
 from jaxlake.statistics.paired import PairedComparison, compare
-from training.environments.protocol import VerifiedAnswers
 from training.errors import UserError
-from training.run.directory import RunDirectory, StageDirectory
+from training.run.answer_records import count_answers, evidence_of
+from training.run.directory import RunDirectory
 from training.run.records import (
-    AnyEpisode,
-    AnyValidation,
     DecisionRecord,
+    EpisodeRecord,
     GateRecord,
-    SizeMetrics,
     UpdateMetrics,
+    ValidationRecord,
 )
 from training.schema import RunConfig
 
@@ -48,26 +48,30 @@ class StageResult:
 
     stage: int
     configuration: Configuration | None  # what it trained on
-    validation: AnyValidation  # rates over the answers to the validation set, by group
-    episodes: tuple[AnyEpisode, ...]  # these answers, in the order of the instances
+    episodes: tuple[EpisodeRecord, ...]  # answers to the validation set, in its order
     # What the engineer may read: the answers, some failed ones, the updates and training instances.
     evidence: StageEvidence
     gate: GateRecord | None = None  # whether it was taken back, once the gate has compared
     decision: DecisionRecord | None = None  # what the engineer decided for the next stage
     notes: str = ""  # what the engineer wrote down for the next stage; often empty
 
+    @cached_property
+    def validation(self) -> ValidationRecord:
+        """The rates over the answers to the validation set, by group."""
+        return count_answers(self.stage, self.episodes)
+
 
 def read_stage_results(directory: RunDirectory, config: RunConfig) -> list[StageResult]:
     """Read what the validated stages left, from stage 0 up to the first that is not validated."""
     updates = [one for one in directory.metrics.read() if isinstance(one, UpdateMetrics)]
     results: list[StageResult] = []
-    while (files := directory.stage(len(results))).validation.exists():
+    while (files := directory.stage(len(results))).episodes.exists():
         stage = len(results)
         validated = validated_stage(
             config,
             stage,
             files.configuration.read() if stage else None,
-            read_answers(files),
+            tuple(files.episodes.read()),
             [one for one in updates if one.stage == stage],
             files.environment.read() if files.environment.exists() else {},
         )
@@ -82,17 +86,11 @@ def read_stage_results(directory: RunDirectory, config: RunConfig) -> list[Stage
     return results
 
 
-def read_answers(files: StageDirectory) -> VerifiedAnswers:
-    """Read what the Validate phase of a stage wrote."""
-    episodes = tuple(files.episodes.read())
-    return VerifiedAnswers(episodes, files.evidence.read(), files.validation.read())
-
-
 def validated_stage(
     config: RunConfig,
     stage: int,
     configuration: Configuration | None,
-    answers: VerifiedAnswers,
+    episodes: tuple[EpisodeRecord, ...],
     updates: Sequence[UpdateMetrics],
     environment: dict[str, dict[str, float]],
 ) -> StageResult:
@@ -100,8 +98,8 @@ def validated_stage(
 
     Its updates and the statistics of its instances (`environment.json`) are empty for stage 0.
     """
-    failures = _typical_failures(answers.episodes)[:FAILED_CASES]
-    evidence = answers.evidence.model_copy(
+    failures = _typical_failures(episodes)[:FAILED_CASES]
+    evidence = evidence_of(stage, episodes).model_copy(
         update={
             "training": _training_evidence(config, updates) if updates else None,
             "environment": environment,
@@ -117,7 +115,7 @@ def validated_stage(
             ),
         }
     )
-    return StageResult(stage, configuration, answers.rates, answers.episodes, evidence)
+    return StageResult(stage, configuration, episodes, evidence)
 
 
 def configuration_for(
@@ -203,7 +201,7 @@ def view_of(config: RunConfig, results: Sequence[StageResult], stage: int) -> St
         notice=gate.notice,
         trained=configuration_for(config, results, stage),
         designed_from=None if before is None else before.configuration,
-        valid_before=_valid_rates(reference.validation) if stage else {},
+        valid_before=reference.evidence.valid_rates() if stage else {},
         taken_back=taken_back,
     )
 
@@ -240,9 +238,9 @@ def _history_before(
                 stage=after.stage,
                 configuration=configuration_for(config, results, after.stage),
                 decision=kind,
-                valid_before=_valid_rates(before.validation),
-                valid_after=_valid_rates(after.validation),
-                failures_before=_failure_shares(before.validation),
+                valid_before=before.evidence.valid_rates(),
+                valid_after=after.evidence.valid_rates(),
+                failures_before=_failure_shares(before.evidence),
                 summary=after.notes,
             )
         )
@@ -257,7 +255,7 @@ def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> T
     """
     learnability: dict[str, list[float]] = defaultdict(list)
     for update in updates:
-        for group, row in update.groups.items():
+        for group, row in update.by_group.items():
             learnability[group].append(row.learnability)
     shown = config.engineer.training_rollouts
     last = updates[-shown:] if shown else ()
@@ -284,41 +282,35 @@ def _in_order(config: RunConfig, groups: Container[str]) -> list[str]:
 
 
 def _rollout_tallies(config: RunConfig, updates: Sequence[UpdateMetrics]) -> dict[str, Tally]:
-    """Count the answers of some updates to the instances that they trained on, by group.
-
-    A `UserError` says that an update's failures were not counted, as without the option.
-    """
-    found: dict[str, list[SizeMetrics]] = defaultdict(list)
+    """Count the answers of some updates to the instances that they trained on, by group."""
+    rows: dict[str, list[Tally]] = defaultdict(list)
     for update in updates:
-        for group, row in update.groups.items():
-            if row.failures is None:
-                raise UserError(
-                    f"metrics.jsonl: update {update.update} of stage {update.stage} has no "
-                    "failures by group, which engineer.training_rollouts needs"
-                )
-            found[group].append(row)
-    best = [term.key for term in config.domain.scores][:1]
-    return {group: _tally(found[group], best) for group in _in_order(config, found)}
+        for group, row in update.by_group.items():
+            rows[group].append(row)
+    return {group: _sum(rows[group]) for group in _in_order(config, rows)}
 
 
-def _tally(rows: Sequence[SizeMetrics], best: Sequence[str]) -> Tally:
+def _sum(rows: Sequence[Tally]) -> Tally:
+    """Add up counts of one group."""
+    scores: Counter[str] = Counter()
     failures: Counter[str] = Counter()
     for row in rows:
-        failures.update(row.failures or {})
+        scores.update(row.scores)
+        failures.update(row.failures)
     return Tally(
         count=sum(row.count for row in rows),
         valid=sum(row.valid for row in rows),
-        scores={key: sum(row.optimal for row in rows) for key in best},
+        scores=dict(scores),
         failures=dict(sorted(failures.items())),
     )
 
 
-def _typical_failures(episodes: Sequence[AnyEpisode]) -> list[tuple[str, AnyEpisode]]:
+def _typical_failures(episodes: Sequence[EpisodeRecord]) -> list[tuple[str, EpisodeRecord]]:
     """One case of each group and kind of failure, the most frequent of these first.
 
     Boards come by rising holes and waits, so that the case in the middle stands for the others.
     """
-    alike: dict[tuple[str, str], list[AnyEpisode]] = defaultdict(list)
+    alike: dict[tuple[str, str], list[EpisodeRecord]] = defaultdict(list)
     for episode in episodes:
         if episode.failure is not None:
             alike[episode.group, episode.failure].append(episode)
@@ -333,12 +325,8 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _valid_rates(validation: AnyValidation) -> dict[str, float]:
-    return {str(row.group): row.valid / row.count for row in validation.rows}
-
-
-def _failure_shares(validation: AnyValidation) -> dict[str, dict[str, float]]:
+def _failure_shares(evidence: StageEvidence) -> dict[str, dict[str, float]]:
     return {
-        str(row.group): {kind: count / row.count for kind, count in row.failures.items() if count}
-        for row in validation.rows
+        group: {kind: count / row.count for kind, count in row.failures.items()}
+        for group, row in evidence.validation.items()
     }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import jax
 
-from engineer import Configuration, configuration_yaml
+from engineer import Configuration
 from training.environments.protocol import StageInstances
 from training.errors import UserError
 from training.learner.grpo_step import grpo_optimizer
@@ -202,9 +202,8 @@ def _logged_updates(run: ActiveRun, stage: int, done: int) -> list[UpdateMetrics
 
 
 def write_configuration(files: StageDirectory, configuration: Configuration) -> None:
-    """Write what a stage trains on, for programs and for people, unless it is there."""
+    """Write what a stage trains on, unless it is there."""
     if not files.configuration.exists():
-        files.configuration_yaml.write(configuration_yaml(configuration))
         files.configuration.write(configuration)
 
 

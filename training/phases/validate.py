@@ -6,17 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from training.environments.catalogue import environment_of
-from training.environments.protocol import VerifiedAnswers
-from training.environments.verdicts import judge
-from training.phases.stage_results import (
-    StageResult,
-    read_answers,
-    validated_stage,
-)
+from training.phases.stage_results import StageResult, validated_stage
 from training.phases.train import TrainedStage
 from training.policy.policy import Policy
 from training.run.active_run import ActiveRun
-from training.run.directory import StageDirectory
+from training.run.answer_records import EpisodeRecord, count_answers
 from training.run.progress import console, track
 from training.run.rates import success_rates
 from training.sampling.sampler import Sampler, Tokens
@@ -38,8 +32,8 @@ def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = No
     """
     stage = 0 if trained is None else trained.stage
     files = run.directory.stage(stage)
-    if files.validation.exists():
-        answers = read_answers(files)
+    if files.episodes.exists():
+        episodes = tuple(files.episodes.read())
     else:
         with run.timed("validate", stage):
             title = f"stage {stage}: validate"
@@ -51,16 +45,17 @@ def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = No
                 title=title,
                 prompts=run.validation_prompts,
             )
-            answers = verify_answers(run.config, stage, run.validation, texts)
+            episodes = judge_answers(run.config, run.validation, texts)
             run.checkpoints.wait()  # what is said of the weights must not outlive them
-            write_answers(files, answers)
-        console.print(f"stage {stage}: {success_rates(answers.rates.total)}", soft_wrap=True)
-        run.trackers.validation(run.step(stage, run.config.updates_per_stage), answers.rates)
+            files.episodes.write(episodes)
+        rates = count_answers(stage, episodes)
+        console.print(f"stage {stage}: {success_rates(rates.total)}", soft_wrap=True)
+        run.trackers.validation(run.step(stage, run.config.updates_per_stage), rates)
     if trained is None:
-        return validated_stage(run.config, stage, None, answers, (), {})
+        return validated_stage(run.config, stage, None, episodes, (), {})
     environment = trained.boards.environment
     return validated_stage(
-        run.config, stage, trained.configuration, answers, trained.updates, environment
+        run.config, stage, trained.configuration, episodes, trained.updates, environment
     )
 
 
@@ -100,17 +95,9 @@ def answer(
     return texts
 
 
-def verify_answers(
-    config: RunConfig, stage: int, boards: Any, texts: Sequence[str]
-) -> VerifiedAnswers:
-    """Judge one answer per instance, and make records and evidence of the verdicts."""
+def judge_answers(
+    config: RunConfig, boards: Any, texts: Sequence[str]
+) -> tuple[EpisodeRecord, ...]:
+    """Judge one answer per instance, and make the records of the answers."""
     environment = environment_of(config)
-    return environment.describe(stage, boards, texts, judge(environment, boards, texts))
-
-
-def write_answers(files: StageDirectory, answers: VerifiedAnswers) -> None:
-    """Write the files of the Validate phase; `validation.json`, the last one, says it is done."""
-    files.episodes.write(answers.episodes)
-    files.failures.write(episode for episode in answers.episodes if not episode.valid)
-    files.evidence.write(answers.evidence)
-    files.validation.write(answers.rates)
+    return environment.episodes(boards, texts, environment.judge(boards, texts))

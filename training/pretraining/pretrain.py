@@ -18,6 +18,7 @@ import numpy as np
 import optax
 from flax import nnx
 
+from jaxlake.language.judging import judge_texts
 from training.learner.batching import split_rows
 from training.learner.finite import require_finite
 from training.learner.imitation import LENGTH_STEP, Batch, ExamplePool, answer_nats
@@ -32,7 +33,6 @@ from training.pretraining.designs import draw_examples, draw_swaps
 from training.pretraining.files import Evaluation, PretrainDirectory, StepMetrics
 from training.pretraining.schema import Designs, Goal, Optimization, PretrainConfig
 from training.pretraining.scores import ReadingTest
-from training.rollout.judging import judge_boards
 from training.run.checkpoints import Checkpoints, RunProgress
 from training.run.lock import hold
 from training.run.progress import console, track, working
@@ -289,7 +289,9 @@ def _valid_rates(run: _Pretraining, params: Any, step: int) -> dict[str, float]:
         seed=run.seed(11, step),
     )
     texts = [run.policy.decode(completion.token_ids) for (completion,) in groups]
-    valid = judge_boards(run.held_out.boards, texts, run.policy.prompt).outcomes.valid
+    boards, max_steps = run.held_out.boards, run.policy.prompt.max_steps
+    verdict = judge_texts(texts, boards.instances, boards.solutions, max_steps=max_steps)
+    valid = verdict.outcomes.valid
     return {
         name: six_digits(valid[list(rows)].mean())
         for name, rows in zip(run.held_out.names, run.held_out.rows, strict=True)

@@ -1,4 +1,4 @@
-"""A rollout: completions for a batch of instances, verified and rewarded."""
+"""A rollout: completions for a batch of instances, scored."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
 
-from training.environments.protocol import Judged, Scores
-from training.environments.verdicts import judge
+from training.environments.protocol import Scores
 from training.learner.grpo import has_reward_variance
-from training.rollout.rewards import overlong_penalty
 from training.run.active_run import ActiveRun
-from training.run.records import SizeMetrics
+from training.run.records import GroupMetrics
 from training.run.throughput import UpdateWork
 from training.sampling.sampler import Completion, Sampler
 from training.schema import Reward
@@ -27,10 +24,10 @@ class Rollout:
     boards: Any  # P `Instances`
     prompts: list[list[int]]  # token ids of P prompts
     completions: list[Completion]  # P * n, those of the first prompt first
-    verdict: Judged  # of the P * n answers, in the same order
+    scores: Scores  # of the P * n answers, in the same order
     rewards: np.ndarray  # float32 (P, n)
     overlong: np.ndarray  # float32 (P, n), what was taken from the rewards for length
-    groups: np.ndarray | None = None  # int or str (P,), of the instances
+    groups: np.ndarray  # int or str (P,), of the instances
 
     def with_groups(self, places: np.ndarray, other: Rollout, groups: np.ndarray) -> Rollout:
         """Put `groups` of another rollout, with its instances, in the `places` of some of these.
@@ -41,26 +38,17 @@ class Rollout:
         source[places] = len(source) + groups
         count = self.rewards.shape[1]
         answers = (source[:, None] * count + np.arange(count)).reshape(-1)
-        outcomes, scores = (
-            jax.tree.map(lambda *leaves: np.concatenate(leaves)[answers], *both)
-            for both in (
-                (self.verdict.outcomes, other.verdict.outcomes),
-                (self.verdict.scores, other.verdict.scores),
-            )
-        )
+        scores = zip(self.scores, other.scores, strict=True)
         prompts = [*self.prompts, *other.prompts]
         completions = [*self.completions, *other.completions]
-        read = [*self.verdict.answers, *other.verdict.answers]
         return Rollout(
             self.boards.joined(other.boards).take(source),
             [prompts[group] for group in source],
             [completions[row] for row in answers],
-            Judged([read[row] for row in answers], outcomes, Scores(*scores)),
+            Scores(*(np.concatenate(both)[answers] for both in scores)),
             np.concatenate([self.rewards, other.rewards])[source],
             np.concatenate([self.overlong, other.overlong])[source],
-            None
-            if self.groups is None or other.groups is None
-            else np.concatenate([self.groups, other.groups])[source],
+            np.concatenate([self.groups, other.groups])[source],
         )
 
 
@@ -100,42 +88,48 @@ def roll_out(
     with run.clock(seconds, "verify"):
         texts = [run.policy.decode(completion.token_ids) for completion in completions]
         repeated = boards.take(np.repeat(np.arange(len(boards)), count))
-        verdict = judge(run.environment, repeated, texts)
+        scores = run.environment.judge(repeated, texts).scores
         shape = (len(boards), count)
         lengths = np.reshape([len(one.token_ids) for one in completions], shape)
         overlong = overlong_penalty(lengths, run.config.prompt.max_tokens, run.config.reward)
-        rewards = verdict.scores.rewards.reshape(shape)
-        paid, own = rewards - overlong, run.environment.groups(boards)
-    return Rollout(boards, question["prompts"], completions, verdict, paid, overlong, own)
+        rewards = scores.rewards.reshape(shape) - overlong
+        own = run.environment.groups(boards)
+    return Rollout(boards, question["prompts"], completions, scores, rewards, overlong, own)
 
 
-def rollout_metrics(
-    rollout: Rollout, settings: Reward, rates_by: str, *, failures: bool = False
-) -> dict[str, Any]:
-    """Summarise a rollout for `metrics.jsonl`: over all completions, and by group.
+def overlong_penalty(lengths: np.ndarray, limit: int, settings: Reward) -> np.ndarray:
+    """Return what is taken from the rewards of answers of so many tokens, float32 of this shape.
 
-    The rates by group go to the field `rates_by` of `UpdateMetrics`. With `failures` the kinds of
-    first failure are counted by group, too.
+    DAPO's soft overlong punishment (Yu et al. 2025, eq. 13): it rises linearly from 0, where an
+    answer enters the last `overlong_buffer` tokens before the limit, to `overlong_penalty` at it.
     """
-    completions, scores, rewards = rollout.completions, rollout.verdict.scores, rollout.rewards
-    assert rollout.groups is not None
+    if not settings.overlong_buffer:
+        return np.zeros(lengths.shape, np.float32)
+    inside = np.clip(lengths - (limit - settings.overlong_buffer), 0, settings.overlong_buffer)
+    return (settings.overlong_penalty * inside / settings.overlong_buffer).astype(np.float32)
+
+
+def rollout_metrics(run: ActiveRun, rollout: Rollout) -> dict[str, Any]:
+    """Summarise a rollout for `metrics.jsonl`: over all completions, and by group."""
+    completions, scores, rewards = rollout.completions, rollout.scores, rollout.rewards
+    best = [term.key for term in run.environment.domain.scores[:1]]
     sampled_logprobs = np.concatenate([completion.logprobs for completion in completions])
     rates = np.reshape(scores.valid, rewards.shape).mean(axis=1)  # (P,)
     by_group = {}
     for group in np.unique(rollout.groups).tolist():
         groups = rollout.groups == group
         rows = np.repeat(groups, rewards.shape[1])
-        by_group[str(group)] = SizeMetrics(
+        by_group[str(group)] = GroupMetrics(
             count=int(rows.sum()),
             valid=int(scores.valid[rows].sum()),
-            optimal=int(scores.best[rows].sum()),
+            scores=dict.fromkeys(best, int(scores.best[rows].sum())),
+            failures=_counts(scores.failures[rows]),
             reward=_rounded(rewards.reshape(-1)[rows].mean()),
             # p (1 - p), with p the valid rate of a group, says how much can be learned from it.
             learnability=_rounded(np.mean(rates[groups] * (1 - rates[groups]))),
-            failures=_counts(scores.failures[rows]) if failures else None,
         )
     penalised = {"overlong_penalty": _rounded(rollout.overlong.mean())}
-    return (penalised if settings.overlong_buffer else {}) | {
+    return (penalised if run.config.reward.overlong_buffer else {}) | {
         "reward_mean": _rounded(rewards.mean()),
         "valid_rate": _rounded(scores.valid.mean()),
         "optimal_rate": _rounded(scores.best.mean()),
@@ -145,8 +139,7 @@ def rollout_metrics(
         # The negative log-probability of what is sampled estimates the entropy without bias.
         "entropy": _rounded(-np.mean(sampled_logprobs)),
         "truncated_share": _rounded(np.mean([one.truncated for one in completions])),
-        "by_size": {},
-        rates_by: by_group,
+        "by_group": by_group,
     }
 
 

@@ -1,19 +1,26 @@
-"""What the files of a run hold of answers and configurations, of the lake and of any environment.
+"""What the files of a run hold of configurations and of answers to the validation set.
 
-The lake's records stand as they always did. Those of other environments name groups instead of map
-sizes; which of the two a file holds is seen in its keys.
+Only the answers are written. Rates and the evidence for the engineer are counted from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, Field, SerializeAsAny, WrapValidator
+import numpy as np
+from pydantic import Field, SerializeAsAny, WrapValidator, model_validator
 
-from engineer import Configuration, KnobConfiguration
+from engineer import (
+    Configuration,
+    FailureTime,
+    GroupEvidence,
+    KnobConfiguration,
+    StageEvidence,
+    Tally,
+)
 from engineer.lake import LakeConfiguration
-from training.errors import UserError
 from training.run.record_model import Count, Rate, Record
 
 
@@ -32,144 +39,146 @@ StoredConfiguration = Annotated[SerializeAsAny[Configuration], WrapValidator(_re
 """A configuration in a file: `{"sizes": ...}` of the lake, `{"groups": ...}` of another one."""
 
 
-def _either(usual: type[BaseModel], other: type[BaseModel], key: str) -> WrapValidator:
-    """Read a value as `other` if it has this key, and else as `usual`, whose errors are named."""
+class LakeAnswer(Record):
+    """What a record of an answer has on the lake only: facts of the board, and the plan."""
 
-    def read(value: Any, _: object) -> Any:
-        if isinstance(value, usual | other):
-            return value
-        known = isinstance(value, Mapping) and key in value
-        return (other if known else usual).model_validate(value)
-
-    return WrapValidator(read)
-
-
-class Rates(Record):
-    """Counts and rates over the answers to some boards."""
-
-    left_out_if_none = frozenset({"size"})
-
-    size: int | None = Field(None, description="of the map; None: all sizes")
-    valid: Count
-    optimal_sum_of_costs: Count
-    optimal_makespan: Count
-    compared: Count = Field(description="valid answers to boards whose optimum is known")
-    csr: Rate = Field(description="cooperative success rate: share of valid answers")
-    isr: Rate = Field(description="individual success rate: mean share of agents at their goals")
-    mean_sum_of_costs: float | None = Field(description="over valid answers, if any; steps")
-    mean_makespan: float | None = Field(description="over valid answers; steps")
-    mean_excess_sum_of_costs: float | None = Field(description="over compared ones; steps")
-    mean_excess_makespan: float | None = Field(description="over compared ones; steps")
-    count: Count = Field(description="answers")
-    failures: dict[str, Count] = Field(description="answers by label of their first failure")
-
-    @property
-    def group(self) -> str | None:
-        """The group as other environments call it; None: all together."""
-        return None if self.size is None else str(self.size)
-
-    @property
-    def best(self) -> Count:
-        """Valid answers than which none is better."""
-        return self.optimal_sum_of_costs
-
-
-class ValidationRecord(Record):
-    """`validation.json`: how the answers to the validation set turned out after a stage."""
-
-    stage: Count
-    rows: Annotated[tuple[Rates, ...], Field(min_length=1, description="by map size, ascending")]
-    total: Rates
-
-
-class GroupRates(Record):
-    """Counts over the answers to some instances of another environment than the lake."""
-
-    left_out_if_none = frozenset({"group"})
-
-    group: str | None = Field(None, description="of the instances; None: all groups")
-    valid: Count
-    best: Count = Field(description="valid answers than which none is better")
-    count: Count = Field(description="answers")
-    failures: dict[str, Count] = Field(description="answers by key of their first failure")
-
-
-class GroupValidation(Record):
-    """`validation.json` of another environment than the lake."""
-
-    stage: Count
-    group_label: str = Field(description="the word for a group")
-    rows: Annotated[tuple[GroupRates, ...], Field(min_length=1, description="groups in order")]
-    total: GroupRates
-
-
-AnyValidation = Annotated[
-    ValidationRecord | GroupValidation, _either(ValidationRecord, GroupValidation, "group_label")
-]
+    needs_wait: bool = Field(description="whether every plan of optimal sum of costs waits")
+    optimum: int = Field(description="optimal sum of costs of the board")
+    plan: tuple[tuple[str, ...], ...] | None = Field(description="action names, if it can be read")
+    arrived: Rate = Field(description="share of the agents that are at their goals at the end")
+    agent: int | None = Field(description="lowest agent that is involved in the failure, if any")
+    sum_of_costs: int | None = Field(description="the plan's own; None unless valid")
 
 
 class EpisodeRecord(Record):
-    """One line of `episodes.jsonl`: a validation board, the answer to it and its verdict."""
+    """One line of `episodes.jsonl`: a validation instance, the answer to it and its score."""
 
-    id: Count = Field(description="the board's number in the validation set")
-    size: int
-    grid: tuple[str, ...] = Field(description="rows in the published symbols")
-    needs_wait: bool = Field(description="whether every plan of optimal sum of costs waits")
-    optimum: int = Field(description="optimal sum of costs")
-    text: str = Field(description="the whole answer")
-    plan: tuple[tuple[str, ...], ...] | None = Field(description="action names, if it can be read")
-    valid: bool
-    optimal_sum_of_costs: bool
-    optimal_makespan: bool
-    failure: str | None = Field(description="label of the first failure; None for a valid plan")
-    agent: int | None = Field(description="lowest agent that is involved in it, if any")
-    time: int | None = Field(description="step in which it happens, if in any")
-    sum_of_costs: int | None = Field(description="the plan's own; None unless valid")
-    reason: str | None = Field(description="why the answer can't be read; None if it can")
-
-    @property
-    def group(self) -> str:
-        """The group of the board."""
-        return str(self.size)
-
-    @property
-    def best(self) -> bool:
-        """Whether the answer is valid, and none is better."""
-        return self.optimal_sum_of_costs
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """The board in short lines."""
-        return self.grid
-
-
-class AnswerRecord(Record):
-    """One line of `episodes.jsonl` of another environment than the lake."""
+    left_out_if_none = frozenset({"instance", "lake"})
 
     id: Count = Field(description="the instance's number in the validation set")
     group: str
-    instance: Any = Field(description="the instance as JSON")
-    lines: tuple[str, ...] = Field(description="the instance in short lines, for people")
+    lines: tuple[str, ...] = Field(description="the instance in short lines; of a board its grid")
+    instance: Any = Field(None, description="the instance as JSON, unless `lines` are all of it")
     slices: dict[str, str] = Field(description="its level of each factor")
     text: str = Field(description="the whole answer")
     reward: float
     valid: bool
-    best: bool = Field(description="valid, and no answer is better")
+    scores: dict[str, bool] = Field(
+        description="by `Domain.scores`: whether it is valid, and none is better in this respect"
+    )
     parsed: bool
     failure: str | None = Field(description="key of the first failure; None for a valid answer")
     time: int | None = Field(description="where it happens, if that is known")
-    reason: str | None = Field(description="what the environment says of the answer, if anything")
+    reason: str | None = Field(description="what is said of the answer, such as why it is unread")
+    lake: LakeAnswer | None = None
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if self.valid == (self.failure is not None):
+            raise ValueError(f"failure {self.failure!r} contradicts valid {self.valid}")
+        if any(self.scores.values()) and not self.valid:
+            raise ValueError("an answer that is not valid reaches no score")
+        return self
+
+    @property
+    def best(self) -> bool:
+        """Whether the answer is valid, and none is better."""
+        return next(iter(self.scores.values()), self.valid)
 
 
-AnyEpisode = Annotated[
-    EpisodeRecord | AnswerRecord, _either(EpisodeRecord, AnswerRecord, "instance")
-]
+class Rates(Tally):
+    """Counts over the answers to the instances of a group."""
+
+    isr: Rate | None = Field(
+        None, description="on the lake the individual success rate: mean share of agents at goals"
+    )
+
+    @property
+    def best(self) -> int:
+        """Count the valid answers than which none is better."""
+        return next(iter(self.scores.values()), self.valid)
+
+    def successes(self, metric: str) -> int:
+        """Return a count by its name: "valid", "best" or the key of a score."""
+        counts = {"valid": self.valid, "best": self.best, **self.scores}
+        return counts.get(metric, 0)
 
 
-def lake_episodes(episodes: Iterable[EpisodeRecord | AnswerRecord]) -> list[EpisodeRecord]:
-    """Return episodes that must be the lake's; a `UserError` says that one is not."""
-    found = list(episodes)
-    own = [one for one in found if isinstance(one, EpisodeRecord)]
-    if len(own) < len(found):
-        raise UserError("episodes: got those of another environment, allowed are the lake's")
-    return own
+class ValidationRecord(Record):
+    """How the answers to the validation set turned out after a stage."""
+
+    stage: Count
+    groups: dict[str, Rates] = Field(min_length=1)
+    total: Rates
+
+
+def in_order(groups: Iterable[str]) -> list[str]:
+    """Return each group once: numbers ascending, and others as they come."""
+    distinct = list(dict.fromkeys(groups))
+    return sorted(distinct, key=int) if all(map(str.isdecimal, distinct)) else distinct
+
+
+def count_answers(stage: int, episodes: Sequence[EpisodeRecord]) -> ValidationRecord:
+    """Count the answers to the validation set, of which there is at least one, by group."""
+    groups = _by(episodes, lambda one: one.group)
+    return ValidationRecord(
+        stage=stage,
+        groups={group: _rates(groups[group]) for group in in_order(groups)},
+        total=_rates(episodes),
+    )
+
+
+def evidence_of(stage: int, episodes: Sequence[EpisodeRecord]) -> StageEvidence:
+    """Count the answers to the validation set as the engineer reads them."""
+    groups = _by(episodes, lambda one: one.group)
+    return StageEvidence(
+        stage=stage,
+        validation={group: _group_evidence(groups[group]) for group in in_order(groups)},
+        failure_times=_failure_times(episodes),
+    )
+
+
+def _by(episodes: Iterable[EpisodeRecord], key: Any) -> dict[str, list[EpisodeRecord]]:
+    groups: dict[str, list[EpisodeRecord]] = defaultdict(list)
+    for one in episodes:
+        groups[key(one)].append(one)
+    return groups
+
+
+def _tally(episodes: Sequence[EpisodeRecord]) -> dict[str, Any]:
+    failures = Counter(one.failure for one in episodes if one.failure is not None)
+    scores = Counter[str]()
+    for one in episodes:
+        scores.update(one.scores)
+    return {
+        "count": len(episodes),
+        "valid": sum(one.valid for one in episodes),
+        "scores": dict(scores),
+        "failures": dict(sorted(failures.items())),
+    }
+
+
+def _rates(episodes: Sequence[EpisodeRecord]) -> Rates:
+    arrived = [one.lake.arrived for one in episodes if one.lake is not None]
+    return Rates(**_tally(episodes), isr=sum(arrived) / len(arrived) if arrived else None)
+
+
+def _group_evidence(episodes: Sequence[EpisodeRecord]) -> GroupEvidence:
+    slices = {}
+    for factor in sorted({factor for one in episodes for factor in one.slices}):
+        levels = _by((one for one in episodes if factor in one.slices), lambda e: e.slices[factor])  # noqa: B023
+        slices[factor] = {level: Tally(**_tally(own)) for level, own in sorted(levels.items())}
+    return GroupEvidence(**_tally(episodes), slices=slices)
+
+
+def _failure_times(episodes: Sequence[EpisodeRecord]) -> dict[str, FailureTime]:
+    """Return median and 90th percentile of the times of each kind that has any."""
+    times = defaultdict(list)
+    for one in episodes:
+        if one.failure is not None and one.time is not None:
+            times[one.failure].append(one.time)
+    quantiles = {}
+    for failure, steps in sorted(times.items()):
+        median, latest = np.quantile(steps, (0.5, 0.9), method="lower").tolist()
+        quantiles[failure] = FailureTime(median=median, latest=latest)
+    return quantiles

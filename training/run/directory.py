@@ -25,7 +25,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from engineer import Configuration, StageEvidence
+from engineer import Configuration
 from engineer.scoring.reading import Reading
 from jaxlake.files import has_room, make_room, write_text_first
 from training.errors import UserError
@@ -35,12 +35,6 @@ from training.schema import RunConfig, dump, load, parse_yaml, read_yaml
 
 _STATISTICS = TypeAdapter(dict[str, dict[str, float]])
 _CONFIGURATION: TypeAdapter[Configuration] = TypeAdapter(records.StoredConfiguration)
-_EPISODE: TypeAdapter[records.EpisodeRecord | records.AnswerRecord] = TypeAdapter(
-    records.AnyEpisode
-)
-_VALIDATION: TypeAdapter[records.ValidationRecord | records.GroupValidation] = TypeAdapter(
-    records.AnyValidation
-)
 _SHORTFALLS = TypeAdapter(list[records.RequestOutcome])
 _METRICS: TypeAdapter[records.Metrics] = TypeAdapter(records.Metrics)
 
@@ -69,20 +63,15 @@ class StageDirectory:
     def __init__(self, path: Path, weights: Path | None = None) -> None:
         """Name the files; nothing is read or written yet. Its policy may stand in `weights`."""
         self.path = path
-        # What the stage trained on, for programs and for people; stage 0 has none.
+        # What the stage trained on; stage 0 has none.
         self.configuration = JsonFile(path / "configuration.json", _CONFIGURATION)
-        self.configuration_yaml = TextFile(path / "configuration.yaml")
         # What its instances were picked by, if the policy answered a pool for that.
         self.picks = JsonFile(path / "picks.json", TypeAdapter(records.PicksRecord))
         # Instances that could not be made for it, and what its instances are like, by group.
         self.shortfalls = JsonFile(path / "shortfalls.json", _SHORTFALLS)
         self.environment = JsonFile(path / "environment.json", _STATISTICS)
-        # The answers to the validation set, those that are not valid, what the engineer reads of
-        # them, and rates by group, which are written last in the Validate phase.
-        self.episodes = JsonLinesFile(path / "episodes.jsonl", _EPISODE)
-        self.failures = JsonLinesFile(path / "failures.jsonl", _EPISODE)
-        self.evidence = JsonFile(path / "evidence.json", TypeAdapter(StageEvidence))
-        self.validation = JsonFile(path / "validation.json", _VALIDATION)
+        # The answers to the validation set, written at the end of the Validate phase.
+        self.episodes = JsonLinesFile(path / "episodes.jsonl", TypeAdapter(records.EpisodeRecord))
         # Whether the stage was taken back.
         self.gate = JsonFile(path / "gate.json", TypeAdapter(records.GateRecord))
         # Folder of the weights that it ended with, in the Hugging Face layout.
@@ -112,19 +101,12 @@ class StageDirectory:
 
         The folder of its policy is not among them.
         """
-        trained: list[File] = [
-            self.configuration,
-            self.configuration_yaml,
-            self.shortfalls,
-            self.environment,
-            self.picks,
-        ]
-        return [*trained, self.episodes, self.failures, self.evidence, self.validation]
+        trained: list[File] = [self.configuration, self.shortfalls, self.environment]
+        return [*trained, self.picks, self.episodes]
 
     def after_training(self) -> list[File]:
         """List the files that follow from the weights that a trained stage ended with."""
-        validated: list[File] = [self.episodes, self.failures, self.evidence, self.validation]
-        return [*validated, self.gate, self.atlas, *self.designed()]
+        return [self.episodes, self.gate, self.atlas, *self.designed()]
 
     def designed(self) -> list[File]:
         """List the files that follow from the weights that designed after a stage."""

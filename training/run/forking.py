@@ -25,8 +25,7 @@ def same_first_round(one: RunConfig, other: RunConfig) -> bool:
 
 def _undesigned(config: RunConfig) -> RunConfig:
     choice = config.engineer
-    # Where the engineer reads of training answers, an update's metrics count their failures.
-    shared = {"picking", "training_rollouts"}
+    shared = {"picking"}
     if choice.picking is not None:  # the pool that boards are picked from has the atlas's cells
         shared.add("atlas")
     engineer = EngineerChoice(kind="fixed").model_copy(
@@ -48,7 +47,7 @@ def fork_first_round(source: RunDirectory, target: Path, config: RunConfig) -> N
     if not same_first_round(source.config(), config):
         raise UserError(f"{source.path}: its first round is not that of {config.name}")
     updates = [one for one in source.metrics.read() if isinstance(one, UpdateMetrics)]
-    if {one.stage for one in updates} != {1} or not source.stage(1).validation.exists():
+    if {one.stage for one in updates} != {1} or not source.stage(1).episodes.exists():
         raise UserError(f"{source.path}: was not stopped after its first stage")
     if target.exists():
         raise UserError(f"{target}: is there already")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jaxlake.statistics.intervals import wilson_interval
-from training.run.answer_records import GroupRates, Rates
+from training.run.answer_records import Rates
 
 VALID = "valid (CSR)"
 """What the valid rate of the lake is called: the cooperative success rate asks for all agents."""
@@ -12,9 +12,9 @@ ISR = "ISR"
 """The individual success rate: the mean share of agents that are at their goals at the end."""
 
 
-def rate(row: Rates | GroupRates, name: str) -> str:
-    """Write a rate with its Wilson interval, in per cent; `name` says which, such as "valid"."""
-    return rate_text(getattr(row, name), row.count)
+def rate(row: Rates, name: str) -> str:
+    """Write a rate with its Wilson interval, in per cent: "valid", "best", or one of the scores."""
+    return rate_text(row.successes(name), row.count)
 
 
 def rate_text(successes: int, count: int) -> str:
@@ -23,15 +23,15 @@ def rate_text(successes: int, count: int) -> str:
     return f"{100 * successes / count:.1f} [{100 * low:.0f}, {100 * high:.0f}]"
 
 
-def isr_text(row: Rates | GroupRates) -> str | None:
+def isr_text(row: Rates) -> str | None:
     """Write the ISR in per cent; None where there are no agents, so that there is none.
 
     It has no Wilson interval, since it is a mean of shares.
     """
-    return f"{100 * row.isr:.1f}" if isinstance(row, Rates) else None
+    return None if row.isr is None else f"{100 * row.isr:.1f}"
 
 
-def success_rates(row: Rates | GroupRates) -> str:
+def success_rates(row: Rates) -> str:
     """Write on a line how often all agents arrived, and how many of them did."""
     isr = isr_text(row)
     text = f"{100 * row.valid / row.count:.1f}%"

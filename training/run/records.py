@@ -25,21 +25,17 @@ from engineer import (
     DesignRecord,
     Repair,
     Spent,
+    Tally,
 )
 from engineer.lake import Bounds, LakeConfiguration
 from jaxlake.statistics.paired import PairedComparison
 from training.errors import UserError, problems_of
 from training.run.answer_records import (
-    AnswerRecord,
-    AnyEpisode,
-    AnyValidation,
     EpisodeRecord,
-    GroupRates,
-    GroupValidation,
+    LakeAnswer,
     Rates,
     StoredConfiguration,
     ValidationRecord,
-    lake_episodes,
 )
 from training.run.record_model import (
     Bounded,
@@ -54,16 +50,11 @@ from training.run.record_model import (
 )
 
 __all__ = [
-    "AnswerRecord",
-    "AnyEpisode",
-    "AnyValidation",
     "EpisodeRecord",
-    "GroupRates",
-    "GroupValidation",
+    "LakeAnswer",
     "Rates",
     "StoredConfiguration",
     "ValidationRecord",
-    "lake_episodes",
     "six_digits",
 ]
 
@@ -233,20 +224,12 @@ class WarmStartMetrics(Record):
         return 0
 
 
-class SizeMetrics(Record):
-    """What an update's rollouts on boards of one map size came to."""
+class GroupMetrics(Tally):
+    """What an update's rollouts on the instances of one group came to."""
 
-    left_out_if_none = frozenset({"failures"})
-
-    count: Count = Field(description="completions")
-    valid: Count
-    optimal: Count
-    reward: float = Field(description="mean")
+    reward: float = Field(allow_inf_nan=False, description="mean")
     learnability: float = Field(
         ge=0.0, le=0.25, description="mean over prompts of p(1-p), p the valid rate"
-    )
-    failures: dict[str, Count] | None = Field(
-        None, description="by label of the first failure, if the engineer reads of them"
     )
 
 
@@ -263,7 +246,6 @@ class UpdateMetrics(Record):
 
     left_out_if_none = frozenset(
         {
-            "by_group",
             "rehearsal_loss",
             "board_valid",
             "weight_version",
@@ -285,9 +267,7 @@ class UpdateMetrics(Record):
     completion_length: Bounded = Field(description="mean, tokens")
     entropy: Bounded = Field(description="mean negative log-probability of sampled tokens, nats")
     truncated_share: Rate
-    by_size: dict[Annotated[str, Field(pattern=r"^[0-9]{1,9}$")], SizeMetrics] = Field(
-        description="of the lake's boards; empty for other environments"
-    )
+    by_group: dict[str, GroupMetrics]
     clip_share: Rate
     grad_norm: float
     importance_ratio_mean: float
@@ -321,14 +301,6 @@ class UpdateMetrics(Record):
     board_valid: tuple[Count, ...] | None = Field(
         None, description="valid answers to each board, if boards are picked by them"
     )
-    by_group: dict[str, SizeMetrics] | None = Field(
-        None, description="of other environments than the lake"
-    )
-
-    @property
-    def groups(self) -> dict[str, SizeMetrics]:
-        """What the rollouts came to by map size, or by the groups of another environment."""
-        return self.by_size if self.by_group is None else self.by_group
 
 
 Metrics = Annotated[WarmStartMetrics | UpdateMetrics, Field(discriminator="phase")]
@@ -379,7 +351,7 @@ class SummaryRecord(Record):
     finished: Literal[True] = True
     name: str
     seed: int
-    stages: tuple[AnyValidation, ...]
+    stages: tuple[ValidationRecord, ...]
     decisions: tuple[DecisionRecord, ...]
 
 

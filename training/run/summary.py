@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engineer import Domain
 from engineer.space import KnobValues
 from jaxlake.statistics.paired import PairedComparison
 from training.phases.stage_results import StageResult, decision_of
 from training.run.progress import console, new_table, print_table
 from training.run.rates import ISR, VALID, isr_text, rate
-from training.run.records import GroupValidation, Rates, SummaryRecord
+from training.run.records import SummaryRecord
 from training.schema import RunConfig
-from training.schema.environment_sections import OtherEnvironment
 
 
 def summary_of(config: RunConfig, results: Sequence[StageResult]) -> SummaryRecord:
@@ -34,17 +32,16 @@ def print_summary(
     """
     stages, domain = summary.stages, config.domain
     label = domain.space.group_label
-    on_lake = not isinstance(config.environment, OtherEnvironment)
     first = "warm start" if config.warm_start is not None else "before"
     heads = [f"stage {stage.stage}" if stage.stage else first for stage in stages]
-    best = "Best possible" if isinstance(stages[0], GroupValidation) else "Optimal (sum of costs)"
-    told = any(row.best != row.valid for stage in stages for row in stage.rows)
-    valid = VALID[0].upper() + VALID[1:] if on_lake else "Valid"
-    titles = {"valid": valid} | ({"best": best} if told or on_lake else {})
+    individual = stages[0].total.isr is not None
+    titles = {"valid": VALID[0].upper() + VALID[1:] if individual else "Valid"}
+    titles |= {term.key: term.name[0].upper() + term.name[1:] for term in domain.scores[:1]}
     for name, title in titles.items():
         table = new_table(f"\n{title}, per cent [95% interval]", label, *heads)
-        for rows in zip(*(stage.rows for stage in stages), strict=True):
-            table.add_row(_called(domain, rows[0].group), *(rate(row, name) for row in rows))
+        for group in stages[0].groups:
+            rows = [stage.groups[group] for stage in stages]
+            table.add_row(domain.called(group), *(rate(row, name) for row in rows))
         table.add_section()
         table.add_row("all", *(rate(stage.total, name) for stage in stages))
         print_table(table)
@@ -54,10 +51,11 @@ def print_summary(
             table.add_row("all", *map(change, changes))
             print_table(table)
 
-    if isinstance(stages[0].total, Rates):
+    if individual:
         table = new_table(f"\n{ISR}: share of the agents at their goals, per cent", label, *heads)
-        for rows in zip(*(stage.rows for stage in stages), strict=True):
-            table.add_row(_called(domain, rows[0].group), *(isr_text(row) or "-" for row in rows))
+        for group in stages[0].groups:
+            rows = [stage.groups[group] for stage in stages]
+            table.add_row(domain.called(group), *(isr_text(row) or "-" for row in rows))
         table.add_section()
         table.add_row("all", *(isr_text(stage.total) or "-" for stage in stages))
         print_table(table)
@@ -66,11 +64,11 @@ def print_summary(
     for decision in summary.decisions:
         heads.append(f"stage {decision.stage + 1}: {decision.kind}")
         configurations.append(decision.configuration.values())
-    knobs = "data, holes, waits" if on_lake else ", ".join(domain.space.knobs)
+    knobs = ", ".join(domain.space.knobs)
     table = new_table(f"\nConfigurations: {knobs} (per cent)", label, *heads)
     for group in domain.space.groups:
         percents = (_percents(one, group) for one in configurations)
-        table.add_row(_called(domain, group), *percents)
+        table.add_row(domain.called(group), *percents)
     print_table(table)
     names = {decision.engineer for decision in summary.decisions}
     console.print(f"Written by: {', '.join(sorted(names))}.")
@@ -84,7 +82,3 @@ def change(comparison: PairedComparison) -> str:
 
 def _percents(configuration: KnobValues, group: str) -> str:
     return " ".join(f"{100 * ratio:.0f}" for ratio in configuration[group].values())
-
-
-def _called(domain: Domain, group: str | None) -> str:
-    return "all" if group is None else domain.called(group)

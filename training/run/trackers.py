@@ -17,7 +17,7 @@ import jax
 
 from training.errors import UserError
 from training.processes import is_first
-from training.run.answer_records import AnyValidation, Rates
+from training.run.answer_records import ValidationRecord
 from training.run.directory import RunDirectory
 from training.run.record_model import Record
 from training.run.records import TimingRecord, UpdateMetrics, WarmStartMetrics
@@ -57,7 +57,7 @@ class Trackers:
         if self.trackers:
             self._log(metrics.step, numbers_of(metrics, "warm_start"))
 
-    def validation(self, step: int, rates: AnyValidation) -> None:
+    def validation(self, step: int, rates: ValidationRecord) -> None:
         """Tell what a validation came to."""
         if self.trackers:
             self._log(step, validation_numbers(rates))
@@ -71,7 +71,7 @@ NO_TRACKERS = Trackers()
 
 
 def numbers_of(record: Record, prefix: str) -> dict[str, float]:
-    """Flatten a record's numbers but those that say where it stands: `train/by_size/3/valid`."""
+    """Flatten a record's numbers but those that say where it stands: `train/by_group/3/valid`."""
     return dict(_numbers(_without_place(record), prefix))
 
 
@@ -82,18 +82,12 @@ def timing_numbers(timing: TimingRecord) -> dict[str, float]:
     return dict(_numbers(seconds, "seconds")) | dict(_numbers(speed, "speed"))
 
 
-def validation_numbers(rates: AnyValidation) -> dict[str, float]:
-    """Name the rates of a validation, in all and by group: `validation/3x3/valid`."""
+def validation_numbers(rates: ValidationRecord) -> dict[str, float]:
+    """Name the rates of a validation, in all and by group: `validation/3/valid`."""
     values = {}
-    for row in (*rates.rows, rates.total):
-        metrics: tuple[str, ...] = ("valid", "best")
-        if isinstance(row, Rates):
-            place = None if row.size is None else f"{row.size}x{row.size}"
-            metrics = ("valid", "optimal_sum_of_costs", "optimal_makespan")
-        else:
-            place = row.group
-        for metric in metrics:
-            values[f"validation/{place or 'all'}/{metric}"] = getattr(row, metric) / row.count
+    for group, row in {**rates.groups, "all": rates.total}.items():
+        for metric, successes in {"valid": row.valid, **row.scores}.items():
+            values[f"validation/{group}/{metric}"] = successes / row.count
     return values
 
 

@@ -25,12 +25,12 @@ def test_evaluate_prints_and_writes_the_rates_of_a_folder(tmp_path, monkeypatch,
     rates = json.loads(output.read_text())
     total = rates["total"]
     assert rates["model"] == str(folder)
-    assert total["count"] == sum(row["count"] for row in rates["rows"]) > 0
+    assert total["count"] == sum(row["count"] for row in rates["groups"].values()) > 0
     assert 0 < total["valid"] == total["count"] - sum(total["failures"].values())
     cells = rates["cells"]
     assert sum(cell["count"] for cell in cells) == total["count"]
     assert sum(cell["valid"] for cell in cells) == total["valid"]
-    by_size = {row["size"]: row["valid"] for row in rates["rows"]}
+    by_size = {int(size): row["valid"] for size, row in rates["groups"].items()}
     for size, valid in by_size.items():
         assert sum(cell["valid"] for cell in cells if cell["size"] == size) == valid
     printed = capsys.readouterr().out

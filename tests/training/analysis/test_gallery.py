@@ -7,16 +7,24 @@ import pytest
 
 from training.analysis.report import gallery
 from training.analysis.report.figures import _with_a_colour_each
-from training.run.answer_records import EpisodeRecord
+from training.run.answer_records import EpisodeRecord, LakeAnswer
 
 
 def test_solved_boards_that_need_a_wait_come_first_and_sizes_take_turns_among_them(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(gallery, "example", lambda one: (one.size, one.needs_wait, one.id))
+    monkeypatch.setattr(
+        gallery, "example", lambda one: (int(one.group), one.lake.needs_wait, one.id)
+    )
     kinds = [(size, wait) for size in (3, 4, 5) for wait in (False, False, False, True, True)]
     episodes: Any = [
-        EpisodeRecord.model_construct(id=number, size=size, needs_wait=wait, valid=True)
+        EpisodeRecord.model_construct(
+            id=number,
+            group=str(size),
+            lake=LakeAnswer.model_construct(needs_wait=wait),
+            valid=True,
+            scores={},
+        )
         for number, (size, wait) in enumerate(kinds)
     ]
     run: Any = SimpleNamespace(on_the_lake=True, groups=["3", "4", "5"])

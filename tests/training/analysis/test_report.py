@@ -25,8 +25,9 @@ from training.analysis.report.answers import answers_json
 from training.analysis.report.reading import read_run
 from training.errors import UserError
 from training.phases.validate import validation_set
+from training.run.answer_records import Rates, count_answers
 from training.run.directory import RunDirectory
-from training.run.records import DecisionRecord, DesignUpdateRecord, Rates
+from training.run.records import DecisionRecord, DesignUpdateRecord
 from training.run.typed_files import TextFile
 
 
@@ -43,9 +44,9 @@ def decisions_of(run: Path) -> list[DecisionRecord]:
 def validated_rows(run: Path) -> Iterator[tuple[int, str, Rates]]:
     """Stage, name of the map size as the page writes it, and counts of every validation."""
     for stage in range(4):
-        validation = RunDirectory(run).stage(stage).validation.read()
-        for row in validation.rows:
-            yield stage, f"{row.size} × {row.size}", row  # noqa: RUF001
+        validation = count_answers(stage, RunDirectory(run).stage(stage).episodes.read())
+        for size, row in validation.groups.items():
+            yield stage, f"{size} × {size}", row  # noqa: RUF001
         yield stage, "All sizes", validation.total
 
 
@@ -60,7 +61,7 @@ def test_validation_table_shows_counts_and_intervals_of_the_files(finished_run, 
     expected = {}
     for stage, name, row in validated_rows(finished_run):
         for metric, words in RATE_NAMES.items():
-            count = getattr(row, metric)
+            count = row.successes(metric)
             share, low, high = (
                 f"{100 * x:.1f}" for x in (count / row.count, *wilson_interval(count, row.count))
             )
@@ -241,17 +242,18 @@ def test_every_answer_is_embedded_as_the_files_say(finished_run, page):
             number, result, plan, time, agents, text, _, about = answer + [None] * (8 - len(answer))
             board = data["boards"][number]
             assert board[0] == episode.id
-            assert data["groups"][board[1]] == f"{episode.size} × {episode.size}"  # noqa: RUF001
-            assert board[2] == [row.replace(" ", "") for row in episode.grid]
-            holes = "".join(episode.grid).count("H")
-            assert board[3:6] == [holes, episode.needs_wait, episode.optimum]
-            assert names(plan) == (episode.plan and [list(moves) for moves in episode.plan])
+            assert data["groups"][board[1]] == f"{episode.group} × {episode.group}"  # noqa: RUF001
+            assert board[2] == [row.replace(" ", "") for row in episode.lines]
+            holes = "".join(episode.lines).count("H")
+            assert board[3:6] == [holes, episode.lake.needs_wait, episode.lake.optimum]
+            own = episode.lake.plan
+            assert names(plan) == (own and [list(moves) for moves in own])
             outcome = "optimal" if episode.best else "valid, not optimal"
             failure = (episode.failure or outcome).replace("_", " ")
             assert data["results"][result] == failure
             assert (result < data["valid_results"]) == episode.valid
             assert (time, about) == (episode.time, episode.reason)
-            assert (episode.agent in (agents or [])) == (episode.agent is not None)
+            assert (episode.lake.agent in (agents or [])) == (episode.lake.agent is not None)
             if text is None:
                 text = "\n".join(
                     f"Agent {k}: {' '.join(moves)}" for k, moves in enumerate(names(plan))

@@ -9,6 +9,7 @@ from playwright.sync_api import Browser, Locator, Page
 
 from tests.training.analysis.browsing import TEXT_COLOURS, OpenPage, contrast
 from training.analysis.report import build_report
+from training.run.answer_records import count_answers
 from training.run.directory import RunDirectory
 from training.run.records import UpdateMetrics
 
@@ -73,7 +74,7 @@ def test_rate_chart_tells_every_value_with_its_interval_to_the_arrow_keys(open_p
     assert len(set(said)) == 8, "two rates of four validations"
     page.keyboard.press("ArrowRight")
     assert told(page) == said[-1]
-    total = RunDirectory(hostile_run).stage(1).validation.read().total
+    total = count_answers(1, RunDirectory(hostile_run).stage(1).episodes.read()).total
     [valid] = [words for words in said if re.match(r"valid .* stage 1$", words)]
     assert f"valid {100 * total.valid / total.count:.1f}% [" in valid
 

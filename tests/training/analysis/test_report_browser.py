@@ -10,9 +10,9 @@ from tests.training.analysis.test_atlas import some_atlas
 from training.analysis.pages.charts import tile_chart
 from training.analysis.pages.tiles import Mark, Tile, TileTable
 from training.analysis.report import build_report
-from training.run.answer_records import AnswerRecord, GroupRates, GroupValidation
+from training.run.answer_records import EpisodeRecord
 from training.run.directory import RunDirectory
-from training.run.records import AtlasRecord, EpisodeRecord
+from training.run.records import AtlasRecord
 
 
 def episodes_of(run: Path, stage: int) -> list[EpisodeRecord]:
@@ -87,14 +87,14 @@ def test_filters_list_what_the_files_say(open_page: OpenPage, hostile_run: Path)
     assert gained
     assert listed(page) == [one.id for one in gained][:50]
     page.select_option("#group", label="4 × 4")  # noqa: RUF001
-    assert listed(page) == [one.id for one in gained if one.size == 4][:50]
+    assert listed(page) == [one.id for one in gained if one.group == "4"][:50]
     page.select_option("#change", "")
     page.select_option("#waits", label="yes")
-    waiting = [one for one in after if one.size == 4 and one.needs_wait]
+    waiting = [one for one in after if one.group == "4" and one.lake.needs_wait]
     assert listed(page) == [one.id for one in waiting]
-    holes = "".join(waiting[0].grid).count("H")
+    holes = "".join(waiting[0].lines).count("H")
     page.select_option("#holes", label=str(holes))
-    alike = [one for one in waiting if "".join(one.grid).count("H") == holes]
+    alike = [one for one in waiting if "".join(one.lines).count("H") == holes]
     assert listed(page) == [one.id for one in alike]
     page.select_option("#stage", label="Stage 1")
     page.select_option("#result", "failed")
@@ -241,7 +241,7 @@ def test_answers_of_another_environment_are_listed_as_text(browser: Browser, tmp
     directory = RunDirectory(tmp_path / "sums")
     for stage, solved in enumerate(((0,), (0, 1, 3))):
         rows = [
-            AnswerRecord(
+            EpisodeRecord(
                 id=number,
                 group="short" if number < 2 else "long",
                 instance={"number": number},
@@ -250,7 +250,7 @@ def test_answers_of_another_environment_are_listed_as_text(browser: Browser, tmp
                 text=f"{ATTACK} {number}",
                 reward=0.5,
                 valid=number in solved,
-                best=number in solved,
+                scores={"best": number in solved},
                 parsed=True,
                 failure=None if number in solved else "wrong_digit",
                 time=None,
@@ -258,13 +258,9 @@ def test_answers_of_another_environment_are_listed_as_text(browser: Browser, tmp
             )
             for number in range(4)
         ]
-        counts = {"valid": len(solved), "best": len(solved), "count": 4}
-        total = GroupRates(**counts, failures={"wrong_digit": 4 - len(solved)})
         files = directory.stage(stage)
         files.path.mkdir(parents=True)
         files.episodes.write(rows)
-        validation = GroupValidation(stage=stage, group_label="digits", rows=(total,), total=total)
-        files.validation.write(validation)
     page = browser.new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))

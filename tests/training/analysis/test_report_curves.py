@@ -50,7 +50,6 @@ def test_metrics_of_options_are_drawn_where_they_are_recorded(finished_run, run_
         "step",
         "weight_version",
         "board_valid",
-        "by_size",
         "by_group",
     }
     source = inspect.getsource(figures)

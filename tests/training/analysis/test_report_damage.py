@@ -18,12 +18,9 @@ from training.run.directory import RunDirectory
         ("stages", None, "stages/0: is not there yet"),
         ("stages/2", None, "stages/2: is not there yet"),
         ("stages/3/decision.json", None, "stages/3/decision.json: is missing"),
-        ("stages/1/validation.json", None, "stages/1/validation.json: is missing"),
         ("stages/3/episodes.jsonl", None, "stages/3/episodes.jsonl: is missing"),
         ("metrics.jsonl", "[1]\n3\n", "metrics.jsonl:1: "),
-        ("stages/2/validation.json", '{"rows": [{"size": 3}]', "validation.json: not JSON"),
-        ("stages/2/validation.json", '{"rows": [{"size": 3}]}', "validation.json: stage: required"),
-        ("stages/3/episodes.jsonl", '{"id": 7}\n', "stages/3/episodes.jsonl:1: size: required"),
+        ("stages/3/episodes.jsonl", '{"id": 7}\n', "stages/3/episodes.jsonl:1: group: required"),
         ("stages/2/decision.json", '{"kind": "accepted"}', "stages/2/decision.json: stage: req"),
         ("config.yaml", "a: [", "config.yaml: is not YAML"),
         ("summary.json", "{}", "The run has not finished"),
@@ -48,7 +45,7 @@ def test_damaged_line_is_named_and_all_other_lines_are_read(run_copy):
     assert run.stages[3].episodes == (whole[0], *whole[2:4], *whole[5:])
     unreadable, other = run.missing
     assert unreadable == "stages/3/episodes.jsonl:5: not JSON; the line is left out"
-    assert other.startswith("stages/3/episodes.jsonl:2: size: required, but missing; ")
+    assert other.startswith("stages/3/episodes.jsonl:2: group: required, but missing; ")
     path.write_text("{}\n" * 9)
     assert read_run(run_copy).missing[-1] == "stages/3/episodes.jsonl: 4 lines more left out"
 
@@ -101,12 +98,12 @@ def test_run_without_a_warm_start_is_not_said_to_have_one(run_copy):
 
 
 def test_the_command_writes_a_page_of_a_run_whose_last_validation_is_damaged(run_copy, cli):
-    damaged = run_copy / "stages/3/validation.json"
+    damaged = run_copy / "stages/3/episodes.jsonl"
     damaged.write_text(damaged.read_text()[:40])
     done = cli("report", run_copy)
     assert (done.status, done.out) == (0, f"{run_copy / 'report.html'}\n")
-    assert f"{damaged}: not JSON" in done.err
-    assert "stages/3/validation.json: not JSON" in (run_copy / "report.html").read_text()
+    assert f"{damaged}:1: not JSON" in done.err
+    assert "stages/3/episodes.jsonl:1: not JSON" in (run_copy / "report.html").read_text()
 
 
 def test_the_command_writes_a_page_of_a_run_that_lost_its_configuration(run_copy, cli):

@@ -13,7 +13,7 @@ def run_dir(tmp_path):
     for stage in ("0", "1", "2", "3"):
         (tmp_path / "stages" / stage).mkdir(parents=True)
         if stage != "3":
-            (tmp_path / "stages" / stage / "validation.json").touch()
+            (tmp_path / "stages" / stage / "episodes.jsonl").touch()
     return tmp_path
 
 

@@ -11,8 +11,8 @@ from engineer import KnobConfiguration
 from tests.training.environments.parity import Counted, parity_of
 from training.environments.catalogue import environment_of
 from training.environments.one_by_one import OneByOne
-from training.environments.verdicts import judge
 from training.errors import UserError
+from training.run.answer_records import count_answers, evidence_of
 from training.run.records import BoardSource, DecisionRecord
 from training.schema import load
 
@@ -30,8 +30,9 @@ def test_answers_are_counted_by_group_and_slice_as_by_hand(environment: OneByOne
     words = environment.validation_set()
     rng = np.random.default_rng(3)
     texts = rng.choice(["odd", " even", "perhaps"], len(words)).tolist()
-    judged = judge(environment, words, texts)
-    episodes, evidence, rates = environment.describe(2, words, texts, judged)
+    judged = environment.judge(words, texts)
+    episodes = environment.episodes(words, texts, judged)
+    evidence, rates = evidence_of(2, episodes), count_answers(2, episodes)
     for group, tally in evidence.validation.items():
         for level, own in tally.slices["ones"].items():
             answered = [
@@ -44,7 +45,7 @@ def test_answers_are_counted_by_group_and_slice_as_by_hand(environment: OneByOne
             assert own.valid == counted.pop("valid", 0)
             assert own.failures == counted
         assert tally.count == sum(own.count for own in tally.slices["ones"].values())
-    assert [row.group for row in rates.rows] == ["8", "9"]
+    assert list(rates.groups) == ["8", "9"]
     assert rates.total.valid == int(judged.scores.rewards.sum())
     assert [one.text for one in episodes] == texts
     np.testing.assert_array_equal(judged.scores.parsed, [text != "perhaps" for text in texts])
@@ -72,7 +73,7 @@ def test_what_a_run_can_not_be_made_of_ends_it_with_a_name(name: str, problem: s
 
     def judged() -> None:
         words = made.validation_set()
-        judge(made, words, ["perhaps"] * len(words))
+        made.judge(words, ["perhaps"] * len(words))
 
     with pytest.raises(UserError, match=problem):
         judged()
@@ -85,7 +86,7 @@ def test_slices_of_another_type_end_a_run_with_their_name():
     words = made.validation_set()
     texts = ["odd"] * len(words)
     with pytest.raises(UserError, match=r"parity:Sliced: .*slices\.ones: got 3"):
-        made.describe(1, words, texts, judge(made, words, texts))
+        made.episodes(words, texts, made.judge(words, texts))
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_the_documented_environment_is_trained_and_audited(
     directory = RunDirectory(documented / "whole")
     results = read_stage_results(directory, directory.config())
     assert [one.stage for one in results] == [0, 1, 2]
-    assert {row.group for row in results[2].validation.rows} == {"3", "4", "5"}
+    assert set(results[2].validation.groups) == {"3", "4", "5"}
     checks = list(audit_run(documented / "whole"))
     assert [str(one) for one in checks if not one.holds] == []
     assert {one.part for one in checks if one.derived} >= {"episodes.jsonl", "decision.json"}
@@ -85,8 +85,8 @@ def test_a_forged_score_is_found(documented: Path, monkeypatch: pytest.MonkeyPat
     forged = shutil.copytree(documented / "whole", documented / "forged")
     episodes = forged / "stages/1/episodes.jsonl"
     text = episodes.read_text()
-    assert '"valid": false' in text
-    episodes.write_text(text.replace('"valid": false', '"valid": true', 1))
+    assert '"reward": 0.0' in text
+    episodes.write_text(text.replace('"reward": 0.0', '"reward": 1.0', 1))
     broken = [one for one in audit_run(forged) if not one.holds]
     assert [(one.stage, one.part) for one in broken] == [(1, "episodes.jsonl")]
 

@@ -17,7 +17,7 @@ def _record(stage: int, update: int) -> UpdateMetrics:
     others = ("reward_mean", "completion_length", "entropy", "clip_share", "grad_norm", "loss")
     others += ("importance_ratio_mean", "sampler_gap", "sync_max_abs_diff")
     values: dict[str, Any] = dict.fromkeys((*rates, *others), 0.0)
-    return UpdateMetrics(stage=stage, update=update, step=update, by_size={}, **values)
+    return UpdateMetrics(stage=stage, update=update, step=update, by_group={}, **values)
 
 
 @pytest.fixture

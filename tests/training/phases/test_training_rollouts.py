@@ -1,21 +1,20 @@
 """What the engineer reads of training answers: those of the stage's last updates, by map size."""
 
-import pytest
+from typing import Any
 
 from tests.paths import TINY
-from training.errors import UserError
 from training.phases.stage_results import _training_evidence
-from training.run.records import SizeMetrics, UpdateMetrics
+from training.run.records import GroupMetrics, UpdateMetrics
 from training.schema import load
 
 
-def size(valid: int, failures: dict[str, int] | None) -> SizeMetrics:
-    return SizeMetrics(
-        count=10, valid=valid, optimal=valid - 1, reward=0.5, learnability=0.1, failures=failures
-    )
+def size(valid: int, failures: dict[str, int]) -> GroupMetrics:
+    scores = {"optimal_sum_of_costs": valid - 1}
+    counts: dict[str, Any] = {"count": 10, "valid": valid, "scores": scores, "failures": failures}
+    return GroupMetrics(**counts, reward=0.5, learnability=0.1)
 
 
-def update(number: int, by_size: dict[str, SizeMetrics]) -> UpdateMetrics:
+def update(number: int, by_group: dict[str, GroupMetrics]) -> UpdateMetrics:
     rates = ("valid_rate", "optimal_rate", "parsed_rate", "zero_variance_share", "truncated_share")
     others = ("entropy", "clip_share", "grad_norm", "importance_ratio_mean", "loss", "sampler_gap")
     return UpdateMetrics(
@@ -25,7 +24,7 @@ def update(number: int, by_size: dict[str, SizeMetrics]) -> UpdateMetrics:
         reward_mean=0.5,
         completion_length=8.0,
         sync_max_abs_diff=0.0,
-        by_size=by_size,
+        by_group=by_group,
         **dict.fromkeys((*rates, *others), 0.5),
     )
 
@@ -52,9 +51,5 @@ def test_the_answers_of_the_last_updates_are_added_up_by_map_size():
     }
 
 
-def test_without_the_option_there_are_none_and_nothing_needs_them():
-    without = [update(1, {"2": size(9, None)})]
-    assert _training_evidence(load(TINY), without).rollouts == {}
-    config = load(TINY, ["engineer.style=full", "engineer.training_rollouts=2"])
-    with pytest.raises(UserError, match=r"update 1 of stage 1 has no failures .* needs"):
-        _training_evidence(config, without)
+def test_without_the_option_there_are_none():
+    assert _training_evidence(load(TINY), UPDATES).rollouts == {}

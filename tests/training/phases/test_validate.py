@@ -82,8 +82,8 @@ def test_the_engine_is_asked_as_the_validation_s_settings_say_and_with_a_seed_fo
 def test_a_run_gives_the_engine_its_own_validation_prompts(
     boards: range, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(phase, "verify_answers", lambda *parts: _stop(parts[-1]))
-    engine, files = _Echo(), SimpleNamespace(validation=SimpleNamespace(exists=lambda: False))
+    monkeypatch.setattr(phase, "judge_answers", lambda *parts: _stop(parts[-1]))
+    engine, files = _Echo(), SimpleNamespace(episodes=SimpleNamespace(exists=lambda: False))
     run: Any = SimpleNamespace(
         config=CONFIG,
         policy=_Policy(),

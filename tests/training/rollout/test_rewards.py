@@ -4,12 +4,17 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from jaxlake.language.judging import Verdict, judge_texts
 from jaxlake.language.prompts import target
 from jaxlake.language.rewards import DEFAULT_MAX_STEPS, RewardValues, reward, score
 from tests.training.small_lakes import small_lakes
-from training.rollout.judging import judge_boards
-from training.rollout.rewards import overlong_penalty
+from training.rollout.instances import InstanceSet
+from training.rollout.rollout import overlong_penalty
 from training.schema import Prompt, Reward
+
+
+def judged(boards: InstanceSet, texts: list[str], max_steps: int) -> Verdict:
+    return judge_texts(texts, boards.instances, boards.solutions, max_steps=max_steps)
 
 
 def test_rewards_order_optimal_valid_parsed_and_unparsable():
@@ -19,7 +24,7 @@ def test_rewards_order_optimal_valid_parsed_and_unparsable():
     late = optimal.replace("Agent 0: ", "Agent 0: WAIT ").replace("Agent 1: ", "Agent 1: WAIT ")
     unmoved = "Agent 0: WAIT\nAgent 1: WAIT"
     texts = [optimal, late, unmoved, "I would go right, then down."]
-    verdict = judge_boards(boards.take([row] * 4), texts, Prompt(max_steps=32))
+    verdict = judged(boards.take([row] * 4), texts, 32)
     np.testing.assert_array_equal(verdict.outcomes.valid, [True, True, False, False])
     paid = reward(verdict.outcomes, Reward())
     np.testing.assert_allclose(paid, [1.0, 0.6, 0.0, 0.0])
@@ -34,7 +39,7 @@ def test_plans_may_be_as_long_as_the_prompt_section_says_and_no_longer():
     texts = [f"{line}{waits}" for line in target(boards.solutions.plan[row]).split("\n")]
     longest = max(len(text.split(": ")[1].split()) for text in texts)
     for limit, parsed in ((longest - 1, False), (longest, True)):
-        verdict = judge_boards(boards.take([row]), ["\n".join(texts)], Prompt(max_steps=limit))
+        verdict = judged(boards.take([row]), ["\n".join(texts)], limit)
         assert verdict.answers[0].parsed is parsed
         assert verdict.outcomes.valid.tolist() == verdict.outcomes.parsed.tolist() == [parsed]
         assert verdict.outcomes.optimal_makespan.tolist() == [parsed]

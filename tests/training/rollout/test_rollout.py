@@ -80,8 +80,8 @@ def test_advantages_are_of_rewards_from_which_the_penalty_for_length_is_taken(
     for row in range(16):  # the mean of a group is 0.025
         own = batch.advantages[batch.groups.completions == row]
         assert own == pytest.approx([0.975, -0.175, -0.275, -0.525][row % 4], abs=1e-6)
-    metrics = rollout_metrics(rollout, run.config.reward, "by_size")
-    assert metrics["reward_mean"] == metrics["by_size"]["3"].reward == 0.025
+    metrics = rollout_metrics(run, rollout)
+    assert metrics["reward_mean"] == metrics["by_group"]["3"].reward == 0.025
     assert metrics["overlong_penalty"] == 0.225
 
 
@@ -95,7 +95,7 @@ def test_entropy_is_the_mean_over_tokens_of_what_was_sampled(
         unreadable(run, 4, [-4.0, -4.0, -4.0, -6.0], cut=True),
         unreadable(run, 1, -0.5),
     ]
-    metrics = rollout_metrics(rolled_out(run, [group] * 4), run.config.reward, "by_size")
+    metrics = rollout_metrics(run, rolled_out(run, [group] * 4))
     # 24.5 nats over 8 tokens; the mean of the completions' means would be 2.125.
     assert metrics["entropy"] == 3.0625
     assert metrics["completion_length"] == 2.0

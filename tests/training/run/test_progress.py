@@ -6,7 +6,7 @@ import re
 import pytest
 
 from training.run import progress
-from training.run.answer_records import GroupRates, Rates
+from training.run.answer_records import Rates
 from training.run.progress import TextTable, print_table, rate_of, track
 from training.run.rates import isr_text, success_rates
 
@@ -80,15 +80,8 @@ def test_a_rate_is_per_second_and_slow_work_is_seconds_each(count, seconds, writ
 
 
 def test_the_lake_has_csr_and_isr_and_others_have_the_valid_rate_alone():
-    means = dict.fromkeys(
-        [
-            *("mean_sum_of_costs", "mean_makespan"),
-            *("mean_excess_sum_of_costs", "mean_excess_makespan"),
-        ]
-    )
-    counts = {"valid": 1, "optimal_sum_of_costs": 0, "optimal_makespan": 0, "compared": 1}
-    lake = Rates(**counts, csr=0.25, isr=0.625, count=4, failures={"hole": 3}, **means)
-    other = GroupRates(valid=1, best=0, count=4, failures={"wrong": 3})
+    lake = Rates(count=4, valid=1, failures={"hole": 3}, isr=0.625)
+    other = Rates(count=4, valid=1, failures={"wrong": 3})
     assert success_rates(lake) == "valid (CSR) 25.0%, ISR 62.5%"
     assert success_rates(other) == "valid 25.0%"
     assert (isr_text(lake), isr_text(other)) == ("62.5", None)

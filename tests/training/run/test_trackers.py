@@ -17,8 +17,9 @@ from tests.paths import TINY
 from tests.training.test_resume import files_of
 from training import loop
 from training.errors import UserError
+from training.run.answer_records import count_answers
 from training.run.directory import RunDirectory
-from training.run.records import UpdateMetrics, ValidationRecord
+from training.run.records import Rates, UpdateMetrics, ValidationRecord
 from training.run.trackers import open_trackers, profiled, validation_numbers
 from training.schema import dump, load
 
@@ -52,19 +53,9 @@ def scalars_of(folder: Path) -> dict[tuple[str, int], float]:
 
 
 def rates(valid: int) -> ValidationRecord:
-    row = {
-        "valid": valid,
-        "optimal_sum_of_costs": 2,
-        "optimal_makespan": 3,
-        "compared": valid,
-        "csr": valid / 8,
-        "isr": 0.5,
-        "count": 8,
-        "failures": {"hole": 8 - valid},
-        **dict.fromkeys(("mean_sum_of_costs", "mean_makespan"), 2.0),
-        **dict.fromkeys(("mean_excess_sum_of_costs", "mean_excess_makespan"), 0.0),
-    }
-    return ValidationRecord.model_validate({"stage": 1, "rows": [{"size": 3, **row}], "total": row})
+    scores = {"optimal_sum_of_costs": 2, "optimal_makespan": 2}
+    row = Rates(count=8, valid=valid, scores=scores, failures={"hole": 8 - valid}, isr=0.5)
+    return ValidationRecord(stage=1, groups={"3": row}, total=row)
 
 
 def test_tensorboard_gets_every_number_once_also_from_a_run_that_goes_on(tmp_path: Path):
@@ -78,7 +69,7 @@ def test_tensorboard_gets_every_number_once_also_from_a_run_that_goes_on(tmp_pat
         trackers.validation(5, rates(6))
     found = scalars_of(directory.tensorboard)
     assert {step for _, step in found} == {3, 4, 5}
-    valid = [found["validation/3x3/valid", step] for step in (3, 4, 5)]
+    valid = [found["validation/3/valid", step] for step in (3, 4, 5)]
     assert valid == [3 / 8, 4 / 8, 6 / 8]
     assert {name for name, _ in found} == set(validation_numbers(rates(4)))
 
@@ -144,10 +135,11 @@ def test_a_tracked_run_leaves_the_files_of_one_that_is_not_and_tells_what_they_h
         for name in ("reward_mean", "sampler_gap", "grad_norm"):
             value = told[f"train/{name}", update.step]
             assert value == pytest.approx(getattr(update, name), rel=1e-6, abs=1e-12)
-        size, row = next(iter(update.by_size.items()))
-        assert told[f"train/by_size/{size}/valid", update.step] == row.valid
+        size, row = next(iter(update.by_group.items()))
+        assert told[f"train/by_group/{size}/valid", update.step] == row.valid
         assert told["speed/tokens_per_second", update.step] > 0
-    stages = [directory.stage(stage).validation.read().total for stage in (0, 1, 2)]
+    answers = [directory.stage(stage).episodes.read() for stage in (0, 1, 2)]
+    stages = [count_answers(0, episodes).total for episodes in answers]
     for stage, total in enumerate(stages):
         valid = told["validation/all/valid", 4 * stage]
         assert valid == pytest.approx(total.valid / total.count, rel=1e-6)

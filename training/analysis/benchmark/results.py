@@ -13,12 +13,12 @@ import numpy as np
 
 from jaxlake import Failure, Solution, parse_grid, wilson_interval
 from jaxlake.datasets import PublishedResult
+from jaxlake.language.judging import judge_texts
 from jaxlake.solver import Status
 from training.analysis import METRIC_NAMES
 from training.analysis.benchmark.boards import BenchmarkBoard
 from training.analysis.benchmark.directory import BenchmarkAnswer
 from training.rollout.instances import InstanceSet
-from training.rollout.judging import judge_boards
 from training.run.records import six_digits
 from training.schema import Prompt
 
@@ -67,7 +67,9 @@ def judge_answers(
     for _, alike in groupby(sorted(answered, key=_agents), key=_agents):
         group = list(alike)
         texts = [answers[board.key].text for board in group]
-        outcomes = judge_boards(_instance_set(group), texts, prompt).outcomes
+        instances, max_steps = _instance_set(group), prompt.max_steps
+        verdict = judge_texts(texts, instances.instances, instances.solutions, max_steps=max_steps)
+        outcomes = verdict.outcomes
         for row, board in enumerate(group):
             failure = Failure(int(outcomes.failure[row]))
             judged[board.key] = JudgedAnswer(

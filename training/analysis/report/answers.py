@@ -13,7 +13,7 @@ from jaxlake.render.playback import Fault, actions_of_agents, board_of_instance,
 from training.analysis.report.reading import ReportedRun, ReportedStage
 from training.analysis.report.solver_plans import known_plans, solver_plans
 from training.rollout.instances import InstanceSet
-from training.run.records import AnyEpisode, EpisodeRecord
+from training.run.records import EpisodeRecord, LakeAnswer
 
 MOST_CHARACTERS = 3_500_000
 """Of the JSON, unless a page says how much room it has."""
@@ -102,7 +102,7 @@ def answers(
     A text is null where it is what the plan says, in the usual words, and `cut` counts characters
     left out. `about` is the reason of an unreadable answer, or a reward in other environments.
     """
-    boards: dict[BoardKey, tuple[int, AnyEpisode]] = {}
+    boards: dict[BoardKey, tuple[int, EpisodeRecord]] = {}
     for stage in stages:
         for one in stage.episodes:
             boards.setdefault((one.id, one.lines), (len(boards), one))
@@ -142,7 +142,7 @@ def _results(run: ReportedRun, stages: Sequence[ReportedStage]) -> list[str]:
     return list(kinds)
 
 
-def _result(episode: AnyEpisode) -> str:
+def _result(episode: EpisodeRecord) -> str:
     if episode.valid:
         return "best" if episode.best else "valid"
     return episode.failure or "failed"
@@ -158,33 +158,28 @@ def _result_words(run: ReportedRun, result: str) -> str:
 
 def _plans_by_board(stages: Sequence[ReportedStage], validation: Any) -> PlansByBoard:
     """Take the plans of a solved set of boards, and solve every other one that was answered."""
-    grids = {
-        one.grid: None
-        for stage in stages
-        for one in stage.episodes
-        if isinstance(one, EpisodeRecord)
-    }
+    grids = {one.lines: None for stage in stages for one in stage.episodes if one.lake is not None}
     known = known_plans(validation) if isinstance(validation, InstanceSet) else {}
     others = [grid for grid in grids if grid not in known]
     return known | dict(zip(others, solver_plans(others), strict=True))
 
 
-def _board(episode: AnyEpisode, groups: Sequence[str], plans: PlansByBoard) -> list[Any]:
+def _board(episode: EpisodeRecord, groups: Sequence[str], plans: PlansByBoard) -> list[Any]:
     row: list[Any] = [episode.id, groups.index(episode.group)]
-    if not isinstance(episode, EpisodeRecord):
+    if (lake := episode.lake) is None:
         return [*row, "\n".join(episode.lines)]
-    holes = sum(line.split().count(HOLE_SYMBOL) for line in episode.grid)
-    facts = [holes, int(episode.needs_wait), episode.optimum]
-    return [*row, _cells(episode), *facts, _letters(plans[episode.grid])]
+    holes = sum(line.split().count(HOLE_SYMBOL) for line in episode.lines)
+    facts = [holes, int(lake.needs_wait), lake.optimum]
+    return [*row, _cells(episode), *facts, _letters(plans[episode.lines])]
 
 
 def _cells(episode: EpisodeRecord) -> list[str] | None:
     """Return the rows of a grid without spaces; None if it is no board."""
     try:
-        parse_grid(episode.grid)
+        parse_grid(episode.lines)
     except GridError:
         return None
-    return ["".join(row.split()) for row in episode.grid]
+    return ["".join(row.split()) for row in episode.lines]
 
 
 def _letters(plan: Sequence[Sequence[str]] | None) -> list[str] | None:
@@ -194,18 +189,18 @@ def _letters(plan: Sequence[Sequence[str]] | None) -> list[str] | None:
     return ["".join(LETTERS[name] for name in moves) for moves in plan]
 
 
-def _answer(episode: AnyEpisode, results: Mapping[str, int], text_limit: int) -> list[Any]:
+def _answer(episode: EpisodeRecord, results: Mapping[str, int], text_limit: int) -> list[Any]:
     """Return an answer without its board, its last fields left out if they are null or empty."""
     plan: list[str] | None = None
     agents: list[int] = []
     text: str | None = episode.text[:text_limit]
     cut, about = len(episode.text) - text_limit, episode.reason
-    if isinstance(episode, EpisodeRecord):
-        fault = _fault(episode)
-        plan, agents = _letters(episode.plan), list(fault.agents) if fault else []
-        if episode.agent is not None and _cells(episode) is None:
-            agents = [episode.agent]  # which no board can be asked for
-        if episode.plan is not None and episode.text == _usual_words(episode.plan):
+    if (lake := episode.lake) is not None:
+        fault = _fault(episode, lake)
+        plan, agents = _letters(lake.plan), list(fault.agents) if fault else []
+        if lake.agent is not None and _cells(episode) is None:
+            agents = [lake.agent]  # which no board can be asked for
+        if lake.plan is not None and episode.text == _usual_words(lake.plan):
             text, cut = None, 0
     elif about is None:
         about = f"reward {episode.reward:g}"
@@ -220,17 +215,17 @@ def _usual_words(plan: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"Agent {k}: {' '.join(moves)}" for k, moves in enumerate(plan))
 
 
-def _fault(episode: EpisodeRecord) -> Fault | None:
+def _fault(episode: EpisodeRecord, lake: LakeAnswer) -> Fault | None:
     """Return the first failure with all its agents; None where the record makes no sense."""
     if episode.failure is None:
         return None
     try:
-        board = board_of_instance(parse_grid(episode.grid))
+        board = board_of_instance(parse_grid(episode.lines))
         actions = None
-        if episode.plan is not None:
-            actions = actions_of_agents(episode.plan, len(board.starts))
+        if lake.plan is not None:
+            actions = actions_of_agents(lake.plan, len(board.starts))
         return play(
-            board, actions, failure=episode.failure, agent=episode.agent, time=episode.time
+            board, actions, failure=episode.failure, agent=lake.agent, time=episode.time
         ).fault
     except ValueError:
         return None

@@ -22,11 +22,12 @@ from training.analysis.pages.document import page_environment, page_sources
 from training.analysis.report import figures
 from training.analysis.report.answers import NO_ANSWERS, answers_json
 from training.analysis.report.gallery import shown_episodes
-from training.analysis.report.reading import ReportedRun, ReportedStage, in_order, read_run
+from training.analysis.report.reading import ReportedRun, ReportedStage, read_run
 from training.errors import UserError
+from training.run.answer_records import in_order
 from training.run.directory import RunDirectory
 from training.run.progress import duration
-from training.run.records import AnyEpisode, DecisionRecord
+from training.run.records import DecisionRecord, EpisodeRecord
 from training.run.typed_files import TextFile
 from training.schema import RunConfig
 from training.schema.environment_sections import OtherEnvironment
@@ -213,7 +214,9 @@ def _valid_rate(run: ReportedRun, stage: ReportedStage) -> dict[str, Any]:
     return counts | dict(zip(("share", "low", "high"), shares, strict=True))
 
 
-def _paired(before: Sequence[AnyEpisode], after: Sequence[AnyEpisode]) -> PairedComparison | None:
+def _paired(
+    before: Sequence[EpisodeRecord], after: Sequence[EpisodeRecord]
+) -> PairedComparison | None:
     """Compare two validations board by board; None unless both answered the very same boards."""
     first, last = ({(one.id, one.lines): one.valid for one in some} for some in (before, after))
     if not first or first.keys() != last.keys():

@@ -17,9 +17,10 @@ from training.analysis.pages.chart_drawing import COLOURS, Curve, Series
 from training.analysis.pages.charts import bar_chart, line_chart, rate_chart, tile_chart
 from training.analysis.pages.document import PageFigure
 from training.analysis.pages.tiles import Mark, Tile, TileTable
-from training.analysis.report.reading import ReportedRun, in_order
+from training.analysis.report.reading import ReportedRun
+from training.run.answer_records import in_order
 from training.run.progress import duration
-from training.run.records import SizeMetrics
+from training.run.records import GroupMetrics
 
 
 def rate_colours(run: ReportedRun) -> dict[str, int]:
@@ -369,11 +370,11 @@ def _over_updates(run: ReportedRun, **fields: tuple[str, int]) -> list[Curve]:
     ]
 
 
-def _by_group(run: ReportedRun, value: Callable[[SizeMetrics], float]) -> list[Curve]:
+def _by_group(run: ReportedRun, value: Callable[[GroupMetrics], float]) -> list[Curve]:
     """One curve per group, over the updates that trained on it."""
     curves = []
-    for rank, group in enumerate(in_order(group for one in run.updates for group in one.groups)):
-        rows = [(i, one.groups.get(group)) for i, one in enumerate(run.updates, 1)]
+    for rank, group in enumerate(in_order(group for one in run.updates for group in one.by_group)):
+        rows = [(i, one.by_group.get(group)) for i, one in enumerate(run.updates, 1)]
         drew = [(i, row) for i, row in rows if row is not None and row.count]
         x, y = [i for i, _ in drew], [value(row) for _, row in drew]
         curves.append(Curve(run.called(group).replace(" × ", "×"), x, y, rank % len(COLOURS)))  # noqa: RUF001

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from jaxlake.render import FAILURES, episode_svg
 from training.analysis.report.reading import ReportedRun
-from training.run.records import AnyEpisode, EpisodeRecord
+from training.run.records import EpisodeRecord
 
 EPISODES_SHOWN = 6  # of the failed ones, and of the solved ones
 GALLERY_CELL, GALLERY_BOARD = 44, 170  # least pixels: all text on a board has 11 or more
@@ -21,7 +21,7 @@ LONGEST_PLAN = 60
 class Example:
     """An answer with its picture, or the instance in its lines."""
 
-    episode: AnyEpisode
+    episode: EpisodeRecord
     picture: Markup | None
     problem: str = ""  # why it is not drawn or not played
 
@@ -31,21 +31,21 @@ class Example:
         return re.findall(r"<style>(.*?)</style>", self.picture or "", flags=re.DOTALL)
 
 
-def example(episode: AnyEpisode) -> Example:
+def example(episode: EpisodeRecord) -> Example:
     """Draw an episode; instances of other environments than the lake are shown in their lines."""
-    if not isinstance(episode, EpisodeRecord):
+    if (lake := episode.lake) is None:
         return Example(episode, Markup("<pre>{}</pre>").format("\n".join(episode.lines)))
-    plan, problem = episode.plan, ""
+    plan, problem = lake.plan, ""
     if plan is not None and max(map(len, plan), default=0) > LONGEST_PLAN:
         plan, problem = None, f"The plan has more than {LONGEST_PLAN} steps and is not played."
     try:
         svg = episode_svg(
-            episode.grid,
+            episode.lines,
             plan,
             failure=episode.failure,
-            failure_agent=episode.agent,
+            failure_agent=lake.agent,
             failure_time=episode.time,
-            cell=max(GALLERY_CELL, GALLERY_BOARD / max(len(episode.grid), 1)),
+            cell=max(GALLERY_CELL, GALLERY_BOARD / max(len(episode.lines), 1)),
         )
     except ValueError as error:
         return Example(episode, None, f"It can't be drawn: {error}")
@@ -54,7 +54,7 @@ def example(episode: AnyEpisode) -> Example:
 
 def shown_episodes(
     run: ReportedRun,
-    episodes: Sequence[AnyEpisode],
+    episodes: Sequence[EpisodeRecord],
 ) -> tuple[list[Example], list[Example]]:
     """Choose some failed and some solved episodes, by rule and not by eye.
 
@@ -71,7 +71,7 @@ def shown_episodes(
         lambda one: kinds.get(one.failure or "", len(kinds)),
     )
     valid = [one for one in episodes if one.valid]
-    waits = [isinstance(one, EpisodeRecord) and one.needs_wait for one in valid]
+    waits = [one.lake is not None and one.lake.needs_wait for one in valid]
     solved = [
         one
         for needed in (True, False)
@@ -85,10 +85,10 @@ def shown_episodes(
 
 
 def _take_turns(
-    episodes: Iterable[AnyEpisode], turn: Callable[[AnyEpisode], int]
-) -> list[AnyEpisode]:
+    episodes: Iterable[EpisodeRecord], turn: Callable[[EpisodeRecord], int]
+) -> list[EpisodeRecord]:
     """The first of each group in the order of their turns, then the second of each, and so on."""
-    groups: dict[int, list[AnyEpisode]] = {}
+    groups: dict[int, list[EpisodeRecord]] = {}
     for one in episodes:
         groups.setdefault(turn(one), []).append(one)
     ranked = [(rank, key, one) for key, group in groups.items() for rank, one in enumerate(group)]

@@ -5,8 +5,9 @@ A file or a line that is missing or damaged is left out and named: the page show
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from training.analysis import RATE_NAMES
 from training.analysis.pages.chart_drawing import COLOURS
 from training.errors import UserError
 from training.run import records
+from training.run.answer_records import count_answers, in_order
 from training.run.directory import RunDirectory, StageDirectory
 from training.run.typed_files import JsonLinesFile, TextFile
 from training.schema import RunConfig, load
@@ -26,10 +28,6 @@ T = TypeVar("T")
 
 _LINES_NAMED = 5
 """How many damaged lines of one file are named; of the others the page says how many they are."""
-
-
-OTHER_METRICS = {"valid": "valid", "best": "best possible"}
-"""Rates of other environments than the lake, by the names of their fields."""
 
 
 @dataclass(frozen=True)
@@ -59,20 +57,13 @@ LAKE_WORDS = PageWords(
 )
 
 
-def in_order(groups: Iterable[str]) -> list[str]:
-    """Return each group once: numbers ascending, and others as they come."""
-    distinct = list(dict.fromkeys(groups))
-    return sorted(distinct, key=int) if all(map(str.isdecimal, distinct)) else distinct
-
-
 @dataclass(frozen=True)
 class ReportedStage:
     """What the report shows of a stage (0: before the first); what is missing is None or empty."""
 
     number: int
-    validation: records.AnyValidation | None = None
     configuration: Configuration | None = None
-    episodes: tuple[records.AnyEpisode, ...] = ()
+    episodes: tuple[records.EpisodeRecord, ...] = ()
     context: str | None = None
     answers: tuple[records.AttemptRecord, ...] = ()
     decision: records.DecisionRecord | None = None
@@ -82,13 +73,14 @@ class ReportedStage:
     reading: Reading | None = None  # how the weights in force read, if that was measured
     learning: tuple[records.DesignUpdateRecord, ...] = ()  # from designs of the policy's own
 
-    @property
-    def rates(self) -> dict[str | None, records.Rates | records.GroupRates]:
+    @cached_property
+    def rates(self) -> dict[str | None, records.Rates]:
         """The validation's counts by group, in order; None: over all groups."""
-        if self.validation is None:
+        if not self.episodes:
             return {}
-        rows = (*self.validation.rows, self.validation.total)
-        return {row.group: row for row in rows}
+        counted = count_answers(self.number, self.episodes)
+        rates: dict[str | None, records.Rates] = dict(counted.groups)
+        return rates | {None: counted.total}
 
 
 @dataclass(frozen=True)
@@ -109,7 +101,7 @@ class ReportedRun:
     @property
     def validated(self) -> list[ReportedStage]:
         """The stages that were validated."""
-        return [stage for stage in self.stages if stage.validation is not None]
+        return [stage for stage in self.stages if stage.episodes]
 
     @property
     def groups(self) -> list[str]:
@@ -121,9 +113,7 @@ class ReportedRun:
         """Whether the run is on the lake, and not on another environment."""
         if self.config is not None:
             return isinstance(self.config.environment, Environment)
-        return not any(
-            isinstance(stage.validation, records.GroupValidation) for stage in self.stages
-        )
+        return all(one.lake is not None for stage in self.stages for one in stage.episodes)
 
     @property
     def tells_best(self) -> bool:
@@ -155,7 +145,7 @@ class ReportedRun:
                 for kind in row.failures:
                     failures.setdefault(kind, len(failures))
         colours = {kind: rank % len(COLOURS) for kind, rank in failures.items()}
-        metrics = OTHER_METRICS if self.tells_best else {"valid": "valid"}
+        metrics = {"valid": "valid"} | ({"best": "best possible"} if self.tells_best else {})
         return PageWords(label, instance, knobs or (), metrics, colours)
 
     @property
@@ -219,13 +209,12 @@ def _stage(number: int, files: StageDirectory, reader: _Reader) -> ReportedStage
     if not files.path.is_dir():
         reader.missing.append(f"{files.path.relative_to(reader.root)}: is not there yet")
         return ReportedStage(number)
-    validation, episodes = reader.value(files.validation.read), reader.values(files.episodes)
+    episodes = reader.values(files.episodes)
     if number == 0:
-        return ReportedStage(number, validation, episodes=episodes)
+        return ReportedStage(number, episodes=episodes)
     gate = reader.value(files.gate.read)
     return ReportedStage(
         number=number,
-        validation=validation,
         configuration=reader.value(files.configuration.read),
         episodes=episodes,
         atlas=_atlas(number, files, reader),

@@ -23,9 +23,9 @@ from training.analysis import METRIC_NAMES
 from training.analysis.study.config import Study, StudyRun
 from training.analysis.study.directory import StudyDirectory
 from training.errors import UserError
-from training.run.answer_records import Rates
+from training.run.answer_records import EpisodeRecord, count_answers
 from training.run.directory import RunDirectory, StageDirectory
-from training.run.records import EpisodeRecord, UpdateMetrics, lake_episodes
+from training.run.records import UpdateMetrics
 from training.schema import RunConfig
 
 METRICS = tuple(METRIC_NAMES)
@@ -125,7 +125,7 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
     answers = [_episodes(stage) for stage in stages]
     boards = _validation_set(answers[0], stages[0].episodes.path)
     for stage, episodes in zip(stages, answers, strict=True):
-        if tuple(one.grid for one in episodes) != boards.grids:
+        if tuple(one.lines for one in episodes) != boards.grids:
             raise UserError(f"{stage.path}: was validated on other boards than {stages[0].path}")
     decisions = [stage.decision.read() for stage in stages[1:]]
     return FinishedRun(
@@ -133,10 +133,10 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
         seed=run.seed,
         boards=boards,
         scores=np.array(
-            [[[getattr(one, m) for one in episodes] for episodes in answers] for m in METRICS]
+            [[[_scored(one, m) for one in episodes] for episodes in answers] for m in METRICS]
         ),
         kinds=np.array([[KINDS.index(one.failure or "valid") for one in row] for row in answers]),
-        isr=tuple(_total(stage).isr for stage in stages),
+        isr=tuple(count_answers(0, episodes).total.isr or 0.0 for episodes in answers),
         configurations=tuple(_configuration(stage, config) for stage in stages[1:]),
         ledger=_ledger(directory, config, sum((one.spent for one in decisions), Spent())),
         designs=tuple(decision.kind for decision in decisions[:-1]),
@@ -149,43 +149,35 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
 
 
 def _episodes(files: StageDirectory) -> list[EpisodeRecord]:
-    """The answers of one stage, which agree with its table."""
-    path, episodes = files.episodes.path, lake_episodes(files.episodes.read())
+    """Read the answers of one stage, which must be the lake's."""
+    path, episodes = files.episodes.path, files.episodes.read()
+    if not episodes:
+        raise UserError(f"{path}: holds no answers")
     for one in episodes:
+        if one.lake is None:
+            raise UserError(f"{path}: is another environment's, allowed is the lake's")
         if (one.failure or "valid") not in KINDS:
             allowed = ", ".join(KINDS[1:])
             raise UserError(f"{path}: failure: got {one.failure!r}, allowed are null, {allowed}")
-    total = _total(files)
-    counted = [len(episodes), *(sum(getattr(one, m) for one in episodes) for m in METRICS)]
-    told = [total.count, *(getattr(total, metric) for metric in METRICS)]
-    if counted != told:
-        raise UserError(
-            f"{path}: {', '.join(('count', *METRICS))} are {counted}, which does not agree with "
-            f"{told} in {files.validation.path.name}"
-        )
     return episodes
 
 
-def _total(files: StageDirectory) -> Rates:
-    """The lake's rates over all boards of one validation."""
-    total = files.validation.read().total
-    if not isinstance(total, Rates):
-        raise UserError(f"{files.validation.path}: is another environment's, allowed is the lake's")
-    return total
+def _scored(episode: EpisodeRecord, metric: str) -> bool:
+    return episode.valid if metric == "valid" else episode.scores.get(metric, False)
 
 
 def _validation_set(episodes: list[EpisodeRecord], path: Path) -> ValidationSet:
     tenths = []
     for one in episodes:
-        symbols = [symbol for row in one.grid for symbol in row.split()]
-        if not 0 < one.size == len(one.grid):
-            raise UserError(f"{path}: size: got {one.size}, the board has {len(one.grid)} rows")
+        symbols = [symbol for row in one.lines for symbol in row.split()]
+        if one.group != str(len(one.lines)):
+            raise UserError(f"{path}: group: got {one.group}, the board has {len(one.lines)} rows")
         tenths.append(10 * symbols.count(HOLE_SYMBOL) // len(symbols))
     return ValidationSet(
-        grids=tuple(one.grid for one in episodes),
-        size=np.array([one.size for one in episodes]),
+        grids=tuple(one.lines for one in episodes),
+        size=np.array([int(one.group) for one in episodes]),
         hole_tenth=np.array(tenths),
-        needs_wait=np.array([one.needs_wait for one in episodes]),
+        needs_wait=np.array([one.lake is not None and one.lake.needs_wait for one in episodes]),
     )
 
 

@@ -29,6 +29,7 @@ from training.analysis.study.directory import (
 from training.analysis.study.interrupts import interrupts_held
 from training.analysis.study.workers import Worker, WorkerRun
 from training.errors import UserError
+from training.run.answer_records import count_answers
 from training.run.directory import RunDirectory
 from training.run.dry_run import print_time
 from training.run.forking import fork_first_round
@@ -362,8 +363,8 @@ def _say(words: str) -> None:
 
 
 def _rates_of(files: RunDirectory, stage: int) -> str:
-    total = files.stage(stage).validation.read().total
-    return success_rates(total)
+    episodes = files.stage(stage).episodes.read()
+    return success_rates(count_answers(stage, episodes).total)
 
 
 def _usable_cores() -> list[int]:
