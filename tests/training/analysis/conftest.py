@@ -72,8 +72,9 @@ def hostile_run(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) ->
     run = shutil.copytree(finished_run, tmp_path_factory.mktemp("browser") / "run")
     file = RunDirectory(run).stage(STAGE).episodes
     first, second, *others = file.read()
-    refused = {"valid": False, "optimal_sum_of_costs": False, "sum_of_costs": None, "time": None}
-    refused |= {"failure": "parse_error", "plan": None, "agent": None, "reason": ATTACK}
+    lake = first.lake.model_copy(update=dict.fromkeys(("plan", "agent", "sum_of_costs")))
+    refused = {"valid": False, "scores": {}, "failure": "parse_error", "time": None}
+    refused |= {"lake": lake, "reason": ATTACK}
     changes = [{"text": ATTACK}, {"text": f"{ATTACK}\ud800"}]
     hostile = [
         one.model_copy(update=refused | change)

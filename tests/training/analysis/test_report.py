@@ -381,7 +381,7 @@ def test_failed_and_solved_episodes_of_the_last_stage_are_drawn(finished_run, pa
     assert len(shown) == 12
     for outcome, number in shown:
         episode = episodes[int(number)]
-        solved = "optimal" if episode.optimal_sum_of_costs else "valid, not optimal"
+        solved = "optimal" if episode.best else "valid, not optimal"
         assert outcome == (episode.failure or solved).replace("_", " ")
 
 

@@ -171,8 +171,9 @@ def test_failure_on_a_board_that_cannot_be_read_is_shown(
 ):
     file = RunDirectory(run_copy).stage(3).episodes
     first, *others = file.read()
-    failure = {"valid": False, "optimal_sum_of_costs": False, "failure": "hole", "time": 1}
-    file.write([first.model_copy(update={"grid": ("S G",), "agent": 1, **failure}), *others])
+    failure = {"valid": False, "scores": {}, "failure": "hole", "time": 1}
+    failure |= {"lines": ("S G",), "lake": first.lake.model_copy(update={"agent": 1})}
+    file.write([first.model_copy(update=failure), *others])
     page = browser.new_page()
     page.goto(build_report(run_copy).as_uri())
     page.select_option("#result", label="hole")

@@ -71,13 +71,13 @@ def test_cut_line_of_a_log_that_grows_is_passed_over(run_copy):
 
 def test_episodes_that_cannot_be_drawn_or_shown_whole_do_not_stop_the_page(run_copy):
     file = RunDirectory(run_copy).stage(3).episodes
-    first = file.read()[0].model_copy(update={"valid": False, "failure": "hole"})
+    first = file.read()[0].model_copy(update={"valid": False, "scores": {}, "failure": "hole"})
     changes = (
-        {"grid": ("S G",)},
+        {"lines": ("S G",)},
         {"failure": "boredom"},
-        {"plan": (("LEFT",) * 500, ("LEFT",))},
+        {"lake": first.lake.model_copy(update={"plan": (("LEFT",) * 500, ("LEFT",))})},
         {"text": "x" * 9999},
-        {"agent": 9, "time": 99},
+        {"lake": first.lake.model_copy(update={"agent": 9}), "time": 99},
     )
     file.write([first.model_copy(update=change) for change in changes])
     text = page_of(run_copy).text
