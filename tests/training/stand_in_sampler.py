@@ -41,7 +41,7 @@ class StandInSampler:
 
     open_ones: ClassVar[int] = 0
 
-    def __init__(self, folder: Path, settings: Any, *, seed: int = 0, trainer: Any = ()) -> None:
+    def __init__(self, folder: Path, settings: Any, *, seed: int = 0) -> None:
         StandInSampler.open_ones += 1
         self._tokenizer = AutoTokenizer.from_pretrained(folder)
         self.sync(load_file(folder / "model.safetensors").items())

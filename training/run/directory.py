@@ -49,7 +49,6 @@ _PLACES = (
     "sampling.gpu_memory_utilization",
     "sampling.tensor_parallel_size",
     "sampling.devices",
-    "sampling.weight_transfer",
     "sampling.sync_sequences",
     "sampling.sync_tolerance",
 )

@@ -44,14 +44,8 @@ def start_sampler(
             raise
     else:
         policy.export(params, folder, untied=True)
-        sampler = VllmSampler(folder, settings, seed=seed, trainer=_trainer(params))
+        sampler = VllmSampler(folder, settings, seed=seed)
     return sampler if alone() else SharedSampler(sampler)
-
-
-def _trainer(params: Any) -> list[jax.Device]:
-    """Return the devices of this process that the weights are on."""
-    weights = jax.tree.leaves(params)[0]
-    return sorted(weights.sharding.addressable_devices, key=lambda device: device.id)
 
 
 def _require_own_accelerators(settings: Sampling, params: Any) -> None:
@@ -65,7 +59,8 @@ def _require_own_accelerators(settings: Sampling, params: Any) -> None:
         return
     engines = settings.served.started if settings.engine == "servers" else 1
     taken = range(settings.tensor_parallel_size * engines)
-    own = sorted(device.local_hardware_id for device in _trainer(params))
+    weights = jax.tree.leaves(params)[0]
+    own = sorted(device.local_hardware_id for device in weights.sharding.addressable_devices)
     if not set(taken) <= set(own):
         raise UserError(
             f"sampling.devices: got null, by which vLLM takes GPUs {[*taken]}, but process "

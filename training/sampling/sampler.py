@@ -13,12 +13,9 @@ import numpy as np
 
 from engineer.space import AnswerForm
 from training.errors import UserError
+from training.weight_transfer.checksums import SyncError
 
 Tokens: TypeAlias = Sequence[int]
-
-
-class SyncError(UserError):
-    """The engine doesn't generate with the trainer's weights, or computes something else."""
 
 
 class PromptTooLongError(UserError):

@@ -23,19 +23,20 @@ from engineer.space import AnswerForm
 from training.errors import UserError
 from training.runtime import set_library_defaults
 from training.sampling.engine_watch import call_watched, engine_processes
-from training.sampling.sampler import Completion, SyncError, Tokens, require_room
+from training.sampling.sampler import Completion, Tokens, require_room
 from training.schema import Sampling
 from training.weight_transfer.checksums import (
+    SyncError,
     fetch_checksums,
     require_equal_checksums,
     version_of,
     with_checksums,
 )
-from training.weight_transfer.ways import (
-    choose_way,
-    open_transport,
-    prepare_processes,
-    transfer_arguments,
+from training.weight_transfer.transport import (
+    SHARED_MEMORY_BACKEND,
+    InProcessTransport,
+    SharedMemoryTransport,
+    WeightTransport,
 )
 
 T = TypeVar("T")
@@ -43,31 +44,27 @@ T = TypeVar("T")
 WORKER_EXTENSION = "training.weight_transfer.worker_extension.WeightReceiver"
 """What vLLM's workers can do beyond what they bring along."""
 
+TRANSFER_CONFIG = {"backend": SHARED_MEMORY_BACKEND}
+"""vLLM's `weight_transfer_config` for workers in other processes."""
+
+_MULTIPROCESSING = "VLLM_ENABLE_V1_MULTIPROCESSING"
+
 
 class VllmSampler:
     """A vLLM engine over one Hugging Face folder; `sync` replaces its weights."""
 
-    def __init__(
-        self,
-        folder: Path,
-        settings: Sampling,
-        *,
-        seed: int = 0,
-        trainer: Sequence[jax.Device] | None = None,
-    ) -> None:
+    def __init__(self, folder: Path, settings: Sampling, *, seed: int = 0) -> None:
         """Start the engine on a folder whose config.json says tie_word_embeddings false.
 
-        Every request has a seed of its own. `trainer` are the devices that the weights come from;
-        None: the first one.
+        Every request has a seed of its own.
 
         Raises:
-            UserError: vLLM is not installed or can't start on this folder, or the weights can't
-                reach it as `sampling.weight_transfer` says.
+            UserError: vLLM is not installed or can't start on this folder.
         """
-        trainer = jax.local_devices()[:1] if trainer is None else trainer
-        way = choose_way(settings, trainer)
+        in_process = runs_in_this_process(settings)
         prepare_environment(settings)
-        prepare_processes(settings, way)
+        if settings.tensor_parallel_size == 1:
+            os.environ[_MULTIPROCESSING] = "0" if in_process else "1"
         try:
             from vllm import LLM
         except ImportError as error:
@@ -76,7 +73,8 @@ class VllmSampler:
         try:
             self._engine = LLM(
                 **engine_arguments(folder, settings, seed),
-                **transfer_arguments(way, settings),
+                **({} if in_process else {"weight_transfer_config": TRANSFER_CONFIG}),
+                **({} if settings.devices is None else {"device_ids": list(settings.devices)}),
                 worker_extension_cls=WORKER_EXTENSION,
             )
             self._processes = engine_processes(self._engine)
@@ -85,8 +83,9 @@ class VllmSampler:
             if not self._processes:  # else this process need not touch a GPU by torch
                 _end_rollouts_after(self._closing, self._engine)
                 self._device = _current_gpu()
-            self._transport = call_watched(
-                self._processes, lambda: open_transport(way, self._engine, settings, trainer)
+            kind = InProcessTransport if in_process else SharedMemoryTransport
+            self._transport: WeightTransport = call_watched(
+                self._processes, lambda: kind(self._engine)
             )
         except UserError:
             raise
@@ -265,6 +264,11 @@ def _errors_of(what: str, kind: type[UserError] = UserError) -> Iterator[None]:
             f"vLLM could not {what} ({type(error).__name__}: {problem:.300}). A worker that died "
             "was often out of memory; a run that is started again goes on from its last checkpoint"
         ) from error
+
+
+def runs_in_this_process(settings: Sampling) -> bool:
+    """Whether vLLM's only worker runs in the trainer's process; the user's environment decides."""
+    return settings.tensor_parallel_size == 1 and os.environ.get(_MULTIPROCESSING, "0") == "0"
 
 
 def prepare_environment(settings: Sampling) -> None:

@@ -102,11 +102,6 @@ class Sampling(Section):
         description="numbers of the accelerators that vLLM's workers have, tensor_parallel_size "
         "for each server in turn; null: the first ones",
     )
-    weight_transfer: Literal["auto", "in_process", "shared_memory", "cuda_ipc", "nccl"] = Field(
-        "auto",
-        description="how vLLM gets the weights; auto: in_process for one worker, else nccl to GPUs "
-        "that the trainer has not, cuda_ipc to others, shared_memory without GPUs",
-    )
     cpu_kv_cache_gib: Positive = Field(1, description="key-value cache, GiB (CPU only)")
     sync_tolerance: PositiveFloat = Field(
         1e-3,
@@ -138,21 +133,10 @@ class Sampling(Section):
                 f"devices: got {list(self.devices)}, allowed are as many different ones as "
                 f"tensor_parallel_size{factor} = {workers}"
             )
-        if self.weight_transfer == "in_process" and self.tensor_parallel_size > 1:
+        if self.engine == "jax" and self.devices is not None:
             raise ValueError(
-                f"weight_transfer: got in_process, but tensor_parallel_size = "
-                f"{self.tensor_parallel_size} workers are processes of their own: allowed are "
-                "auto, shared_memory, cuda_ipc and nccl"
-            )
-        if self.engine == "jax" and (self.weight_transfer != "auto" or self.devices is not None):
-            raise ValueError(
-                f"weight_transfer: got {self.weight_transfer}, and devices {self.devices}: engine "
-                "jax has the trainer's weights and device, allowed are auto and null"
-            )
-        if self.weight_transfer == "nccl" and self.devices is None:
-            raise ValueError(
-                "weight_transfer: got nccl, which needs GPUs that the trainer has not: name them "
-                "in sampling.devices"
+                f"devices: got {list(self.devices)}, but engine jax has the trainer's device: "
+                "allowed is null"
             )
         return self
 
@@ -164,9 +148,4 @@ class Sampling(Section):
                     f"servers: set, but engine is {self.engine}; allowed is null, or engine servers"
                 )
             return self
-        if self.weight_transfer != "auto":
-            raise ValueError(
-                f"weight_transfer: got {self.weight_transfer}, allowed is auto with engine "
-                "servers: servers.folder says how they get the weights"
-            )
         return self

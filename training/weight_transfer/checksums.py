@@ -15,13 +15,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from training.sampling.sampler import SyncError
+from training.errors import UserError
 
 Checksums = Mapping[str, int]
 """Checksums below 2**32 by the Hugging Face names of tensors."""
 
 _BITS = {4: (jnp.uint32, 0x7F800000), 2: (jnp.uint16, 0x7F80)}
 _WORD = 2**32
+
+
+class SyncError(UserError):
+    """The engine doesn't generate with the trainer's weights, or computes something else."""
 
 
 @jax.jit

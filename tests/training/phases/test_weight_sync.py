@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from training.phases.weight_sync import check_engine, compare_weights, sync_weights
-from training.sampling.sampler import SyncError
+from training.weight_transfer.checksums import SyncError
 
 LENGTHS = (5, 200, 9000)
 SEQUENCES = [list(range(length)) for length in LENGTHS]

@@ -100,7 +100,6 @@ def test_a_run_may_go_on_with_settings_that_change_rounding_at_most_and_they_are
         "sampling.gpu_memory_utilization": 0.2,
         "sampling.tensor_parallel_size": 2,
         "sampling.devices": [2, 3],
-        "sampling.weight_transfer": "nccl",
         "sampling.sync_sequences": 2,
     }
     other = load(TINY, [f"{key}={value}" for key, value in values.items()])

@@ -14,11 +14,11 @@ import pytest
 
 from tests.paths import TINY as TINY_FILE
 from training.policy.policy import load_policy, make_policy
-from training.sampling.sampler import SyncError, check_sync
+from training.sampling.sampler import check_sync
 from training.sampling.vllm_sampler import VllmSampler
 from training.schema import Sampling, load
-from training.weight_transfer.shared_memory import SharedMemoryTransport
-from training.weight_transfer.transport import InProcessTransport
+from training.weight_transfer.checksums import SyncError
+from training.weight_transfer.transport import InProcessTransport, SharedMemoryTransport
 
 SEQUENCES = [[5, 30, 31, 90, 120, 7, 8] * times for times in (1, 2, 3, 4)]
 

@@ -14,8 +14,9 @@ from training.learner import grpo
 from training.learner.batching import pad_sequences
 from training.policy.policy import Policy, load_policy, make_policy
 from training.sampling.jax_sampler import JaxSampler
-from training.sampling.sampler import PromptTooLongError, SyncError, check_sync
+from training.sampling.sampler import PromptTooLongError, check_sync
 from training.schema import Sampling, load
+from training.weight_transfer.checksums import SyncError
 
 PROMPTS = [[5, 6, 7, 8, 9, 10], [11, 12, 13], list(range(20, 60)), [7]]
 PATTERN = r"n3 [-+=] [-+=]\nn4 [-+=] [-+=]"

@@ -27,11 +27,12 @@ from training.errors import UserError
 from training.learner import grpo
 from training.learner.batching import pad_sequences
 from training.policy.policy import Policy, load_policy, make_policy
-from training.sampling.sampler import SyncError, check_sync
+from training.sampling.sampler import check_sync
 from training.sampling.servers.model_server import OtherModels, Question
 from training.sampling.vllm_sampler import VllmSampler
 from training.schema import EngineerChoice, Sampling, load
 from training.threads import in_thread
+from training.weight_transfer.checksums import SyncError
 from training.weight_transfer.transport import InProcessTransport
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]

@@ -118,7 +118,6 @@ def test_the_base_model_s_configuration_reads_back_from_its_own_dump(tmp_path: P
         (f"{SERVERS}={{addresses: ['http://a/']}}", ["sampling.servers.addresses", "http://a/"]),
         (f"{SERVERS}={{silence_seconds: 0}}", ["sampling.servers.silence_seconds", "got 0"]),
         (f"{SERVERS}={{count: 2}}; sampling.devices=[0]", ["[0]", "size * 2 servers = 2"]),
-        (f"{SERVERS}=null; sampling.weight_transfer=shared_memory", ["servers.folder"]),
         (INFEASIBLE, ["3x3 board with hole_ratio 0.5", "3 agents need 6"]),
     ],
 )

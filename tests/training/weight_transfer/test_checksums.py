@@ -7,13 +7,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from training.sampling.sampler import SyncError
 from training.weight_transfer.checksums import (
+    SyncError,
     fetch_checksums,
     require_equal_checksums,
     weight_checksum,
 )
-from training.weight_transfer.transport import in_buckets
 
 torch = pytest.importorskip("torch")
 receiver = pytest.importorskip("training.weight_transfer.receiver")
@@ -101,17 +100,3 @@ def test_a_tensor_that_only_one_side_has_is_named():
 def test_checksums_are_fetched_as_integers():
     sums = fetch_checksums({"one": weight_checksum(jnp.ones(3))})
     assert sums == {"one": _plain(np.ones(3, np.float32))}
-
-
-def test_buckets_keep_to_the_limit_or_to_one_tensor():
-    sizes = [3, 3, 9, 1, 2, 4]
-    given = [(str(place), jnp.full(size, place)) for place, size in enumerate(sizes)]
-    buckets = list(in_buckets(given, 4 * 6))
-    assert [[len(values) for _, values in bucket] for bucket in buckets] == [
-        [3, 3],
-        [9],
-        [1, 2],
-        [4],
-    ]
-    names = [name for bucket in buckets for name, _ in bucket]
-    assert names == [name for name, _ in given]

@@ -16,9 +16,10 @@ import httpx2
 import numpy as np
 
 from training.errors import UserError
-from training.sampling.sampler import Completion, SyncError, Tokens
+from training.sampling.sampler import Completion, Tokens
 from training.sampling.servers.process import ServerProcess
 from training.schema import Sampling, Servers
+from training.weight_transfer.checksums import SyncError
 
 _SECONDS_TO_CONNECT = 30.0
 _SECONDS_BETWEEN_CHECKS = 5.0

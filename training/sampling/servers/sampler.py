@@ -18,22 +18,25 @@ import numpy as np
 
 from engineer.space import AnswerForm
 from training.errors import UserError
-from training.sampling.sampler import Completion, SyncError, Tokens, require_room
+from training.sampling.sampler import Completion, Tokens, require_room
 from training.sampling.servers.client import VllmServer, read_completions, read_score
 from training.sampling.servers.fleet import AllServersGoneError, ServerFleet
 from training.sampling.servers.process import NO_TRUNCATION, ServerProcess, devices_of
 from training.sampling.vllm_sampler import WORKER_EXTENSION, sampling_seeds
 from training.schema import Sampling
 from training.weight_transfer.checksums import (
+    SyncError,
     fetch_checksums,
     require_equal_checksums,
     version_of,
     with_checksums,
 )
-from training.weight_transfer.folder import FolderTransport
-from training.weight_transfer.shared_memory import SharedMemoryTransport
-from training.weight_transfer.transport import WeightTransport
-from training.weight_transfer.ways import SHARED_MEMORY_BACKEND
+from training.weight_transfer.transport import (
+    SHARED_MEMORY_BACKEND,
+    FolderTransport,
+    SharedMemoryTransport,
+    WeightTransport,
+)
 
 # What is asked for with every answer: tokens as ids, each with its log-probability.
 _AS_TOKENS = {"logprobs": 0, "return_token_ids": True, "return_tokens_as_token_ids": True}

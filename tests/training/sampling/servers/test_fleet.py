@@ -7,23 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.numpy import load_file
 
 from tests.training.sampling.servers.stand_in_server import StandInServer, choice, stand_ins
 from training.errors import UserError
-from training.sampling.sampler import SyncError
 from training.sampling.servers import client
 from training.sampling.servers.client import VllmServer, deal, read_completions, read_score
 from training.sampling.servers.fleet import ServerFleet
 from training.sampling.servers.process import devices_of
 from training.sampling.servers.sampler import ServerSampler, cores_of
 from training.schema import Sampling
-from training.weight_transfer.folder import FolderTransport
+from training.weight_transfer.checksums import SyncError
 
 PROMPTS = [[place, 7] for place in range(12)]
 
@@ -285,29 +282,3 @@ def test_servers_on_cpu_share_the_cores_unless_the_user_says_otherwise() -> None
     assert cores_of(0, served(1), {}, cores) == {}
     assert cores_of(0, served(9), {}, cores) == {}
     assert cores_of(0, served(2), {name: "0"}, cores) == {}
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_weights_go_through_files_that_are_there_while_servers_load_them(
-    dtype: str, tmp_path: Path
-) -> None:
-    given = {f"w{number}": jnp.arange(number + 3, dtype=dtype) / 3 for number in range(4)}
-    loaded: list[dict[str, np.ndarray]] = []
-
-    class Engine:
-        def collective_rpc(self, method: str, kwargs: dict[str, str]) -> None:
-            assert method == "reload_weights"
-            files = sorted(Path(kwargs["weights_path"]).iterdir())
-            loaded.append({name: one for file in files for name, one in load_file(file).items()})
-            assert len(files) > 1
-
-    shared = tmp_path / "shared" / "weights"
-    FolderTransport(Engine(), shared, file_bytes=20).send(iter(given.items()))
-    assert list(loaded[0]) == list(given)
-    for name, array in given.items():
-        np.testing.assert_array_equal(loaded[0][name], np.asarray(array))
-    assert list(shared.iterdir()) == []
-    blocked = tmp_path / "file"
-    blocked.touch()
-    with pytest.raises(SyncError, match=r"sampling\.servers\.folder: .*can't be written"):
-        FolderTransport(Engine(), blocked).send(iter(given.items()))

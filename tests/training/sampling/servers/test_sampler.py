@@ -20,11 +20,12 @@ import pytest
 from tests.paths import TINY as TINY_FILE
 from training.errors import UserError
 from training.policy.policy import Policy, load_policy, make_policy
-from training.sampling.sampler import Completion, SyncError, check_sync
+from training.sampling.sampler import Completion, check_sync
 from training.sampling.servers.sampler import ServerSampler
 from training.sampling.vllm_sampler import VllmSampler
 from training.schema import Sampling, load
-from training.weight_transfer.folder import FolderTransport
+from training.weight_transfer.checksums import SyncError
+from training.weight_transfer.transport import FolderTransport
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(1800)]
 

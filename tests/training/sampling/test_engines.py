@@ -1,0 +1,66 @@
+"""Where an engine starts, and what its failures say. No engine is started."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from pydantic import ValidationError
+
+from training.errors import UserError
+from training.sampling import engines
+from training.sampling.vllm_sampler import _errors_of, runs_in_this_process
+from training.schema import Sampling
+from training.weight_transfer.checksums import SyncError
+
+
+@pytest.mark.parametrize(
+    ("workers", "environment", "here"), [(1, "0", True), (1, "1", False), (2, "0", False)]
+)
+def test_one_worker_runs_in_this_process_unless_the_user_says_otherwise(
+    workers: int, environment: str, here: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", environment)
+    assert runs_in_this_process(Sampling(tensor_parallel_size=workers)) == here
+
+
+@pytest.mark.parametrize(
+    ("settings", "taken"),
+    [
+        ({"tensor_parallel_size": 2}, [0, 1]),
+        ({}, None),  # the GPU that the process trains on
+        ({"tensor_parallel_size": 2, "devices": (4, 5)}, None),
+        ({"engine": "jax"}, None),
+    ],
+)
+def test_vllm_is_refused_gpus_that_another_process_may_train_on(
+    settings: Any, taken: list[int] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    policy: Any = None  # it is not asked for anything
+    params = {"kernel": jnp.zeros(1)}
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    engines._require_own_accelerators(Sampling(**settings), params)  # a process that is alone
+    monkeypatch.setattr(engines, "alone", lambda: False)
+    if taken is None:
+        engines._require_own_accelerators(Sampling(**settings), params)
+        return
+    with pytest.raises(UserError, match=r"^sampling\.devices: got null") as refused:
+        engines.start_sampler(policy, params, Sampling(**settings), tmp_path)
+    expected = f"vLLM takes GPUs {taken}, but process 0 trains on [0]; allowed are"
+    assert expected in str(refused.value)
+
+
+@pytest.mark.parametrize("devices", [(3,), (3, 3)])
+def test_devices_are_as_many_different_ones_as_workers(devices: tuple[int, ...]):
+    with pytest.raises(ValidationError, match="allowed are as many different ones"):
+        Sampling(tensor_parallel_size=2, devices=devices)
+
+
+def test_an_exception_of_a_worker_becomes_an_error_of_the_run():
+    for error in (Exception("Call to update_weights method failed: no\nroom"), RuntimeError()):
+        told = r"could not take the weights \(\w+: (Call|no message)"
+        with pytest.raises(SyncError, match=told), _errors_of("take the weights", SyncError):
+            raise error
+    with pytest.raises(UserError, match="its own"), _errors_of("answer"):
+        raise UserError("its own")
