@@ -23,7 +23,7 @@ from training.phases import warm_start
 from training.phases.adapters import export_stage, stage_adapters
 from training.phases.atlas import measure_last_atlas
 from training.phases.design import design
-from training.phases.design_learning import hold_learned, learn_to_design
+from training.phases.design_learning import learn_to_design
 from training.phases.endpoint_key import check_key
 from training.phases.gate import gate
 from training.phases.probe import Prober
@@ -158,7 +158,6 @@ def _stages_with(
         boards = trained.boards.boards
         if learned:  # the state is what follows
             state = trained.state
-            hold_learned(run, sampler, state, results)
         else:
             export_stage(run, trained.state.params, stage)
             if (origin := reference_of(results, len(results))) < stage:

@@ -20,7 +20,7 @@ POINTS = {
     # completions are drawn, nothing is learned from them yet; once in the second update
     "rollout": ("training.rollout.rollout.judge", 2),
     # weights are updated and handed to vLLM, the metrics not written
-    "update": ("training.phases.grpo_update.sync_weights", 3),
+    "update": ("training.phases.train.check_rollout", 3),
     # answers are verified, nothing is written
     "validation": ("training.phases.validate.judge", 1),
     # the answer is reviewed, nothing is written

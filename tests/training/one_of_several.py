@@ -23,7 +23,7 @@ from engineer import EngineerError, NoteWriter, Spent
 from engineer.engineers.base import Proposal
 from jaxlake.command_line.termination import unwound_by_sigterm
 from tests.paths import ROOT, TINY
-from tests.training.phases.test_weight_sync import Both, compare, run_of
+from tests.training.phases.test_weight_sync import Both
 from training import processes
 from training.errors import UserError
 from training.phases.asking import asked_by_first
@@ -178,7 +178,6 @@ def exchange(output: Path) -> None:
         unanswered = [str(error), error.spent.engineer_tokens]
     processes.require_same("equal values", {"a": np.arange(3)})
     off = Both(off=1e-4 * (index + 1))
-    gaps = compare(run_of(off, 256), SharedSampler(off))  # type: ignore[arg-type]
     reader = EngineReader(OneByte(), SharedSampler(off), 4)  # type: ignore[arg-type]
     nats = reader.nats(["ab"], ["cd"])
     try:
@@ -206,7 +205,6 @@ def exchange(output: Path) -> None:
         "refusal": refusal,
         "engineer": [engineer.name, proposal.text, proposal.tokens, notes.text, *unanswered],
         "different": different,
-        "gaps": [gaps.median, gaps.p99, gaps.largest],
         "nats": nats,
         "addressable": placed.is_fully_addressable,
         "whole": whole.tolist(),

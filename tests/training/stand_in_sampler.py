@@ -16,9 +16,10 @@ from transformers import AutoTokenizer
 from engineer.space import AnswerForm
 from jaxlake import Action
 from jaxlake.language.prompts import target
-from training.phases import rehearsal, warm_start, weight_sync
+from training import loop
+from training.phases import design_learning, rehearsal, train, warm_start
 from training.sampling import engines
-from training.sampling.sampler import Completion, LogprobGaps
+from training.sampling.sampler import Completion
 
 
 @contextmanager
@@ -26,7 +27,9 @@ def without_vllm() -> Iterator[None]:
     """Let the loop run without vLLM, and the warm start read fewer synthetic contexts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engines, "VllmSampler", StandInSampler)
-        patch.setattr(weight_sync, "check_sync", lambda *_: LogprobGaps(0.0, 0.0, 0.0))
+        patch.setattr(loop, "check_engine", lambda *_: None)
+        for phase in (train, design_learning):  # it can't know the log-probabilities
+            patch.setattr(phase, "check_rollout", lambda *_, **__: None)
         patch.setattr(warm_start, "EXAMPLES", 64)
         patch.setattr(rehearsal, "EXAMPLES", 64)
         yield

@@ -23,7 +23,7 @@ from training.phases.atlas import measured_atlas
 from training.phases.grpo_update import grpo_batch, refuse_what_is_not_finite
 from training.phases.rehearsal import Rehearsal
 from training.phases.stage_results import StageResult, design_settings, view_of
-from training.phases.weight_sync import compare_weights, sync_metrics
+from training.phases.weight_sync import check_rollout
 from training.run.active_run import ActiveRun
 from training.run.progress import track
 from training.run.records import DesignUpdateRecord, measured, six_digits
@@ -97,7 +97,7 @@ def learn_to_design(
             state, metrics = learn(state, split_rows(batch, 1), designs, place)
             refuse_what_is_not_finite(jax.device_get(metrics))
             sampler.sync(run.policy.tensors(state.params))
-            gaps = compare_weights(run, state.params, sampler, prompts)
+            check_rollout(run.config.sampling, float(metrics["sampler_gap"]))
             usable = [score for score in scores if score is not None]
             record = measured(
                 DesignUpdateRecord,
@@ -112,23 +112,12 @@ def learn_to_design(
                 rehearsed_designs=choice.anchor.contexts,
                 rehearsal_loss=six_digits(metrics["rehearsal_loss"]),
                 grad_norm=six_digits(metrics["grad_norm"]),
-                **sync_metrics(gaps),
+                sampler_gap=six_digits(metrics["sampler_gap"]),
             )
             records.append(record)
             advance(number, f"reward {record.reward_mean:.3f}  usable {len(usable)}")
     run.directory.stage(stage).design_learning.write(records)
     return state
-
-
-def hold_learned(
-    run: ActiveRun, sampler: Sampler, state: LearnerState, results: Sequence[StageResult]
-) -> None:
-    """Leave an engine that has just started as the last update of `learn_to_design` left its own.
-
-    What vLLM keeps of prompts decides in which order it adds.
-    """
-    sampler.sync(run.policy.tensors(state.params))
-    compare_weights(run, state.params, sampler, _prompts(run, results))
 
 
 def _prompts(run: ActiveRun, results: Sequence[StageResult]) -> list[list[int]]:

@@ -26,7 +26,6 @@ from training.learner.packing import (
     place_on_targets,
 )
 from training.phases.resampling import resample
-from training.phases.weight_sync import sync_metrics, sync_weights
 from training.policy.decoder import Decoder
 from training.policy.lora import with_trainable
 from training.processes import local_copy, require_same
@@ -67,7 +66,7 @@ def take_update(
 
     Raises:
         UserError: the loss, its gradient or another metric is not finite.
-        SyncError: the engine's weights or its log-probabilities are not the trainer's.
+        SyncError: the engine's weights are not the trainer's.
     """
     settings, graphdef = run.config.grpo, run.policy.graphdef
     temperature = run.config.sampling.temperature
@@ -100,8 +99,8 @@ def take_update(
         learned = {name: six_digits(np.mean([one[name] for one in steps])) for name in steps[0]}
         refuse_what_is_not_finite(learned)
     with run.clock(seconds, "sync"):
-        gaps = sync_weights(run, state.params, sampler, rollout)
-    metrics |= learned | sync_metrics(gaps)
+        sampler.sync(run.policy.tensors(state.params))
+    metrics |= learned
     picking = run.config.engineer.picking
     if picking is not None and picking.method == "plr":
         valid = np.reshape(drawn.scores.valid, drawn.rewards.shape)

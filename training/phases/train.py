@@ -18,6 +18,7 @@ from training.phases.grpo_update import take_update
 from training.phases.picking import measure_pool, stage_boards
 from training.phases.rehearsal import Rehearsal
 from training.phases.stage_results import StageResult, configuration_for, reference_of
+from training.phases.weight_sync import check_rollout
 from training.policy.lora import with_trainable
 from training.policy.policy import load_policy
 from training.rollout.instances import write_stage_boards
@@ -100,6 +101,8 @@ def train(
                 )
             if ahead is not None:
                 metrics["rollout_lag"] = ahead.lag
+            lag = metrics.get("rollout_lag", 0)
+            check_rollout(run.config.sampling, metrics["sampler_gap"], lag=lag)
             record = measured(UpdateMetrics, stage=stage, update=number, step=step, **metrics)
             updates.append(record)
             run.directory.metrics.append(record)

@@ -1,90 +1,47 @@
-"""How the trainer's weights reach the engine, and the proof that they arrived.
+"""Whether the engine computes with the trainer's weights what the trainer does.
 
-After every update `sync_weights` hands all tensors to the running engine (`Sampler.sync`, which
-with vLLM compares a checksum of each), and then scores a few sequences under both. That shows
-whether the engine computes with the weights what the trainer does: `check_sync` returns how their
-log-probabilities differ, or raises a `SyncError` that stops the run.
-
-Of a long sequence its beginning is compared. For the log-probabilities of a prompt vLLM makes the
-logits of all its tokens at once, in memory that it has not set aside. When it starts it measures
-what logits of `sampling.max_num_seqs` tokens take, so no more are asked for.
+That the weights arrived is proved at each sync by checksums (`Sampler.sync`). Log-probabilities
+show the rest: they are compared when an engine starts, and then in each rollout, whose tokens the
+trainer scores anyway. A difference that is too large raises a `SyncError`, which stops the run.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import astuple
 from typing import Any
 
-import numpy as np
-
-from training.processes import gather
-from training.rollout.rollout import Rollout
 from training.run.active_run import ActiveRun
-from training.sampling.sampler import LogprobGaps, Sampler, check_sync
+from training.sampling.sampler import Sampler, check_agreement
+from training.schema import Sampling
+from training.weight_transfer.checksums import SyncError
 
-_LEAST_COMPARED = 128
-"""Tokens of a sequence that are compared, even if fewer sequences are decoded at once."""
-
-
-def sync_weights(run: ActiveRun, params: Any, sampler: Sampler, rollout: Rollout) -> LogprobGaps:
-    """Hand the weights to the engine, then compare a few of the newest sequences under both."""
-    completions = rollout.completions
-    per_prompt = len(completions) // len(rollout.prompts)
-    rows = np.linspace(0, len(completions) - 1, run.config.sampling.sync_sequences).astype(int)
-    sequences = [[*rollout.prompts[row // per_prompt], *completions[row].token_ids] for row in rows]
-    return _sync_and_compare(run, params, sampler, sequences)
+_PROMPTS = 4
 
 
-def check_engine(run: ActiveRun, params: Any, sampler: Sampler) -> LogprobGaps:
-    """Sync an engine that has just started, then compare both on a few validation prompts.
+def check_engine(run: ActiveRun, params: Any, sampler: Sampler) -> None:
+    """Sync an engine that has just started, and compare both on a few validation prompts.
 
-    So weights that can't be handed over stop the run before its first rollout.
+    So an engine that can't be given weights, or computes something else with them, stops the run
+    before its first rollout. vLLM makes the logits of a whole prompt at once, in memory that it has
+    not set aside. It has measured what those of `sampling.max_num_seqs` tokens take, so no longer
+    part of a prompt is scored.
     """
-    count = min(run.config.sampling.sync_sequences, len(run.validation))
-    texts = run.environment.prompts(run.validation.take(range(count)))
-    prompts = [run.policy.encode_prompt(text) for text in texts]
-    return _sync_and_compare(run, params, sampler, prompts)
-
-
-def _sync_and_compare(
-    run: ActiveRun, params: Any, sampler: Sampler, sequences: Sequence[Sequence[int]]
-) -> LogprobGaps:
-    """Hand the weights over while the trainer scores sequences, then let the engine score them."""
-    sequences = _beginnings(run, sequences)
-    expected = run.policy.start_logprobs(params, sequences)
+    settings = run.config.sampling
+    longest = max(settings.max_num_seqs, 128)
+    assert run.validation_prompts is not None
+    prompts = [prompt[:longest] for prompt in run.validation_prompts[:_PROMPTS]]
     sampler.sync(run.policy.tensors(params))
-    gaps = check_sync(sampler, sequences, expected(), run.config.sampling.sync_tolerance)
-    return _largest_of_all(gaps)
+    expected = run.policy.logprobs(params, prompts)
+    check_agreement(sampler, prompts, expected, settings.gap_tolerance)
+    sampler.drop_cache()  # as every sync leaves it
 
 
-def compare_weights(
-    run: ActiveRun, params: Any, sampler: Sampler, sequences: Sequence[Sequence[int]]
-) -> LogprobGaps:
-    """Score sequences under both; return how these differ, or raise a `SyncError`."""
-    sequences = _beginnings(run, sequences)
-    expected = run.policy.logprobs(params, sequences)
-    gaps = check_sync(sampler, sequences, expected, run.config.sampling.sync_tolerance)
-    return _largest_of_all(gaps)
+def check_rollout(settings: Sampling, gap: float, *, lag: int = 0) -> None:
+    """Raise a `SyncError` if a rollout's mean |engine - trainer| log-probability is too large.
 
-
-def _largest_of_all(gaps: LogprobGaps) -> LogprobGaps:
-    """Return the largest gaps that any process found between its own engine and the trainer.
-
-    They are recorded, and all processes must record the same: with several workers vLLM rounds in
-    the order in which requests arrive, so that two engines with the same weights may differ.
+    Answers that were drawn `lag` updates before differ by these updates, so they are not checked.
     """
-    told = gather("the comparison of engine and trainer", json.dumps(astuple(gaps)))
-    return LogprobGaps(*map(max, zip(*map(json.loads, told), strict=True)))
-
-
-def _beginnings(run: ActiveRun, sequences: Sequence[Sequence[int]]) -> list[Sequence[int]]:
-    most = max(run.config.sampling.max_num_seqs, _LEAST_COMPARED)
-    return [sequence[:most] for sequence in sequences]
-
-
-def sync_metrics(gaps: LogprobGaps) -> dict[str, float]:
-    """Return the fields that records of an update have of `LogprobGaps`, in three digits."""
-    values = {"median": gaps.median, "p99": gaps.p99, "max": gaps.largest}
-    return {f"sync_{name}_abs_diff": float(f"{value:.3g}") for name, value in values.items()}
+    if lag == 0 and gap > settings.gap_tolerance:
+        raise SyncError(
+            f"the engine and the trainer disagree by {gap:.3g} nats on the log-probability of a "
+            f"sampled token (mean), allowed is sampling.gap_tolerance = {settings.gap_tolerance:g}"
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,16 +89,10 @@ class Policy:
         return self.tokenizer.decode(token_ids, skip_special_tokens=True)
 
     def logprobs(self, params: Any, sequences: Sequence[Sequence[int]]) -> list[np.ndarray]:
-        """Score tokens as the trainer does, at temperature 1; see `Sampler.score`."""
-        return self.start_logprobs(params, sequences)()
+        """Score tokens as the trainer does, at temperature 1; see `Sampler.score`.
 
-    def start_logprobs(
-        self, params: Any, sequences: Sequence[Sequence[int]]
-    ) -> Callable[[], list[np.ndarray]]:
-        """Begin to score tokens; what is returned waits for the scores, which `logprobs` gives.
-
-        The buffers of `params` must not be donated before that. Where devices share the rows and
-        there are too few for all of them, the last sequence is scored more than once.
+        Where devices share the rows and there are too few for all of them, the last sequence is
+        scored more than once.
         """
         mesh = nnx.merge(self.graphdef, params).mesh
         lacking = 0 if mesh is None else -len(sequences) % mesh.shape[SHARDING_RULES["batch"]]
@@ -106,13 +100,9 @@ class Policy:
         padded = pad_sequences(
             rows, [()] * len(rows), bucket=self.length_bucket, pad_id=self.pad_id
         )
-        begun = _logprobs(params, padded.input_ids, padded.positions, padded.mask, self.graphdef)
-
-        def wait() -> list[np.ndarray]:
-            scores = np.asarray(local_copy(begun))
-            return [scores[row, : len(sequence)] for row, sequence in enumerate(sequences)]
-
-        return wait
+        scored = _logprobs(params, padded.input_ids, padded.positions, padded.mask, self.graphdef)
+        scores = np.asarray(local_copy(scored))
+        return [scores[row, : len(sequence)] for row, sequence in enumerate(sequences)]
 
     def tensors(self, params: Any) -> Iterable[tuple[str, Any]]:
         """Yield the weights under Hugging Face names, with an untied head, as vLLM gets them."""

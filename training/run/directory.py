@@ -49,8 +49,7 @@ _PLACES = (
     "sampling.gpu_memory_utilization",
     "sampling.tensor_parallel_size",
     "sampling.devices",
-    "sampling.sync_sequences",
-    "sampling.sync_tolerance",
+    "sampling.gap_tolerance",
 )
 # The same, of which nobody need know later.
 _UNRECORDED = ("tracking", "sampling.servers", "engineer.atlas.after_last")

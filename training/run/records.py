@@ -153,14 +153,10 @@ class ProbeRecord(Record):
 _GRPO_OPTIONS = frozenset(
     {"kl", "overlong_penalty", "resampled_boards", "replaced_boards", "rollout_lag"}
 )
-# Runs of before have the largest difference only.
-_SYNC_SINCE_0_2 = frozenset({"sync_median_abs_diff", "sync_p99_abs_diff"})
 
 
 class DesignUpdateRecord(Record):
     """One line of `design_learning.jsonl`: an update on the policy's designs and their scores."""
-
-    left_out_if_none = _SYNC_SINCE_0_2
 
     stage: Count = Field(description="the stage that had just ended")
     update: Count
@@ -175,11 +171,7 @@ class DesignUpdateRecord(Record):
     rehearsed_designs: Count = Field(description="designs of the rule imitated beside them")
     rehearsal_loss: float = Field(description="of these, nats per token")
     grad_norm: float
-    sync_median_abs_diff: float | None = Field(
-        None, description="median such difference after the sync, nats"
-    )
-    sync_p99_abs_diff: float | None = Field(None, description="99th percentile of these, nats")
-    sync_max_abs_diff: float = Field(description="largest of these, nats")
+    sampler_gap: float = Field(description="mean |engine - trainer| log-probability, nats")
 
 
 class AtlasRecord(Record):
@@ -250,7 +242,6 @@ class UpdateMetrics(Record):
             "board_valid",
             "weight_version",
             "rollout_lag",
-            *_SYNC_SINCE_0_2,
             *_GRPO_OPTIONS,
         }
     )
@@ -273,11 +264,6 @@ class UpdateMetrics(Record):
     importance_ratio_mean: float
     loss: float
     sampler_gap: float = Field(description="mean |engine - trainer| log-probability, nats")
-    sync_median_abs_diff: float | None = Field(
-        None, description="median such difference after the sync, nats"
-    )
-    sync_p99_abs_diff: float | None = Field(None, description="99th percentile of these, nats")
-    sync_max_abs_diff: float = Field(description="largest of these, nats")
     kl: float | None = Field(
         None,
         description="mean KL divergence to the reference, nats per token, if it is in the loss",

@@ -100,53 +100,37 @@ def require_room(prompts: Sequence[Tokens], max_tokens: int, max_model_len: int)
 
 
 _FAR_OUT = 10
-"""No difference may be above so many times `sampling.sync_tolerance`."""
+"""No log-probability may differ by more than so many times the tolerance."""
 
 
-@dataclass(frozen=True)
-class LogprobGaps:
-    """How far the engine's log-probabilities of tokens are from the trainer's, nats."""
-
-    median: float
-    p99: float  # 99% of the tokens differ by at most this
-    largest: float
-
-    @classmethod
-    def between(cls, ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> LogprobGaps:
-        """Compare scores of sequences in the form in which `Sampler.score` returns them.
-
-        The first entry of each, which is 0 on both sides, doesn't count. Infinities and NaN on
-        either side make all three NaN, and so do scores of no token.
-        """
-        pairs = zip(ours, theirs, strict=True)
-        gaps = np.abs(np.concatenate([one[1:] - other[1:] for one, other in pairs], dtype=float))
-        if not gaps.size or not np.isfinite(gaps).all():
-            return cls(*[float("nan")] * 3)
-        # An observed value, not one between two: a single outlier would leak into it.
-        median, p99 = np.quantile(gaps, [0.5, 0.99], method="inverted_cdf")
-        return cls(float(median), float(p99), float(gaps.max()))
-
-
-def check_sync(
+def check_agreement(
     sampler: Sampler, sequences: Sequence[Tokens], expected: Sequence[np.ndarray], tolerance: float
-) -> LogprobGaps:
+) -> float:
     """Compare the engine's log-probabilities of `sequences` with the trainer's, `expected`.
 
     These are in the form in which `Sampler.score` returns them. Rounding alone moves a token out of
-    thousands far, so the run stops only if more than 1% of them are above the tolerance, or one is
-    above ten times that.
+    thousands far, so it is an error if more than 1% of the tokens are above the tolerance, or one
+    is above ten times that.
+
+    Returns:
+        The largest difference, nats.
 
     Raises:
         SyncError: The differences are that large, or a log-probability is not a finite number.
     """
-    gaps = LogprobGaps.between(sampler.score(sequences), expected)
+    pairs = zip(sampler.score(sequences), expected, strict=True)
+    # The first entry of each is 0 on both sides.
+    gaps = np.abs(np.concatenate([ours[1:] - theirs[1:] for ours, theirs in pairs], dtype=float))
+    p99 = largest = float("nan")
+    if gaps.size and np.isfinite(gaps).all():
+        # An observed value, not one between two: a single outlier would leak into it.
+        p99, largest = np.quantile(gaps, [0.99, 1.0], method="inverted_cdf").tolist()
     # Comparisons with NaN are false.
-    if not (gaps.p99 <= tolerance and gaps.largest <= _FAR_OUT * tolerance):
+    if not (p99 <= tolerance and largest <= _FAR_OUT * tolerance):
         raise SyncError(
-            f"the engine and the trainer disagree by {gaps.p99:.3g} nats on the log-probability of "
-            f"a token (99th percentile; median {gaps.median:.3g}, largest {gaps.largest:.3g}), "
-            f"allowed is sampling.sync_tolerance = {tolerance:g}, and {_FAR_OUT} times that for "
-            "the largest: the engine generates with other weights than the trainer's, or computes "
-            "something else with them"
+            f"the engine and the trainer disagree by {p99:.3g} nats on the log-probability of a "
+            f"token (99th percentile; largest {largest:.3g}), allowed is sampling.gap_tolerance = "
+            f"{tolerance:g}, and {_FAR_OUT} times that for the largest: the engine computes "
+            "something else than the trainer with these weights"
         )
-    return gaps
+    return largest

@@ -177,12 +177,12 @@ class RunConfig(Section):
         if not isinstance(tree, dict):
             return tree
         model, sampling = tree.get("model"), tree.get("sampling", {})
-        if not isinstance(sampling, dict) or "sync_tolerance" in sampling:
+        if not isinstance(sampling, dict) or "gap_tolerance" in sampling:
             return tree
         dtypes = [one.get("dtype") for one in (model, sampling) if isinstance(one, dict)]
         if "bfloat16" not in dtypes:
             return tree
-        return tree | {"sampling": sampling | {"sync_tolerance": BFLOAT16_TOLERANCE}}
+        return tree | {"sampling": sampling | {"gap_tolerance": BFLOAT16_TOLERANCE}}
 
     @field_validator("validation", mode="wrap")
     @classmethod
@@ -284,7 +284,7 @@ class RunConfig(Section):
 
     def _rows_of_batches(self) -> dict[str, int]:
         """Return the sizes of the batches of plain sequences that the run computes, by keys."""
-        rows = {"sampling.sync_sequences": self.sampling.sync_sequences}
+        rows: dict[str, int] = {}
         if self.warm_start is not None:
             rows["warm_start.batch_size"] = self.warm_start.batch_size
             rows["warm_start.engineer_batch_size"] = self.warm_start.engineer_batch_size

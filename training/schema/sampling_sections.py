@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from training.schema.section import Count, Positive, PositiveFloat, Precision, Section, Share
 
 BFLOAT16_TOLERANCE = 0.5
-"""What `sync_tolerance` is, unless it is set, where the engine or the trainer rounds to bfloat16.
+"""What `gap_tolerance` is, unless it is set, where the engine or the trainer rounds to bfloat16.
 
 Their log-probabilities are hundredths of a nat apart then, whatever weights they have.
 """
@@ -103,13 +103,12 @@ class Sampling(Section):
         "for each server in turn; null: the first ones",
     )
     cpu_kv_cache_gib: Positive = Field(1, description="key-value cache, GiB (CPU only)")
-    sync_tolerance: PositiveFloat = Field(
+    gap_tolerance: PositiveFloat = Field(
         1e-3,
-        description="nats that |engine - trainer| log-probability may be after a sync, for 99% of "
-        "the tokens; ten times that for all. If model.dtype or sampling.dtype is bfloat16, the "
-        f"default is {BFLOAT16_TOLERANCE}",
+        description="nats that |engine - trainer| log-probability may be: the mean of a rollout, "
+        "and when an engine starts 99% of a few prompts' tokens. If model.dtype or sampling.dtype "
+        f"is bfloat16, the default is {BFLOAT16_TOLERANCE}",
     )
-    sync_sequences: Positive = Field(4, description="sequences compared after each sync")
 
     @property
     def served(self) -> Servers:

@@ -17,7 +17,6 @@ from tests.training.small_lakes import small_lakes, untrained_policy
 from training.errors import UserError
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import initial_state
-from training.phases import weight_sync
 from training.phases.grpo_update import rollout_batch, take_update
 from training.phases.resampling import resample
 from training.policy.lora import trainable
@@ -27,7 +26,7 @@ from training.rollout.rollout import roll_out
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
 from training.run.throughput import UpdateWork
-from training.sampling.sampler import Completion, LogprobGaps
+from training.sampling.sampler import Completion
 from training.schema import load
 from training.schema.model_sections import Scratch
 
@@ -51,11 +50,6 @@ class ToldSampler:
 
     def sync(self, tensors: Any) -> None:
         self.weights = {name: np.asarray(tensor) for name, tensor in tensors}
-
-
-@pytest.fixture(autouse=True)
-def _without_sync_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weight_sync, "check_sync", lambda *_: LogprobGaps(0.0, 0.0, 0.0))
 
 
 @pytest.fixture(scope="module")

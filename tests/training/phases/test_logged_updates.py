@@ -15,7 +15,7 @@ from training.run.records import UpdateMetrics
 def _record(stage: int, update: int) -> UpdateMetrics:
     rates = ("valid_rate", "optimal_rate", "parsed_rate", "zero_variance_share", "truncated_share")
     others = ("reward_mean", "completion_length", "entropy", "clip_share", "grad_norm", "loss")
-    others += ("importance_ratio_mean", "sampler_gap", "sync_max_abs_diff")
+    others += ("importance_ratio_mean", "sampler_gap")
     values: dict[str, Any] = dict.fromkeys((*rates, *others), 0.0)
     return UpdateMetrics(stage=stage, update=update, step=update, by_group={}, **values)
 

@@ -29,7 +29,7 @@ METRICS: dict[str, Any] = {
     **dict.fromkeys(("reward_mean", "valid_rate", "optimal_rate", "parsed_rate"), 0.5),
     **dict.fromkeys(("zero_variance_share", "completion_length", "entropy"), 0.5),
     **dict.fromkeys(("truncated_share", "clip_share", "grad_norm", "loss"), 0.5),
-    **dict.fromkeys(("importance_ratio_mean", "sampler_gap", "sync_max_abs_diff"), 0.5),
+    **dict.fromkeys(("importance_ratio_mean", "sampler_gap"), 0.5),
     "by_group": {},
 }
 

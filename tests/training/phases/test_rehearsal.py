@@ -14,21 +14,14 @@ from tests.training.phases.test_grpo_update import ToldSampler
 from tests.training.small_lakes import small_lakes, untrained_policy
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import gradient_step, initial_state
-from training.phases import weight_sync
 from training.phases.grpo_update import take_update
 from training.phases.rehearsal import Rehearsal, design_examples, rehearsed_designs
 from training.policy.policy import load_policy
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
-from training.sampling.sampler import LogprobGaps
 from training.schema import load
 
 SETTINGS = ["prompt.max_tokens=40", "rehearsal={contexts: 4}"]
-
-
-@pytest.fixture(autouse=True)
-def _without_sync_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weight_sync, "check_sync", lambda *_: LogprobGaps(0.0, 0.0, 0.0))
 
 
 @pytest.fixture(scope="module")

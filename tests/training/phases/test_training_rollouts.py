@@ -23,7 +23,6 @@ def update(number: int, by_group: dict[str, GroupMetrics]) -> UpdateMetrics:
         step=number,
         reward_mean=0.5,
         completion_length=8.0,
-        sync_max_abs_diff=0.0,
         by_group=by_group,
         **dict.fromkeys((*rates, *others), 0.5),
     )

@@ -100,7 +100,7 @@ def test_a_run_may_go_on_with_settings_that_change_rounding_at_most_and_they_are
         "sampling.gpu_memory_utilization": 0.2,
         "sampling.tensor_parallel_size": 2,
         "sampling.devices": [2, 3],
-        "sampling.sync_sequences": 2,
+        "sampling.gap_tolerance": 0.01,
     }
     other = load(TINY, [f"{key}={value}" for key, value in values.items()])
     for step in (4, 6):

@@ -14,7 +14,7 @@ import pytest
 
 from tests.paths import TINY as TINY_FILE
 from training.policy.policy import load_policy, make_policy
-from training.sampling.sampler import check_sync
+from training.sampling.sampler import check_agreement
 from training.sampling.vllm_sampler import VllmSampler
 from training.schema import Sampling, load
 from training.weight_transfer.checksums import SyncError
@@ -43,9 +43,9 @@ def main(folder: Path, fsdp: int, workers: int) -> None:
     moved = jax.tree.map(lambda leaf: 1.5 * leaf, params)
     expected = policy.logprobs(moved, SEQUENCES)
     with pytest.raises(SyncError, match="the engine and the trainer disagree"):
-        check_sync(sampler, SEQUENCES, expected, 1e-3)
+        check_agreement(sampler, SEQUENCES, expected, 1e-3)
     sampler.sync(policy.tensors(moved))
-    print(check_sync(sampler, SEQUENCES, expected, 1e-3))
+    print(check_agreement(sampler, SEQUENCES, expected, 1e-3))
     first = sampler.weight_version
     sampler.sync(policy.tensors(params))
     assert sampler.weight_version != first

@@ -80,7 +80,6 @@ def test_the_base_model_s_configuration_reads_back_from_its_own_dump(tmp_path: P
         ("grpo.micro_batch_size=60", ["grpo.micro_batch_size", "256", "60"]),
         ("grpo.micro_batch_size=4", ["grpo.micro_batch_size: got 4", "multiples", "= 8 * 1"]),
         ("model.mesh.fsdp=8", ["grpo.micro_batch_size: got 32", "multiples", "= 8 * 8"]),
-        (f"{SPLIT}; sampling.sync_sequences=3", ["sync_sequences: got 3", "model.mesh.fsdp = 4"]),
         (f"{SPLIT}; warm_start.batch_size=30", ["warm_start.batch_size: got 30", "fsdp = 4"]),
         (f"{SPLIT}; warm_start.engineer_batch_size=6", ["engineer_batch_size: got 6", "fsdp = 4"]),
         (f"{SPLIT}; rehearsal.contexts=2", ["rehearsal.contexts: got 2", "fsdp = 4"]),
@@ -200,7 +199,7 @@ def test_vllm_engines_that_live_side_by_side_divide_the_memory(overrides: list[s
         (["model.dtype=bfloat16"], 0.5),
         (["sampling.dtype=bfloat16"], 0.5),
         (["model.dtype=bfloat16", "sampling.dtype=bfloat16"], 0.5),
-        (["model.dtype=bfloat16", "sampling.sync_tolerance=1e-3"], 1e-3),
+        (["model.dtype=bfloat16", "sampling.gap_tolerance=1e-3"], 1e-3),
     ],
 )
 def test_engine_and_trainer_may_differ_by_what_their_dtypes_round(
@@ -208,10 +207,10 @@ def test_engine_and_trainer_may_differ_by_what_their_dtypes_round(
 ):
     path = tmp_path / "run.yaml"
     tree = read_yaml(SCRATCH)
-    tree["sampling"].pop("sync_tolerance", None)
+    tree["sampling"].pop("gap_tolerance", None)
     path.write_text(yaml.safe_dump(tree))
     config = load(path, overrides)
-    assert config.sampling.sync_tolerance == tolerance
+    assert config.sampling.gap_tolerance == tolerance
     path.write_text(dump(config))
     assert load(path) == config
 

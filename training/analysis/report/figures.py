@@ -139,18 +139,6 @@ def training_figures(run: ReportedRun) -> list[PageFigure]:
         *draw("Readable answers", rates, readable, percent=True),
         *draw("Completion length", "tokens", over_updates(completion_length=("", 4))),
         *draw(
-            "Weight sync check",
-            "|Δ log p| of a token, nats",
-            over_updates(
-                sync_median_abs_diff=("median", 0),
-                sync_p99_abs_diff=("99%", 1),
-                sync_max_abs_diff=("largest", 3),
-            ),
-            "The engine against the trainer after each update; 99% have to be allowed.",
-            log=True,
-            limit=None if run.config is None else (run.config.sampling.sync_tolerance, "allowed"),
-        ),
-        *draw(
             "Sampler gap",
             "mean |Δ log p| of a token, nats",
             over_updates(sampler_gap=("", 1)),

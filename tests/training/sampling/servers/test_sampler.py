@@ -20,7 +20,7 @@ import pytest
 from tests.paths import TINY as TINY_FILE
 from training.errors import UserError
 from training.policy.policy import Policy, load_policy, make_policy
-from training.sampling.sampler import Completion, check_sync
+from training.sampling.sampler import Completion, check_agreement
 from training.sampling.servers.sampler import ServerSampler
 from training.sampling.vllm_sampler import VllmSampler
 from training.schema import Sampling, load
@@ -130,7 +130,7 @@ def test_weights_reach_both_servers_bit_by_bit_and_both_say_so(
     assert synced.weight_version != first
     versions = synced._fleet.call("GET", "/weight_info")
     assert [one["weight_version"] for one in versions.values()] == [synced.weight_version] * 2
-    assert check_sync(synced, SEQUENCES, made.logprobs(new, SEQUENCES), 1e-3).largest <= 1e-3
+    assert check_agreement(synced, SEQUENCES, made.logprobs(new, SEQUENCES), 1e-3) <= 1e-3
     in_process.sync(made.tensors(new))
     assert in_process.weight_version == synced.weight_version
     greedy = {"temperature": 0.0, "n": 1}
@@ -193,7 +193,7 @@ def test_servers_elsewhere_get_their_weights_through_a_folder(
     assert isinstance(elsewhere._transport, FolderTransport)
     new = moved(params, 0.1)
     elsewhere.sync(made.tensors(new))
-    assert check_sync(elsewhere, SEQUENCES, made.logprobs(new, SEQUENCES), 1e-3).largest <= 1e-3
+    assert check_agreement(elsewhere, SEQUENCES, made.logprobs(new, SEQUENCES), 1e-3) <= 1e-3
     elsewhere.close()
     short = settings.model_copy(update={"max_model_len": 4096})
     with pytest.raises(UserError, match="takes 512 tokens; start it with at least"):
