@@ -1,11 +1,8 @@
-"""The documentation as a site: pages are put together from the repository, checked, and built.
+"""The documentation as a site: collected from the repository, checked, and built by Zensical.
 
-    python -m tools.docs_site [--check] [--output FOLDER]
+    python -m tools.docs_site [--check]
 
-- `pages` collects what the site is made of: `docs/`, the notebooks, three pages of the repository's
-  root, pages of the files that any of these link to, and a page of all configuration keys.
-- `links` turns links of the repository into links of the site, and finds those that lead nowhere.
-- `navigation` compares the navigation in `zensical.toml` with the pages that there are.
-
-Links are written as they work in a checkout, such as `../training/loop.py`, and never for the site.
+- `pages` collects `docs/`, the notebooks and three pages of the repository's root, turns links of
+  the repository, such as `../training/loop.py`, into links of the site, and finds broken ones.
+- `generated` writes the pages of all commands and of all configuration keys.
 """

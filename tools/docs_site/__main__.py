@@ -6,8 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools.docs_site.navigation import navigation, navigation_problems
-from tools.docs_site.pages import ROOT, Site, collect, generate, stale_pages
+from tools.docs_site.pages import ROOT, Site, collect, navigation_problems
 
 CONFIG = ROOT / "zensical.toml"
 PAGES = ROOT / "build" / "docs" / "pages"
@@ -15,16 +14,12 @@ BUILT = ROOT / "build" / "docs" / "site"
 
 
 def main() -> int:
-    """Return 0 if the site is built, or nothing was found, and 1 with what is wrong."""
+    """Return 0 if the site is built, or nothing is wrong, and 1 after printing the problems."""
     parser = argparse.ArgumentParser(description="Check the documentation and build the site.")
     parser.add_argument("--check", action="store_true", help="look for broken links, build nothing")
-    parser.add_argument("--generate", action="store_true", help="write the generated pages first")
     options = parser.parse_args()
-    if options.generate:
-        generate()
     site = collect()
-    problems = stale_pages() + site.problems
-    problems += navigation_problems(navigation(CONFIG), set(site.pages))
+    problems = site.problems + navigation_problems(CONFIG, set(site.pages))
     for problem in problems:
         print(problem, file=sys.stderr)
     if problems or options.check:
@@ -41,16 +36,14 @@ def main() -> int:
 
 
 def write(site: Site, folder: Path) -> None:
-    """Write the pages and files of a site into a folder, which is emptied first."""
+    """Write the pages and files of a site into an empty folder."""
     shutil.rmtree(folder, ignore_errors=True)
-    for place, text in site.pages.items():
-        target = folder / place
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
+    contents: dict[str, bytes] = {place: text.encode() for place, text in site.pages.items()}
     for place, content in site.files.items():
-        target = folder / place
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content if isinstance(content, bytes) else content.read_bytes())
+        contents[place] = content if isinstance(content, bytes) else content.read_bytes()
+    for place, data in contents.items():
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (folder / place).write_bytes(data)
 
 
 if __name__ == "__main__":
