@@ -21,7 +21,7 @@ from engineer.edits import EditError, Edits, edits_text, read_edits
 from engineer.engineers.rule import teacher_edits
 from engineer.space import FrozenModel
 from engineer.synthetic import FACTS, Fact, synthetic_readouts, with_fact_of
-from jaxlake.text_tables import aligned_text, wrapped
+from jaxlake.text_tables import aligned_text
 
 READS_FROM = 0.9
 """A model reads a fact if at least this share of edits flips with it."""
@@ -332,8 +332,8 @@ def _mean_edit(edits: Sequence[Edits], domain: Domain) -> float:
     return float(np.mean(values)) if values else 0.0
 
 
-def format_reading(reading: Reading, width: int | None = None) -> str:
-    """Write a reading as tables and sentences, in lines of `width` characters (None: any)."""
+def format_reading(reading: Reading) -> str:
+    """Return a reading as tables and sentences."""
     lines = [
         f"{reading.contexts} contexts, {reading.nats:.2f} nats per answer of the rule",
         f"well-formed answers {reading.well_formed:.1%}",
@@ -362,9 +362,9 @@ def format_reading(reading: Reading, width: int | None = None) -> str:
     heads = ("mean edit of knobs, by valid rate", "rule", "model")
     return "\n\n".join(
         [
-            "\n".join(wrapped(line, width) for line in lines),
-            aligned_text(("fact", "gap, nats", "flips", "edits"), facts, left=1, width=width),
-            aligned_text(heads, steps, left=1, width=width),
-            wrapped(reading.sentence(), width),
+            "\n".join(lines),
+            aligned_text(("fact", "gap, nats", "flips", "edits"), facts, left=1),
+            aligned_text(heads, steps, left=1),
+            reading.sentence(),
         ]
     )

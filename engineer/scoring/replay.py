@@ -19,10 +19,7 @@ from engineer.review import RepairName, review_answer
 from engineer.scoring.behaviours import Behaviours, grid_moves, score_behaviours
 from engineer.scoring.learnability import learnability_model
 from engineer.space import Configuration, FrozenModel, Ratio
-from jaxlake.text_tables import aligned_text, wrapped
-
-WIDTH = 80
-"""The characters of a line of `format_scores` unless it is told another number."""
+from jaxlake.text_tables import aligned_text
 
 
 class ExpectedLearnability(FrozenModel):
@@ -115,20 +112,14 @@ def _schema_valid(view: StageView, record: DesignRecord) -> bool:
 
 _WRITTEN: tuple[str, ...] = ("engineer", "kind", "json", "fixes", "edit", "same", "tokens", "sec")
 _SCORED: tuple[str, ...] = ("engineer", "learn", "gain", "sal", "gran", "caus", "corr", "task")
-_LEGEND = (
-    "json: the first answer held every number; fixes: repairs; edit: steps from the "
-    "current configuration; same: share of its knobs kept; learn: expected p(1-p); "
-    "gain: over the current one's; sal, gran, caus, corr, task: salience, "
-    "granularity, causality, self-correction, task modelling"
-)
+_LEGEND = """\
+json: the first answer held every number; fixes: repairs; edit: steps from the current
+configuration; same: share of its knobs kept; learn: expected p(1-p); gain: over the current one's;
+sal, gran, caus, corr, task: salience, granularity, causality, self-correction, task modelling"""
 
 
-def format_scores(rows: Sequence[ScoredDesign], width: int | None = WIDTH) -> str:
-    """Return proposals as aligned plain text: what was written, then the scores; `-` is None.
-
-    No line is longer than `width` (None: as long as it has to be); long names are cut, and columns
-    that have no room follow in further tables.
-    """
+def format_scores(rows: Sequence[ScoredDesign]) -> str:
+    """Return proposals as aligned plain text: what was written, then the scores; `-` is None."""
     written, scored = list[tuple[str, ...]](), list[tuple[str, ...]]()
     for row in rows:
         name = " ".join(row.engineer.split())
@@ -143,7 +134,7 @@ def format_scores(rows: Sequence[ScoredDesign], width: int | None = WIDTH) -> st
         ]
         scored.append((name, f"{learn:.3f}", f"{gain:+.3f}", *scores))
     tables = [
-        aligned_text(head, cells, left=1, width=width)
+        aligned_text(head, cells, left=1)
         for head, cells in ((_WRITTEN, written), (_SCORED, scored))
     ]
-    return "\n\n".join([*tables, wrapped(_LEGEND, WIDTH if width is None else width)])
+    return "\n\n".join([*tables, _LEGEND])

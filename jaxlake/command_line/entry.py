@@ -50,10 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser(*, complete: bool = False) -> Parser:
-    """Make the parser of all commands; what a command takes is added when it is parsed.
+    """Make the parser of all commands.
 
-    With `complete` it is added now, for all of them but those whose module can't be found, which
-    stderr names.
+    The arguments of a command are added when it is parsed; with `complete`, of all commands now.
     """
     parser = Parser(
         prog="jaxlake",
@@ -64,17 +63,10 @@ def make_parser(*, complete: bool = False) -> Parser:
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, parser_class=CommandParser
     )
-    left_out: dict[str, UserError] = {}
     for name, summary in (LOOP | LAKE).items():
         command = commands.add_parser(name, help=summary, command=name)
         if complete:
-            try:
-                command.complete()
-            except UserError as error:
-                left_out[name] = error
-    if left_out:
-        names, why = ", ".join(left_out), next(iter(left_out.values()))
-        print(f"jaxlake: without the options of {names}: {why}", file=sys.stderr)
+            command.complete()
     return parser
 
 

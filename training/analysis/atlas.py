@@ -172,7 +172,7 @@ def print_atlas(scored: ScoredAtlas) -> None:
         words[cell.knobs["wait_ratio"]] = str(cell.learnability or "no boards")
     for (group, holes), words in rows.items():
         table.add_row(f"{group}x{group}", f"{holes:g}", *(words[wait] for wait in waits))
-    print_table(table, kept=2)
+    print_table(table)
     knobs = list(scored.config.lake.bounds.knobs)
     table = new_table("The best configuration on the grid", "map size", *knobs)
     for group, chosen in scored.best.values().items():

@@ -27,7 +27,6 @@ from jaxlake.command_line.json_lines import (
     require_readable,
 )
 from jaxlake.command_line.paths import require_writable
-from jaxlake.text_tables import output_width
 from training.errors import UserError
 from training.runtime import set_library_defaults
 
@@ -262,7 +261,7 @@ def _reading(args: argparse.Namespace) -> int:
         reading = read_run(run_dir, stage, args.contexts)
     else:
         reading = read_model(args.target, args.contexts)
-    print(format_reading(reading, output_width()), flush=True)
+    print(format_reading(reading), flush=True)
     if args.json is not None:
         with open_output(args.json) as out:
             out.write(reading.model_dump_json(indent=1) + "\n")
@@ -290,7 +289,7 @@ def _print_scores(rows: "list[ScoredDesign]", path: str | None) -> int:
     from engineer.scoring.replay import format_scores
 
     # The table comes before the file, which may be impossible to write after hours of answers.
-    print(format_scores(rows, output_width()), flush=True)
+    print(format_scores(rows), flush=True)
     for row in rows:
         if row.kind == "kept":
             print(f"jaxlake: {row.engineer}: {row.reason}", file=sys.stderr)

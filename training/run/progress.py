@@ -5,15 +5,12 @@ Results go to standard output, progress to standard error.
 
 from __future__ import annotations
 
-import textwrap
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from rich.cells import cell_len
-from rich.console import Console, ConsoleDimensions, JustifyMethod
+from rich.console import Console, ConsoleDimensions
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -23,9 +20,6 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
-from rich.text import Text
-
-from jaxlake.text_tables import column_groups, output_width
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -34,9 +28,6 @@ _WIDE = 100
 
 _NO_WIDTH = 100_000
 """Characters of a line where there is no terminal."""
-
-_FRAME = 3
-"""Characters that a table's frame takes for each column; one more closes the line."""
 
 
 class _Console(Console):
@@ -52,7 +43,7 @@ class _Console(Console):
     def size(self) -> ConsoleDimensions:
         if self.is_terminal or self._width is not None:
             return super().size
-        return ConsoleDimensions(output_width() or _NO_WIDTH, 25)
+        return ConsoleDimensions(_NO_WIDTH, 25)
 
     @size.setter
     def size(self, new_size: tuple[int, int]) -> None:
@@ -165,70 +156,17 @@ def rate_of(count: int, seconds: float, unit: str = "") -> str:
     return (f"{count / seconds:.1f}" if each > 0.1 else f"{count / seconds:,.0f}") + what
 
 
-@dataclass
-class TextTable:
-    """A table of plain text, as wide as the terminal once it is printed."""
-
-    title: str
-    heads: tuple[str, ...]
-    left: int = 1  # how many of the first columns hold words; the others hold numbers
-    rows: list[tuple[str, ...]] = field(default_factory=list)
-    sections: set[int] = field(default_factory=set)  # numbers of rows that a line follows
-
-    def add_row(self, *cells: str) -> None:
-        """Add a row, with a cell for each head."""
-        self.rows.append(cells)
-
-    def add_section(self) -> None:
-        """Draw a line below the newest row."""
-        self.sections.add(len(self.rows) - 1)
+def new_table(title: str, first: str, *others: str, left: int = 1) -> Table:
+    """Return a table with these heads, whose columns after the first `left` ones hold numbers."""
+    table = Table(title=title, title_justify="left")
+    for number, head in enumerate((first, *others)):
+        table.add_column(head, justify="left" if number < left else "right", overflow="fold")
+    return table
 
 
-def new_table(title: str, first: str, *others: str) -> TextTable:
-    """Make a table with these heads, in which all columns but the first hold numbers."""
-    return TextTable(title, (first, *others))
-
-
-def print_table(table: TextTable, *, kept: int = 1) -> None:
-    """Print a table as wide as the terminal.
-
-    Heads are broken first; columns for which there is still no room follow in further tables, which
-    repeat the first `kept` ones. A table that goes to a pipe is printed in one piece.
-    """
-    console.print(Text(table.title, style="table.title"), soft_wrap=console.width >= _NO_WIDTH)
-    cells = [_widest(column) for column in zip(*table.rows, strict=True)] or [0] * len(table.heads)
-    whole = [max(_widest([head]), width) for head, width in zip(table.heads, cells, strict=True)]
-    room = console.width - 1
-    if sum(whole) + _FRAME * len(whole) <= room:
-        console.print(_part(table, table.heads, range(len(whole))))
-        return
-    least = [
-        max(_widest(head.split()), width) for head, width in zip(table.heads, cells, strict=True)
-    ]
-    heads = [
-        "\n".join(textwrap.wrap(head, width))
-        for head, width in zip(table.heads, least, strict=True)
-    ]
-    for group in column_groups([width + _FRAME for width in least], room, kept=kept, gap=0):
-        console.print(_part(table, heads, group))
-
-
-def _widest(texts: Iterable[str]) -> int:
-    """Return the characters of the longest line of some texts."""
-    return max((cell_len(line) for text in texts for line in text.splitlines()), default=0)
-
-
-def _part(table: TextTable, heads: Sequence[str], group: Iterable[int]) -> Table:
-    """Make a table of some of the columns, without its title."""
-    columns = list(group)
-    part = Table()
-    for number in columns:
-        justify: JustifyMethod = "left" if number < table.left else "right"
-        part.add_column(Text(heads[number]), justify=justify, overflow="fold")
-    for number, row in enumerate(table.rows):
-        section = number in table.sections
-        part.add_row(*(Text(row[column]) for column in columns), end_section=section)
-    return part
+def print_table(table: Table) -> None:
+    """Print a table whose cells are plain text."""
+    console.print(table, markup=False)
 
 
 def duration(seconds: float) -> str:

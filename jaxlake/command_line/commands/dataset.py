@@ -20,7 +20,7 @@ from jaxlake.command_line.conversion import check_conversion, write_boards
 from jaxlake.command_line.extras import require_package
 from jaxlake.command_line.json_lines import ProgressLine
 from jaxlake.errors import UserError
-from jaxlake.text_tables import aligned_text, output_width, wrapped
+from jaxlake.text_tables import aligned_text
 
 if TYPE_CHECKING:
     from jaxlake.datasets import Manifest, WriteProgress
@@ -302,14 +302,13 @@ def _info(args: argparse.Namespace) -> int:
     request = manifest.request
     state = "complete" if manifest.complete else "incomplete"
     part = "" if request.part is None else f" part {request.part}/{request.parts}"
-    width = output_width()
     said = (
         f"{state}{part}: {manifest.rows:,} of {manifest.count:,} boards in "
         f"{len(manifest.shards)} of {manifest.num_shards} shards, padded to "
         f"{request.max_size}x{request.max_size} and {request.max_agents} agents, "
         f"made by jaxlake {manifest.jaxlake}"
     )
-    print(wrapped(said, width))
+    print(said)
     heads = ("size", "agents", "holes", "waits", "made", "missing", "candidates", "unknown")
     rows = []
     for cell in manifest.cells:
@@ -318,7 +317,7 @@ def _info(args: argparse.Namespace) -> int:
         counts = (cell["made_wait"], made, missing, cell["candidates"], cell["unknown"])
         kind = (f"{cell['size']}", f"{cell['num_agents']}", f"{cell['hole_ratio']:g}")
         rows.append((*kind, *(f"{count:,}" for count in counts)))
-    print(aligned_text(heads, rows, kept=3, width=width))
+    print(aligned_text(heads, rows))
     if args.verify:
         with user_errors(DatasetError):
             shards = sum(1 for _ in read_shards(args.directory))

@@ -8,22 +8,20 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import jaxlake
 from jaxlake.command_line.arguments import describe
-from jaxlake.command_line.catalogue import LOOP_PACKAGES, refuse_namesake
 from jaxlake.command_line.compilation_cache import CACHE
 from jaxlake.command_line.extras import requirements
-from jaxlake.command_line.tested_versions import TESTED
-from jaxlake.errors import UserError
+from jaxlake.text_tables import aligned_text
 
 _HELP = """\
-Show what is installed beside the versions that jaxlake was tested with, what JAX and vLLM see here,
-where files go and how much room there is, and what to install for this machine. JAX and vLLM are
+Show what is installed beside the versions that jaxlake needs, what JAX and vLLM see here, where
+files go and how much room there is, and what to install for this machine. JAX and vLLM are
 asked in processes of their own, vLLM for at most two minutes.
 
 exit status: 0 nothing is wrong, 1 something is, and the last lines say what to do
@@ -61,8 +59,7 @@ def run(args: argparse.Namespace) -> int:
     problems: list[str] = []
     print(f"jaxlake {jaxlake.__version__}, in {Path(jaxlake.__path__[0]).parent}")
     print(f"Python {platform.python_version()}, {platform.platform()}, {os.cpu_count()} cores\n")
-    for line in _packages(problems):
-        print(line)
+    print(_packages(problems))
     found = _ask(_JAX)
     print(f"\nJAX sees: {_devices(found)}", flush=True)
     if "error" in found:
@@ -71,11 +68,6 @@ def run(args: argparse.Namespace) -> int:
         print(f"vLLM: {_vllm(problems)}")
     print(f"compiled programs are kept in: {_cache()}")
     print(f"runs would go to {Path('runs').absolute()}: {_room(Path('runs').absolute())} GiB free")
-    for package in LOOP_PACKAGES:
-        try:
-            refuse_namesake(package, "run")
-        except UserError as error:
-            problems.append(str(error))
     if advice := _advice(str(found.get("platform"))):
         problems.append(advice)
     print("\nNothing is wrong." if not problems else "\nWhat is wrong:")
@@ -84,18 +76,18 @@ def run(args: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def _packages(problems: list[str]) -> Iterator[str]:
-    """Yield a table of the core and each extra; add what is missing or too old to the problems."""
-    yield f"{'extra':12} {'package':18} {'installed':14} {'needed':10} tested with"
+def _packages(problems: list[str]) -> str:
+    """Return a table of the core and each extra; add what is missing or too old to the problems."""
+    rows = []
     for extra, needed in requirements().items():
         for name, bounds in needed.items():
             here = _version(name)
-            tested = TESTED.get(name, "")
-            yield f"{extra or 'core':12} {name:18} {here or '-':14} {bounds:10} {tested}".rstrip()
+            rows.append((extra or "core", name, here or "-", bounds))
             if here is None and not extra:
                 problems.append(f"{name} is not installed: pip install '{name}{bounds}'")
             elif here is not None and _too_old(here, bounds):
                 problems.append(f"{name} {here} is too old: pip install '{name}{bounds}'")
+    return aligned_text(("extra", "package", "installed", "needed"), rows, left=4)
 
 
 def _version(distribution: str) -> str | None:

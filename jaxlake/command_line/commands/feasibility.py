@@ -11,7 +11,7 @@ from jaxlake.command_line.arguments import describe, number, refuse_ignored, see
 from jaxlake.command_line.json_lines import open_output
 from jaxlake.command_line.paths import require_writable
 from jaxlake.errors import UserError
-from jaxlake.text_tables import aligned_text, output_width, wrapped
+from jaxlake.text_tables import aligned_text
 
 if TYPE_CHECKING:
     from jaxlake.generator.feasibility import FeasibilityRow
@@ -111,7 +111,6 @@ def _say(args: argparse.Namespace, agents: int, kinds: int) -> None:
 
 def _print_map(rows: "Sequence[FeasibilityRow]") -> None:
     """Print a line for each row, and below them why some of them are not possible."""
-    width = output_width()
     heads = ("agents", "size", "holes", "waits", "acceptance", "95% interval", "needs a wait")
     cells = [
         (
@@ -121,7 +120,7 @@ def _print_map(rows: "Sequence[FeasibilityRow]") -> None:
         )
         for row in rows
     ]
-    print(aligned_text(heads, cells, kept=4, width=width))
+    print(aligned_text(heads, cells))
     problems: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row.problem:
@@ -130,7 +129,7 @@ def _print_map(rows: "Sequence[FeasibilityRow]") -> None:
     if problems:
         print()
     for (kind, problem), waits in problems.items():
-        print(wrapped(f"{kind}, waits {' '.join(waits)}: {problem}", width))
+        print(f"{kind}, waits {' '.join(waits)}: {problem}")
 
 
 def _agents(count: int) -> str:

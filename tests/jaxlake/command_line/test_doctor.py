@@ -6,26 +6,12 @@ from importlib.metadata import version
 import pytest
 
 from jaxlake.command_line.commands import doctor
-from jaxlake.command_line.extras import requirements
-from jaxlake.command_line.tested_versions import TESTED
-from tests.paths import ROOT
 
 
-def test_the_versions_tested_with_are_those_of_the_requirements():
-    lines = (ROOT / "requirements" / "tested-on-cpu.txt").read_text().splitlines()
-    pins = dict(line.split("==") for line in lines if "==" in line and not line.startswith("#"))
-    pins = {name.lower().replace("_", "-"): pin for name, pin in pins.items()}
-    assert {name: pins[name] for name in TESTED} == TESTED
-    found = requirements()
-    assert set(found[""]) | set(found["train"]) <= set(TESTED)
-    shown = {name for needed in found.values() for name in needed}
-    assert shown & set(pins) <= set(TESTED)
-
-
-def test_what_is_installed_stands_beside_what_was_tested(cli):
+def test_doctor_lists_installed_and_needed_versions(cli):
     status, out, err = cli("doctor", "--no-vllm")
     assert (status, err) == (0, "")
-    row = rf"^core +jax +{re.escape(version('jax'))} +>=0\.6 +{re.escape(TESTED['jax'])}$"
+    row = rf"^core +jax +{re.escape(version('jax'))} +>=0\.6$"
     assert re.search(row, out, re.MULTILINE)
     assert re.search(r"^JAX sees: \d+ x cpu \(cpu\)", out, re.MULTILINE)
     assert re.search(r"^runs would go to /.*: [\d.]+ GiB free$", out, re.MULTILINE)

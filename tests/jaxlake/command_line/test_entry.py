@@ -2,10 +2,8 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -74,63 +72,6 @@ def test_a_typo_is_answered_by_what_was_probably_meant(arguments, meant, cli):
     status, _, err = cli(*arguments)
     assert status == 2
     assert err.endswith(meant + "\n")
-
-
-@pytest.fixture
-def of_the_user(tmp_path):
-    """A folder in which a user has packages that are named as two of ours."""
-    for name in ("training", "engineer"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('not ours')\n")
-    return tmp_path
-
-
-def _in_folder(folder, *arguments):
-    """Run `python -m jaxlake`, which looks for packages in the current folder first."""
-    own = Path(jaxlake.__path__[0]).parent
-    return subprocess.run(
-        [sys.executable, "-m", "jaxlake", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(own), "JAX_PLATFORMS": "cpu"},
-    )
-
-
-def test_lake_commands_work_beside_a_users_own_folder_training(of_the_user):
-    (of_the_user / "lines").write_text("junk\n")
-    for command in ("solve", "check"):
-        done = _in_folder(of_the_user, command, "lines")
-        assert done.returncode == 1
-        assert "not JSON" in done.stdout
-
-
-def test_completion_leaves_out_the_options_of_the_loop_beside_a_users_own_folder(of_the_user):
-    done = _in_folder(of_the_user, "completion", "bash")
-    assert done.returncode == 0
-    assert "--hole-ratios" in done.stdout  # of a lake's command
-    assert "--dry-run" not in done.stdout
-    assert done.stderr.startswith("jaxlake: without the options of run, pretrain, study, ")
-    assert "before it: rename that one" in done.stderr
-
-
-@pytest.mark.parametrize("name", ["training", "engineer"])
-def test_loop_commands_name_the_folder_that_stands_before_ours(name, of_the_user):
-    other = {"training": "engineer", "engineer": "training"}[name]
-    shutil.rmtree(of_the_user / other)
-    done = _in_folder(of_the_user, "report", "somewhere")
-    assert done.returncode == 2
-    assert done.stderr.startswith(
-        f"jaxlake: error: `jaxlake report` needs jaxlake's own package {name!r}"
-    )
-    assert f"but Python finds {of_the_user / name} before it: rename that one" in done.stderr
-
-
-def test_a_folder_of_data_named_training_is_no_package_and_hinders_nobody(tmp_path):
-    (tmp_path / "training").mkdir()
-    (tmp_path / "training" / "data.txt").touch()
-    done = _in_folder(tmp_path, "report", "--help")
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(("missing", "told"), [("vllm.core", True), ("training.nothing", False)])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from rich.table import Table
+
 from jaxlake.datasets import PublishedResult
 from training.analysis.benchmark.results import (
     BenchmarkRates,
@@ -13,7 +15,7 @@ from training.analysis.benchmark.results import (
     rates_by_configuration,
     total_rates,
 )
-from training.run.progress import TextTable, console, new_table, print_table
+from training.run.progress import console, new_table, print_table
 from training.run.rates import ISR, VALID, rate_text
 
 _OWN = {
@@ -31,7 +33,7 @@ def print_rates(answers: Sequence[JudgedAnswer], published: Sequence[PublishedRe
     cells, aggregates = rates_by_cell(answers), rates_by_agents(answers)
     for metric in _OWN:
         models = list(dict.fromkeys(one.model for one in published))
-        print_table(_table(metric, cells, aggregates, models, published), kept=2)
+        print_table(_table(metric, cells, aggregates, models, published))
     _print_misprints(published, {(one.num_agents, one.size) for one in (*cells, *aggregates)})
     _print_configurations(answers)
     _print_total(answers)
@@ -43,7 +45,7 @@ def _table(
     aggregates: Sequence[BenchmarkRates],
     models: Sequence[str],
     published: Sequence[PublishedResult],
-) -> TextTable:
+) -> Table:
     """Make the table of one metric by agents and size, with a column for each published model."""
     heads = [head for _, head in _OWN[metric]]
     title = f"\n{metric.capitalize()}, per cent [95% interval]"
@@ -123,7 +125,7 @@ def _print_rows(
         metrics = ("valid", "isr", "optimal_makespan", "optimal_sum_of_costs")
         own = [_rate(row, metric) for metric in metrics]
         table.add_row(name(row), f"{row.count}", *own)
-    print_table(table, kept=2)
+    print_table(table)
 
 
 def _rate(row: BenchmarkRates, metric: str) -> str:

@@ -34,7 +34,6 @@ from training.run.directory import RunDirectory
 from training.run.dry_run import print_time
 from training.run.forking import fork_first_round
 from training.run.progress import (
-    TextTable,
     console,
     duration,
     new_table,
@@ -59,7 +58,7 @@ def print_study_plan(study: Study, directory: StudyDirectory) -> None:
     config, warm_start, runs = study.config, study.warm_start, study.runs
     left = [run for run in runs if not directory.run(run).finished()]
     console.print(f"Plan of {config.name} in {directory.path}; nothing is started.\n")
-    table = TextTable("Runs, in their order", ("run", "set", "state"), left=3)
+    table = new_table("Runs, in their order", "run", "set", "state", left=3)
     if study.warms_up:
         state = "finished" if directory.warm_started else "to do"
         table.add_row("warm start", " ".join(config.set), state)

@@ -121,9 +121,7 @@ def test_rates_and_tables_are_those_that_other_code_computes_from_the_answers(
     folder: Path,
     local: Path,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setenv("COLUMNS", "80")
     assert evaluate(folder, local, "--model", "jaxlake-base") == 0  # nothing is left to be asked
     printed = capsys.readouterr().out
     assert f"{4 * EACH} of {4 * EACH} boards are answered already" in printed
