@@ -84,12 +84,12 @@ def draw_into_part(
     codes: jax.Array,
     size: jax.Array,
     num_agents: jax.Array,
-    part: Part,
+    part: tuple[jax.Array | int, int],
     *,
     max_size: int,
     max_agents: int,
 ) -> tuple[jax.Array, jax.Array]:
-    """Draw agent 0 of each candidate anew, uniformly over its ways in the part (static).
+    """Draw agent 0 of each candidate anew, uniformly over its ways in the part.
 
     Codes, uint32 (B, V), are those that `draw_codes` gave for the other arguments. Gives the codes,
     and whether they belong to the part, bool (B,): a candidate that has no way in it keeps its

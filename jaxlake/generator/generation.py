@@ -75,8 +75,9 @@ def generate(
         max_candidates: candidates of one stream after which to give up (static), at most 2**30; by
             default 8 a board, and no fewer than `MAX_CANDIDATES`.
         widths: how many candidates the solver works on at a time, see `solve` (static).
-        part: (i, P), make boards of part i, counted from 0, of P parts of all boards (static): no
-            two parts have a board in common, whatever their keys; see `board_parts`.
+        part: (i, P), make boards of part i, counted from 0, of P parts of all boards: no two parts
+            have a board in common, whatever their keys; see `board_parts`. One program makes all
+            parts of a P.
 
     Returns:
         A `Generated`.
@@ -89,14 +90,14 @@ def generate(
     """
     n = _check(n, max_size, max_agents, batch_size, max_candidates)
     _check_padding(params, max_size, max_agents)
+    index, parts = checked_part(part)
     options = PoolOptions(
-        *(_slots(n), max_size, max_agents, horizon, batch_size, widths or widths_for()),
-        checked_part(part),
+        *(_slots(n), max_size, max_agents, horizon, batch_size, widths or widths_for(), parts)
     )
     # Accelerators would wait for the host more often, and two slots have no tiers to leave out.
     by_parts = called_apart(key, params) and (max_agents > 2 or default_platform() == "cpu")
     pool = _pool_by_parts(options) if by_parts else _pool(options)
-    return _of_one(pool, key, params, n, max_candidates)
+    return _of_one(pool, key, params, n, max_candidates, index)
 
 
 def generate_sharded(
@@ -133,10 +134,9 @@ def generate_sharded(
     _check_padding(params, max_size, max_agents)
     widths = widths or widths_for(chosen[0].platform)
     batch_size = _shared_batch_size(batch_size, n, len(chosen), widths)
-    options = PoolOptions(
-        *(_slots(n), max_size, max_agents, horizon, batch_size, widths), checked_part(part)
-    )
-    return _of_one(_pool_on(options, chosen), key, params, n, max_candidates)
+    index, parts = checked_part(part)
+    options = PoolOptions(_slots(n), max_size, max_agents, horizon, batch_size, widths, parts)
+    return _of_one(_pool_on(options, chosen), key, params, n, max_candidates, index)
 
 
 def _check(
@@ -186,7 +186,7 @@ def _slots(n: int) -> int:
 
 
 def _of_one(
-    pool: Pool, key: jax.Array, params: LakeParams, n: int, max_candidates: int | None
+    pool: Pool, key: jax.Array, params: LakeParams, n: int, max_candidates: int | None, part: int
 ) -> Generated:
     shapes = {name: np.shape(leaf) for name, leaf in vars(params).items()}
     for name, shape in shapes.items():
@@ -202,7 +202,7 @@ def _of_one(
         raise ValueError(f"key: got shape {key.shape}, one key is needed (jax.vmap maps over more)")
     most = max(MAX_CANDIDATES, 8 * n) if max_candidates is None else max_candidates
     one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], params)
-    return _first(pool(key[None], one, *np.array([[n], [most]], np.int32)), n)
+    return _first(pool(key[None], one, *np.array([[n], [most], [part]], np.int32)), n)
 
 
 @partial(jax.jit, static_argnames="n")

@@ -14,7 +14,6 @@ import numpy as np
 
 from jaxlake.board.instance import Instance
 from jaxlake.generator import mixture
-from jaxlake.generator.board_parts import Part
 from jaxlake.generator.candidates import code_words, decode
 from jaxlake.generator.code_table import empty_table
 from jaxlake.generator.mixture import LakeParams
@@ -59,7 +58,7 @@ class PoolOptions(NamedTuple):
     horizon: int
     batch_size: int | None
     widths: Widths  # how much of a batch is solved at a time
-    part: Part
+    parts: int  # of all boards, of which one is made
 
 
 def batch_size_for(boards: int, widths: Widths) -> int:
@@ -103,14 +102,15 @@ class Setting(NamedTuple):
     size: jax.Array  # int32 (G,)
     holes: jax.Array  # int32 (G,)
     num_agents: jax.Array  # int32 (G,)
+    part: jax.Array  # int32 (), number of the part of all boards that is made
 
 
 def set_up(
-    keys: jax.Array, params: LakeParams, n: jax.Array, options: PoolOptions
+    keys: jax.Array, params: LakeParams, n: jax.Array, part: jax.Array, options: PoolOptions
 ) -> tuple[Setting, Kept]:
     """Say what is to be made of keys (C,), params (C, S) and n boards, int32 (C,), and keep none.
 
-    The number of boards is the same for all.
+    The number of boards, and that of the part, int32 (C,), are the same for all.
     """
     G, S = params.size.size, params.size.shape[1]
     size = params.size.astype(jnp.int32).reshape(G)
@@ -120,7 +120,7 @@ def set_up(
     streams = jnp.repeat(keys, S)
     for numbers in (size, holes, num_agents):
         streams = jax.vmap(jax.random.fold_in)(streams, numbers)
-    setting = Setting(plan, streams, size, holes, num_agents)
+    setting = Setting(plan, streams, size, holes, num_agents, part[0])
     return setting, _nothing(plan.cell_of_slot.shape[0], G, options)
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.board.instance import Instance
-from jaxlake.generator.board_parts import ALL_BOARDS, draw_into_part
+from jaxlake.generator.board_parts import draw_into_part
 from jaxlake.generator.candidates import decode, draw_codes
 from jaxlake.generator.code_table import contains, empty_table, insert
 from jaxlake.generator.mixture import LakeParams
@@ -37,7 +37,7 @@ from jaxlake.solver.tiers import solve_boards_in_stages
 SMALL_SET = 4096
 """Slots for boards up to which a set takes less time to make than its programs to compile."""
 
-Pool = Callable[[jax.Array, LakeParams, jax.Array, jax.Array], Generated]
+Pool = Callable[[jax.Array, LakeParams, jax.Array, jax.Array, jax.Array], Generated]
 
 
 class Lanes(NamedTuple):
@@ -72,15 +72,16 @@ def fill_pool(
     params: LakeParams,
     n: jax.Array,
     most: jax.Array,
+    part: jax.Array,
     options: PoolOptions,
     axis_name: str | None = None,
 ) -> Generated:
     """Map keys (C,) and params (C, S) to a `Generated` with leaves (C, ...) of M slots.
 
-    The boards n and the candidates of a stream at most, int32 (C,), are the same for all. With an
-    axis of devices each of them solves its share of the lanes.
+    The boards n, the candidates of a stream at most and the number of the part, int32 (C,), are the
+    same for all. With an axis of devices each of them solves its share of the lanes.
     """
-    setting, begun = set_up(keys, params, n, options)
+    setting, begun = set_up(keys, params, n, part, options)
     B = _lanes_of(setting, options)
 
     def examine(stream: jax.Array, number: jax.Array) -> Examined:
@@ -126,8 +127,10 @@ def fill_by_parts(options: PoolOptions) -> Pool:
         "lightly": options.slots <= SMALL_SET,
     }
 
-    def fill(keys: jax.Array, params: LakeParams, n: jax.Array, most: jax.Array) -> Generated:
-        setting, kept, more = begin(keys, params, n, most)
+    def fill(
+        keys: jax.Array, params: LakeParams, n: jax.Array, most: jax.Array, part: jax.Array
+    ) -> Generated:
+        setting, kept, more = begin(keys, params, n, most, part)
         while more:
             lanes, drawn = draw(setting, kept, most)
             solutions = solve_boards_in_stages(drawn.boards, drawn.budgets, **settings)
@@ -139,9 +142,14 @@ def fill_by_parts(options: PoolOptions) -> Pool:
 
 
 def _begin(
-    keys: jax.Array, params: LakeParams, n: jax.Array, most: jax.Array, options: PoolOptions
+    keys: jax.Array,
+    params: LakeParams,
+    n: jax.Array,
+    most: jax.Array,
+    part: jax.Array,
+    options: PoolOptions,
 ) -> tuple[Setting, Kept, jax.Array]:
-    setting, kept = set_up(keys, params, n, options)
+    setting, kept = set_up(keys, params, n, part, options)
     return setting, kept, jnp.any(_is_open(setting.plan, kept, most[0]))
 
 
@@ -179,8 +187,9 @@ def _draw(
     keys, agents, size = setting.streams[stream], setting.num_agents[stream], setting.size[stream]
     codes = draw_codes(keys, number, size, setting.holes[stream], agents, **shapes)
     own = jnp.ones(number.shape, bool)
-    if options.part != ALL_BOARDS:
-        codes, own = draw_into_part(keys, number, codes, size, agents, options.part, **shapes)
+    if options.parts > 1:
+        part = (setting.part, options.parts)
+        codes, own = draw_into_part(keys, number, codes, size, agents, part, **shapes)
     boards = decode(codes, size, agents, **shapes)
     return Candidates(codes, own, boards, candidate_budgets(boards))
 
