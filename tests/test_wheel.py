@@ -141,15 +141,6 @@ def test_the_doctor_finds_the_core_whole(environment, folder):
     assert told.endswith("Nothing is wrong.\n")
 
 
-def test_a_command_names_the_extra_that_it_needs(environment, folder):
-    line = "dataset make set --size 3 --agents 2 --hole-ratio 0 --wait-ratio 0 --count 4 --seed 1"
-    done = run(environment / "jaxlake", *line.split(), cwd=folder)
-    assert done.returncode == 2
-    assert "needs the package 'pyarrow', which isn't installed: pip install 'jaxlake[hub]'" in (
-        done.stderr
-    )
-
-
 def test_commands_of_the_loop_say_what_they_lack(environment, folder):
     done = run(environment / "jaxlake", "run", "c.yaml", cwd=folder)
     assert done.returncode == 2

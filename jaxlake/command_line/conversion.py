@@ -23,14 +23,9 @@ def check_conversion(args: argparse.Namespace) -> None:
     """Raise a `UserError` for files that can't be read or written, before JAX is imported."""
     source = Path(args.source)
     scenarios = source.suffix == ".scen"
-    for option, value, of_scenarios in (
-        ("--agents", args.agents, True),
-        ("--map", args.map, True),
-        ("--config", args.config, False),
-    ):
-        if value is not None and scenarios != of_scenarios:
-            what = "a .scen file" if of_scenarios else "published rows"
-            raise UserError(f"{option}: got {value}, allowed with {what} only, not with {source}")
+    for option, value in (("--agents", args.agents), ("--map", args.map)):
+        if value is not None and not scenarios:
+            raise UserError(f"{option}: got {value}, allowed with a .scen file only, not {source}")
     if args.agents is not None and not 1 <= args.agents <= MAX_AGENTS:
         raise UserError(f"--agents: got {args.agents}, 1 to {MAX_AGENTS} are allowed")
     if scenarios:
@@ -58,7 +53,7 @@ def _boards(args: argparse.Namespace) -> Iterator[tuple[str, "Instance"]]:
     import jax
 
     from jaxlake import GridError, datasets, parse_grid
-    from jaxlake.datasets.manifest import FILE_NAME
+    from jaxlake.datasets.board_sets import MANIFEST
     from jaxlake.datasets.source_files import read_rows
 
     source = Path(args.source)
@@ -79,11 +74,11 @@ def _boards(args: argparse.Namespace) -> Iterator[tuple[str, "Instance"]]:
                 place = f"{source}: board {number}, of the {K} rows from row {number * K} on"
                 raise UserError(f"{place}: {error}") from None
             yield f"{source.stem}-{number:05d}", board
-    elif (source / FILE_NAME).exists():
+    elif (source / MANIFEST).exists():
         numbers = itertools.count()
-        for instances, _ in datasets.read_shards(source):
-            for row in range(len(instances.size)):
-                board = jax.tree.map(lambda leaf, row=row: leaf[row], instances)
+        for made in datasets.read_parts(source):
+            for row in range(len(made.cell)):
+                board = jax.tree.map(lambda leaf, row=row: leaf[row], made.instances)
                 yield f"{next(numbers):08d}", board
     elif _holds_board_lines(source):
         for place, record in read_rows(source):
@@ -94,7 +89,7 @@ def _boards(args: argparse.Namespace) -> Iterator[tuple[str, "Instance"]]:
             except GridError as error:
                 raise UserError(f"{place}: {error}") from None
     else:
-        for published in datasets.read_published(args.source, config=args.config):
+        for published in datasets.read_published(args.source):
             config, name = published.config, published.sample_id
             yield name if config is None else f"{config}_{name}", published.instance
 

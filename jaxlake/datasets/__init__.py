@@ -1,9 +1,14 @@
-"""Data sets: shards on disk, Hugging Face's, the paper's benchmark, published rows, MovingAI."""
+"""Large sets on disk, Hugging Face data sets, the benchmark, published rows, MovingAI files."""
 
+from jaxlake.datasets.board_sets import Manifest as Manifest
+from jaxlake.datasets.board_sets import load_set as load_set
+from jaxlake.datasets.board_sets import make_set as make_set
+from jaxlake.datasets.board_sets import missing_parts as missing_parts
+from jaxlake.datasets.board_sets import read_counts as read_counts
+from jaxlake.datasets.board_sets import read_manifest as read_manifest
+from jaxlake.datasets.board_sets import read_parts as read_parts
 from jaxlake.datasets.hugging_face import from_hugging_face as from_hugging_face
 from jaxlake.datasets.hugging_face import to_hugging_face as to_hugging_face
-from jaxlake.datasets.manifest import Manifest as Manifest
-from jaxlake.datasets.manifest import read_manifest as read_manifest
 from jaxlake.datasets.movingai import GridMap as GridMap
 from jaxlake.datasets.movingai import Scenario as Scenario
 from jaxlake.datasets.movingai import instance_from_scenarios as instance_from_scenarios
@@ -14,7 +19,6 @@ from jaxlake.datasets.movingai import scenarios_from_instance as scenarios_from_
 from jaxlake.datasets.movingai import write_map as write_map
 from jaxlake.datasets.movingai import write_scen as write_scen
 from jaxlake.datasets.paper_benchmark import Benchmark as Benchmark
-from jaxlake.datasets.paper_benchmark import committed_record as committed_record
 from jaxlake.datasets.paper_benchmark import read_benchmark as read_benchmark
 from jaxlake.datasets.paper_benchmark import write_benchmark as write_benchmark
 from jaxlake.datasets.printed_tables import PublishedResult as PublishedResult
@@ -23,10 +27,4 @@ from jaxlake.datasets.printed_tables import published_results as published_resul
 from jaxlake.datasets.published import PublishedRow as PublishedRow
 from jaxlake.datasets.published import find_board as find_board
 from jaxlake.datasets.published import read_published as read_published
-from jaxlake.datasets.shards import WriteProgress as WriteProgress
-from jaxlake.datasets.shards import load_shards as load_shards
-from jaxlake.datasets.shards import merge_parts as merge_parts
-from jaxlake.datasets.shards import part_folder as part_folder
-from jaxlake.datasets.shards import read_shards as read_shards
-from jaxlake.datasets.shards import write_shards as write_shards
 from jaxlake.datasets.source_files import DatasetError as DatasetError

@@ -53,7 +53,7 @@ def to_hugging_face(
 
     Args:
         boards: Leaves (B, ...), of at most five agents in the first slots; or what `generate` and
-            `load_shards` return, of which the filled slots are taken, with their solutions.
+            `load_set` return, of which the filled slots are taken, with their solutions.
         solutions: Of the boards, leaves (B, ...), where `boards` is an `Instance`.
         prompt: The style of the column `prompt`; see `render`. None leaves it out.
         chat: Whether a prompt is a list of chat messages, one by the user, or else a string.

@@ -5,13 +5,15 @@ scenarios). Their coordinates are (x, y) = (column, row) from the top left; ours
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import jax
 import numpy as np
 
-from jaxlake.board.dynamics import ACTION_DELTAS
+from jaxlake.board.distance_fields import UNREACHABLE, distances
 from jaxlake.board.instance import Instance, agent_tasks, numpy_instance
 from jaxlake.datasets.source_files import DatasetError, read_text
 from jaxlake.files import write_text_whole
@@ -25,11 +27,14 @@ BLOCKED = "@OTW"
 LARGEST_SIDE = 127
 """Positions of an `Instance` are int8."""
 
-_HEADER = ("type", "height", "width")
+_HEADER = re.compile(r"type octile height ([1-9]\d{0,3}) width ([1-9]\d{0,3}) map")
 _SCENARIO_FIELDS = (
     *("bucket", "map", "map width", "map height"),
     *("start x", "start y", "goal x", "goal y", "optimal length"),
 )
+
+
+_distances = jax.jit(distances)
 
 
 @dataclass(frozen=True)
@@ -86,29 +91,17 @@ def read_map(path: str | Path) -> GridMap:
     """Read a `.map` file.
 
     Raises:
-        DatasetError: a header line, the number of rows, a row's width or a letter is wrong; the
+        DatasetError: the header, the number of rows, a row's width or a letter is wrong; the
             message names the file and the line.
     """
     path = Path(path)
     lines = read_text(path).splitlines()
-    header: dict[str, str] = {}
-    for number, line in enumerate(lines[:4], start=1):
-        words = line.split()
-        if words == ["map"]:
-            break
-        if len(words) != 2 or words[0] not in _HEADER or words[0] in header:
-            raise DatasetError(
-                f"{path}:{number}: got {line[:40]!r}, a header of the lines 'type octile', "
-                "'height H' and 'width W', then 'map', is needed"
-            )
-        header[words[0]] = words[1]
-    missing = [name for name in _HEADER if name not in header]
-    if missing or len(lines) < 4 or lines[3].split() != ["map"]:
-        lacking = ", ".join(missing) or "the line map after three others"
-        raise DatasetError(f"{path}: the header lacks {lacking}")
-    if header["type"] != "octile":
-        raise DatasetError(f"{path}: type: got {header['type']!r}, 'octile' is read")
-    height, width = (_whole(header[name], f"{path}: {name}", least=1) for name in _HEADER[1:])
+    header = _HEADER.fullmatch(" ".join(" ".join(lines[:4]).split()))
+    if header is None:
+        raise DatasetError(
+            f"{path}: the first lines must be 'type octile', 'height H', 'width W' and 'map'"
+        )
+    height, width = int(header[1]), int(header[2])
     body = lines[4:]
     while len(body) > height and not body[-1].strip():
         body.pop()
@@ -117,11 +110,10 @@ def read_map(path: str | Path) -> GridMap:
     for number, row in enumerate(body, start=5):
         if len(row) != width:
             raise DatasetError(f"{path}:{number}: got {len(row)} cells, width {width} is needed")
-        column = len(row) - len(row.lstrip(PASSABLE + BLOCKED))
-        if column < width:
+        if unknown := set(row) - set(PASSABLE + BLOCKED):
             raise DatasetError(
-                f"{path}:{number}: column {column}: got {row[column]!r}, allowed are "
-                f"{' '.join(PASSABLE)} (passable) and {' '.join(BLOCKED)} (not)"
+                f"{path}:{number}: got {min(unknown)!r}, allowed are {' '.join(PASSABLE)} "
+                f"(passable) and {' '.join(BLOCKED)} (not)"
             )
     return GridMap(tuple(body))
 
@@ -173,18 +165,12 @@ def write_scen(path: str | Path, scenarios: Sequence[Scenario]) -> None:
 
 
 def instance_from_scenarios(
-    grid_map: GridMap,
-    scenarios: Sequence[Scenario],
-    num_agents: int,
-    *,
-    max_size: int | None = None,
-    max_agents: int | None = None,
+    grid_map: GridMap, scenarios: Sequence[Scenario], num_agents: int
 ) -> Instance:
     """Make the board of a map with the tasks of the first rows of a scenario, with NumPy leaves.
 
     A lake is square: of a map that is not, the board's side is the longer one, and the cells that
-    the map does not have are holes. Agent i has the task of row i. It is padded to N = `max_size`
-    and K = `max_agents`, if they are not None.
+    the map does not have are holes. Agent i has the task of row i.
 
     Raises:
         DatasetError: the board or the agents don't fit, a row is for a map of another width or
@@ -192,19 +178,13 @@ def instance_from_scenarios(
             published scenarios let one agent start where another's goal is; a lake does not.)
     """
     side = max(grid_map.height, grid_map.width)
-    N = side if max_size is None else max_size
-    K = num_agents if max_agents is None else max_agents
-    if not 1 <= num_agents <= K:
-        raise DatasetError(f"num_agents: got {num_agents}, 1 to {K} are allowed")
-    if num_agents > len(scenarios):
+    if not 1 <= num_agents <= len(scenarios):
         raise DatasetError(f"num_agents: got {num_agents}, the scenario has {len(scenarios)} rows")
-    if not side <= N <= LARGEST_SIDE:
-        raise DatasetError(
-            f"grid_map: got {grid_map.height}x{grid_map.width} cells, max_size {N} and at most "
-            f"{LARGEST_SIDE} are allowed"
-        )
+    if side > LARGEST_SIDE:
+        got = f"{grid_map.height}x{grid_map.width}"
+        raise DatasetError(f"grid_map: got {got} cells, at most {LARGEST_SIDE} rows are allowed")
     passable = grid_map.passable
-    starts, goals = np.zeros((K, 2), np.int8), np.zeros((K, 2), np.int8)
+    places = np.zeros((2, num_agents, 2), np.int8)  # starts, then goals
     taken: dict[tuple[int, int], str] = {}
     for agent, row in enumerate(scenarios[:num_agents]):
         if (row.map_height, row.map_width) != (grid_map.height, grid_map.width):
@@ -212,9 +192,8 @@ def instance_from_scenarios(
                 f"scenario row {agent}: for a map of {row.map_height}x{row.map_width} cells, "
                 f"got {grid_map.height}x{grid_map.width}; scaling is not supported"
             )
-        for places, what, r, c in (
-            (starts, "start", row.start_y, row.start_x),
-            (goals, "goal", row.goal_y, row.goal_x),
+        for kind, (what, r, c) in enumerate(
+            (("start", row.start_y, row.start_x), ("goal", row.goal_y, row.goal_x))
         ):
             name = f"the {what} of agent {agent}"
             if not (0 <= r < grid_map.height and 0 <= c < grid_map.width and passable[r, c]):
@@ -225,10 +204,10 @@ def instance_from_scenarios(
                     "goals of a lake are distinct"
                 )
             taken[r, c] = name
-            places[agent] = r, c
-    holes = np.ones((N, N), bool)
+            places[kind, agent] = r, c
+    holes = np.ones((side, side), bool)
     holes[: grid_map.height, : grid_map.width] = ~passable
-    return numpy_instance(holes, side, starts, goals, num_agents)
+    return numpy_instance(holes, side, *places, num_agents)
 
 
 def map_from_instance(instance: Instance) -> GridMap:
@@ -238,33 +217,19 @@ def map_from_instance(instance: Instance) -> GridMap:
     return GridMap(tuple("".join("@" if hole else "." for hole in row) for row in holes))
 
 
-def scenarios_from_instance(
-    instance: Instance, map_name: str, *, bucket: int = 0
-) -> list[Scenario]:
-    """Give the tasks of one board, one row per agent.
+def scenarios_from_instance(instance: Instance, map_name: str) -> list[Scenario]:
+    """Give the tasks of one board, one row per agent, all in bucket 0.
 
     `optimal_length` is the agent's own shortest path without diagonal steps, since the lake has
     none, and infinity where there is no path.
     """
     size = int(instance.size)
-    holes = np.asarray(instance.holes)[:size, :size]
     rows = []
     for _, r, c, goal_r, goal_c in agent_tasks(instance):
-        length = _path_length(holes, (r, c), (goal_r, goal_c))
-        rows.append(Scenario(bucket, map_name, size, size, c, r, goal_c, goal_r, length))
+        steps = int(_distances(instance.holes, np.array([goal_r, goal_c]))[r, c])
+        length = math.inf if steps == UNREACHABLE else float(steps)
+        rows.append(Scenario(0, map_name, size, size, c, r, goal_c, goal_r, length))
     return rows
-
-
-def _path_length(holes: np.ndarray, start: tuple[int, int], goal: tuple[int, int]) -> float:
-    free = {(r, c) for r, c in np.argwhere(~holes).tolist()}
-    edge, steps = {start}, 0
-    while edge:
-        if goal in edge:
-            return float(steps)
-        free -= edge
-        around = ((r + dr, c + dc) for r, c in edge for dr, dc in ACTION_DELTAS[1:].tolist())
-        edge, steps = free.intersection(around), steps + 1
-    return math.inf
 
 
 def _scenario(line: str, place: str) -> Scenario:
@@ -276,7 +241,7 @@ def _scenario(line: str, place: str) -> Scenario:
             f"{', '.join(_SCENARIO_FIELDS)}"
         )
     bucket, width, height, start_x, start_y, goal_x, goal_y = (
-        _whole(fields[i], f"{place}: {_SCENARIO_FIELDS[i]}", least=0) for i in (0, 2, 3, 4, 5, 6, 7)
+        _whole(fields[i], f"{place}: {_SCENARIO_FIELDS[i]}") for i in (0, 2, 3, 4, 5, 6, 7)
     )
     try:
         length = float(fields[8])
@@ -287,7 +252,7 @@ def _scenario(line: str, place: str) -> Scenario:
     return Scenario(bucket, fields[1], width, height, start_x, start_y, goal_x, goal_y, length)
 
 
-def _whole(text: str, place: str, *, least: int) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) < least:
-        raise DatasetError(f"{place}: got {text[:20]!r}, a whole number from {least} is needed")
+def _whole(text: str, place: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise DatasetError(f"{place}: got {text[:20]!r}, a whole number from 0 is needed")
     return int(text)

@@ -18,19 +18,18 @@ asked for (`requested_*`) and what it is.
 
 The benchmark is reproducible: random bits are JAX's threefry, which is specified bit by bit and
 does not change with JAX's version or the device. The hashes cover boards, requests and optima, not
-the plans, so that they don't depend on how a solver breaks ties. A candidate that is UNKNOWN to the
-solver is not used; how many there were is recorded beside the hashes.
+the plans, so that they don't depend on how a solver breaks ties. Candidates that are UNKNOWN to the
+solver are not used.
 """
 
 import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from threading import Event, Lock
 from typing import Any
 
 import jax
@@ -38,16 +37,16 @@ import numpy as np
 
 from jaxlake.board.dynamics import Action
 from jaxlake.board.grids import format_grid
-from jaxlake.board.instance import Instance, agent_tasks
-from jaxlake.datasets.published import RECORD
-from jaxlake.datasets.source_files import DatasetError, read_json, read_rows
+from jaxlake.datasets.source_files import DatasetError, read_rows
 from jaxlake.files import write_text_whole
 from jaxlake.generator import hole_count, lake_params
 from jaxlake.generator.board_digests import DigestSet
-from jaxlake.generator.quotas import COUNTERS, DrawOptions, SolvedBoards, fill_quotas
+from jaxlake.generator.quotas import DrawOptions, SolvedBoards, fill_quotas
+from jaxlake.language.prompts import render
 from jaxlake.solver import DEFAULT_HORIZON
 
 Row = dict[str, Any]
+Rows = dict[str, list[Row]]
 
 _BOARD = ("sample_id", "num_agents", "size", "grid")
 _REQUESTED = ("hole_ratio", "wait_ratio", "holes", "needs_wait")
@@ -93,61 +92,28 @@ V2 = Benchmark(
 )
 
 
-@dataclass(frozen=True)
-class BenchmarkCell:
-    """One number of agents on one size of board."""
-
-    agents: int
-    size: int
-    rows: dict[str, list[Row]]  # by configuration
-    counters: dict[str, int]  # each of `quotas.COUNTERS`
-
-    @property
-    def name(self) -> str:
-        """The name of the cell, such as 3ag_3x3, which the ids of its rows begin with."""
-        return cell_name(self.agents, self.size)
-
-
 def cell_name(agents: int, size: int) -> str:
     """Give the name of a cell."""
     return f"{agents}ag_{size}x{size}"
 
 
-def minimal_prompt(instance: Instance) -> str:
-    """Write the shortest text that `find_board` reads: the rows, then one line per agent."""
-    tasks = [
-        f"Agent {agent} needs to go from ({r}, {c}) to ({goal_r}, {goal_c})"
-        for agent, r, c, goal_r, goal_c in agent_tasks(instance)
-    ]
-    return "\n".join([*format_grid(instance), *tasks]) + "\n"
-
-
-def make_cell(
-    benchmark: Benchmark,
-    agents: int,
-    size: int,
-    *,
-    text: Callable[[Instance], str] = minimal_prompt,
-) -> BenchmarkCell:
-    """Make the rows of one cell. They depend on the benchmark and on this cell only.
+def make_cell(benchmark: Benchmark, agents: int, size: int) -> Rows:
+    """Make the rows of one cell by configuration; they depend on the benchmark and the cell only.
 
     A row has the published fields `sample_id` (`3ag_3x3_hr0.1_000`, counted within the
-    configuration), `num_agents` and `text`; what was asked for: `requested_hole_ratio`,
-    `requested_wait_ratio`, `requested_holes`, `requested_needs_wait`; the board: `size`, `grid`,
-    `holes`; and its optimum: `needs_wait`, `sum_of_costs`, `makespan`, `plan` (names of actions,
-    one list per agent up to its last arrival; it attains the sum of costs). It is a `DatasetError`
-    if there are not enough boards even without holes.
+    configuration), `num_agents` and `text` (a prompt of style `full`); what was asked for:
+    `requested_hole_ratio`, `requested_wait_ratio`, `requested_holes`, `requested_needs_wait`; the
+    board: `size`, `grid`, `holes`; and its optimum: `needs_wait`, `sum_of_costs`, `makespan`,
+    `plan` (names of actions, one list per agent up to its last arrival; it attains the sum of
+    costs). It is a `DatasetError` if there are not enough boards even without holes.
     """
     key = jax.random.key(benchmark.seed, impl="threefry2x32")
     key = jax.random.fold_in(jax.random.fold_in(key, agents), size)
     seen = DigestSet()
-    rows: dict[str, list[Row]] = {name: [] for name in benchmark.configurations}
-    counters = dict.fromkeys(COUNTERS, 0)
+    rows: Rows = {name: [] for name in benchmark.configurations}
     for number, hole_ratio in enumerate(benchmark.hole_ratios):
         place = jax.random.fold_in(key, number)
-        boards, spent = _boards(benchmark, place, agents, size, hole_ratio, seen)
-        for name in COUNTERS:
-            counters[name] += spent[name]
+        boards = _boards(benchmark, place, agents, size, hole_ratio, seen)
         dealt = zip(rows, benchmark.wait_ratios, _deal(boards, benchmark), strict=True)
         for config, wait_ratio, places in dealt:
             for index, (board, needs_wait) in enumerate(places):
@@ -155,7 +121,7 @@ def make_cell(
                 row = {
                     "sample_id": f"{cell_name(agents, size)}_hr{hole_ratio:g}_{index:03d}",
                     "num_agents": agents,
-                    "text": text(single.instances),
+                    "text": render(single.instances, "full"),
                     "size": size,
                     "grid": format_grid(single.instances),
                     "requested_hole_ratio": hole_ratio,
@@ -164,121 +130,81 @@ def make_cell(
                     "requested_needs_wait": needs_wait,
                 }
                 rows[config].append(row | _facts(single, agents))
-    return BenchmarkCell(agents, size, rows, counters)
+    return rows
 
 
 def write_benchmark(
     directory: str | Path,
     *,
     benchmark: Benchmark = V2,
-    text: Callable[[Instance], str] = minimal_prompt,
-    progress: Callable[[BenchmarkCell, int, int], None] | None = None,
-) -> dict[str, Any]:
-    """Make the whole benchmark: one JSON-lines file per configuration, and a record of hashes.
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Rows:
+    """Make the whole benchmark, write a JSON-lines file per configuration, and return the rows.
 
-    The folder is made if need be; files of these names are replaced. `text` makes each row's
-    `text`, which is not part of the hashes. `progress` is called after each cell with it, the
-    number of cells done and of all. Gives the record of `make_record`, also in `record_name`.
-
-    One program makes all cells. It is compiled with the first one, and the others are made side by
-    side, in as many threads as there are cores.
+    The folder is made if need be; files of these names are replaced. `progress` is called after
+    each cell with its name, the number of cells done and of all.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    cells = _make_cells(benchmark, text, progress or (lambda *_: None))
-    configurations = benchmark.configurations
-    rows = {name: [row for cell in cells for row in cell.rows[name]] for name in configurations}
-    unknown = {cell.name: cell.counters["unknown"] for cell in cells}
+    cells = _make_cells(benchmark, progress or (lambda *_: None))
+    rows = {
+        name: [row for cell in cells for row in cell[name]] for name in benchmark.configurations
+    }
     for config, lines in rows.items():
         content = "".join(json.dumps(row) + "\n" for row in lines)
         write_text_whole(directory / f"{config}.jsonl", content)
-    record = make_record(benchmark, rows, unknown)
-    content = json.dumps(record, indent=1) + "\n"
-    write_text_whole(directory / record_name(benchmark), content)
-    return record
+    return rows
 
 
-def _make_cells(
-    benchmark: Benchmark,
-    text: Callable[[Instance], str],
-    report: Callable[[BenchmarkCell, int, int], None],
-) -> list[BenchmarkCell]:
-    """Make all cells, and give them in the order of the benchmark."""
-    made: dict[tuple[int, int], BenchmarkCell] = {}
-    reporting, stopped = Lock(), Event()
-
-    def make(agents: int, size: int) -> None:
-        if stopped.is_set():
-            return
-        cell = make_cell(benchmark, agents, size, text=text)
-        with reporting:
-            made[agents, size] = cell
-            report(cell, len(made), len(benchmark.cells))
-
+def _make_cells(benchmark: Benchmark, report: Callable[[str, int, int], None]) -> list[Rows]:
+    """Make all cells in threads, and return them in the order of the benchmark."""
+    # The first cell compiles the program of all; then those that take longest begin first.
     first, *others = benchmark.cells
-    make(*first)
+    cells = {first: make_cell(benchmark, *first)}
+    report(cell_name(*first), 1, len(benchmark.cells))
     threads = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
     try:
-        # Boards of many agents take the longest, so they begin first.
-        tasks = [threads.submit(make, *place) for place in sorted(others, reverse=True)]
-        for task in as_completed(tasks):
-            task.result()
+        places = sorted(others, reverse=True)
+        made = threads.map(lambda place: make_cell(benchmark, *place), places)
+        for place, cell in zip(places, made, strict=True):
+            cells[place] = cell
+            report(cell_name(*place), len(cells), len(benchmark.cells))
     finally:
-        # Where one failed or was interrupted, nobody waits for the others, which end after their
-        # present cell.
-        stopped.set()
-        threads.shutdown(wait=False)
-    return [made[place] for place in benchmark.cells]
+        threads.shutdown(wait=False, cancel_futures=True)
+    return [cells[place] for place in benchmark.cells]
 
 
-def read_benchmark(
-    directory: str | Path, *, benchmark: Benchmark = V2
-) -> tuple[dict[str, list[Row]], dict[str, Any]]:
-    """The rows by configuration that `write_benchmark` wrote, and the record beside them.
+def read_benchmark(directory: str | Path, *, benchmark: Benchmark = V2) -> Rows:
+    """Return the rows by configuration that `write_benchmark` wrote.
 
-    Raises:
-        DatasetError: a file is missing, not JSON, or a row lacks a field.
+    A `DatasetError` names a file that is missing or not JSON, or a row that lacks a field.
     """
-    directory = Path(directory)
-    rows: dict[str, list[Row]] = {}
+    rows: Rows = {}
     for config in benchmark.configurations:
         rows[config] = []
-        for place, row in read_rows(directory / f"{config}.jsonl"):
+        for place, row in read_rows(Path(directory) / f"{config}.jsonl"):
             if missing := [field for field in _HASHED if field not in row]:
                 raise DatasetError(f"{place}: the fields {', '.join(missing)} are missing")
             rows[config].append(row)
-    return rows, read_json(directory / record_name(benchmark))
+    return rows
 
 
-def make_record(
-    benchmark: Benchmark, rows: Mapping[str, Sequence[Row]], unknown: Mapping[str, int]
-) -> dict[str, Any]:
+def make_record(benchmark: Benchmark, rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
     """Count and hash the rows, given by configuration, of every cell and of the whole.
 
-    Gives `version`, `rows`, `sha256` (of the lines "CELL SHA256"), and for each cell `rows`,
-    `fewer_holes` and `other_kind` (rows that are not what was asked for), `unknown` (candidates
-    that the solver could say nothing about) and `sha256`.
+    Returns `version`, `rows`, `sha256` (of the lines "CELL SHA256"), and for each cell `rows` and
+    `sha256`.
     """
     cells: dict[str, dict[str, Any]] = {}
     for agents, size in benchmark.cells:
-        name = cell_name(agents, size)
-        here = [
-            (config, row)
-            for config in benchmark.configurations
-            for row in rows[config]
-            if (row["num_agents"], row["size"]) == (agents, size)
-        ]
-        digest = hashlib.sha256()
-        for config, row in here:
-            values = [config, *(row[field] for field in _HASHED)]
-            digest.update(json.dumps(values, separators=(",", ":")).encode() + b"\n")
-        cells[name] = {
-            "rows": len(here),
-            "fewer_holes": sum(row["holes"] != row["requested_holes"] for _, row in here),
-            "other_kind": sum(row["needs_wait"] != row["requested_needs_wait"] for _, row in here),
-            "unknown": unknown.get(name, 0),
-            "sha256": digest.hexdigest(),
-        }
+        count, digest = 0, hashlib.sha256()
+        for config in benchmark.configurations:
+            for row in rows[config]:
+                if (row["num_agents"], row["size"]) == (agents, size):
+                    values = [config, *(row[field] for field in _HASHED)]
+                    digest.update(json.dumps(values, separators=(",", ":")).encode() + b"\n")
+                    count += 1
+        cells[cell_name(agents, size)] = {"rows": count, "sha256": digest.hexdigest()}
     total = hashlib.sha256("".join(f"{n} {c['sha256']}\n" for n, c in cells.items()).encode())
     return {
         "version": benchmark.version,
@@ -288,46 +214,31 @@ def make_record(
     }
 
 
-def record_name(benchmark: Benchmark = V2) -> str:
-    """The file name of a record, beside the rows and in this package."""
-    return f"{RECORD}{benchmark.version}.json"
-
-
-def committed_record(benchmark: Benchmark = V2) -> dict[str, Any]:
-    """The record that this package holds of a published benchmark, or a `DatasetError`."""
-    file = resources.files("jaxlake.datasets") / record_name(benchmark)
-    if not file.is_file():
-        raise DatasetError(f"{record_name(benchmark)}: is not part of this package")
+def committed_record() -> dict[str, Any]:
+    """Return the record of `V2` that this package holds."""
+    file = resources.files("jaxlake.datasets") / f"paper_benchmark_{V2.version}.json"
     record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return record
 
 
 def record_differences(record: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
-    """Say where a record differs from the expected one: one line per difference."""
-    said = []
-    if record.get("version") != expected["version"]:
-        said.append(f"version: got {record.get('version')!r}, expected {expected['version']!r}")
-    got = record.get("cells", {})
-    said += [f"{name}: unexpected" for name in got if name not in expected["cells"]]
-    for name, cell in expected["cells"].items():
-        for field in ("rows", "sha256"):
-            value = got.get(name, {}).get(field)
-            if value != cell[field]:
-                said.append(f"{name}: {field}: got {value}, expected {cell[field]}")
-    if record.get("sha256") != expected["sha256"] and not said:
-        said.append(f"sha256: got {record.get('sha256')}, expected {expected['sha256']}")
-    return said
+    """Return one line for each cell whose rows or hash differ from the expected record."""
+    return [
+        f"{name}: {field}: got {record['cells'][name][field]}, expected {cell[field]}"
+        for name, cell in expected["cells"].items()
+        for field in ("rows", "sha256")
+        if record["cells"][name][field] != cell[field]
+    ]
 
 
 def _boards(
     benchmark: Benchmark, key: jax.Array, agents: int, size: int, hole_ratio: float, seen: DigestSet
-) -> tuple[SolvedBoards, dict[str, int]]:
+) -> SolvedBoards:
     """As many boards as one hole ratio needs, by the rule for boards that do not exist."""
     wanted = benchmark.quota.sum(axis=0)
     names = ("max_size", "max_agents", "horizon", "max_candidates")
     options = DrawOptions(int(wanted.sum()), **{name: getattr(benchmark, name) for name in names})
     parts: list[SolvedBoards] = []
-    spent = dict.fromkeys(COUNTERS, 0)
     holes = min(int(hole_count(size, hole_ratio)), size * size - 2 * agents)
     missing = wanted.copy()
     while missing.any():
@@ -342,12 +253,10 @@ def _boards(
             made = fill_quotas(place, params, missing[None], seen, options, oversample=True)
             parts.append(made.boards)
             missing = missing - made.made[0]
-            for name in COUNTERS:
-                spent[name] += int(made.counters[name][0])
             # What is missing of one kind is asked for of the other one in the second turn.
             missing = missing[::-1] if missing.any() else missing
         holes -= 1
-    return SolvedBoards.concatenate(parts), spent
+    return SolvedBoards.concatenate(parts)
 
 
 def _deal(boards: SolvedBoards, benchmark: Benchmark) -> list[list[tuple[int, bool]]]:

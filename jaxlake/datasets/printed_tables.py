@@ -9,23 +9,17 @@ they are.
 
 import csv
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 
-from jaxlake.datasets.source_files import DatasetError
-
 FILE_NAME = "published_results.csv"
-
-ALL_SIZES = "all"
-"""What the file writes as the size of an aggregate."""
 
 METRICS = ("valid", "optimal")
 
 BOARDS = 150
 """How many boards a cell has."""
 
-_FIELDS = ["num_agents", "model", "size", "valid_pct", "optimal_pct"]
 # A printed per cent has two decimals, so it is within 0.005 of the true one.
 _ROUNDING = 0.005 + 1e-9
 
@@ -58,13 +52,20 @@ class PublishedResult:
 
 @cache
 def published_results() -> tuple[PublishedResult, ...]:
-    """Read the printed rows of this package, in the order of the file.
-
-    Raises:
-        DatasetError: a row is not as it must be, or an aggregate has no cells; names the row.
-    """
+    """Return the printed rows of this package, in the order of the file."""
     file = resources.files("jaxlake.datasets") / FILE_NAME
-    return read_results(file.read_text(encoding="utf-8").splitlines())
+    rows = csv.DictReader(file.read_text(encoding="utf-8").splitlines())
+    printed = [
+        PublishedResult(
+            num_agents=int(row["num_agents"]),
+            model=row["model"],
+            size=None if row["size"] == "all" else int(row["size"]),
+            valid=float(row["valid_pct"]),
+            optimal=float(row["optimal_pct"]),
+        )
+        for row in rows
+    ]
+    return tuple(row if row.size is not None else _with_means(row, printed) for row in printed)
 
 
 def published_models() -> tuple[str, ...]:
@@ -72,50 +73,15 @@ def published_models() -> tuple[str, ...]:
     return tuple(dict.fromkeys(result.model for result in published_results()))
 
 
-def read_results(lines: Iterable[str]) -> tuple[PublishedResult, ...]:
-    """Read rows of CSV with the fields num_agents, model, size, valid_pct and optimal_pct.
-
-    Raises as `published_results`.
-    """
-    rows = csv.DictReader(lines)
-    if rows.fieldnames != _FIELDS:
-        raise DatasetError(f"{FILE_NAME}: got the fields {rows.fieldnames}, needed are {_FIELDS}")
-    printed = [_row(number, row) for number, row in enumerate(rows, start=2)]
-    return tuple(row if row.size is not None else _with_means(row, printed) for row in printed)
-
-
 def _nearest_rate(percent: float) -> float:
     """Return the nearest per cent that a count of a cell's boards gives."""
     return 100.0 * round(percent * BOARDS / 100.0) / BOARDS
 
 
-def _row(number: int, row: dict[str, str]) -> PublishedResult:
-    try:
-        size = None if row["size"] == ALL_SIZES else int(row["size"])
-        valid, optimal = float(row["valid_pct"]), float(row["optimal_pct"])
-        result = PublishedResult(int(row["num_agents"]), row["model"], size, valid, optimal)
-    except (TypeError, ValueError) as error:
-        raise DatasetError(f"{FILE_NAME}:{number}: {error}") from None
-    if not 0.0 <= optimal <= valid <= 100.0:
-        raise DatasetError(
-            f"{FILE_NAME}:{number}: got valid {valid} and optimal {optimal}, allowed is "
-            "0 <= optimal <= valid <= 100"
-        )
-    return result
-
-
 def _with_means(aggregate: PublishedResult, printed: Iterable[PublishedResult]) -> PublishedResult:
     """Add the means of an aggregate's own cells, which all have the same number of boards."""
-    agents, model = aggregate.num_agents, aggregate.model
-    cells = [
-        row
-        for row in printed
-        if (row.num_agents, row.model) == (agents, model) and row.size is not None
-    ]
-    if not cells:
-        raise DatasetError(f"{FILE_NAME}: {model} with {agents} agents has an aggregate, no cells")
+    own = (aggregate.num_agents, aggregate.model)
+    cells = [row for row in printed if (row.num_agents, row.model) == own and row.size is not None]
     valid = sum(row.valid for row in cells) / len(cells)
     optimal = sum(row.optimal for row in cells) / len(cells)
-    return PublishedResult(
-        agents, model, None, aggregate.valid, aggregate.optimal, (valid, optimal)
-    )
+    return replace(aggregate, means=(valid, optimal))

@@ -6,8 +6,6 @@ with the board inside, in the published symbols. This module finds the board aga
 """
 
 import contextlib
-import csv
-import io
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,15 +16,11 @@ import numpy as np
 
 from jaxlake.board.grids import START_SYMBOLS, SYMBOLS, GridError, parse_grid
 from jaxlake.board.instance import Instance, agent_tasks
-from jaxlake.datasets import source_files as files
-from jaxlake.datasets.source_files import DatasetError
+from jaxlake.datasets.source_files import DatasetError, read_rows
 
 REPOSITORY = "LARK-Lab/MAPF-FrozenLake-Benchmark"
-MAX_AGENTS = len(START_SYMBOLS)
-SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
-RECORD = "paper_benchmark_"
-"""Begins the names of the files of hashes that lie beside the rows of our benchmark."""
-
+MAX_SIZE, MAX_AGENTS = 10, len(START_SYMBOLS)
+SUFFIXES = (".jsonl", ".parquet")
 _CELLS = frozenset(SYMBOLS)
 # What may frame a row: brackets and bars, quotes, commas between cells, a row's number before it.
 _FRAME = str.maketrans(dict.fromkeys("|[]\"',", " "))
@@ -51,48 +45,30 @@ class PublishedRow:
     optimum: tuple[int, int] | None = None  # sum of costs and makespan, steps, if the row has both
 
 
-def read_published(
-    source: str | Path = REPOSITORY,
-    *,
-    config: str | None = None,
-    max_size: int = 10,
-    max_agents: int = MAX_AGENTS,
-) -> list[PublishedRow]:
+def read_published(source: str | Path = REPOSITORY) -> list[PublishedRow]:
     """Read published rows from a local file or folder, or from the hub.
 
     A row needs `sample_id`, `num_agents`, and either `text` with the board inside (see
     `find_board`) or `grid`, the board's rows.
 
     Args:
-        source: a .jsonl, .json (a list of rows), .csv or .parquet file (the last needs pyarrow), a
-            folder of such files, or `owner/name` of a data set on the hub, of which a snapshot is
-            downloaded into the hub's own cache. Rows come in the order of paths and in theirs.
-        config: only the files of this configuration (`benchmark_wr...` as a part of their path);
-            None for all.
-        max_size: N of the instances.
-        max_agents: K of the instances.
+        source: a .jsonl or .parquet file (needs pyarrow), a folder of such files, or `owner/name`
+            of a data set on the hub, of which a snapshot is downloaded into the hub's own cache.
+            Rows come in the order of paths and in theirs.
 
     Raises:
         DatasetError: a file can't be read, a row lacks a field, or its board can't be found; the
             message names the file, the row and its sample_id.
-        ModuleNotFoundError: a package is missing; the message names the extra that brings it.
+        ModuleNotFoundError: a package of the extra `hub` is missing.
     """
-    limits = {"max_size": max_size, "max_agents": max_agents}
     return [
-        _row(record, place, _configuration(path), limits)
-        for path in published_files(source, config)
+        _row(record, place, _configuration(path))
+        for path in published_files(source)
         for place, record in _records(path)
     ]
 
 
-def find_board(
-    text: str,
-    *,
-    num_agents: int | None = None,
-    size: int | None = None,
-    max_size: int = 10,
-    max_agents: int = MAX_AGENTS,
-) -> Instance:
+def find_board(text: str, *, num_agents: int | None = None, size: int | None = None) -> Instance:
     """Find the board that a prompt is about.
 
     A board is n consecutive lines of n letters each which `parse_grid` accepts: legends and
@@ -105,7 +81,7 @@ def find_board(
     Raises:
         DatasetError: there is no such board.
     """
-    boards = find_boards(text, max_size=max_size, max_agents=max_agents)
+    boards = find_boards(text)
     suited = [
         board
         for board in boards
@@ -123,18 +99,18 @@ def find_board(
     return max(reversed(suited), key=lambda board: len(tasks.intersection(agent_tasks(board))))
 
 
-def find_boards(text: str, *, max_size: int = 10, max_agents: int = MAX_AGENTS) -> list[Instance]:
+def find_boards(text: str) -> list[Instance]:
     """All boards in a text, in the order of their last lines; see `find_board`."""
     rows = [_cells(line) for line in text.splitlines()]
     boards = []
     for end in range(1, len(rows) + 1):
         side = len(rows[end - 1])
         window = rows[max(0, end - side) : end]
-        if not 2 <= side <= max_size or [len(row) for row in window] != [side] * side:
+        if not 2 <= side <= MAX_SIZE or [len(row) for row in window] != [side] * side:
             continue
         board = [" ".join(row) for row in window]
         with contextlib.suppress(GridError):
-            boards.append(parse_grid(board, max_size=max_size, max_agents=max_agents))
+            boards.append(parse_grid(board, max_size=MAX_SIZE, max_agents=MAX_AGENTS))
     return boards
 
 
@@ -144,21 +120,17 @@ def _cells(line: str) -> list[str]:
     return cells if _CELLS.issuperset(cells) else []
 
 
-def _row(
-    record: Mapping[str, Any], place: str, config: str | None, limits: dict[str, int]
-) -> PublishedRow:
+def _row(record: Mapping[str, Any], place: str, config: str | None) -> PublishedRow:
     for field in ("sample_id", "num_agents"):
         if record.get(field) in (None, ""):
             raise DatasetError(f"{place}: {field}: missing, got the fields {sorted(record)}")
     sample_id = str(record["sample_id"])
     place = f"{place}: {sample_id}"
-    try:
-        num_agents = int(record["num_agents"])
-    except (TypeError, ValueError):
-        num_agents = 0
-    if not 1 <= num_agents <= limits["max_agents"]:
-        got = f"got {record['num_agents']!r}, 1 to {limits['max_agents']} are allowed"
-        raise DatasetError(f"{place}: num_agents: {got}")
+    num_agents = record["num_agents"]
+    if type(num_agents) is not int or not 1 <= num_agents <= MAX_AGENTS:
+        raise DatasetError(
+            f"{place}: num_agents: got {num_agents!r}, 1 to {MAX_AGENTS} are allowed"
+        )
     named = _SAMPLE_ID.match(sample_id)
     if named and int(named[1]) != num_agents:
         raise DatasetError(f"{place}: num_agents: got {num_agents}, the id says {named[1]}")
@@ -168,9 +140,9 @@ def _row(
         if not isinstance(text, str):
             raise DatasetError(f"text: got {type(text).__name__}, a string is needed")
         if text:
-            instance = find_board(text, num_agents=num_agents, size=size, **limits)
+            instance = find_board(text, num_agents=num_agents, size=size)
         elif record.get("grid"):
-            instance = parse_grid(record["grid"], **limits)
+            instance = parse_grid(record["grid"], max_size=MAX_SIZE, max_agents=MAX_AGENTS)
         else:
             raise DatasetError(f"text: missing, got the fields {sorted(record)}")
     except (DatasetError, GridError) as error:
@@ -184,39 +156,28 @@ def _row(
     cost = _steps(record, "sum_of_costs", place)
     makespan = _steps(record, "makespan", place)
     optimum = None if cost is None or makespan is None else (cost, makespan)
-    config = record.get("config") or config
-    return PublishedRow(sample_id, num_agents, instance, text, config, optimum)
+    return PublishedRow(
+        sample_id, num_agents, instance, text, record.get("config") or config, optimum
+    )
 
 
 def _steps(record: Mapping[str, Any], field: str, place: str) -> int | None:
-    """Read a number of steps, which a CSV file has as text; None where the row has none."""
+    """Read a number of steps; None where the row has none."""
     value = record.get(field)
-    if value in (None, ""):
-        return None
-    text = "" if isinstance(value, bool | float) else str(value)
-    if not (text.isascii() and text.isdigit()):
+    if value is not None and (type(value) is not int or value < 0):
         raise DatasetError(f"{place}: {field}: got {value!r}, allowed are whole numbers from 0")
-    return int(text)
+    return value
 
 
-def published_files(source: str | Path, config: str | None = None) -> list[Path]:
+def published_files(source: str | Path) -> list[Path]:
     """List the files of which `read_published` reads the rows; arguments and errors are its own."""
     path = Path(source)
     if path.is_file():
-        paths = [path]
-    else:
-        folder = path if path.is_dir() else _snapshot(str(source), config)
-        paths = sorted(p for p in folder.rglob("*") if p.suffix in SUFFIXES and p.is_file())
-        # Cards, loader settings and records of hashes lie beside the data in some sets.
-        beside = (".", "dataset_info", RECORD)
-        paths = [p for p in paths if not p.name.startswith(beside)]
-    if config is not None:
-        paths = [p for p in paths if _configuration(p) == config]
+        return [path]
+    folder = path if path.is_dir() else _snapshot(str(source))
+    paths = sorted(p for p in folder.rglob("*") if p.suffix in SUFFIXES and p.is_file())
     if not paths:
-        raise DatasetError(
-            f"{source}: no {', '.join(SUFFIXES)} file"
-            f"{'' if config is None else f' of the configuration {config!r}'}"
-        )
+        raise DatasetError(f"{source}: no {', '.join(SUFFIXES)} file")
     return paths
 
 
@@ -225,21 +186,14 @@ def _configuration(path: Path) -> str | None:
     return next((match[0] for match in found), None)
 
 
-def _snapshot(source: str, config: str | None) -> Path:
-    """A local copy of a data set on the hub: its folder in the hub's cache."""
+def _snapshot(source: str) -> Path:
+    """Return the folder of a data set on the hub, in the hub's cache."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", source):
         raise DatasetError(f"{source}: no such file or folder, and not owner/name on the hub")
-    try:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "reading from the hub needs huggingface_hub: pip install 'jaxlake[hub]'",
-            name=error.name,
-        ) from None
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
     patterns = [f"*{suffix}" for suffix in SUFFIXES]
-    if config is not None:
-        patterns = [f"*{config}{pattern}" for pattern in ("*", "/*")]
     try:
         return Path(snapshot_download(source, repo_type="dataset", allow_patterns=patterns))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
@@ -248,22 +202,16 @@ def _snapshot(source: str, config: str | None) -> Path:
 
 def _records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if path.suffix == ".jsonl":
-        yield from files.read_rows(path)
-        return
-    rows: Any
-    if path.suffix == ".parquet":
-        pyarrow, parquet = files.import_parquet()
+        yield from read_rows(path)
+    elif path.suffix == ".parquet":
+        import pyarrow
+        from pyarrow import parquet
+
         try:
             rows = parquet.read_table(path).to_pylist()
         except (pyarrow.ArrowException, OSError) as error:
             raise DatasetError(f"{path}: can't be read as Parquet: {error}") from None
-    elif path.suffix == ".csv":
-        rows = csv.DictReader(io.StringIO(files.read_text(path), newline=""))
-    elif path.suffix == ".json":
-        rows = files.read_json(path)
-        if not isinstance(rows, list):
-            raise DatasetError(f"{path}: got {type(rows).__name__}, a list of rows is needed")
+        for number, row in enumerate(rows, start=1):
+            yield f"{path}: row {number}", row
     else:
         raise DatasetError(f"{path}: got {path.suffix!r}, allowed are {', '.join(SUFFIXES)}")
-    for number, row in enumerate(rows, start=1):
-        yield f"{path}: row {number}", files.checked_row(row, f"{path}: row {number}")

@@ -1,4 +1,4 @@
-"""Read the files of data sets; errors name the file and the line, or the extra that is missing."""
+"""Read the files of data sets; errors name the file and the line."""
 
 import json
 from collections.abc import Iterator
@@ -48,15 +48,3 @@ def checked_row(row: Any, place: str) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise DatasetError(f"{place}: got {type(row).__name__}, an object is needed")
     return row
-
-
-def import_parquet() -> tuple[Any, Any]:
-    """Import pyarrow and its module `parquet`, or name the extra that brings them."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "Parquet files need pyarrow: pip install 'jaxlake[hub]'", name=error.name
-        ) from None
-    return pyarrow, parquet

@@ -2,8 +2,8 @@
 
 One call of `generate` gives no board twice. A set that takes many calls, or that must not hold the
 boards of another set, needs the same promise across calls: boards that the set has already are
-dropped on the host, and what is missing then is drawn again. Shards on disk, the benchmark, and the
-boards that a trainee learns from are all made here.
+dropped on the host, and what is missing then is drawn again. The benchmark, and the boards that a
+trainee learns from, are made here.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,6 @@ import numpy as np
 
 from jaxlake.board.instance import Instance
 from jaxlake.generator.board_digests import DigestSet, board_digests
-from jaxlake.generator.board_parts import ALL_BOARDS, Part
 from jaxlake.generator.generation import Generated, generate
 from jaxlake.generator.mixture import LakeParams
 from jaxlake.solver import Solution
@@ -73,7 +72,6 @@ class DrawOptions:
     horizon: int
     max_candidates: int
     batch_size: int | None = None  # None: the default of `generate`; it changes no board
-    part: Part = ALL_BOARDS
 
     def draw(self, key: jax.Array, params: LakeParams) -> Generated:
         """Call `generate`, with NumPy leaves as a result.

@@ -2,7 +2,7 @@
 
 `python tests/jaxlake/one_of_many.py ADDRESS PROCESSES INDEX TASK OUTPUT`: `boards` makes boards and
 a sweep over them on the devices of all processes and writes the arrays to OUTPUT, a file; `part`
-writes the part of a set that is this process's to OUTPUT, a folder.
+writes the parts of a set that are this process's to OUTPUT, a folder.
 """
 
 import os
@@ -19,7 +19,7 @@ import numpy as np
 from jaxlake import lake_params
 from jaxlake.generator import generate_sharded
 from jaxlake.policies import RandomPolicy, ShortestPathPolicy, sweep
-from tests.jaxlake.datasets import killed_writer
+from tests.jaxlake.datasets import small_set
 from tests.paths import ROOT
 
 LOCAL_DEVICES = 4
@@ -78,7 +78,7 @@ def main(address: str, processes: str, index: str, task: str, output: str) -> No
     assert len(jax.devices()) == LOCAL_DEVICES * int(processes)
     assert len(jax.local_devices()) == LOCAL_DEVICES
     if task == "part":
-        killed_writer.write(output, part=(jax.process_index(), jax.process_count()))
+        small_set.make(output, worker=(jax.process_index(), jax.process_count()))
         return
     key, params = request()
     made = generate_sharded(key, params, BOARDS, batch_size=64, **SHAPES)

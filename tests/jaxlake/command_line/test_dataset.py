@@ -1,8 +1,6 @@
 """`jaxlake dataset`: sets on disk from the command line."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ MAKE = {
     "--wait-ratio": "0.5",
     "--count": "20",
     "--seed": "4",
-    "--shard-size": "8",
+    "--part-size": "8",
     "--max-candidates": "512",
 }
 
@@ -32,27 +30,27 @@ def make(cli, tmp_path):
 
 
 @pytest.mark.slow
-def test_boards_that_do_not_exist_are_reported_and_end_with_status_1(make, cli, tmp_path):
+def test_set_is_made_by_workers_shown_and_converted(make, cli, tmp_path):
     directory = tmp_path / "set"
-    made = make()
-    assert (made.status, made.out) == (1, f"{directory}: 10 boards in 3 shards\n")
-    assert "2x2, 2 agents, hole_ratio 0, wait_ratio 0.5: 10 boards that need a wait" in made.err
-    assert "20 of 20 boards, shard 3 of 3" in made.err
+    first = make(worker="1/2")
+    assert (first.status, first.out) == (1, f"{directory}: 4 of 20 boards in 1 of 3 parts\n")
+    assert "2x2, 2 agents, hole_ratio 0: 4 boards that need a wait and 0 that need" in first.err
+    early = cli("dataset", "convert", directory, tmp_path / "boards.jsonl")
+    assert early.status == 2
+    assert "2 of 3 parts are missing" in early.err
+    other = make(seed="5")
+    assert other.status == 2
+    assert "belongs to another set: key_data" in other.err
 
+    made = make()
+    assert (made.status, made.out) == (1, f"{directory}: 10 of 20 boards in 3 of 3 parts\n")
+    assert "resuming after 1 of 3 parts" in made.err
     shown = cli("dataset", "info", directory, "--verify")
     lines = shown.out.splitlines()
     assert shown.status == 0
-    assert lines[0].startswith("complete: 10 of 20 boards in 3 of 3 shards, padded to 2x2")
+    assert lines[0] == "10 of 20 boards in 3 of 3 parts"
     assert lines[2].split()[:6] == ["2", "2", "0", "0", "10", "10"]
-    assert lines[3] == "verified 3 shards"
-
-    # The same command finds all done; another one does not touch the folder.
-    before = {path.name: path.read_bytes() for path in directory.iterdir()}
-    again, other = make(), make(seed="5")
-    assert (again.status, other.status) == (1, 2)
-    assert "going on after 10 boards" in again.err
-    assert "belongs to another set: key_data" in other.err
-    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+    assert lines[3] == "verified 3 parts"
 
     boards = tmp_path / "boards.jsonl"
     assert cli("dataset", "convert", directory, boards).status == 0
@@ -60,35 +58,10 @@ def test_boards_that_do_not_exist_are_reported_and_end_with_status_1(make, cli, 
     assert len({tuple(record["grid"]) for record in records}) == 10
     assert [record["id"] for record in records] == [f"{i:08d}" for i in range(10)]
 
-    (directory / "shard-000001.parquet").write_bytes(b"")
+    (directory / "part-00001.npz").write_bytes(b"")
     damaged = cli("dataset", "info", directory, "--verify")
     assert damaged.status == 2
-    assert "shard-000001.parquet: damaged or truncated" in damaged.err
-
-
-@pytest.mark.slow
-def test_parts_become_one_set_when_the_last_one_is_there(make, cli, tmp_path):
-    directory = tmp_path / "set"
-    kind = {"size": "3", "wait_ratio": "0", "count": "16"}
-    first = make(part="0/2", **kind)
-    assert (first.status, first.out) == (0, f"{directory}, part 0/2: 8 boards in 1 shards\n")
-    early = cli("dataset", "merge", directory)
-    assert early.status == 2
-    assert "part-00001-of-00002: is missing; 1 of 2 parts are there" in early.err
-    other = make(part="1/2", **kind | {"seed": "5"})
-    assert other.status == 2
-    assert "part-00000-of-00002/manifest.json: belongs to another set: key_data" in other.err
-
-    assert make(part="1/2", **kind).status == 0
-    merged = cli("dataset", "merge", directory, "--verify")
-    assert (merged.status, merged.out) == (0, f"{directory}: 16 boards in 2 shards\n")
-    shown = cli("dataset", "info", directory, "--verify")
-    assert shown.out.startswith("complete: 16 of 16 boards in 2 of 2 shards")
-    part = cli("dataset", "info", directory / "part-00001-of-00002")
-    assert part.out.startswith("complete part 1/2: 8 of 8 boards in 1 of 1 shards")
-    boards = tmp_path / "boards.jsonl"
-    assert cli("dataset", "convert", directory, boards).status == 0
-    assert len(set(map(str, (json.loads(x)["grid"] for x in boards.open())))) == 16
+    assert "part-00001.npz: is damaged" in damaged.err
 
 
 def test_movingai_files_and_board_lines_convert_to_and_fro(cli, tmp_path):
@@ -156,35 +129,26 @@ def test_a_wrong_line_of_boards_is_named_and_nothing_is_written(
         ({"seed": "-1"}, "--seed: got -1, 0 to 4294967295 are allowed"),
         ({"size": "1"}, "size: got 1, 2 to 32 are allowed"),
         ({"size": "3 4", "wait_ratio": "0 0 0"}, "size: got 2 values, 1 or 3 are allowed"),
-        ({"count": "0"}, "count: got 0, 1 to"),
+        ({"count": "0"}, "count: got 0, 1 to 4294967296 are allowed"),
         ({"hole_ratio": "0.5"}, "a 2x2 board with hole_ratio 0.5 has 2 holes and 2 free cells"),
         ({"agents": "3"}, "3 agents need 6"),
-        ({"max_size": "33"}, "--max-size: got 33, 2 to 32 are allowed"),
-        ({"part": "2/2"}, "--part: got 2/2, I/P with I from 0 to P - 1 is needed"),
-        ({"part": "0/0"}, "--part: got 0/0, I/P with I from 0 to P - 1 is needed"),
-        ({"part": "1"}, "--part: got 1, I/P with I from 0 to P - 1 is needed"),
-        (
-            {"part": "0/4"},
-            "--part: got 0/4, P up to 3 is allowed, the number of shards",
-        ),
+        ({"worker": "2/2"}, "--worker: got 2/2, I/W with I from 0 to W - 1 is needed"),
     ],
 )
 def test_a_wrong_request_ends_with_status_2_and_names_the_field(make, tmp_path, changes, said):
     result = make(**changes)
     assert result.status == 2
     assert said in result.err
-    assert not list(tmp_path.rglob("*.parquet"))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["info", "nothing"], "nothing: there is no such folder"),
-        (["merge", "nothing"], "nothing: there is no such folder"),
         (["benchmark", "nothing", "--check"], "nothing: there is no such folder"),
         (["convert", "x.scen", "y.jsonl"], "--map and --agents are needed"),
         (["convert", "x.scen", "y", "--agents", "6"], "--agents: got 6, 1 to 5 are allowed"),
-        (["convert", "x.scen", "y", "--config", "c"], "--config: got c, allowed with published"),
         (["convert", "o/n", "y", "--agents", "2"], "--agents: got 2, allowed with a .scen file"),
         (["convert", "nothing.jsonl", "y.jsonl"], "no such file or folder"),
     ],
@@ -202,8 +166,7 @@ def test_what_is_missing_ends_with_status_2_and_is_named(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["info", "."], "manifest.json: is missing, so the folder is not a set of shards"),
-        (["merge", "."], ".: has no part of a set, such as part-00000-of-00002"),
+        (["info", "."], "manifest.json: is missing, so the folder is not a set of boards"),
         (["benchmark", ".", "--check"], "benchmark_wr0.25.jsonl: can't be read"),
     ],
 )
@@ -212,23 +175,6 @@ def test_a_folder_of_something_else_is_refused(tmp_path, monkeypatch, arguments,
     status, out, err = cli("dataset", *arguments)
     assert (status, out) == (2, "")
     assert said in err
-
-
-def test_a_set_without_pyarrow_is_refused_before_jax_is_imported():
-    program = (
-        "import sys; sys.modules['pyarrow'] = None\n"
-        "from jaxlake.command_line.entry import main\n"
-        "print(main(sys.argv[1:]), 'jax' in sys.modules)"
-    )
-    line = (
-        "dataset make nowhere --size 3 --hole-ratio 0 --wait-ratio 0 --count 4 --seed 1 --agents 2"
-    )
-    command = [sys.executable, "-c", program, *line.split()]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.stdout == "2 False\n"
-    assert "needs the package 'pyarrow', which isn't installed: pip install 'jaxlake[hub]'" in (
-        done.stderr
-    )
 
 
 def test_a_scenario_that_is_no_board_is_named_with_its_rows_and_rows_left_over_are_told(

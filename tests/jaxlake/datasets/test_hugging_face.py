@@ -18,13 +18,13 @@ from jaxlake import Status, lake_params, parse_grid
 from jaxlake.datasets import (
     DatasetError,
     from_hugging_face,
-    load_shards,
+    load_set,
     to_hugging_face,
 )
 from jaxlake.language.answers import parse_answer
 from jaxlake.language.rewards import lake_reward
 from jaxlake.solver import solve_batch
-from tests.jaxlake.datasets import killed_writer, local_hub
+from tests.jaxlake.datasets import local_hub, small_set
 from tests.jaxlake.solver.boards import instances, random_grids
 
 PADDING = {"max_size": 7, "max_agents": 2, "horizon": 6}
@@ -230,10 +230,10 @@ def test_what_is_pushed_to_a_hub_and_pulled_comes_back_exactly(boards, dataset, 
 
 
 @pytest.mark.slow
-def test_what_is_generated_and_what_lies_in_shards_becomes_a_data_set(tmp_path):
-    killed_writer.write(tmp_path)
-    loaded = load_shards(tmp_path)
-    sizes = {name: killed_writer.OPTIONS[name] for name in ("max_size", "max_agents", "horizon")}
+def test_what_is_generated_and_what_lies_in_a_set_becomes_a_data_set(tmp_path):
+    small_set.make(tmp_path)
+    loaded = load_set(tmp_path)
+    sizes = {name: small_set.OPTIONS[name] for name in ("max_size", "max_agents", "horizon")}
     made = to_hugging_face(loaded)
     assert_exact(from_hugging_face(made, **sizes), (loaded.instances, loaded.solutions))
     params = lake_params([2, 3], 0.0, 0.5, num_agents=[2, 3])

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 import jaxlake.datasets
-from jaxlake.datasets import DatasetError, published_models, published_results
+from jaxlake.datasets import published_models, published_results
 from jaxlake.datasets.paper_benchmark import V2
-from jaxlake.datasets.printed_tables import FILE_NAME, read_results
+from jaxlake.datasets.printed_tables import FILE_NAME
 
 FILE = Path(jaxlake.datasets.__file__).with_name(FILE_NAME)
-HEAD = "num_agents,model,size,valid_pct,optimal_pct"
 
 
 def test_every_model_has_the_cells_of_the_benchmark_and_an_aggregate_for_each_number_of_agents():
@@ -65,17 +64,3 @@ def test_the_known_misprint_is_marked_with_what_its_cells_average():
     assert (kimi.valid, kimi.misprinted) == (13.47, ("valid",))
     assert kimi.means is not None
     assert kimi.means[0] == pytest.approx(14.22, abs=0.005)
-
-
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        (["a,b", "1,2"], "fields"),
-        ([HEAD, "3,m,3,x,1"], "2: could not convert"),
-        ([HEAD, "3,m,3,10,20"], "2: got valid 10.0 and optimal 20.0"),
-        ([HEAD, "3,m,all,20,10"], "m with 3 agents has an aggregate, no cells"),
-    ],
-)
-def test_a_damaged_file_is_named_with_its_row(lines, message):
-    with pytest.raises(DatasetError, match=message):
-        read_results(lines)

@@ -1,6 +1,5 @@
 """Published rows: the board that the prompt is about is found, whatever else the prompt shows."""
 
-import csv
 import json
 import random
 from pathlib import Path
@@ -144,70 +143,24 @@ def test_words_that_are_symbols_are_no_board():
         find_board("S F\nF G", num_agents=3)
 
 
+CONFIGURATIONS = ["benchmark_wr0.25", "benchmark_wr0.5"]
+
+
 def test_rows_are_the_same_from_every_kind_of_file(grids, tmp_path):
     records = rows_of(grids)
-    folder = tmp_path / "set" / "benchmark_wr0.25"
+    folder = tmp_path / "set" / CONFIGURATIONS[0]
     folder.mkdir(parents=True)
     (folder / "test.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-    (tmp_path / "rows.json").write_text(json.dumps(records))
-    with (tmp_path / "rows.csv").open("w", newline="") as file:
-        out = csv.DictWriter(file, ["sample_id", "num_agents", "text"])
-        out.writeheader()
-        out.writerows(records)
     table = pyarrow.Table.from_pylist(records)
-    pyarrow.parquet.write_table(table, tmp_path / "benchmark_wr0.5.parquet")
+    pyarrow.parquet.write_table(table, tmp_path / f"{CONFIGURATIONS[1]}.parquet")
     expected = [(r["sample_id"], r["num_agents"], g) for r, g in zip(records, grids, strict=True)]
-    for source, config in (
-        (tmp_path / "set", "benchmark_wr0.25"),
-        (tmp_path / "rows.json", None),
-        (tmp_path / "rows.csv", None),
-        (tmp_path / "benchmark_wr0.5.parquet", "benchmark_wr0.5"),
+    for source, config in zip(
+        (tmp_path / "set", tmp_path / f"{CONFIGURATIONS[1]}.parquet"), CONFIGURATIONS, strict=True
     ):
         rows = read_published(source)
         assert [(r.sample_id, r.num_agents, format_grid(r.instance)) for r in rows] == expected
         assert {r.config for r in rows} == {config}
         assert rows[0].text == records[0]["text"]
-
-
-def test_the_optimum_of_a_row_is_read_from_text_too_and_nonsense_is_named(grids, tmp_path):
-    (record,) = rows_of(grids[:1])
-    path = tmp_path / "rows.csv"
-
-    def write(cost, makespan):
-        with path.open("w", newline="") as file:
-            out = csv.DictWriter(file, [*record, "sum_of_costs", "makespan"])
-            out.writeheader()
-            out.writerow(record | {"sum_of_costs": cost, "makespan": makespan})
-
-    for cost, makespan, optimum in (("7", "4", (7, 4)), ("", "4", None), (7, 4, (7, 4))):
-        write(cost, makespan)
-        assert read_published(path)[0].optimum == optimum
-    write("7", "-1")
-    with pytest.raises(DatasetError, match="makespan: got '-1', allowed are whole numbers from 0"):
-        read_published(path)
-    (tmp_path / "rows.json").write_text(json.dumps([record | {"sum_of_costs": True}]))
-    with pytest.raises(DatasetError, match="sum_of_costs: got True"):
-        read_published(tmp_path / "rows.json")
-
-
-CONFIGURATIONS = ["benchmark_wr0.25", "benchmark_wr0.5"]
-
-
-def assert_both_configurations_are_read(source, grids):
-    rows = read_published(source)
-    assert [format_grid(row.instance) for row in rows] == grids[:2]
-    assert [row.config for row in rows] == CONFIGURATIONS
-    (row,) = read_published(source, config="benchmark_wr0.5")
-    assert format_grid(row.instance) == grids[1]
-
-
-def test_a_configuration_picks_its_files_from_a_folder(grids, tmp_path):
-    for config, grid in zip(CONFIGURATIONS, grids[:2], strict=True):
-        (tmp_path / f"{config}.json").write_text(json.dumps(rows_of([grid])))
-    (tmp_path / "dataset_infos.json").write_text("{}")
-    assert_both_configurations_are_read(tmp_path, grids)
-    with pytest.raises(DatasetError, match=r"file of the configuration 'benchmark_wr0\.7'"):
-        read_published(tmp_path, config="benchmark_wr0.7")
 
 
 ROW = {"sample_id": "2ag_3x3_hr0.1_007", "num_agents": 2, "text": "S F G\ns H F\ng F F"}
@@ -219,6 +172,7 @@ ROW = {"sample_id": "2ag_3x3_hr0.1_007", "num_agents": 2, "text": "S F G\ns H F\
         ({"sample_id": None}, "rows.jsonl:2: sample_id: missing"),
         ({"num_agents": "two"}, "2ag_3x3_hr0.1_007: num_agents: got 'two', 1 to 5"),
         ({"num_agents": 3}, "num_agents: got 3, the id says 2"),
+        ({"sum_of_costs": True}, "sum_of_costs: got True, allowed are whole numbers from 0"),
         ({"text": ""}, "text: missing, got the fields"),
         ({"text": 5}, "text: got int, a string is needed"),
         ({"text": "S F\nF G"}, "no board of 2 agents of side 3 in it; found 2x2 with 1 agents"),
@@ -237,10 +191,8 @@ def test_a_wrong_row_is_named_with_file_line_and_id(tmp_path, changes, said):
     ("name", "content", "said"),
     [
         ("rows.jsonl", b"{", "rows.jsonl:1: not JSON"),
-        ("rows.json", b"{}", "rows.json: got dict, a list of rows is needed"),
         ("rows.jsonl", b"[]", "rows.jsonl:1: got list, an object is needed"),
-        ("rows.txt", b"", "rows.txt: got '.txt', allowed are .jsonl, .json, .csv, .parquet"),
-        ("rows.csv", b"\xff", "rows.csv: not UTF-8: byte 0xff at 0"),
+        ("rows.txt", b"", "rows.txt: got '.txt', allowed are .jsonl, .parquet"),
         ("rows.parquet", b"PAR1", "rows.parquet: can't be read as Parquet"),
     ],
 )
@@ -269,7 +221,9 @@ def test_rows_are_read_from_the_hub_s_cache(grids, offline_hub):
         table = pyarrow.Table.from_pylist(rows_of([grid]))
         path = offline_hub / config / "test-00000-of-00001.parquet"
         pyarrow.parquet.write_table(table, path)
-    assert_both_configurations_are_read("someone/lakes", grids)
+    rows = read_published("someone/lakes")
+    assert [format_grid(row.instance) for row in rows] == grids[:2]
+    assert [row.config for row in rows] == CONFIGURATIONS
 
 
 @pytest.mark.usefixtures("offline_hub")

@@ -11,12 +11,12 @@ import pytest
 from jaxlake.generator import lake_params
 from jaxlake.generator.board_digests import DigestSet
 from jaxlake.generator.quotas import DrawOptions, fill_quotas
-from tests.jaxlake.datasets import killed_writer
+from tests.jaxlake.datasets import small_set
 
 BOARDS = 24
-BUDGET = killed_writer.OPTIONS["max_candidates"]
-_CHANGES = {name: value for name, value in killed_writer.OPTIONS.items() if name != "shard_size"}
-OPTIONS = DrawOptions(killed_writer.OPTIONS["shard_size"], **_CHANGES)  # compiled for shards, too
+BUDGET = small_set.OPTIONS["max_candidates"]
+_CHANGES = {name: value for name, value in small_set.OPTIONS.items() if name != "part_size"}
+OPTIONS = DrawOptions(small_set.OPTIONS["part_size"], **_CHANGES)
 
 
 def filled(key, no_wait, wait, *known, oversample=False):

@@ -6,7 +6,7 @@ import pytest
 
 from jaxlake import generate, lake_params
 from jaxlake.command_line.entry import main
-from jaxlake.datasets import write_shards
+from jaxlake.datasets import make_set
 from jaxlake.environment import make
 from jaxlake.generator import feasibility, quotas
 from jaxlake.policies import RandomPolicy, roll_out, sweep
@@ -23,7 +23,7 @@ CALLS = {
     "sweep": lambda key, folder: sweep(
         key, [RandomPolicy()], jax.tree.map(lambda leaf: leaf[None], BOARDS), None
     ),
-    "write_shards": lambda key, folder: write_shards(folder / "set", key, lake_params(3), 8),
+    "make_set": lambda key, folder: make_set(folder / "set", key, lake_params(3), 8),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 from jaxlake.command_line.catalogue import LAKE, LOOP
 from tests.paths import ROOT
 
-DATASET_ACTIONS = {"make", "merge", "benchmark", "info", "convert"}
+DATASET_ACTIONS = {"make", "benchmark", "info", "convert"}
 ENGINEER_ACTIONS = {"apply", "context", "replay", "ablate", "atlas", "reading"}
 HEAVY = {"jax", "torch", "vllm", "transformers", "flax", "optax", "matplotlib"}
 
@@ -106,13 +106,11 @@ MISTAKES = {
     f"{MAKE} --size 40": "size: got 40, 2 to 32 are allowed",
     f"{MAKE} --size 3 --hole-ratio 0.9": "but 2 agents need 4 for their starts and goals",
     f"{MAKE} --size 3 4 --hole-ratio 0.1 0.2 0.3": "size: got 2 values, 1 or 3 are allowed",
-    f"{MAKE} --size 4 --count 0": "--count: got 0, 1 to 2147483647 are allowed",
-    f"{MAKE} --size 4 --max-size 3": "--max-size: got 3, at least 4 is needed",
-    f"{MAKE} --size 4 --part 3/8": "--part: got 3/8, P up to 1 is allowed",
-    f"{MAKE} --size 4 --part 8/3": "got 8/3, I/P with I from 0 to P - 1 is needed",
-    "dataset merge nowhere": "nowhere: there is no such folder",
+    f"{MAKE} --size 4 --count 0": "--count: got 0, 1 to 4294967296 are allowed",
+    f"{MAKE} --size 4 --worker 8/3": "got 8/3, I/W with I from 0 to W - 1 is needed",
+    "dataset info nowhere": "nowhere: there is no such folder",
     "dataset info README.md": "README.md: is no folder",
-    "dataset info tests": "tests/manifest.json: is missing, so the folder is not a set of shards",
+    "dataset info tests": "tests/manifest.json: is missing, so the folder is not a set of boards",
     "dataset benchmark nowhere --check": "nowhere: there is no such folder",
     "dataset convert nowhere out.jsonl": "nowhere: no such file or folder",
     "dataset convert nowhere.scen out.jsonl": "--map and --agents are needed for a .scen file",

@@ -1,0 +1,274 @@
+"""Large sets of boards on disk, made in parts by any number of processes.
+
+A set of P parts is a folder with `manifest.json`, which says what was asked for, and one file per
+part. Part i holds boards of part i of all boards (`jaxlake.generator.board_parts`) and is made from
+the key `fold_in(key, i)`. So parts have no board in common, and no part depends on another: a set
+is the same whoever makes which part, when, and in which order. Files appear whole or not at all; a
+process that was killed is started again with the same arguments and makes the parts that are
+missing.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxlake.datasets.board_files import (
+    COUNTS,
+    concatenate,
+    read_boards,
+    read_counts_of,
+    read_text_of,
+    write_boards,
+)
+from jaxlake.datasets.source_files import DatasetError, read_json
+from jaxlake.files import make_room, unfinished_files, write_text_first
+from jaxlake.generator import Generated, LakeParams, generate
+from jaxlake.generator.board_parts import MAX_PARTS
+from jaxlake.runtime.random_keys import check_kind
+from jaxlake.solver import DEFAULT_HORIZON
+
+MANIFEST = "manifest.json"
+DEFAULT_PART_SIZE = 1 << 16
+MAX_PART_SIZE = 1 << 20
+
+_FORMAT = "jaxlake-boards-1"
+_REQUEST = "request"  # the name of the manifest's text in each part
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What decides the boards of a set, as JSON values."""
+
+    key_impl: str
+    key_data: list[int]
+    count: int
+    part_size: int
+    max_size: int
+    max_agents: int
+    horizon: int  # steps
+    max_candidates: int | None  # of each kind in one part
+    params: dict[str, list[float]]  # the leaves of LakeParams, (S,)
+    jaxlake: str  # the version that made it
+    format: str = _FORMAT
+
+    @property
+    def num_parts(self) -> int:
+        """The number of parts of the set."""
+        return -(-self.count // self.part_size)
+
+    def part_count(self, part: int) -> int:
+        """Return the number of boards that a part is asked to have."""
+        return min(self.part_size, self.count - part * self.part_size)
+
+    @property
+    def text(self) -> str:
+        """The manifest as JSON."""
+        return json.dumps(asdict(self), indent=1, allow_nan=False) + "\n"
+
+
+def part_path(directory: str | Path, part: int) -> Path:
+    """Return the file of one part of a set."""
+    return Path(directory) / f"part-{part:05d}.npz"
+
+
+def make_set(
+    directory: str | Path,
+    key: jax.Array,
+    params: LakeParams,
+    count: int,
+    *,
+    part_size: int = DEFAULT_PART_SIZE,
+    worker: tuple[int, int] = (0, 1),
+    max_size: int = 10,
+    max_agents: int = 2,
+    horizon: int = DEFAULT_HORIZON,
+    max_candidates: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Manifest:
+    """Make a set of distinct, solved boards on disk, or the parts of one that are missing.
+
+    Args:
+        directory: a new or empty folder, or one in which this set was begun.
+        key: one typed PRNG key, of a kind that `generate` takes.
+        params: the mixture, leaves (S,); see `lake_params`. Each part is a sample of it.
+        count: boards of the whole set; at least 1.
+        part_size: boards of a part, at most 2**20; the last one may have fewer. At most 65,536
+            parts are allowed.
+        worker: (i, W), make every W-th part from part i on. All W workers get the same other
+            arguments; with `jax.distributed`, worker `(jax.process_index(), jax.process_count())`.
+        max_size: N, the padding of the boards.
+        max_agents: K, the padding of the agents.
+        horizon: see `solve`.
+        max_candidates: see `generate`, for each part.
+        progress: called with the number of parts of this worker on disk, and of all of them: at the
+            start and after each part.
+
+    Returns:
+        The manifest of the set.
+
+    Raises:
+        ValueError: an argument is out of range.
+        DatasetError: the folder holds something else, or a set of another request.
+        OSError: a file can't be written.
+    """
+    _check(key, params, count, part_size, worker)
+    manifest = Manifest(
+        key_impl=str(jax.random.key_impl(key)),
+        key_data=np.asarray(jax.random.key_data(key)).tolist(),
+        count=count,
+        part_size=part_size,
+        max_size=max_size,
+        max_agents=max_agents,
+        horizon=horizon,
+        max_candidates=max_candidates,
+        params={name: np.asarray(leaf).tolist() for name, leaf in vars(params).items()},
+        jaxlake=version("jaxlake"),
+    )
+    directory = Path(directory)
+    _begin(directory, manifest)
+    own = range(worker[0], manifest.num_parts, worker[1])
+    left = [part for part in own if not _is_made(directory, part, manifest)]
+    report = progress or (lambda *_: None)
+    report(len(own) - len(left), len(own))
+    for done, part in enumerate(left, start=len(own) - len(left) + 1):
+        path = part_path(directory, part)
+        for killed in unfinished_files(path):
+            killed.unlink(missing_ok=True)
+        made = _make_part(key, params, part, manifest)
+        write_boards(path, made, **{_REQUEST: manifest.text})
+        report(done, len(own))
+    return manifest
+
+
+def read_manifest(directory: str | Path) -> Manifest:
+    """Read the manifest of a set; a `DatasetError` if it is missing or not one."""
+    path = Path(directory) / MANIFEST
+    if not path.exists():
+        raise DatasetError(f"{path}: is missing, so the folder is not a set of boards")
+    value = read_json(path)
+    if not isinstance(value, dict) or value.get("format") != _FORMAT:
+        raise DatasetError(f"{path}: format: {_FORMAT!r} is needed")
+    for name in ("count", "part_size"):
+        if type(value.get(name)) is not int or value[name] < 1:
+            raise DatasetError(f"{path}: {name}: got {value.get(name)!r}, 1 or more is allowed")
+    try:
+        return Manifest(**value)
+    except TypeError as error:
+        raise DatasetError(f"{path}: a field is missing or unknown: {error}") from None
+
+
+def missing_parts(directory: str | Path) -> list[int]:
+    """List the parts of a set that are not on disk."""
+    parts = range(read_manifest(directory).num_parts)
+    return [part for part in parts if not part_path(directory, part).exists()]
+
+
+def read_counts(directory: str | Path) -> dict[str, np.ndarray]:
+    """Return the counts of `Generated`, summed over the parts on disk: int64 (S,) by name."""
+    manifest = read_manifest(directory)
+    totals = {name: np.zeros(len(manifest.params["size"]), np.int64) for name in COUNTS}
+    for part in range(manifest.num_parts):
+        if _is_made(Path(directory), part, manifest):
+            for name, values in read_counts_of(part_path(directory, part)).items():
+                totals[name] += values
+    return totals
+
+
+def read_parts(directory: str | Path) -> Iterator[Generated]:
+    """Yield the parts of a complete set as `generate` returns them: NumPy leaves, all filled.
+
+    Raises:
+        DatasetError: a part is missing, damaged, or of another request than the manifest says; the
+            message names the file. Parts before a damaged one have been yielded by then.
+    """
+    manifest = read_manifest(directory)
+    if missing := missing_parts(directory):
+        raise DatasetError(
+            f"{directory}: {len(missing)} of {manifest.num_parts} parts are missing, the first is "
+            f"{part_path(directory, missing[0]).name}; make the set again with the same arguments"
+        )
+    for part in range(manifest.num_parts):
+        _is_made(Path(directory), part, manifest)
+        yield read_boards(part_path(directory, part))
+
+
+def load_set(directory: str | Path) -> Generated:
+    """Read a complete set as `generate` returns it: sorted by cell, all slots filled.
+
+    Leaves are NumPy arrays; counts are int64 sums over the parts. Raises as `read_parts`.
+    """
+    return concatenate(list(read_parts(directory)))
+
+
+def _check(
+    key: jax.Array, params: LakeParams, count: int, part_size: int, worker: tuple[int, int]
+) -> None:
+    if not 1 <= part_size <= MAX_PART_SIZE:
+        raise ValueError(f"part_size: got {part_size}, 1 to {MAX_PART_SIZE} are allowed")
+    most = MAX_PARTS * part_size
+    if not 1 <= count <= most:
+        raise ValueError(f"count: got {count}, 1 to {most} are allowed with part_size {part_size}")
+    if not 0 <= worker[0] < worker[1]:
+        raise ValueError(f"worker: got {worker}, (i, W) with 0 <= i < W is needed")
+    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.shape:
+        raise ValueError(f"key: got {key.dtype} {key.shape}, one typed key is needed")
+    check_kind(key)
+    for name, leaf in vars(params).items():
+        if not np.isfinite(leaf).all():
+            raise ValueError(f"params.{name}: got {np.asarray(leaf)}, finite numbers are needed")
+
+
+def _begin(directory: Path, manifest: Manifest) -> None:
+    """Write the manifest, or raise an error if the folder holds anything but this set."""
+    path = directory / MANIFEST
+    if not path.exists() and not make_room(path):
+        others = {file.name for file in directory.iterdir()}
+        raise DatasetError(
+            f"{directory}: has {min(others)!r} but no {MANIFEST}; an empty folder is needed"
+        )
+    if write_text_first(path, manifest.text):
+        return
+    found, wanted = asdict(read_manifest(directory)), asdict(manifest)
+    for name, value in wanted.items():
+        if found[name] != value:
+            raise DatasetError(
+                f"{path}: belongs to another set: {name}: it has {found[name]}, got {value}"
+            )
+
+
+def _is_made(directory: Path, part: int, manifest: Manifest) -> bool:
+    """Return whether a part is on disk; a `DatasetError` if it is one of another set."""
+    path = part_path(directory, part)
+    if not path.exists():
+        return False
+    if read_text_of(path, _REQUEST) != manifest.text:
+        raise DatasetError(f"{path}: belongs to another set than {MANIFEST} says")
+    return True
+
+
+def _make_part(key: jax.Array, params: LakeParams, part: int, manifest: Manifest) -> Generated:
+    # The second number is that of the call of `generate`: a part takes one.
+    own_key = jax.random.fold_in(jax.random.fold_in(key, part), 0)
+    settings: dict[str, Any] = {
+        name: getattr(manifest, name)
+        for name in ("max_size", "max_agents", "horizon", "max_candidates")
+    }
+    # The random bits are those of JAX's default since 0.5, whatever the process has set.
+    with jax.threefry_partitionable(True):
+        made: Generated = jax.device_get(
+            generate(
+                own_key,
+                params,
+                manifest.part_count(part),
+                part=(part, manifest.num_parts),
+                **settings,
+            )
+        )
+    return made

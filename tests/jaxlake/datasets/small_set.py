@@ -1,0 +1,51 @@
+"""A small set of boards, made in this process or in one that kills itself at a rename.
+
+`python tests/jaxlake/datasets/small_set.py DIRECTORY NUMBER before|after`: SIGKILL before or after
+the rename of that number, counted from 1.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxlake.datasets import make_set
+from jaxlake.generator import lake_params
+
+OPTIONS: dict[str, Any] = {
+    "part_size": 32,
+    "max_size": 4,
+    "max_agents": 2,
+    "horizon": 16,
+    "max_candidates": 2048,
+}
+
+
+def make(directory: str | Path, **changes: Any) -> Any:
+    """Make three parts of two kinds of boards; of the 2x2 boards there are only 24."""
+    params = lake_params([2, 4], [0.0, 0.3], [0.5, 0.25], 2)
+    return make_set(directory, jax.random.key(11), params, 96, **(OPTIONS | changes))
+
+
+def main(directory: str, number: str, moment: str) -> None:
+    rename, calls = os.replace, 0
+
+    def dying(source: Any, target: Any) -> None:
+        nonlocal calls
+        calls += 1
+        last = calls == int(number)
+        if last and moment == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        rename(source, target)
+        if last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    os.replace = dying  # type: ignore[assignment]
+    make(directory)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,220 @@
+"""Sets of boards on disk: distinct, optimal, the same after any interruption, checked when read."""
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from benchmarks.oracles import check, least_makespan, least_sum_of_costs
+from jaxlake import format_grid
+from jaxlake.datasets import (
+    DatasetError,
+    load_set,
+    make_set,
+    missing_parts,
+    read_counts,
+    read_parts,
+)
+from jaxlake.datasets.board_files import read_boards, write_boards
+from jaxlake.generator import generate, lake_params, part_of
+from tests.jaxlake.datasets import small_set
+from tests.jaxlake.solver.boards import assert_same, row_of
+
+PARTS = 3
+
+
+def contents(directory):
+    return {path.name: path.read_bytes() for path in Path(directory).iterdir()}
+
+
+def grids(made):
+    return [tuple(format_grid(row_of(made.instances, i))) for i in range(len(made.cell))]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("sets") / "finished"
+    small_set.make(directory)
+    return directory
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    return Path(shutil.copytree(finished, tmp_path / "copy"))
+
+
+def test_set_of_one_part_loads_as_generate_returns_it(tmp_path):
+    params = lake_params([3, 4], [0.2, 0.3], [0.5, 0.25], data_ratio=[1, 3])
+    options = small_set.OPTIONS | {"part_size": 40}
+    make_set(tmp_path, jax.random.key(5), params, 32, **options)
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(5), 0), 0)
+    del options["part_size"]
+    made = jax.device_get(generate(key, params, 32, **options))
+    assert made.filled.all()
+    loaded = load_set(tmp_path)
+    assert_same((loaded.instances, loaded.solutions), (made.instances, made.solutions))
+    assert loaded.cell.tolist() == made.cell.tolist()
+    assert read_counts(tmp_path)["candidates"].tolist() == made.candidates.tolist()
+
+
+def test_boards_are_distinct_and_each_belongs_to_its_part(finished):
+    parts = list(read_parts(finished))
+    for index, made in enumerate(parts):
+        assert set(part_of(made.instances, PARTS).tolist()) == {index}
+    boards = list(itertools.chain.from_iterable(map(grids, parts)))
+    assert len(boards) == len(set(boards)) == len(load_set(finished).cell)
+
+
+def test_plans_and_optima_on_disk_belong_to_their_boards(finished):
+    for made in read_parts(finished):
+        for index, grid in enumerate(grids(made)):
+            solution = row_of(made.solutions, index)
+            cost = least_sum_of_costs(list(grid))
+            assert cost == (solution.sum_of_costs, solution.needs_wait)
+            assert least_makespan(list(grid)) == solution.makespan
+            assert check(list(grid), solution.plan.tolist()).sum_of_costs == solution.sum_of_costs
+            assert check(list(grid), solution.makespan_plan.tolist()).makespan == solution.makespan
+
+
+def test_parts_hold_all_boards_of_a_small_kind_and_count_the_missing_ones(finished):
+    solvable = {
+        grid: least_sum_of_costs(list(grid))
+        for cells in itertools.permutations("SsGg")
+        for grid in [(" ".join(cells[:2]), " ".join(cells[2:]))]
+    }
+    loaded = load_set(finished)
+    on_disk = [grid for grid in grids(loaded) if len(grid) == 2]
+    # Each part has 16 slots of this kind, half of them for boards that need a wait.
+    easy = {grid for grid, optimum in solvable.items() if optimum and not optimum[1]}
+    assert set(on_disk) <= easy
+    by_part = Counter(part_of(row_of(loaded.instances, loaded.cell == 0), PARTS).tolist())
+    counts = read_counts(finished)
+    assert counts["requested_no_wait"].tolist() == [24, 36]
+    assert counts["shortfall_no_wait"].tolist() == [24 - sum(by_part.values()), 0]
+    assert counts["shortfall_wait"].tolist() == [24, 0]
+    assert np.sum(loaded.solutions.needs_wait[loaded.cell == 1]) == 12
+
+
+def test_set_does_not_depend_on_workers_or_process_settings(finished, tmp_path):
+    with jax.threefry_partitionable(False):
+        small_set.make(tmp_path / "other", worker=(1, 2))
+        assert missing_parts(tmp_path / "other") == [0, 2]
+        with pytest.raises(DatasetError, match=r"2 of 3 parts are missing, .* part-00000\.npz"):
+            load_set(tmp_path / "other")
+        small_set.make(tmp_path / "other", worker=(0, 2))
+    assert contents(tmp_path / "other") == contents(finished)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "moment"), [(1, "before"), (1, "after"), (2, "before")])
+def test_killed_writer_resumes_to_the_same_bytes(number, moment, finished, tmp_path):
+    directory = tmp_path / "killed"
+    command = [sys.executable, small_set.__file__, str(directory), str(number), moment]
+    environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
+    end = subprocess.run(command, env=environment, capture_output=True)
+    assert end.returncode == -signal.SIGKILL, end.stderr.decode()
+    made = number if moment == "after" else number - 1
+    assert missing_parts(directory) == list(range(made, PARTS))
+    assert any(name.endswith(".tmp") for name in contents(directory)) == (moment == "before")
+    small_set.make(directory)
+    assert contents(directory) == contents(finished)
+
+
+def test_finished_set_is_left_as_it_is(copy):
+    before = {path.name: path.stat().st_mtime_ns for path in copy.iterdir()}
+    progress = []
+    small_set.make(copy, progress=lambda *told: progress.append(told))
+    assert progress == [(PARTS, PARTS)]
+    assert {path.name: path.stat().st_mtime_ns for path in copy.iterdir()} == before
+
+
+DAMAGES = {
+    "cut short": lambda content: content[:-20],
+    "one bit": lambda content: content[:999] + bytes([content[999] ^ 1]) + content[1000:],
+    "empty": lambda content: b"",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_damaged_part_is_named_and_parts_before_it_can_be_read(copy, damage):
+    path = copy / "part-00001.npz"
+    path.write_bytes(damage(path.read_bytes()))
+    parts = read_parts(copy)
+    next(parts)
+    with pytest.raises(DatasetError, match=r"part-00001\.npz: is damaged"):
+        next(parts)
+
+
+def test_part_of_another_request_is_refused(copy, tmp_path):
+    small_set.make(tmp_path / "other", max_candidates=1024)
+    shutil.copy(tmp_path / "other" / "part-00001.npz", copy)
+    for read in (load_set, read_counts, small_set.make):
+        with pytest.raises(DatasetError, match=r"part-00001\.npz: belongs to another set"):
+            read(copy)
+
+
+def test_folder_belongs_to_one_request(copy, finished):
+    for name, value, had in (("horizon", 17, 16), ("max_candidates", 9, 2048)):
+        with pytest.raises(DatasetError, match=f"another set: {name}: it has {had}, got {value}"):
+            small_set.make(copy, **{name: value})
+    assert contents(copy) == contents(finished)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["params"]["hole_ratio"][0] = 0.5
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(DatasetError, match="another set than manifest"):
+        load_set(copy)
+
+
+def test_folder_of_other_files_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("text")
+    with pytest.raises(DatasetError, match=r"has 'thesis.tex' but no manifest.json"):
+        small_set.make(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not JSON"),
+        ("[]", "format: 'jaxlake-boards-1' is needed"),
+        ('{"format": "jaxlake-boards-1", "count": 8.5}', "count: got 8.5, 1 or more"),
+        ('{"format": "jaxlake-boards-1", "count": 8, "part_size": 4}', "a field is missing"),
+    ],
+)
+def test_invalid_manifest_is_refused(tmp_path, text, message):
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(DatasetError, match=rf"manifest\.json: {message}"):
+        load_set(tmp_path)
+
+
+def test_arguments_out_of_range_are_named(tmp_path):
+    params = lake_params(3)
+    for name, value in (("count", 0), ("part_size", 1 << 21), ("worker", (2, 2))):
+        arguments = {"count": 8, "part_size": 8, name: value}
+        with pytest.raises(ValueError, match=f"{name}: got "):
+            make_set(tmp_path / "set", jax.random.key(0), params, **arguments)
+    nan = replace(params, hole_ratio=np.float32([np.nan]))
+    with pytest.raises(ValueError, match=r"params.hole_ratio: got \[nan\], finite numbers"):
+        make_set(tmp_path / "set", jax.random.key(0), nan, 8)
+    assert not (tmp_path / "set").exists()
+
+
+def test_boards_that_could_not_be_made_are_not_written(tmp_path):
+    options = {name: small_set.OPTIONS[name] for name in ("max_size", "max_agents", "horizon")}
+    params = lake_params([2, 4], [0.0, 0.3], [0.5, 0.25])
+    made = jax.device_get(generate(jax.random.key(0), params, 64, **options, max_candidates=512))
+    assert not made.filled.all()
+    write_boards(tmp_path / "a.npz", made)
+    read = read_boards(tmp_path / "a.npz")
+    assert read.filled.all()
+    assert_same(read.instances, row_of(made.instances, made.filled))
+    assert read.shortfall_wait.tolist() == made.shortfall_wait.tolist()
