@@ -193,6 +193,7 @@ def _grpo_step(
     policy: Any, params: Any, prompts: Sequence[str], completions: Sequence[Any], rewards: Any
 ) -> dict[str, Any]:
     """Return loss and gradient of one batch, and the weights after its optimizer step."""
+    from dataclasses import replace
     from functools import partial
 
     from training.learner.gradient_program import jit_gradients
@@ -208,11 +209,18 @@ def _grpo_step(
         run, params, encoded, completions, rewards, width=40, bundles=2, minibatches=1
     )
     loss = partial(summed_loss, graphdef=policy.graphdef, settings=config.grpo, temperature=1.0)
-    (value, _), gradient = jit_gradients(jax.value_and_grad(loss, has_aux=True))(params, batch)
+    differentiate = jit_gradients(jax.value_and_grad(loss, has_aux=True))
+    (value, _), gradient = differentiate(params, batch)
     result = {
         "loss": [value, loss_weight(batch, config.grpo)],
         "gradient": _tensors(policy, gradient),
     }
+    # Old log-probabilities that differ from the new ones, so that ratios are clipped and capped.
+    rng = np.random.default_rng(8)
+    noise = rng.normal(0.0, 0.5, batch.sampler_logprobs.shape).astype(np.float32)
+    older = replace(batch, old_logprobs=batch.sampler_logprobs + noise)
+    (value, _), gradient = differentiate(params, older)
+    result |= {"clipped loss": value, "clipped gradient": _tensors(policy, gradient)}
     state = initial_state(jax.tree.map(np.array, params), grpo_optimizer(config.grpo, 8))
     learn = compiled_step(policy.graphdef, config.grpo, None, 1.0, 8)
     state, metrics = learn(state, jax.tree.map(lambda leaf: leaf[None], batch), None, None)
